@@ -10,7 +10,7 @@
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** Why a text was refused. `key`: the member name that stands twice, where that is the reason. */
+/** Why a text was refused. `repeatedKey`: the member name that stands twice, where that is the reason. */
 export interface NotJson {
   readonly ok: false
   readonly repeatedKey?: string
@@ -45,8 +45,10 @@ export function parseStrictJson(bytes: Uint8Array): StrictJson {
  * Keeps its own stack instead of recursing: the nesting depth is the sender's choice.
  */
 function repeatedKey(text: string): string | undefined {
-  const open: (Set<string> | undefined)[] = [] // one set of names for each open object, none for an array
-  let name: string | undefined // the string just read; it is a member name if a colon follows
+  const seen = new Set<string>() // each name behind the number of the object it stands in
+  const open: number[] = [] // the number of each open object, and 0 for an open array
+  let objects = 0
+  let name = '' // the string just read; it is a member name if a colon follows
   for (let at = 0; at < text.length; at++) {
     switch (text.charCodeAt(at)) {
       case 0x22: {
@@ -57,17 +59,16 @@ function repeatedKey(text: string): string | undefined {
         break
       }
       case 0x3a: {
-        const names = open.at(-1)
-        if (names === undefined || name === undefined) break
-        if (names.has(name)) return name
-        names.add(name)
+        const member = `${open.at(-1)} ${name}`
+        if (seen.has(member)) return name
+        seen.add(member)
         break
       }
       case 0x7b:
-        open.push(new Set())
+        open.push(++objects)
         break
       case 0x5b:
-        open.push(undefined)
+        open.push(0)
         break
       case 0x7d:
       case 0x5d:
@@ -83,4 +84,9 @@ function closingQuote(text: string, start: number): number {
   let at = start + 1
   while (text.charCodeAt(at) !== 0x22) at += text.charCodeAt(at) === 0x5c ? 2 : 1
   return at
+}
+
+/** Whether a parsed value is a JSON object: neither an array nor `null`. */
+export function isJsonObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { parseStrictJson } from '../src/strict-json.ts'
+import { isJsonObject, parseStrictJson } from '../src/strict-json.ts'
 
 const bytes = (text: string) => new TextEncoder().encode(text)
 
@@ -39,4 +39,16 @@ t.test('is not brought down by depth', async (t) => {
   const deep = '['.repeat(100_000)
   t.same(parseStrictJson(bytes(deep)).ok, false)
   t.same(parseStrictJson(bytes(`${deep}{"a":1,"a":1}${']'.repeat(100_000)}`)).ok, false)
+})
+
+t.test('keeps the names of one object apart from those of another', async (t) => {
+  for (const text of ['[{"a":1},{"a":1}]', '{"a":{"a":{"a":1}},"b":[{"a":1}]}', '{"1 a":1,"a":{"1 a":1}}']) {
+    t.equal(parseStrictJson(bytes(text)).ok, true, text)
+  }
+  t.same(parseStrictJson(bytes('{"":1,"":2}')), { ok: false, repeatedKey: '' })
+})
+
+t.test('tells an object from every other value', async (t) => {
+  t.equal(isJsonObject({}), true)
+  for (const value of [[], null, 'a', 1, true, undefined]) t.equal(isJsonObject(value), false)
 })

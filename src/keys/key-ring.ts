@@ -24,6 +24,8 @@ export interface VerificationKey {
   readonly publicJwk?: JWK
   /** When the key was made (`iat` of its file, else the file's modification time), in epoch seconds. */
   readonly createdAt: number
+  /** When the key last stopped signing, in epoch seconds; absent when it never has, outdated while it signs. */
+  readonly signedUntil?: number
 }
 
 /** The key that signs new tokens. */

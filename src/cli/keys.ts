@@ -1,0 +1,175 @@
+/**
+ * `keys add|list|activate|retire`: the keys that sign and verify tokens.
+ *
+ * In: arguments. Out: the key directory changed, and on stdout what a script or a person needs to know; never
+ * a private key.
+ *
+ * @module
+ */
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { fileFault, fileFaultCode } from '../credentials/file-fault.ts'
+import { isKid } from '../keys/jwk-file.ts'
+import type { ChangeRefused } from '../keys/key-changes.ts'
+import { readKeyDirectory } from '../keys/key-directory.ts'
+import { type KeyListEntry, listKeys } from '../keys/key-list.ts'
+import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
+import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
+import { wholeSeconds } from './whole-seconds.ts'
+
+interface DirectoryOptions {
+  readonly directory: string
+  readonly json?: true
+}
+
+interface AddOptions extends DirectoryOptions {
+  readonly alg: Algorithm
+  readonly kid?: string
+  readonly activate?: true
+}
+
+interface LifetimeOptions extends DirectoryOptions {
+  readonly maxLifetimeSeconds: number
+}
+
+interface RetireOptions extends LifetimeOptions {
+  readonly force?: true
+}
+
+const EXAMPLES = `
+A rotation that refuses no token that is alive:
+  storage-auth-sidecar keys add --directory keys          # published, does not sign yet
+  storage-auth-sidecar keys activate --directory keys KID # once every sidecar has loaded it
+  storage-auth-sidecar keys list --directory keys         # says when the old key can go
+  storage-auth-sidecar keys retire --directory keys OLD_KID
+`
+
+/** Makes the command group. `now`: the clock, in epoch milliseconds. */
+export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
+  const print = (text: string) => io.stdout.write(`${text}\n`)
+  const group = new Command('keys')
+    .description('add, list, activate and retire the keys that sign and verify tokens')
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => io.stdout.write(text),
+      writeErr: (text) => io.stderr.write(text),
+    })
+    .addHelpText('after', EXAMPLES)
+
+  const subcommand = (name: string, description: string) =>
+    group
+      .command(name)
+      .description(description)
+      .requiredOption('--directory <path>', 'the directory of the keys')
+      .option('--json', 'print JSON')
+  const maxLifetime = new Option('--max-lifetime-seconds <n>', 'the longest lifetime that tokens are given')
+    .argParser(wholeSeconds)
+    .default(86_400)
+
+  subcommand('add', 'generate a key and print it, without its private half, as JSON; the first one signs')
+    .addOption(new Option('--alg <name>', 'its algorithm').choices(ALGORITHMS).default('ES256'))
+    .addOption(
+      new Option('--kid <kid>', 'its name (default: algorithm, day and a random part)').argParser(kid),
+    )
+    .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
+    .action(async ({ directory, alg, kid, activate }: AddOptions) => {
+      const { addKey } = await changes()
+      const added = await inWords(directory, () =>
+        addKey({ directory, alg, now, ...(kid !== undefined && { kid }), activate: activate === true }),
+      )
+      const created = new Date(added.createdAt * 1000).toISOString()
+      print(JSON.stringify({ kid: added.kid, alg: added.alg, active: added.active, created }))
+    })
+
+  subcommand('list', 'list the keys, which of them signs, and from when on each can be retired')
+    .addOption(maxLifetime)
+    .action(async ({ directory, json, maxLifetimeSeconds }: LifetimeOptions) => {
+      const keys = await readKeyDirectory(directory)
+      if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
+      for (const warning of keys.warnings) io.stderr.write(`warning: ${warning}\n`)
+      const entries = listKeys(keys, maxLifetimeSeconds)
+      print(json ? JSON.stringify(entries) : table(entries, now()))
+    })
+
+  subcommand('activate', 'let a key sign, and note when the one before it stopped')
+    .argument('<kid>', 'the key', kid)
+    .action(async (kid: string, { directory, json }: DirectoryOptions) => {
+      const { activateKey } = await changes()
+      const { previous } = await inWords(directory, () => activateKey({ directory, kid, now }))
+      if (json) print(JSON.stringify({ active: kid, previous: previous ?? null }))
+      else print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
+    })
+
+  subcommand('retire', 'remove a key, once no token signed by it can be alive')
+    .argument('<kid>', 'the key', kid)
+    .addOption(maxLifetime)
+    .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
+    .action(async (kid: string, { directory, json, maxLifetimeSeconds, force }: RetireOptions) => {
+      const { retireKey } = await changes()
+      await inWords(directory, () =>
+        retireKey({ directory, kid, now, maxLifetimeSeconds, force: force === true }),
+      )
+      print(json ? JSON.stringify({ retired: kid }) : `${kid} is removed`)
+    })
+  return group
+}
+
+/** Loaded when needed: its lock installs exit handlers, which a serving process should not have. */
+function changes() {
+  return import('../keys/key-changes.ts')
+}
+
+/** Makes a change; a refusal or a fault of the file system becomes the failure that says so. */
+async function inWords<T extends { readonly ok: true }>(
+  directory: string,
+  change: () => Promise<T | ChangeRefused>,
+): Promise<T> {
+  let outcome: T | ChangeRefused
+  try {
+    outcome = await change()
+  } catch (error) {
+    const code = fileFaultCode(error)
+    if (code === 'ELOCKED') throw new CommandFailure(`${directory}: another command is changing it`)
+    const message = `${directory}: ${fileFault(error)}`
+    throw code === 'ENOENT' ? new UsageFailure(message) : new CommandFailure(message)
+  }
+  if (outcome.ok) return outcome
+  const message = outcome.problems.join('\n')
+  throw outcome.kind === 'broken' ? new UsageFailure(message) : new CommandFailure(message)
+}
+
+function kid(text: string): string {
+  if (!isKid(text))
+    throw new InvalidArgumentError('It must be 1 to 128 letters, digits, . _ - and no . first.')
+  return text
+}
+
+function table(entries: readonly KeyListEntry[], now: number): string {
+  const rows = entries.map((entry) => [
+    entry.kid,
+    entry.alg,
+    state(entry),
+    entry.created,
+    entry.signedUntil ?? '-',
+    removable(entry, now),
+  ])
+  const all = [['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'REMOVABLE FROM'], ...rows]
+  const widths = [0, 1, 2, 3, 4, 5].map((column) => Math.max(...all.map((row) => String(row[column]).length)))
+  return all
+    .map((row) =>
+      row
+        .map((cell, at) => cell.padEnd(Number(widths[at])))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n')
+}
+
+function state(entry: KeyListEntry): string {
+  if (entry.active) return 'active'
+  return entry.private ? 'verifies' : 'public only'
+}
+
+function removable({ removableFrom }: KeyListEntry, now: number): string {
+  if (removableFrom === null) return '-'
+  return Date.parse(removableFrom) <= now ? 'now' : removableFrom
+}

@@ -1,0 +1,158 @@
+/**
+ * `token issue|inspect`: mints a token, or explains one.
+ *
+ * In: settings and arguments. Out: a token that the sidecar with these settings accepts; or what it would say
+ * of a given one, and why.
+ *
+ * @module
+ */
+import { text as readText } from 'node:stream/consumers'
+import { Command, Option } from 'commander'
+import type { Config } from '../config/schema.ts'
+import { loadFileStore } from '../credentials/file-store.ts'
+import type { CredentialStore } from '../credentials/store.ts'
+import { loadKeyRing } from '../keys/key-directory.ts'
+import type { KeyRing } from '../keys/key-ring.ts'
+import { type Inspection, inspectToken } from '../token/inspect.ts'
+import { createIssuer, NoSigningKeyError, UnfitSubjectError } from '../token/issue.ts'
+import { createVerifier } from '../token/verify.ts'
+import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
+import { addSettingFlags, type ParsedOptions, settingsFromCommand } from './config.ts'
+import { wholeSeconds } from './whole-seconds.ts'
+
+interface IssueOptions extends ParsedOptions {
+  readonly account: string
+  readonly accessKey: string
+  readonly lifetimeSeconds?: number
+  readonly json?: true
+}
+
+interface InspectOptions extends ParsedOptions {
+  readonly json?: true
+}
+
+const ISSUE_EXAMPLES = `
+Example:
+  storage-auth-sidecar token issue --config sidecar.yaml --account acme --access-key backup`
+
+const INSPECT_EXAMPLES = `
+Exits with 0 when the token is accepted, with 1 when it is refused.
+
+Examples:
+  storage-auth-sidecar token inspect --config sidecar.yaml "$TOKEN"
+  pbpaste | storage-auth-sidecar token inspect --config sidecar.yaml --json`
+
+/** Makes the command group. `now`: the clock, in epoch milliseconds. */
+export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
+  const print = (text: string) => io.stdout.write(`${text}\n`)
+  const group = new Command('token')
+    .description('mint a token, or explain one')
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => io.stdout.write(text),
+      writeErr: (text) => io.stderr.write(text),
+    })
+
+  const issue = group
+    .command('issue')
+    .description('mint a token with the key that signs')
+    .requiredOption('--account <id>', 'the account identifier')
+    .requiredOption('--access-key <key>', 'the access key')
+    .addOption(
+      new Option(
+        '--lifetime-seconds <n>',
+        'how long it is good for (default: token.lifetimeSeconds)',
+      ).argParser(wholeSeconds),
+    )
+    .option('--json', 'print JSON')
+  addSettingFlags(issue)
+  issue.addHelpText('after', ISSUE_EXAMPLES).action(async (options: IssueOptions) => {
+    const config = settingsFromCommand(options, io, { needsUpstream: false })
+    const { maxLifetimeSeconds } = config.token
+    const { lifetimeSeconds = config.token.lifetimeSeconds } = options
+    if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
+      throw new UsageFailure(
+        `--lifetime-seconds must be 1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`,
+      )
+    }
+    const ring = await loadRing(config, io)
+    const issueToken = createIssuer({ ...config.token, keys: () => ring, now })
+    const subject = { accountId: options.account, accessKey: options.accessKey }
+    const { token, identity } = await issueToken(subject, lifetimeSeconds).catch((error: unknown) => {
+      throw error instanceof NoSigningKeyError || error instanceof UnfitSubjectError
+        ? new UsageFailure(error.message)
+        : error
+    })
+    const expiresAt = new Date(identity.expiresAt * 1000).toISOString()
+    print(options.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
+  })
+
+  const inspect = group
+    .command('inspect')
+    .description('explain a token: verdict, reason, key, claims, time left, revoked or not')
+    .argument('[token]', 'the token (default: read from stdin)')
+    .option('--json', 'print JSON')
+  addSettingFlags(inspect)
+  inspect
+    .addHelpText('after', INSPECT_EXAMPLES)
+    .action(async (argument: string | undefined, options: InspectOptions) => {
+      const config = settingsFromCommand(options, io, { needsUpstream: false })
+      const [ring, store] = await Promise.all([loadRing(config, io), loadStore(config, io, now)])
+      const standing = store.standing.bind(store)
+      const verify = createVerifier({ ...config.token, keys: () => ring, standing, now })
+      const token = (argument ?? (await readText(io.stdin))).trim()
+      const inspection = await inspectToken(token, { verify, standing, now })
+      print(printable(options.json ? JSON.stringify(inspection) : report(inspection)))
+      if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
+    })
+  return group
+}
+
+async function loadRing({ keys }: Config, io: CommandIo): Promise<KeyRing> {
+  /* c8 ignore next: a verify-only configuration is refused while it is read, until remote key sets are built */
+  if (keys.directory === undefined) throw new UsageFailure('keys.directory is needed')
+  const loaded = await loadKeyRing({ directory: keys.directory })
+  if (!loaded.ok) throw new UsageFailure(loaded.problems.join('\n'))
+  warn(loaded.warnings, io)
+  return loaded.ring
+}
+
+async function loadStore(
+  { credentials }: Config,
+  io: CommandIo,
+  now: () => number,
+): Promise<CredentialStore> {
+  /* c8 ignore next: other stores are refused while the configuration is read, until they are built */
+  if (credentials.file === undefined) throw new UsageFailure('credentials.file is needed')
+  const loaded = await loadFileStore({ file: credentials.file, now })
+  if (!loaded.ok) throw new UsageFailure(loaded.problems.join('\n'))
+  warn(loaded.warnings, io)
+  return loaded.store
+}
+
+function warn(warnings: readonly string[], io: CommandIo): void {
+  for (const warning of warnings) io.stderr.write(`warning: ${warning}\n`)
+}
+
+function report(inspection: Inspection): string {
+  const { reason, explanation, kid, alg, timeLeftSeconds, credentialInForce, header, claims } = inspection
+  const lines = [
+    ['verdict', reason === null ? 'valid' : `refused (${reason})`],
+    ['', explanation],
+    ['kid', JSON.stringify(kid)],
+    ['alg', JSON.stringify(alg)],
+    ['time left', timeLeftSeconds === null ? 'unknown' : `${timeLeftSeconds} s`],
+    ['credential', credentialInForce === null ? 'unknown' : credentialInForce ? 'in force' : 'not in force'],
+    ['header', JSON.stringify(header, null, 2)],
+    ['claims', JSON.stringify(claims, null, 2)],
+  ]
+  return lines.map(([name, value]) => `${String(name).padEnd(12)}${value}`).join('\n')
+}
+
+/** JSON leaves these as they are; a terminal may obey them (C1 controls) or be led astray (bidirectional text). */
+function printable(json: string): string {
+  return json.replace(
+    /[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
+}

@@ -1,0 +1,91 @@
+/**
+ * Verifies bearer tokens.
+ *
+ * In: a compact JWS. Out: the identity it proves and for how long that may be remembered, or the reason it
+ * was refused. An accepted token was signed by one of our keys, names us in `aud`, is inside its lifetime
+ * (RFC 7519, section 4.1; RFC 9068, section 4) and belongs to a credential that is in force. Cheap checks
+ * come first, and nothing the token says about itself chooses how it is checked: the key decides (RFC 8725,
+ * section 3.1).
+ *
+ * @module
+ */
+import { compactVerify, errors } from 'jose'
+import type { Standing } from '../credentials/store.ts'
+import type { KeyRing, VerificationKey } from '../keys/key-ring.ts'
+import { type ClaimRules, checkClaims } from './claims.ts'
+import { isAccessTokenType, parseProtectedHeader } from './protected-header.ts'
+import { hasTokenShape } from './shape.ts'
+import type { Identity, RejectReason } from './verdict.ts'
+
+/** The outcome of a full check. A positive one says until when it holds if nothing is changed meanwhile. */
+export type Verified =
+  | {
+      readonly ok: true
+      readonly identity: Identity
+      /** Epoch milliseconds: from then on the token or its credential is no longer good. */
+      readonly usableUntil: number
+    }
+  | {
+      readonly ok: false
+      readonly reason: RejectReason
+      /** The header parameter or claim at fault, where it is one: for explaining, not for clients. */
+      readonly claim?: string
+    }
+
+/** What a verifier works with. */
+export interface VerifierOptions extends ClaimRules {
+  /** The keys in force. */
+  readonly keys: () => KeyRing
+  /** Whether the credential that a token was issued for is in force. */
+  readonly standing: (accountId: string, accessKey: string) => Standing
+  /** The clock, in epoch milliseconds. */
+  readonly now: () => number
+}
+
+/** One refusal per reason, made once: refusing is what happens most under attack. */
+const REFUSALS = {
+  malformed: { ok: false, reason: 'malformed' },
+  unknown_key: { ok: false, reason: 'unknown_key' },
+  algorithm: { ok: false, reason: 'algorithm' },
+  signature: { ok: false, reason: 'signature' },
+  type: { ok: false, reason: 'claims', claim: 'typ' },
+  revoked: { ok: false, reason: 'revoked' },
+} as const satisfies Record<string, Verified>
+
+/**
+ * Makes a verifier that checks every token from the start. Put {@link withCache} around it.
+ *
+ * @returns a function whose promise rejects only on a fault of our own, whatever the token
+ */
+export function createVerifier(options: VerifierOptions): (token: string) => Promise<Verified> {
+  const { keys, standing, clockToleranceSeconds, now } = options
+  return async function verify(token) {
+    if (!hasTokenShape(token)) return REFUSALS.malformed
+    const header = parseProtectedHeader(token.slice(0, token.indexOf('.')))
+    if (header === undefined) return REFUSALS.malformed
+    const key = header.kid === undefined ? undefined : keys().verification.get(header.kid)
+    if (key === undefined) return REFUSALS.unknown_key
+    if (header.alg !== key.alg) return REFUSALS.algorithm
+    if (!isAccessTokenType(header.typ)) return REFUSALS.type
+
+    const payload = await signedPayload(token, key)
+    if (payload === undefined) return REFUSALS.signature
+    const claims = checkClaims(payload, options, now())
+    if (!claims.ok) return claims
+    const { identity } = claims
+    const credential = standing(identity.accountId, identity.accessKey)
+    if (!credential.inForce) return REFUSALS.revoked
+    const until = Math.min(identity.expiresAt + clockToleranceSeconds, credential.until)
+    return { ok: true, identity, usableUntil: until * 1000 }
+  }
+}
+
+/** The payload, if the signature is the key's. jose checks the algorithm once more, by the key alone. */
+async function signedPayload(token: string, key: VerificationKey): Promise<Uint8Array | undefined> {
+  try {
+    return (await compactVerify(token, key.key, { algorithms: [key.alg] })).payload
+  } catch (error) {
+    if (error instanceof errors.JOSEError) return undefined
+    throw error
+  }
+}
