@@ -1,0 +1,199 @@
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import t from 'tap'
+import { activateKey, addKey, type KeyAdded, retireKey } from '../../src/keys/key-changes.ts'
+import { loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
+import { ALGORITHMS } from '../../src/keys/key-ring.ts'
+import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
+
+const NOW = Date.UTC(2026, 10, 20, 12)
+const now = () => NOW
+const seconds = NOW / 1000
+
+async function add(
+  directory: string,
+  options: Partial<Parameters<typeof addKey>[0]> = {},
+): Promise<KeyAdded> {
+  const added = await addKey({ directory, alg: 'ES256', now, ...options })
+  if (!added.ok) throw new Error(added.problems.join())
+  return added
+}
+
+const signerOf = async (directory: string) => (await ringOf(directory)).signing?.kid
+const noteOf = (directory: string, kid: string) =>
+  JSON.parse(readFileSync(`${directory}/${kid}.jwk.json`, 'utf8')).signedUntil
+
+t.test('the first key makes the directory and signs', async (t) => {
+  const directory = `${t.testdir({})}/new/keys`
+  const added = await add(directory)
+  t.match(added, { alg: 'ES256', active: true, createdAt: seconds })
+  t.equal(await signerOf(directory), added.kid)
+  t.equal(statSync(directory).mode & 0o777, 0o700)
+  for (const name of readdirSync(directory))
+    t.equal(statSync(`${directory}/${name}`).mode & 0o777, 0o600, name)
+})
+
+t.test('a key of each algorithm can be added, named or not', async (t) => {
+  const directory = t.testdir({})
+  for (const alg of ALGORITHMS) await add(directory, { alg, kid: `my-${alg}` })
+  t.equal((await ringOf(directory)).verification.size, ALGORITHMS.length)
+})
+
+t.test('a further key is published and does not sign before it is told to', async (t) => {
+  const directory = t.testdir({})
+  const one = await add(directory)
+  const two = await add(directory)
+  t.equal(two.active, false)
+  t.equal(await signerOf(directory), one.kid)
+  t.equal(noteOf(directory, one.kid), undefined)
+  const three = await add(directory, { activate: true })
+  t.equal(three.active, true)
+  t.equal(await signerOf(directory), three.kid)
+  t.equal(noteOf(directory, one.kid), seconds, 'it is noted when the outgoing key stopped')
+  t.equal(noteOf(directory, two.kid), undefined)
+})
+
+t.test('a second private key does not make it unclear which one signs', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  await add(directory)
+  t.equal(readFileSync(`${directory}/active`, 'utf8'), `${kid}\n`)
+  t.equal(await signerOf(directory), kid)
+})
+
+t.test('the first private key beside public ones signs, whatever an old active file says', async (t) => {
+  const directory = t.testdir({ active: 'gone\n' })
+  writeKey(directory, (await makeKey()).publicJwk)
+  const added = await add(directory)
+  t.equal(added.active, true)
+  t.equal(await signerOf(directory), added.kid)
+})
+
+t.test('a key is never overwritten', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  const before = readFileSync(`${directory}/${kid}.jwk.json`, 'utf8')
+  t.same(await addKey({ directory, alg: 'ES256', now, kid }), {
+    ok: false,
+    kind: 'refused',
+    problems: [`there is already a key ${kid}`],
+  })
+  t.equal(readFileSync(`${directory}/${kid}.jwk.json`, 'utf8'), before)
+})
+
+t.test('activating hands over, keeps what else stands in the file, and can be repeated', async (t) => {
+  const directory = t.testdir({})
+  const note = { ...(await makeKey('ES256', 'old')).privateJwk, iat: 7, note: 'made by hand' }
+  writeKey(directory, note)
+  await add(directory, { kid: 'new' })
+  t.same(await activateKey({ directory, kid: 'new', now }), { ok: true, previous: 'old' })
+  t.same(JSON.parse(readFileSync(`${directory}/old.jwk.json`, 'utf8')), { ...note, signedUntil: seconds })
+  t.equal(await signerOf(directory), 'new')
+
+  t.same(await activateKey({ directory, kid: 'new', now: () => NOW + 5000 }), { ok: true })
+  t.equal(noteOf(directory, 'new'), undefined, 'a key that goes on signing has not stopped')
+  t.equal(noteOf(directory, 'old'), seconds, 'and the other has not signed since')
+
+  t.same(await activateKey({ directory, kid: 'old', now: () => NOW + 6001 }), { ok: true, previous: 'new' })
+  t.equal(noteOf(directory, 'new'), seconds + 7, 'part of a second counts as a whole one')
+})
+
+t.test('only a private key that is there can sign', async (t) => {
+  const { directory } = await makeKeyDirectory(t)
+  writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
+  t.match(await activateKey({ directory, kid: 'none', now }), { kind: 'refused', problems: [/no key none/] })
+  t.match(await activateKey({ directory, kid: 'half', now }), { kind: 'refused', problems: [/public half/] })
+})
+
+t.test(
+  'activating mends a directory in which it was unclear who signs; any key may have signed',
+  async (t) => {
+    const directory = t.testdir({})
+    for (const kid of ['a', 'b', 'c']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
+    t.match(await retireKey({ directory, kid: 'a', now, maxLifetimeSeconds: 60 }), {
+      kind: 'refused',
+      problems: [/several private keys/],
+    })
+    t.same(await activateKey({ directory, kid: 'b', now }), { ok: true })
+    t.equal(await signerOf(directory), 'b')
+    t.same(
+      ['a', 'b', 'c'].map((kid) => noteOf(directory, kid)),
+      [seconds, undefined, seconds],
+    )
+  },
+)
+
+t.test('a key is retired when the last token it signed has run out, not a moment before', async (t) => {
+  const directory = t.testdir({})
+  const old = await add(directory, { kid: 'old' })
+  await add(directory, { activate: true })
+  const retire = (at: number) => retireKey({ directory, kid: old.kid, maxLifetimeSeconds: 60, now: () => at })
+  t.match(await retire(NOW + 59_999), {
+    kind: 'refused',
+    problems: [/alive until 2026-11-20T12:01:00\.000Z/],
+  })
+  t.ok(existsSync(`${directory}/old.jwk.json`))
+  t.same(await retire(NOW + 60_000), { ok: true })
+  t.notOk(existsSync(`${directory}/old.jwk.json`))
+  t.ok((await loadKeyRing({ directory })).ok)
+})
+
+t.test('a key that never signed goes at once, the one that signs never', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  const options = { directory, now, maxLifetimeSeconds: 60 }
+  t.match(await retireKey({ ...options, kid, force: true }), {
+    kind: 'refused',
+    problems: [/signs new tokens/],
+  })
+  await add(directory, { kid: 'spare' })
+  t.same(await retireKey({ ...options, kid: 'spare' }), { ok: true })
+  t.match(await retireKey({ ...options, kid: 'spare' }), { kind: 'refused', problems: [/no key spare/] })
+})
+
+t.test('force removes a key whose tokens may be alive, here or elsewhere', async (t) => {
+  const directory = t.testdir({})
+  await add(directory, { kid: 'old' })
+  await add(directory, { activate: true })
+  writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
+  const options = { directory, now, maxLifetimeSeconds: 60 }
+  t.match(await retireKey({ ...options, kid: 'half' }), { kind: 'refused', problems: [/sign elsewhere/] })
+  for (const kid of ['half', 'old']) t.same(await retireKey({ ...options, kid, force: true }), { ok: true })
+  t.equal((await readKeyDirectory(directory)).files.size, 1)
+})
+
+t.test('nothing is changed while a file is broken', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  writeFileSync(`${directory}/x.jwk.json`, '{')
+  const broken = { ok: false, kind: 'broken', problems: [`${directory}/x.jwk.json: is not a JSON text`] }
+  t.same(await addKey({ directory, alg: 'ES256', now }), broken)
+  t.same(await activateKey({ directory, kid, now }), broken)
+  t.same(await retireKey({ directory, kid, now, maxLifetimeSeconds: 60 }), broken)
+  t.same(readdirSync(directory).sort(), [`${kid}.jwk.json`, 'x.jwk.json'])
+})
+
+t.test('commands at the same time leave a directory that loads, with every key', async (t) => {
+  const directory = t.testdir({})
+  const kids = ['a', 'b', 'c', 'd']
+  await Promise.all(kids.map((kid) => add(directory, { kid, activate: true })))
+  t.same([...(await readKeyDirectory(directory)).files.keys()], kids)
+  t.ok((await loadKeyRing({ directory })).ok)
+})
+
+t.test('a directory that is loaded all the while is never seen broken', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  let changing = true
+  let loads = 0
+  const watch = (async () => {
+    while (changing) {
+      const loaded = await loadKeyRing({ directory })
+      if (!loaded.ok) return loaded.problems
+      loads++
+    }
+    return []
+  })()
+  await add(directory, { kid: 'b' })
+  await activateKey({ directory, kid: 'b', now })
+  await add(directory, { kid: 'c', activate: true })
+  await activateKey({ directory, kid, now })
+  changing = false
+  t.same(await watch, [])
+  t.ok(loads > 0)
+  rmSync(directory, { recursive: true })
+})

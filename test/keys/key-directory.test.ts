@@ -1,0 +1,116 @@
+import { chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import t from 'tap'
+import { loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
+import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
+
+const first = await makeKey('ES256', 'first')
+const second = await makeKey('EdDSA', 'second')
+const secret = await makeKey('HS256', 'secret')
+
+async function problemsOf(directory: string) {
+  const loaded = await loadKeyRing({ directory })
+  return loaded.ok ? [] : loaded.problems.map((problem) => problem.replaceAll(directory, 'D'))
+}
+
+t.test('the only private key signs, named or not, and every key verifies', async (t) => {
+  const { directory } = await makeKeyDirectory(t, { kid: 'first' })
+  writeKey(directory, second.publicJwk)
+  for (const active of [undefined, 'first', 'first\n', ' first \r\n']) {
+    if (active !== undefined) writeFileSync(`${directory}/active`, active)
+    const ring = await ringOf(directory)
+    t.match(ring.signing, { kid: 'first', alg: 'ES256' })
+    t.same([...ring.verification.keys()], ['first', 'second'])
+  }
+})
+
+t.test('of several private keys the one that is named signs', async (t) => {
+  const directory = t.testdir({ active: 'second\n' })
+  for (const { privateJwk } of [first, second, secret]) writeKey(directory, privateJwk)
+  const ring = await ringOf(directory)
+  t.equal(ring.signing?.kid, 'second')
+  t.equal(ring.verification.size, 3)
+})
+
+t.test('a directory without a private key verifies only', async (t) => {
+  const directory = t.testdir({})
+  writeKey(directory, first.publicJwk)
+  t.notOk('signing' in (await ringOf(directory)))
+})
+
+t.test('it must be clear which key signs', async (t) => {
+  const directory = t.testdir({})
+  t.same(await problemsOf(directory), ['D: holds no key (a file named <kid>.jwk.json)'])
+  writeKey(directory, first.privateJwk)
+  writeFileSync(`${directory}/active`, 'second')
+  t.same(await problemsOf(directory), ['D: active names a key that is not there'])
+  writeKey(directory, second.publicJwk)
+  t.same(await problemsOf(directory), ['D: active names a key without its private half'])
+  rmSync(`${directory}/active`)
+  writeKey(directory, secret.privateJwk)
+  t.same(await problemsOf(directory), ['D: several private keys, and no file active to say which signs'])
+})
+
+t.test('every problem of every file is told at once', async (t) => {
+  const directory = t.testdir({
+    active: '',
+    'a b.jwk.json': '{}',
+    'broken.jwk.json': '{"kid":',
+    'dir.jwk.json': {},
+    'large.jwk.json': ' '.repeat(65_537),
+    'nothing.jwk.json': '{}',
+  })
+  symlinkSync('nowhere', `${directory}/gone.jwk.json`)
+  writeKey(directory, { ...first.privateJwk, use: 'enc' }, 'renamed')
+  t.same(await problemsOf(directory), [
+    'D/a b.jwk.json: the name holds no kid of 1 to 128 letters, digits, . _ -',
+    'D/active: does not hold a kid',
+    'D/broken.jwk.json: is not a JSON text',
+    'D/dir.jwk.json: is not a file',
+    'D/gone.jwk.json: cannot be read: there is no such file or directory',
+    'D/large.jwk.json: is larger than 65536 bytes',
+    'D/nothing.jwk.json: kid is missing',
+    'D/nothing.jwk.json: alg is missing',
+    'D/renamed.jwk.json: kid differs from the name of the file',
+    'D/renamed.jwk.json: use must be sig',
+  ])
+})
+
+t.test('a missing directory, or a file in its place, is a problem', async (t) => {
+  const directory = t.testdir({ file: '' })
+  for (const name of ['none', 'file']) {
+    const loaded = await loadKeyRing({ directory: `${directory}/${name}` })
+    const problem = `${directory}/${name}: cannot be read: there is no such file or directory`
+    t.same(loaded, { ok: false, problems: [problem] })
+  }
+})
+
+t.test('a Kubernetes volume is read through its links, without its dot files', async (t) => {
+  const directory = t.testdir({})
+  mkdirSync(`${directory}/..2026`)
+  writeKey(`${directory}/..2026`, first.privateJwk)
+  writeFileSync(`${directory}/..2026/active`, 'first')
+  symlinkSync('..2026', `${directory}/..data`)
+  for (const name of ['first.jwk.json', 'active']) symlinkSync(`..data/${name}`, `${directory}/${name}`)
+  mkdirSync(`${directory}/.lock`)
+  writeFileSync(`${directory}/.hidden.jwk.json`, 'broken')
+  const loaded = await loadKeyRing({ directory })
+  t.match(loaded, { ok: true, ring: { signing: { kid: 'first' } }, warnings: [] })
+})
+
+t.test('a private key that everyone can read is warned of, a public one is not', async (t) => {
+  const directory = t.testdir({})
+  writeKey(directory, first.privateJwk)
+  writeKey(directory, second.publicJwk)
+  for (const kid of ['first', 'second']) chmodSync(`${directory}/${kid}.jwk.json`, 0o644)
+  const { warnings } = await readKeyDirectory(directory)
+  t.same(warnings, [`${directory}/first.jwk.json: a private key that everyone on this machine can read`])
+})
+
+t.test('other files are passed over with a warning, half-written ones in silence', async (t) => {
+  const { directory } = await makeKeyDirectory(t)
+  writeFileSync(`${directory}/key.pem`, '-----BEGIN PRIVATE KEY-----')
+  writeFileSync(`${directory}/first.jwk.json.0a6b.tmp`, '{')
+  const { warnings, problems } = await readKeyDirectory(directory)
+  t.same(warnings, [`${directory}/key.pem: passed over, key files are named <kid>.jwk.json`])
+  t.same(problems, [])
+})
