@@ -1,0 +1,96 @@
+/**
+ * Who is at the other end of a client connection, and the forwarding headers that say so.
+ *
+ * What a client claims of itself in `X-Forwarded-*` or `Forwarded` (RFC 7239) counts only when its address is
+ * in the trust list. Then its headers pass as they are; otherwise ours replace them.
+ *
+ * @module
+ */
+import ipaddr from 'ipaddr.js'
+
+/** The facts of one client connection, made once when it opens. */
+export interface Peer {
+  /** The address the connection comes from; IPv4-mapped IPv6 is told as IPv4. */
+  readonly address: string
+  /** Whether its forwarding headers are believed. */
+  readonly trusted: boolean
+  /** Our own lines but for those that name the host, each with its line end. */
+  readonly lines: string
+  /** `Forwarded` up to the host. */
+  readonly forwarded: string
+}
+
+/** What is known of a connection. */
+export interface PeerFacts {
+  readonly remoteAddress: string | undefined
+  readonly localPort: number | undefined
+  readonly tls: boolean
+}
+
+type Network = [ipaddr.IPv4 | ipaddr.IPv6, number]
+
+/** Reads a trust list of CIDRs and single addresses. Throws on one that is neither. */
+export function createPeers(trust: readonly string[]): (facts: PeerFacts) => Peer {
+  const networks = trust.map(network)
+  return ({ remoteAddress, localPort, tls }) => {
+    const parsed = remoteAddress === undefined ? undefined : parse(remoteAddress)
+    const address = parsed?.toString() ?? 'unknown'
+    const proto = tls ? 'https' : 'http'
+    return {
+      address,
+      trusted: parsed !== undefined && isIn(parsed, networks),
+      lines:
+        `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\n` +
+        `X-Forwarded-Port: ${localPort ?? (tls ? 443 : 80)}\r\n`,
+      forwarded: `Forwarded: for=${parsed?.kind() === 'ipv6' ? `"[${address}]"` : address};proto=${proto}`,
+    }
+  }
+}
+
+/** Our five lines for one request. A host that is not a token is quoted in `Forwarded` (RFC 7239, section 4). */
+export function forwardedLines(peer: Peer, host: string | undefined): string {
+  return host === undefined
+    ? `${peer.lines}${peer.forwarded}\r\n`
+    : `${peer.lines}X-Forwarded-Host: ${host}\r\n${peer.forwarded};host="${host}"\r\n`
+}
+
+/**
+ * The client's own address: the connection's, or, behind trusted proxies, the nearest address of the
+ * `X-Forwarded-For` list that is not one of theirs.
+ *
+ * @param peer - the connection's facts
+ * @param lists - the values of `X-Forwarded-For`, in order
+ */
+export function createClientAddress(
+  trust: readonly string[],
+): (peer: Peer, lists: readonly string[]) => string {
+  const networks = trust.map(network)
+  return (peer, lists) => {
+    let nearest = peer.address
+    if (!peer.trusted) return nearest
+    for (const text of lists.join(',').split(',').reverse()) {
+      const address = parse(text.trim())
+      if (address === undefined) break
+      nearest = address.toString()
+      if (!isIn(address, networks)) break
+    }
+    return nearest
+  }
+}
+
+function network(text: string): Network {
+  if (text.includes('/')) return ipaddr.parseCIDR(text)
+  const address = ipaddr.parse(text)
+  return [address, address.kind() === 'ipv6' ? 128 : 32]
+}
+
+function parse(text: string): ipaddr.IPv4 | ipaddr.IPv6 | undefined {
+  const bare = text.replace(/%.*$/, '') // a zone index says which of our interfaces, not who the peer is
+  return ipaddr.isValid(bare) ? ipaddr.process(bare) : undefined
+}
+
+function isIn(address: ipaddr.IPv4 | ipaddr.IPv6, networks: readonly Network[]): boolean {
+  return networks.some(
+    ([base, bits]) => base.kind() === address.kind() && address.match([base, bits] as never),
+  )
+}

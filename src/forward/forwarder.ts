@@ -1,0 +1,137 @@
+/**
+ * Forwarding: http-proxy with a pass of our own in front of its stock ones.
+ *
+ * The stock passes turn a chunked DELETE into two upstream requests (CVE-2026-29057), rewrite object keys and
+ * leak connections; a pass that returns true ends the chain, so none of them ever runs. What is left of
+ * http-proxy is the frame: one proxy object for requests and for upgrades.
+ *
+ * @module
+ */
+import type { IncomingMessage } from 'node:http'
+import httpProxy from 'http-proxy'
+import type { Exchange, SidecarResponse } from '../http/exchange.ts'
+import type { Deadlines } from '../ops/deadlines.ts'
+import { upstreamRequestHead } from './request-head.ts'
+import { Transfer, type TransferContext } from './transfer.ts'
+import { faultError, type UpstreamOutcome } from './upstream-fault.ts'
+import { UpstreamPool } from './upstream-pool.ts'
+import { createPrefixRouting, type UpstreamSettings, upstreamAddress } from './upstreams.ts'
+
+/** What forwarding works with. */
+export interface ForwarderOptions {
+  readonly upstreams: readonly UpstreamSettings[]
+  readonly deadlines: Deadlines
+  readonly timeouts: {
+    readonly idleSeconds: number
+    readonly upstreamConnectSeconds: number
+    readonly upstreamResponseSeconds: number
+  }
+  readonly limits: {
+    readonly headerBytes: number
+    readonly headerLines: number
+    readonly upstreamConnections: number
+    readonly upstreamQueue: number
+  }
+  /** Setting `identity.forwardAuthorization`. */
+  readonly forwardAuthorization: boolean
+  readonly isClosing: () => boolean
+  /** Answers in place of the upstream. */
+  readonly refuse: TransferContext['refuse']
+  /** Told how each forwarded request ended. `upstream`: its prefix. */
+  readonly onOutcome: (upstream: string, outcome: UpstreamOutcome) => void
+  /** Told the milliseconds to each response head. */
+  readonly onFirstByte: (upstream: string, ms: number) => void
+}
+
+/** Forwards exchanges. */
+export interface Forwarder {
+  /** Forwards an exchange that may pass. */
+  forward(exchange: Exchange): void
+  /** The state of each upstream's pool. */
+  pools(): { readonly upstream: string; readonly connections: number; readonly queued: number }[]
+  /** Closes unused connections, and each other one when its response is over. */
+  close(): void
+}
+
+interface Upstream {
+  readonly context: TransferContext
+  readonly host: string
+}
+
+/** Reads the upstreams' certificate files and makes the forwarder. Throws when one cannot be used. */
+export function createForwarder(options: ForwarderOptions): Forwarder {
+  const { deadlines, timeouts, limits } = options
+  const pools: { upstream: string; pool: UpstreamPool }[] = []
+  const entries = options.upstreams.map((settings) => {
+    const { connect, readyEvent, host } = upstreamAddress(settings)
+    const upstream = settings.prefix
+    const pool = new UpstreamPool({
+      connect,
+      readyEvent,
+      deadlines,
+      connectMs: timeouts.upstreamConnectSeconds * 1000,
+      limits,
+      maxConnections: limits.upstreamConnections,
+      maxQueue: limits.upstreamQueue,
+    })
+    pools.push({ upstream, pool })
+    const context: TransferContext = {
+      pool,
+      deadlines,
+      idleMs: timeouts.idleSeconds * 1000,
+      responseMs: timeouts.upstreamResponseSeconds * 1000,
+      isClosing: options.isClosing,
+      refuse: options.refuse,
+      onOutcome: (outcome) => options.onOutcome(upstream, outcome),
+      onFirstByte: (ms) => options.onFirstByte(upstream, ms),
+    }
+    return { prefix: settings.prefix, upstream: { context, host } satisfies Upstream }
+  })
+  const upstreamOf = createPrefixRouting<Upstream>(entries)
+
+  const transfer = ({ exchange }: SidecarResponse): true => {
+    if (exchange?.request === undefined) throw new Error('an exchange is forwarded only after admission')
+    const { request } = exchange
+    const upstream = upstreamOf(request.path)
+    if (upstream === undefined) {
+      const fault = 'destination_not_found'
+      exchange.reason = fault
+      options.refuse(exchange, faultError(fault), fault, request.hasBody)
+      return true
+    }
+    const head = upstreamRequestHead({
+      request,
+      rawHeaders: exchange.req.rawHeaders,
+      identity: exchange.identity,
+      requestId: exchange.requestId,
+      peer: exchange.connection.peer,
+      forwardAuthorization: options.forwardAuthorization,
+      upstreamHost: upstream.host,
+    })
+    new Transfer(exchange, head, request, upstream.context).start()
+    return true
+  }
+
+  // http-proxy wants a target before it runs any pass; ours chooses its own.
+  const proxy = httpProxy.createProxyServer({ target: {} })
+  const ourPass = (_req: IncomingMessage, res: SidecarResponse) => transfer(res)
+  beforeStockPasses(proxy, ourPass)
+
+  return {
+    forward: ({ req, res }) => proxy.web(req, res),
+    pools: () =>
+      pools.map(({ upstream, pool }) => ({ upstream, connections: pool.connections, queued: pool.queued })),
+    close: () => {
+      for (const { pool } of pools) pool.close()
+    },
+  }
+}
+
+/** `before` is documented by http-proxy and missing in its types. */
+function beforeStockPasses(
+  proxy: httpProxy,
+  pass: (req: IncomingMessage, res: SidecarResponse) => true,
+): void {
+  const hooked = proxy as httpProxy & { before(type: 'web' | 'ws', passName: string, pass: unknown): void }
+  hooked.before('web', 'deleteLength', pass)
+}

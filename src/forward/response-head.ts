@@ -1,0 +1,73 @@
+/**
+ * The header rules towards the client.
+ *
+ * In: the upstream's response head. Out: the header list the client gets: the upstream's, in order and
+ * multiplicity, without hop-by-hop headers, without our own identity headers (an upstream that echoes its request
+ * would leak them), and with our request id.
+ *
+ * @module
+ */
+import { HeaderKind, headerKind } from '../gate/header-names.ts'
+import type { ResponseHead } from './response-parser.ts'
+
+/** What else decides on the header list. */
+export interface ResponseHeadContext {
+  readonly requestId: string
+  /** Whether the connection to the client ends with this response. */
+  readonly close: boolean
+  /** Whether the client can be sent chunks, and so trailers: an HTTP/1.1 client, not HEAD. */
+  readonly chunks: boolean
+}
+
+/** The client's header list, names and values alternating. */
+export function clientResponseHeaders(head: ResponseHead, context: ResponseHeadContext): string[] {
+  const { rawHeaders } = head
+  const nominated = nominatedNames(rawHeaders)
+  const chunked = context.chunks && (head.framing === 'chunked' || head.framing === 'close')
+  const headers: string[] = []
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at] as string
+    switch (headerKind(name)) {
+      case HeaderKind.connection:
+      case HeaderKind.hopByHop:
+      case HeaderKind.transferEncoding:
+      case HeaderKind.upgrade:
+      case HeaderKind.requestId:
+      case HeaderKind.identity:
+        continue
+      case HeaderKind.contentLength:
+        // Not allowed on 204 (RFC 9110, section 8.6): some clients would wait for the body.
+        if (head.status === 204) continue
+        break
+      case HeaderKind.trailer:
+        if (!chunked) continue // Node takes it for a mistake of ours
+        break
+      default:
+        if (nominated?.has(name.toLowerCase())) continue
+    }
+    headers.push(name, rawHeaders[at + 1] as string)
+  }
+  headers.push('X-Request-Id', context.requestId)
+  if (context.close) headers.push('Connection', 'close')
+  return headers
+}
+
+/** The trailer lines that may be sent behind a body, as Node's `addTrailers` takes them. */
+export function clientTrailers(rawTrailers: readonly string[]): [string, string][] {
+  const trailers: [string, string][] = []
+  for (let at = 0; at < rawTrailers.length; at += 2) {
+    const name = rawTrailers[at] as string
+    if (headerKind(name) === HeaderKind.other) trailers.push([name, rawTrailers[at + 1] as string])
+  }
+  return trailers
+}
+
+function nominatedNames(rawHeaders: readonly string[]): ReadonlySet<string> | undefined {
+  let names: Set<string> | undefined
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    if (headerKind(rawHeaders[at] as string) !== HeaderKind.connection) continue
+    names ??= new Set()
+    for (const name of (rawHeaders[at + 1] as string).split(',')) names.add(name.trim().toLowerCase())
+  }
+  return names
+}

@@ -1,0 +1,279 @@
+/**
+ * The transfer: one request to the upstream and its response back, streaming both ways.
+ *
+ * In: an exchange whose request may pass. Out: the upstream's response, byte for byte, or the answer that says
+ * what went wrong, or a destroyed connection where a part of the response has gone already: a cut object must
+ * never be taken for a whole one. Memory is bounded by one buffer each way, whatever the size of the object; only
+ * idleness is bounded in time, never a transfer that makes progress.
+ *
+ * @module
+ */
+import { ERRORS, type PublicError } from '../errors.ts'
+import type { Exchange, ExchangeWorker } from '../http/exchange.ts'
+import { lingerAfterResponse } from '../http/linger.ts'
+import type { Deadlines, Waiting } from '../ops/deadlines.ts'
+import { earlyHints } from './early-hints.ts'
+import { upstreamTrailers } from './request-head.ts'
+import { clientResponseHeaders, clientTrailers } from './response-head.ts'
+import type { ResponseHead } from './response-parser.ts'
+import type { ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
+import { faultError, type UpstreamFault, type UpstreamOutcome } from './upstream-fault.ts'
+import type { UpstreamPool } from './upstream-pool.ts'
+
+/** What every transfer to one upstream works with. */
+export interface TransferContext {
+  readonly pool: UpstreamPool
+  readonly deadlines: Deadlines
+  /** Milliseconds without progress of a body, in either direction. */
+  readonly idleMs: number
+  /** Milliseconds for the response head, once the request has been sent. */
+  readonly responseMs: number
+  /** Whether connections to clients end with their response, because we are stopping. */
+  readonly isClosing: () => boolean
+  /** Answers in place of the upstream. `close`: the connection cannot be used any further. */
+  readonly refuse: (exchange: Exchange, error: PublicError, outcome: UpstreamOutcome, close: boolean) => void
+  /** Told once how the transfer ended. */
+  readonly onOutcome: (outcome: UpstreamOutcome) => void
+  /** Told the milliseconds from the request's start to the response head. */
+  readonly onFirstByte: (ms: number) => void
+}
+
+/** One request on its way to the upstream and its response on its way back. */
+export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
+  deadline: number
+  readonly requestHead: string
+  readonly headRequest: boolean
+  readonly #context: TransferContext
+  readonly #exchange: Exchange
+  readonly #chunked: boolean
+  /** May be sent again if a used connection turns out to be closed: it has no body and changes nothing. */
+  #repeatable: boolean
+  /** The connection in use, from when the request is written to when the response is whole. */
+  #connection: UpstreamConnection | undefined
+  /** The request has been sent whole. */
+  #sent: boolean
+  /** The upstream takes no more of the request for now. */
+  #upstreamFull = false
+  /** The client takes no more of the response for now. */
+  #clientFull = false
+  #hearsDrain = false
+  /** The end of the response to the client is the end of its connection. */
+  #framedByClose = false
+  /** The upstream's part is over, and counted. */
+  #settled = false
+
+  /**
+   * @param exchange - an exchange whose request may pass
+   * @param requestHead - the head for the upstream
+   * @param body - whether bytes follow it, and whether in chunks
+   */
+  constructor(
+    exchange: Exchange,
+    requestHead: string,
+    body: { readonly hasBody: boolean; readonly chunked: boolean },
+    context: TransferContext,
+  ) {
+    const { method } = exchange.req
+    this.#exchange = exchange
+    this.#context = context
+    this.#chunked = body.chunked
+    this.#sent = !body.hasBody
+    this.#repeatable = !body.hasBody && (method === 'GET' || method === 'HEAD')
+    this.requestHead = requestHead
+    this.headRequest = method === 'HEAD'
+    this.deadline = context.deadlines.now() + context.responseMs
+  }
+
+  /** Sends the request as soon as there is a connection for it. */
+  start(): void {
+    this.#context.deadlines.add(this)
+    this.#exchange.attach(this)
+    if (!this.#settled) this.#context.pool.request(this)
+  }
+
+  // The upstream's side.
+
+  onConnection(connection: UpstreamConnection, room: boolean): void {
+    this.#connection = connection
+    if (this.#sent) this.#awaitHead()
+    else this.#upload(room)
+  }
+
+  onDrain(): void {
+    this.#progress()
+    this.#upstreamFull = false
+    if (!this.#sent) this.#exchange.req.resume()
+  }
+
+  onInformational(head: ResponseHead): void {
+    earlyHints(this.#exchange, head)
+  }
+
+  onHead(head: ResponseHead): void {
+    const { req, res, requestId, startedAt } = this.#exchange
+    this.#progress()
+    this.#context.onFirstByte(this.#context.deadlines.now() - startedAt)
+    const chunks = !this.headRequest && req.httpVersionMinor !== 0
+    this.#framedByClose = !chunks && (head.framing === 'chunked' || head.framing === 'close')
+    // Answered before the request was read: what is left of it makes the connection useless.
+    const close = !this.#sent || this.#context.isClosing()
+    res.writeHead(head.status, head.reason, clientResponseHeaders(head, { requestId, close, chunks }))
+  }
+
+  onBody(chunk: Buffer, last: boolean): void {
+    const { res } = this.#exchange
+    this.#exchange.bytesOut += chunk.length
+    this.#progress()
+    if (last && this.#sent) res.end(chunk)
+    else if (!res.write(chunk)) this.#pauseResponse()
+  }
+
+  onEnd(rawTrailers: readonly string[]): void {
+    const { req, res } = this.#exchange
+    if (!this.#sent) {
+      // The upstream has said all it had to say: the rest of the upload is for nobody.
+      this.#connection?.abandon()
+      lingerAfterResponse(req)
+    }
+    this.#settle('ok')
+    if (res.writableEnded) return
+    if (rawTrailers.length > 0 && res.chunkedEncoding) res.addTrailers(clientTrailers(rawTrailers))
+    res.end()
+  }
+
+  onFault(fault: UpstreamFault, stale: boolean): void {
+    this.#connection = undefined
+    if (stale && this.#repeatable) {
+      this.#repeatable = false
+      this.#context.pool.requestFresh(this)
+    } else {
+      this.#fail(fault, faultError(fault))
+    }
+  }
+
+  // The client's side.
+
+  onFinished(): void {
+    this.#context.deadlines.delete(this)
+  }
+
+  onClientGone(): void {
+    this.#giveUpUpstream()
+    this.#settle('client_aborted')
+    this.#context.deadlines.delete(this)
+  }
+
+  onBodyFault(): void {
+    this.#giveUpUpstream()
+    this.#fail('client_aborted', ERRORS.malformedRequest)
+  }
+
+  /** Nothing moved for too long: says whose turn it was. */
+  expire(): void {
+    const { res } = this.#exchange
+    if (res.headersSent && res.socket === null) {
+      this.#progress() // the responses before this one on its connection are not through
+      return
+    }
+    const connected = this.#connection !== undefined
+    this.#giveUpUpstream()
+    if (res.headersSent)
+      this.#fail(this.#clientFull ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
+    else if (!connected) this.#fail('connection_timeout', ERRORS.serviceNotReady)
+    else if (this.#sent) this.#fail('http_response_timeout', ERRORS.serviceNotReady)
+    else if (this.#upstreamFull) this.#fail('connection_write_timeout', ERRORS.serviceNotReady)
+    else this.#fail('client_idle', ERRORS.requestTimeout)
+  }
+
+  /** Streams the request's body. */
+  #upload(room: boolean): void {
+    const { req, res, expectsContinue } = this.#exchange
+    this.#progress()
+    if (expectsContinue) res.writeContinue()
+    req.on('data', (chunk: Buffer) => this.#send(chunk))
+    req.on('end', () => this.#sendEnd())
+    if (!room) this.#pauseRequest()
+  }
+
+  #send(chunk: Buffer): void {
+    const socket = this.#connection?.socket
+    if (socket === undefined) return // nobody's any more: it is only read so that the client can read our answer
+    this.#exchange.bytesIn += chunk.length
+    this.#progress()
+    let room: boolean
+    if (this.#chunked) {
+      socket.cork()
+      socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
+      socket.write(chunk)
+      room = socket.write('\r\n', 'latin1')
+      socket.uncork()
+    } else {
+      room = socket.write(chunk)
+    }
+    if (!room) this.#pauseRequest()
+  }
+
+  #sendEnd(): void {
+    const socket = this.#connection?.socket
+    if (socket === undefined) return
+    if (this.#chunked) socket.write(`0\r\n${upstreamTrailers(this.#exchange.req.rawTrailers)}`, 'latin1')
+    this.#sent = true
+    if (!this.#exchange.res.headersSent) this.#awaitHead()
+  }
+
+  #pauseRequest(): void {
+    this.#upstreamFull = true
+    this.#exchange.req.pause()
+  }
+
+  #pauseResponse(): void {
+    this.#clientFull = true
+    this.#connection?.socket.pause()
+    if (this.#hearsDrain) return
+    this.#hearsDrain = true
+    this.#exchange.res.on('drain', () => {
+      this.#progress()
+      this.#clientFull = false
+      this.#connection?.socket.resume()
+    })
+  }
+
+  #progress(): void {
+    this.deadline = this.#context.deadlines.now() + this.#context.idleMs
+  }
+
+  #awaitHead(): void {
+    this.deadline = this.#context.deadlines.now() + this.#context.responseMs
+  }
+
+  /** Closes the connection to the upstream, or gives up waiting for one. */
+  #giveUpUpstream(): void {
+    if (this.#connection === undefined) this.#context.pool.cancel(this)
+    else this.#connection.abandon()
+    this.#connection = undefined
+  }
+
+  /** Answers, or cuts the connection where a part of the response has gone already. */
+  #fail(outcome: UpstreamOutcome, error: PublicError): void {
+    this.#settle(outcome)
+    const { req, res } = this.#exchange
+    if (!res.headersSent) this.#context.refuse(this.#exchange, error, outcome, !this.#sent)
+    else if (res.socket === null) res.once('socket', () => cut(req, this.#framedByClose))
+    else cut(req, this.#framedByClose)
+  }
+
+  #settle(outcome: UpstreamOutcome): void {
+    this.#connection = undefined
+    if (this.#settled) return
+    this.#settled = true
+    if (outcome !== 'ok') this.#exchange.reason = outcome
+    this.#context.onOutcome(outcome)
+  }
+}
+
+/** Destroys a connection in the middle of a response, so that the client sees that it is not whole. */
+function cut({ socket }: Exchange['req'], framedByClose: boolean): void {
+  // A clean close would be the very end of such a response; TLS tells the difference by itself.
+  if (framedByClose && !('encrypted' in socket)) socket.resetAndDestroy()
+  else socket.destroy()
+}

@@ -1,0 +1,206 @@
+/**
+ * One connection to an upstream.
+ *
+ * It carries one request at a time, reads the one response that belongs to it, and is used again only when both
+ * are whole and not a byte came that nobody asked for. A response that is there sooner than its request can have
+ * been read (in the very turn of the event loop in which the request was written) is nobody's either: an upstream,
+ * or whoever can write to it, must not choose what the next client receives (CVE-2026-48931).
+ *
+ * @module
+ */
+import type { Socket } from 'node:net'
+import type { Deadlines, Waiting } from '../ops/deadlines.ts'
+import { type ResponseLimits, ResponseParser, type ResponseSink } from './response-parser.ts'
+import { faultOf, type UpstreamFault } from './upstream-fault.ts'
+
+/** Who uses a connection: it gives the request and is told of the response, or of why there is none. */
+export interface ConnectionUser extends ResponseSink {
+  /** The head of the request, each character one byte. */
+  readonly requestHead: string
+  /** The request is HEAD: its response has no body. */
+  readonly headRequest: boolean
+  /**
+   * The head has been written: the body may follow.
+   *
+   * @param room - whether the upstream takes more bytes now; otherwise `onDrain` says when
+   */
+  onConnection(connection: UpstreamConnection, room: boolean): void
+  /** The upstream takes bytes again. */
+  onDrain(): void
+  /**
+   * The connection cannot carry the request, or the rest of its response. The last call.
+   *
+   * @param fault - what happened
+   * @param stale - the connection had been used before and not a byte of a response came: most likely the upstream
+   *   had closed it before the request reached it
+   */
+  onFault(fault: UpstreamFault, stale: boolean): void
+}
+
+/** Who owns a connection and decides what it is used for next. */
+export interface ConnectionOwner {
+  /** Grows with each turn of the event loop in which a request was written. */
+  readonly turn: number
+  /** A request was written in this turn. */
+  onWrite(): void
+  /** A response is whole and the connection can carry another request, from the next turn on. */
+  onFree(connection: UpstreamConnection): void
+  onClosed(connection: UpstreamConnection): void
+}
+
+/** What a connection works with. */
+export interface ConnectionOptions {
+  /** Begins to connect. */
+  readonly connect: () => Socket
+  /** The event that says a request can be written: `connect`, or `secureConnect` with TLS. */
+  readonly readyEvent: 'connect' | 'secureConnect'
+  readonly owner: ConnectionOwner
+  readonly deadlines: Deadlines
+  /** How long connecting may take, TLS included. */
+  readonly connectMs: number
+  readonly limits: ResponseLimits
+}
+
+/** A connection that is being made, in use, or waiting for its next use. */
+export class UpstreamConnection implements Waiting {
+  /** When connecting must be done; while unused, when it is closed; `Infinity` in use. */
+  deadline: number
+  readonly socket: Socket
+  readonly #options: ConnectionOptions
+  /** Who uses it; undefined while it is unused. */
+  #user: ConnectionUser | undefined
+  /** Reads the response; undefined until a request has been written. */
+  #parser: ResponseParser | undefined
+  #usedBefore = false
+  /** A byte of the response has come. */
+  #answered = false
+  #sentInTurn = -1
+
+  /** Begins to connect, for a first user. */
+  constructor(options: ConnectionOptions, user: ConnectionUser) {
+    this.#options = options
+    this.#user = user
+    this.deadline = options.deadlines.now() + options.connectMs
+    options.deadlines.add(this)
+    this.socket = options.connect()
+    this.socket.setNoDelay(true)
+    this.socket.on(options.readyEvent, () => this.#start())
+    this.socket.on('data', (chunk: Buffer) => this.#onData(chunk))
+    this.socket.on('drain', () => this.#user?.onDrain())
+    this.socket.on('end', () => this.#onEnd())
+    this.socket.on('error', (error) =>
+      this.#fail(this.#parser === undefined ? faultOf(error) : 'connection_terminated'),
+    )
+    this.socket.on('close', () => this.#onClose())
+  }
+
+  /** Whether it is being made for, or used by, this request. */
+  isFor(user: ConnectionUser): boolean {
+    return this.#user === user
+  }
+
+  /** Gives an unused connection its next request. Says no when it turns out to be closed. */
+  use(user: ConnectionUser): boolean {
+    if (this.#user !== undefined || this.socket.destroyed || !this.socket.writable) return false
+    this.#user = user
+    this.#start()
+    return true
+  }
+
+  /** The user wants nothing more of it: closes the connection, since a request or a response is left unfinished. */
+  abandon(): void {
+    this.#user = undefined
+    this.socket.destroy()
+  }
+
+  /** Connecting took too long, or nobody used it. */
+  expire(): void {
+    this.#fail('connection_timeout')
+  }
+
+  #start(): void {
+    const user = this.#user
+    if (user === undefined) return
+    this.deadline = Number.POSITIVE_INFINITY
+    this.#parser = new ResponseParser(user, user.headRequest, this.#options.limits)
+    this.#answered = false
+    this.#sentInTurn = this.#options.owner.turn
+    this.#options.owner.onWrite()
+    user.onConnection(this, this.socket.write(user.requestHead, 'latin1'))
+  }
+
+  #onData(chunk: Buffer): void {
+    const user = this.#user
+    const parser = this.#parser
+    if (user === undefined || parser === undefined || this.#isTooSoon()) {
+      this.#fail('connection_terminated')
+      return
+    }
+    this.#answered = true
+    let taken: number
+    try {
+      taken = parser.push(chunk)
+    } catch (error) {
+      this.#fail(faultOf(error))
+      return
+    }
+    // The user may have abandoned the connection on what it was told.
+    if (parser.done && this.#user === user) this.#release(parser, taken === chunk.length)
+  }
+
+  /** Whether what came cannot be the answer to a request written in this turn of the event loop. */
+  #isTooSoon(): boolean {
+    return this.#usedBefore && !this.#answered && this.#sentInTurn === this.#options.owner.turn
+  }
+
+  #release(parser: ResponseParser, clean: boolean): void {
+    this.#user = undefined
+    this.#parser = undefined
+    this.#usedBefore = true
+    const unusedMs = unusedFor(parser)
+    if (!clean || unusedMs <= 0 || this.socket.destroyed) {
+      this.socket.destroy()
+      return
+    }
+    if (this.socket.isPaused()) this.socket.resume() // else nobody would see it close
+    this.deadline = this.#options.deadlines.now() + unusedMs
+    this.#options.owner.onFree(this)
+  }
+
+  /** The upstream closed cleanly: the end of a body that says so, too early for any other. */
+  #onEnd(): void {
+    const parser = this.#parser
+    if (parser === undefined) this.socket.destroy()
+    else if (parser.close()) this.#release(parser, false)
+    else this.#fail('connection_terminated')
+  }
+
+  #onClose(): void {
+    this.#fail('connection_terminated')
+    this.#options.deadlines.delete(this)
+    this.#options.owner.onClosed(this)
+  }
+
+  /** Closes the connection and tells its user, if there is one. */
+  #fail(fault: UpstreamFault): void {
+    const user = this.#user
+    this.#user = undefined
+    this.socket.destroy()
+    if (user === undefined) return
+    const cut = this.#answered && fault === 'connection_terminated'
+    user.onFault(cut ? 'http_response_incomplete' : fault, this.#usedBefore && !this.#answered)
+  }
+}
+
+/** Milliseconds for which a connection is kept when the upstream does not say how long it keeps it. */
+const UNUSED_MS = 4000
+const MAX_UNUSED_MS = 60_000
+/** The upstream's clock started before ours: give up its connections sooner than it does. */
+const MARGIN_MS = 1000
+
+/** How long an unused connection may wait for its next request; 0 when it cannot carry one. */
+function unusedFor(parser: ResponseParser): number {
+  if (!parser.keepAlive) return 0
+  const promised = parser.keepAliveSeconds
+  return promised === undefined ? UNUSED_MS : Math.min(promised * 1000 - MARGIN_MS, MAX_UNUSED_MS)
+}

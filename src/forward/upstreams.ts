@@ -1,0 +1,72 @@
+/**
+ * The upstreams, and which of them a path belongs to.
+ *
+ * The longest matching prefix wins, on segment boundaries: `/a` takes `/a`, `/a/` and `/a/b`, never `/ab`. Only
+ * raw bytes are compared; no path is decoded or normalised.
+ *
+ * @module
+ */
+import { readFileSync } from 'node:fs'
+import { connect as connectTcp, isIP, type Socket } from 'node:net'
+import { connect as connectTls, createSecureContext } from 'node:tls'
+
+/** One upstream as the settings give it. */
+export interface UpstreamSettings {
+  readonly prefix: string
+  /** `http://…`, `https://…` or `unix:/path`. */
+  readonly url: string
+  /** PEM files, for https. */
+  readonly caFile?: string | undefined
+  readonly certFile?: string | undefined
+  readonly keyFile?: string | undefined
+}
+
+/** How to reach an upstream. */
+export interface UpstreamAddress {
+  readonly connect: () => Socket
+  readonly readyEvent: 'connect' | 'secureConnect'
+  /** What `Host` names where a request has none. */
+  readonly host: string
+}
+
+/** Reads an upstream's URL and certificate files. Throws when a file cannot be read or used. */
+export function upstreamAddress(settings: UpstreamSettings): UpstreamAddress {
+  if (settings.url.startsWith('unix:')) {
+    const path = settings.url.slice('unix:'.length).replace(/^\/\/(?=\/)/, '')
+    return { connect: () => connectTcp({ path }), readyEvent: 'connect', host: 'localhost' }
+  }
+  const url = new URL(settings.url)
+  const hostname = url.hostname.replace(/^\[|\]$/g, '')
+  const tls = url.protocol === 'https:'
+  const port = url.port === '' ? (tls ? 443 : 80) : Number(url.port)
+  if (!tls) {
+    return { connect: () => connectTcp({ host: hostname, port }), readyEvent: 'connect', host: url.host }
+  }
+  const secureContext = createSecureContext({
+    ...(settings.caFile === undefined ? {} : { ca: readFileSync(settings.caFile) }),
+    ...(settings.certFile === undefined ? {} : { cert: readFileSync(settings.certFile) }),
+    ...(settings.keyFile === undefined ? {} : { key: readFileSync(settings.keyFile) }),
+  })
+  // The name that the certificate must carry is the upstream's; a client's `Host` has no say in it.
+  const servername = isIP(hostname) === 0 ? hostname : ''
+  const options = { host: hostname, port, servername, secureContext, ALPNProtocols: ['http/1.1'] }
+  return { connect: () => connectTls(options), readyEvent: 'secureConnect', host: url.host }
+}
+
+/** Makes the function that finds the upstream of a path; undefined where no prefix matches. */
+export function createPrefixRouting<T>(
+  entries: readonly { readonly prefix: string; readonly upstream: T }[],
+): (path: string) => T | undefined {
+  const longestFirst = entries
+    .map(({ prefix, upstream }) => ({ prefix: prefix.replace(/\/$/, ''), upstream }))
+    .sort((a, b) => b.prefix.length - a.prefix.length)
+  const [only] = longestFirst
+  if (longestFirst.length === 1 && only?.prefix === '') return () => only.upstream
+  return (path) => {
+    for (const { prefix, upstream } of longestFirst) {
+      if (!path.startsWith(prefix)) continue
+      if (path.length === prefix.length || path.charCodeAt(prefix.length) === 0x2f) return upstream
+    }
+    return undefined
+  }
+}

@@ -1,0 +1,251 @@
+/**
+ * Admission: which requests are unambiguous enough to be looked at.
+ *
+ * In: a request head as Node's parser took it. Out: the few facts that the later stages need, or a refusal.
+ * Node's parser lets through what another parser reads otherwise (a second `Host`, a list in it, `#` in the
+ * target, names that fold to framing headers); everything on which two parsers could differ ends here, before
+ * routing and before anything reaches the upstream (RFC 9112, sections 3.2 and 11.2).
+ *
+ * @module
+ */
+import { ERRORS, type PublicError } from '../errors.ts'
+import { HeaderKind, headerKind } from './header-names.ts'
+import { isRequestId } from './request-id.ts'
+
+/** A request head: what `http.IncomingMessage` gives, and no more. */
+export interface RequestHead {
+  readonly method?: string | undefined
+  /** The raw request target. */
+  readonly url?: string | undefined
+  readonly httpVersion: string
+  /** Names and values alternating, as they stood on the wire, decoded as Latin-1. */
+  readonly rawHeaders: readonly string[]
+}
+
+/** Bounds of a request head. */
+export interface HeadLimits {
+  /** Field lines. */
+  readonly headerLines: number
+  /** Bytes of the field lines with their line ends; also the bound of the request target alone. */
+  readonly headerBytes: number
+}
+
+/** What is known of an admitted request. */
+export interface Admitted {
+  readonly method: string
+  /** The request target in origin form, as the upstream will get it. */
+  readonly target: string
+  /** The target's bytes before `?`: the only thing that routes. */
+  readonly path: string
+  /** Absent only in an HTTP/1.0 request. */
+  readonly host: string | undefined
+  readonly authorization: string | undefined
+  /** Whether bytes may follow the head. */
+  readonly hasBody: boolean
+  readonly chunked: boolean
+  readonly upgrade: boolean
+  /** The client's request id, if it sent exactly one that can be kept. */
+  readonly requestId: string | undefined
+  /** Lower-cased names that `Connection` nominates as hop-by-hop, `close` and `keep-alive` among them. */
+  readonly nominated: ReadonlySet<string> | undefined
+  /** CORS preflight (Fetch standard): OPTIONS with `Origin` and `Access-Control-Request-Method`. */
+  readonly preflight: boolean
+  /** Whether the client closes, or cannot keep, the connection after this exchange. */
+  readonly http10: boolean
+}
+
+/** The outcome of admission. `authorization: true` says that the fault is a second `Authorization`. */
+export type Admission =
+  | { readonly ok: true; readonly request: Admitted }
+  | { readonly ok: false; readonly error: PublicError; readonly authorization: boolean }
+
+const malformed: Admission = { ok: false, error: ERRORS.malformedRequest, authorization: false }
+const tooLarge: Admission = { ok: false, error: ERRORS.headersTooLarge, authorization: false }
+const twiceAuthorized: Admission = { ok: false, error: ERRORS.invalidToken, authorization: true }
+
+/**
+ * Admits a request, or says why not.
+ *
+ * @param head - the head as the parser took it
+ * @param limits - bounds of the head
+ */
+export function admit(head: RequestHead, limits: HeadLimits): Admission {
+  const method = head.method
+  const http10 = head.httpVersion === '1.0'
+  // The parser also takes HTTP/2.0 request lines; `CONNECT` and `TRACE` are refused on every route.
+  if (!http10 && head.httpVersion !== '1.1') return malformed
+  if (method === undefined || method === 'CONNECT' || method === 'TRACE') return malformed
+
+  const raw = head.rawHeaders
+  if (raw.length > 2 * limits.headerLines) return tooLarge
+  let bytes = 0
+  let host: string | undefined
+  let contentLength: string | undefined
+  let transferEncoding: string | undefined
+  let authorization: string | undefined
+  let requestId: string | undefined
+  let requestIds = 0
+  let nominated: Set<string> | undefined
+  let upgrade = false
+  let twice = false
+  let origin = false
+  let preflightMethod = false
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at] as string
+    const value = raw[at + 1] as string
+    bytes += name.length + value.length + 4 // ": " and the line end
+    switch (headerKind(name)) {
+      case HeaderKind.other:
+        if (method === 'OPTIONS') {
+          const lower = name.toLowerCase()
+          origin ||= lower === 'origin'
+          preflightMethod ||= lower === 'access-control-request-method'
+        }
+        break
+      case HeaderKind.host:
+        if (host !== undefined) return malformed
+        host = value
+        break
+      case HeaderKind.contentLength:
+        if (contentLength !== undefined || !isContentLength(value)) return malformed
+        contentLength = value
+        break
+      case HeaderKind.transferEncoding:
+        if (transferEncoding !== undefined || value.toLowerCase() !== 'chunked') return malformed
+        transferEncoding = value
+        break
+      case HeaderKind.authorization:
+        if (authorization !== undefined) twice = true
+        authorization = value
+        break
+      case HeaderKind.connection:
+        nominated = nominate(nominated, value)
+        if (nominated === undefined) return malformed
+        break
+      case HeaderKind.upgrade:
+        upgrade = true
+        break
+      case HeaderKind.requestId:
+        requestIds++
+        requestId = value
+        break
+      case HeaderKind.lookAlike:
+        return malformed
+    }
+  }
+  if (bytes > limits.headerBytes) return tooLarge
+  // HTTP/1.0 knows no chunks: what follows could be read as a body or as a request (RFC 9112, section 6.1).
+  if (transferEncoding !== undefined && (http10 || contentLength !== undefined)) return malformed
+  if (host === undefined ? !http10 : !isHost(host)) return malformed
+
+  const url = head.url ?? ''
+  if (url.length > limits.headerBytes) return tooLarge
+  const target = originForm(url, host)
+  if (target === undefined) return malformed
+  if (twice) return twiceAuthorized
+
+  const query = target.indexOf('?')
+  return {
+    ok: true,
+    request: {
+      method,
+      target,
+      path: query < 0 ? target : target.slice(0, query),
+      host,
+      authorization,
+      hasBody: transferEncoding !== undefined || (contentLength !== undefined && contentLength !== '0'),
+      chunked: transferEncoding !== undefined,
+      upgrade,
+      requestId:
+        requestIds === 1 && requestId !== undefined && isRequestId(requestId) ? requestId : undefined,
+      nominated,
+      preflight: origin && preflightMethod,
+      http10,
+    },
+  }
+}
+
+/**
+ * Adds the names that one `Connection` line nominates.
+ *
+ * @returns undefined when a name is nominated that must arrive: obeying it would remove the framing or the
+ *   identity, ignoring it would leave the client in a wrong belief
+ */
+function nominate(names: Set<string> | undefined, value: string): Set<string> | undefined {
+  const all = names ?? new Set<string>()
+  for (const part of value.split(',')) {
+    const name = part.trim().toLowerCase()
+    switch (headerKind(name)) {
+      case HeaderKind.host:
+      case HeaderKind.authorization:
+      case HeaderKind.contentLength:
+      case HeaderKind.transferEncoding:
+      case HeaderKind.lookAlike:
+      case HeaderKind.identity:
+        return undefined
+    }
+    if (name !== '') all.add(name)
+  }
+  return all
+}
+
+/**
+ * The target in origin form, or undefined when it has none. The absolute form is taken when it names the very
+ * authority of `Host` (RFC 9112, section 3.2.2); `*` and the authority form are not.
+ */
+function originForm(url: string, host: string | undefined): string | undefined {
+  let target = url
+  if (url.charCodeAt(0) !== 0x2f) {
+    const scheme = /^https?:\/\//i.exec(url)
+    if (scheme === null || host === undefined) return undefined
+    const rest = url.slice(scheme[0].length)
+    if (rest.slice(0, host.length).toLowerCase() !== host.toLowerCase()) return undefined
+    target = rest.slice(host.length)
+    if (target === '' || target.charCodeAt(0) === 0x3f) target = `/${target}`
+    else if (target.charCodeAt(0) !== 0x2f) return undefined
+  }
+  for (let at = 0; at < target.length; at++) {
+    const code = target.charCodeAt(at)
+    if (code <= 0x20 || code === 0x23 || code === 0x7f) return undefined
+  }
+  return target
+}
+
+/** A plain decimal number of bytes that a double holds exactly: one spelling for one length. */
+function isContentLength(value: string): boolean {
+  if (value.length === 0 || value.length > 15) return false
+  if (value.length > 1 && value.charCodeAt(0) === 0x30) return false
+  for (let at = 0; at < value.length; at++) {
+    const code = value.charCodeAt(at)
+    if (code < 0x30 || code > 0x39) return false
+  }
+  return true
+}
+
+/** `uri-host [ ":" port ]` (RFC 9110, section 7.2) without userinfo, lists or anything that ends an authority. */
+function isHost(value: string): boolean {
+  let at = 0
+  if (value.charCodeAt(0) === 0x5b) {
+    at = value.indexOf(']') + 1
+    if (at === 0 || !/^[0-9a-f:.]+$/i.test(value.slice(1, at - 1))) return false
+  } else {
+    while (at < value.length && isHostCharacter(value.charCodeAt(at))) at++
+    if (at === 0) return false
+  }
+  if (at === value.length) return true
+  if (value.charCodeAt(at) !== 0x3a || value.length - at > 6) return false
+  for (at++; at < value.length; at++) {
+    const code = value.charCodeAt(at)
+    if (code < 0x30 || code > 0x39) return false
+  }
+  return true
+}
+
+/** Letters, digits and `-._~%!$&'()*+;=`: a registered name without the comma, which makes lists (RFC 3986, 3.2.2). */
+function isHostCharacter(code: number): boolean {
+  if (code >= 0x61 && code <= 0x7a) return true
+  if (code >= 0x30 && code <= 0x39) return true
+  if (code >= 0x41 && code <= 0x5a) return true
+  if (code === 0x2d || code === 0x2e || code === 0x5f || code === 0x7e) return true
+  return code === 0x21 || (code >= 0x24 && code <= 0x2b) || code === 0x3b || code === 0x3d
+}

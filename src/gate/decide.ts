@@ -1,0 +1,37 @@
+/**
+ * The gate: what becomes of an admitted request.
+ *
+ * In: the `Authorization` value of an admitted request on a route that needs a token. Out: who the request
+ * speaks for, or why it goes no further. A remembered token is decided at once, any other with a promise.
+ *
+ * @module
+ */
+import type { RejectReason, Verdict, Verify } from '../token/verdict.ts'
+import { bearerToken } from './bearer.ts'
+
+/** What the gate works with. */
+export interface GateOptions {
+  readonly verify: Verify
+  /** Told of each token check, for the metrics. */
+  readonly onCheck: (reason: 'ok' | RejectReason) => void
+}
+
+/** Decides on the `Authorization` value of a request that needs a token. */
+export type Gate = (authorization: string | undefined) => Verdict | Promise<Verdict>
+
+const missing: Verdict = { ok: false, reason: 'missing' }
+const malformed: Verdict = { ok: false, reason: 'malformed' }
+
+/** Makes the gate. Its promise rejects only on a fault of our own. */
+export function createGate({ verify, onCheck }: GateOptions): Gate {
+  const count = (passage: Verdict): Verdict => {
+    onCheck(passage.ok ? 'ok' : passage.reason)
+    return passage
+  }
+  return (authorization) => {
+    const bearer = bearerToken(authorization)
+    if (bearer.token === undefined) return count(bearer.reason === 'missing' ? missing : malformed)
+    const verdict = verify(bearer.token)
+    return verdict instanceof Promise ? verdict.then(count) : count(verdict)
+  }
+}

@@ -1,0 +1,88 @@
+/**
+ * The answers that the sidecar makes itself.
+ *
+ * Every one is JSON with a `Content-Length` (a published client drops chunked error bodies) and must not be stored.
+ * An answer that reports an error says in `Proxy-Status` (RFC 9209) which.
+ *
+ * @module
+ */
+import { type ServerResponse, STATUS_CODES } from 'node:http'
+import type { PublicError } from '../errors.ts'
+
+/** An answer, rendered but for what differs from request to request. */
+export interface Answer {
+  readonly status: number
+  /** Names and values alternating. */
+  readonly headers: readonly string[]
+  readonly body: string
+}
+
+/** What differs from request to request. */
+export interface AnswerContext {
+  readonly requestId: string
+  /** Whether the connection ends with this answer. */
+  readonly close: boolean
+}
+
+/** Renders a JSON answer. */
+export function jsonAnswer(status: number, body: unknown, extra: readonly string[] = []): Answer {
+  const text = JSON.stringify(body)
+  return {
+    status,
+    headers: [
+      'Content-Type',
+      'application/json',
+      'Content-Length',
+      String(Buffer.byteLength(text)),
+      'Cache-Control',
+      'no-store',
+      ...extra,
+    ],
+    body: text,
+  }
+}
+
+/** Who we are in `Proxy-Status`. */
+const PROXY_NAME = 'storage-auth-sidecar'
+
+/** Seconds after which a client may try again, where nothing better is known. */
+const RETRY_AFTER_SECONDS = 1
+
+/** What an error answer says beside its code. */
+export interface ErrorFacts {
+  /** An error type of RFC 9209, section 2.3. */
+  readonly error: string
+  /** One of a closed set of words; never anything a client sent. */
+  readonly details?: string
+  /** For 503; default 1. */
+  readonly retryAfterSeconds?: number
+  /** For 405. */
+  readonly allow?: string
+}
+
+/** Renders an answer that reports an error. */
+export function errorAnswer(error: PublicError, facts: ErrorFacts): Answer {
+  const extra = [
+    'Proxy-Status',
+    `${PROXY_NAME}; error=${facts.error}${facts.details === undefined ? '' : `; details="${facts.details}"`}`,
+  ]
+  if (error.status === 503) extra.push('Retry-After', String(facts.retryAfterSeconds ?? RETRY_AFTER_SECONDS))
+  if (facts.allow !== undefined) extra.push('Allow', facts.allow)
+  return jsonAnswer(error.status, { code: error.code, message: error.message }, extra)
+}
+
+/** Sends an answer. Node leaves the body out where the request was HEAD. */
+export function sendAnswer(res: ServerResponse, answer: Answer, context: AnswerContext): void {
+  const headers = [...answer.headers, 'X-Request-Id', context.requestId]
+  if (context.close) headers.push('Connection', 'close')
+  res.writeHead(answer.status, headers)
+  res.end(answer.body)
+}
+
+/** An answer as bytes, for a connection on which no response object exists; it is the last one there. */
+export function rawAnswer(answer: Answer, requestId: string): string {
+  let head = `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n`
+  for (let at = 0; at < answer.headers.length; at += 2)
+    head += `${answer.headers[at]}: ${answer.headers[at + 1]}\r\n`
+  return `${head}X-Request-Id: ${requestId}\r\nDate: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${answer.body}`
+}

@@ -1,0 +1,120 @@
+/**
+ * One connection from a client, and the requests in flight on it.
+ *
+ * HTTP/1.1 lets a client send the next request before the last one is answered, and Node starts each at once. Here
+ * a connection has its share of requests in flight and no more; the rest are held, in order, and the socket is
+ * not read. A connection ends with the first request that cannot be understood, once those before it are answered.
+ *
+ * @module
+ */
+import type { Socket } from 'node:net'
+import type { Peer } from '../forward/forwarded-lines.ts'
+import type { Exchange } from './exchange.ts'
+import { writeLastAndLinger } from './linger.ts'
+
+/** What a connection works with. */
+export interface ClientConnectionOptions {
+  readonly socket: Socket
+  readonly peer: Peer
+  /** Requests in flight at most. */
+  readonly maxInFlight: number
+  /** Begins to work on a request. */
+  readonly start: (exchange: Exchange) => void
+  /** Told once for each request that was started. `finished`: its response was sent whole. */
+  readonly onOver: (exchange: Exchange, finished: boolean) => void
+}
+
+/** A client's connection. */
+export class ClientConnection {
+  readonly socket: Socket
+  readonly peer: Peer
+  readonly #options: ClientConnectionOptions
+  readonly #inFlight = new Set<Exchange>()
+  readonly #held: Exchange[] = []
+  /** No further request is taken. */
+  #ending = false
+  /** What is written when everything before it has been answered. */
+  #last: string | undefined
+
+  constructor(options: ClientConnectionOptions) {
+    this.#options = options
+    this.socket = options.socket
+    this.peer = options.peer
+    options.socket.once('close', () => this.#onClose())
+  }
+
+  /** Requests that have been started and not answered yet. */
+  get inFlight(): number {
+    return this.#inFlight.size
+  }
+
+  /** Takes a request: starts it now, or when it is its turn, or never if the connection is ending. */
+  take(exchange: Exchange): void {
+    if (this.#ending) return
+    if (this.#inFlight.size < this.#options.maxInFlight) {
+      this.#inFlight.add(exchange)
+      this.#options.start(exchange)
+    } else {
+      this.#held.push(exchange)
+      this.socket.pause()
+    }
+  }
+
+  /** Whether no further request is taken. */
+  get ending(): boolean {
+    return this.#ending
+  }
+
+  /** No request behind those that have been taken will be started. */
+  end(): void {
+    this.#ending = true
+  }
+
+  /**
+   * What the client sent last is no request. Ends the connection with an answer to it.
+   *
+   * @param last - the answer, each character one byte
+   */
+  refuse(last: string): void {
+    if (this.#ending) return
+    this.#ending = true
+    const unread = [...this.#inFlight, ...this.#held].find(({ req }) => !req.complete)
+    if (unread !== undefined) {
+      // It was not a new request that could not be understood, but the body of this one.
+      unread.faultBody()
+      return
+    }
+    this.#last = last
+    if (this.#inFlight.size === 0) this.#writeLast()
+    else this.socket.pause()
+  }
+
+  /** A response has been handed to the operating system. */
+  onFinished(exchange: Exchange): void {
+    if (!this.#inFlight.delete(exchange)) return
+    this.#options.onOver(exchange, true)
+    const next = this.#held.shift()
+    if (next !== undefined) {
+      this.#inFlight.add(next)
+      this.#options.start(next)
+    } else if (this.#last !== undefined) {
+      if (this.#inFlight.size === 0) this.#writeLast()
+    } else if (this.socket.isPaused()) {
+      this.socket.resume()
+    }
+  }
+
+  #writeLast(): void {
+    const last = this.#last
+    this.#last = undefined
+    if (last !== undefined && this.socket.writable) writeLastAndLinger(this.socket, last)
+    else this.socket.destroy()
+  }
+
+  #onClose(): void {
+    this.#ending = true
+    this.#held.length = 0
+    for (const exchange of this.#inFlight) this.#options.onOver(exchange, false)
+    this.#inFlight.clear()
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * One request and its response, and what the stages learn of them on the way.
+ *
+ * Made when a request head has been read; every stage is given it, and the listener accounts for it when the
+ * response is over, however that happened.
+ *
+ * @module
+ */
+import { type IncomingMessage, ServerResponse } from 'node:http'
+import type { Admitted } from '../gate/admission.ts'
+import type { Route } from '../gate/routes.ts'
+import type { Identity } from '../token/verdict.ts'
+import type { ClientConnection } from './client-connection.ts'
+
+/** A response that knows its exchange: http-proxy hands its passes nothing else of ours. */
+export class SidecarResponse extends ServerResponse {
+  exchange: Exchange | undefined
+}
+
+/** Whoever works on a response. Exactly one of `onFinished` and `onClientGone` is called, once. */
+export interface ExchangeWorker {
+  /** The response has been handed to the operating system, whole. */
+  onFinished(): void
+  /** The connection closed before that. */
+  onClientGone(): void
+  /** What the client sends as a body is none, from some byte on. */
+  onBodyFault(): void
+}
+
+/** One request and its response. */
+export class Exchange {
+  readonly req: IncomingMessage
+  readonly res: SidecarResponse
+  readonly connection: ClientConnection
+  /** On the clock of the deadlines, in milliseconds. */
+  readonly startedAt: number
+  /** Whether the client waits for `100 Continue` before it sends its body. */
+  readonly expectsContinue: boolean
+  requestId = ''
+  /** Before routing, and for what is refused there: `proxy`. */
+  route: Route = 'proxy'
+  request: Admitted | undefined
+  /** The caller, once the token has been verified. */
+  identity: Identity | undefined
+  /** Why the request was not answered as the client would wish; a word of a closed set. */
+  reason: string | undefined
+  /** Body bytes from the client. */
+  bytesIn = 0
+  /** Body bytes to the client. */
+  bytesOut = 0
+  /** The response is over, or its connection is. */
+  over = false
+  /** Whoever works on the response and must know of its end. */
+  worker: ExchangeWorker | undefined
+  #bodyIsFaulty = false
+
+  constructor(
+    req: IncomingMessage,
+    res: SidecarResponse,
+    connection: ClientConnection,
+    startedAt: number,
+    expectsContinue: boolean,
+  ) {
+    this.req = req
+    this.res = res
+    this.connection = connection
+    this.startedAt = startedAt
+    this.expectsContinue = expectsContinue
+    res.exchange = this
+  }
+
+  /** Gives the exchange to whoever will answer it. */
+  attach(worker: ExchangeWorker): void {
+    this.worker = worker
+    if (this.#bodyIsFaulty) worker.onBodyFault()
+  }
+
+  /** What the client sends as a body is none: said at once, or as soon as somebody wants to read it. */
+  faultBody(): void {
+    this.#bodyIsFaulty = true
+    this.worker?.onBodyFault()
+  }
+}

@@ -1,0 +1,166 @@
+/**
+ * The data listener: sockets in, exchanges out.
+ *
+ * Configures Node's HTTP server so that nothing about a request is decided before we see it, gives every answer
+ * that the parser would make in our own words, and keeps the connections, so that stopping can wait for them.
+ *
+ * @module
+ */
+import { randomUUID } from 'node:crypto'
+import { createServer, type IncomingMessage, type Server } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { ERRORS, type PublicError } from '../errors.ts'
+import type { Peer, PeerFacts } from '../forward/forwarded-lines.ts'
+import { errorAnswer, rawAnswer } from './answers.ts'
+import { ClientConnection } from './client-connection.ts'
+import { Exchange, SidecarResponse } from './exchange.ts'
+
+/** What the listener works with. */
+export interface ListenerOptions {
+  readonly host: string
+  readonly port: number
+  readonly limits: {
+    readonly headerBytes: number
+    readonly connections: number
+    readonly inFlightPerConnection: number
+  }
+  readonly timeouts: { readonly headersSeconds: number; readonly keepAliveSeconds: number }
+  readonly peerOf: (facts: PeerFacts) => Peer
+  /** A clock that never goes back, in milliseconds. */
+  readonly now: () => number
+  /** Works on a request. Must not throw. */
+  readonly handle: (exchange: Exchange) => void
+  /** Told once for each exchange when it is over. `finished`: the response was sent whole. */
+  readonly onOver: (exchange: Exchange, finished: boolean) => void
+  /** Told of each request that the parser refused. */
+  readonly onRefused: (error: PublicError, requestId: string, peer: Peer) => void
+  /** Told of faults of the listening socket, such as running out of descriptors. */
+  readonly onFault: (error: Error) => void
+}
+
+/** The data listener. */
+export interface Listener {
+  /** Begins to listen. Rejects when the address cannot be had. */
+  listen(): Promise<AddressInfo>
+  /** Accepts no more connections and closes the unused ones. Resolves when the last one is closed. */
+  close(): Promise<void>
+  /** Closes connections on which nothing is in flight. */
+  closeUnused(): void
+  /** Destroys every connection; returns how many requests that cut off. */
+  cut(): number
+  /** Requests in flight. */
+  readonly inFlight: number
+}
+
+/** Makes the data listener. */
+export function createListener(options: ListenerOptions): Listener {
+  const { limits, timeouts } = options
+  const connections = new Map<Socket, ClientConnection>()
+
+  const server: Server<typeof IncomingMessage, typeof SidecarResponse> = createServer({
+    ServerResponse: SidecarResponse,
+    // Counted by the parser without separators and with the target; the exact bound is admission's.
+    maxHeaderSize: 2 * limits.headerBytes + 1,
+    headersTimeout: timeouts.headersSeconds * 1000,
+    requestTimeout: 0, // a total: it would cut steady uploads
+    keepAliveTimeout: timeouts.keepAliveSeconds * 1000,
+    connectionsCheckingInterval: 500, // how late the head's timeout may act
+    requireHostHeader: false, // admission says it in our own words
+    insecureHTTPParser: false,
+    noDelay: true,
+  })
+  server.maxHeadersCount = 0 // beyond a count, Node hides headers that the parser obeys; admission counts
+  server.maxConnections = limits.connections
+
+  server.on('connection', (socket: Socket) => {
+    const connection = new ClientConnection({
+      socket,
+      peer: options.peerOf({ remoteAddress: socket.remoteAddress, localPort: socket.localPort, tls: false }),
+      maxInFlight: limits.inFlightPerConnection,
+      start: (exchange) => {
+        exchange.res.on('finish', onFinish)
+        options.handle(exchange)
+      },
+      onOver: (exchange, finished) => {
+        exchange.over = true
+        if (finished) exchange.worker?.onFinished()
+        else exchange.worker?.onClientGone()
+        options.onOver(exchange, finished)
+      },
+    })
+    connections.set(socket, connection)
+    socket.once('close', () => connections.delete(socket))
+  })
+
+  const take = (req: IncomingMessage, res: SidecarResponse, expectsContinue: boolean) => {
+    const connection = connections.get(req.socket)
+    connection?.take(new Exchange(req, res, connection, options.now(), expectsContinue))
+  }
+  server.on('request', (req, res) => take(req, res, false))
+  server.on('checkContinue', (req, res) => take(req, res, true))
+  server.on('checkExpectation', (req, res) => take(req, res, false)) // another expectation is the upstream's to judge
+
+  const refuse = (socket: Socket, error: PublicError) => {
+    const connection = connections.get(socket)
+    if (connection === undefined || socket.destroyed || !socket.writable) {
+      socket.destroy()
+      return
+    }
+    if (connection.ending) return
+    const requestId = randomUUID()
+    options.onRefused(error, requestId, connection.peer)
+    connection.refuse(rawAnswer(errorAnswer(error, { error: 'http_request_error' }), requestId))
+  }
+  server.on('connect', (_req, socket) => refuse(socket as Socket, ERRORS.malformedRequest))
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    if (error.code === 'ECONNRESET' || error.code === 'EPIPE' || error.code === 'HPE_CLOSED_CONNECTION') {
+      // Gone, or bytes behind a request that said it was the last.
+      if (error.code !== 'HPE_CLOSED_CONNECTION') socket.destroy()
+      return
+    }
+    refuse(socket as Socket, PARSER_ERRORS[error.code ?? ''] ?? ERRORS.malformedRequest)
+  })
+
+  return {
+    listen: () =>
+      new Promise((resolve, reject) => {
+        server.once('error', reject)
+        server.listen(options.port, options.host, () => {
+          server.removeListener('error', reject)
+          server.on('error', options.onFault)
+          resolve(server.address() as AddressInfo)
+        })
+      }),
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve())
+        server.closeIdleConnections()
+      }),
+    closeUnused: () => server.closeIdleConnections(),
+    cut: () => {
+      const cut = inFlight()
+      for (const socket of connections.keys()) socket.destroy()
+      return cut
+    },
+    get inFlight() {
+      return inFlight()
+    },
+  }
+
+  function inFlight(): number {
+    let count = 0
+    for (const connection of connections.values()) count += connection.inFlight
+    return count
+  }
+}
+
+/** What the parser's refusals are to a client; any other is a malformed request. */
+const PARSER_ERRORS: Readonly<Record<string, PublicError>> = {
+  HPE_HEADER_OVERFLOW: ERRORS.headersTooLarge,
+  ERR_HTTP_REQUEST_TIMEOUT: ERRORS.requestTimeout,
+}
+
+/** One function for all responses, so that none needs a closure of its own. */
+function onFinish(this: SidecarResponse): void {
+  this.exchange?.connection.onFinished(this.exchange)
+}

@@ -1,0 +1,73 @@
+/**
+ * Reads a small body whole.
+ *
+ * In: an exchange. Out: its body's bytes, or why there are none. Never holds more than its limit, and never waits
+ * for a client that has stopped sending.
+ *
+ * @module
+ */
+import type { Deadlines, Waiting } from '../ops/deadlines.ts'
+import type { Exchange, ExchangeWorker } from './exchange.ts'
+
+/** A body, or why it could not be read. `gone`: there is nobody to answer. */
+export type Body =
+  | { readonly ok: true; readonly bytes: Buffer }
+  | { readonly ok: false; readonly reason: 'too_large' | 'idle' | 'malformed' | 'gone' }
+
+/** The bounds of a body. */
+export interface BodyLimits {
+  readonly maxBytes: number
+  readonly idleMs: number
+  readonly deadlines: Deadlines
+}
+
+/** Reads the body of an exchange. Never rejects. */
+export function readBody(exchange: Exchange, limits: BodyLimits): Promise<Body> {
+  return new Promise((resolve) => new BodyReader(exchange, limits, resolve))
+}
+
+class BodyReader implements ExchangeWorker, Waiting {
+  deadline: number
+  readonly #exchange: Exchange
+  readonly #limits: BodyLimits
+  readonly #resolve: (body: Body) => void
+  readonly #chunks: Buffer[] = []
+
+  constructor(exchange: Exchange, limits: BodyLimits, resolve: (body: Body) => void) {
+    this.#exchange = exchange
+    this.#limits = limits
+    this.#resolve = resolve
+    this.deadline = limits.deadlines.now() + limits.idleMs
+    limits.deadlines.add(this)
+    exchange.req.on('data', (chunk: Buffer) => this.#take(chunk))
+    exchange.req.on('end', () => this.#settle({ ok: true, bytes: Buffer.concat(this.#chunks) }))
+    exchange.attach(this)
+  }
+
+  onFinished(): void {}
+
+  onClientGone(): void {
+    this.#settle({ ok: false, reason: 'gone' })
+  }
+
+  onBodyFault(): void {
+    this.#settle({ ok: false, reason: 'malformed' })
+  }
+
+  expire(): void {
+    this.#settle({ ok: false, reason: 'idle' })
+  }
+
+  #take(chunk: Buffer): void {
+    this.#exchange.bytesIn += chunk.length
+    this.deadline = this.#limits.deadlines.now() + this.#limits.idleMs
+    if (this.#exchange.bytesIn <= this.#limits.maxBytes) this.#chunks.push(chunk)
+    else this.#settle({ ok: false, reason: 'too_large' })
+  }
+
+  #settle(body: Body): void {
+    this.#limits.deadlines.delete(this)
+    this.#exchange.worker = undefined
+    this.#resolve(body) // a second call changes nothing
+  }
+}

@@ -1,0 +1,149 @@
+/**
+ * The token endpoint: credentials in exchange for a token, and the time a token has left.
+ *
+ * In: an exchange on one of the endpoint's paths. Out: one of the documented answers. Every login that fails gets
+ * the same answer to the byte, whatever it failed on.
+ *
+ * @module
+ */
+
+import type { LoginThrottle } from '../credentials/login-throttle.ts'
+import type { CredentialStore, Login } from '../credentials/store.ts'
+import { ERRORS, type PublicError } from '../errors.ts'
+import type { Deadlines } from '../ops/deadlines.ts'
+import type { Identity } from '../token/verdict.ts'
+import { jsonAnswer } from './answers.ts'
+import type { Exchange } from './exchange.ts'
+import { checkLoginHeaders, MAX_LOGIN_BYTES, parseLogin } from './login-request.ts'
+import { readBody } from './read-body.ts'
+import type { Responder } from './respond.ts'
+
+/** Why no token was issued; the label `reason` of `auth_sidecar_token_issue_failures_total`. */
+export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
+
+/** One of them. */
+export type IssueFailure = (typeof ISSUE_FAILURES)[number]
+
+/** What the token endpoint works with. */
+export interface TokenEndpointOptions {
+  readonly responder: Responder
+  readonly credentials: CredentialStore
+  readonly throttle: LoginThrottle
+  /** Mints a token. */
+  readonly issue: (subject: {
+    accountId: string
+    accessKey: string
+  }) => Promise<{ token: string; identity: Identity }>
+  /** The address that failed logins are counted for. */
+  readonly clientAddress: (exchange: Exchange) => string
+  readonly deadlines: Deadlines
+  readonly idleMs: number
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  /** Setting `contract`. */
+  readonly contract: {
+    readonly expirationSec: 'integer' | 'string'
+    readonly authenticationFailedCode: 'Authentication failed' | 'AuthenticationFailed'
+  }
+  readonly onIssued: () => void
+  readonly onIssueFailure: (reason: IssueFailure) => void
+}
+
+/** Answers requests on the token endpoint's paths. */
+export interface TokenEndpoint {
+  /** POST: issues a token. Rejects only on a fault of our own. */
+  issue(exchange: Exchange): Promise<void>
+  /** GET and HEAD: tells the seconds that a verified token has left. */
+  tell(exchange: Exchange, identity: Identity): void
+  /** Any other method. */
+  refuseMethod(exchange: Exchange): void
+}
+
+/** An argument that is not valid, in words that name it. */
+const invalid = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })
+
+const TOO_LARGE = invalid('The body is larger than 16 KiB.')
+
+/** What is said of a body that could not be read; nothing to a client that has gone. */
+const BODY_ERRORS = {
+  too_large: TOO_LARGE,
+  idle: ERRORS.requestTimeout,
+  malformed: ERRORS.malformedRequest,
+  gone: undefined,
+} as const
+
+/** Makes the token endpoint. */
+export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoint {
+  const { responder, credentials, throttle, contract, now } = options
+  const rejected: PublicError = { ...ERRORS.authenticationFailed, code: contract.authenticationFailedCode }
+
+  /** Whole seconds left; a token inside the clock tolerance has none. */
+  const expirationSec = ({ expiresAt }: Identity): number | string => {
+    const left = Math.max(0, expiresAt - Math.floor(now() / 1000))
+    return contract.expirationSec === 'string' ? String(left) : left
+  }
+
+  const fail = (exchange: Exchange, reason: IssueFailure, error: PublicError, retryAfterSeconds?: number) => {
+    exchange.reason = reason
+    options.onIssueFailure(reason)
+    const denied = reason === 'rejected'
+    responder.refuse(exchange, error, {
+      error: denied
+        ? 'http_request_denied'
+        : error.status === 503
+          ? 'proxy_internal_response'
+          : 'http_request_error',
+      ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
+    })
+  }
+
+  /** Reads the login from the body, or says what is wrong with it; nothing when there is nobody to tell. */
+  async function readLogin(exchange: Exchange): Promise<Login | PublicError | undefined> {
+    const { req, res } = exchange
+    const headers = checkLoginHeaders(req.headersDistinct)
+    if (!headers.ok) return invalid(headers.message)
+    if (Number(req.headers['content-length'] ?? 0) > MAX_LOGIN_BYTES) return TOO_LARGE
+    if (exchange.expectsContinue) res.writeContinue()
+    const { deadlines, idleMs } = options
+    const body = await readBody(exchange, { maxBytes: MAX_LOGIN_BYTES, idleMs, deadlines })
+    if (!body.ok) return BODY_ERRORS[body.reason]
+    const parsed = parseLogin(body.bytes)
+    return parsed.ok ? parsed.login : invalid(parsed.message)
+  }
+
+  return {
+    async issue(exchange) {
+      const login = await readLogin(exchange)
+      if (login === undefined) return
+      if ('status' in login) {
+        fail(exchange, 'invalid', login)
+        return
+      }
+      const attempt = throttle.reserve(login.accountId, options.clientAddress(exchange))
+      if (!attempt.ok) {
+        fail(exchange, 'throttled', ERRORS.serviceNotReady, attempt.retryAfterSeconds)
+        return
+      }
+      const verdict = await credentials.authenticate(login)
+      attempt.settle(verdict)
+      if (verdict === 'accepted') {
+        const { token, identity } = await options.issue(login)
+        exchange.identity = identity
+        options.onIssued()
+        responder.respond(exchange, jsonAnswer(200, { token, expirationSec: expirationSec(identity) }))
+      } else {
+        fail(exchange, verdict, verdict === 'rejected' ? rejected : ERRORS.serviceNotReady)
+      }
+    },
+    tell(exchange, identity) {
+      responder.respond(exchange, jsonAnswer(200, { expirationSec: expirationSec(identity) }))
+    },
+    refuseMethod(exchange) {
+      exchange.reason = 'method'
+      responder.refuse(exchange, ERRORS.methodNotAllowed, {
+        error: 'http_request_error',
+        allow: 'GET, HEAD, POST',
+      })
+    },
+  }
+}

@@ -1,0 +1,87 @@
+#!/usr/bin/env node
+/**
+ * The program: its commands, and the only place that touches the process itself.
+ *
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+ *
+ * @module
+ */
+import { Command, CommanderError } from 'commander'
+import { type App, createApp } from './app.ts'
+import { CommandFailure, type CommandIo, UsageFailure } from './cli/command-io.ts'
+import { configCommand } from './cli/config.ts'
+import { credentialsCommand } from './cli/credentials.ts'
+import { demoCommand } from './cli/demo.ts'
+import { keysCommand } from './cli/keys.ts'
+import { type StopSignal, serveCommand } from './cli/serve.ts'
+import { tokenCommand } from './cli/token.ts'
+import type { Config } from './config/schema.ts'
+import { createLog, openLogDestination } from './ops/log.ts'
+import { VERSION } from './version.ts'
+
+const io: CommandIo = {
+  stdin: process.stdin,
+  stdout: process.stdout,
+  stderr: process.stderr,
+  env: process.env,
+}
+const logDestination = openLogDestination()
+
+// A reader of our output that goes away must not take the traffic with it.
+process.stdout.on('error', () => {})
+process.stderr.on('error', () => {})
+
+const createLoggedApp = (config: Config, level: string = config.log.level): Promise<App> =>
+  createApp({
+    config,
+    log: createLog(level, logDestination),
+    logLinesDropped: () => logDestination.dropped,
+  })
+
+/** The first signal asks to stop, the second one does not ask. */
+function stopRequested(): Promise<StopSignal> {
+  return new Promise((resolve) => {
+    let asked = false
+    const onSignal = (signal: StopSignal) => {
+      if (asked) process.exit(1)
+      asked = true
+      resolve(signal)
+    }
+    process.on('SIGTERM', onSignal)
+    process.on('SIGINT', onSignal)
+    process.on('SIGHUP', () => {}) // its default is the end of the process
+  })
+}
+
+const program = new Command('storage-auth-sidecar')
+  .description('Issues, checks and remembers Account API tokens in front of a storage service.')
+  .version(VERSION)
+  .exitOverride()
+  .addCommand(serveCommand(io, { createApp: createLoggedApp, stopRequested }))
+  .addCommand(demoCommand(io, { createApp: (config) => createLoggedApp(config, 'warn'), stopRequested }))
+  .addCommand(configCommand(io))
+  .addCommand(keysCommand(io))
+  .addCommand(credentialsCommand(io))
+  .addCommand(tokenCommand(io))
+
+program.parseAsync().then(
+  () => exit(0),
+  (error: unknown) => exit(explain(error)),
+)
+
+/** Says what went wrong, in words without a stack, and which exit code that is. */
+function explain(error: unknown): number {
+  // Commander has printed its own message; asking for help or the version is no mistake.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+  const message = error instanceof Error ? error.message : String(error)
+  process.stderr.write(`${message}\n`)
+  if (error instanceof UsageFailure || error instanceof CommandFailure) return error.exitCode
+  return 1
+}
+
+/** Ends the process once what was written is out. */
+async function exit(code: number): Promise<void> {
+  await logDestination.flush()
+  process.exitCode = code
+  process.exit()
+}

@@ -1,0 +1,42 @@
+/**
+ * The access line of a request.
+ *
+ * Says who asked for what and how it ended, never with which token or query: a query may hold a secret that
+ * somebody put there by mistake. An account is named only once its token or secret has been verified.
+ *
+ * @module
+ */
+import type { Exchange } from '../http/exchange.ts'
+import { type Logger, loggable } from './log.ts'
+
+/** Which requests get a line. */
+export type AccessMode = 'all' | 'errors' | 'off'
+
+/** Makes the function that writes the line of an exchange that is over. */
+export function createAccessLog(
+  log: Logger,
+  mode: AccessMode,
+): (exchange: Exchange, status: number, milliseconds: number) => void {
+  if (mode === 'off') return () => {}
+  return (exchange, status, milliseconds) => {
+    if (mode === 'errors' && status < 400) return
+    const { req, request, identity } = exchange
+    log.info(
+      {
+        requestId: exchange.requestId,
+        method: loggable(req.method ?? '', 32),
+        path: loggable(request?.path ?? (req.url ?? '').split('?', 1)[0] ?? ''),
+        route: exchange.route,
+        status,
+        reason: exchange.reason,
+        bytesIn: exchange.bytesIn,
+        bytesOut: exchange.bytesOut,
+        ms: Math.round(milliseconds * 1000) / 1000,
+        account: identity && loggable(identity.accountId),
+        tokenId: identity && loggable(identity.tokenId),
+        client: exchange.connection.peer.address,
+      },
+      'request',
+    )
+  }
+}

@@ -1,0 +1,114 @@
+/**
+ * The admin listener: health, metrics and public keys, on a port of their own.
+ *
+ * GET and HEAD only; nothing here changes anything, and nothing here is secret.
+ *
+ * @module
+ */
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import type { Registry } from 'prom-client'
+
+/** One condition of readiness. */
+export interface ReadyCheck {
+  readonly name: string
+  readonly ok: boolean
+}
+
+/** What the admin listener shows. */
+export interface AdminOptions {
+  readonly host: string
+  readonly port: number
+  readonly registry: Registry
+  /** Every condition of readiness; the sidecar is ready when all of them hold. */
+  readonly ready: () => readonly ReadyCheck[]
+  /** The public keys, as a JWK Set (RFC 7517). */
+  readonly jwks: () => unknown
+  /** Told of faults of the listening socket. */
+  readonly onFault: (error: Error) => void
+}
+
+/** The admin listener. */
+export interface AdminListener {
+  /** Begins to listen. Rejects when the address cannot be had. */
+  listen(): Promise<AddressInfo>
+  /** Closes it and its connections. */
+  close(): Promise<void>
+}
+
+interface Page {
+  readonly status: number
+  readonly type: string
+  readonly body: string
+}
+
+const json = (status: number, value: unknown, type = 'application/json'): Page => ({
+  status,
+  type,
+  body: JSON.stringify(value),
+})
+
+/** Makes the admin listener. */
+export function createAdminListener(options: AdminOptions): AdminListener {
+  const pages: Readonly<Record<string, () => Page | Promise<Page>>> = {
+    '/livez': () => json(200, { status: 'alive' }),
+    '/readyz': () => {
+      const checks = options.ready()
+      const ready = checks.every(({ ok }) => ok)
+      return json(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', checks })
+    },
+    '/metrics': async () => ({
+      status: 200,
+      type: options.registry.contentType,
+      body: await options.registry.metrics(),
+    }),
+    '/.well-known/jwks.json': () => json(200, options.jwks(), 'application/jwk-set+json'),
+  }
+
+  const answer = async (method: string | undefined, target: string): Promise<Page> => {
+    if (method !== 'GET' && method !== 'HEAD') return json(405, { message: 'Use GET or HEAD.' })
+    const page = new Map(Object.entries(pages)).get(target.split('?', 1)[0] ?? '')
+    return page === undefined ? json(404, { message: 'There is no such page.' }) : page()
+  }
+
+  const server = createServer(
+    { headersTimeout: 10_000, requestTimeout: 30_000, noDelay: true },
+    (req, res) => {
+      req.resume()
+      answer(req.method, req.url ?? '/')
+        .catch((error: Error) => {
+          options.onFault(error)
+          return json(500, { message: 'The page could not be made.' })
+        })
+        .then((page) => send(res, page))
+    },
+  )
+  server.maxConnections = 1000
+
+  return {
+    listen: () =>
+      new Promise((resolve, reject) => {
+        server.once('error', reject)
+        server.listen(options.port, options.host, () => {
+          server.removeListener('error', reject)
+          server.on('error', options.onFault)
+          resolve(server.address() as AddressInfo)
+        })
+      }),
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve())
+        server.closeAllConnections()
+      }),
+  }
+}
+
+function send(res: ServerResponse, { status, type, body }: Page): void {
+  res.writeHead(status, {
+    'Content-Type': type,
+    'Content-Length': Buffer.byteLength(body),
+    'Cache-Control': 'no-store',
+    ...(status === 405 ? { Allow: 'GET, HEAD' } : {}),
+  })
+  res.end(body)
+}

@@ -1,0 +1,63 @@
+/**
+ * Stopping without cutting anybody off.
+ *
+ * In: a listener, and how long it may take. Out: how many requests were let finish and how many had to be cut.
+ * First the lame duck: still accepting, so that whoever balances the load has time to look elsewhere, but each
+ * answer ends its connection. Then no new connections, and time for what is under way. Then the end.
+ *
+ * @module
+ */
+
+/** What is drained. */
+export interface Drainable {
+  readonly inFlight: number
+  closeUnused(): void
+  close(): Promise<void>
+  cut(): number
+}
+
+/** How long each stage may take. */
+export interface DrainOptions {
+  readonly lameDuckMs: number
+  readonly deadlineMs: number
+  /** Waits; a test passes its own. */
+  readonly sleep: (ms: number, unless: Promise<unknown>) => Promise<void>
+}
+
+/** What became of the requests in flight when the listener stopped listening. */
+export interface DrainReport {
+  readonly drained: number
+  readonly cut: number
+}
+
+/** How often connections that have become unused are closed, in milliseconds. */
+const STEP_MS = 50
+
+/** Drains a listener. */
+export async function drain(listener: Drainable, options: DrainOptions): Promise<DrainReport> {
+  await options.sleep(options.lameDuckMs, new Promise(() => {}))
+  const inFlight = listener.inFlight
+  let open = true
+  const closed = listener.close().then(() => {
+    open = false
+  })
+  for (let waited = 0; open && waited < options.deadlineMs; waited += STEP_MS) {
+    // A response that promised to keep its connection, before we knew, leaves it unused.
+    listener.closeUnused()
+    await options.sleep(Math.min(STEP_MS, options.deadlineMs - waited), closed)
+  }
+  const cut = open ? listener.cut() : 0
+  await closed
+  return { drained: Math.max(0, inFlight - cut), cut }
+}
+
+/** Waits for a time, or for something that comes sooner. */
+export function sleep(ms: number, unless: Promise<unknown>): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms)
+    unless.then(() => {
+      clearTimeout(timer)
+      resolve()
+    })
+  })
+}

@@ -1,0 +1,160 @@
+/**
+ * What is counted, and under which names.
+ *
+ * Labels come from closed sets: never a path, an account or a token. Counting a request is a few additions;
+ * the rest is done when somebody scrapes.
+ *
+ * @module
+ */
+import { collectDefaultMetrics, Registry } from 'prom-client'
+import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../forward/upstream-fault.ts'
+import type { Route } from '../gate/routes.ts'
+import { ISSUE_FAILURES, type IssueFailure } from '../http/token-endpoint.ts'
+import type { VerificationKey } from '../keys/key-ring.ts'
+import { REJECT_REASONS, type RejectReason } from '../token/verdict.ts'
+import { registerSeries, SecondsTally, WordTally } from './tally.ts'
+
+const ROUTES: readonly Route[] = ['token_issue', 'token_check', 'proxy', 'public']
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'] as const
+const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+
+/** Numbers that others keep and a scrape reads. */
+export interface MetricSources {
+  readonly cache: () => { hits: number; misses: number; evictions: number; size: number }
+  readonly inFlight: () => number
+  /** The keys in force. */
+  readonly keys: () => Iterable<VerificationKey>
+  /** Log lines lost. */
+  readonly logLinesDropped: () => number
+}
+
+/** Everything that is counted as it happens. */
+export interface Metrics {
+  readonly registry: Registry
+  /** A request is over. `seconds`: from its head to the end of its response. */
+  onRequest(route: Route, method: string | undefined, status: number, seconds: number): void
+  onTokenCheck(reason: 'ok' | RejectReason): void
+  onTokenIssued(): void
+  onIssueFailure(reason: IssueFailure): void
+  onUpstreamOutcome(upstream: string, outcome: UpstreamOutcome): void
+  onFirstByte(upstream: string, seconds: number): void
+  onBytes(direction: 'in' | 'out', bytes: number): void
+}
+
+/** What the metrics are made of. */
+export interface MetricsOptions {
+  readonly version: string
+  /** Prefixes of the upstreams. */
+  readonly upstreams: readonly string[]
+  readonly sources: MetricSources
+  /** Epoch milliseconds. */
+  readonly now: () => number
+}
+
+/** Makes the registry and what feeds it. */
+export function createMetrics({ version, upstreams, sources, now }: MetricsOptions): Metrics {
+  const registry = new Registry()
+  collectDefaultMetrics({ register: registry })
+
+  const requests = new Map<string, { labels: Record<string, string>; value: number }>()
+  const durations = new Map(ROUTES.map((route) => [route, new SecondsTally(SECONDS)]))
+  const checks = new WordTally<'ok' | RejectReason>(['ok', ...REJECT_REASONS])
+  const failures = new WordTally<IssueFailure>(ISSUE_FAILURES)
+  const outcomes = new Map(upstreams.map((upstream) => [upstream, new WordTally(UPSTREAM_OUTCOMES)]))
+  const firstBytes = new Map(upstreams.map((upstream) => [upstream, new SecondsTally(SECONDS)]))
+  const bytes = new WordTally<'in' | 'out'>(['in', 'out'])
+  let issued = 0
+
+  const counter = (name: string, help: string, series: Parameters<typeof registerSeries>[2]) =>
+    registerSeries(registry, { name, help, type: 'counter' }, series)
+  const gauge = (name: string, help: string, series: Parameters<typeof registerSeries>[2]) =>
+    registerSeries(registry, { name, help, type: 'gauge' }, series)
+  const histogram = (name: string, help: string, label: string, tallies: ReadonlyMap<string, SecondsTally>) =>
+    registerSeries(registry, { name, help, type: 'histogram' }, () =>
+      [...tallies].flatMap(([value, tally]) => tally.series(name, { [label]: value })),
+    )
+
+  counter('auth_sidecar_requests_total', 'Requests by route, method and status.', () => [
+    ...requests.values(),
+  ])
+  histogram(
+    'auth_sidecar_request_duration_seconds',
+    'Seconds from the request head to the end of the response.',
+    'route',
+    durations,
+  )
+  gauge('auth_sidecar_requests_in_flight', 'Requests that have been started and not answered yet.', () => [
+    { labels: {}, value: sources.inFlight() },
+  ])
+  counter('auth_sidecar_token_checks_total', 'Token checks by result and reason.', () =>
+    [...checks.entries()].map(([reason, value]) => ({
+      labels: { result: reason === 'ok' ? 'accepted' : 'rejected', reason },
+      value,
+    })),
+  )
+  counter('auth_sidecar_tokens_issued_total', 'Tokens issued.', () => [{ labels: {}, value: issued }])
+  counter('auth_sidecar_token_issue_failures_total', 'Logins that ended without a token, by reason.', () =>
+    [...failures.entries()].map(([reason, value]) => ({ labels: { reason }, value })),
+  )
+  counter('auth_sidecar_token_cache_hits_total', 'Token checks answered from the cache.', () => [
+    { labels: {}, value: sources.cache().hits },
+  ])
+  counter('auth_sidecar_token_cache_misses_total', 'Token checks that the cache could not answer.', () => [
+    { labels: {}, value: sources.cache().misses },
+  ])
+  counter('auth_sidecar_token_cache_evictions_total', 'Tokens dropped from the full cache.', () => [
+    { labels: {}, value: sources.cache().evictions },
+  ])
+  gauge('auth_sidecar_token_cache_entries', 'Tokens in the cache.', () => [
+    { labels: {}, value: sources.cache().size },
+  ])
+  counter('auth_sidecar_upstream_requests_total', 'Forwarded requests by upstream and outcome.', () =>
+    [...outcomes].flatMap(([upstream, tally]) =>
+      [...tally.entries()].map(([outcome, value]) => ({ labels: { upstream, outcome }, value })),
+    ),
+  )
+  histogram(
+    'auth_sidecar_upstream_response_seconds',
+    'Seconds from the request head to the head of the upstream response.',
+    'upstream',
+    firstBytes,
+  )
+  counter('auth_sidecar_transferred_bytes_total', 'Body bytes from (in) and to (out) clients.', () =>
+    [...bytes.entries()].map(([direction, value]) => ({ labels: { direction }, value })),
+  )
+  gauge('auth_sidecar_signing_key_age_seconds', 'Seconds since a key was made.', () =>
+    [...sources.keys()].map(({ kid, createdAt }) => ({
+      labels: { kid },
+      value: Math.max(0, Math.floor(now() / 1000) - createdAt),
+    })),
+  )
+  counter('auth_sidecar_log_lines_dropped_total', 'Log lines lost because nobody read them in time.', () => [
+    { labels: {}, value: sources.logLinesDropped() },
+  ])
+  gauge('auth_sidecar_build_info', 'Version of the sidecar and of Node.', () => [
+    { labels: { version, node: process.version }, value: 1 },
+  ])
+
+  return {
+    registry,
+    onRequest(route, method, status, seconds) {
+      const known = (METHODS as readonly string[]).includes(method ?? '') ? (method as string) : 'other'
+      const key = `${route} ${known} ${status}`
+      let counted = requests.get(key)
+      if (counted === undefined) {
+        counted = { labels: { route, method: known, status: String(status) }, value: 0 }
+        requests.set(key, counted)
+      }
+      counted.value++
+      durations.get(route)?.observe(seconds)
+    },
+    onTokenCheck: (reason) => checks.add(reason),
+    onTokenIssued: () => {
+      issued++
+    },
+    onIssueFailure: (reason) => failures.add(reason),
+    onUpstreamOutcome: (upstream, outcome) => outcomes.get(upstream)?.add(outcome),
+    onFirstByte: (upstream, seconds) => firstBytes.get(upstream)?.observe(seconds),
+    onBytes: (direction, amount) => bytes.add(direction, amount),
+  }
+}
