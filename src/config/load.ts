@@ -1,0 +1,83 @@
+/**
+ * Reads the settings: defaults, then the file, then the environment, then flags; the later wins.
+ *
+ * Out: a complete, consistent, frozen configuration with the origin of every value, or every mistake at once.
+ * This is done once, before anything is started.
+ *
+ * @module
+ */
+import { readFileSync } from 'node:fs'
+import { checkEach } from './check-each.ts'
+import { type ReadFile, readConfigFile } from './config-file.ts'
+import { FILE_VARIABLE, type Named, readEnvironment, readFlags } from './named-settings.ts'
+import { NOT_YET, refuseNotYet } from './not-yet.ts'
+import type { Problem } from './problem.ts'
+import type { Given, Reading } from './reading.ts'
+import { NEEDS_UPSTREAM, RULES } from './rules.ts'
+import type { Config } from './schema.ts'
+import { SETTINGS, valueAt } from './settings.ts'
+import { settle } from './settle.ts'
+
+export { formatProblems, type Problem } from './problem.ts'
+
+/** Where each setting's value came from: `default`, `file:line:column`, `env NAME` or `flag --name`. */
+export type Origins = ReadonlyMap<string, string>
+
+/** Settings that can be used. */
+export interface Loaded {
+  readonly ok: true
+  readonly config: Config
+  /** By setting path; settings without a value (`listen.tls.certFile`) are left out. */
+  readonly origins: Origins
+}
+
+/** Settings that cannot be used, and every reason. */
+export interface NotLoaded {
+  readonly ok: false
+  readonly problems: readonly Problem[]
+}
+
+/** What {@link loadConfig} works on. */
+export interface LoadOptions {
+  /** The settings file; without it the one that `SIDECAR_CONFIG` names; without either, none. */
+  readonly file?: string | undefined
+  readonly env: Named
+  /** By full name: `{ '--listen-port': '8080' }`. */
+  readonly flags: Named
+  /** Whether a configuration without an upstream is a mistake; default true. */
+  readonly needsUpstream?: boolean
+  /** Default: `fs.readFileSync`. */
+  readonly readFile?: ReadFile
+  /** Settings refused because their feature is not built; default: those of `not-yet.ts`. */
+  readonly notYet?: readonly string[]
+}
+
+/** Reads, checks and settles the configuration. Mistakes are values; nothing is thrown. */
+export function loadConfig(options: LoadOptions): Loaded | NotLoaded {
+  const { file = options.env[FILE_VARIABLE], env, flags, readFile = (path) => readFileSync(path) } = options
+  const sources: Reading[] = [readEnvironment(env), readFlags(flags)]
+  if (file !== undefined) sources.unshift(readConfigFile(file, readFile))
+  const given = new Map<string, Given>()
+  for (const one of sources.flatMap((source) => source.given)) given.set(one.setting.path, one)
+  const problems = sources.flatMap((source) => source.problems)
+
+  const { settings, broken, issues } = checkEach(given)
+  const sound = [...given.values()].filter(({ setting }) => !broken.has(setting.unit))
+  problems.push(...issues, ...refuseNotYet(sound, options.notYet ?? NOT_YET))
+  const isSet = (path: string) => given.has(path)
+  const rules = options.needsUpstream === false ? RULES : [NEEDS_UPSTREAM, ...RULES]
+  // Of a file that could not be read, nothing can be said to be missing or in conflict.
+  for (const { reads, check } of sources.every(({ readable }) => readable) ? rules : []) {
+    if (reads.some((path) => broken.has(path))) continue
+    for (const { path, message, at, below = [] } of check(settings, isSet)) {
+      problems.push({ path, message, origin: given.get(at)?.place(below) ?? 'default' })
+    }
+  }
+  if (problems.length > 0) return { ok: false, problems }
+
+  const config = settle(settings)
+  const origins = SETTINGS.filter(({ steps }) => valueAt(config, steps) !== undefined).map(
+    ({ path }) => [path, given.get(path)?.origin ?? 'default'] as const,
+  )
+  return { ok: true, config, origins: new Map(origins) }
+}

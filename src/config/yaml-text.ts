@@ -1,0 +1,108 @@
+/**
+ * Reads YAML 1.2 and remembers where things stand.
+ *
+ * One document; repeated keys, unknown tags, and aliases that multiply beyond reason are mistakes. Messages
+ * never repeat the text: it may be the wrong file, and hold secrets. JSON is YAML.
+ *
+ * @module
+ */
+import {
+  type Document,
+  isAlias,
+  isMap,
+  isNode,
+  isScalar,
+  isSeq,
+  LineCounter,
+  parseDocument,
+  visit,
+} from 'yaml'
+import type { Step } from './problem.ts'
+
+/** Line and column, both counted from 1. */
+export interface Position {
+  readonly line: number
+  readonly column: number
+}
+
+/** A text that is no YAML document: each mistake with its position. */
+export interface YamlMistakes {
+  readonly ok: false
+  readonly mistakes: readonly { readonly message: string; readonly position: Position }[]
+}
+
+/** A YAML document. */
+export interface YamlDocument {
+  readonly ok: true
+  /** Maps as plain objects; null for an empty document. */
+  readonly value: unknown
+  /**
+   * Where the value that `steps` lead to stands, or the nearest thing around it that stands in the text;
+   * with `key`, where the name of the last step stands.
+   */
+  readonly position: (steps: readonly Step[], key?: 'key') => Position
+}
+
+/** What is wrong, and at which offset. */
+type Mistake = readonly [message: string, offset: number]
+
+/** Parses a text. Never throws. */
+export function parseYaml(text: string): YamlDocument | YamlMistakes {
+  const lines = new LineCounter()
+  const positionAt = (offset: number): Position => {
+    const { line, col } = lines.linePos(offset)
+    return { line: Math.max(line, 1), column: Math.max(col, 1) } // 0 before the first line was looked at
+  }
+  const refuse = (mistakes: readonly Mistake[]): YamlMistakes => ({
+    ok: false,
+    mistakes: mistakes.map(([message, offset]) => ({ message, position: positionAt(offset) })),
+  })
+  try {
+    const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, merge: true })
+    const mistakes = [...parserMistakes(document), ...looseAliases(document)]
+    if (mistakes.length > 0) return refuse(mistakes)
+    const value: unknown = document.toJS()
+    return { ok: true, value, position: (steps, key) => positionAt(offsetOf(document, steps, key)) }
+  } catch {
+    // The parser gives up by throwing on aliases that multiply (a "billion laughs") and on absurd depth.
+    return refuse([['too deeply nested, or aliases that multiply beyond reason', 0]])
+  }
+}
+
+function parserMistakes({ errors, warnings }: Document): Mistake[] {
+  return [...errors, ...warnings].map(({ code, message, pos }) => [
+    // The parser ends some messages with a colon and a piece of the text.
+    code === 'MULTIPLE_DOCS' ? 'more than one YAML document' : message.replace(/(?<=\S): .*$/s, ''),
+    pos[0],
+  ])
+}
+
+function looseAliases(document: Document): Mistake[] {
+  const loose: Mistake[] = []
+  visit(document, {
+    Alias: (_key, alias) => {
+      if (alias.resolve(document) === undefined)
+        loose.push(['alias without an anchor before it', start(alias, 0)])
+    },
+  })
+  return loose
+}
+
+function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undefined): number {
+  let node: unknown = document.contents
+  let offset = start(node, 0)
+  for (const [index, step] of steps.entries()) {
+    const around = isAlias(node) ? node.resolve(document) : node
+    if (isSeq(around)) {
+      node = around.items[Number(step)]
+      offset = start(node, offset)
+    } else if (isMap(around)) {
+      const pair = around.items.find((item) => isScalar(item.key) && String(item.key.value) === step)
+      node = pair?.value
+      offset = start(key && index === steps.length - 1 ? pair?.key : node, offset)
+    }
+  }
+  return offset
+}
+
+const start = (node: unknown, otherwise: number) => (isNode(node) ? node.range?.[0] : undefined) ?? otherwise

@@ -1,0 +1,103 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import { Command } from 'commander'
+import t from 'tap'
+import { UsageFailure } from '../../src/cli/command-io.ts'
+import { addSettingFlags, configCommand, settingsFromCommand } from '../../src/cli/config.ts'
+import { configJsonSchema } from '../../src/config/json-schema.ts'
+
+const upstream = { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9000' }
+
+/** Runs `config …` and collects what it wrote and how it failed. */
+async function run(args: readonly string[], env: Record<string, string> = upstream) {
+  const stdout = new PassThrough()
+  const stderr = new PassThrough()
+  const failure = await configCommand({ stdin: new PassThrough(), stdout, stderr, env })
+    .parseAsync(args, { from: 'user' })
+    .then(
+      () => undefined,
+      (error: unknown) => error,
+    )
+  const text = (stream: PassThrough) => String(stream.read() ?? '')
+  return { failure, stdout: text(stdout), stderr: text(stderr) }
+}
+
+t.test('check says one line when all is well', async (t) => {
+  t.strictSame(await run(['check']), {
+    failure: undefined,
+    stdout: 'the configuration is valid\n',
+    stderr: '',
+  })
+})
+
+t.test('check fails with every mistake, as usage', async (t) => {
+  const file = join(t.testdir(), 'sidecar.yaml')
+  writeFileSync(file, 'listen: { port: x, host: "" }\n')
+  const { failure, stdout } = await run(['check', '--config', file, '--log-level', 'loud'])
+  if (!(failure instanceof UsageFailure)) throw failure
+  t.equal(failure.exitCode, 2)
+  const [summary, ...lines] = failure.message.split('\n')
+  t.equal(summary, 'the configuration has 3 problems:')
+  t.strictSame(lines.sort(), [
+    `  listen.host: wants an IP address without brackets, or a host name; the port is a setting of its own (${file}:1:26)`,
+    `  listen.port: wants a whole number from 0 to 65535 (${file}:1:17)`,
+    '  log.level: wants one of: trace, debug, info, warn, error, fatal, silent (--log-level)',
+  ])
+  t.equal(stdout, '')
+})
+
+t.test('check --json prints the outcome for programs', async (t) => {
+  t.strictSame(JSON.parse((await run(['check', '--json'])).stdout), { ok: true, problems: [] })
+  const { failure, stdout } = await run(['check', '--json'], {})
+  t.type(failure, UsageFailure)
+  t.match(JSON.parse(stdout), { ok: false, problems: [{ path: 'upstreams', origin: 'default' }] })
+})
+
+t.test('show prints what is in force, as a table and as JSON', async (t) => {
+  t.match((await run(['show', '--listen-port', '81'])).stdout, /^listen\.port +81 +flag --listen-port$/m)
+  const shown = JSON.parse((await run(['show', '--json', '--upstream-url', 'http://flag'])).stdout)
+  t.strictSame(shown['upstreams'], {
+    value: [{ prefix: '/', url: 'http://flag' }],
+    origin: 'flag --upstream-url',
+  })
+  t.type((await run(['show'], {})).failure, UsageFailure)
+})
+
+t.test('schema prints the JSON Schema', async (t) => {
+  t.equal((await run(['schema'])).stdout, configJsonSchema())
+})
+
+t.test('help stays readable, with examples', async (t) => {
+  for (const command of ['check', 'show', 'schema']) {
+    const { stdout } = await run([command, '--help'])
+    t.match(stdout, /Examples:/)
+    t.notMatch(stdout, /--limits-header-bytes/)
+    t.ok(stdout.split('\n').length < 25, command)
+  }
+  const { stdout } = await run(['check', '--help'])
+  t.match(stdout, /--config <file>/)
+  t.match(stdout, /Every setting is also a flag/)
+})
+
+t.test('a mistyped flag is refused with the one that was meant', async (t) => {
+  const { failure, stderr } = await run(['check', '--limits-header-byte', '1'])
+  t.match(failure, { code: 'commander.unknownOption' })
+  t.match(stderr, /Did you mean --limits-header-bytes\?/)
+})
+
+t.test('other commands get their settings from the same flags', async (t) => {
+  const io = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough(), env: {} }
+  const parse = (...args: string[]) => {
+    const command = new Command()
+    addSettingFlags(command)
+    return command.parse(args, { from: 'user' }).opts()
+  }
+  const config = settingsFromCommand(
+    parse('--upstream-url', 'http://u', '--token-lifetime-seconds', '60'),
+    io,
+  )
+  t.match(config, { token: { lifetimeSeconds: 60 }, upstreams: [{ url: 'http://u' }] })
+  t.throws(() => settingsFromCommand(parse(), io), UsageFailure)
+  t.strictSame(settingsFromCommand(parse(), io, { needsUpstream: false }).upstreams, [])
+})

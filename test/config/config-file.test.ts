@@ -1,0 +1,248 @@
+import t from 'tap'
+import { accepted, refused } from './support.ts'
+
+t.test('an empty file, group or list means the defaults', async (t) => {
+  for (const yaml of [
+    '',
+    '# nothing\n',
+    '---\n',
+    'null',
+    '{}',
+    'token:\nlisten: {}\n',
+    'publicRoutes:\nforwarded:\n  trust:\n',
+  ]) {
+    t.match(
+      accepted({ yaml }).config,
+      { token: { lifetimeSeconds: 86400 }, publicRoutes: [] },
+      JSON.stringify(yaml),
+    )
+  }
+  t.equal(accepted({ yaml: 'listen:\n  tls:\n' }).config.listen.tls, undefined)
+})
+
+t.test('a byte order mark and Windows line ends do no harm', async (t) => {
+  const { config, origins } = accepted({ yaml: '\uFEFFlisten:\r\n  port: 1\r\n' })
+  t.equal(config.listen.port, 1)
+  t.equal(origins.get('listen.port'), 'sidecar.yaml:2:9')
+})
+
+t.test('a single setting left empty is a mistake, at its name', async (t) => {
+  t.strictSame(refused({ yaml: 'listen:\n  port:\n  host: h\n' }), [
+    'listen.port: wants a whole number from 0 to 65535 (sidecar.yaml:2:8)',
+  ])
+})
+
+t.test('a value of the wrong type is refused with what is wanted and where it stands', async (t) => {
+  const table: [string, string][] = [
+    ['listen: { port: "8080" }', 'listen.port: wants a whole number from 0 to 65535 (sidecar.yaml:1:17)'],
+    ['listen: { port: [1] }', 'listen.port: wants a whole number from 0 to 65535 (sidecar.yaml:1:17)'],
+    ['upgrade: { enabled: yes }', 'upgrade.enabled: wants true or false (sidecar.yaml:1:21)'],
+    ['upgrade: { enabled: 1 }', 'upgrade.enabled: wants true or false (sidecar.yaml:1:21)'],
+    [
+      'forwarded: { trust: 10.0.0.0/8 }',
+      'forwarded.trust: wants a list of IP addresses and CIDR ranges (sidecar.yaml:1:21)',
+    ],
+    [
+      'publicRoutes: { method: GET }',
+      'publicRoutes: wants a list; each member wants a map such as { method: GET, path: /healthz } (sidecar.yaml:1:15)',
+    ],
+    [
+      'publicRoutes: [GET /x]',
+      'publicRoutes[0]: wants a map such as { method: GET, path: /healthz } (sidecar.yaml:1:16)',
+    ],
+    [
+      'publicRoutes: [{ method: GET }]',
+      "publicRoutes[0].path: is missing; wants an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns) (sidecar.yaml:1:16)",
+    ],
+    [
+      'upstreams: { prefix: /, url: u }',
+      'upstreams: wants a list; each member wants a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:1:12)',
+    ],
+    [
+      'upstreams: [{ prefix: / }]',
+      'upstreams[0].url: is missing; wants http://host:port, https://host:port or unix:/absolute/path (sidecar.yaml:1:13)',
+    ],
+    [
+      'upstreams: [null]',
+      'upstreams[0]: wants a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:1:13)',
+    ],
+    [
+      'limits: { loginFailures: 3 }',
+      'limits.loginFailures: wants a map of settings: count, windowSeconds (sidecar.yaml:1:26)',
+    ],
+    [
+      'timeouts: off',
+      'timeouts: wants a map of settings: headersSeconds, idleSeconds, keepAliveSeconds, upstreamConnectSeconds, upstreamResponseSeconds (sidecar.yaml:1:11)',
+    ],
+    [
+      'token: { issuer: 12 }',
+      'token.issuer: wants text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters (sidecar.yaml:1:18)',
+    ],
+    [
+      'keys: { directory: "" }',
+      'keys.directory: wants a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:20)',
+    ],
+    [
+      'listen: { tls: { certFile: c } }',
+      'listen.tls.keyFile: is missing; wants a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:28)',
+    ],
+    [
+      'credentials: { postgres: { poolSize: 3 } }',
+      'credentials.postgres.urlFile: is missing; wants a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:38)',
+    ],
+  ]
+  for (const [yaml, problem] of table)
+    t.strictSame(
+      refused({ yaml, env: { ...(!yaml.startsWith('up') && upstream) } }).slice(0, 1),
+      [problem],
+      yaml,
+    )
+})
+
+const upstream = { SIDECAR_UPSTREAM_URL: 'http://u' }
+
+t.test('the whole file must be a map', async (t) => {
+  for (const yaml of ['hunter2', '- listen', '42', '"text"']) {
+    const problems = refused({ yaml, env: {} })
+    t.equal(problems.length, 1, 'nothing is said of settings that seem missing')
+    t.match(problems[0], /^: wants a map of settings: listen, .* \(sidecar.yaml:1:1\)$/)
+    t.notMatch(problems[0], /hunter2/)
+  }
+})
+
+t.test('unknown names are refused at each depth, with the one that was meant', async (t) => {
+  const table: [string, string][] = [
+    ['lisen: {}', 'lisen: unknown setting; did you mean listen? (sidecar.yaml:1:1)'],
+    ['port: 1', 'port: unknown setting; did you mean listen.port or admin.port? (sidecar.yaml:1:1)'],
+    [
+      'token: { lifetime_seconds: 1 }',
+      'token.lifetime_seconds: unknown setting; did you mean token.lifetimeSeconds? (sidecar.yaml:1:10)',
+    ],
+    [
+      'token: { lifetime: 1 }',
+      'token.lifetime: unknown setting; did you mean token.lifetimeSeconds? (sidecar.yaml:1:10)',
+    ],
+    [
+      'limits:\n  loginFailures:\n    cuont: 1',
+      'limits.loginFailures.cuont: unknown setting; did you mean limits.loginFailures.count? (sidecar.yaml:3:5)',
+    ],
+    [
+      'publicRoutes: [{ methods: GET, path: /x, method: GET }]',
+      'publicRoutes[0].methods: unknown setting; did you mean method? (sidecar.yaml:1:18)',
+    ],
+    [
+      'publicRoutes: [{ path: /x, method: GET, why: 1 }]',
+      'publicRoutes[0].why: unknown setting; known here: method, path (sidecar.yaml:1:41)',
+    ],
+    ['log: { "a\\nb": 1 }', 'log."a\\nb": unknown setting; known here: level, access (sidecar.yaml:1:8)'],
+    [
+      '1: x',
+      '1: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, cache, identity, forwarded, publicRoutes, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract (sidecar.yaml:1:1)',
+    ],
+  ]
+  for (const [yaml, problem] of table) t.strictSame(refused({ yaml }), [problem], yaml)
+})
+
+t.test('names of the language are unknown names like any other', async (t) => {
+  for (const name of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
+    t.match(refused({ yaml: `${name}: { port: 1 }` }), [new RegExp(`^${name}: unknown setting; .*:1:1\\)$`)])
+    t.match(refused({ yaml: `token:\n  ${name}: 1` }), [
+      new RegExp(`^token.${name}: unknown setting; .*:2:3\\)$`),
+    ])
+    t.match(refused({ yaml: `publicRoutes:\n- { method: GET, path: /x, ${name}: {} }` }), [
+      new RegExp(`^publicRoutes\\[0\\].${name}: unknown setting; .*:2:28\\)$`),
+    ])
+  }
+  t.equal(Reflect.get({}, 'port'), undefined)
+})
+
+t.test('text that is no YAML is refused with line and column and without an excerpt', async (t) => {
+  const table: [string, string | RegExp][] = [
+    ['listen:\n\tport: 1', /^: not valid YAML: Tabs are not allowed as indentation \(sidecar.yaml:2:1\)$/],
+    ['listen: {}\nlisten: {}', /^: not valid YAML: Map keys must be unique \(sidecar.yaml:2:1\)$/],
+    [
+      'log:\n  level: info\n  "level": warn',
+      /^: not valid YAML: Map keys must be unique \(sidecar.yaml:3:3\)$/,
+    ],
+    ['log: {}\n---\nlog: {}', /^: not valid YAML: more than one YAML document \(sidecar.yaml:2:1\)$/],
+    ['listen: { port: 1', /^: not valid YAML: .* \(sidecar.yaml:1:18\)$/],
+    ['token: { issuer: "hunter2 }', /^: not valid YAML: .* \(sidecar.yaml:1:28\)$/],
+    ['token: *hunter2', /^: not valid YAML: .* \(sidecar.yaml:1:8\)$/],
+    ['token: !hunter2 x', /^: not valid YAML: Unresolved tag \(sidecar.yaml:1:8\)$/],
+    ['token: {} hunter2', /^: not valid YAML: Unexpected scalar at node end \(sidecar.yaml:1:11\)$/],
+    [
+      '@hunter2',
+      /^: not valid YAML: Plain value cannot start with reserved character @ \(sidecar.yaml:1:1\)$/,
+    ],
+  ]
+  for (const [yaml, problem] of table) {
+    const [first = ''] = refused({ yaml, env: {} })
+    t.match(first, problem, JSON.stringify(yaml))
+    t.notMatch(first, /hunter2/)
+  }
+})
+
+t.test('all mistakes in the YAML are reported', async (t) => {
+  t.equal(refused({ yaml: 'log: {}\nlog: {}\nlog: {}\n' }).length, 2)
+})
+
+t.test('anchors, aliases and merge keys mean what they mean in YAML', async (t) => {
+  const yaml = `
+upstreams:
+  - &first { prefix: /a, url: https://storage:9000, caFile: ca.pem }
+  - { <<: *first, prefix: /b }
+admin: { host: &host 127.0.0.1 }
+listen: { host: *host }
+`
+  const { config } = accepted({ yaml, env: {} })
+  t.strictSame(config.upstreams[1], { prefix: '/b', url: 'https://storage:9000', caFile: 'ca.pem' })
+  t.equal(config.listen.host, '127.0.0.1')
+  t.strictSame(
+    refused({ yaml: 'publicRoutes:\n- &a { method: GET, path: bad }\n- *a\n- { <<: *a }\n' }).map((problem) =>
+      problem.replace(/wants.*\(s/, '(s'),
+    ),
+    [
+      'publicRoutes[0].path: (sidecar.yaml:2:27)',
+      'publicRoutes[1].path: (sidecar.yaml:2:27)',
+      'publicRoutes[2].path: (sidecar.yaml:4:3)',
+    ],
+    'a merged value is placed where it is merged',
+  )
+})
+
+t.test('aliases that multiply, refer to themselves or nest without end are refused', async (t) => {
+  const laughs = Array.from(
+    { length: 9 },
+    (_, n) => `x${n + 1}: &x${n + 1} [${Array(9).fill(`*x${n}`).join(',')}]`,
+  )
+  t.strictSame(refused({ yaml: `x0: &x0 [lol]\n${laughs.join('\n')}` }), [
+    ': not valid YAML: too deeply nested, or aliases that multiply beyond reason (sidecar.yaml:1:1)',
+  ])
+  t.match(refused({ yaml: 'publicRoutes: &x [*x]' }), [/^publicRoutes\[0\]: wants a map/])
+  t.match(refused({ yaml: 'log: &x { level: *x }' }), [/^log.level: wants one of/])
+  t.match(refused({ yaml: '['.repeat(20_000) }), [/^: not valid YAML: /])
+})
+
+t.test('numbers are what YAML 1.2 says, within bounds', async (t) => {
+  for (const [number, value] of [
+    ['0x1F90', 8080],
+    ['1e3', 1000],
+    ['8080.0', 8080],
+  ] as const) {
+    t.equal(accepted({ yaml: `listen: { port: ${number} }` }).config.listen.port, value, number)
+  }
+  for (const number of [
+    '.nan',
+    '.inf',
+    '-.inf',
+    '1e999',
+    '-1',
+    '65536',
+    '1.5',
+    '99999999999999999999',
+    '1_000',
+    '0b1',
+  ]) {
+    t.equal(refused({ yaml: `listen: { port: ${number} }` }).length, 1, number)
+  }
+})

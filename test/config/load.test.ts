@@ -1,0 +1,198 @@
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { formatProblems, loadConfig } from '../../src/config/load.ts'
+import { accepted, load, refused } from './support.ts'
+
+t.test('every setting has its documented default', async (t) => {
+  const { config, origins } = accepted({})
+  t.strictSame(config, {
+    listen: { host: '0.0.0.0', port: 8080, basePath: '' },
+    admin: { host: '0.0.0.0', port: 8081 },
+    upstreams: [{ prefix: '/', url: 'http://127.0.0.1:9000' }],
+    token: {
+      issuer: 'storage-account-api',
+      audience: 'storage-api',
+      lifetimeSeconds: 86400,
+      clockToleranceSeconds: 0,
+      maxLifetimeSeconds: 86400,
+    },
+    keys: { directory: '/etc/storage-auth-sidecar/keys' },
+    credentials: { file: '/etc/storage-auth-sidecar/credentials.yaml' },
+    revocations: { file: '/etc/storage-auth-sidecar/revocations.yaml' },
+    cache: { maxTokens: 10000, maxAgeSeconds: 300 },
+    identity: { forwardAuthorization: false },
+    forwarded: { trust: [] },
+    publicRoutes: [],
+    corsPreflight: 'deny',
+    upgrade: { enabled: false },
+    limits: {
+      loginFailures: { count: 20, windowSeconds: 60 },
+      headerBytes: 16384,
+      headerLines: 200,
+      connections: 10000,
+      inFlightPerConnection: 16,
+      upstreamConnections: 256,
+      upstreamQueue: 1024,
+    },
+    timeouts: {
+      headersSeconds: 10,
+      idleSeconds: 60,
+      keepAliveSeconds: 75,
+      upstreamConnectSeconds: 3,
+      upstreamResponseSeconds: 60,
+    },
+    shutdown: { lameDuckSeconds: 5, deadlineSeconds: 25 },
+    log: { level: 'info', access: 'errors' },
+    workers: 1,
+    contract: { expirationSec: 'integer', authenticationFailedCode: 'Authentication failed' },
+  })
+  t.equal(origins.get('token.maxLifetimeSeconds'), 'default')
+  t.equal(origins.get('upstreams'), 'env SIDECAR_UPSTREAM_URL')
+  t.notOk(origins.has('listen.tls.certFile'), 'a setting without a value has no origin')
+})
+
+t.test('the environment wins over the file, and flags over both', async (t) => {
+  const yaml =
+    'listen: { host: h1, port: 1 }\nadmin: { host: a1, port: 11 }\nupstreams:\n- { prefix: /, url: http://u }'
+  const env = { SIDECAR_LISTEN_PORT: '2', SIDECAR_ADMIN_PORT: '12' }
+  const { config, origins } = accepted({ yaml, env, flags: { '--admin-port': '13' } })
+  t.match(config, { listen: { host: 'h1', port: 2 }, admin: { host: 'a1', port: 13 } })
+  t.equal(origins.get('listen.host'), 'sidecar.yaml:1:17')
+  t.equal(origins.get('listen.port'), 'env SIDECAR_LISTEN_PORT')
+  t.equal(origins.get('admin.port'), 'flag --admin-port')
+  t.equal(origins.get('upstreams'), 'sidecar.yaml:4:1')
+  t.equal(origins.get('workers'), 'default')
+})
+
+t.test('a wrong value does not matter once a later source has set the right one', async (t) => {
+  t.match(accepted({ yaml: 'listen: { port: nonsense }', flags: { '--listen-port': '5' } }).config.listen, {
+    port: 5,
+  })
+})
+
+t.test('the configuration is frozen at every depth', async (t) => {
+  const { config } = accepted({ env: { SIDECAR_UPSTREAM_URL: 'http://u', SIDECAR_FORWARDED_TRUST: '::1' } })
+  for (const value of [
+    config,
+    config.limits.loginFailures,
+    config.upstreams,
+    config.upstreams[0],
+    config.keys,
+  ]) {
+    t.ok(Object.isFrozen(value))
+  }
+})
+
+t.test('a configuration without an upstream is refused, unless the command forwards nothing', async (t) => {
+  const wanted = 'upstreams: at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL (default)'
+  t.strictSame(refused({ env: {} }), [wanted])
+  t.strictSame(refused({ env: {}, yaml: 'upstreams:\n' }), [wanted])
+  t.strictSame(refused({ env: {}, yaml: 'upstreams: []' }), [wanted.replace('default', 'sidecar.yaml:1:12')])
+  t.strictSame(accepted({ env: {}, needsUpstream: false }).config.upstreams, [])
+})
+
+t.test('every mistake of every source is reported at once', async (t) => {
+  const yaml = `
+listen: { prot: 1, port: 70000 }
+admin: [1]
+upstreams:
+  - { prefix: a, url: "http://me:hunter2@host", keyFile: k }
+  - 7
+token: { lifetimeSeconds: 10, maxLifetimeSeconds: 5 }
+nonsense: 1
+`
+  t.strictSame(
+    refused({ yaml, env: { SIDECAR_LOG_LEVEL: 'loud', SIDECAR_LOGLEVEL: 'x' }, flags: { '--workers': '0' } }),
+    [
+      'listen.prot: unknown setting; did you mean listen.port? (sidecar.yaml:2:11)',
+      'admin: wants a map of settings: host, port (sidecar.yaml:3:8)',
+      'nonsense: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, cache, identity, forwarded, publicRoutes, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract (sidecar.yaml:8:1)',
+      ': SIDECAR_LOGLEVEL is not a setting; did you mean SIDECAR_LOG_LEVEL? (SIDECAR_LOGLEVEL)',
+      'listen.port: wants a whole number from 0 to 65535 (sidecar.yaml:2:26)',
+      "upstreams[0].prefix: wants a path that begins with '/', percent-encoded, without '?', '#' and spaces (sidecar.yaml:5:15)",
+      'upstreams[0].url: wants http://host:port, https://host:port or unix:/absolute/path, without a user name or password (sidecar.yaml:5:23)',
+      'upstreams[0].keyFile: needs a url that begins with https: (sidecar.yaml:5:58)',
+      'upstreams[0].keyFile: needs certFile beside it (sidecar.yaml:5:58)',
+      'upstreams[1]: wants a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:6:5)',
+      'log.level: wants one of: trace, debug, info, warn, error, fatal, silent (SIDECAR_LOG_LEVEL)',
+      "workers: wants a whole number from 1 to 1024, or 'auto' (--workers)",
+      'token.maxLifetimeSeconds: wants at least token.lifetimeSeconds (10): our own tokens would be refused (sidecar.yaml:7:51)',
+    ],
+  )
+})
+
+t.test('features that are not built are refused as long as they are not set to their default', async (t) => {
+  const notYet = ['listen.tls', 'credentials.postgres', 'keys.jwksUrl', 'revocations', 'workers']
+  const yaml = `
+listen: { tls: { certFile: c, keyFile: k } }
+credentials: { postgres: { urlFile: f } }
+keys: { jwksUrl: "http://issuer/keys" }
+revocations: { file: r }
+workers: auto
+`
+  const problems = refused({ yaml, notYet }).filter((problem) => problem.includes('not supported yet'))
+  t.strictSame(problems, [
+    'listen.tls: not supported yet (sidecar.yaml:2:28)',
+    'credentials.postgres: not supported yet (sidecar.yaml:3:37)',
+    'keys.jwksUrl: not supported yet (sidecar.yaml:4:18)',
+    'revocations: not supported yet (sidecar.yaml:5:22)',
+    'workers: not supported yet (sidecar.yaml:6:10)',
+  ])
+  const defaults = 'workers: 1\nrevocations: { file: /etc/storage-auth-sidecar/revocations.yaml }'
+  t.ok(load({ yaml: defaults, notYet }).ok)
+})
+
+t.test('the file is the one named by --config, else by SIDECAR_CONFIG, else there is none', async (t) => {
+  const dir = t.testdir({ 'a.yaml': 'listen: { port: 1 }', 'b.yaml': 'listen: { port: 2 }' })
+  const env = { SIDECAR_CONFIG: join(dir, 'a.yaml'), SIDECAR_UPSTREAM_URL: 'http://u' }
+  const portOf = (loaded: ReturnType<typeof loadConfig>) => loaded.ok && loaded.config.listen.port
+  t.equal(portOf(loadConfig({ env, flags: {} })), 1)
+  t.equal(portOf(loadConfig({ file: join(dir, 'b.yaml'), env, flags: {} })), 2)
+  t.equal(
+    portOf(loadConfig({ file: undefined, env: { ...env, SIDECAR_CONFIG: undefined }, flags: {} })),
+    8080,
+  )
+})
+
+t.test('a file that cannot be read is one problem, and hides no other source', async (t) => {
+  const dir = t.testdir({ latin1: Buffer.from('token: { issuer: caf\xe9 }', 'latin1') })
+  writeFileSync(join(dir, 'utf16'), Buffer.from('\uFEFFlisten: {}', 'utf16le'))
+  mkdirSync(join(dir, 'directory'))
+  const about = (file: string) => refused({ file, env: { SIDECAR_ADMIN_PORT: 'x' } })
+  const other = 'admin.port: wants a whole number from 0 to 65535 (SIDECAR_ADMIN_PORT)'
+  for (const [name, reason] of [
+    ['missing', 'no such file'],
+    ['latin1/below', 'no such file'],
+    ['directory', 'it is a directory'],
+    ['latin1', 'not UTF-8 text'],
+    ['utf16', 'not UTF-8 text'],
+  ] as const) {
+    const file = join(dir, name)
+    t.strictSame(about(file), [`: cannot read the configuration: ${reason} (${file})`, other], name)
+  }
+  const throwing = (error: unknown) =>
+    refused({
+      file: 'f',
+      readFile: () => {
+        throw error
+      },
+    })
+  t.strictSame(throwing(Object.assign(new Error('x'), { code: 'EACCES' })), [
+    ': cannot read the configuration: permission denied (f)',
+  ])
+  t.strictSame(throwing(Object.assign(new Error('x'), { code: 'EIO' })), [
+    ': cannot read the configuration: EIO (f)',
+  ])
+  t.strictSame(throwing('odd'), [': cannot read the configuration: unknown fault (f)'])
+  t.strictSame(refused({ file: '' }), [': wants the path of a settings file (--config or SIDECAR_CONFIG)'])
+})
+
+t.test('problems become one line each behind a summary, whatever a name holds', async (t) => {
+  const problem = { path: 'listen.port', message: 'wants a number', origin: 'f\r\n\u2028.yaml:1:2' }
+  t.equal(
+    formatProblems([problem, { path: '', message: 'not a setting\x7f', origin: 'default' }]),
+    'the configuration has 2 problems:\n  listen.port: wants a number (f\\r\\n\\u2028.yaml:1:2)\n  not a setting\\u007f',
+  )
+  t.match(formatProblems([problem]), /^the configuration has 1 problem:\n/)
+})

@@ -1,0 +1,64 @@
+import { readFileSync } from 'node:fs'
+import t from 'tap'
+import { parse, parseDocument } from 'yaml'
+import { configJsonSchema } from '../../src/config/json-schema.ts'
+import { NOT_YET } from '../../src/config/not-yet.ts'
+import { withSettingsTable } from '../../src/config/reference.ts'
+import { SETTINGS, valueAt } from '../../src/config/settings.ts'
+import { accepted } from './support.ts'
+
+const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
+const STALE = 'run: node --import=ts-blank-space/register scripts/write-docs.ts'
+
+t.test('docs/configuration.md holds every setting as it is', async (t) => {
+  const document = read('docs/configuration.md')
+  t.equal(document, withSettingsTable(document), STALE)
+  t.throws(() => withSettingsTable('no marks'), /no place/)
+})
+
+t.test('every setting says what it means and what it takes', async (t) => {
+  for (const { path, description, wants } of SETTINGS) {
+    t.match(description, /^[A-Za-z].*\.$/, path)
+    t.match(wants, /^wants /, path)
+  }
+})
+
+t.test('config/sidecar.schema.json is what `config schema` prints', async (t) => {
+  t.equal(read('config/sidecar.schema.json'), configJsonSchema(), STALE)
+  const schema = JSON.parse(configJsonSchema())
+  t.match(schema, {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    additionalProperties: false,
+    properties: {
+      listen: { additionalProperties: false, properties: { port: { type: 'integer', maximum: 65535 } } },
+    },
+  })
+  t.notOk(schema.required, 'no group has to be given')
+})
+
+t.test('config/sidecar.yaml loads as it is and gives every setting its default', async (t) => {
+  const yaml = read('config/sidecar.yaml')
+  const { config } = accepted({ yaml, env: {}, notYet: NOT_YET })
+  t.strictSame(config, accepted({}).config)
+  // With what stands behind a # put in force, nothing is left out.
+  const all = parseDocument(
+    yaml.replace(/^( *)# (?=(?: {2})*(?:tls|\w+File|maxLifetimeSeconds|jwksUrl|postgres|poolSize):)/gm, '$1'),
+  )
+  t.strictSame(all.errors, [])
+  for (const { path, steps } of SETTINGS) t.not(valueAt(all.toJS(), steps), undefined, path)
+  t.strictSame(Object.keys(all.toJS().upstreams[0]), ['prefix', 'url', 'caFile', 'certFile', 'keyFile'])
+})
+
+t.test('the examples of credentials and revocations have the documented shape', async (t) => {
+  t.match(parse(read('config/credentials.example.yaml')), {
+    accounts: [
+      {
+        accountId: String,
+        credentials: [{ accessKey: String, secretHash: /^\$sha256\$[A-Za-z0-9+/]{43}$/ }],
+      },
+    ],
+  })
+  t.match(parse(read('config/revocations.example.yaml')), {
+    revocations: [{ jti: String }, { accountId: String, issuedBefore: /^\d{4}-.*Z$/ }, { accessKey: String }],
+  })
+})

@@ -1,0 +1,89 @@
+import t from 'tap'
+import { accepted, refused } from './support.ts'
+
+t.test('keys come from a directory or a URL, and naming the URL alone is enough', async (t) => {
+  const { config, origins } = accepted({ yaml: 'keys: { jwksUrl: "http://issuer/keys" }' })
+  t.strictSame(config.keys, { jwksUrl: 'http://issuer/keys' })
+  t.strictSame(config.credentials, {}, 'a sidecar that only verifies has no credentials')
+  t.notOk(origins.has('keys.directory'))
+  t.notOk(origins.has('credentials.file'))
+  t.strictSame(refused({ yaml: 'keys:\n  jwksUrl: http://issuer/keys\n  directory: keys' }), [
+    'keys: wants directory or jwksUrl, not both (sidecar.yaml:2:12)',
+  ])
+})
+
+t.test('credentials come from a file or a database, and naming the database alone is enough', async (t) => {
+  t.strictSame(accepted({ yaml: 'credentials: { postgres: { urlFile: f } }' }).config.credentials, {
+    postgres: { urlFile: 'f', poolSize: 5 },
+  })
+  t.strictSame(refused({ yaml: 'credentials: { file: c, postgres: { urlFile: f } }' }), [
+    'credentials: wants file or postgres, not both (sidecar.yaml:1:46)',
+  ])
+})
+
+t.test('a sidecar that only verifies takes no credentials', async (t) => {
+  const why = 'cannot be used with keys.jwksUrl: such a sidecar only verifies and issues no tokens'
+  const flags = { '--keys-jwks-url': 'http://issuer/keys' }
+  t.strictSame(refused({ yaml: 'credentials: { file: c }', flags }), [
+    `credentials.file: ${why} (sidecar.yaml:1:22)`,
+  ])
+  t.strictSame(refused({ yaml: 'credentials: { postgres: { urlFile: f } }', flags }), [
+    `credentials.postgres.urlFile: ${why} (sidecar.yaml:1:37)`,
+  ])
+})
+
+t.test('the longest accepted lifetime is never shorter than our own', async (t) => {
+  const longest = (yaml: string) => accepted({ yaml }).config.token.maxLifetimeSeconds
+  t.equal(longest('token: { lifetimeSeconds: 60 }'), 86400)
+  t.equal(longest('token: { lifetimeSeconds: 90000 }'), 90000)
+  t.equal(longest('token: { lifetimeSeconds: 60, maxLifetimeSeconds: 60 }'), 60)
+  t.match(refused({ flags: { '--token-max-lifetime-seconds': '86399' } }), [
+    /^token.maxLifetimeSeconds: wants at least token.lifetimeSeconds \(86400\): .* \(--token-max-lifetime-seconds\)$/,
+  ])
+})
+
+t.test('a public route is not the token endpoint, wherever that is', async (t) => {
+  const route = (path: string, basePath: string) =>
+    refused({
+      yaml: `listen: { basePath: "${basePath}" }\npublicRoutes:\n- { method: GET, path: /x }\n- { method: GET, path: ${path} }`,
+    })
+  const problem =
+    'publicRoutes[1].path: wants another path than the token endpoint, which is never forwarded (sidecar.yaml:4:24)'
+  t.strictSame(route('/v2/auth/token', ''), [problem])
+  t.strictSame(route('/v2/auth/token/', ''), [problem])
+  t.strictSame(route('/api/v2/auth/token', '/api'), [problem])
+  t.strictSame(route('/v2/auth/token', '/api'), [])
+  t.strictSame(route('/v2/auth/tokens', ''), [])
+})
+
+t.test('the two listeners do not share a port', async (t) => {
+  const both = (one: string, other: string, port = 8080) =>
+    refused({ yaml: `listen: { host: "${one}", port: ${port} }\nadmin: { host: "${other}", port: ${port} }` })
+      .length
+  for (const [one, other] of [
+    ['0.0.0.0', '0.0.0.0'],
+    ['127.0.0.1', '127.0.0.1'],
+    ['0.0.0.0', '127.0.0.1'],
+    ['10.0.0.1', '0.0.0.0'],
+    ['::', '127.0.0.1'],
+    ['0.0.0.0', '::'],
+  ] as const) {
+    t.equal(both(one, other), 1, `${one} ${other}`)
+  }
+  for (const [one, other] of [
+    ['127.0.0.1', '127.0.0.2'],
+    ['0.0.0.0', '::1'],
+    ['127.0.0.1', '::1'],
+  ] as const) {
+    t.equal(both(one, other), 0, `${one} ${other}`)
+  }
+  t.equal(both('0.0.0.0', '0.0.0.0', 0), 0, 'the system chooses two ports')
+  t.strictSame(refused({ flags: { '--listen-port': '8081' } }), [
+    'admin.port: wants another port than listen.port (default)',
+  ])
+})
+
+t.test('a rule is silent about settings that are wrong by themselves', async (t) => {
+  t.equal(refused({ yaml: 'token: { lifetimeSeconds: x, maxLifetimeSeconds: 5 }' }).length, 1)
+  t.equal(refused({ yaml: 'upstreams: 1', env: {} }).length, 1)
+})

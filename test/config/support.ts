@@ -1,0 +1,34 @@
+/**
+ * Loads settings from texts, with every feature taken for built and one upstream unless a test says otherwise.
+ *
+ * @module
+ */
+import { type LoadOptions, loadConfig } from '../../src/config/load.ts'
+
+/** What a test gives; `yaml` stands for the text of a file called `sidecar.yaml`. */
+export interface Sources extends Partial<LoadOptions> {
+  readonly yaml?: string
+}
+
+const upstream = { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9000' }
+
+/** Loads what the sources say. */
+export function load({ yaml, env = upstream, flags = {}, ...rest }: Sources) {
+  const file = yaml === undefined ? {} : { file: 'sidecar.yaml', readFile: () => Buffer.from(yaml) }
+  return loadConfig({ env, flags, notYet: [], ...file, ...rest })
+}
+
+/** The configuration; throws when there are problems. */
+export function accepted(sources: Sources) {
+  const loaded = load(sources)
+  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  return loaded
+}
+
+/** The problems as `path: message (origin)`; empty when there are none. */
+export function refused(sources: Sources): string[] {
+  const loaded = load(sources)
+  return loaded.ok
+    ? []
+    : loaded.problems.map(({ path, message, origin }) => `${path}: ${message} (${origin})`)
+}

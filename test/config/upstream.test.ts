@@ -1,0 +1,103 @@
+import t from 'tap'
+import { accepted, refused } from './support.ts'
+
+const one = (upstream: object) => ({ env: { SIDECAR_UPSTREAMS: JSON.stringify([upstream]) } })
+const at = (url: string) => refused(one({ prefix: '/', url }))
+
+t.test('an address is a scheme, a host and perhaps a port, or a socket', async (t) => {
+  for (const url of [
+    'http://127.0.0.1:9000',
+    'http://storage',
+    'http://storage/',
+    'HTTPS://Storage.example:443/',
+    'http://[::1]:9000',
+    'http://my_service:1',
+    'http://bücher.example:65535',
+    'unix:/run/storage/api.sock',
+    `unix:/${'s'.repeat(106)}`,
+  ]) {
+    t.strictSame(at(url), [], url)
+  }
+  t.equal(accepted(one({ prefix: '/', url: 'http://storage/' })).config.upstreams[0]?.url, 'http://storage/')
+})
+
+t.test('an address that says more than would be used, or less than is needed, is refused', async (t) => {
+  const table: [string, RegExp][] = [
+    ['', /wants http:/],
+    ['storage:9000', /wants http:/],
+    ['ftp://h', /wants http:/],
+    ['http:h', /wants http:/],
+    ['http:/h', /wants http:/],
+    ['http://', /wants http:/],
+    ['http://:80', /wants http:/],
+    ['http://h:0', /port from 1/],
+    ['http://h:', /port from 1/],
+    ['http://h:65536', /wants http:/],
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: what a template that nobody filled in looks like
+    ['http://${HOST}:80', /wants http:/],
+    ['http://a,b:80', /wants http:/],
+    ['http://user@h', /without a user name/],
+    ['http://user:hunter2@h', /without a user name/],
+    ['http://@h', /without a user name/],
+    ['http://h/base', /without a path/],
+    ['http://h//', /without a path/],
+    ['http://h?x', /without a query/],
+    ['http://h/#', /without a query/],
+    [' http://h', /without spaces/],
+    ['http://h\n', /without spaces/],
+    ['http://h\\x', /without spaces/],
+    ['unix:relative.sock', /one slash after the colon/],
+    ['unix:', /one slash after the colon/],
+    ['unix:/', /one slash after the colon/],
+    ['unix:///run/x.sock', /one slash after the colon/],
+    ['unix:/run/', /one slash after the colon/],
+    ['unix:/run/x?y', /without a query/],
+    [`unix:/${'s'.repeat(107)}`, /at most 107 bytes/],
+    [`unix:/${'é'.repeat(54)}`, /at most 107 bytes/],
+  ]
+  for (const [url, problem] of table) {
+    const problems = at(url)
+    t.equal(problems.length, 1, url)
+    t.match(problems[0], problem, url)
+    t.notMatch(problems[0], /hunter2/)
+  }
+  t.match(refused(one({ prefix: '/', url: 9000 })), [/^upstreams\[0\].url: wants http:/])
+})
+
+t.test('certificates need https, and a certificate its key', async (t) => {
+  const tls = (url: string, files: object) =>
+    refused(one({ prefix: '/', url, ...files })).map((problem) => problem.replace(/ \(.*/, ''))
+  t.strictSame(tls('https://h', { caFile: 'a', certFile: 'b', keyFile: 'c' }), [])
+  t.strictSame(tls('https://h', { caFile: 'a' }), [])
+  t.strictSame(tls('https://h', { certFile: 'b' }), ['upstreams[0].certFile: needs keyFile beside it'])
+  t.strictSame(tls('https://h', { keyFile: 'b' }), ['upstreams[0].keyFile: needs certFile beside it'])
+  for (const url of ['http://h', 'unix:/h']) {
+    t.strictSame(tls(url, { caFile: 'a', certFile: 'b', keyFile: 'c' }), [
+      'upstreams[0].caFile: needs a url that begins with https:',
+      'upstreams[0].certFile: needs a url that begins with https:',
+      'upstreams[0].keyFile: needs a url that begins with https:',
+    ])
+  }
+})
+
+t.test('no two upstreams serve the same paths', async (t) => {
+  const prefixes = (...all: unknown[]) =>
+    refused({
+      env: { SIDECAR_UPSTREAMS: JSON.stringify(all.map((prefix) => ({ prefix, url: 'http://h' }))) },
+    }).map((problem) => problem.replace(/ \(SIDECAR.*/, ''))
+  const same = 'serves the same paths as an upstream before it'
+  t.strictSame(prefixes('/', '/a', '/ab', '/a/b', '/A', '/%61'), [])
+  t.strictSame(prefixes('/', '/'), [`upstreams[1].prefix: ${same}`])
+  t.strictSame(prefixes('/a/', '/b', '/a'), [`upstreams[2].prefix: ${same}`])
+  t.match(prefixes('/a', 1, '/a'), [/^upstreams\[1\].prefix: wants a path/, `upstreams[2].prefix: ${same}`])
+})
+
+t.test('a prefix is a path of raw bytes', async (t) => {
+  for (const prefix of ['a', '', '/a?b', '/a#', '/a b', '/é', '*']) {
+    t.match(
+      refused(one({ prefix, url: 'http://h' })),
+      [/^upstreams\[0\].prefix: wants a path that begins with/],
+      prefix,
+    )
+  }
+})

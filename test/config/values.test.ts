@@ -1,0 +1,116 @@
+import t from 'tap'
+import { refused } from './support.ts'
+
+/** Values that a setting takes, and values that it refuses with one problem. */
+interface Row {
+  readonly flag: string
+  readonly takes: readonly string[]
+  readonly refuses: readonly string[]
+}
+
+const long = (length: number) => 'a'.repeat(length)
+
+const table: Row[] = [
+  {
+    flag: '--listen-host',
+    takes: ['0.0.0.0', '::', '::1', 'localhost', 'pod-7.storage_api', 'fe80::1%eth0'],
+    refuses: ['', '[::]', '0.0.0.0:8080', 'http://h', 'a b', 'h/', ':::1'],
+  },
+  {
+    flag: '--listen-base-path',
+    takes: ['', '/a', '/account-api/v1', '/a//b', '/%C3%A9'],
+    refuses: ['/', 'a', '/a/', '/a?', '/a#b', '/a b', '/é', '/a\n', '/a\x7f'],
+  },
+  { flag: '--listen-port', takes: ['0', '65535'], refuses: ['65536', '-1', '1.5'] },
+  {
+    flag: '--token-issuer',
+    takes: ['a', 'https://issuer/é', long(1024)],
+    refuses: ['', 'a\nb', 'a\0', long(1025)],
+  },
+  { flag: '--token-lifetime-seconds', takes: ['1', '315360000'], refuses: ['0', '-1', '315360001', '1.5'] },
+  { flag: '--token-clock-tolerance-seconds', takes: ['0', '60', '3600'], refuses: ['3601', '-1', '0.5'] },
+  { flag: '--keys-directory', takes: ['keys', '/a b/c', long(4096)], refuses: ['', 'a\0b', long(4097)] },
+  {
+    flag: '--keys-jwks-url',
+    takes: ['http://issuer:8081/.well-known/jwks.json', 'https://issuer/keys?p=1', 'HTTPS://[::1]/'],
+    refuses: [
+      '',
+      'issuer',
+      'file:///etc/passwd',
+      'http:issuer',
+      'http://u@h/',
+      'https://u:p@h/',
+      'http://:p@h/',
+      'http://h/#f',
+      'http://h/ x',
+      'http://h:99999/',
+    ],
+  },
+  { flag: '--cache-max-tokens', takes: ['1', '10000000'], refuses: ['0', '10000001'] },
+  { flag: '--cache-max-age-seconds', takes: ['1'], refuses: ['0', '0.5'] },
+  {
+    flag: '--forwarded-trust',
+    takes: ['10.0.0.1', '10.0.0.0/8', '0.0.0.0/0', '::1', 'fd00::/8', '::/128', '::ffff:10.0.0.0/104'],
+    refuses: [
+      '10.0.0',
+      '10.0.0.0/33',
+      '10.0.0.0/08',
+      '10.0.0.0/',
+      '10.0.0.0/8/8',
+      '010.0.0.1',
+      '0x7f.1',
+      '::/129',
+      'fe80::1%eth0',
+      'localhost',
+      '*',
+      '10.0.0.0/-1',
+    ],
+  },
+  { flag: '--cors-preflight', takes: ['deny', 'pass'], refuses: ['', 'allow', 'Deny'] },
+  { flag: '--limits-upstream-queue', takes: ['0'], refuses: ['-1'] },
+  { flag: '--limits-header-bytes', takes: ['1024', '1048576'], refuses: ['1023', '1048577'] },
+  { flag: '--timeouts-idle-seconds', takes: ['0.001', '2147483'], refuses: ['0', '0.0001', '2147484', '-5'] },
+  { flag: '--shutdown-lame-duck-seconds', takes: ['0', '0.5'], refuses: ['-1'] },
+  { flag: '--log-level', takes: ['debug', 'silent'], refuses: ['INFO', 'verbose'] },
+  { flag: '--workers', takes: ['1', '1024', 'auto'], refuses: ['0', '1025', '1.5', 'all', ''] },
+  {
+    flag: '--contract-authentication-failed-code',
+    takes: ['AuthenticationFailed'],
+    refuses: ['Authentication_failed'],
+  },
+]
+
+for (const { flag, takes, refuses } of table) {
+  t.test(`${flag} takes what makes sense and refuses what does not`, async (t) => {
+    for (const value of takes)
+      t.strictSame(refused({ flags: { [flag]: value } }), [], JSON.stringify(value).slice(0, 60))
+    for (const value of refuses) {
+      const problems = refused({ flags: { [flag]: value } })
+      t.match(problems, [/: wants .* \(--[a-z-]+\)$/], JSON.stringify(value).slice(0, 60))
+      t.equal(problems.length, 1, 'one problem')
+    }
+  })
+}
+
+t.test('a public route has an exact path and a method that can be forwarded', async (t) => {
+  const problems = (method: string, path: string) =>
+    refused({ flags: { '--public-routes': JSON.stringify([{ method, path }]) } })
+  for (const [method, path] of [
+    ['GET', '/'],
+    ['PROPFIND', '/a/%2A/b'],
+    ['M-SEARCH', "/a;b=c'(d)"],
+  ] as const) {
+    t.strictSame(problems(method, path), [], `${method} ${path}`)
+  }
+  for (const method of ['', 'get', 'Get', 'CONNECT', 'TRACE', 'GET ', 'G T', 'GÉT', 'GET,PUT']) {
+    t.match(
+      problems(method, '/'),
+      [/^publicRoutes\[0\].method: wants a request method in upper case/],
+      method,
+    )
+  }
+  for (const path of ['', 'x', '/*', '/a/*', '/a?b', '/a#b', '/a b', '/é', 'http://h/']) {
+    t.match(problems('GET', path), [/^publicRoutes\[0\].path: wants an exact path/], path)
+  }
+  t.strictSame(problems('TRACEX', '/x'), [], 'only the whole word is refused')
+})
