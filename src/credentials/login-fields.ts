@@ -1,0 +1,33 @@
+/**
+ * What an account identifier, an access key and a secret may look like, wherever they come from: a login, the
+ * credentials file, the command line.
+ *
+ * In: a text. Out: what is wrong with it, in words that fit behind the field's name and repeat nothing of the
+ * text, or nothing. Length is counted in Unicode code points, so that every script has the same room.
+ *
+ * @module
+ */
+
+/** The longest account identifier, access key or secret, in Unicode code points. */
+export const MAX_FIELD_CODE_POINTS = 1024
+
+/**
+ * What keeps a text from being a secret. Anything else is allowed: spaces, control characters, both spellings
+ * of an accented letter; a secret is exactly the bytes of its UTF-8 form.
+ */
+export function secretProblem(text: string): string | undefined {
+  // A code point is one or two UTF-16 units: the cheap bound spares counting a long text.
+  const tooLong = text.length > 2 * MAX_FIELD_CODE_POINTS || [...text].length > MAX_FIELD_CODE_POINTS
+  if (text === '' || tooLong) return `must be 1 to ${MAX_FIELD_CODE_POINTS} characters long`
+  // A lone surrogate has no UTF-8 form: encoders replace it, and two different texts become one.
+  if (/\p{Surrogate}/u.test(text)) return 'must be well-formed Unicode'
+  return undefined
+}
+
+/**
+ * What keeps a text from naming an account or an access key. Control characters (Unicode category Cc) are
+ * refused on top: a name becomes a token's claim, a header value and a line of a log.
+ */
+export function nameProblem(text: string): string | undefined {
+  return secretProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
+}

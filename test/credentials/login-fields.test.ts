@@ -1,0 +1,27 @@
+import t from 'tap'
+import { nameProblem, secretProblem } from '../../src/credentials/login-fields.ts'
+
+t.test('a field has 1 to 1024 code points, whatever the script', async (t) => {
+  for (const text of ['a', ' ', 'é'.normalize('NFD'), 'a'.repeat(1024), '😀'.repeat(1024)]) {
+    t.equal(nameProblem(text), undefined)
+    t.equal(secretProblem(text), undefined)
+  }
+  for (const text of ['', 'a'.repeat(1025), 'a'.repeat(2049), '😀'.repeat(1025)]) {
+    t.equal(nameProblem(text), 'must be 1 to 1024 characters long')
+    t.equal(secretProblem(text), 'must be 1 to 1024 characters long')
+  }
+})
+
+t.test('a lone surrogate, which has no UTF-8 form, is refused', async (t) => {
+  for (const text of ['a\ud800', '\udc00', '\udc00\ud800']) {
+    t.equal(nameProblem(text), 'must be well-formed Unicode')
+    t.equal(secretProblem(text), 'must be well-formed Unicode')
+  }
+})
+
+t.test('a control character is refused in a name and allowed in a secret', async (t) => {
+  for (const text of ['\0', 'a\r\nb', '\x7f', 'a\x85', '\t']) {
+    t.equal(nameProblem(text), 'must not hold control characters')
+    t.equal(secretProblem(text), undefined)
+  }
+})

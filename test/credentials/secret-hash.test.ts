@@ -1,0 +1,115 @@
+import { scryptSync } from 'node:crypto'
+import t from 'tap'
+import {
+  generateSecret,
+  hashSecret,
+  parseSecretHash,
+  type SecretHash,
+  scryptDecoy,
+  sha256Decoy,
+  verifyScrypt,
+  verifySha256,
+} from '../../src/credentials/secret-hash.ts'
+
+const SALT = 'AAAAAAAAAAAAAAAAAAAAAA'
+const DIGEST = 'AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
+
+function parsed(text: string): SecretHash {
+  const result = parseSecretHash(text)
+  if (!result.ok) throw new Error(result.problem)
+  return result.hash
+}
+
+async function verify(secret: string, text: string): Promise<boolean> {
+  const hash = parsed(text)
+  return hash.scheme === 'sha256' ? verifySha256(secret, hash) : verifyScrypt(secret, hash)
+}
+
+t.test('a generated secret is 256 random bits in base64url', async (t) => {
+  const secrets = new Set(Array.from({ length: 100 }, generateSecret))
+  t.equal(secrets.size, 100)
+  for (const secret of secrets) t.match(secret, /^[\w-]{43}$/)
+})
+
+t.test('the stored forms are as documented', async (t) => {
+  // SHA-256 of "abc" (FIPS 180-4), in the PHC alphabet.
+  t.equal(await hashSecret('abc', 'sha256'), '$sha256$ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0')
+  const stored = await hashSecret('abc', 'scrypt')
+  t.match(stored, /^\$scrypt\$ln=14,r=8,p=5\$[A-Za-z0-9+/]{22}\$[A-Za-z0-9+/]{43}$/)
+  const [, , , salt = '', digest = ''] = stored.split('$')
+  const expected = scryptSync('abc', Buffer.from(salt, 'base64'), 32, { N: 2 ** 14, r: 8, p: 5 })
+  t.same(Buffer.from(digest, 'base64'), expected)
+  t.not(await hashSecret('abc', 'scrypt'), stored, 'with a salt of its own')
+})
+
+t.test('only the very bytes of the secret match', async (t) => {
+  const secret = ` é${'x'.repeat(80)} `.normalize('NFC')
+  const others = [
+    secret.trim(),
+    secret.slice(0, 72),
+    secret.slice(0, -1),
+    `${secret} `,
+    `${secret}\n`,
+    `${secret}\0`,
+    secret.normalize('NFD'),
+    secret.toUpperCase(),
+    '',
+  ]
+  const sha256 = await hashSecret(secret, 'sha256')
+  t.equal(await verify(secret, sha256), true)
+  for (const other of others) t.equal(await verify(other, sha256), false)
+
+  const scrypt = await hashSecret(secret, 'scrypt')
+  t.equal(await verify(secret, scrypt), true)
+  for (const other of others.slice(0, 4)) t.equal(await verify(other, scrypt), false)
+})
+
+t.test('a decoy costs what it should and matches nothing', async (t) => {
+  t.equal(verifySha256('', sha256Decoy()), false)
+  t.equal(await verifyScrypt('', scryptDecoy({ cost: 2 ** 13, blockSize: 8, parallelization: 10 })), false)
+})
+
+t.test('any parameters from the weakest OWASP set to the costliest we allow are read and work', async (t) => {
+  for (const parameters of ['ln=13,r=8,p=10', 'ln=14,r=8,p=5', 'ln=15,r=8,p=3', 'ln=16,r=8,p=4']) {
+    const hash = parsed(`$scrypt$${parameters}$${SALT}$${DIGEST}`)
+    t.equal(hash.scheme === 'scrypt' && (await verifyScrypt('x', hash)), false, parameters)
+  }
+})
+
+t.test('weaker and costlier parameters are refused', async (t) => {
+  for (const parameters of ['ln=12,r=8,p=20', 'ln=14,r=8,p=4', 'ln=14,r=1,p=5', 'ln=1,r=1,p=1']) {
+    const result = parseSecretHash(`$scrypt$${parameters}$${SALT}$${DIGEST}`)
+    t.match(result, { ok: false, problem: /too weak/ }, parameters)
+  }
+  for (const parameters of ['ln=17,r=8,p=1', 'ln=14,r=64,p=1', 'ln=14,r=8,p=17', 'ln=99,r=999,p=999']) {
+    const result = parseSecretHash(`$scrypt$${parameters}$${SALT}$${DIGEST}`)
+    t.match(result, { ok: false, problem: /cost too much/ }, parameters)
+  }
+})
+
+t.test('anything but a whole hash in canonical form is refused, and not repeated', async (t) => {
+  const others = [
+    '',
+    'a plain secret',
+    `$sha256$${DIGEST}=`,
+    `$sha256$${DIGEST.slice(1)}`,
+    `$sha256$${DIGEST.slice(0, -1)}B`, // stray last bits: a second spelling of the same digest
+    `$SHA256$${DIGEST}`,
+    ` $sha256$${DIGEST}`,
+    `$sha256$${DIGEST}\n`,
+    `$2b$12$${DIGEST}`,
+    `$scrypt$${SALT}$${DIGEST}`,
+    `$scrypt$ln=014,r=8,p=5$${SALT}$${DIGEST}`,
+    `$scrypt$r=8,ln=14,p=5$${SALT}$${DIGEST}`,
+    `$scrypt$ln=14,r=8,p=5$AAAA$${DIGEST}`,
+    `$scrypt$ln=14,r=8,p=5$${SALT.slice(0, -1)}B$${DIGEST}`,
+    `$scrypt$ln=14,r=8,p=5$${SALT}$${DIGEST.slice(0, -1)}B`,
+  ]
+  for (const other of others) {
+    t.same(
+      parseSecretHash(other),
+      { ok: false, problem: 'must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it' },
+      other,
+    )
+  }
+})
