@@ -1,0 +1,59 @@
+import { appendFile, chmod, mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import t from 'tap'
+import { readAccountsFile } from '../../src/credentials/accounts-file.ts'
+import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+
+t.test('a valid file gives its accounts and its text', async (t) => {
+  const { file } = await makeCredentialsFile(t, [{ accountId: 'acme' }, { accountId: 'other' }])
+  const read = await readAccountsFile(file)
+  t.match(read, { ok: true, accounts: [{ accountId: 'acme' }, { accountId: 'other' }], warnings: [] })
+  t.match(read, { text: /^accounts:\n/ })
+})
+
+t.test('a file that everybody may read is worth a warning', async (t) => {
+  const { file } = await makeCredentialsFile(t)
+  await chmod(file, 0o640)
+  t.match(await readAccountsFile(file), { ok: true, warnings: [] })
+  await chmod(file, 0o644)
+  t.match(await readAccountsFile(file), {
+    ok: true,
+    warnings: [`${file} can be read by every user of this machine`],
+  })
+})
+
+t.test('problems begin with the path and the place', async (t) => {
+  const { file } = await makeCredentialsFile(t)
+  await appendFile(file, 'more: 1\n')
+  t.match(await readAccountsFile(file), {
+    ok: false,
+    missing: false,
+    problems: [`${file}:6:1: has a member that is not known here: more`],
+  })
+})
+
+t.test('a file that cannot be read is a problem in plain words', async (t) => {
+  const directory = await temporaryDirectory(t)
+  const file = join(directory, 'credentials.yaml')
+  t.same(await readAccountsFile(file), {
+    ok: false,
+    missing: true,
+    problems: [`${file}: cannot be read: there is no such file or directory`],
+  })
+  await mkdir(file)
+  t.same(await readAccountsFile(file), {
+    ok: false,
+    missing: false,
+    problems: [`${file}: cannot be read: it is a directory`],
+  })
+})
+
+t.test('bytes that are not UTF-8 are refused, not repaired', async (t) => {
+  const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  await writeFile(file, Buffer.from('accounts: [] # caf\xe9\n', 'latin1'))
+  t.same(await readAccountsFile(file), {
+    ok: false,
+    missing: false,
+    problems: [`${file}: is not UTF-8 text`],
+  })
+})
