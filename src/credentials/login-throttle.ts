@@ -1,0 +1,134 @@
+/**
+ * Slows the guessing of secrets, without a way to lock anybody out.
+ *
+ * In: each login attempt, before its secret is hashed, and how it ended. Out: go on, or wait so many seconds.
+ * Failures are counted for one pair of account and client: other clients of the account and other accounts of
+ * the client are untouched, and an account that does not exist counts like one that does. A throttled pair is
+ * refused before its secret is looked at, right or wrong, or the throttle would tell right from wrong.
+ * An attempt under way counts as a failure until it has ended, so that a thousand guesses sent at once
+ * are no more than the same guesses one by one.
+ *
+ * The table is bounded. When it is full the window that began first is dropped. Whoever wants to drop his own
+ * has to fail as many logins as the table has places inside one window, and wins `count` guesses:
+ * for each of them thousands of logins and their hashing, far dearer than waiting. Nobody else is locked
+ * out by a full table; all it can do is forget a failure early.
+ *
+ * This is plain code over lru-cache because rate-limiter-flexible's memory limiter reads the system's clock,
+ * starts a timer for each key, has no bound, and counts only what is over, not what is under way.
+ *
+ * @module
+ */
+import { hash } from 'node:crypto'
+import { LRUCache } from 'lru-cache'
+import { clientNetwork } from './client-network.ts'
+import type { LoginVerdict } from './store.ts'
+
+/** Leave to try a login, or how long to wait. */
+export type Reservation =
+  | {
+      readonly ok: true
+      /**
+       * Must be called once the attempt is over, however it ended; a second call does nothing. Only `rejected` is a
+       * failure. `accepted` clears the pair; `busy` and `unavailable` leave it as it was.
+       */
+      settle(outcome: LoginVerdict): void
+    }
+  | { readonly ok: false; readonly retryAfterSeconds: number }
+
+/** Counts failed logins. */
+export interface LoginThrottle {
+  /**
+   * Asks leave for one attempt.
+   *
+   * @param address - the client's address as text; see `client-network.ts` for which ones count as one
+   */
+  reserve(accountId: string, address: string): Reservation
+}
+
+/** How the throttle counts. */
+export interface LoginThrottleOptions {
+  /** How many failures a pair has in one window. */
+  readonly count: number
+  /** The length of a window, from the first failure on. */
+  readonly windowSeconds: number
+  /** How many pairs are remembered at most. */
+  readonly maxPairs?: number
+  /** Epoch milliseconds. */
+  readonly now: () => number
+}
+
+/** The failures of one pair in one window. */
+interface Failures {
+  readonly pair: string
+  readonly since: number
+  count: number
+}
+
+/** Makes a throttle. */
+export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottle {
+  const { count, windowSeconds, maxPairs = 100_000, now } = options
+  // Never read with `get`: the order stays that of first failures, so the oldest window is the one dropped.
+  const failed = new LRUCache<string, Failures>({ max: maxPairs })
+  const underWay = new Map<string, number>()
+
+  /** Milliseconds until the window is over. A clock that was set back ends it, rather than prolong it. */
+  function remaining({ since }: Failures): number {
+    const age = now() - since
+    return age < 0 ? 0 : Math.max(0, windowSeconds * 1000 - age)
+  }
+
+  function current(pair: string): Failures | undefined {
+    const failures = failed.peek(pair)
+    return failures !== undefined && remaining(failures) > 0 ? failures : undefined
+  }
+
+  function addFailure(pair: string): void {
+    const failures = current(pair)
+    if (failures !== undefined) {
+      failures.count++
+      return
+    }
+    failed.delete(pair) // so that a new window goes to the end of the order
+    failed.set(pair, { pair, since: now(), count: 1 })
+    // Two at most: the table shrinks faster than it grows, and no login pays for many.
+    dropOldestIfOver()
+    dropOldestIfOver()
+  }
+
+  function dropOldestIfOver(): void {
+    const { value: oldest } = failed.rvalues().next()
+    if (oldest && remaining(oldest) === 0) failed.delete(oldest.pair)
+  }
+
+  function release(pair: string): void {
+    const others = (underWay.get(pair) ?? 0) - 1
+    if (others > 0) underWay.set(pair, others)
+    else underWay.delete(pair)
+  }
+
+  return {
+    reserve(accountId, address) {
+      // The digest, because account names are the client's choice and may be long.
+      const pair = `${hash('sha256', accountId, 'base64url')} ${clientNetwork(address)}`
+      const failures = current(pair)
+      const pending = underWay.get(pair) ?? 0
+      if (failures !== undefined && failures.count >= count) {
+        return { ok: false, retryAfterSeconds: Math.ceil(remaining(failures) / 1000) }
+      }
+      if ((failures?.count ?? 0) + pending >= count) return { ok: false, retryAfterSeconds: 1 }
+
+      underWay.set(pair, pending + 1)
+      let settled = false
+      return {
+        ok: true,
+        settle(outcome) {
+          if (settled) return
+          settled = true
+          release(pair)
+          if (outcome === 'rejected') addFailure(pair)
+          if (outcome === 'accepted') failed.delete(pair)
+        },
+      }
+    },
+  }
+}

@@ -1,0 +1,157 @@
+import t from 'tap'
+import { createLoginThrottle, type LoginThrottle } from '../../src/credentials/login-throttle.ts'
+import type { LoginVerdict } from '../../src/credentials/store.ts'
+
+const CLIENT = '192.0.2.7'
+
+function makeThrottle({ count = 20, windowSeconds = 60, maxPairs = 1000 } = {}) {
+  const clock = { now: 1_800_000_000_000 }
+  const throttle = createLoginThrottle({ count, windowSeconds, maxPairs, now: () => clock.now })
+  return { throttle, clock }
+}
+
+/** One whole attempt; what the throttle said to it: 0 to go on, or the seconds to wait. */
+function attempt(throttle: LoginThrottle, outcome: LoginVerdict, account = 'acme', address = CLIENT): number {
+  const reservation = throttle.reserve(account, address)
+  if (!reservation.ok) return reservation.retryAfterSeconds
+  reservation.settle(outcome)
+  return 0
+}
+
+function fail(throttle: LoginThrottle, times: number, account?: string, address?: string): number[] {
+  return Array.from({ length: times }, () => attempt(throttle, 'rejected', account, address))
+}
+
+t.test('after the allowed failures a pair waits until the window has passed', async (t) => {
+  const { throttle, clock } = makeThrottle()
+  t.same(new Set(fail(throttle, 10)), new Set([0]))
+  clock.now += 10_000
+  t.same(new Set(fail(throttle, 10)), new Set([0]))
+  t.equal(attempt(throttle, 'rejected'), 50, 'the window began with the first failure')
+  t.equal(attempt(throttle, 'accepted'), 50, 'the right secret waits, too')
+  clock.now += 49_001
+  t.equal(attempt(throttle, 'rejected'), 1, 'never less than a second')
+  clock.now += 999
+  t.same(new Set(fail(throttle, 20)), new Set([0]), 'then all failures are allowed again')
+  t.equal(attempt(throttle, 'rejected'), 60)
+})
+
+t.test('refused attempts do not prolong the wait', async (t) => {
+  const { throttle, clock } = makeThrottle({ count: 1 })
+  fail(throttle, 1)
+  clock.now += 59_000
+  fail(throttle, 100)
+  clock.now += 1000
+  t.equal(attempt(throttle, 'accepted'), 0)
+})
+
+t.test('other clients of the account and other accounts of the client are untouched', async (t) => {
+  const { throttle } = makeThrottle()
+  fail(throttle, 20)
+  t.equal(attempt(throttle, 'accepted', 'acme', '192.0.2.8'), 0)
+  t.equal(attempt(throttle, 'accepted', 'other', CLIENT), 0)
+  t.equal(
+    attempt(throttle, 'accepted', 'acme', `::ffff:${CLIENT}`),
+    60,
+    'the same client in another spelling',
+  )
+})
+
+t.test('a success clears the pair', async (t) => {
+  const { throttle } = makeThrottle()
+  fail(throttle, 19)
+  attempt(throttle, 'accepted')
+  t.same(new Set(fail(throttle, 20)), new Set([0]))
+  t.equal(attempt(throttle, 'accepted'), 60)
+})
+
+t.test('a login that was not judged is neither a failure nor a success', async (t) => {
+  const { throttle } = makeThrottle()
+  fail(throttle, 19)
+  for (let times = 0; times < 50; times++) {
+    attempt(throttle, 'busy')
+    attempt(throttle, 'unavailable')
+  }
+  t.same(fail(throttle, 2), [0, 60])
+})
+
+t.test('a thousand guesses at once get no more tries than one by one', async (t) => {
+  const { throttle } = makeThrottle()
+  fail(throttle, 5)
+  const reservations = Array.from({ length: 1000 }, () => throttle.reserve('acme', CLIENT))
+  t.equal(reservations.filter(({ ok }) => ok).length, 15)
+  t.same(reservations.at(-1), { ok: false, retryAfterSeconds: 1 }, 'those under way may yet succeed')
+  for (const reservation of reservations) {
+    if (!reservation.ok) continue
+    reservation.settle('rejected')
+    reservation.settle('accepted') // a second call does nothing
+  }
+  t.equal(attempt(throttle, 'rejected'), 60)
+})
+
+t.test('attempts under way before any failure are bounded, too', async (t) => {
+  const { throttle } = makeThrottle({ count: 2 })
+  const first = throttle.reserve('acme', CLIENT)
+  const second = throttle.reserve('acme', CLIENT)
+  t.equal(throttle.reserve('acme', CLIENT).ok, false)
+  if (first.ok) first.settle('busy')
+  t.equal(throttle.reserve('acme', CLIENT).ok, true, 'one that has ended makes room for one')
+  t.equal(throttle.reserve('acme', CLIENT).ok, false)
+  if (second.ok) second.settle('accepted')
+  t.equal(throttle.reserve('acme', CLIENT).ok, true)
+})
+
+t.test('a failure that ends after the window opens a new one', async (t) => {
+  const { throttle, clock } = makeThrottle({ count: 2 })
+  fail(throttle, 1)
+  const slow = throttle.reserve('acme', CLIENT)
+  clock.now += 61_000
+  if (slow.ok) slow.settle('rejected')
+  t.same(fail(throttle, 2), [0, 60])
+})
+
+t.test('a clock set back does not prolong the wait', async (t) => {
+  const { throttle, clock } = makeThrottle({ count: 1 })
+  fail(throttle, 1)
+  clock.now -= 3_600_000
+  t.equal(attempt(throttle, 'accepted'), 0)
+})
+
+t.test('a full table forgets the window that began first and locks nobody out', async (t) => {
+  const { throttle } = makeThrottle({ count: 1, maxPairs: 3 })
+  fail(throttle, 1, 'first')
+  fail(throttle, 1, 'second')
+  fail(throttle, 1, 'third')
+  t.equal(attempt(throttle, 'busy', 'first'), 60, 'asking again does not make a window younger')
+  fail(throttle, 1, 'fourth')
+  t.equal(attempt(throttle, 'busy', 'first'), 0, 'forgotten')
+  for (const account of ['second', 'third', 'fourth']) {
+    t.equal(attempt(throttle, 'busy', account), 60)
+  }
+})
+
+t.test('a window that begins anew is the youngest', async (t) => {
+  const { throttle, clock } = makeThrottle({ count: 1, maxPairs: 2 })
+  fail(throttle, 1, 'first')
+  clock.now += 30_000
+  fail(throttle, 1, 'second')
+  clock.now += 30_000
+  fail(throttle, 1, 'first')
+  fail(throttle, 1, 'third')
+  t.equal(attempt(throttle, 'busy', 'first'), 60)
+  t.equal(attempt(throttle, 'busy', 'second'), 0)
+})
+
+t.test('windows that are over make room before one that is not', async (t) => {
+  const { throttle, clock } = makeThrottle({ count: 1, maxPairs: 4 })
+  for (const account of ['a', 'b', 'c']) fail(throttle, 1, account)
+  clock.now += 60_000
+  for (const account of ['d', 'e', 'f', 'g']) fail(throttle, 1, account)
+  for (const account of ['d', 'e', 'f', 'g']) t.equal(attempt(throttle, 'busy', account), 60)
+})
+
+t.test('the usual table holds many pairs', async (t) => {
+  const throttle = createLoginThrottle({ count: 1, windowSeconds: 60, now: () => 0 })
+  for (let account = 0; account < 2000; account++) fail(throttle, 1, `account ${account}`)
+  t.equal(attempt(throttle, 'busy', 'account 0'), 60)
+})
