@@ -1,0 +1,213 @@
+/**
+ * `credentials add|list|disable|enable|remove`: who may log in.
+ *
+ * In: arguments, and a secret on stdin where asked for. Out: the credentials file changed, and on stdout what a script
+ * or a person needs to know. A secret is printed once, by the `add` that sets it; a hash never.
+ *
+ * @module
+ */
+import { randomBytes } from 'node:crypto'
+import { buffer } from 'node:stream/consumers'
+import { Command } from 'commander'
+import { type Credential, isInForce } from '../credentials/accounts.ts'
+import {
+  addCredential,
+  type CredentialName,
+  type Edit,
+  removeCredential,
+  setDisabled,
+} from '../credentials/accounts-edit.ts'
+import { readAccountsFile } from '../credentials/accounts-file.ts'
+import { nameProblem, secretProblem } from '../credentials/login-fields.ts'
+import { parseRfc3339 } from '../credentials/rfc3339.ts'
+import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
+import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
+
+interface StoreOptions {
+  readonly file?: string
+  readonly postgresUrlFile?: string
+  readonly json?: true
+}
+
+interface NameOptions extends StoreOptions {
+  readonly account: string
+  readonly accessKey: string
+}
+
+interface AddOptions extends StoreOptions {
+  readonly account: string
+  readonly accessKey?: string
+  readonly secretStdin?: true
+  readonly expiresAt?: string
+}
+
+const INITIAL_TEXT = `# Who may log in. Change it with \`storage-auth-sidecar credentials\`; by hand is fine, too.
+accounts: []
+`
+
+const EXAMPLES = `
+Examples:
+  storage-auth-sidecar credentials add --file credentials.yaml --account acme
+  printf %s "$SECRET" | storage-auth-sidecar credentials add --file credentials.yaml \\
+    --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z
+  storage-auth-sidecar credentials list --file credentials.yaml --json
+  storage-auth-sidecar credentials disable --file credentials.yaml --account acme --access-key backup
+`
+
+/** Makes the command group. `now`: epoch milliseconds, to tell which credentials have expired. */
+export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
+  const print = (text: string) => io.stdout.write(`${text}\n`)
+  const group = new Command('credentials')
+    .description('add, list, disable, enable and remove credentials')
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => io.stdout.write(text),
+      writeErr: (text) => io.stderr.write(text),
+    })
+    .addHelpText('after', EXAMPLES)
+
+  const subcommand = (name: string, description: string) =>
+    group
+      .command(name)
+      .description(description)
+      .option('--file <path>', 'the credentials file')
+      .option(
+        '--postgres-url-file <path>',
+        'a file that holds the URL of a PostgreSQL store (not supported yet)',
+      )
+      .option('--json', 'print JSON')
+  const namedSubcommand = (name: string, description: string) =>
+    subcommand(name, description)
+      .requiredOption('--account <id>', 'the account identifier')
+      .requiredOption('--access-key <key>', 'the access key')
+
+  subcommand('add', 'add a credential, and print it with its secret as JSON, once')
+    .requiredOption('--account <id>', 'the account identifier')
+    .option('--access-key <key>', 'the access key (default: a new one)')
+    .option(
+      '--secret-stdin',
+      'read the secret from stdin (default: a new one); a final newline is not part of it',
+    )
+    .option('--expires-at <time>', 'when it ceases to be in force, as RFC 3339 with its zone')
+    .action(async (options: AddOptions) => {
+      const file = fileOf(options)
+      const { expiresAt } = options
+      const name = checkedName({ accessKey: newAccessKey(), ...options })
+      if (expiresAt !== undefined && parseRfc3339(expiresAt) === undefined) {
+        throw new UsageFailure('--expires-at must be an RFC 3339 time with its zone: 2027-12-31T23:59:59Z')
+      }
+      const secret = options.secretStdin ? await secretFrom(io.stdin) : generateSecret()
+      const secretHash = await hashSecret(secret, options.secretStdin ? 'scrypt' : 'sha256')
+      await change(
+        file,
+        addCredential({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }),
+        {
+          initialText: INITIAL_TEXT,
+        },
+      )
+      print(JSON.stringify({ ...name, secret }))
+    })
+
+  subcommand('list', 'list credentials, without secrets and hashes').action(async (options: StoreOptions) => {
+    const read = await readAccountsFile(fileOf(options))
+    if (!read.ok) throw new UsageFailure(read.problems.join('\n'))
+    for (const warning of read.warnings) io.stderr.write(`warning: ${warning}\n`)
+    const listed = read.accounts.flatMap(({ accountId, credentials }) =>
+      credentials.map((credential) => listEntry(accountId, credential, now())),
+    )
+    print(options.json ? JSON.stringify(listed) : table(listed))
+  })
+
+  namedSubcommand('disable', 'refuse logins with a credential, and end its tokens').action(
+    async (options: NameOptions) => {
+      const name = checkedName(options)
+      await change(fileOf(options), setDisabled(name, true))
+      print(options.json ? JSON.stringify({ ...name, disabled: true }) : 'disabled')
+    },
+  )
+  namedSubcommand('enable', 'let a disabled credential log in again').action(async (options: NameOptions) => {
+    const name = checkedName(options)
+    await change(fileOf(options), setDisabled(name, false))
+    print(options.json ? JSON.stringify({ ...name, disabled: false }) : 'enabled')
+  })
+  namedSubcommand('remove', 'remove a credential, and end its tokens').action(
+    async (options: NameOptions) => {
+      const name = checkedName(options)
+      await change(fileOf(options), removeCredential(name))
+      print(options.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
+    },
+  )
+  return group
+}
+
+function fileOf({ file, postgresUrlFile }: StoreOptions): string {
+  if (postgresUrlFile !== undefined) throw new UsageFailure('--postgres-url-file is not supported yet')
+  if (file === undefined) throw new UsageFailure('--file is required')
+  return file
+}
+
+function checkedName({ account, accessKey }: { account: string; accessKey: string }): CredentialName {
+  const accountProblem = nameProblem(account)
+  if (accountProblem !== undefined) throw new UsageFailure(`--account ${accountProblem}`)
+  const accessKeyProblem = nameProblem(accessKey)
+  if (accessKeyProblem !== undefined) throw new UsageFailure(`--access-key ${accessKeyProblem}`)
+  return { accountId: account, accessKey }
+}
+
+/** Upper-case letters and digits only: it is typed, spoken and pasted into command lines. */
+function newAccessKey(): string {
+  return `AK${randomBytes(10).toString('hex').toUpperCase()}`
+}
+
+async function secretFrom(stdin: CommandIo['stdin']): Promise<string> {
+  const bytes = await buffer(stdin)
+  let text: string
+  try {
+    // A byte order mark is kept: a secret is its exact bytes.
+    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+  } catch {
+    throw new UsageFailure('the secret on stdin is not UTF-8 text')
+  }
+  const secret = text.replace(/\r?\n$/, '')
+  const problem = secretProblem(secret)
+  if (problem !== undefined) throw new UsageFailure(`the secret on stdin ${problem}`)
+  return secret
+}
+
+async function change(file: string, edit: Edit, options: { initialText?: string } = {}): Promise<void> {
+  // Loaded when needed: its lock installs exit handlers, which a serving process should not have.
+  const { editAccountsFile } = await import('../credentials/accounts-file-edit.ts')
+  const edited = await editAccountsFile(file, edit, options)
+  if (edited.ok) return
+  const message = edited.problems.join('\n')
+  throw edited.unusable ? new UsageFailure(message) : new CommandFailure(message)
+}
+
+function listEntry(accountId: string, credential: Credential, now: number) {
+  const { accessKey, disabled, expiresAt, secretHash } = credential
+  return {
+    accountId,
+    accessKey,
+    inForce: isInForce(credential, now),
+    disabled,
+    expiresAt: expiresAt === Number.POSITIVE_INFINITY ? null : new Date(expiresAt).toISOString(),
+    secretKind: secretHash.scheme === 'sha256' ? 'generated' : 'chosen',
+  }
+}
+
+function table(entries: readonly ReturnType<typeof listEntry>[]): string {
+  const column = (title: string, cellOf: (entry: ReturnType<typeof listEntry>) => string) => {
+    const cells = [title, ...entries.map(cellOf)]
+    const width = cells.reduce((widest, cell) => Math.max(widest, cell.length), 0)
+    return cells.map((cell) => cell.padEnd(width))
+  }
+  const columns = [
+    column('ACCOUNT', ({ accountId }) => accountId),
+    column('ACCESS KEY', ({ accessKey }) => accessKey),
+    column('STATE', ({ disabled, inForce }) => (disabled ? 'disabled' : inForce ? 'in force' : 'expired')),
+    column('SECRET', ({ secretKind }) => secretKind),
+    column('EXPIRES', ({ expiresAt }) => expiresAt ?? 'never'),
+  ]
+  const lines = [undefined, ...entries].map((_, line) => columns.map((cells) => cells[line]))
+  return lines.map((cells) => cells.join('  ').trimEnd()).join('\n')
+}

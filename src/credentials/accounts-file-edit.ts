@@ -1,0 +1,90 @@
+/**
+ * Changes a credentials file on disk.
+ *
+ * In: a path and an edit. Out: the file holds the edited version, or nothing has changed and it says why. The file is
+ * valid before and after, replaced whole, and locked meanwhile against a second writer (a directory
+ * `<file>.lock` beside it). A symbolic link is followed, and stays.
+ *
+ * @module
+ */
+import { realpath } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { lock as lockFile } from 'proper-lockfile'
+import type { Edit } from './accounts-edit.ts'
+import { type ReadAccounts, readAccountsFile } from './accounts-file.ts'
+import { parseAccountsText } from './accounts-text.ts'
+import { fileFault, fileFaultCode } from './file-fault.ts'
+import { replaceFile } from './replace-file.ts'
+
+/** The outcome. `unusable`: the file itself is missing or not valid; otherwise the change could not be made. */
+export type FileEdited =
+  | { readonly ok: true }
+  | { readonly ok: false; readonly unusable: boolean; readonly problems: readonly string[] }
+
+/** How to change a file. */
+export interface FileEditOptions {
+  /** The text to begin with when there is no such file; without it, a missing file is a problem. */
+  readonly initialText?: string
+  /** How often a lock that another writer holds is tried again, some 100 ms apart. */
+  readonly lockRetries?: number
+  /** proper-lockfile's `lock`, or what a test puts in its place. */
+  readonly lock?: typeof lockFile
+}
+
+/** Changes a credentials file. Problems are lines for a person. */
+export async function editAccountsFile(
+  file: string,
+  edit: Edit,
+  { initialText, lockRetries = 50, lock = lockFile }: FileEditOptions = {},
+): Promise<FileEdited> {
+  let compromised = false
+  let unlock: () => Promise<void>
+  let target: string
+  try {
+    target = await realTarget(file)
+    unlock = await lock(target, {
+      realpath: false, // ours also works for a file that is still to be created
+      retries: { retries: lockRetries, factor: 1, minTimeout: 100, maxTimeout: 100 },
+      // Happens to a process that stood still for ten seconds; the default throws from a timer.
+      onCompromised: () => {
+        compromised = true
+      },
+    })
+  } catch (error) {
+    const held = fileFaultCode(error) === 'ELOCKED'
+    return failed(file, held ? 'another command is changing it (it holds the lock)' : fileFault(error))
+  }
+  try {
+    const before = await readOrBegin(target, initialText)
+    if (!before.ok) return { ok: false, unusable: true, problems: before.problems }
+    const edited = edit(before.text, before.accounts)
+    if (!edited.ok) return failed(file, edited.problem)
+    if (!parseAccountsText(edited.text).ok) return failed(file, 'the change would leave it invalid')
+    if (compromised) return failed(file, 'the lock was lost, so nothing was changed')
+    await replaceFile(target, edited.text)
+    return { ok: true }
+  } catch (error) {
+    return failed(file, `cannot be written: ${fileFault(error)}`)
+  } finally {
+    if (!compromised) await unlock()
+  }
+}
+
+async function readOrBegin(file: string, initialText: string | undefined): Promise<ReadAccounts> {
+  const read = await readAccountsFile(file)
+  if (read.ok || !read.missing || initialText === undefined) return read
+  return { ok: true, accounts: [], text: initialText, warnings: [] }
+}
+
+/** The file behind symbolic links, so that two names of one file share one lock. */
+async function realTarget(file: string): Promise<string> {
+  try {
+    return await realpath(file)
+  } catch {
+    return join(await realpath(dirname(file)), basename(file))
+  }
+}
+
+function failed(file: string, what: string): FileEdited {
+  return { ok: false, unusable: false, problems: [`${file}: ${what}`] }
+}

@@ -1,0 +1,261 @@
+import { appendFile, readFile, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { PassThrough, Readable } from 'node:stream'
+import { CommanderError } from 'commander'
+import t from 'tap'
+import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
+import { credentialsCommand } from '../../src/cli/credentials.ts'
+import { loadFileStore } from '../../src/credentials/file-store.ts'
+import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+
+const NOW = Date.parse('2027-01-01T00:00:00Z')
+
+interface Ran {
+  readonly stdout: string
+  readonly stderr: string
+  readonly error?: unknown
+}
+
+/** Runs `credentials …` as the program would. */
+async function run(args: readonly string[], stdin: string | Buffer = ''): Promise<Ran> {
+  const stdout = new PassThrough()
+  const stderr = new PassThrough()
+  const io = { stdin: Readable.from([Buffer.from(stdin)]), stdout, stderr, env: {} }
+  let error: unknown
+  try {
+    await credentialsCommand(io, { now: () => NOW }).parseAsync([...args], { from: 'user' })
+  } catch (caught) {
+    error = caught
+  }
+  return { stdout: String(stdout.read() ?? ''), stderr: String(stderr.read() ?? ''), error }
+}
+
+/** Runs a command that must succeed, and reads the JSON it prints. */
+async function json(args: readonly string[], stdin?: string | Buffer) {
+  const { stdout, error } = await run(args, stdin)
+  if (error !== undefined) throw error
+  return JSON.parse(stdout)
+}
+
+async function verdict(file: string, login: { accountId: string; accessKey: string; secret: string }) {
+  const loaded = await loadFileStore({ file, now: () => NOW })
+  return loaded.ok ? loaded.store.authenticate(login) : loaded.problems
+}
+
+t.test('add makes the file and a credential whose printed secret logs in', async (t) => {
+  const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  const printed = await json(['add', '--file', file, '--account', 'acme'])
+  t.same(Object.keys(printed), ['accountId', 'accessKey', 'secret'])
+  t.match(printed, { accountId: 'acme', accessKey: /^AK[0-9A-F]{20}$/, secret: /^[\w-]{43}$/ })
+  t.equal((await stat(file)).mode & 0o777, 0o600)
+  const text = await readFile(file, 'utf8')
+  t.match(text, /secretHash: \$sha256\$/)
+  t.notMatch(text, printed.secret)
+  t.equal(await verdict(file, printed), 'accepted')
+})
+
+t.test('add keeps what the file has', async (t) => {
+  const { file, logins } = await makeCredentialsFile(t, [{ accountId: 'acme' }])
+  await appendFile(file, '# a comment\n')
+  await json(['add', '--file', file, '--account', 'acme', '--json'])
+  await json(['add', '--file', file, '--account', 'other', '--access-key', 'mine'])
+  t.match(await readFile(file, 'utf8'), /# a comment/)
+  for (const login of logins) t.equal(await verdict(file, login), 'accepted')
+  t.equal((await json(['list', '--file', file, '--json'])).length, 3)
+})
+
+t.test('a secret from stdin is taken to the byte, without one final newline', async (t) => {
+  const secrets: [string, string][] = [
+    ['hush', 'hush'],
+    ['hush\n', 'hush'],
+    ['hush\r\n', 'hush'],
+    ['hush\n\n', 'hush\n'],
+    [' hush\r', ' hush\r'],
+    [`\ufeff${'é'.normalize('NFD')}`, `\ufeff${'é'.normalize('NFD')}`],
+    [`${'😀'.repeat(1024)}\n`, '😀'.repeat(1024)],
+  ]
+  const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  for (const [index, [stdin, secret]] of secrets.entries()) {
+    const name = { accountId: 'acme', accessKey: `k${index}` }
+    const args = [
+      'add',
+      '--file',
+      file,
+      '--account',
+      'acme',
+      '--access-key',
+      name.accessKey,
+      '--secret-stdin',
+    ]
+    t.same(await json(args, stdin), { ...name, secret })
+    t.equal(await verdict(file, { ...name, secret }), 'accepted')
+  }
+  t.notMatch(await readFile(file, 'utf8'), /sha256|hush/)
+})
+
+t.test('a secret that nobody could send is refused', async (t) => {
+  const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  const secrets: [string | Buffer, string][] = [
+    ['', 'the secret on stdin must be 1 to 1024 characters long'],
+    ['\r\n', 'the secret on stdin must be 1 to 1024 characters long'],
+    ['x'.repeat(1025), 'the secret on stdin must be 1 to 1024 characters long'],
+    [Buffer.from([0x68, 0xff]), 'the secret on stdin is not UTF-8 text'],
+  ]
+  for (const [stdin, message] of secrets) {
+    const { error, stdout } = await run(['add', '--file', file, '--account', 'a', '--secret-stdin'], stdin)
+    t.ok(error instanceof UsageFailure)
+    t.match(error, { message })
+    t.equal(stdout, '')
+  }
+  await t.rejects(stat(file), 'and no file is made')
+})
+
+t.test('a credential expires when it was told to', async (t) => {
+  const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  const add = ['add', '--file', file, '--account', 'acme', '--expires-at']
+  t.equal(await verdict(file, await json([...add, '2027-01-01T01:00:00+01:00'])), 'rejected')
+  t.equal(await verdict(file, await json([...add, '2027-01-01T01:00:00Z'])), 'accepted')
+})
+
+t.test('a second add of the same name fails and changes nothing', async (t) => {
+  const { file } = await makeCredentialsFile(t)
+  const before = await readFile(file, 'utf8')
+  const { error, stdout } = await run(['add', '--file', file, '--account', 'acme', '--access-key', 'AK0'])
+  t.ok(error instanceof CommandFailure)
+  t.match(error, { exitCode: 1, message: `${file}: the account already has a credential of that access key` })
+  t.equal(stdout, '')
+  t.equal(await readFile(file, 'utf8'), before)
+})
+
+t.test('list tells all but secrets and hashes', async (t) => {
+  const { file } = await makeCredentialsFile(t, [
+    { accountId: 'acme', accessKey: 'forever' },
+    { accountId: 'acme', accessKey: 'chosen', scheme: 'scrypt', secret: 'hush' },
+    { accountId: 'other', accessKey: 'old', expiresAt: '2027-01-01T00:00:00Z' },
+    { accountId: 'other', accessKey: 'off', disabled: true, expiresAt: '2027-02-01T00:00:00+01:00' },
+  ])
+  const text = await run(['list', '--file', file])
+  t.equal(
+    text.stdout,
+    `ACCOUNT  ACCESS KEY  STATE     SECRET     EXPIRES
+acme     forever     in force  generated  never
+acme     chosen      in force  chosen     never
+other    old         expired   generated  2027-01-01T00:00:00.000Z
+other    off         disabled  generated  2027-01-31T23:00:00.000Z
+`,
+  )
+  t.equal(text.stderr, '')
+  const listed = await run(['list', '--file', file, '--json'])
+  t.same(JSON.parse(listed.stdout)[3], {
+    accountId: 'other',
+    accessKey: 'off',
+    inForce: false,
+    disabled: true,
+    expiresAt: '2027-01-31T23:00:00.000Z',
+    secretKind: 'generated',
+  })
+  t.notMatch(text.stdout + listed.stdout, /\$|hush/)
+})
+
+t.test('list warns of a file that everybody may read', async (t) => {
+  const { file } = await makeCredentialsFile(t, [])
+  await writeFile(file, 'accounts: []\n')
+  const open = join(await temporaryDirectory(t), 'open.yaml')
+  await writeFile(open, 'accounts: []\n', { mode: 0o644 })
+  t.equal((await run(['list', '--file', file])).stderr, '')
+  const { stdout, stderr } = await run(['list', '--file', open, '--json'])
+  t.equal(stderr, `warning: ${open} can be read by every user of this machine\n`)
+  t.equal(stdout, '[]\n')
+})
+
+t.test('disable, enable and remove change one credential', async (t) => {
+  const { file, logins } = await makeCredentialsFile(t, [{}, {}])
+  const [login, neighbour] = logins
+  if (login === undefined || neighbour === undefined) throw new Error('two were made')
+  const named = ['--file', file, '--account', login.accountId, '--access-key', login.accessKey]
+  const name = { accountId: login.accountId, accessKey: login.accessKey }
+  const steps: [string, object, string, string][] = [
+    ['disable', { ...name, disabled: true }, 'disabled\n', 'rejected'],
+    ['enable', { ...name, disabled: false }, 'enabled\n', 'accepted'],
+    ['remove', { ...name, removed: true }, 'removed\n', 'rejected'],
+  ]
+  for (const [command, asJson, asText, outcome] of steps) {
+    const before = await readFile(file)
+    t.equal((await run([command, ...named])).stdout, asText)
+    t.equal(await verdict(file, login), outcome)
+    t.equal(await verdict(file, neighbour), 'accepted')
+    await writeFile(file, before)
+    t.same(await json([command, ...named, '--json']), asJson)
+    t.equal(await verdict(file, login), outcome)
+  }
+  const again = await run(['remove', ...named])
+  t.ok(again.error instanceof CommandFailure)
+  t.match(again.error, { message: `${file}: there is no credential of that account and access key` })
+})
+
+t.test('a missing or broken file is told with every problem', async (t) => {
+  const { file } = await makeCredentialsFile(t)
+  await writeFile(file, 'accounts:\n  - accountId: 1\n    credentials: 2\n')
+  const problems = [
+    `${file}:2:16: accounts[0].accountId must be a string: quote it (YAML reads it as a number)`,
+    `${file}:3:18: accounts[0].credentials must be a list`,
+  ].join('\n')
+  const named = ['--file', file, '--account', 'a', '--access-key', 'k']
+  for (const args of [
+    ['list', '--file', file],
+    ['add', ...named],
+    ['disable', ...named],
+  ]) {
+    const { error } = await run(args)
+    t.ok(error instanceof UsageFailure)
+    t.match(error, { exitCode: 2, message: problems })
+  }
+  const missing = `${file}.missing`
+  const { error } = await run(['remove', '--file', missing, '--account', 'a', '--access-key', 'k'])
+  t.match(error, { exitCode: 2, message: `${missing}: cannot be read: there is no such file or directory` })
+})
+
+t.test('wrong usage is told before anything is done', async (t) => {
+  const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  const usages: [string[], string][] = [
+    [['list'], '--file is required'],
+    [['list', '--postgres-url-file', 'x'], '--postgres-url-file is not supported yet'],
+    [
+      ['add', '--file', file, '--postgres-url-file', 'x', '--account', 'a'],
+      '--postgres-url-file is not supported yet',
+    ],
+    [['add', '--file', file, '--account', ''], '--account must be 1 to 1024 characters long'],
+    [['add', '--file', file, '--account', 'a\n'], '--account must not hold control characters'],
+    [
+      ['disable', '--file', file, '--account', 'a', '--access-key', '\x7f'],
+      '--access-key must not hold control characters',
+    ],
+    [
+      ['add', '--file', file, '--account', 'a', '--expires-at', 'tomorrow'],
+      '--expires-at must be an RFC 3339 time with its zone: 2027-12-31T23:59:59Z',
+    ],
+  ]
+  for (const [args, message] of usages) {
+    const { error } = await run(args)
+    t.ok(error instanceof UsageFailure, message)
+    t.match(error, { message })
+  }
+  await t.rejects(stat(file))
+  for (const args of [
+    ['add', '--file', file],
+    ['enable', '--file', file, '--account', 'a'],
+    ['list', '--colour'],
+    ['grow'],
+  ]) {
+    const { error, stderr } = await run(args)
+    t.ok(error instanceof CommanderError, args.join(' '))
+    t.match(stderr, /^error: .*\n$/, 'one plain line')
+  }
+})
+
+t.test('help has examples', async (t) => {
+  const { error, stdout } = await run(['--help'])
+  t.match(error, { exitCode: 0 })
+  t.match(stdout, /Examples:\n {2}storage-auth-sidecar credentials add --file/)
+  t.match((await run(['add', '--help'])).stdout, /--secret-stdin/)
+})
