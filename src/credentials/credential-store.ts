@@ -55,7 +55,9 @@ export function createCredentialStore(options: CredentialStoreOptions): Credenti
     const before = accounts()
     const own = before.find(login.accountId, login.accessKey)?.secretHash
     const fast = own?.scheme === 'sha256' ? own : nobodysSecret
-    if (verifySha256(login.secret, fast) && stillInForce(login, fast.digest)) return 'accepted'
+    // Looked up in any case, for the same time: a right secret of a disabled credential is a failure like others.
+    const usable = stillInForce(login, fast.digest)
+    if (verifySha256(login.secret, fast) && usable) return 'accepted'
 
     const slow = own?.scheme === 'scrypt' ? own : decoyFor(login, before)
     if (slow === undefined) return 'rejected'
