@@ -1,0 +1,192 @@
+/**
+ * A client that sends exactly the bytes it is told to, and keeps exactly the bytes that come back.
+ *
+ * @module
+ */
+import { connect, type Socket } from 'node:net'
+
+/** A response as it stood on the wire. */
+export interface RawResponse {
+  readonly status: number
+  readonly reason: string
+  /** Names and values alternating, spelled as they came. */
+  readonly rawHeaders: readonly string[]
+  /** By lower-cased name; the values of a repeated header are joined with `, `. */
+  readonly headers: Readonly<Record<string, string>>
+  /** De-chunked where it came in chunks. */
+  readonly body: Buffer
+  readonly rawTrailers: readonly string[]
+}
+
+/** What a test does on a connection. */
+export interface RawClient {
+  readonly socket: Socket
+  /** Everything received so far. */
+  received(): Buffer
+  /** Sends text (Latin-1) or bytes. */
+  send(data: string | Uint8Array): void
+  /** Takes the next response off what is received. `head`: it answers a HEAD. 1xx responses count as responses. */
+  response(options?: { readonly head?: boolean }): Promise<RawResponse>
+  /** Waits until the bytes received hold a text. */
+  until(text: string): Promise<void>
+  /** Waits for the end; tells whether it came by reset. */
+  closed(): Promise<'end' | 'reset'>
+  /** Bytes that no response has been taken from yet. */
+  rest(): Buffer
+}
+
+interface Owner {
+  teardown(cleanUp: () => void): void
+}
+
+/** How long anything is waited for: a test that waits in vain must end. */
+const PATIENCE_MS = 20_000
+
+/** Connects to a port of this machine. */
+export async function rawClient(t: Owner, port: number, host = '127.0.0.1'): Promise<RawClient> {
+  const socket = connect({ port, host, allowHalfOpen: true })
+  t.teardown(() => socket.destroy())
+  let received = Buffer.alloc(0)
+  let taken = 0
+  let ended: 'end' | 'reset' | undefined
+  const waiting = new Set<() => void>()
+  const wake = () => {
+    for (const check of [...waiting]) check()
+  }
+  socket.on('data', (chunk) => {
+    received = Buffer.concat([received, chunk])
+    wake()
+  })
+  socket.on('end', () => {
+    ended ??= 'end'
+    wake()
+  })
+  socket.on('error', () => {
+    ended = 'reset'
+    wake()
+  })
+  socket.on('close', () => {
+    ended ??= 'end'
+    wake()
+  })
+
+  function wait<T>(what: string, look: () => T | undefined): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const give = setTimeout(() => {
+        waiting.delete(check)
+        reject(
+          new Error(
+            `waited in vain for ${what}; received ${JSON.stringify(received.toString('latin1').slice(-500))}`,
+          ),
+        )
+      }, PATIENCE_MS)
+      const check = () => {
+        const found = look()
+        if (found === undefined && (ended === undefined || what === 'the end')) return
+        clearTimeout(give)
+        waiting.delete(check)
+        if (found === undefined) {
+          reject(
+            new Error(
+              `${ended} instead of ${what}; received ${JSON.stringify(received.toString('latin1').slice(-500))}`,
+            ),
+          )
+        } else resolve(found)
+      }
+      waiting.add(check)
+      check()
+    })
+  }
+
+  await new Promise<void>((resolve, reject) => {
+    socket.once('connect', resolve)
+    socket.once('error', reject)
+  })
+  return {
+    socket,
+    received: () => received,
+    send: (data) => void socket.write(typeof data === 'string' ? Buffer.from(data, 'latin1') : data),
+    response: ({ head = false } = {}) =>
+      wait('a response', () => {
+        const parsed = parseResponse(received.subarray(taken), head, ended !== undefined)
+        if (parsed === undefined) return undefined
+        taken += parsed.length
+        return parsed.response
+      }),
+    until: (text) =>
+      wait(JSON.stringify(text), () => (received.includes(text, taken, 'latin1') ? true : undefined)).then(
+        () => {},
+      ),
+    closed: () => wait('the end', () => ended),
+    rest: () => received.subarray(taken),
+  }
+}
+
+/** Takes one response off the beginning of the bytes; undefined while it is not whole. */
+export function parseResponse(
+  bytes: Buffer,
+  head: boolean,
+  ended: boolean,
+): { readonly response: RawResponse; readonly length: number } | undefined {
+  const headEnd = bytes.indexOf('\r\n\r\n')
+  if (headEnd < 0) return undefined
+  const [statusLine = '', ...lines] = bytes.toString('latin1', 0, headEnd).split('\r\n')
+  const match = /^HTTP\/1\.1 (\d{3}) ?(.*)$/.exec(statusLine)
+  if (match === null) throw new Error(`no status line: ${JSON.stringify(statusLine)}`)
+  const status = Number(match[1])
+  const rawHeaders = splitLines(lines)
+  const headers = joined(rawHeaders)
+  const common = { status, reason: match[2] ?? '', rawHeaders, headers }
+  const start = headEnd + 4
+  const whole = (body: Buffer, end: number, rawTrailers: readonly string[] = []) => ({
+    response: { ...common, body, rawTrailers },
+    length: end,
+  })
+  if (head || status < 200 || status === 204 || status === 304) return whole(Buffer.alloc(0), start)
+  if (headers['transfer-encoding'] === 'chunked') {
+    const parts: Buffer[] = []
+    for (let at = start; ; ) {
+      const lineEnd = bytes.indexOf('\r\n', at)
+      if (lineEnd < 0) return undefined
+      const size = Number.parseInt(bytes.toString('latin1', at, lineEnd), 16)
+      if (size === 0) {
+        if (bytes.toString('latin1', lineEnd, lineEnd + 4) === '\r\n\r\n')
+          return whole(Buffer.concat(parts), lineEnd + 4)
+        const end = bytes.indexOf('\r\n\r\n', lineEnd)
+        if (end < 0) return undefined
+        return whole(
+          Buffer.concat(parts),
+          end + 4,
+          splitLines(bytes.toString('latin1', lineEnd + 2, end).split('\r\n')),
+        )
+      }
+      at = lineEnd + 2 + size + 2
+      if (bytes.length < at) return undefined
+      parts.push(bytes.subarray(lineEnd + 2, lineEnd + 2 + size))
+    }
+  }
+  if (headers['content-length'] !== undefined) {
+    const end = start + Number(headers['content-length'])
+    return bytes.length < end ? undefined : whole(bytes.subarray(start, end), end)
+  }
+  return ended ? whole(bytes.subarray(start), bytes.length) : undefined
+}
+
+/** Field lines as names and values alternating. */
+export function splitLines(lines: readonly string[]): string[] {
+  return lines.flatMap((line) => {
+    const colon = line.indexOf(':')
+    return [line.slice(0, colon), line.slice(colon + 1).trim()]
+  })
+}
+
+/** Names and values by lower-cased name. */
+export function joined(rawHeaders: readonly string[]): Record<string, string> {
+  const headers: Record<string, string> = {}
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = (rawHeaders[at] as string).toLowerCase()
+    const value = rawHeaders[at + 1] as string
+    headers[name] = headers[name] === undefined ? value : `${headers[name]}, ${value}`
+  }
+  return headers
+}

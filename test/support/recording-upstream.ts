@@ -1,0 +1,180 @@
+/**
+ * An upstream that keeps every byte it is sent and answers what it is told to.
+ *
+ * It reads requests by the letter of their framing, so that a second request smuggled behind a first one is a second
+ * entry in its record.
+ *
+ * @module
+ */
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { joined, splitLines } from './raw-client.ts'
+
+/** A request as it stood on the wire. */
+export interface RecordedRequest {
+  readonly method: string
+  readonly target: string
+  /** Names and values alternating, spelled as they came. */
+  readonly rawHeaders: readonly string[]
+  /** By lower-cased name; the values of a repeated header are joined with `, `. */
+  readonly headers: Readonly<Record<string, string>>
+  /** De-chunked where it came in chunks. */
+  readonly body: Buffer
+  readonly rawTrailers: readonly string[]
+  /** Which connection it came on, counted from 0. */
+  readonly connection: number
+}
+
+/** How a request is answered: text (Latin-1) or bytes to send, or something to do with the socket. */
+export type Reply = string | Uint8Array | ((socket: Socket, request: RecordedRequest) => void)
+
+/** A recording upstream. */
+export interface RecordingUpstream {
+  readonly port: number
+  readonly url: string
+  /** Whole requests, in order of their ends. */
+  readonly requests: RecordedRequest[]
+  /** Everything received on each connection, whole requests or not. */
+  readonly bytes: Buffer[]
+  /** The connections that have been made. */
+  readonly sockets: Socket[]
+  /** Connections that are open now. */
+  open(): number
+  /** Sets how requests are answered from now on. */
+  reply(reply: Reply): void
+  /** Waits until so many whole requests have come. */
+  received(count: number): Promise<void>
+  /** Waits until a condition on the record holds. */
+  until(holds: () => boolean, what: string): Promise<void>
+  close(): Promise<void>
+}
+
+/** What a test may want to know of, or do with, connections before a request is read. */
+export interface UpstreamHooks {
+  /** Called with each new connection. */
+  readonly onConnection?: (socket: Socket) => void
+  /** Whether requests are read at all; default true. */
+  readonly read?: boolean
+}
+
+interface Owner {
+  teardown(cleanUp: () => unknown): void
+}
+
+/** A short answer that keeps the connection. */
+export const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
+
+/** Starts an upstream on a free port, or on a given port or socket path. */
+export async function recordingUpstream(
+  t: Owner,
+  { onConnection, read = true }: UpstreamHooks = {},
+  listenOn: number | string = 0,
+): Promise<RecordingUpstream> {
+  const requests: RecordedRequest[] = []
+  const bytes: Buffer[] = []
+  const sockets: Socket[] = []
+  const waiting = new Set<() => void>()
+  let reply: Reply = OK
+  const server: Server = createServer((socket) => {
+    const connection = sockets.push(socket) - 1
+    bytes.push(Buffer.alloc(0))
+    let pending = Buffer.alloc(0)
+    socket.setNoDelay(true)
+    socket.on('error', () => {})
+    socket.on('close', wake)
+    onConnection?.(socket)
+    wake()
+    if (!read) return
+    socket.on('data', (chunk) => {
+      bytes[connection] = Buffer.concat([bytes[connection] as Buffer, chunk])
+      pending = Buffer.concat([pending, chunk])
+      for (let parsed = parseRequest(pending); parsed !== undefined; parsed = parseRequest(pending)) {
+        pending = pending.subarray(parsed.length)
+        const request = { ...parsed.request, connection }
+        requests.push(request)
+        if (typeof reply === 'function') reply(socket, request)
+        else socket.write(typeof reply === 'string' ? Buffer.from(reply, 'latin1') : reply)
+      }
+      wake()
+    })
+  })
+  function wake() {
+    for (const check of [...waiting]) check()
+  }
+  const until = (holds: () => boolean, what: string) =>
+    new Promise<void>((resolve, reject) => {
+      const giveUp = setTimeout(() => reject(new Error(`the upstream waited in vain for ${what}`)), 20_000)
+      const check = () => {
+        if (!holds()) return
+        clearTimeout(giveUp)
+        waiting.delete(check)
+        resolve()
+      }
+      waiting.add(check)
+      check()
+    })
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    if (typeof listenOn === 'string') server.listen(listenOn, resolve)
+    else server.listen(listenOn, '127.0.0.1', resolve)
+  })
+  const close = () =>
+    new Promise<void>((resolve) => {
+      for (const socket of sockets) socket.destroy()
+      server.close(() => resolve())
+    })
+  t.teardown(close)
+  const address = server.address()
+  const port = typeof address === 'string' ? 0 : (address as AddressInfo).port
+  return {
+    port,
+    url: typeof listenOn === 'string' ? `unix:${listenOn}` : `http://127.0.0.1:${port}`,
+    requests,
+    bytes,
+    sockets,
+    open: () => sockets.filter((socket) => !socket.destroyed).length,
+    reply: (next) => {
+      reply = next
+    },
+    received: (count) => until(() => requests.length >= count, `${count} requests`),
+    until,
+    close,
+  }
+}
+
+/** Takes one request off the beginning of the bytes; undefined while it is not whole. */
+function parseRequest(
+  bytes: Buffer,
+): { readonly request: Omit<RecordedRequest, 'connection'>; readonly length: number } | undefined {
+  const headEnd = bytes.indexOf('\r\n\r\n')
+  if (headEnd < 0) return undefined
+  const [requestLine = '', ...lines] = bytes.toString('latin1', 0, headEnd).split('\r\n')
+  const [method = '', target = ''] = requestLine.split(' ')
+  const rawHeaders = splitLines(lines)
+  const headers = joined(rawHeaders)
+  const start = headEnd + 4
+  const whole = (body: Buffer, length: number, rawTrailers: readonly string[] = []) => ({
+    request: { method, target, rawHeaders, headers, body, rawTrailers },
+    length,
+  })
+  if (headers['transfer-encoding'] !== undefined) {
+    const parts: Buffer[] = []
+    for (let at = start; ; ) {
+      const lineEnd = bytes.indexOf('\r\n', at)
+      if (lineEnd < 0) return undefined
+      const size = Number.parseInt(bytes.toString('latin1', at, lineEnd), 16)
+      if (size === 0) {
+        const end = bytes.indexOf('\r\n\r\n', lineEnd)
+        if (end < 0) return undefined
+        const trailers = end === lineEnd ? [] : bytes.toString('latin1', lineEnd + 2, end).split('\r\n')
+        return whole(Buffer.concat(parts), end + 4, splitLines(trailers))
+      }
+      at = lineEnd + 2 + size + 2
+      if (bytes.length < at) return undefined
+      parts.push(bytes.subarray(lineEnd + 2, lineEnd + 2 + size))
+    }
+  }
+  const length = Number(headers['content-length'] ?? 0)
+  return bytes.length < start + length
+    ? undefined
+    : whole(bytes.subarray(start, start + length), start + length)
+}
