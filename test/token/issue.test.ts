@@ -1,0 +1,89 @@
+import { decodeJwt, decodeProtectedHeader } from 'jose'
+import t from 'tap'
+import { ALGORITHMS, type KeyRing } from '../../src/keys/key-ring.ts'
+import { createIssuer, NoSigningKeyError, UnfitSubjectError } from '../../src/token/issue.ts'
+import { createVerifier } from '../../src/token/verify.ts'
+import { makeKeyDirectory } from '../support/keys.ts'
+import { AUDIENCE, ISSUER } from '../support/tokens.ts'
+
+const NOW = Date.UTC(2026, 10, 20, 12) + 999
+const now = () => NOW
+const issuedAt = Math.floor(NOW / 1000)
+const subject = { accountId: 'acme', accessKey: 'AK1' }
+
+const issuerFor = (ring: KeyRing) =>
+  createIssuer({ keys: () => ring, issuer: ISSUER, audience: AUDIENCE, lifetimeSeconds: 3600, now })
+
+t.test('a token says who, by whom, for whom and for how long, and nothing else', async (t) => {
+  const { ring, kid } = await makeKeyDirectory(t)
+  const { token, identity } = await issuerFor(ring)(subject)
+  t.same(decodeProtectedHeader(token), { alg: 'ES256', kid, typ: 'at+jwt' })
+  t.same(decodeJwt(token), {
+    iss: ISSUER,
+    aud: AUDIENCE,
+    sub: 'acme',
+    client_id: 'AK1',
+    jti: identity.tokenId,
+    iat: issuedAt,
+    exp: issuedAt + 3600,
+  })
+  t.same(identity, { ...subject, tokenId: identity.tokenId, expiresAt: issuedAt + 3600 })
+})
+
+t.test('our own verifier takes it, whatever the algorithm', async (t) => {
+  for (const alg of ALGORITHMS) {
+    const { ring } = await makeKeyDirectory(t, { alg })
+    const verify = createVerifier({
+      keys: () => ring,
+      standing: () => ({ inForce: true, until: Number.POSITIVE_INFINITY }),
+      issuer: ISSUER,
+      audience: AUDIENCE,
+      maxLifetimeSeconds: 3600,
+      clockToleranceSeconds: 0,
+      now,
+    })
+    const { token, identity } = await issuerFor(ring)({ accountId: '山田 "\\', accessKey: '👩‍🚀' })
+    t.match(await verify(token), { ok: true, identity }, alg)
+  }
+})
+
+t.test('no two tokens are alike', async (t) => {
+  const { ring } = await makeKeyDirectory(t, { alg: 'HS256' })
+  const issue = issuerFor(ring)
+  const issued = await Promise.all(Array.from({ length: 100 }, () => issue(subject)))
+  t.equal(new Set(issued.map(({ token }) => token)).size, 100)
+  t.equal(new Set(issued.map(({ identity }) => identity.tokenId)).size, 100)
+})
+
+t.test('another lifetime can be asked for', async (t) => {
+  const { ring } = await makeKeyDirectory(t)
+  const { token } = await issuerFor(ring)(subject, 5)
+  t.equal(decodeJwt(token).exp, issuedAt + 5)
+})
+
+t.test('the key that signs at that moment is used', async (t) => {
+  const one = await makeKeyDirectory(t, { kid: 'one' })
+  let { ring } = one
+  const options = { issuer: ISSUER, audience: AUDIENCE, lifetimeSeconds: 3600, now }
+  const issue = createIssuer({ ...options, keys: () => ring })
+  t.equal(decodeProtectedHeader((await issue(subject)).token).kid, 'one')
+  const verifyOnly: KeyRing = { verification: ring.verification }
+  ring = verifyOnly
+  await t.rejects(issue(subject), NoSigningKeyError)
+  ring = one.ring
+  t.equal(decodeProtectedHeader((await issue(subject)).token).kid, 'one')
+})
+
+t.test('no token for a name that a verifier would refuse', async (t) => {
+  const { ring } = await makeKeyDirectory(t, { alg: 'HS256' })
+  const issue = issuerFor(ring)
+  for (const name of ['', 'a\r\nb', '\0', '\x85', '\ud800', 'a'.repeat(1025)]) {
+    await t.rejects(issue({ ...subject, accountId: name }), UnfitSubjectError, 'account')
+    await t.rejects(issue({ ...subject, accessKey: name }), UnfitSubjectError, 'access key')
+  }
+  const long = '𝒜'.repeat(1024)
+  await t.resolves(issue({ accountId: long, accessKey: 'AK1' }))
+  await t.rejects(issue({ accountId: long, accessKey: long }), {
+    message: 'the names are too long for one token',
+  })
+})
