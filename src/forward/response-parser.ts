@@ -21,6 +21,11 @@ export interface ResponseHead {
   readonly framing: Framing
   /** Bytes of the body, where the framing is `length`. */
   readonly contentLength: number
+  /** The head of a 101 that was asked for: what stands behind it is another protocol. */
+  get upgraded(): ResponseHead | undefined {
+    return this.#upgraded
+  }
+
   /** Whether the connection can carry another request after this response. */
   readonly keepAlive: boolean
   /** Seconds for which the upstream promises to keep the connection (`Keep-Alive: timeout`). */
@@ -82,21 +87,30 @@ export class ResponseParser {
   readonly #sink: ResponseSink
   readonly #bodyless: boolean
   readonly #limits: ResponseLimits
+  readonly #mayUpgrade: boolean
+  #upgraded: ResponseHead | undefined
 
   /**
    * @param sink - who is told what was read
    * @param bodyless - the request was HEAD: the head is the whole response whatever it says
    * @param limits - bounds of the head and of the trailers
+   * @param mayUpgrade - the request asked for another protocol: 101 is an answer to it
    */
-  constructor(sink: ResponseSink, bodyless: boolean, limits: ResponseLimits) {
+  constructor(sink: ResponseSink, bodyless: boolean, limits: ResponseLimits, mayUpgrade = false) {
     this.#sink = sink
     this.#bodyless = bodyless
     this.#limits = limits
+    this.#mayUpgrade = mayUpgrade
   }
 
   /** Whether the response is whole. */
   get done(): boolean {
     return this.#state === State.done
+  }
+
+  /** The head of a 101 that was asked for: what stands behind it is another protocol. */
+  get upgraded(): ResponseHead | undefined {
+    return this.#upgraded
   }
 
   /** Whether the connection can carry another request after this response. */
@@ -175,7 +189,12 @@ export class ResponseParser {
     this.#scanned = 0
     if (end - at > this.#limits.headerBytes) throw new ResponseFault('response head too large')
     const head = parseHead(data.toString('latin1', at, end), this.#bodyless, this.#limits.headerLines)
-    if (head.status === 101) throw new ResponseFault('unasked switch of protocols')
+    if (head.status === 101) {
+      if (!this.#mayUpgrade) throw new ResponseFault('unasked switch of protocols')
+      this.#upgraded = head
+      this.#state = State.done
+      return end + 4
+    }
     if (head.status < 200) {
       if (++this.#informational > MAX_INFORMATIONAL)
         throw new ResponseFault('too many informational responses')

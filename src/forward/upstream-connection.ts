@@ -10,7 +10,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
-import { type ResponseLimits, ResponseParser, type ResponseSink } from './response-parser.ts'
+import { type ResponseHead, type ResponseLimits, ResponseParser, type ResponseSink } from './response-parser.ts'
 import { faultOf, type UpstreamFault } from './upstream-fault.ts'
 
 /** Who uses a connection: it gives the request and is told of the response, or of why there is none. */
@@ -27,6 +27,14 @@ export interface ConnectionUser extends ResponseSink {
   onConnection(connection: UpstreamConnection, room: boolean): void
   /** The upstream takes bytes again. */
   onDrain(): void
+  /**
+   * The upstream agreed to another protocol. The connection is the user's from now on; nothing else is told of it.
+   * Only a request that asked for it has this method.
+   *
+   * @param head - the head of the 101
+   * @param rest - the first bytes of the other protocol
+   */
+  readonly onUpgraded?: (head: ResponseHead, socket: Socket, rest: Buffer) => void
   /**
    * The connection cannot carry the request, or the rest of its response. The last call.
    *
@@ -85,9 +93,9 @@ export class UpstreamConnection implements Waiting {
     this.socket = options.connect()
     this.socket.setNoDelay(true)
     this.socket.on(options.readyEvent, () => this.#start())
-    this.socket.on('data', (chunk: Buffer) => this.#onData(chunk))
+    this.socket.on('data', this.#onData)
     this.socket.on('drain', () => this.#user?.onDrain())
-    this.socket.on('end', () => this.#onEnd())
+    this.socket.on('end', this.#onEnd)
     this.socket.on('error', (error) =>
       this.#fail(this.#parser === undefined ? faultOf(error) : 'connection_terminated'),
     )
@@ -122,14 +130,19 @@ export class UpstreamConnection implements Waiting {
     const user = this.#user
     if (user === undefined) return
     this.deadline = Number.POSITIVE_INFINITY
-    this.#parser = new ResponseParser(user, user.headRequest, this.#options.limits)
+    this.#parser = new ResponseParser(
+      user,
+      user.headRequest,
+      this.#options.limits,
+      user.onUpgraded !== undefined,
+    )
     this.#answered = false
     this.#sentInTurn = this.#options.owner.turn
     this.#options.owner.onWrite()
     user.onConnection(this, this.socket.write(user.requestHead, 'latin1'))
   }
 
-  #onData(chunk: Buffer): void {
+  readonly #onData = (chunk: Buffer): void => {
     const user = this.#user
     const parser = this.#parser
     if (user === undefined || parser === undefined || this.#isTooSoon()) {
@@ -145,7 +158,16 @@ export class UpstreamConnection implements Waiting {
       return
     }
     // The user may have abandoned the connection on what it was told.
-    if (parser.done && this.#user === user) this.#release(parser, taken === chunk.length)
+    if (!parser.done || this.#user !== user) return
+    if (parser.upgraded === undefined) this.#release(parser, taken === chunk.length)
+    else this.#handOver(user, parser.upgraded, chunk.subarray(taken))
+  }
+
+  #handOver(user: ConnectionUser, head: ResponseHead, rest: Buffer): void {
+    this.#user = undefined
+    this.socket.off('data', this.#onData)
+    this.socket.off('end', this.#onEnd)
+    user.onUpgraded?.(head, this.socket, rest)
   }
 
   /** Whether what came cannot be the answer to a request written in this turn of the event loop. */
@@ -168,7 +190,7 @@ export class UpstreamConnection implements Waiting {
   }
 
   /** The upstream closed cleanly: the end of a body that says so, too early for any other. */
-  #onEnd(): void {
+  readonly #onEnd = (): void => {
     const parser = this.#parser
     if (parser === undefined) this.socket.destroy()
     else if (parser.close()) this.#release(parser, false)

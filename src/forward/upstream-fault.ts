@@ -73,5 +73,5 @@ export function faultOf(error: unknown): UpstreamFault {
   // OpenSSL's verification results (CERT_HAS_EXPIRED, SELF_SIGNED_CERT_IN_CHAIN, …) and Node's own check of the name.
   if (code.includes('CERT') || code.startsWith('UNABLE_TO_') || code === 'INVALID_CA')
     return 'tls_certificate_error'
-  return code === '' ? 'proxy_internal_error' : 'connection_terminated'
+  return code === '' || code.startsWith('ERR_') ? 'proxy_internal_error' : 'connection_terminated'
 }

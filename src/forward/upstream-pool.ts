@@ -70,6 +70,12 @@ export class UpstreamPool implements ConnectionOwner {
     this.#open.add(new UpstreamConnection({ ...this.#options, owner: this }, user))
   }
 
+  /** Makes a connection for a request that will keep it: it can be neither shared nor waited for. */
+  requestOwn(user: ConnectionUser): void {
+    if (this.#open.size < this.#options.maxConnections) this.requestFresh(user)
+    else user.onFault('connection_limit_reached', false)
+  }
+
   /** A request that has been given no connection yet needs none any more. */
   cancel(user: ConnectionUser): void {
     if (this.#queue.delete(user)) return
