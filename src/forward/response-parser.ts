@@ -21,11 +21,6 @@ export interface ResponseHead {
   readonly framing: Framing
   /** Bytes of the body, where the framing is `length`. */
   readonly contentLength: number
-  /** The head of a 101 that was asked for: what stands behind it is another protocol. */
-  get upgraded(): ResponseHead | undefined {
-    return this.#upgraded
-  }
-
   /** Whether the connection can carry another request after this response. */
   readonly keepAlive: boolean
   /** Seconds for which the upstream promises to keep the connection (`Keep-Alive: timeout`). */
