@@ -9,7 +9,7 @@
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { fileFault, fileFaultCode } from '../credentials/file-fault.ts'
 import { isKid } from '../keys/jwk-file.ts'
-import type { ChangeRefused } from '../keys/key-changes.ts'
+import { activateKey, addKey, type ChangeRefused, retireKey } from '../keys/key-changes.ts'
 import { readKeyDirectory } from '../keys/key-directory.ts'
 import { type KeyListEntry, listKeys } from '../keys/key-list.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
@@ -72,7 +72,6 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     )
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
     .action(async ({ directory, alg, kid, activate }: AddOptions) => {
-      const { addKey } = await changes()
       const added = await inWords(directory, () =>
         addKey({ directory, alg, now, ...(kid !== undefined && { kid }), activate: activate === true }),
       )
@@ -93,7 +92,6 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
   subcommand('activate', 'let a key sign, and note when the one before it stopped')
     .argument('<kid>', 'the key', kid)
     .action(async (kid: string, { directory, json }: DirectoryOptions) => {
-      const { activateKey } = await changes()
       const { previous } = await inWords(directory, () => activateKey({ directory, kid, now }))
       if (json) print(JSON.stringify({ active: kid, previous: previous ?? null }))
       else print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
@@ -104,18 +102,12 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     .addOption(maxLifetime)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
     .action(async (kid: string, { directory, json, maxLifetimeSeconds, force }: RetireOptions) => {
-      const { retireKey } = await changes()
       await inWords(directory, () =>
         retireKey({ directory, kid, now, maxLifetimeSeconds, force: force === true }),
       )
       print(json ? JSON.stringify({ retired: kid }) : `${kid} is removed`)
     })
   return group
-}
-
-/** Loaded when needed: its lock installs exit handlers, which a serving process should not have. */
-function changes() {
-  return import('../keys/key-changes.ts')
 }
 
 /** Makes a change; a refusal or a fault of the file system becomes the failure that says so. */

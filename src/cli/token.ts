@@ -10,11 +10,12 @@ import { text as readText } from 'node:stream/consumers'
 import { Command, Option } from 'commander'
 import type { Config } from '../config/schema.ts'
 import { loadFileStore } from '../credentials/file-store.ts'
+import { nameProblem } from '../credentials/login-fields.ts'
 import type { CredentialStore } from '../credentials/store.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
-import { createIssuer, NoSigningKeyError, UnfitSubjectError } from '../token/issue.ts'
+import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, type ParsedOptions, settingsFromCommand } from './config.ts'
@@ -75,14 +76,15 @@ export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
         `--lifetime-seconds must be 1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`,
       )
     }
+    checkName('--account', options.account)
+    checkName('--access-key', options.accessKey)
     const ring = await loadRing(config, io)
+    if (ring.signing === undefined) {
+      throw new UsageFailure(`${config.keys.directory}: holds no private key, so it can only verify`)
+    }
     const issueToken = createIssuer({ ...config.token, keys: () => ring, now })
     const subject = { accountId: options.account, accessKey: options.accessKey }
-    const { token, identity } = await issueToken(subject, lifetimeSeconds).catch((error: unknown) => {
-      throw error instanceof NoSigningKeyError || error instanceof UnfitSubjectError
-        ? new UsageFailure(error.message)
-        : error
-    })
+    const { token, identity } = await issueToken(subject, lifetimeSeconds)
     const expiresAt = new Date(identity.expiresAt * 1000).toISOString()
     print(options.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
   })
@@ -128,6 +130,11 @@ async function loadStore(
   if (!loaded.ok) throw new UsageFailure(loaded.problems.join('\n'))
   warn(loaded.warnings, io)
   return loaded.store
+}
+
+function checkName(flag: string, name: string): void {
+  const problem = nameProblem(name)
+  if (problem !== undefined) throw new UsageFailure(`${flag} ${problem}`)
 }
 
 function warn(warnings: readonly string[], io: CommandIo): void {

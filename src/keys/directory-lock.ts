@@ -7,7 +7,6 @@
  * @module
  */
 import { join } from 'node:path'
-import { lock } from 'proper-lockfile'
 
 /**
  * Runs `work` while holding the lock, waiting about two seconds for another command to finish.
@@ -16,6 +15,8 @@ import { lock } from 'proper-lockfile'
  *   when the lock cannot be made
  */
 export async function withDirectoryLock<T>(directory: string, work: () => Promise<T>): Promise<T> {
+  // Loaded when needed: it installs exit handlers, which a serving process should not have.
+  const { lock } = await import('proper-lockfile')
   const release = await lock(directory, {
     lockfilePath: join(directory, '.lock'),
     retries: { retries: 8, minTimeout: 50, maxTimeout: 300 },

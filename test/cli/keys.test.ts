@@ -1,0 +1,175 @@
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import t from 'tap'
+import { keysCommand } from '../../src/cli/keys.ts'
+import { loadKeyRing } from '../../src/keys/key-directory.ts'
+import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
+import { runCommand } from '../support/run-command.ts'
+
+const NOW = Date.UTC(2026, 10, 20, 12)
+
+/** Runs `keys …` at a given time. */
+const keys = (args: readonly string[], at = NOW) =>
+  runCommand((io) => keysCommand(io, { now: () => at }), args)
+
+t.test('add prints the new key as JSON, and nothing private', async (t) => {
+  const directory = `${t.testdir({})}/keys`
+  const { stdout, stderr, failure } = await keys(['add', '--directory', directory])
+  t.same([stderr, failure], ['', undefined])
+  const { kid, ...rest } = JSON.parse(stdout)
+  t.same(rest, { alg: 'ES256', active: true, created: '2026-11-20T12:00:00.000Z' })
+  t.match(kid, /^es256-20261120-[0-9a-f]{8}$/)
+  t.equal((await ringOf(directory)).signing?.kid, kid)
+
+  const further = await keys(['add', '--directory', directory, '--alg', 'EdDSA', '--kid', 'mine', '--json'])
+  t.match(JSON.parse(further.stdout), { kid: 'mine', alg: 'EdDSA', active: false })
+  const active = await keys(['add', '--directory', directory, '--alg', 'HS256', '--kid', 'now', '--activate'])
+  t.match(JSON.parse(active.stdout), { kid: 'now', alg: 'HS256', active: true })
+  t.equal((await ringOf(directory)).signing?.kid, 'now')
+})
+
+t.test('a whole rotation', async (t) => {
+  const directory = t.testdir({})
+  await keys(['add', '--directory', directory, '--kid', 'old'])
+  await keys(['add', '--directory', directory, '--kid', 'new'])
+  t.same(await keys(['activate', 'new', '--directory', directory]), {
+    stdout: 'new signs in place of old\n',
+    stderr: '',
+    failure: undefined,
+  })
+  const early = await keys(['retire', 'old', '--directory', directory], NOW + 86_399_999)
+  t.match(early.failure, {
+    exitCode: 1,
+    message: /^tokens signed by old can be alive until 2026-11-21T12:00:00/,
+  })
+  t.equal(early.stdout, '')
+  const active = await keys(['retire', 'new', '--directory', directory, '--force'], NOW + 86_400_000)
+  t.match(active.failure, { exitCode: 1, message: /^new signs new tokens/ })
+  t.match(await keys(['retire', 'old', '--directory', directory], NOW + 86_400_000), {
+    stdout: 'old is removed\n',
+    failure: undefined,
+  })
+  t.ok((await loadKeyRing({ directory })).ok)
+})
+
+t.test('retire goes by the longest lifetime it is told, and by force', async (t) => {
+  const directory = t.testdir({})
+  for (const kid of ['a', 'b', 'c']) await keys(['add', '--directory', directory, '--kid', kid, '--activate'])
+  const soon = ['--directory', directory, '--max-lifetime-seconds', '60', '--json']
+  t.match((await keys(['retire', 'a', ...soon], NOW + 59_999)).failure, { exitCode: 1 })
+  t.same(JSON.parse((await keys(['retire', 'a', ...soon], NOW + 60_000)).stdout), { retired: 'a' })
+  t.same(JSON.parse((await keys(['retire', 'b', ...soon, '--force'])).stdout), { retired: 'b' })
+})
+
+t.test('activate says what signed before, as JSON too', async (t) => {
+  const directory = t.testdir({})
+  for (const kid of ['a', 'b']) await keys(['add', '--directory', directory, '--kid', kid])
+  const activate = async (kid: string, ...more: string[]) =>
+    (await keys(['activate', kid, '--directory', directory, ...more])).stdout
+  t.same(JSON.parse(await activate('b', '--json')), { active: 'b', previous: 'a' })
+  t.same(JSON.parse(await activate('b', '--json')), { active: 'b', previous: null })
+  t.equal(await activate('b'), 'b signs\n')
+})
+
+t.test('list shows what a rotation needs to know, and warnings apart', async (t) => {
+  const directory = t.testdir({ README: 'text' })
+  for (const kid of ['a', 'b', 'spare']) await keys(['add', '--directory', directory, '--kid', kid])
+  await keys(['activate', 'b', '--directory', directory])
+  writeKey(directory, { ...(await makeKey('EdDSA', 'half')).publicJwk, ...{ iat: NOW / 1000 } })
+  const list = (...more: string[]) => keys(['list', '--directory', directory, ...more])
+  const { stdout, stderr } = await list()
+  t.equal(stderr, `warning: ${directory}/README: passed over, key files are named <kid>.jwk.json\n`)
+  const time = '2026-11-20T12:00:00.000Z'
+  t.same(
+    stdout.split('\n').map((line) => line.split(/ {2,}/)),
+    [
+      ['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'REMOVABLE FROM'],
+      ['a', 'ES256', 'verifies', time, time, '2026-11-21T12:00:00.000Z'],
+      ['b', 'ES256', 'active', time, '-', '-'],
+      ['half', 'EdDSA', 'public only', time, '-', '-'],
+      ['spare', 'ES256', 'verifies', time, '-', 'now'],
+      [''],
+    ],
+  )
+  const listed = JSON.parse((await list('--json', '--max-lifetime-seconds', '60')).stdout)
+  t.match(listed[0], {
+    kid: 'a',
+    active: false,
+    signedUntil: time,
+    removableFrom: '2026-11-20T12:01:00.000Z',
+  })
+  t.equal(listed.length, 4)
+  const empty = await keys(['list', '--json', '--directory', t.testdir({})])
+  t.same(JSON.parse(empty.stdout), [])
+})
+
+t.test('wrong usage ends with 2 and a plain line', async (t) => {
+  const directory = t.testdir({})
+  const at = ['--directory', directory]
+  for (const args of [
+    ['add'],
+    ['add', ...at, '--alg', 'none'],
+    ['add', ...at, '--alg', 'es256'],
+    ['add', ...at, '--kid', '../x'],
+    ['add', ...at, '--kid', ''],
+    ['add', ...at, '--what'],
+    ['list'],
+    ['activate', ...at],
+    ['activate', 'a/b', ...at],
+    ['retire', 'a', ...at, '--max-lifetime-seconds', '-1'],
+    ['retire', 'a', ...at, '--max-lifetime-seconds', '1.5'],
+    ['retire', 'a', ...at, '--max-lifetime-seconds', ''],
+    ['turn', ...at],
+  ]) {
+    const { failure, stdout, stderr } = await keys(args)
+    t.equal(failure?.exitCode, 2, args.join(' ').replace(directory, 'D'))
+    t.equal(stdout, '')
+    t.match(stderr, /^error: .+\n/)
+  }
+})
+
+t.test('help shows the way through a rotation', async (t) => {
+  const { stdout } = await keys(['--help'])
+  t.match(stdout, /keys retire --directory keys OLD_KID/)
+})
+
+t.test('keys that cannot be used end with 2, each problem on a line', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  writeFileSync(`${directory}/x.jwk.json`, '{')
+  writeFileSync(`${directory}/y.jwk.json`, '[]')
+  const message = `${directory}/x.jwk.json: is not a JSON text\n${directory}/y.jwk.json: is not a JSON object`
+  for (const args of [['list'], ['add'], ['activate', kid], ['retire', kid]]) {
+    const { failure, stdout } = await keys([...args, '--directory', directory])
+    t.match(failure, { exitCode: 2, message }, String(args[0]))
+    t.equal(stdout, '')
+  }
+  for (const args of [['list'], ['activate', kid], ['retire', kid]]) {
+    const { failure } = await keys([...args, '--directory', `${directory}/none`])
+    t.match(failure, { exitCode: 2, message: /none: .*there is no such file or directory$/ }, String(args[0]))
+  }
+})
+
+t.test('a change that cannot be made ends with 1', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  const at = ['--directory', directory]
+  t.match((await keys(['add', ...at, '--kid', kid])).failure, {
+    exitCode: 1,
+    message: `there is already a key ${kid}`,
+  })
+  t.match((await keys(['activate', 'none', ...at])).failure, { exitCode: 1, message: 'there is no key none' })
+  t.match((await keys(['retire', 'none', ...at])).failure, { exitCode: 1, message: 'there is no key none' })
+  const file = `${directory}/${kid}.jwk.json`
+  t.match((await keys(['add', '--directory', file])).failure, {
+    exitCode: 1,
+    message: new RegExp(`^${file}: `),
+  })
+})
+
+t.test('a directory that another command is changing is left alone', async (t) => {
+  const { directory } = await makeKeyDirectory(t)
+  mkdirSync(`${directory}/.lock`)
+  const before = readFileSync(`${directory}/es256-key.jwk.json`, 'utf8')
+  const { failure } = await keys(['add', '--directory', directory, '--kid', 'b'])
+  t.match(failure, { exitCode: 1, message: `${directory}: another command is changing it` })
+  t.notOk(existsSync(`${directory}/b.jwk.json`))
+  t.equal(readFileSync(`${directory}/es256-key.jwk.json`, 'utf8'), before)
+})

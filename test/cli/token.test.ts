@@ -1,0 +1,156 @@
+import { rmSync, writeFileSync } from 'node:fs'
+import { decodeJwt } from 'jose'
+import t from 'tap'
+import { credentialsCommand } from '../../src/cli/credentials.ts'
+import { tokenCommand } from '../../src/cli/token.ts'
+import { makeKeyDirectory, writeKey } from '../support/keys.ts'
+import { type CommandInput, runCommand } from '../support/run-command.ts'
+import { mintToken } from '../support/tokens.ts'
+
+const NOW = Date.UTC(2026, 10, 20, 12)
+const SUBJECT = ['--account', 'acme', '--access-key', 'AK1']
+
+/** Settings, keys and one credential on disk, and the commands that use them. */
+async function setUp(t: Parameters<typeof makeKeyDirectory>[0]) {
+  const keys = await makeKeyDirectory(t)
+  const credentials = `${keys.directory}/.credentials.yaml`
+  const config = `${keys.directory}/.sidecar.yaml`
+  writeFileSync(
+    config,
+    `keys: { directory: ${keys.directory} }\ncredentials: { file: ${credentials} }\ntoken: { lifetimeSeconds: 600 }\n`,
+  )
+  const credential = (verb: string) =>
+    runCommand((io) => credentialsCommand(io), [verb, '--file', credentials, ...SUBJECT])
+  await credential('add')
+  const token = (args: readonly string[], { at = NOW, ...input }: CommandInput & { at?: number } = {}) => {
+    const [verb = '', ...rest] = args
+    return runCommand((io) => tokenCommand(io, { now: () => at }), [verb, '--config', config, ...rest], input)
+  }
+  const mint = async (options: object = {}) =>
+    mintToken({
+      key: keys,
+      now: NOW,
+      claims: { sub: 'acme', client_id: 'AK1' },
+      ...options,
+    })
+  return { keys, credentials, config, credential, token, mint }
+}
+
+t.test('issue mints a token that inspect finds valid', async (t) => {
+  const { token, keys } = await setUp(t)
+  const issued = await token(['issue', ...SUBJECT])
+  t.same([issued.failure, issued.stderr], [undefined, ''])
+  t.match(issued.stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/)
+  t.match(decodeJwt(issued.stdout), { sub: 'acme', client_id: 'AK1', exp: NOW / 1000 + 600 })
+
+  const inspected = await token(['inspect', '--json', issued.stdout.trim()])
+  t.equal(inspected.failure, undefined)
+  t.match(JSON.parse(inspected.stdout), {
+    verdict: 'valid',
+    reason: null,
+    kid: keys.kid,
+    alg: 'ES256',
+    timeLeftSeconds: 600,
+    credentialInForce: true,
+  })
+})
+
+t.test('issue gives the lifetime that is asked for, up to the longest one', async (t) => {
+  const { token } = await setUp(t)
+  const issued = await token(['issue', ...SUBJECT, '--lifetime-seconds', '5', '--json'])
+  const { token: text, ...rest } = JSON.parse(issued.stdout)
+  t.same(rest, { expirationSec: 5, expiresAt: '2026-11-20T12:00:05.000Z' })
+  t.equal(decodeJwt(text).exp, NOW / 1000 + 5)
+  for (const lifetime of ['0', '86401', '-1', '1.5', 'x']) {
+    const { failure, stdout } = await token(['issue', ...SUBJECT, '--lifetime-seconds', lifetime])
+    t.match(failure, { exitCode: 2, message: /lifetime-seconds/ }, lifetime)
+    t.equal(stdout, '')
+  }
+  t.equal((await token(['issue', ...SUBJECT, '--lifetime-seconds', '86400'])).failure, undefined)
+})
+
+t.test('issue refuses what cannot stand in a token, and a directory that cannot sign', async (t) => {
+  const { token, keys } = await setUp(t)
+  const bad = await token(['issue', '--account', 'a\r\nb', '--access-key', 'AK1'])
+  t.match(bad.failure, { exitCode: 2, message: '--account must not hold control characters' })
+  t.match((await token(['issue', '--account', 'acme'])).failure, { exitCode: 2 })
+  rmSync(`${keys.directory}/${keys.kid}.jwk.json`)
+  writeKey(keys.directory, keys.publicJwk)
+  t.match((await token(['issue', ...SUBJECT])).failure, { exitCode: 2, message: /holds no private key/ })
+})
+
+t.test('inspect reads a token from stdin', async (t) => {
+  const { token, mint } = await setUp(t)
+  const { failure, stdout } = await token(['inspect', '--json'], { stdin: `${await mint()}\n` })
+  t.equal(failure, undefined)
+  t.match(JSON.parse(stdout), { verdict: 'valid', claims: { sub: 'acme' } })
+})
+
+t.test('inspect reports in words, without the signature', async (t) => {
+  const { token, mint, keys } = await setUp(t)
+  const minted = await mint()
+  const { stdout } = await token(['inspect', minted])
+  t.match(stdout, /^verdict {5}valid\n {12}It is accepted\.\n/)
+  t.match(
+    stdout,
+    `kid         "${keys.kid}"\nalg         "ES256"\ntime left   3600 s\ncredential  in force\n`,
+  )
+  t.match(stdout, '"client_id": "AK1"')
+  t.notOk(stdout.includes(String(minted.split('.')[2]).slice(0, 20)))
+})
+
+t.test('inspect ends with 1 for a refused token and says why', async (t) => {
+  const { token, mint, credential } = await setUp(t)
+  const refused = async (text: string, at = NOW) => {
+    const { failure, stdout } = await token(['inspect', text], { at })
+    t.equal(failure?.exitCode, 1)
+    return `${failure?.message}\n${stdout}`
+  }
+  t.match(
+    await refused(await mint(), NOW + 3_600_000),
+    /expired\nverdict {5}refused \(expired\).+time left {3}0 s/s,
+  )
+  t.match(await refused('hello'), /malformed\n.+kid {9}null\n.+time left {3}unknown\ncredential {2}unknown/s)
+  t.match(await refused(await mint({ header: { kid: 'x' } })), /: unknown_key\n/)
+  t.match(await refused(await mint({ claims: { iss: 'x' } })), /: claims\n.+Its iss is missing or not that/s)
+  await credential('disable')
+  t.match(await refused(await mint()), /: revoked\n.+credential {2}not in force/s)
+})
+
+t.test('inspect prints nothing that a terminal obeys', async (t) => {
+  const { token, mint } = await setUp(t)
+  const nasty = '\u001b[31m\u009b2J\u202e\u2028\r\n\u007f\ufeff'
+  const text = await mint({ header: { kid: nasty, note: nasty }, claims: { sub: nasty, [nasty]: nasty } })
+  for (const args of [
+    ['inspect', text],
+    ['inspect', '--json', text],
+  ]) {
+    const { stdout } = await token(args)
+    t.notMatch(stdout, /[^\n -~]/)
+    t.match(stdout, '\\u001b[31m\\u009b2J\\u202e\\u2028\\r\\n\\u007f\\ufeff')
+  }
+  t.equal(JSON.parse((await token(['inspect', '--json', text])).stdout).kid, nasty)
+})
+
+t.test('settings, keys or credentials that cannot be used end with 2', async (t) => {
+  const { token, keys, credentials } = await setUp(t)
+  t.match((await token(['issue', ...SUBJECT, '--token-issuer', ''])).failure, { exitCode: 2 })
+  writeFileSync(`${keys.directory}/note.txt`, '')
+  const warned = await token(['issue', ...SUBJECT])
+  t.equal(warned.failure, undefined)
+  t.match(warned.stderr, /^warning: .+note\.txt: passed over/)
+  writeFileSync(credentials, '')
+  t.match((await token(['inspect', 'x'])).failure, { exitCode: 2, message: /credentials\.yaml/ })
+  writeFileSync(`${keys.directory}/x.jwk.json`, '')
+  t.match((await token(['issue', ...SUBJECT])).failure, {
+    exitCode: 2,
+    message: /x\.jwk\.json: is not a JSON text/,
+  })
+})
+
+t.test('help says what the exit codes of inspect mean', async (t) => {
+  const { token } = await setUp(t)
+  const { stdout, failure } = await token(['inspect', '--help'])
+  t.equal(failure, undefined)
+  t.match(stdout, /Exits with 0 when the token is accepted, with 1 when it is refused/)
+})

@@ -1,0 +1,43 @@
+/**
+ * Runs a command group as the program would, without a process: text in, text and exit code out.
+ *
+ * @module
+ */
+import { PassThrough, Readable } from 'node:stream'
+import { type Command, CommanderError } from 'commander'
+import { CommandFailure, type CommandIo, UsageFailure } from '../../src/cli/command-io.ts'
+
+/** What a command did. */
+export interface CommandRun {
+  readonly stdout: string
+  /** What the command and commander wrote; the program adds the failure's message. */
+  readonly stderr: string
+  /** How it ended, if not well: the exit code the program gives it, and the message. */
+  readonly failure: { readonly exitCode: number; readonly message: string } | undefined
+}
+
+/** What a command is given besides its arguments. */
+export interface CommandInput {
+  readonly stdin?: string
+  readonly env?: CommandIo['env']
+}
+
+/** Runs one command; a fault that is no failure of a command is thrown. */
+export async function runCommand(
+  make: (io: CommandIo) => Command,
+  args: readonly string[],
+  { stdin = '', env = {} }: CommandInput = {},
+): Promise<CommandRun> {
+  const stdout = new PassThrough()
+  const stderr = new PassThrough()
+  const io = { stdin: Readable.from([Buffer.from(stdin)]), stdout, stderr, env }
+  let failure: CommandRun['failure']
+  try {
+    await make(io).parseAsync([...args], { from: 'user' })
+  } catch (error) {
+    if (error instanceof CommandFailure || error instanceof UsageFailure) failure = error
+    else if (!(error instanceof CommanderError)) throw error
+    else if (error.exitCode !== 0) failure = { exitCode: 2, message: error.message }
+  }
+  return { stdout: String(stdout.read() ?? ''), stderr: String(stderr.read() ?? ''), failure }
+}
