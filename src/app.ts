@@ -132,6 +132,7 @@ export async function createApp({
       ),
     onOutcome: metrics.onUpstreamOutcome,
     onFirstByte: (upstream, ms) => metrics.onFirstByte(upstream, ms / 1000),
+    now,
   })
 
   // The way of a request.
@@ -148,7 +149,7 @@ export async function createApp({
   const accessLog = createAccessLog(log, config.log.access)
   const account = (exchange: Exchange, finished: boolean) => {
     const ms = deadlines.now() - exchange.startedAt
-    const status = finished ? exchange.res.statusCode : CLIENT_LEFT
+    const status = finished ? exchange.res.statusCode : exchange.switched ? 101 : CLIENT_LEFT
     metrics.onRequest(exchange.route, exchange.req.method, status, ms / 1000)
     metrics.onBytes('in', exchange.bytesIn)
     metrics.onBytes('out', exchange.bytesOut)
@@ -159,6 +160,7 @@ export async function createApp({
     host: config.listen.host,
     port: config.listen.port,
     limits: config.limits,
+    upgrade: config.upgrade.enabled,
     timeouts: config.timeouts,
     peerOf: createPeers(config.forwarded.trust),
     now: deadlines.now,
@@ -241,10 +243,7 @@ async function loadTrust(
 /** Makes the forwarder; what keeps an upstream from being used is said like any other unusable file. */
 function createForwarderOrExplain(
   config: Config,
-  rest: Pick<
-    Parameters<typeof createForwarder>[0],
-    'deadlines' | 'isClosing' | 'refuse' | 'onOutcome' | 'onFirstByte'
-  >,
+  rest: Omit<Parameters<typeof createForwarder>[0], keyof Config | 'forwardAuthorization'>,
 ): ReturnType<typeof createForwarder> {
   try {
     return createForwarder({ ...config, forwardAuthorization: config.identity.forwardAuthorization, ...rest })

@@ -13,6 +13,7 @@ import type { Exchange, SidecarResponse } from '../http/exchange.ts'
 import type { Deadlines } from '../ops/deadlines.ts'
 import { upstreamRequestHead } from './request-head.ts'
 import { Transfer, type TransferContext } from './transfer.ts'
+import { Tunnel, type TunnelContext } from './tunnel.ts'
 import { faultError, type UpstreamOutcome } from './upstream-fault.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 import { createPrefixRouting, type UpstreamSettings, upstreamAddress } from './upstreams.ts'
@@ -41,6 +42,8 @@ export interface ForwarderOptions {
   readonly onOutcome: (upstream: string, outcome: UpstreamOutcome) => void
   /** Told the milliseconds to each response head. */
   readonly onFirstByte: (upstream: string, ms: number) => void
+  /** Epoch milliseconds. */
+  readonly now: () => number
 }
 
 /** Forwards exchanges. */
@@ -54,7 +57,7 @@ export interface Forwarder {
 }
 
 interface Upstream {
-  readonly context: TransferContext
+  readonly context: TunnelContext
   readonly host: string
 }
 
@@ -75,7 +78,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       maxQueue: limits.upstreamQueue,
     })
     pools.push({ upstream, pool })
-    const context: TransferContext = {
+    const context: TunnelContext = {
       pool,
       deadlines,
       idleMs: timeouts.idleSeconds * 1000,
@@ -84,12 +87,13 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       refuse: options.refuse,
       onOutcome: (outcome) => options.onOutcome(upstream, outcome),
       onFirstByte: (ms) => options.onFirstByte(upstream, ms),
+      epochNow: options.now,
     }
     return { prefix: settings.prefix, upstream: { context, host } satisfies Upstream }
   })
   const upstreamOf = createPrefixRouting<Upstream>(entries)
 
-  const transfer = ({ exchange }: SidecarResponse): true => {
+  const transfer = (exchange: Exchange | undefined): true => {
     if (exchange?.request === undefined) throw new Error('an exchange is forwarded only after admission')
     const { request } = exchange
     const upstream = upstreamOf(request.path)
@@ -106,19 +110,33 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       requestId: exchange.requestId,
       peer: exchange.connection.peer,
       forwardAuthorization: options.forwardAuthorization,
+      upgradeTo: exchange.upgradeHead && 'websocket',
       upstreamHost: upstream.host,
     })
-    new Transfer(exchange, head, request, upstream.context).start()
+    if (exchange.upgradeHead === undefined) new Transfer(exchange, head, request, upstream.context).start()
+    else new Tunnel(exchange, head, exchange.upgradeHead, upstream.context).start()
     return true
   }
 
   // http-proxy wants a target before it runs any pass; ours chooses its own.
   const proxy = httpProxy.createProxyServer({ target: {} })
-  const ourPass = (_req: IncomingMessage, res: SidecarResponse) => transfer(res)
-  beforeStockPasses(proxy, ourPass)
+  beforeStockPasses(proxy, {
+    web: (_req, res) => transfer(res.exchange),
+    ws: (req) => transfer(tunnels.get(req)),
+  })
+  /** The exchanges of handshakes: http-proxy hands a `ws` pass the socket instead of a response. */
+  const tunnels = new WeakMap<IncomingMessage, Exchange>()
 
   return {
-    forward: ({ req, res }) => proxy.web(req, res),
+    forward(exchange) {
+      const { req, res, upgradeHead } = exchange
+      if (upgradeHead === undefined) {
+        proxy.web(req, res)
+        return
+      }
+      tunnels.set(req, exchange)
+      proxy.ws(req, req.socket, upgradeHead)
+    },
     pools: () =>
       pools.map(({ upstream, pool }) => ({ upstream, connections: pool.connections, queued: pool.queued })),
     close: () => {
@@ -127,11 +145,15 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
   }
 }
 
-/** `before` is documented by http-proxy and missing in its types. */
-function beforeStockPasses(
-  proxy: httpProxy,
-  pass: (req: IncomingMessage, res: SidecarResponse) => true,
-): void {
+/** Our passes, by the kind of request. Each says that the chain ends with it. */
+interface OurPasses {
+  readonly web: (req: IncomingMessage, res: SidecarResponse) => true
+  readonly ws: (req: IncomingMessage) => true
+}
+
+/** Puts ours in front. `before` is documented by http-proxy and missing in its types. */
+function beforeStockPasses(proxy: httpProxy, { web, ws }: OurPasses): void {
   const hooked = proxy as httpProxy & { before(type: 'web' | 'ws', passName: string, pass: unknown): void }
-  hooked.before('web', 'deleteLength', pass)
+  hooked.before('web', 'deleteLength', web)
+  hooked.before('ws', 'checkMethodAndHeader', ws)
 }

@@ -24,6 +24,8 @@ export interface RequestHeadParts {
   readonly peer: Peer
   /** Setting `identity.forwardAuthorization`. */
   readonly forwardAuthorization: boolean
+  /** The protocol that the client asks to change to, where it may. */
+  readonly upgradeTo?: string | undefined
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 demands one. */
   readonly upstreamHost: string
 }
@@ -65,6 +67,7 @@ export function upstreamRequestHead(parts: RequestHeadParts): string {
   if (request.requestId === undefined) head += `X-Request-Id: ${parts.requestId}\r\n`
   if (!forwardedSeen) head += forwardedLines(peer, request.host)
   if (identity !== undefined) head += identityLines(identity)
+  if (parts.upgradeTo !== undefined) head += `Connection: Upgrade\r\nUpgrade: ${parts.upgradeTo}\r\n`
   return `${head}\r\n`
 }
 

@@ -52,6 +52,25 @@ export function clientResponseHeaders(head: ResponseHead, context: ResponseHeadC
   return headers
 }
 
+/**
+ * The head of a 101 on its way to the client, ended by its empty line; undefined where it does not say that the
+ * protocol is now WebSocket (RFC 6455, section 4.1).
+ */
+export function switchedResponseHead(head: ResponseHead, requestId: string): string | undefined {
+  const { rawHeaders } = head
+  const upgrades = valuesOf(rawHeaders, HeaderKind.upgrade)
+  if (upgrades.length !== 1 || upgrades[0]?.toLowerCase() !== 'websocket') return undefined
+  if (!nominatedNames(rawHeaders)?.has('upgrade')) return undefined
+  const headers = clientResponseHeaders(head, { requestId, close: false, chunks: false })
+  let text = `HTTP/1.1 101 ${head.reason}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`
+  for (let at = 0; at < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`
+  return `${text}\r\n`
+}
+
+function valuesOf(rawHeaders: readonly string[], kind: HeaderKind): string[] {
+  return rawHeaders.filter((_, at) => at % 2 === 1 && headerKind(rawHeaders[at - 1] as string) === kind)
+}
+
 /** The trailer lines that may be sent behind a body, as Node's `addTrailers` takes them. */
 export function clientTrailers(rawTrailers: readonly string[]): [string, string][] {
   const trailers: [string, string][] = []

@@ -46,6 +46,8 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   readonly #context: TransferContext
   readonly #exchange: Exchange
   readonly #chunked: boolean
+  /** The connection is not to be shared with other requests, before or after. */
+  readonly #ownConnection: boolean
   /** May be sent again if a used connection turns out to be closed: it has no body and changes nothing. */
   #repeatable: boolean
   /** The connection in use, from when the request is written to when the response is whole. */
@@ -70,13 +72,14 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   constructor(
     exchange: Exchange,
     requestHead: string,
-    body: { readonly hasBody: boolean; readonly chunked: boolean },
+    body: { readonly hasBody: boolean; readonly chunked: boolean; readonly ownConnection?: boolean },
     context: TransferContext,
   ) {
     const { method } = exchange.req
     this.#exchange = exchange
     this.#context = context
     this.#chunked = body.chunked
+    this.#ownConnection = body.ownConnection ?? false
     this.#sent = !body.hasBody
     this.#repeatable = !body.hasBody && (method === 'GET' || method === 'HEAD')
     this.requestHead = requestHead
@@ -88,7 +91,9 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   start(): void {
     this.#context.deadlines.add(this)
     this.#exchange.attach(this)
-    if (!this.#settled) this.#context.pool.request(this)
+    if (this.#settled) return
+    if (this.#ownConnection) this.#context.pool.requestOwn(this)
+    else this.#context.pool.request(this)
   }
 
   // The upstream's side.
@@ -149,6 +154,12 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     } else {
       this.#fail(fault, faultError(fault))
     }
+  }
+
+  /** The connection has left HTTP: nothing more is waited for here. */
+  onSwitched(): void {
+    this.#settle('ok')
+    this.#context.deadlines.delete(this)
   }
 
   // The client's side.

@@ -10,7 +10,12 @@
  */
 import type { Socket } from 'node:net'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
-import { type ResponseHead, type ResponseLimits, ResponseParser, type ResponseSink } from './response-parser.ts'
+import {
+  type ResponseHead,
+  type ResponseLimits,
+  ResponseParser,
+  type ResponseSink,
+} from './response-parser.ts'
 import { faultOf, type UpstreamFault } from './upstream-fault.ts'
 
 /** Who uses a connection: it gives the request and is told of the response, or of why there is none. */

@@ -43,9 +43,17 @@ export class ClientConnection {
     options.socket.once('close', () => this.#onClose())
   }
 
-  /** Requests that have been started and not answered yet. */
+  /** Requests that have been started and not answered yet; a tunnel is none. */
   get inFlight(): number {
-    return this.#inFlight.size
+    let count = 0
+    for (const exchange of this.#inFlight) if (!exchange.switched) count++
+    return count
+  }
+
+  /** Whether it has left HTTP. */
+  get isTunnel(): boolean {
+    for (const exchange of this.#inFlight) if (exchange.switched) return true
+    return false
   }
 
   /** Takes a request: starts it now, or when it is its turn, or never if the connection is ending. */

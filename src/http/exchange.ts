@@ -48,6 +48,10 @@ export class Exchange {
   bytesIn = 0
   /** Body bytes to the client. */
   bytesOut = 0
+  /** What the client sent behind its head, where it asks for another protocol; otherwise undefined. */
+  readonly upgradeHead: Buffer | undefined
+  /** The connection has left HTTP. */
+  switched = false
   /** The response is over, or its connection is. */
   over = false
   /** Whoever works on the response and must know of its end. */
@@ -60,12 +64,14 @@ export class Exchange {
     connection: ClientConnection,
     startedAt: number,
     expectsContinue: boolean,
+    upgradeHead?: Buffer,
   ) {
     this.req = req
     this.res = res
     this.connection = connection
     this.startedAt = startedAt
     this.expectsContinue = expectsContinue
+    this.upgradeHead = upgradeHead
     res.exchange = this
   }
 

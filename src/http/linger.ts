@@ -40,11 +40,17 @@ export function lingerAfterResponse(req: IncomingMessage): void {
  * @param last - an answer, each character one byte
  */
 export function writeLastAndLinger(socket: Socket, last: string): void {
+  socket.write(last, 'latin1')
+  lingerThenClose(socket)
+}
+
+/** Ends our side of a connection on which nothing is parsed any more, drops what comes, closes. */
+export function lingerThenClose(socket: Socket): void {
   boundReading(socket)
   socket.removeAllListeners('data')
   socket.on('data', () => {}) // dropped: the parser has given up on it
   socket.on('end', () => closeWritten(socket))
-  socket.end(last, 'latin1')
+  socket.end()
   socket.resume()
 }
 

@@ -14,6 +14,7 @@ import type { Peer, PeerFacts } from '../forward/forwarded-lines.ts'
 import { errorAnswer, rawAnswer } from './answers.ts'
 import { ClientConnection } from './client-connection.ts'
 import { Exchange, SidecarResponse } from './exchange.ts'
+import { lingerThenClose } from './linger.ts'
 
 /** What the listener works with. */
 export interface ListenerOptions {
@@ -24,6 +25,8 @@ export interface ListenerOptions {
     readonly connections: number
     readonly inFlightPerConnection: number
   }
+  /** Whether requests for another protocol are handled; otherwise they are requests like any other. */
+  readonly upgrade: boolean
   readonly timeouts: { readonly headersSeconds: number; readonly keepAliveSeconds: number }
   readonly peerOf: (facts: PeerFacts) => Peer
   /** A clock that never goes back, in milliseconds. */
@@ -46,6 +49,8 @@ export interface Listener {
   close(): Promise<void>
   /** Closes connections on which nothing is in flight. */
   closeUnused(): void
+  /** Closes every connection that has left HTTP. */
+  closeTunnels(): void
   /** Destroys every connection; returns how many requests that cut off. */
   cut(): number
   /** Requests in flight. */
@@ -100,6 +105,28 @@ export function createListener(options: ListenerOptions): Listener {
   server.on('checkContinue', (req, res) => take(req, res, true))
   server.on('checkExpectation', (req, res) => take(req, res, false)) // another expectation is the upstream's to judge
 
+  const takeUpgrade = (req: IncomingMessage, socket: Socket, head: Buffer) => {
+    const connection = connections.get(socket)
+    socket.on('error', () => socket.destroy()) // Node has taken its own handlers off
+    if (connection === undefined || connection.inFlight > 0) {
+      refuse(socket, ERRORS.upgradeRefused) // nobody sends a handshake behind requests that are not answered
+      return
+    }
+    socket.once('end', () => {
+      if (connection.isTunnel) return
+      socket.destroySoon()
+    })
+    const res = new SidecarResponse(req)
+    res.shouldKeepAlive = false
+    res.assignSocket(socket)
+    res.on('finish', () => {
+      res.detachSocket(socket)
+      lingerThenClose(socket)
+    })
+    connection.take(new Exchange(req, res, connection, options.now(), false, head))
+  }
+  if (options.upgrade) server.on('upgrade', (req, socket, head) => takeUpgrade(req, socket as Socket, head))
+
   const refuse = (socket: Socket, error: PublicError) => {
     const connection = connections.get(socket)
     if (connection === undefined || socket.destroyed || !socket.writable) {
@@ -137,6 +164,9 @@ export function createListener(options: ListenerOptions): Listener {
         server.closeIdleConnections()
       }),
     closeUnused: () => server.closeIdleConnections(),
+    closeTunnels: () => {
+      for (const { socket, isTunnel } of connections.values()) if (isTunnel) socket.destroy()
+    },
     cut: () => {
       const cut = inFlight()
       for (const socket of connections.keys()) socket.destroy()

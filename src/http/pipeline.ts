@@ -44,6 +44,11 @@ export function createPipeline(options: PipelineOptions): (exchange: Exchange) =
     responder.refuse(exchange, ERRORS.internalError, { error: 'proxy_internal_error' }, true)
   }
 
+  const refuseUpgrade = (exchange: Exchange): void => {
+    exchange.reason = 'upgrade'
+    responder.refuse(exchange, ERRORS.upgradeRefused, { error: 'http_request_error' }, true)
+  }
+
   /** The token has been checked: answers, or lets pass. */
   const proceed = (exchange: Exchange, verdict: Verdict): void => {
     if (exchange.over) return // the client left while the token was verified
@@ -74,12 +79,15 @@ export function createPipeline(options: PipelineOptions): (exchange: Exchange) =
     const { request } = admission
     exchange.request = request
     exchange.requestId = request.requestId ?? randomUUID()
-    if (request.upgrade) {
-      exchange.reason = 'upgrade'
-      responder.refuse(exchange, ERRORS.upgradeRefused, { error: 'http_request_error' }, true)
+    if (request.upgrade && !isWebSocketHandshake(exchange)) {
+      refuseUpgrade(exchange)
       return
     }
     const route = routeOf(request)
+    if (request.upgrade && route !== 'proxy' && route !== 'public') {
+      refuseUpgrade(exchange)
+      return
+    }
     if (route === 'method_not_allowed') {
       exchange.route = 'token_check'
       tokenEndpoint.refuseMethod(exchange)
@@ -109,6 +117,12 @@ export function createPipeline(options: PipelineOptions): (exchange: Exchange) =
       fault(exchange, error)
     }
   }
+}
+
+/** Whether a request asks for the one protocol that is let through, in the one form that has nothing odd about it. */
+function isWebSocketHandshake({ req, request, upgradeHead }: Exchange): boolean {
+  const plain = request?.method === 'GET' && !request.hasBody && !request.http10
+  return plain && upgradeHead !== undefined && req.headers.upgrade?.toLowerCase() === 'websocket'
 }
 
 /** The refusal of a token: only one that we signed is called expired. */

@@ -25,7 +25,7 @@ export function createResponder(isClosing: () => boolean): Responder {
     const { req, res, request, requestId } = exchange
     if (exchange.over || res.headersSent) return
     const unread = (request === undefined || request.hasBody) && !req.complete
-    const close = mustClose || unread || isClosing()
+    const close = mustClose || exchange.upgradeHead !== undefined || unread || isClosing()
     if (close) exchange.connection.end()
     if (unread) lingerAfterResponse(req)
     exchange.bytesOut += answer.body.length

@@ -12,6 +12,7 @@
 export interface Drainable {
   readonly inFlight: number
   closeUnused(): void
+  closeTunnels(): void
   close(): Promise<void>
   cut(): number
 }
@@ -44,8 +45,10 @@ export async function drain(listener: Drainable, options: DrainOptions): Promise
   for (let waited = 0; open && waited < options.deadlineMs; waited += STEP_MS) {
     // A response that promised to keep its connection, before we knew, leaves it unused.
     listener.closeUnused()
+    if (listener.inFlight === 0) listener.closeTunnels() // they would go on for ever: nothing else is waited for
     await options.sleep(Math.min(STEP_MS, options.deadlineMs - waited), closed)
   }
+  listener.closeTunnels()
   const cut = open ? listener.cut() : 0
   await closed
   return { drained: Math.max(0, inFlight - cut), cut }

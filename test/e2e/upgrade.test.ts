@@ -1,0 +1,182 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import t from 'tap'
+import { WebSocket, WebSocketServer } from 'ws'
+import { rawClient } from '../support/raw-client.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
+import { startSidecar } from '../support/sidecar.ts'
+
+const ON = { 'upgrade-enabled': 'true' }
+const handshake = (token: string, more = '') =>
+  `GET /chat//room?x=%20 HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n` +
+  `Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n${more}\r\n`
+const SWITCHED =
+  'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n'
+
+t.test('a WebSocket client talks to a WebSocket server through the sidecar', async (t) => {
+  const server = createServer()
+  const sockets = new WebSocketServer({ server })
+  const seen: { url: string | undefined; account: unknown; authorization: unknown }[] = []
+  sockets.on('connection', (socket, req) => {
+    seen.push({
+      url: req.url,
+      account: req.headers['x-authenticated-account-id'],
+      authorization: req.headers.authorization,
+    })
+    socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary }))
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => {
+    sockets.close()
+    server.close()
+    server.closeAllConnections()
+  })
+  const upstreamUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const sidecar = await startSidecar(t, { upstreamUrl, settings: ON })
+  const client = new WebSocket(`ws://127.0.0.1:${sidecar.port}/chat//room?x=%20`, {
+    headers: { authorization: `Bearer ${sidecar.token}`, 'X-Authenticated-Account-Id': 'evil' },
+  })
+  await new Promise((resolve, reject) => client.once('open', resolve).once('error', reject))
+  const big = Buffer.alloc(300_000, 7)
+  const echoed = new Promise<Buffer>((resolve) => client.once('message', (data) => resolve(data as Buffer)))
+  client.send(big)
+  t.ok(big.equals(await echoed))
+  const closed = new Promise<number>((resolve) => client.once('close', resolve))
+  client.close(1000)
+  t.equal(await closed, 1000)
+  t.same(seen, [{ url: '/chat//room?x=%20', account: 'acme', authorization: undefined }])
+  t.equal(await sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="101"}'), 1)
+})
+
+t.test('off, a handshake is refused and nothing reaches the upstream', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+  for (const protocol of ['websocket', 'h2c', 'TLS/1.0']) {
+    const client = await rawClient(t, sidecar.port)
+    client.send(handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${protocol}`))
+    const response = await client.response()
+    t.equal(response.status, 400)
+    t.match(JSON.parse(response.body.toString()), { code: 'InvalidArgument' })
+    t.equal(await client.closed(), 'end')
+  }
+  t.equal(upstream.sockets.length, 0)
+})
+
+t.test('on, whatever is not a plain WebSocket handshake with a good token is refused', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  const good = handshake(sidecar.token)
+  const expired = await sidecar.mint({ now: Date.now() - 7200_000 })
+  for (const [name, request, code] of [
+    ['no token', good.replace(/Authorization: .*\r\n/, ''), 'InvalidToken'],
+    ['an expired token', handshake(expired), 'ExpiredToken'],
+    ['another protocol', good.replace('Upgrade: websocket', 'Upgrade: h2c'), 'InvalidArgument'],
+    ['two protocols', good.replace('Upgrade: websocket', 'Upgrade: websocket, h2c'), 'InvalidArgument'],
+    ['a POST', good.replace('GET', 'POST'), 'InvalidArgument'],
+    ['a body', good.replace('Host: s', 'Host: s\r\nContent-Length: 3'), 'InvalidArgument'],
+    ['the token endpoint', good.replace('/chat//room?x=%20', '/v2/auth/token'), 'InvalidArgument'],
+    ['two hosts', good.replace('Host: s', 'Host: s\r\nHost: s'), 'InvalidArgument'],
+  ] as const) {
+    const client = await rawClient(t, sidecar.port)
+    client.send(request)
+    const response = await client.response()
+    t.equal(response.status, 400, name)
+    t.equal(JSON.parse(response.body.toString()).code, code, name)
+    t.equal(await client.closed(), 'end', name)
+  }
+  t.equal(upstream.sockets.length, 0)
+})
+
+t.test(
+  'when the upstream says no, its answer is framed and what the client sent behind is not forwarded',
+  async (t) => {
+    const upstream = await recordingUpstream(t)
+    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+    upstream.reply('HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n')
+    const client = await rawClient(t, sidecar.port)
+    client.send(`${handshake(sidecar.token)}GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n`)
+    const response = await client.response()
+    t.equal(response.status, 403)
+    t.equal(response.body.toString(), 'no')
+    t.equal(await client.closed(), 'end')
+    t.equal(upstream.requests.length, 1)
+    t.equal(upstream.bytes[0]?.includes('smuggled'), false)
+    await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+  },
+)
+
+t.test('a 101 that does not name the protocol is an internal error', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  upstream.reply('HTTP/1.1 101 Whatever\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n')
+  const client = await rawClient(t, sidecar.port)
+  client.send(handshake(sidecar.token))
+  t.equal((await client.response()).status, 500)
+  await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+})
+
+t.test('bytes of both sides that come with the handshake are not lost', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  upstream.reply(`${SWITCHED}from upstream`)
+  const client = await rawClient(t, sidecar.port)
+  client.send(`${handshake(sidecar.token)}from client`)
+  await client.until('from upstream')
+  t.match(client.received().toString(), /^HTTP\/1\.1 101 .*\r\n(.+\r\n)+\r\nfrom upstream$/)
+  await upstream.until(() => upstream.bytes[0]?.includes('from client') ?? false, 'the early bytes')
+})
+
+t.test('the tunnel ends with either side, with the token, and when the sidecar stops', async (t) => {
+  const upstream = await recordingUpstream(t)
+  let now = Date.now()
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON, now: () => now })
+  upstream.reply(SWITCHED)
+  const open = async (token = sidecar.token) => {
+    const before = upstream.sockets.length
+    const client = await rawClient(t, sidecar.port)
+    client.send(handshake(token))
+    await client.until('Sec-WebSocket-Accept')
+    return { client, far: upstream.sockets[before] }
+  }
+
+  const left = await open()
+  left.client.socket.resetAndDestroy()
+  await upstream.until(() => left.far?.destroyed === true, 'the far side to close after a reset')
+
+  const dropped = await open()
+  dropped.far?.resetAndDestroy()
+  await dropped.client.closed()
+
+  const finished = await open()
+  finished.client.socket.end()
+  await upstream.until(() => finished.far?.readableEnded === true, 'the end to be passed on')
+  t.equal(await finished.client.closed(), 'end')
+
+  now = Date.now() + 3599_800 // the token lives for an hour
+  const expiring = await open()
+  await expiring.client.closed()
+  now = Date.now()
+
+  const last = await open()
+  await sidecar.stop()
+  await last.client.closed()
+  t.match(sidecar.log.at(-1), { msg: 'stopped', cut: 0 })
+})
+
+t.test('a client that leaves before the answer leaves nothing behind', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  upstream.reply(() => {})
+  for (const leave of ['end', 'resetAndDestroy'] as const) {
+    const count = upstream.requests.length
+    const client = await rawClient(t, sidecar.port)
+    client.send(handshake(sidecar.token))
+    await upstream.received(count + 1)
+    client.socket[leave]()
+    await upstream.until(() => upstream.open() === 0, `the far side to close after ${leave}`)
+  }
+  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
+  const client = await rawClient(t, sidecar.port)
+  client.send(`GET / HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  t.equal((await client.response()).status, 200)
+})
