@@ -128,8 +128,7 @@ t.test('bytes of both sides that come with the handshake are not lost', async (t
 
 t.test('the tunnel ends with either side, with the token, and when the sidecar stops', async (t) => {
   const upstream = await recordingUpstream(t)
-  let now = Date.now()
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON, now: () => now })
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
   upstream.reply(SWITCHED)
   const open = async (token = sidecar.token) => {
     const before = upstream.sockets.length
@@ -152,10 +151,8 @@ t.test('the tunnel ends with either side, with the token, and when the sidecar s
   await upstream.until(() => finished.far?.readableEnded === true, 'the end to be passed on')
   t.equal(await finished.client.closed(), 'end')
 
-  now = Date.now() + 3599_800 // the token lives for an hour
-  const expiring = await open()
+  const expiring = await open(await sidecar.mint({ lifetimeSeconds: 2 }))
   await expiring.client.closed()
-  now = Date.now()
 
   const last = await open()
   await sidecar.stop()
