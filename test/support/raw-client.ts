@@ -58,7 +58,9 @@ export async function rawClient(t: Owner, port: number, host = '127.0.0.1'): Pro
     wake()
   })
   socket.on('end', () => {
-    ended ??= 'end'
+    // Node tells a reset that comes together with data as a clean end; but then the socket has no peer any more
+    // (nor has it after a clean end when it has said its own end before).
+    ended ??= socket.remotePort === undefined && !socket.writableEnded ? 'reset' : 'end'
     wake()
   })
   socket.on('error', () => {
