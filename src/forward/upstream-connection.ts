@@ -198,7 +198,7 @@ export class UpstreamConnection implements Waiting {
   readonly #onEnd = (): void => {
     const parser = this.#parser
     if (parser === undefined) this.socket.destroy()
-    else if (parser.close()) this.#release(parser, false)
+    else if (!wasReset(this.socket) && parser.close()) this.#release(parser, false)
     else this.#fail('connection_terminated')
   }
 
@@ -217,6 +217,15 @@ export class UpstreamConnection implements Waiting {
     const cut = this.#answered && fault === 'connection_terminated'
     user.onFault(cut ? 'http_response_incomplete' : fault, this.#usedBefore && !this.#answered)
   }
+}
+
+/**
+ * Whether a TCP connection that was told to have ended was reset. Node tells a reset that comes together with data
+ * as a clean end, but such a socket has no peer any more: asked for the first time, it cannot name its port.
+ */
+function wasReset(socket: Socket): boolean {
+  // A unix socket has no ports at all.
+  return socket.localPort !== undefined && socket.remotePort === undefined
 }
 
 /** Milliseconds for which a connection is kept when the upstream does not say how long it keeps it. */
