@@ -2,8 +2,9 @@
  * Which header names mean something to us.
  *
  * In: a field name as the client spelled it. Out: what we must do about it. A name is judged the way a careless
- * upstream would read it: lower-cased, with `_` and `.` read as `-` (CGI and WSGI fold them so), because a
- * name that only looks like `Content-Length` or like one of ours is an attack, not a header (CVE-2025-64484).
+ * upstream would read it: lower-cased, with whatever is neither letter nor digit read as `-`, because a name that
+ * only looks like `Content-Length` or like one of ours is an attack, not a header (CVE-2025-64484). CGI and WSGI
+ * fold `_` so (RFC 3875, section 4.1.18), PHP `.` too, and lighttpd every such character.
  *
  * @module
  */
@@ -86,7 +87,7 @@ function judge(name: string): HeaderKind {
   const lower = name.toLowerCase()
   const known = KNOWN.get(lower)
   if (known !== undefined) return known
-  const folded = lower.replaceAll('_', '-').replaceAll('.', '-')
+  const folded = lower.replace(/[^a-z0-9]/g, '-')
   if (folded.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
   // `Authorization_` and `-Host` fold to a name with a loose dash at its end: judged without it.
   const bare = folded.replace(/^-+|-+$/g, '')

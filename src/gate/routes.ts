@@ -27,7 +27,7 @@ export interface Routed {
   readonly preflight: boolean
 }
 
-/** `method-not-allowed` is said of the token endpoint's paths alone. */
+/** `method_not_allowed` is said of the token endpoint's paths alone. */
 export type RouteDecision = Route | 'method_not_allowed'
 
 /** Makes the function that routes a request. */
