@@ -174,10 +174,12 @@ export class ResponseParser {
     const end = data.indexOf('\r\n\r\n', Math.max(at, at + this.#scanned - 3), 'latin1')
     if (end < 0) {
       const size = data.length - at
-      if (size > this.#limits.headerBytes) throw new ResponseFault('response head too large')
+      // What is not there yet is a part of the empty line, at the best.
+      if (size > this.#limits.headerBytes + 3) throw new ResponseFault('response head too large')
       // Bytes that cannot be a response are told at once: an SSH server waits for us to speak.
       if (!data.toString('latin1', at, at + 5).startsWith('HTTP/'.slice(0, size)))
         throw new ResponseFault('no HTTP response')
+      rejectBareLineFeed(data, at + this.#scanned)
       this.#scanned = size
       return -1
     }
@@ -218,9 +220,9 @@ export class ResponseParser {
 
   #readChunkSize(data: Buffer, at: number): number {
     const end = data.indexOf('\r\n', at, 'latin1')
-    if (end < 0 ? data.length - at > MAX_CHUNK_LINE : end - at > MAX_CHUNK_LINE)
+    if (end < 0 ? data.length - at > MAX_CHUNK_LINE + 1 : end - at > MAX_CHUNK_LINE)
       throw new ResponseFault('chunk line too long')
-    if (end < 0) return -1
+    if (end < 0) return needMore(data, at)
     this.#left = chunkSize(data.toString('latin1', at, end))
     this.#state = this.#left === 0 ? State.trailers : State.chunkData
     return end + 2
@@ -242,9 +244,9 @@ export class ResponseParser {
       return at + 2
     }
     const end = data.indexOf('\r\n\r\n', at, 'latin1')
-    if ((end < 0 ? data.length : end) - at > this.#limits.headerBytes)
+    if ((end < 0 ? data.length - 3 : end) - at > this.#limits.headerBytes)
       throw new ResponseFault('trailers too large')
-    if (end < 0) return -1
+    if (end < 0) return needMore(data, at)
     this.#finish(parseLines(data.toString('latin1', at, end), 0, this.#limits.headerLines))
     return end + 4
   }
@@ -252,6 +254,19 @@ export class ResponseParser {
   #finish(rawTrailers: readonly string[]): void {
     this.#state = State.done
     this.#sink.onEnd(rawTrailers)
+  }
+}
+
+/** Says that more bytes are needed, unless those from `at` on can only be a mistake. */
+function needMore(data: Buffer, at: number): -1 {
+  rejectBareLineFeed(data, at)
+  return -1
+}
+
+/** Some parsers end a line at a line feed alone. Ours would wait for an end that has come already for others. */
+function rejectBareLineFeed(data: Buffer, from: number): void {
+  for (let at = data.indexOf(0x0a, from); at >= 0; at = data.indexOf(0x0a, at + 1)) {
+    if (data[at - 1] !== 0x0d) throw new ResponseFault('bare line feed')
   }
 }
 
@@ -263,7 +278,8 @@ function parseHead(text: string, bodyless: boolean, maxLines: number): ResponseH
   const status = threeDigits(statusLine, 9)
   if ((!http10 && !statusLine.startsWith('HTTP/1.1 ')) || status < 100)
     throw new ResponseFault('bad status line')
-  if (statusLine.length > 12 && statusLine.charCodeAt(12) !== 0x20) throw new ResponseFault('bad status line')
+  // The space stands there even where no reason follows it (RFC 9112, section 4).
+  if (statusLine.charCodeAt(12) !== 0x20) throw new ResponseFault('bad status line')
   const reason = statusLine.slice(13)
   if (!isFieldValue(reason)) throw new ResponseFault('bad status line')
   const rawHeaders = lineEnd < 0 ? NO_LINES : parseLines(text, lineEnd + 2, maxLines)
@@ -314,7 +330,7 @@ function parseHead(text: string, bodyless: boolean, maxLines: number): ResponseH
 /** Splits field lines from `start` on into names and values alternating. */
 function parseLines(text: string, start: number, maxLines: number): string[] {
   const lines: string[] = []
-  for (let at = start; at < text.length || at === start; ) {
+  for (let at = start; at < text.length; ) {
     let end = text.indexOf('\r\n', at)
     if (end < 0) end = text.length
     const colon = text.indexOf(':', at)
@@ -378,9 +394,9 @@ function decimal(text: string): number {
   return Number(text)
 }
 
-/** The size in a chunk line; its extensions are skipped. */
+/** The size in a chunk line; its extensions are skipped. White space between the two is read in two ways. */
 function chunkSize(line: string): number {
-  const digits = /^([0-9A-Fa-f]{1,12})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?$/.exec(line)
+  const digits = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?$/.exec(line)
   if (digits === null) throw new ResponseFault('bad chunk size')
   return Number.parseInt(digits[1] as string, 16)
 }
