@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { isIP } from 'node:net'
 import ipaddr from 'ipaddr.js'
 
 /** The facts of one client connection, made once when it opens. */
@@ -79,14 +80,22 @@ export function createClientAddress(
 }
 
 function network(text: string): Network {
-  if (text.includes('/')) return ipaddr.parseCIDR(text)
+  const [address, bits] = text.includes('/') ? ipaddr.parseCIDR(text) : single(text)
+  // Peers are told as IPv4 where their addresses are mapped: so are ranges of such.
+  return address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() && bits >= 96
+    ? [address.toIPv4Address(), bits - 96]
+    : [address, bits]
+}
+
+function single(text: string): Network {
   const address = ipaddr.parse(text)
   return [address, address.kind() === 'ipv6' ? 128 : 32]
 }
 
+/** An address in one of its usual spellings. The library alone would take `1` or `0x7f.1` for one, too. */
 function parse(text: string): ipaddr.IPv4 | ipaddr.IPv6 | undefined {
-  const bare = text.replace(/%.*$/, '') // a zone index says which of our interfaces, not who the peer is
-  return ipaddr.isValid(bare) ? ipaddr.process(bare) : undefined
+  if (isIP(text) === 0) return undefined
+  return ipaddr.process(text.replace(/%.*$/, '')) // a zone index says which of our interfaces, not who the peer is
 }
 
 function isIn(address: ipaddr.IPv4 | ipaddr.IPv6, networks: readonly Network[]): boolean {
