@@ -36,11 +36,12 @@ export function clientResponseHeaders(head: ResponseHead, context: ResponseHeadC
       case HeaderKind.identity:
         continue
       case HeaderKind.contentLength:
-        // Not allowed on 204 (RFC 9110, section 8.6): some clients would wait for the body.
-        if (head.status === 204) continue
+        // Not allowed on 1xx and 204 (RFC 9110, section 8.6): some clients would wait for the body.
+        if (head.status < 200 || head.status === 204) continue
         break
       case HeaderKind.trailer:
-        if (!chunked) continue // Node takes it for a mistake of ours
+        // Without chunks, Node takes it for a mistake of ours.
+        if (!chunked || nominated?.has('trailer')) continue
         break
       default:
         if (nominated?.has(name.toLowerCase())) continue
