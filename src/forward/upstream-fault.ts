@@ -50,10 +50,6 @@ const BY_CODE: Readonly<Record<string, UpstreamFault>> = {
   EACCES: 'connection_refused',
   EPERM: 'connection_refused',
   ENOTFOUND: 'dns_error',
-  EAI_AGAIN: 'dns_error',
-  EAI_FAIL: 'dns_error',
-  EAI_NODATA: 'dns_error',
-  EAI_NONAME: 'dns_error',
   ETIMEDOUT: 'connection_timeout',
   ENETUNREACH: 'destination_ip_unroutable',
   EHOSTUNREACH: 'destination_ip_unroutable',
@@ -61,6 +57,11 @@ const BY_CODE: Readonly<Record<string, UpstreamFault>> = {
   ECONNRESET: 'connection_terminated',
   EPIPE: 'connection_terminated',
   EPROTO: 'tls_protocol_error',
+  // Results of OpenSSL's verification whose names do not speak of a certificate.
+  INVALID_CA: 'tls_certificate_error',
+  INVALID_PURPOSE: 'tls_certificate_error',
+  PATH_LENGTH_EXCEEDED: 'tls_certificate_error',
+  UNSPECIFIED: 'tls_certificate_error', // those for which Node has no name, such as a key that is too small
 }
 
 /** The fault that an error of a socket or of the parser stands for. */
@@ -69,9 +70,9 @@ export function faultOf(error: unknown): UpstreamFault {
   const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
   const known = BY_CODE[code]
   if (known !== undefined) return known
+  if (code.startsWith('EAI_')) return 'dns_error'
   if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_HANDSHAKE')) return 'tls_protocol_error'
   // OpenSSL's verification results (CERT_HAS_EXPIRED, SELF_SIGNED_CERT_IN_CHAIN, …) and Node's own check of the name.
-  if (code.includes('CERT') || code.startsWith('UNABLE_TO_') || code === 'INVALID_CA')
-    return 'tls_certificate_error'
+  if (code.includes('CERT') || code.startsWith('UNABLE_TO_')) return 'tls_certificate_error'
   return code === '' || code.startsWith('ERR_') ? 'proxy_internal_error' : 'connection_terminated'
 }

@@ -32,7 +32,7 @@ export interface UpstreamAddress {
 /** Reads an upstream's URL and certificate files. Throws when a file cannot be read or used. */
 export function upstreamAddress(settings: UpstreamSettings): UpstreamAddress {
   if (settings.url.startsWith('unix:')) {
-    const path = settings.url.slice('unix:'.length).replace(/^\/\/(?=\/)/, '')
+    const path = settings.url.slice('unix:'.length)
     return { connect: () => connectTcp({ path }), readyEvent: 'connect', host: 'localhost' }
   }
   const url = new URL(settings.url)
