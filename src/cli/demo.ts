@@ -26,7 +26,7 @@ export interface DemoApp {
 /** What the command needs besides its arguments. */
 export interface DemoDependencies {
   readonly createApp: (config: Config) => Promise<DemoApp>
-  /** Resolves when the demo is to end: Ctrl-C, SIGTERM. Called once requests are served. */
+  /** Resolves when the demo is to end: Ctrl-C, SIGTERM. Called before anything listens. */
   readonly stopRequested: () => Promise<unknown>
   /** Where everything is kept; `.sidecar` in the working directory without it. */
   readonly directory?: string
@@ -65,6 +65,7 @@ async function runDemo(io: CommandIo, deps: DemoDependencies, options: DemoOptio
   // Before anything is written: a demo that runs already, in this directory, must not lose its key.
   await expectFree(port, '--port')
   await expectFree(adminPort, '--admin-port')
+  const stop = deps.stopRequested()
   const { now = Date.now } = deps
   const directory = resolve(deps.directory ?? '.sidecar')
   const storage = await startObjectStore({
@@ -81,7 +82,7 @@ async function runDemo(io: CommandIo, deps: DemoDependencies, options: DemoOptio
     const app = await deps.createApp(loaded.config)
     const { data, admin } = await app.start()
     io.stdout.write(guide({ data, admin, ...workspace }))
-    await deps.stopRequested()
+    await stop
     await app.stop()
   } finally {
     await storage.close()

@@ -50,6 +50,8 @@ async function demo(
     }
   }
   const stopRequested = async () => {
+    events.push('a stop may be requested')
+    await once(io.stdout, 'data')
     events.push('serving')
     for (const config of configs) await meanwhile(config)
   }
@@ -62,7 +64,7 @@ const upstream = (config: Config | undefined) => config?.upstreams[0]?.url.toStr
 
 t.test('starts, prints the lines, serves until it is told to stop, stops', async (t) => {
   const { events, stdout, stderr } = await demo(t, {})
-  t.strictSame(events, ['start, 0 characters printed', 'serving', 'stop'])
+  t.strictSame(events, ['a stop may be requested', 'start, 0 characters printed', 'serving', 'stop'])
   t.match(stdout, 'http://127.0.0.1:1234/v2/auth/token')
   t.match(stdout, 'http://127.0.0.1:1235/metrics')
   t.equal(stderr, '')

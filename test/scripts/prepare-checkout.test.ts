@@ -178,3 +178,17 @@ t.test('ends where a step fails, and tries it again the next time', async (t) =>
     stderr: /installing the locked packages failed: spawnSync npm ENOENT\n$/,
   })
 })
+
+t.test('nothing of this runs when somebody installs the package, or only what it needs to run', async (t) => {
+  const { scripts } = JSON.parse(readFileSync('package.json', 'utf8'))
+  for (const hook of [
+    'preinstall',
+    'install',
+    'postinstall',
+    'prepublish',
+    'preprepare',
+    'prepare',
+    'postprepare',
+  ])
+    t.notOk(hook in scripts, hook)
+})
