@@ -9,7 +9,8 @@
  */
 import type { IncomingMessage } from 'node:http'
 import httpProxy from 'http-proxy'
-import type { Exchange, SidecarResponse } from '../http/exchange.ts'
+import type { Exchange } from '../http/exchange.ts'
+import type { SidecarResponse } from '../http/sidecar-response.ts'
 import type { Deadlines } from '../ops/deadlines.ts'
 import { upstreamRequestHead } from './request-head.ts'
 import { Transfer, type TransferContext } from './transfer.ts'

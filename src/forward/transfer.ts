@@ -11,6 +11,7 @@
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Exchange, ExchangeWorker } from '../http/exchange.ts'
 import { lingerAfterResponse } from '../http/linger.ts'
+import { type BodyFraming, type Head, SMALL_BODY } from '../http/sidecar-response.ts'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import { earlyHints } from './early-hints.ts'
 import { upstreamTrailers } from './request-head.ts'
@@ -59,8 +60,9 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   /** The client takes no more of the response for now. */
   #clientFull = false
   #hearsDrain = false
-  /** The end of the response to the client is the end of its connection. */
-  #framedByClose = false
+  /** The response head that has been read but not sent yet: it goes out with the first bytes of the body. */
+  #head: Head | undefined
+  #framing: BodyFraming = 'none'
   /** The upstream's part is over, and counted. */
   #settled = false
 
@@ -105,9 +107,12 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   }
 
   onDrain(): void {
-    this.#progress()
+    const { req, res } = this.#exchange
     this.#upstreamFull = false
-    if (!this.#sent) this.#exchange.req.resume()
+    if (!this.#sent) req.resume()
+    if (this.#sent && !res.headersSent)
+      this.#awaitHead() // only now has it taken the last of the request
+    else this.#progress()
   }
 
   onInformational(head: ResponseHead): void {
@@ -115,22 +120,37 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   }
 
   onHead(head: ResponseHead): void {
-    const { req, res, requestId, startedAt } = this.#exchange
+    const { req, requestId, startedAt } = this.#exchange
     this.#progress()
     this.#context.onFirstByte(this.#context.deadlines.now() - startedAt)
     const chunks = !this.headRequest && req.httpVersionMinor !== 0
-    this.#framedByClose = !chunks && (head.framing === 'chunked' || head.framing === 'close')
+    this.#framing =
+      head.framing === 'length' || head.framing === 'none' ? head.framing : chunks ? 'chunked' : 'close'
     // Answered before the request was read: what is left of it makes the connection useless.
     const close = !this.#sent || this.#context.isClosing()
-    res.writeHead(head.status, head.reason, clientResponseHeaders(head, { requestId, close, chunks }))
+    const headers = clientResponseHeaders(head, { requestId, close: false, chunks })
+    this.#head = { status: head.status, reason: head.reason, headers, needsDate: !hasDate(headers), close }
   }
 
   onBody(chunk: Buffer, last: boolean): void {
     const { res } = this.#exchange
     this.#exchange.bytesOut += chunk.length
     this.#progress()
+    const head = this.#head
+    if (head !== undefined && last && this.#sent && chunk.length <= SMALL_BODY) {
+      this.#head = undefined
+      res.sendWhole(head, chunk.toString('latin1'))
+      return
+    }
+    this.#startResponse()
     if (last && this.#sent) res.end(chunk)
     else if (!res.write(chunk)) this.#pauseResponse()
+  }
+
+  onRead(): void {
+    if (this.#head === undefined) return
+    this.#startResponse()
+    this.#exchange.res.flushHeaders() // the body may take its time
   }
 
   onEnd(rawTrailers: readonly string[]): void {
@@ -142,6 +162,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     }
     this.#settle('ok')
     if (res.writableEnded) return
+    this.#startResponse()
     if (rawTrailers.length > 0 && res.chunkedEncoding) res.addTrailers(clientTrailers(rawTrailers))
     res.end()
   }
@@ -232,6 +253,13 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (!this.#exchange.res.headersSent) this.#awaitHead()
   }
 
+  /** Sends the response head, if that has not been done. */
+  #startResponse(): void {
+    if (this.#head === undefined) return
+    this.#exchange.res.startWith(this.#head, this.#framing)
+    this.#head = undefined
+  }
+
   #pauseRequest(): void {
     this.#upstreamFull = true
     this.#exchange.req.pause()
@@ -269,8 +297,8 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.#settle(outcome)
     const { req, res } = this.#exchange
     if (!res.headersSent) this.#context.refuse(this.#exchange, error, outcome, !this.#sent)
-    else if (res.socket === null) res.once('socket', () => cut(req, this.#framedByClose))
-    else cut(req, this.#framedByClose)
+    else if (res.socket === null) res.once('socket', () => cut(req, this.#framing === 'close'))
+    else cut(req, this.#framing === 'close')
   }
 
   #settle(outcome: UpstreamOutcome): void {
@@ -280,6 +308,14 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (outcome !== 'ok') this.#exchange.reason = outcome
     this.#context.onOutcome(outcome)
   }
+}
+
+function hasDate(headers: readonly string[]): boolean {
+  for (let at = 0; at < headers.length; at += 2) {
+    const name = headers[at] as string
+    if (name.length === 4 && name.toLowerCase() === 'date') return true
+  }
+  return false
 }
 
 /** Destroys a connection in the middle of a response, so that the client sees that it is not whole. */

@@ -10,6 +10,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
+import { hearLastWords } from './last-words.ts'
 import {
   type ResponseHead,
   type ResponseLimits,
@@ -30,6 +31,8 @@ export interface ConnectionUser extends ResponseSink {
    * @param room - whether the upstream takes more bytes now; otherwise `onDrain` says when
    */
   onConnection(connection: UpstreamConnection, room: boolean): void
+  /** All that has come so far has been told. */
+  onRead(): void
   /** The upstream takes bytes again. */
   onDrain(): void
   /**
@@ -97,6 +100,7 @@ export class UpstreamConnection implements Waiting {
     options.deadlines.add(this)
     this.socket = options.connect()
     this.socket.setNoDelay(true)
+    hearLastWords(this.socket)
     this.socket.on(options.readyEvent, () => this.#start())
     this.socket.on('data', this.#onData)
     this.socket.on('drain', () => this.#user?.onDrain())
@@ -163,7 +167,11 @@ export class UpstreamConnection implements Waiting {
       return
     }
     // The user may have abandoned the connection on what it was told.
-    if (!parser.done || this.#user !== user) return
+    if (this.#user !== user) return
+    if (!parser.done) {
+      user.onRead()
+      return
+    }
     if (parser.upgraded === undefined) this.#release(parser, taken === chunk.length)
     else this.#handOver(user, parser.upgraded, chunk.subarray(taken))
   }
@@ -185,7 +193,7 @@ export class UpstreamConnection implements Waiting {
     this.#parser = undefined
     this.#usedBefore = true
     const unusedMs = unusedFor(parser)
-    if (!clean || unusedMs <= 0 || this.socket.destroyed) {
+    if (!clean || unusedMs <= 0 || !this.socket.writable) {
       this.socket.destroy()
       return
     }

@@ -6,8 +6,9 @@
  *
  * @module
  */
-import { type ServerResponse, STATUS_CODES } from 'node:http'
+import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
+import type { SidecarResponse } from './sidecar-response.ts'
 
 /** An answer, rendered but for what differs from request to request. */
 export interface Answer {
@@ -71,12 +72,10 @@ export function errorAnswer(error: PublicError, facts: ErrorFacts): Answer {
   return jsonAnswer(error.status, { code: error.code, message: error.message }, extra)
 }
 
-/** Sends an answer. Node leaves the body out where the request was HEAD. */
-export function sendAnswer(res: ServerResponse, answer: Answer, context: AnswerContext): void {
+/** Sends an answer; without its body where the request was HEAD. */
+export function sendAnswer(res: SidecarResponse, answer: Answer, context: AnswerContext): void {
   const headers = [...answer.headers, 'X-Request-Id', context.requestId]
-  if (context.close) headers.push('Connection', 'close')
-  res.writeHead(answer.status, headers)
-  res.end(answer.body)
+  res.sendWhole({ status: answer.status, headers, needsDate: true, close: context.close }, answer.body)
 }
 
 /** An answer as bytes, for a connection on which no response object exists; it is the last one there. */

@@ -6,16 +6,12 @@
  *
  * @module
  */
-import { type IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import type { Admitted } from '../gate/admission.ts'
 import type { Route } from '../gate/routes.ts'
 import type { Identity } from '../token/verdict.ts'
 import type { ClientConnection } from './client-connection.ts'
-
-/** A response that knows its exchange: http-proxy hands its passes nothing else of ours. */
-export class SidecarResponse extends ServerResponse {
-  exchange: Exchange | undefined
-}
+import type { SidecarResponse } from './sidecar-response.ts'
 
 /** Whoever works on a response. Exactly one of `onFinished` and `onClientGone` is called, once. */
 export interface ExchangeWorker {

@@ -13,8 +13,9 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer, PeerFacts } from '../forward/forwarded-lines.ts'
 import { errorAnswer, rawAnswer } from './answers.ts'
 import { ClientConnection } from './client-connection.ts'
-import { Exchange, SidecarResponse } from './exchange.ts'
+import { Exchange } from './exchange.ts'
 import { lingerThenClose } from './linger.ts'
+import { SidecarResponse } from './sidecar-response.ts'
 
 /** What the listener works with. */
 export interface ListenerOptions {
@@ -107,7 +108,7 @@ export function createListener(options: ListenerOptions): Listener {
 
   const takeUpgrade = (req: IncomingMessage, socket: Socket, head: Buffer) => {
     const connection = connections.get(socket)
-    socket.on('error', () => socket.destroy()) // Node has taken its own handlers off
+    connection?.onDetached()
     if (connection === undefined || connection.inFlight > 0) {
       refuse(socket, ERRORS.upgradeRefused) // nobody sends a handshake behind requests that are not answered
       return
@@ -138,7 +139,10 @@ export function createListener(options: ListenerOptions): Listener {
     options.onRefused(error, requestId, connection.peer)
     connection.refuse(rawAnswer(errorAnswer(error, { error: 'http_request_error' }), requestId))
   }
-  server.on('connect', (_req, socket) => refuse(socket as Socket, ERRORS.malformedRequest))
+  server.on('connect', (_req, socket) => {
+    connections.get(socket as Socket)?.onDetached()
+    refuse(socket as Socket, ERRORS.malformedRequest)
+  })
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     if (error.code === 'ECONNRESET' || error.code === 'EPIPE' || error.code === 'HPE_CLOSED_CONNECTION') {
       // Gone, or bytes behind a request that said it was the last.
