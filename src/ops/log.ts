@@ -2,54 +2,136 @@
  * The log: one JSON line for each event on standard output.
  *
  * Lines are written in the background and dropped when nobody reads them: a closed or full pipe must never stop
- * traffic. Nothing that is logged may hold a token, a secret or a key; text that clients chose is cut to a length
- * and, being JSON, cannot break out of its line.
+ * traffic, nor grow the process. Nothing that is logged may hold a token, a secret or a key; text that clients
+ * chose is cut to a length and, being JSON, cannot break out of its line.
+ *
+ * The destination is plain code over `fs.write`, because pino's own waits 100 ms whenever a pipe is full, which
+ * loses most of the lines as soon as the reader is a little late, and its `flush` does not wait for lines that
+ * are being written: the last ones would be lost at the end of the process.
  *
  * @module
  */
+import { write as fsWrite } from 'node:fs'
 import pino, { type DestinationStream, type Logger } from 'pino'
 
 export type { Logger } from 'pino'
 
-/** Bytes that may wait for a slow reader before lines are dropped. */
-const MAX_WAITING_BYTES = 1024 * 1024
-
-/** How many lines were lost to a reader that was too slow or gone. */
+/** Where lines go, without ever making their writer wait. */
 export interface LogDestination extends DestinationStream {
+  /** How many lines were lost to a reader that was too slow or gone, or to a full disk. */
   readonly dropped: number
-  /** Writes what waits, without waiting for a reader that does not read. */
-  flush(): Promise<void>
+  /** Resolves when every line is written or lost; waits at most `patienceMs` for a reader that does not read. */
+  flush(patienceMs?: number): Promise<void>
 }
 
+/** How a descriptor is written to; `fs.write` but for tests. */
+export type WriteDescriptor = (
+  fd: number,
+  bytes: Buffer,
+  offset: number,
+  done: (error: NodeJS.ErrnoException | null, written: number) => void,
+) => void
+
+/** What a destination works with. */
+export interface LogDestinationOptions {
+  /**
+   * Default: 1, standard output. A pipe must be in non-blocking mode, or a write to a full one holds a thread until
+   * somebody reads, even at the end of the process. Node puts it there when `process.stdout` is first used.
+   */
+  readonly fd?: number
+  readonly write?: WriteDescriptor
+  /** Characters that may wait for a slow reader before lines are dropped; default 1 Mi. */
+  readonly maxWaiting?: number
+}
+
+/** How long a full pipe is left alone before it is tried again, in milliseconds. */
+const FULL_PIPE_MS = 10
+
 /** Opens standard output, or another descriptor, for lines. */
-export function openLogDestination(fd = 1): LogDestination {
-  const stream = pino.destination({ fd, sync: false, maxLength: MAX_WAITING_BYTES })
+export function openLogDestination(options: LogDestinationOptions = {}): LogDestination {
+  const { fd = 1, maxWaiting = 1024 * 1024 } = options
+  const write = options.write ?? ((fd, bytes, offset, done) => fsWrite(fd, bytes, offset, done))
+  let waiting = ''
+  let linesWaiting = 0
+  let linesUnderWay = 0
   let dropped = 0
-  stream.on('drop', () => {
-    dropped++
-  })
-  stream.on('error', () => {
-    dropped++ // a reader that went away: without a listener this would end the process
-  })
+  const whenIdle = new Set<() => void>()
+
+  const writeWaiting = (): void => {
+    if (linesWaiting === 0) {
+      for (const resolve of whenIdle) resolve()
+      return
+    }
+    const bytes = Buffer.from(waiting)
+    linesUnderWay = linesWaiting
+    waiting = ''
+    linesWaiting = 0
+    writeFrom(bytes, 0)
+  }
+
+  const writeFrom = (bytes: Buffer, offset: number): void => {
+    write(fd, bytes, offset, (error, written) => {
+      if (error?.code === 'EAGAIN') {
+        setTimeout(writeFrom, FULL_PIPE_MS, bytes, offset).unref()
+        return
+      }
+      if (error === null && offset + written < bytes.length) {
+        writeFrom(bytes, offset + written)
+        return
+      }
+      if (error !== null) dropped += linesUnderWay
+      linesUnderWay = 0
+      writeWaiting()
+    })
+  }
+
   return {
-    write: (line) => void stream.write(line),
+    write(line) {
+      if (waiting.length + line.length > maxWaiting) {
+        dropped++
+        return
+      }
+      waiting += line
+      linesWaiting++
+      if (linesUnderWay === 0) writeWaiting()
+    },
     get dropped() {
       return dropped
     },
-    flush: () =>
+    flush: (patienceMs = 500) =>
       new Promise((resolve) => {
-        const giveUp = setTimeout(resolve, 500)
-        stream.flush(() => {
-          clearTimeout(giveUp)
+        if (linesUnderWay === 0) {
           resolve()
-        })
+          return
+        }
+        const done = () => {
+          clearTimeout(giveUp)
+          whenIdle.delete(done)
+          resolve()
+        }
+        const giveUp = setTimeout(done, patienceMs)
+        whenIdle.add(done)
       }),
   }
 }
 
 /** Makes the logger. */
 export function createLog(level: string, destination: DestinationStream): Logger {
-  return pino({ level, base: null, timestamp: pino.stdTimeFunctions.isoTime }, destination)
+  return pino(
+    { level, base: null, timestamp: pino.stdTimeFunctions.isoTime, serializers: { err: plainError } },
+    destination,
+  )
+}
+
+/**
+ * What is logged of an error. Only these fields: Node hangs more on some errors, such as the raw bytes of a request
+ * that could not be parsed, its token among them.
+ */
+function plainError(error: unknown): unknown {
+  if (!(error instanceof Error)) return { type: typeof error }
+  const { name, message, stack } = error
+  const code = 'code' in error ? String(error.code) : undefined
+  return { type: name, code, message, stack }
 }
 
 /** Text that a client chose, cut to what a line may hold of it, without control and line-breaking characters. */
