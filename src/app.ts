@@ -9,10 +9,10 @@
  * @module
  */
 import type { AddressInfo } from 'node:net'
+import { namedFiles } from './config/named-files.ts'
+import { formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
-import { loadFileStore } from './credentials/file-store.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
-import type { CredentialStore } from './credentials/store.ts'
 import { createClientAddress, createPeers } from './forward/forwarded-lines.ts'
 import { createForwarder } from './forward/forwarder.ts'
 import { createGate } from './gate/decide.ts'
@@ -23,17 +23,17 @@ import { createPipeline } from './http/pipeline.ts'
 import { createResponder } from './http/respond.ts'
 import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks } from './keys/jwks.ts'
-import { loadKeyRing } from './keys/key-directory.ts'
-import type { KeyRing } from './keys/key-ring.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { createAdminListener } from './ops/admin.ts'
 import { createDeadlines } from './ops/deadlines.ts'
-import { type DrainReport, drain, sleep } from './ops/drain.ts'
+import { type Drainable, type DrainReport, drain, sleep } from './ops/drain.ts'
+import { DRAIN_DEADLINE, finalStatus } from './ops/final-status.ts'
 import type { Logger } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { withCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
+import { loadTrust } from './trust.ts'
 import { VERSION } from './version.ts'
 
 /** Keys, credentials or certificates that cannot be used. The message has a line for each problem. */
@@ -53,9 +53,12 @@ export interface AppOptions {
 
 /** One sidecar. */
 export interface App {
-  /** Listens on both ports; resolves with where. Rejects when one cannot be had. */
+  /** Listens on both ports; resolves with where. Rejects when one cannot be had, and listens on neither. */
   start(): Promise<{ readonly data: AddressInfo; readonly admin: AddressInfo }>
-  /** Stops taking requests and lets those in flight finish. `lameDuck`: goes on accepting for a while first. */
+  /**
+   * Stops taking requests and lets those in flight finish; a second call waits for the same end.
+   * `lameDuck`: goes on accepting for a while first, if it ever accepted.
+   */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
@@ -70,9 +73,21 @@ export async function createApp({
   logLinesDropped = () => 0,
   now = Date.now,
 }: AppOptions): Promise<App> {
-  const { ring, store } = await loadTrust(config, log, now)
+  const trust = await loadTrust(namedFiles(config), {
+    now,
+    onFault: (cause) => log.error({ err: cause }, 'a login could not be checked'),
+  })
+  if (!trust.ok) throw new UnusableFiles(formatProblems(trust.problems))
+  const { ring, store } = trust
+  if (ring === undefined || store === undefined) {
+    throw new UnusableFiles('keys.directory and credentials.file are needed')
+  }
+  for (const warning of trust.warnings) log.warn(warning)
   const keys = () => ring
-  const state: { value: 'starting' | 'running' | 'stopping' } = { value: 'starting' }
+  const state: { value: 'starting' | 'running' | 'stopping'; cutting: boolean } = {
+    value: 'starting',
+    cutting: false,
+  }
   const isClosing = () => state.value === 'stopping'
   const deadlines = createDeadlines()
   const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
@@ -96,7 +111,8 @@ export async function createApp({
     sources: {
       cache: () => verify,
       inFlight: () => listener.inFlight,
-      keys: () => ring.verification.values(),
+      signingKey: () => ring.verification.get(ring.signing?.kid ?? ''),
+      pools: () => forwarder.pools(),
       logLinesDropped,
     },
     now,
@@ -105,14 +121,15 @@ export async function createApp({
 
   // What becomes of who passes.
   const responder = createResponder(isClosing)
-  const clientAddress = createClientAddress(config.forwarded.trust)
+  const addressBehindProxies = createClientAddress(config.forwarded.trust)
+  const clientAddress = ({ connection: { peer }, req }: Exchange) =>
+    peer.trusted ? addressBehindProxies(peer, req.headersDistinct['x-forwarded-for'] ?? []) : peer.address
   const tokenEndpoint = createTokenEndpoint({
     responder,
     credentials: store,
     throttle: createLoginThrottle({ ...config.limits.loginFailures, now }),
     issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
-    clientAddress: ({ connection, req }) =>
-      clientAddress(connection.peer, req.headersDistinct['x-forwarded-for'] ?? []),
+    clientAddress,
     deadlines,
     idleMs: config.timeouts.idleSeconds * 1000,
     now,
@@ -120,14 +137,17 @@ export async function createApp({
     onIssued: metrics.onTokenIssued,
     onIssueFailure: metrics.onIssueFailure,
   })
-  const forwarder = createForwarderOrExplain(config, {
+  const forwarder = createForwarder({
+    ...config,
+    forwardAuthorization: config.identity.forwardAuthorization,
     deadlines,
     isClosing,
     refuse: (exchange, error, outcome, close) =>
       responder.refuse(
         exchange,
         error,
-        { error: outcome === 'client_idle' ? 'http_request_error' : outcome },
+        // What the client did has one name in RFC 9209.
+        { error: outcome.startsWith('client_') ? 'http_request_error' : outcome },
         close,
       ),
     onOutcome: metrics.onUpstreamOutcome,
@@ -146,10 +166,11 @@ export async function createApp({
     onFault: ({ requestId }, error) => log.error({ requestId, err: error }, 'fault'),
     onTwiceAuthorized: () => metrics.onTokenCheck('malformed'),
   })
-  const accessLog = createAccessLog(log, config.log.access)
+  const accessLog = createAccessLog({ log, mode: config.log.access, clientAddress })
   const account = (exchange: Exchange, finished: boolean) => {
     const ms = deadlines.now() - exchange.startedAt
-    const status = finished ? exchange.res.statusCode : exchange.switched ? 101 : CLIENT_LEFT
+    if (!finished && state.cutting) exchange.reason = DRAIN_DEADLINE
+    const status = finalStatus(exchange, finished)
     metrics.onRequest(exchange.route, exchange.req.method, status, ms / 1000)
     metrics.onBytes('in', exchange.bytesIn)
     metrics.onBytes('out', exchange.bytesOut)
@@ -186,68 +207,49 @@ export async function createApp({
     onFault,
   })
 
+  let stopped: Promise<DrainReport> | undefined
+  const stop = async (lameDuck: boolean): Promise<DrainReport> => {
+    state.value = 'stopping'
+    const draining: Drainable = {
+      get inFlight() {
+        return listener.inFlight
+      },
+      close: listener.close,
+      closeUnused: listener.closeUnused,
+      cut() {
+        state.cutting = true
+        return listener.cut()
+      },
+    }
+    const report = await drain(draining, {
+      lameDuckMs: lameDuck ? config.shutdown.lameDuckSeconds * 1000 : 0,
+      deadlineMs: config.shutdown.deadlineSeconds * 1000,
+      sleep,
+      now: deadlines.now,
+    })
+    forwarder.close()
+    await admin.close()
+    deadlines.stop()
+    log.info(report, 'stopped')
+    return report
+  }
+
   return {
     async start() {
-      const data = await listener.listen()
-      log.info({ listener: 'data', address: data.address, port: data.port }, 'listening')
-      const adminAddress = await admin.listen().catch(async (error: unknown) => {
-        await listener.close()
+      // The data listener last: nobody is let in who would be thrown out again if the other port cannot be had.
+      const adminAddress = await admin.listen()
+      const data = await listener.listen().catch(async (error: unknown) => {
+        await admin.close()
         throw error
       })
-      log.info({ listener: 'admin', address: adminAddress.address, port: adminAddress.port }, 'listening')
       state.value = 'running'
+      log.info({ listener: 'data', address: data.address, port: data.port }, 'listening')
+      log.info({ listener: 'admin', address: adminAddress.address, port: adminAddress.port }, 'listening')
       return { data, admin: adminAddress }
     },
-    async stop({ lameDuck } = { lameDuck: false }) {
-      state.value = 'stopping'
-      const report = await drain(listener, {
-        lameDuckMs: lameDuck ? config.shutdown.lameDuckSeconds * 1000 : 0,
-        deadlineMs: config.shutdown.deadlineSeconds * 1000,
-        sleep,
-      })
-      forwarder.close()
-      await admin.close()
-      deadlines.stop()
-      log.info(report, 'stopped')
-      return report
+    stop({ lameDuck } = { lameDuck: false }) {
+      stopped ??= stop(lameDuck && state.value === 'running')
+      return stopped
     },
-  }
-}
-
-/** The status that counts a request whose client left before the answer was whole; nobody is sent it. */
-const CLIENT_LEFT = 499
-
-/** Loads what decides who gets in. */
-async function loadTrust(
-  config: Config,
-  log: Logger,
-  now: () => number,
-): Promise<{ ring: KeyRing; store: CredentialStore }> {
-  if (config.keys.directory === undefined || config.credentials.file === undefined) {
-    throw new UnusableFiles('keys.directory and credentials.file are needed')
-  }
-  const [keys, credentials] = await Promise.all([
-    loadKeyRing({ directory: config.keys.directory }),
-    loadFileStore({
-      file: config.credentials.file,
-      now,
-      onFault: (cause) => log.error({ err: cause }, 'a login could not be checked'),
-    }),
-  ])
-  const problems = [...(keys.ok ? [] : keys.problems), ...(credentials.ok ? [] : credentials.problems)]
-  if (!keys.ok || !credentials.ok) throw new UnusableFiles(problems.join('\n'))
-  for (const warning of [...keys.warnings, ...credentials.warnings]) log.warn(warning)
-  return { ring: keys.ring, store: credentials.store }
-}
-
-/** Makes the forwarder; what keeps an upstream from being used is said like any other unusable file. */
-function createForwarderOrExplain(
-  config: Config,
-  rest: Omit<Parameters<typeof createForwarder>[0], keyof Config | 'forwardAuthorization'>,
-): ReturnType<typeof createForwarder> {
-  try {
-    return createForwarder({ ...config, forwardAuthorization: config.identity.forwardAuthorization, ...rest })
-  } catch (error) {
-    throw new UnusableFiles(`upstreams: ${error instanceof Error ? error.message : String(error)}`)
   }
 }

@@ -27,16 +27,18 @@ const io: CommandIo = {
 }
 const logDestination = openLogDestination()
 
-// A reader of our output that goes away must not take the traffic with it.
+// A reader of our output that goes away must not take the traffic with it. This also puts a pipe in non-blocking
+// mode, which the log relies on.
 process.stdout.on('error', () => {})
 process.stderr.on('error', () => {})
 
-const createLoggedApp = (config: Config, level: string = config.log.level): Promise<App> =>
-  createApp({
-    config,
-    log: createLog(level, logDestination),
-    logLinesDropped: () => logDestination.dropped,
-  })
+function createLoggedApp(config: Config, level: string = config.log.level): Promise<App> {
+  const log = createLog(level, logDestination)
+  // Where a fault of ours escapes every handler, the request it happened in waits for its time limit; all the
+  // others share nothing with it and must not end because of it.
+  process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught'))
+  return createApp({ config, log, logLinesDropped: () => logDestination.dropped })
+}
 
 /** The first signal asks to stop, the second one does not ask. */
 function stopRequested(): Promise<StopSignal> {
@@ -73,15 +75,14 @@ program.parseAsync().then(
 function explain(error: unknown): number {
   // Commander has printed its own message; asking for help or the version is no mistake.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
-  const message = error instanceof Error ? error.message : String(error)
-  process.stderr.write(`${message}\n`)
-  if (error instanceof UsageFailure || error instanceof CommandFailure) return error.exitCode
-  return 1
+  process.stderr.write(`${error instanceof Error ? error.message : error}\n`)
+  return error instanceof UsageFailure || error instanceof CommandFailure ? error.exitCode : 1
 }
 
 /** Ends the process once what was written is out. */
 async function exit(code: number): Promise<void> {
   await logDestination.flush()
-  process.exitCode = code
-  process.exit()
+  // A pager reads as slowly as a person; a reader that goes away ends the wait.
+  if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
+  process.exit(code)
 }

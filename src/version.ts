@@ -5,10 +5,11 @@
  */
 import { readFileSync } from 'node:fs'
 
-const manifest: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
+/** The version that the text of a package file tells. */
+export function versionOf(packageJson: string): string {
+  const manifest: { version?: unknown } = JSON.parse(packageJson)
+  return String(manifest.version)
+}
 
 /** The version, as in `package.json`. */
-export const VERSION: string =
-  typeof manifest === 'object' && manifest !== null && 'version' in manifest
-    ? String(manifest.version)
-    : 'unknown'
+export const VERSION: string = versionOf(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))

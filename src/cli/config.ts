@@ -50,7 +50,7 @@ export function addSettingFlags(command: Command): void {
  * @throws {UsageFailure} with every mistake in the settings
  */
 export function settingsFromCommand(options: ParsedOptions, io: CommandIo, needs: SettingNeeds = {}): Config {
-  const loaded = load(options, io, needs)
+  const loaded = loadSettings(options, io, needs)
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
   return loaded.config
 }
@@ -67,7 +67,7 @@ export function configCommand(io: CommandIo): Command {
   check.option('--json', 'print the outcome as JSON')
   addSettingFlags(check)
   check.addHelpText('after', CHECK_EXAMPLES).action((options: ParsedOptions) => {
-    const loaded = load(options, io)
+    const loaded = loadSettings(options, io)
     const problems = loaded.ok ? [] : loaded.problems
     if (options['json']) io.stdout.write(`${JSON.stringify({ ok: loaded.ok, problems }, null, 2)}\n`)
     if (!loaded.ok) throw new UsageFailure(formatProblems(problems))
@@ -78,7 +78,7 @@ export function configCommand(io: CommandIo): Command {
   show.option('--json', 'print one JSON object by setting')
   addSettingFlags(show)
   show.addHelpText('after', SHOW_EXAMPLES).action((options: ParsedOptions) => {
-    const loaded = load(options, io)
+    const loaded = loadSettings(options, io)
     if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
     const effective: Effective[] = explain(loaded.config, loaded.origins)
     io.stdout.write(options['json'] ? explainJson(effective) : explainText(effective))
@@ -94,7 +94,12 @@ export function configCommand(io: CommandIo): Command {
   return group
 }
 
-function load(options: ParsedOptions, io: CommandIo, needs: SettingNeeds = {}): Loaded | NotLoaded {
+/** Reads the settings for a command that took {@link addSettingFlags}; mistakes are values. */
+export function loadSettings(
+  options: ParsedOptions,
+  io: CommandIo,
+  needs: SettingNeeds = {},
+): Loaded | NotLoaded {
   const flags: Record<string, string> = {}
   for (const flag of [UPSTREAM_URL.flag, ...SETTINGS.map((setting) => setting.flag)]) {
     const value = options[new Option(flag).attributeName()]

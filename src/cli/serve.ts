@@ -8,9 +8,11 @@
  */
 import { Command } from 'commander'
 import { type App, UnusableFiles } from '../app.ts'
+import { formatProblems, type NotLoaded } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
+import { loadTrust } from '../trust.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
-import { addSettingFlags, type ParsedOptions, settingsFromCommand } from './config.ts'
+import { addSettingFlags, loadSettings, type ParsedOptions } from './config.ts'
 
 /** A request to stop: which signal it was. */
 export type StopSignal = 'SIGTERM' | 'SIGINT'
@@ -36,29 +38,51 @@ export function serveCommand(io: CommandIo, deps: ServeDependencies): Command {
     writeErr: (text) => io.stderr.write(text),
   })
   addSettingFlags(command)
-  return command
-    .addHelpText('after', EXAMPLES)
-    .action((options: ParsedOptions) => serve(settingsFromCommand(options, io), deps))
+  return command.addHelpText('after', EXAMPLES).action(async (options: ParsedOptions) => {
+    const loaded = loadSettings(options, io)
+    if (!loaded.ok) throw new UsageFailure(await everyProblem(loaded))
+    await serve(loaded.config, deps)
+  })
+}
+
+/** The mistakes in the settings, and what is wrong with the files that they name all the same. */
+async function everyProblem({ problems, files }: NotLoaded): Promise<string> {
+  const trust = await loadTrust(files, { now: Date.now })
+  return formatProblems(trust.ok ? problems : [...problems, ...trust.problems])
 }
 
 async function serve(config: Config, deps: ServeDependencies): Promise<void> {
-  const stop = deps.stopRequested()
+  let stopping = false
+  const stop = deps.stopRequested().then((signal) => {
+    stopping = true
+    return signal
+  })
   const app = await deps.createApp(config).catch(explainFiles)
-  await app.start().catch(explainListening)
+  // Whoever is told to stop while it starts does not begin to listen.
+  if (!stopping) await app.start().catch(explainListening)
   const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
-  if (cut > 0) throw new CommandFailure(`${cut} requests were cut`)
+  if (cut > 0) throw new CommandFailure(`requests cut at the end of shutdown.deadlineSeconds: ${cut}`)
 }
 
 /** Keys, credentials or certificates that cannot be used are a matter of configuration: exit code 2. */
-export function explainFiles(error: unknown): never {
+function explainFiles(error: unknown): never {
   if (error instanceof UnusableFiles) throw new UsageFailure(error.message)
   throw error
 }
 
+/** A port that cannot be had is the machine's matter: one line, exit code 1. */
 function explainListening(error: unknown): never {
-  const code = error instanceof Error && 'code' in error ? error.code : undefined
-  const where = error instanceof Error && 'port' in error ? `port ${error.port}` : 'the address'
-  if (code === 'EADDRINUSE') throw new CommandFailure(`${where} is in use`)
-  if (code !== undefined) throw new CommandFailure(`cannot listen on ${where}: ${code}`)
-  throw error
+  if (!(error instanceof Error && 'code' in error && 'syscall' in error)) throw error
+  const { code, address, hostname, port }: ListenError = error
+  if (code === 'EADDRINUSE') throw new CommandFailure(`port ${port} is in use`)
+  const where = [address ?? hostname, port].filter((part) => part !== undefined).join(' port ')
+  throw new CommandFailure(`cannot listen on ${where}: ${code}`)
+}
+
+/** What Node tells of a listener that could not be made; `hostname` instead of the others when it has no address. */
+interface ListenError {
+  readonly code: unknown
+  readonly address?: unknown
+  readonly hostname?: unknown
+  readonly port?: unknown
 }

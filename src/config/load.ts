@@ -9,6 +9,7 @@
 import { readFileSync } from 'node:fs'
 import { checkEach } from './check-each.ts'
 import { type ReadFile, readConfigFile } from './config-file.ts'
+import { type NamedFiles, namedFiles } from './named-files.ts'
 import { FILE_VARIABLE, type Named, readEnvironment, readFlags } from './named-settings.ts'
 import { NOT_YET, refuseNotYet } from './not-yet.ts'
 import type { Problem } from './problem.ts'
@@ -35,6 +36,8 @@ export interface Loaded {
 export interface NotLoaded {
   readonly ok: false
   readonly problems: readonly Problem[]
+  /** The files that can be looked into all the same. */
+  readonly files: NamedFiles
 }
 
 /** What {@link loadConfig} works on. */
@@ -67,15 +70,17 @@ export function loadConfig(options: LoadOptions): Loaded | NotLoaded {
   const isSet = (path: string) => given.has(path)
   const rules = options.needsUpstream === false ? RULES : [NEEDS_UPSTREAM, ...RULES]
   // Of a file that could not be read, nothing can be said to be missing or in conflict.
-  for (const { reads, check } of sources.every(({ readable }) => readable) ? rules : []) {
+  const readable = sources.every((source) => source.readable)
+  for (const { reads, check } of readable ? rules : []) {
     if (reads.some((path) => broken.has(path))) continue
     for (const { path, message, at, below = [] } of check(settings, isSet)) {
       problems.push({ path, message, origin: given.get(at)?.place(below) ?? 'default' })
     }
   }
-  if (problems.length > 0) return { ok: false, problems }
-
   const config = settle(settings)
+  if (problems.length > 0) {
+    return { ok: false, problems, files: readable ? namedFiles(config, broken) : { upstreams: [] } }
+  }
   const origins = SETTINGS.filter(({ steps }) => valueAt(config, steps) !== undefined).map(
     ({ path }) => [path, given.get(path)?.origin ?? 'default'] as const,
   )

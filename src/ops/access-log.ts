@@ -12,11 +12,20 @@ import { type Logger, loggable } from './log.ts'
 /** Which requests get a line. */
 export type AccessMode = 'all' | 'errors' | 'off'
 
+/** What the access log works with. */
+export interface AccessLogOptions {
+  readonly log: Logger
+  readonly mode: AccessMode
+  /** The client's own address, also behind trusted proxies. */
+  readonly clientAddress: (exchange: Exchange) => string
+}
+
 /** Makes the function that writes the line of an exchange that is over. */
-export function createAccessLog(
-  log: Logger,
-  mode: AccessMode,
-): (exchange: Exchange, status: number, milliseconds: number) => void {
+export function createAccessLog({
+  log,
+  mode,
+  clientAddress,
+}: AccessLogOptions): (exchange: Exchange, status: number, milliseconds: number) => void {
   if (mode === 'off') return () => {}
   return (exchange, status, milliseconds) => {
     if (mode === 'errors' && status < 400) return
@@ -34,7 +43,7 @@ export function createAccessLog(
         ms: Math.round(milliseconds * 1000) / 1000,
         account: identity && loggable(identity.accountId),
         tokenId: identity && loggable(identity.tokenId),
-        client: exchange.connection.peer.address,
+        client: clientAddress(exchange),
       },
       'request',
     )

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { createServer, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'
 
@@ -50,24 +50,30 @@ const json = (status: number, value: unknown, type = 'application/json'): Page =
 
 /** Makes the admin listener. */
 export function createAdminListener(options: AdminOptions): AdminListener {
-  const pages: Readonly<Record<string, () => Page | Promise<Page>>> = {
-    '/livez': () => json(200, { status: 'alive' }),
-    '/readyz': () => {
-      const checks = options.ready()
-      const ready = checks.every(({ ok }) => ok)
-      return json(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', checks })
-    },
-    '/metrics': async () => ({
-      status: 200,
-      type: options.registry.contentType,
-      body: await options.registry.metrics(),
-    }),
-    '/.well-known/jwks.json': () => json(200, options.jwks(), 'application/jwk-set+json'),
-  }
+  const pages = new Map<string, () => Page | Promise<Page>>([
+    ['/livez', () => json(200, { status: 'alive' })],
+    [
+      '/readyz',
+      () => {
+        const checks = options.ready()
+        const ready = checks.every(({ ok }) => ok)
+        return json(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', checks })
+      },
+    ],
+    [
+      '/metrics',
+      async () => ({
+        status: 200,
+        type: options.registry.contentType,
+        body: await options.registry.metrics(),
+      }),
+    ],
+    ['/.well-known/jwks.json', () => json(200, options.jwks(), 'application/jwk-set+json')],
+  ])
 
-  const answer = async (method: string | undefined, target: string): Promise<Page> => {
+  const answer = async ({ method, url }: IncomingMessage): Promise<Page> => {
     if (method !== 'GET' && method !== 'HEAD') return json(405, { message: 'Use GET or HEAD.' })
-    const page = new Map(Object.entries(pages)).get(target.split('?', 1)[0] ?? '')
+    const page = pages.get(String(url).replace(/\?.*/s, ''))
     return page === undefined ? json(404, { message: 'There is no such page.' }) : page()
   }
 
@@ -75,7 +81,7 @@ export function createAdminListener(options: AdminOptions): AdminListener {
     { headersTimeout: 10_000, requestTimeout: 30_000, noDelay: true },
     (req, res) => {
       req.resume()
-      answer(req.method, req.url ?? '/')
+      answer(req)
         .catch((error: Error) => {
           options.onFault(error)
           return json(500, { message: 'The page could not be made.' })

@@ -22,8 +22,14 @@ const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 export interface MetricSources {
   readonly cache: () => { hits: number; misses: number; evictions: number; size: number }
   readonly inFlight: () => number
-  /** The keys in force. */
-  readonly keys: () => Iterable<VerificationKey>
+  /** The key that signs; none in a sidecar that only verifies. */
+  readonly signingKey: () => Pick<VerificationKey, 'kid' | 'createdAt'> | undefined
+  /** The connections to each upstream, and the requests that wait for one. */
+  readonly pools: () => readonly {
+    readonly upstream: string
+    readonly connections: number
+    readonly queued: number
+  }[]
   /** Log lines lost. */
   readonly logLinesDropped: () => number
 }
@@ -122,12 +128,17 @@ export function createMetrics({ version, upstreams, sources, now }: MetricsOptio
   counter('auth_sidecar_transferred_bytes_total', 'Body bytes from (in) and to (out) clients.', () =>
     [...bytes.entries()].map(([direction, value]) => ({ labels: { direction }, value })),
   )
-  gauge('auth_sidecar_signing_key_age_seconds', 'Seconds since a key was made.', () =>
-    [...sources.keys()].map(({ kid, createdAt }) => ({
-      labels: { kid },
-      value: Math.max(0, Math.floor(now() / 1000) - createdAt),
-    })),
+  gauge('auth_sidecar_upstream_connections', 'Connections to the upstream, those being made included.', () =>
+    sources.pools().map(({ upstream, connections }) => ({ labels: { upstream }, value: connections })),
   )
+  gauge('auth_sidecar_upstream_queue', 'Requests that wait for a connection to the upstream.', () =>
+    sources.pools().map(({ upstream, queued }) => ({ labels: { upstream }, value: queued })),
+  )
+  gauge('auth_sidecar_signing_key_age_seconds', 'Seconds since the key that signs was made.', () => {
+    const key = sources.signingKey()
+    if (key === undefined) return []
+    return [{ labels: { kid: key.kid }, value: Math.max(0, Math.floor(now() / 1000) - key.createdAt) }]
+  })
   counter('auth_sidecar_log_lines_dropped_total', 'Log lines lost because nobody read them in time.', () => [
     { labels: {}, value: sources.logLinesDropped() },
   ])

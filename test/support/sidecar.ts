@@ -43,7 +43,7 @@ export interface TestSidecarOptions {
 
 interface Test {
   teardown(cleanUp: () => unknown): void
-  testdir(fixture: object): string
+  testdir(content: Record<string, string>): string
 }
 
 /** Starts a sidecar on free ports of the loopback interface. */
