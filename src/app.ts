@@ -110,7 +110,7 @@ export async function createApp({
     upstreams: config.upstreams.map(({ prefix }) => prefix),
     sources: {
       cache: () => verify,
-      inFlight: () => listener.inFlight,
+      listener: () => listener,
       signingKey: () => ring.verification.get(ring.signing?.kid ?? ''),
       pools: () => forwarder.pools(),
       logLinesDropped,

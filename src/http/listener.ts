@@ -56,6 +56,10 @@ export interface Listener {
   cut(): number
   /** Requests in flight. */
   readonly inFlight: number
+  /** Open connections. */
+  readonly connections: number
+  /** Connections closed at once, because there were too many. */
+  readonly droppedConnections: number
 }
 
 /** Makes the data listener. */
@@ -77,6 +81,10 @@ export function createListener(options: ListenerOptions): Listener {
   })
   server.maxHeadersCount = 0 // beyond a count, Node hides headers that the parser obeys; admission counts
   server.maxConnections = limits.connections
+  let droppedConnections = 0
+  server.on('drop', () => {
+    droppedConnections++
+  })
 
   server.on('connection', (socket: Socket) => {
     const connection = new ClientConnection({
@@ -178,6 +186,12 @@ export function createListener(options: ListenerOptions): Listener {
     },
     get inFlight() {
       return inFlight()
+    },
+    get connections() {
+      return connections.size
+    },
+    get droppedConnections() {
+      return droppedConnections
     },
   }
 

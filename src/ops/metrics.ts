@@ -21,7 +21,11 @@ const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 /** Numbers that others keep and a scrape reads. */
 export interface MetricSources {
   readonly cache: () => { hits: number; misses: number; evictions: number; size: number }
-  readonly inFlight: () => number
+  readonly listener: () => {
+    readonly inFlight: number
+    readonly connections: number
+    readonly droppedConnections: number
+  }
   /** The key that signs; none in a sidecar that only verifies. */
   readonly signingKey: () => Pick<VerificationKey, 'kid' | 'createdAt'> | undefined
   /** The connections to each upstream, and the requests that wait for one. */
@@ -90,8 +94,16 @@ export function createMetrics({ version, upstreams, sources, now }: MetricsOptio
     durations,
   )
   gauge('auth_sidecar_requests_in_flight', 'Requests that have been started and not answered yet.', () => [
-    { labels: {}, value: sources.inFlight() },
+    { labels: {}, value: sources.listener().inFlight },
   ])
+  gauge('auth_sidecar_client_connections', 'Open connections of clients.', () => [
+    { labels: {}, value: sources.listener().connections },
+  ])
+  counter(
+    'auth_sidecar_client_connections_dropped_total',
+    'Connections closed at once because limits.connections were open.',
+    () => [{ labels: {}, value: sources.listener().droppedConnections }],
+  )
   counter('auth_sidecar_token_checks_total', 'Token checks by result and reason.', () =>
     [...checks.entries()].map(([reason, value]) => ({
       labels: { result: reason === 'ok' ? 'accepted' : 'rejected', reason },
