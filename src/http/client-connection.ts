@@ -3,7 +3,8 @@
  *
  * HTTP/1.1 lets a client send the next request before the last one is answered, and Node starts each at once. Here
  * a connection has its share of requests in flight and no more; the rest are held, in order, and the socket is
- * not read. A connection ends with the first request that cannot be understood, once those before it are answered.
+ * not read meanwhile, so that what is held is never more than one read brings. A connection ends with the first
+ * request that cannot be understood, once those before it are answered.
  *
  * @module
  */
@@ -33,6 +34,8 @@ export class ClientConnection {
   readonly #held: Exchange[] = []
   /** No further request is taken. */
   #ending = false
+  /** The socket is not read. */
+  #stopped = false
   /** What is written when everything before it has been answered. */
   #last: string | undefined
 
@@ -41,6 +44,10 @@ export class ClientConnection {
     this.socket = options.socket
     this.peer = options.peer
     options.socket.once('close', () => this.#onClose())
+    // Node goes on reading at the end of each request, whatever was said meanwhile.
+    options.socket.on('resume', () => {
+      if (this.#stopped) this.socket.pause()
+    })
   }
 
   /** Requests that have been started and not answered yet; a tunnel is none. */
@@ -58,13 +65,14 @@ export class ClientConnection {
 
   /** Takes a request: starts it now, or when it is its turn, or never if the connection is ending. */
   take(exchange: Exchange): void {
-    if (this.#ending) return
-    if (this.#inFlight.size < this.#options.maxInFlight) {
+    if (this.#ending) {
+      this.#stop() // nobody will ask for what comes behind the last request
+    } else if (this.#inFlight.size < this.#options.maxInFlight) {
       this.#inFlight.add(exchange)
       this.#options.start(exchange)
     } else {
       this.#held.push(exchange)
-      this.socket.pause()
+      this.#stop()
     }
   }
 
@@ -73,9 +81,22 @@ export class ClientConnection {
     return this.#ending
   }
 
-  /** No request behind those that have been taken will be started. */
+  /** The connection ends with a response: no request that has not been started yet ever is (RFC 9112, section 9.6). */
   end(): void {
     this.#ending = true
+    this.#held.length = 0
+    this.#last = undefined
+  }
+
+  /**
+   * Node has taken its handlers off the socket, as it does at CONNECT and Upgrade. The responses that are still to be
+   * sent need two of them.
+   */
+  onDetached(): void {
+    this.socket.on('error', () => this.socket.destroy())
+    this.socket.on('drain', () => {
+      for (const { res } of this.#inFlight) if (res.socket === this.socket) res.emit('drain')
+    })
   }
 
   /**
@@ -92,9 +113,12 @@ export class ClientConnection {
       unread.faultBody()
       return
     }
-    this.#last = last
-    if (this.#inFlight.size === 0) this.#writeLast()
-    else this.socket.pause()
+    if (this.#inFlight.size === 0) {
+      this.#writeLast(last)
+    } else {
+      this.#last = last
+      this.#stop()
+    }
   }
 
   /** A response has been handed to the operating system. */
@@ -103,20 +127,27 @@ export class ClientConnection {
     this.#options.onOver(exchange, true)
     const next = this.#held.shift()
     if (next !== undefined) {
+      if (this.#held.length === 0 && !this.#ending) this.#goOn()
       this.#inFlight.add(next)
       this.#options.start(next)
-    } else if (this.#last !== undefined) {
-      if (this.#inFlight.size === 0) this.#writeLast()
-    } else if (this.socket.isPaused()) {
-      this.socket.resume()
+    } else if (this.#last !== undefined && this.#inFlight.size === 0) {
+      this.#writeLast(this.#last)
     }
   }
 
-  #writeLast(): void {
-    const last = this.#last
-    this.#last = undefined
-    if (last !== undefined && this.socket.writable) writeLastAndLinger(this.socket, last)
-    else this.socket.destroy()
+  #stop(): void {
+    this.#stopped = true
+    this.socket.pause()
+  }
+
+  #goOn(): void {
+    this.#stopped = false
+    this.socket.resume()
+  }
+
+  #writeLast(last: string): void {
+    this.#stopped = false
+    writeLastAndLinger(this.socket, last)
   }
 
   #onClose(): void {

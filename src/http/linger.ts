@@ -17,19 +17,22 @@ export const LINGER_BYTES = 256 * 1024
 
 /**
  * Makes the connection of `req`, once the response that closes it has been written, wait for what the client still
- * sends. To be called before the response ends.
+ * sends. To be called before the response ends. Nothing of the body is read until then: responses to earlier
+ * requests may have to go first.
  */
 export function lingerAfterResponse(req: IncomingMessage): void {
   const { socket } = req
-  boundReading(socket)
-  req.resume()
+  req.on('data', () => {}) // read by us, or Node would read all of it
+  req.pause()
   // Node calls this when the last response of a connection has been written.
   socket.destroySoon = () => {
     if (req.complete) {
       closeWritten(socket)
       return
     }
+    boundReading(socket, req)
     req.once('end', () => closeWritten(socket))
+    req.resume()
     socket.end()
   }
 }
@@ -46,18 +49,20 @@ export function writeLastAndLinger(socket: Socket, last: string): void {
 
 /** Ends our side of a connection on which nothing is parsed any more, drops what comes, closes. */
 export function lingerThenClose(socket: Socket): void {
-  boundReading(socket)
-  socket.removeAllListeners('data')
-  socket.on('data', () => {}) // dropped: the parser has given up on it
+  socket.removeAllListeners('data') // the parser has given up on it
+  boundReading(socket, socket)
   socket.on('end', () => closeWritten(socket))
   socket.end()
   socket.resume()
 }
 
-/** Closes the socket for good after {@link LINGER_MS} or {@link LINGER_BYTES}, whichever comes first. */
-function boundReading(socket: Socket): void {
+/** Drops what comes, and closes the socket for good after {@link LINGER_MS} or soon after {@link LINGER_BYTES}. */
+function boundReading(socket: Socket, source: IncomingMessage | Socket): void {
   const limit = socket.bytesRead + LINGER_BYTES
   const started = performance.now()
+  source.on('data', () => {
+    if (socket.bytesRead > limit) source.pause()
+  })
   const check = setInterval(() => {
     if (socket.bytesRead > limit || performance.now() - started >= LINGER_MS) socket.destroy()
   }, LINGER_MS / 20)
