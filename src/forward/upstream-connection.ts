@@ -10,7 +10,6 @@
  */
 import type { Socket } from 'node:net'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
-import { hearLastWords } from './last-words.ts'
 import {
   type ResponseHead,
   type ResponseLimits,
@@ -100,7 +99,6 @@ export class UpstreamConnection implements Waiting {
     options.deadlines.add(this)
     this.socket = options.connect()
     this.socket.setNoDelay(true)
-    hearLastWords(this.socket)
     this.socket.on(options.readyEvent, () => this.#start())
     this.socket.on('data', this.#onData)
     this.socket.on('drain', () => this.#user?.onDrain())
