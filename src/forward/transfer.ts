@@ -128,6 +128,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
       head.framing === 'length' || head.framing === 'none' ? head.framing : chunks ? 'chunked' : 'close'
     // Answered before the request was read: what is left of it makes the connection useless.
     const close = !this.#sent || this.#context.isClosing()
+    if (close) this.#exchange.connection.end()
     const headers = clientResponseHeaders(head, { requestId, close: false, chunks })
     this.#head = { status: head.status, reason: head.reason, headers, needsDate: !hasDate(headers), close }
   }
