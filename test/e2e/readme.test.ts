@@ -81,7 +81,7 @@ t.test('a stranger clones, runs and uses it', { skip: missing() }, async (t) => 
     t.match(await shell.run(check), { code: 0 })
 
     const env = { SIDECAR_LISTEN_PORT: '0', SIDECAR_ADMIN_PORT: '0', SIDECAR_SHUTDOWN_LAME_DUCK_SECONDS: '0' }
-    const sidecar = inGroup(t, `exec ${serve}`, clone, env)
+    const sidecar = inGroup(t, serve, clone, env)
     const log = await sidecar.until((text) => text.match(/"msg":"listening"/g)?.length === 2)
     const listening = log
       .trim()
@@ -173,9 +173,9 @@ interface Running {
   stop(signal: NodeJS.Signals): Promise<number | null>
 }
 
-/** Runs a command in a process group of its own, so that all of it can be ended. */
+/** Runs a command in a process group of its own, as a terminal does, so that signals reach all of it. */
 function inGroup(t: Test, command: string, cwd: string, env: Readonly<Record<string, string>> = {}): Running {
-  const child: ChildProcess = spawn('env', [...strangersEnvironment(env), 'sh', '-c', command], {
+  const child: ChildProcess = spawn('env', [...strangersEnvironment(env), 'sh', '-c', `exec ${command}`], {
     cwd,
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
