@@ -120,7 +120,7 @@ export async function createApp({
   const gate = createGate({ verify, onCheck: metrics.onTokenCheck })
 
   // What becomes of who passes.
-  const responder = createResponder(isClosing)
+  const responder = createResponder({ isClosing, deadlines, idleMs: config.timeouts.idleSeconds * 1000 })
   const addressBehindProxies = createClientAddress(config.forwarded.trust)
   const clientAddress = ({ connection: { peer }, req }: Exchange) =>
     peer.trusted ? addressBehindProxies(peer, req.headersDistinct['x-forwarded-for'] ?? []) : peer.address

@@ -2,13 +2,15 @@
  * Answering an exchange ourselves.
  *
  * Keeps the connection where it can be kept: where the request's body has been read, or there is none, and nothing
- * about the request was ambiguous. Otherwise the answer closes it, after a bounded look at what still comes.
+ * about the request was ambiguous. Otherwise the answer closes it, after a bounded look at what still comes. A client
+ * that does not take its answer does not keep its connection for ever.
  *
  * @module
  */
 import type { PublicError } from '../errors.ts'
+import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import { type Answer, type ErrorFacts, errorAnswer, sendAnswer } from './answers.ts'
-import type { Exchange } from './exchange.ts'
+import type { Exchange, ExchangeWorker } from './exchange.ts'
 import { lingerAfterResponse } from './linger.ts'
 
 /** Answers exchanges. */
@@ -19,8 +21,17 @@ export interface Responder {
   refuse(exchange: Exchange, error: PublicError, facts: ErrorFacts, close?: boolean): void
 }
 
-/** @param isClosing - whether connections end with their next answer, because we are stopping */
-export function createResponder(isClosing: () => boolean): Responder {
+/** What a responder works with. */
+export interface ResponderOptions {
+  /** Whether connections end with their next answer, because we are stopping. */
+  readonly isClosing: () => boolean
+  readonly deadlines: Deadlines
+  /** Milliseconds that a client may take to take an answer. */
+  readonly idleMs: number
+}
+
+/** Makes a responder. */
+export function createResponder({ isClosing, deadlines, idleMs }: ResponderOptions): Responder {
   const respond: Responder['respond'] = (exchange, answer, mustClose = false) => {
     const { req, res, request, requestId } = exchange
     if (exchange.over || res.headersSent) return
@@ -28,11 +39,47 @@ export function createResponder(isClosing: () => boolean): Responder {
     const close = mustClose || exchange.upgradeHead !== undefined || unread || isClosing()
     if (close) exchange.connection.end()
     if (unread) lingerAfterResponse(req)
-    exchange.bytesOut += answer.body.length
+    if (req.method !== 'HEAD') exchange.bytesOut += answer.body.length
     sendAnswer(res, answer, { requestId, close })
+    // Usually it has left in one write; then there is nothing to wait for.
+    const waits = res.socket === null || res.socket.writableLength > 0
+    if (waits && exchange.worker === undefined)
+      exchange.attach(new UntakenAnswer(exchange, deadlines, idleMs))
   }
   return {
     respond,
     refuse: (exchange, error, facts, close) => respond(exchange, errorAnswer(error, facts), close),
   }
+}
+
+/** An answer that waits: for those before it, or for the client to take it. */
+class UntakenAnswer implements ExchangeWorker, Waiting {
+  deadline: number
+  readonly #exchange: Exchange
+  readonly #deadlines: Deadlines
+  readonly #idleMs: number
+
+  constructor(exchange: Exchange, deadlines: Deadlines, idleMs: number) {
+    this.#exchange = exchange
+    this.#deadlines = deadlines
+    this.#idleMs = idleMs
+    this.deadline = deadlines.now() + idleMs
+    deadlines.add(this)
+  }
+
+  expire(): void {
+    const { socket } = this.#exchange.res
+    if (socket === null) this.deadline = this.#deadlines.now() + this.#idleMs
+    else socket.destroy()
+  }
+
+  onFinished(): void {
+    this.#deadlines.delete(this)
+  }
+
+  onClientGone(): void {
+    this.#deadlines.delete(this)
+  }
+
+  onBodyFault(): void {}
 }

@@ -111,6 +111,15 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     return parsed.ok ? parsed.login : invalid(parsed.message)
   }
 
+  async function mint(login: Login): Promise<{ token: string; identity: Identity }> {
+    try {
+      return await options.issue(login)
+    } catch (fault) {
+      options.onIssueFailure('internal')
+      throw fault
+    }
+  }
+
   return {
     async issue(exchange) {
       const login = await readLogin(exchange)
@@ -127,7 +136,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       const verdict = await credentials.authenticate(login)
       attempt.settle(verdict)
       if (verdict === 'accepted') {
-        const { token, identity } = await options.issue(login)
+        const { token, identity } = await mint(login)
         exchange.identity = identity
         options.onIssued()
         responder.respond(exchange, jsonAnswer(200, { token, expirationSec: expirationSec(identity) }))
