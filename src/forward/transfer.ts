@@ -131,6 +131,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (close) this.#exchange.connection.end()
     const headers = clientResponseHeaders(head, { requestId, close: false, chunks })
     this.#head = { status: head.status, reason: head.reason, headers, needsDate: !hasDate(headers), close }
+    if (this.#framing === 'close') this.#resetOnEnd()
   }
 
   onBody(chunk: Buffer, last: boolean): void {
@@ -254,6 +255,14 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (!this.#exchange.res.headersSent) this.#awaitHead()
   }
 
+  /** Node answers a client's end with ours, which must not be taken for the end of a body that has no other. */
+  #resetOnEnd(): void {
+    const { req, res } = this.#exchange
+    req.socket.prependListener('end', () => {
+      if (!res.writableEnded) cut(req, true)
+    })
+  }
+
   /** Sends the response head, if that has not been done. */
   #startResponse(): void {
     if (this.#head === undefined) return
@@ -296,6 +305,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   /** Answers, or cuts the connection where a part of the response has gone already. */
   #fail(outcome: UpstreamOutcome, error: PublicError): void {
     this.#settle(outcome)
+    this.#progress() // the client has its time to take the answer
     const { req, res } = this.#exchange
     if (!res.headersSent) this.#context.refuse(this.#exchange, error, outcome, !this.#sent)
     else if (res.socket === null) res.once('socket', () => cut(req, this.#framing === 'close'))
