@@ -22,8 +22,10 @@ const STAMPS = 'node_modules/.cache/storage-auth-sidecar'
 
 requireNode(20, 18)
 if (!lockedPackagesInstalled()) {
-  // --include=dev: NODE_ENV=production or an `omit` in somebody's npmrc would leave the compiler out.
-  run('installing the locked packages', [...npm(), 'ci', '--include=dev', '--no-audit', '--no-fund'])
+  // NODE_ENV=production, an `omit` in somebody's npmrc, or the --dry-run of the `npm pack` that runs this would
+  // leave out the compiler.
+  const options = ['--include=dev', '--dry-run=false', '--no-audit', '--no-fund']
+  run('installing the locked packages', [...npm(), 'ci', ...options])
 }
 if (process.argv.includes('--tests')) {
   const wanted = digest(['.taprc', 'package-lock.json'])

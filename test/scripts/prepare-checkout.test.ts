@@ -43,7 +43,7 @@ const LOCKED = {
   'node_modules/other-platform': { version: '1.0.0', integrity: 'sha512-b', optional: true },
 }
 
-const INSTALL = 'npm ci --include=dev --no-audit --no-fund'
+const INSTALL = 'npm ci --include=dev --dry-run=false --no-audit --no-fund'
 
 /** A bare clone, and the script run in it: the steps it took since the last run, and how it ended. */
 function bareClone(t: Test) {
