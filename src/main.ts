@@ -40,13 +40,16 @@ function createLoggedApp(config: Config, level: string = config.log.level): Prom
   return createApp({ config, log, logLinesDropped: () => logDestination.dropped })
 }
 
+/** Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm. Within this time it is one. */
+const ECHO_MS = process.env['npm_lifecycle_event'] === undefined ? 0 : 500
+
 /** The first signal asks to stop, the second one does not ask. */
 function stopRequested(): Promise<StopSignal> {
   return new Promise((resolve) => {
-    let asked = false
+    let askedAt: number | undefined
     const onSignal = (signal: StopSignal) => {
-      if (asked) process.exit(1)
-      asked = true
+      if (askedAt !== undefined && performance.now() - askedAt >= ECHO_MS) process.exit(1)
+      askedAt ??= performance.now()
       resolve(signal)
     }
     process.on('SIGTERM', onSignal)
