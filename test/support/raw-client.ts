@@ -4,6 +4,7 @@
  * @module
  */
 import { connect, type Socket } from 'node:net'
+import { GrowingBuffer } from './growing-buffer.ts'
 
 /** A response as it stood on the wire. */
 export interface RawResponse {
@@ -46,7 +47,8 @@ const PATIENCE_MS = 20_000
 export async function rawClient(t: Owner, port: number, host = '127.0.0.1'): Promise<RawClient> {
   const socket = connect({ port, host, allowHalfOpen: true })
   t.teardown(() => socket.destroy())
-  let received = Buffer.alloc(0)
+  const all = new GrowingBuffer()
+  let received = all.bytes
   let taken = 0
   let ended: 'end' | 'reset' | undefined
   const waiting = new Set<() => void>()
@@ -54,7 +56,8 @@ export async function rawClient(t: Owner, port: number, host = '127.0.0.1'): Pro
     for (const check of [...waiting]) check()
   }
   socket.on('data', (chunk) => {
-    received = Buffer.concat([received, chunk])
+    all.add(chunk)
+    received = all.bytes
     wake()
   })
   socket.on('end', () => {

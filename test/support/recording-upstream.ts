@@ -7,6 +7,7 @@
  * @module
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { GrowingBuffer } from './growing-buffer.ts'
 import { joined, splitLines } from './raw-client.ts'
 
 /** A request as it stood on the wire. */
@@ -77,7 +78,8 @@ export async function recordingUpstream(
   const server: Server = createServer((socket) => {
     const connection = sockets.push(socket) - 1
     bytes.push(Buffer.alloc(0))
-    let pending = Buffer.alloc(0)
+    const all = new GrowingBuffer()
+    let parsed = 0
     socket.setNoDelay(true)
     socket.on('error', () => {})
     socket.on('close', wake)
@@ -85,11 +87,13 @@ export async function recordingUpstream(
     wake()
     if (!read) return
     socket.on('data', (chunk) => {
-      bytes[connection] = Buffer.concat([bytes[connection] as Buffer, chunk])
-      pending = Buffer.concat([pending, chunk])
-      for (let parsed = parseRequest(pending); parsed !== undefined; parsed = parseRequest(pending)) {
-        pending = pending.subarray(parsed.length)
-        const request = { ...parsed.request, connection }
+      all.add(chunk)
+      bytes[connection] = all.bytes
+      for (;;) {
+        const next = parseRequest(all.bytes.subarray(parsed))
+        if (next === undefined) break
+        parsed += next.length
+        const request = { ...next.request, connection }
         requests.push(request)
         if (typeof reply === 'function') reply(socket, request)
         else socket.write(typeof reply === 'string' ? Buffer.from(reply, 'latin1') : reply)
