@@ -99,13 +99,11 @@ export class UpstreamConnection implements Waiting {
     options.deadlines.add(this)
     this.socket = options.connect()
     this.socket.setNoDelay(true)
-    this.socket.on(options.readyEvent, () => this.#start())
+    this.socket.once(options.readyEvent, () => this.#start(user))
     this.socket.on('data', this.#onData)
     this.socket.on('drain', () => this.#user?.onDrain())
     this.socket.on('end', this.#onEnd)
-    this.socket.on('error', (error) =>
-      this.#fail(this.#parser === undefined ? faultOf(error) : 'connection_terminated'),
-    )
+    this.socket.on('error', this.#onError)
     this.socket.on('close', () => this.#onClose())
   }
 
@@ -114,12 +112,15 @@ export class UpstreamConnection implements Waiting {
     return this.#user === user
   }
 
-  /** Gives an unused connection its next request. Says no when it turns out to be closed. */
-  use(user: ConnectionUser): boolean {
-    if (this.#user !== undefined || this.socket.destroyed || !this.socket.writable) return false
+  /** Whether it can carry a request; otherwise it is about to close, if it has not yet. */
+  get isOpen(): boolean {
+    return this.socket.writable
+  }
+
+  /** Gives an unused, open connection its next request. */
+  use(user: ConnectionUser): void {
     this.#user = user
-    this.#start()
-    return true
+    this.#start(user)
   }
 
   /** The user wants nothing more of it: closes the connection, since a request or a response is left unfinished. */
@@ -133,9 +134,7 @@ export class UpstreamConnection implements Waiting {
     this.#fail('connection_timeout')
   }
 
-  #start(): void {
-    const user = this.#user
-    if (user === undefined) return
+  #start(user: ConnectionUser): void {
     this.deadline = Number.POSITIVE_INFINITY
     this.#parser = new ResponseParser(
       user,
@@ -191,7 +190,7 @@ export class UpstreamConnection implements Waiting {
     this.#parser = undefined
     this.#usedBefore = true
     const unusedMs = unusedFor(parser)
-    if (!clean || unusedMs <= 0 || !this.socket.writable) {
+    if (!clean || unusedMs <= 0 || !this.isOpen) {
       this.socket.destroy()
       return
     }
@@ -206,6 +205,13 @@ export class UpstreamConnection implements Waiting {
     if (parser === undefined) this.socket.destroy()
     else if (!wasReset(this.socket) && parser.close()) this.#release(parser, false)
     else this.#fail('connection_terminated')
+  }
+
+  readonly #onError = (error: Error): void => {
+    const fault = faultOf(error)
+    // With TLS 1.3 a server refuses our certificate when we have sent the request already.
+    const connecting = this.#parser === undefined || fault.startsWith('tls_')
+    this.#fail(connecting ? fault : 'connection_terminated')
   }
 
   #onClose(): void {

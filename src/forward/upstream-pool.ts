@@ -55,7 +55,10 @@ export class UpstreamPool implements ConnectionOwner {
   /** Finds a connection for a request, at once or later; tells the user which, or why there is none. */
   request(user: ConnectionUser): void {
     for (let unused = this.#unused.pop(); unused !== undefined; unused = this.#unused.pop()) {
-      if (unused.use(user)) return
+      if (unused.isOpen) {
+        unused.use(user)
+        return
+      }
     }
     if (this.#open.size < this.#options.maxConnections) this.requestFresh(user)
     else if (this.#queue.size < this.#options.maxQueue) this.#queue.add(user)
@@ -72,8 +75,15 @@ export class UpstreamPool implements ConnectionOwner {
 
   /** Makes a connection for a request that will keep it: it can be neither shared nor waited for. */
   requestOwn(user: ConnectionUser): void {
-    if (this.#open.size < this.#options.maxConnections) this.requestFresh(user)
-    else user.onFault('connection_limit_reached', false)
+    if (this.#open.size >= this.#options.maxConnections) {
+      const unused = this.#unused.shift()
+      if (unused === undefined) {
+        user.onFault('connection_limit_reached', false)
+        return
+      }
+      unused.abandon() // leaves the count a moment later
+    }
+    this.requestFresh(user)
   }
 
   /** A request that has been given no connection yet needs none any more. */
@@ -123,14 +133,14 @@ export class UpstreamPool implements ConnectionOwner {
   }
 
   #reuse(connection: UpstreamConnection): void {
-    if (connection.socket.destroyed) return
+    if (!connection.isOpen) return // once it has closed, whoever waits is given its place
     if (this.#closed) {
       connection.abandon()
       return
     }
     const next = this.#nextQueued()
     if (next === undefined) this.#unused.push(connection)
-    else if (!connection.use(next)) this.request(next)
+    else connection.use(next)
   }
 
   #nextQueued(): ConnectionUser | undefined {
