@@ -10,7 +10,7 @@ import type { Exchange } from '../http/exchange.ts'
 import type { ResponseHead } from './response-parser.ts'
 
 /** Passes on early hints. */
-export function earlyHints({ req, res }: Exchange, head: ResponseHead): void {
+export function earlyHints({ req, res }: Pick<Exchange, 'req' | 'res'>, head: ResponseHead): void {
   // An HTTP/1.0 client would take it for the answer (RFC 9110, section 15.2).
   if (head.status !== 103 || req.httpVersionMinor === 0) return
   const link: string[] = []

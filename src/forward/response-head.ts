@@ -10,11 +10,9 @@
 import { HeaderKind, headerKind } from '../gate/header-names.ts'
 import type { ResponseHead } from './response-parser.ts'
 
-/** What else decides on the header list. */
+/** What else decides on the header list. What becomes of the connection is not said in it. */
 export interface ResponseHeadContext {
   readonly requestId: string
-  /** Whether the connection to the client ends with this response. */
-  readonly close: boolean
   /** Whether the client can be sent chunks, and so trailers: an HTTP/1.1 client, not HEAD. */
   readonly chunks: boolean
 }
@@ -40,7 +38,7 @@ export function clientResponseHeaders(head: ResponseHead, context: ResponseHeadC
         if (head.status < 200 || head.status === 204) continue
         break
       case HeaderKind.trailer:
-        // Without chunks, Node takes it for a mistake of ours.
+        // Without chunks no trailers follow.
         if (!chunked || nominated?.has('trailer')) continue
         break
       default:
@@ -49,7 +47,6 @@ export function clientResponseHeaders(head: ResponseHead, context: ResponseHeadC
     headers.push(name, rawHeaders[at + 1] as string)
   }
   headers.push('X-Request-Id', context.requestId)
-  if (context.close) headers.push('Connection', 'close')
   return headers
 }
 
@@ -62,7 +59,7 @@ export function switchedResponseHead(head: ResponseHead, requestId: string): str
   const upgrades = valuesOf(rawHeaders, HeaderKind.upgrade)
   if (upgrades.length !== 1 || upgrades[0]?.toLowerCase() !== 'websocket') return undefined
   if (!nominatedNames(rawHeaders)?.has('upgrade')) return undefined
-  const headers = clientResponseHeaders(head, { requestId, close: false, chunks: false })
+  const headers = clientResponseHeaders(head, { requestId, chunks: false })
   let text = `HTTP/1.1 101 ${head.reason}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`
   for (let at = 0; at < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`
   return `${text}\r\n`

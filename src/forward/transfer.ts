@@ -8,11 +8,13 @@
  *
  * @module
  */
+import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Exchange, ExchangeWorker } from '../http/exchange.ts'
 import { lingerAfterResponse } from '../http/linger.ts'
 import { type BodyFraming, type Head, SMALL_BODY } from '../http/sidecar-response.ts'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
+import type { SendQueue } from '../ops/send-queue.ts'
 import { earlyHints } from './early-hints.ts'
 import { upstreamTrailers } from './request-head.ts'
 import { clientResponseHeaders, clientTrailers } from './response-head.ts'
@@ -33,11 +35,15 @@ export interface TransferContext {
   readonly isClosing: () => boolean
   /** Answers in place of the upstream. `close`: the connection cannot be used any further. */
   readonly refuse: (exchange: Exchange, error: PublicError, outcome: UpstreamOutcome, close: boolean) => void
+  readonly sendQueue: SendQueue
   /** Told once how the transfer ended. */
   readonly onOutcome: (outcome: UpstreamOutcome) => void
   /** Told the milliseconds from the request's start to the response head. */
   readonly onFirstByte: (ms: number) => void
 }
+
+/** In how many steps the time without progress passes for a side that takes no bytes. */
+const LOOKS = 4
 
 /** One request on its way to the upstream and its response on its way back. */
 export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
@@ -65,6 +71,10 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   #framing: BodyFraming = 'none'
   /** The upstream's part is over, and counted. */
   #settled = false
+  /** How often the send queue of a side that takes nothing has been looked at since bytes last moved. */
+  #looks = 0
+  /** Its length at the last look; undefined where it cannot be known. */
+  #queued: number | undefined
 
   /**
    * @param exchange - an exchange whose request may pass
@@ -129,7 +139,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     // Answered before the request was read: what is left of it makes the connection useless.
     const close = !this.#sent || this.#context.isClosing()
     if (close) this.#exchange.connection.end()
-    const headers = clientResponseHeaders(head, { requestId, close: false, chunks })
+    const headers = clientResponseHeaders(head, { requestId, chunks })
     this.#head = { status: head.status, reason: head.reason, headers, needsDate: !hasDate(headers), close }
     if (this.#framing === 'close') this.#resetOnEnd()
   }
@@ -163,6 +173,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
       lingerAfterResponse(req)
     }
     this.#settle('ok')
+    this.#progress()
     if (res.writableEnded) return
     this.#startResponse()
     if (rawTrailers.length > 0 && res.chunkedEncoding) res.addTrailers(clientTrailers(rawTrailers))
@@ -202,13 +213,41 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.#fail('client_aborted', ERRORS.malformedRequest)
   }
 
-  /** Nothing moved for too long: says whose turn it was. */
+  /** Nothing moved for too long, or it is time to look closer. */
   expire(): void {
     const { res } = this.#exchange
     if (res.headersSent && res.socket === null) {
       this.#progress() // the responses before this one on its connection are not through
       return
     }
+    const slow = this.#slowSocket()
+    if (slow === undefined) this.#giveUp()
+    else this.#look(slow)
+  }
+
+  /** The socket that takes no more bytes for now, if it is that which is waited for. */
+  #slowSocket(): Socket | undefined {
+    const { res } = this.#exchange
+    if (res.headersSent && (this.#clientFull || this.#settled)) return res.socket ?? undefined
+    return this.#upstreamFull ? this.#connection?.socket : undefined
+  }
+
+  /** Looks whether the kernel still gets rid of what we gave it: then the other side reads, however slowly. */
+  #look(socket: Socket): void {
+    this.#looks++
+    this.deadline = Number.POSITIVE_INFINITY
+    this.#context.sendQueue(socket).then((queued) => {
+      if (this.#looks === 0 || this.#exchange.over) return // bytes moved, or all is over, meanwhile
+      if (queued !== this.#queued) this.#looks = 1
+      this.#queued = queued
+      if (this.#looks === LOOKS) this.#giveUp()
+      else this.deadline = this.#context.deadlines.now() + this.#context.idleMs / LOOKS
+    })
+  }
+
+  /** Nothing moved for too long: says whose turn it was. */
+  #giveUp(): void {
+    const { res } = this.#exchange
     const connected = this.#connection !== undefined
     this.#giveUpUpstream()
     if (res.headersSent)
@@ -273,22 +312,28 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   #pauseRequest(): void {
     this.#upstreamFull = true
     this.#exchange.req.pause()
+    this.#progress()
   }
 
   #pauseResponse(): void {
     this.#clientFull = true
     this.#connection?.socket.pause()
+    this.#progress()
     if (this.#hearsDrain) return
     this.#hearsDrain = true
     this.#exchange.res.on('drain', () => {
-      this.#progress()
       this.#clientFull = false
+      this.#progress()
       this.#connection?.socket.resume()
     })
   }
 
   #progress(): void {
-    this.deadline = this.#context.deadlines.now() + this.#context.idleMs
+    const { deadlines, idleMs } = this.#context
+    this.#looks = 0
+    // A side that takes nothing is looked at more often: it may read, and only the kernel knows.
+    const slow = this.#clientFull || this.#upstreamFull || this.#settled
+    this.deadline = deadlines.now() + (slow ? idleMs / LOOKS : idleMs)
   }
 
   #awaitHead(): void {
