@@ -12,6 +12,7 @@ import httpProxy from 'http-proxy'
 import type { Exchange } from '../http/exchange.ts'
 import type { SidecarResponse } from '../http/sidecar-response.ts'
 import type { Deadlines } from '../ops/deadlines.ts'
+import { createSendQueue } from '../ops/send-queue.ts'
 import { upstreamRequestHead } from './request-head.ts'
 import { Transfer, type TransferContext } from './transfer.ts'
 import { Tunnel, type TunnelContext } from './tunnel.ts'
@@ -65,6 +66,7 @@ interface Upstream {
 /** Reads the upstreams' certificate files and makes the forwarder. Throws when one cannot be used. */
 export function createForwarder(options: ForwarderOptions): Forwarder {
   const { deadlines, timeouts, limits } = options
+  const sendQueue = createSendQueue({ now: deadlines.now })
   const pools: { upstream: string; pool: UpstreamPool }[] = []
   const entries = options.upstreams.map((settings) => {
     const { connect, readyEvent, host } = upstreamAddress(settings)
@@ -85,6 +87,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       idleMs: timeouts.idleSeconds * 1000,
       responseMs: timeouts.upstreamResponseSeconds * 1000,
       isClosing: options.isClosing,
+      sendQueue,
       refuse: options.refuse,
       onOutcome: (outcome) => options.onOutcome(upstream, outcome),
       onFirstByte: (ms) => options.onFirstByte(upstream, ms),

@@ -1,0 +1,75 @@
+/**
+ * How much of what was written to a socket the other side has not acknowledged yet.
+ *
+ * Between a slow reader and us lie megabytes of kernel buffers: Node hears nothing for as long as they drain, and a
+ * client that reads steadily looks like one that has stopped. Linux tells the length of each socket's send
+ * queue in `/proc/net/tcp` (proc(5)); two looks at it tell the two apart. Where there is no such file, nothing is
+ * known, and the answer says so.
+ *
+ * @module
+ */
+import { readFile } from 'node:fs/promises'
+import type { Socket } from 'node:net'
+import ipaddr from 'ipaddr.js'
+
+/** Reads one table of sockets; tests pass their own. */
+export type ReadTable = (path: string) => Promise<string>
+
+/** Tells how many bytes wait in a socket's send queue; undefined where that cannot be known. */
+export type SendQueue = (socket: Socket) => Promise<number | undefined>
+
+/** How long one reading of the tables serves everybody who asks, in milliseconds. */
+const FRESH_MS = 200
+
+/** What the function works with. */
+export interface SendQueueOptions {
+  readonly readTable?: ReadTable
+  /** A clock that never goes back, in milliseconds. */
+  readonly now: () => number
+}
+
+/** Makes a function that looks up send queues, reading the tables at most once in {@link FRESH_MS}. */
+export function createSendQueue({
+  readTable = (path) => readFile(path, 'latin1'),
+  now,
+}: SendQueueOptions): SendQueue {
+  let readAt = Number.NEGATIVE_INFINITY
+  let reading: Promise<ReadonlyMap<string, number>> = Promise.resolve(new Map())
+  return async (socket) => {
+    const { localPort, remoteAddress, remotePort } = socket
+    if (localPort === undefined || remoteAddress === undefined || remotePort === undefined) return undefined
+    if (now() - readAt > FRESH_MS) {
+      readAt = now()
+      reading = readQueues(readTable)
+    }
+    const queues = await reading
+    return queues.get(`${localPort} ${hexAddress(remoteAddress)} ${remotePort}`)
+  }
+}
+
+/** The send queues of all sockets of this network namespace. */
+async function readQueues(readTable: ReadTable): Promise<ReadonlyMap<string, number>> {
+  const queues = new Map<string, number>()
+  for (const path of ['/proc/net/tcp', '/proc/net/tcp6']) {
+    const table = await readTable(path).catch(() => '')
+    for (const line of table.split('\n').slice(1)) {
+      // sl, local address:port, remote address:port, state, tx_queue:rx_queue, …
+      const [, local = '', remote = '', , lengths = ''] = line.trim().split(/\s+/, 5)
+      const [, localPort = ''] = local.split(':')
+      const [address = '', remotePort = ''] = remote.split(':')
+      const sent = Number.parseInt(lengths, 16)
+      queues.set(`${Number.parseInt(localPort, 16)} ${address} ${Number.parseInt(remotePort, 16)}`, sent)
+    }
+  }
+  return queues
+}
+
+/** An address as the tables spell it: each 32-bit word in the byte order of a little-endian machine. */
+function hexAddress(address: string): string {
+  const bytes = ipaddr.parse(address.replace(/%.*$/, '')).toByteArray()
+  let hex = ''
+  for (let word = 0; word < bytes.length; word += 4) {
+    for (let at = 3; at >= 0; at--) hex += (bytes[word + at] as number).toString(16).padStart(2, '0')
+  }
+  return hex.toUpperCase()
+}
