@@ -30,11 +30,12 @@ export function createAccessLog({
   return (exchange, status, milliseconds) => {
     if (mode === 'errors' && status < 400) return
     const { req, request, identity } = exchange
+    const path = request?.path ?? originPath(String(req.url))
     log.info(
       {
         requestId: exchange.requestId,
-        method: loggable(req.method ?? '', 32),
-        path: loggable(request?.path ?? (req.url ?? '').split('?', 1)[0] ?? ''),
+        method: loggable(String(req.method), 32),
+        path: path && loggable(path),
         route: exchange.route,
         status,
         reason: exchange.reason,
@@ -48,4 +49,9 @@ export function createAccessLog({
       'request',
     )
   }
+}
+
+/** The path of a target that was refused; none where it is no path: another form may hold a password. */
+function originPath(target: string): string | undefined {
+  return target.startsWith('/') ? target.replace(/[?#].*/s, '') : undefined
 }
