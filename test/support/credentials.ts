@@ -29,7 +29,7 @@ export interface CredentialsFile {
 }
 
 /** Makes a temporary directory that goes away with the test. */
-export async function temporaryDirectory(t: Test): Promise<string> {
+export async function temporaryDirectory(t: Pick<Test, 'teardown'>): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'credentials-'))
   t.teardown(() => rm(directory, { recursive: true, force: true }))
   return directory

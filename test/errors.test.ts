@@ -1,0 +1,42 @@
+import t from 'tap'
+import { ERRORS } from '../src/errors.ts'
+import { UPSTREAM_OUTCOMES } from '../src/forward/upstream-fault.ts'
+import { REJECT_REASONS } from '../src/token/verdict.ts'
+import { codeIn, tableUnder } from './support/markdown.ts'
+
+t.test('docs/errors.md has every code with its status and message', async (t) => {
+  const rows = tableUnder('docs/errors.md', '## Codes')
+  const documented = rows.map(({ status, code, message }) => `${status} ${codeIn(code)[0]} ${message}`)
+  t.strictSame(
+    documented.sort(),
+    Object.values(ERRORS)
+      .map(({ status, code, message }) => `${status} ${code} ${message}`)
+      .sort(),
+  )
+  for (const { when } of rows) t.match(when, /\w/)
+})
+
+t.test('docs/errors.md has every word of Proxy-Status', async (t) => {
+  const documented = tableUnder('docs/errors.md', '## Proxy-Status').map(({ error }) => codeIn(error)[0])
+  t.strictSame(documented, [
+    'http_request_error',
+    'http_request_denied',
+    'proxy_internal_response',
+    ...UPSTREAM_OUTCOMES.filter((outcome) => outcome !== 'ok' && !outcome.startsWith('client_')),
+  ])
+})
+
+t.test('docs/errors.md has every reason for refusing a token', async (t) => {
+  const documented = tableUnder('docs/errors.md', '## Reasons for refusing a token')
+  t.strictSame(
+    documented.map(({ reason }) => codeIn(reason)[0]),
+    [...REJECT_REASONS],
+  )
+})
+
+t.test('a message is one plain sentence or two, with nothing of the inside in it', async (t) => {
+  for (const { status, message } of Object.values(ERRORS)) {
+    t.match(message, /^[A-Z][A-Za-z ,.]+\.$/)
+    t.ok(status >= 400 && status < 600)
+  }
+})

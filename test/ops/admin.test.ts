@@ -1,0 +1,186 @@
+import { Registry } from 'prom-client'
+import t, { type Test } from 'tap'
+import { type AdminOptions, createAdminListener, type ReadyCheck } from '../../src/ops/admin.ts'
+import { rawClient } from '../support/raw-client.ts'
+
+/** An admin listener on a free port. */
+async function adminListener(t: Test, options: Partial<AdminOptions> = {}) {
+  const faults: Error[] = []
+  const admin = createAdminListener({
+    host: '127.0.0.1',
+    port: 0,
+    registry: new Registry(),
+    ready: () => [{ name: 'keys', ok: true }],
+    jwks: () => ({ keys: [{ kid: 'k1' }] }),
+    onFault: (error) => void faults.push(error),
+    ...options,
+  })
+  const { port } = await admin.listen()
+  t.teardown(() => admin.close())
+  const ask = async (request: string, { head = false } = {}) => {
+    const client = await rawClient(t, port)
+    client.send(request)
+    const response = await client.response({ head })
+    client.socket.destroy()
+    return { ...response, json: () => JSON.parse(response.body.toString()) }
+  }
+  const get = (target: string) => ask(`GET ${target} HTTP/1.1\r\nHost: a\r\n\r\n`)
+  return { admin, port, faults, ask, get }
+}
+
+const PAGES = ['/livez', '/readyz', '/metrics', '/.well-known/jwks.json']
+
+t.test('every page answers GET, and HEAD with the same header and no body', async (t) => {
+  const { ask, get } = await adminListener(t)
+  for (const page of PAGES) {
+    const response = await get(page)
+    t.equal(response.status, 200, page)
+    t.equal(response.headers['content-length'], String(response.body.length), page)
+    t.equal(response.headers['cache-control'], 'no-store', page)
+    const head = await ask(`HEAD ${page} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`, { head: true })
+    t.equal(head.status, 200, page)
+    t.equal(head.headers['content-type'], response.headers['content-type'], page)
+    t.equal(head.headers['content-length'], response.headers['content-length'], page)
+  }
+})
+
+t.test('a query changes nothing', async (t) => {
+  const { get } = await adminListener(t)
+  t.equal((await get('/livez?verbose=1?x')).status, 200)
+})
+
+t.test('alive is said whatever else holds', async (t) => {
+  const { get } = await adminListener(t, { ready: () => [{ name: 'keys', ok: false }] })
+  const response = await get('/livez')
+  t.equal(response.headers['content-type'], 'application/json')
+  t.strictSame(response.json(), { status: 'alive' })
+})
+
+t.test('ready is said when every check holds, and which do not otherwise', async (t) => {
+  let checks: ReadyCheck[] = [
+    { name: 'keys', ok: true },
+    { name: 'accepting', ok: true },
+  ]
+  const { get } = await adminListener(t, { ready: () => checks })
+  const ready = await get('/readyz')
+  t.equal(ready.status, 200)
+  t.strictSame(ready.json(), { status: 'ready', checks })
+  checks = [
+    { name: 'keys', ok: true },
+    { name: 'accepting', ok: false },
+  ]
+  const notReady = await get('/readyz')
+  t.equal(notReady.status, 503)
+  t.strictSame(notReady.json(), { status: 'not ready', checks })
+})
+
+t.test('public keys are served as a JWK Set', async (t) => {
+  const { get } = await adminListener(t)
+  const response = await get('/.well-known/jwks.json')
+  t.equal(response.headers['content-type'], 'application/jwk-set+json')
+  t.strictSame(response.json(), { keys: [{ kid: 'k1' }] })
+})
+
+t.test('metrics are served as Prometheus text', async (t) => {
+  const { get } = await adminListener(t)
+  const response = await get('/metrics')
+  t.match(response.headers['content-type'], /^text\/plain; version=0\.0\.4/)
+})
+
+t.test('other pages are not found, whatever they resemble', async (t) => {
+  const { get } = await adminListener(t)
+  for (const target of [
+    '/',
+    '/metrics/',
+    '//metrics',
+    '/Metrics',
+    '/%6detrics',
+    '/debug',
+    '/v2/auth/token',
+    '/__proto__',
+    '/constructor',
+    '/x/../metrics',
+    `/${'x'.repeat(8000)}`,
+  ]) {
+    const response = await get(target)
+    t.equal(response.status, 404, target)
+    t.match(response.json(), { message: String }, target)
+  }
+})
+
+t.test('other methods are not allowed, on any page, with or without a body', async (t) => {
+  const { ask } = await adminListener(t)
+  for (const page of [...PAGES, '/nothing']) {
+    for (const method of ['POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'TRACE', 'PROPFIND']) {
+      const response = await ask(`${method} ${page} HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody`)
+      t.equal(response.status, 405, `${method} ${page}`)
+      t.equal(response.headers['allow'], 'GET, HEAD', `${method} ${page}`)
+    }
+  }
+})
+
+t.test('what is no request is refused, and the next one answered', async (t) => {
+  const { ask, get, port, faults } = await adminListener(t)
+  for (const request of [
+    'rubbish\r\n\r\n',
+    'GET /livez HTTP/9.9\r\n\r\n',
+    'GET /livez HTTP/1.1\r\n\r\n',
+    'GET /livez HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n',
+    'GET /livez HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: x\r\nContent-Length: 1\r\n\r\n',
+  ]) {
+    t.equal((await ask(request)).status, 400, request)
+  }
+  t.equal((await ask(`GET /livez HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`)).status, 431)
+  const upgrading = await ask(
+    'GET /livez HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n',
+  )
+  t.equal(upgrading.status, 200)
+  for (const request of ['CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n', '\x16\x03\x01\x02\0\x01\0']) {
+    const client = await rawClient(t, port)
+    client.send(request)
+    client.socket.end()
+    await client.closed()
+  }
+  t.equal((await get('/livez')).status, 200)
+  t.strictSame(faults, [])
+})
+
+t.test('a page that cannot be made is a fault of ours, told to the log and not to the client', async (t) => {
+  const fault = new Error('canary')
+  const registry = new Registry()
+  registry.registerMetric({
+    name: 'broken',
+    get: () => {
+      throw fault
+    },
+  } as never)
+  const { get, faults } = await adminListener(t, { registry })
+  const response = await get('/metrics')
+  t.equal(response.status, 500)
+  t.notMatch(response.body.toString(), /canary/)
+  t.strictSame(faults, [fault])
+  t.equal((await get('/livez')).status, 200)
+})
+
+t.test('an address that cannot be had is an error, and leaves nothing open', async (t) => {
+  const { port } = await adminListener(t)
+  const second = createAdminListener({
+    host: '127.0.0.1',
+    port,
+    registry: new Registry(),
+    ready: () => [],
+    jwks: () => ({}),
+    onFault: () => {},
+  })
+  await t.rejects(second.listen(), { code: 'EADDRINUSE' })
+  await t.resolves(second.close())
+})
+
+t.test('closing does not wait for clients that keep their connection', async (t) => {
+  const { admin, port } = await adminListener(t)
+  const client = await rawClient(t, port)
+  client.send('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n')
+  await client.response()
+  await admin.close()
+  await client.closed()
+})

@@ -1,0 +1,195 @@
+import t, { type Test } from 'tap'
+import { UPSTREAM_OUTCOMES } from '../../src/forward/upstream-fault.ts'
+import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
+import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
+import { REJECT_REASONS } from '../../src/token/verdict.ts'
+import { codeIn, tableUnder } from '../support/markdown.ts'
+import { type Family, parseMetrics, type Sample } from '../support/prometheus.ts'
+
+const SOURCES: MetricSources = {
+  cache: () => ({ hits: 7, misses: 3, evictions: 2, size: 1 }),
+  listener: () => ({ inFlight: 4, connections: 6, droppedConnections: 8 }),
+  signingKey: () => ({ kid: 'k1', createdAt: 1000 }),
+  pools: () => [
+    { upstream: '/', connections: 5, queued: 9 },
+    { upstream: '/b', connections: 0, queued: 0 },
+  ],
+  logLinesDropped: () => 11,
+}
+
+/** Metrics, and what a scrape of them gives. */
+function metricsOf(sources: Partial<MetricSources> = {}, now = 61_500_000) {
+  const metrics = createMetrics({
+    version: '1.2.3',
+    upstreams: ['/', '/b'],
+    sources: { ...SOURCES, ...sources },
+    now: () => now,
+  })
+  const scrape = async () => parseMetrics(await metrics.registry.metrics())
+  return { metrics, scrape }
+}
+
+/** The value of the one sample with these labels; undefined when there is none. */
+function sampleValue(families: Map<string, Family>, name: string, labels: Sample['labels'] = {}) {
+  const family = families.get(name) ?? families.get(name.replace(/_(?:bucket|sum|count)$/, ''))
+  const found = family?.samples.filter(
+    (sample) =>
+      sample.name === name && JSON.stringify(Object.entries(sample.labels).sort()) === sorted(labels),
+  )
+  return found?.[0]?.value
+}
+
+const sorted = (labels: Sample['labels']) => JSON.stringify(Object.entries(labels).sort())
+
+t.test('docs/metrics.md has every metric as it is', async (t) => {
+  const { metrics, scrape } = metricsOf()
+  metrics.onRequest('proxy', 'GET', 200, 0.1)
+  const documented = tableUnder('docs/metrics.md', '# Metrics').map(({ metric, type, labels, meaning }) => ({
+    name: codeIn(metric)[0],
+    type,
+    labels: codeIn(labels).sort(),
+    help: meaning,
+  }))
+  const actual = [...(await scrape())]
+    .filter(([name]) => name.startsWith('auth_sidecar_'))
+    .map(([name, { type, help, samples }]) => ({
+      name,
+      type,
+      labels: [...new Set(samples.flatMap(({ labels }) => Object.keys(labels)))]
+        .filter((label) => label !== 'le')
+        .sort(),
+      help,
+    }))
+  t.strictSame(documented, actual)
+})
+
+t.test('docs/metrics.md has the values of the labels', async (t) => {
+  const values = new Map(
+    tableUnder('docs/metrics.md', '## Labels').map(({ label, values }) => [label, codeIn(values)]),
+  )
+  t.strictSame(values.get('`outcome`'), [...UPSTREAM_OUTCOMES])
+  t.strictSame(values.get('`reason` of token checks'), ['ok', ...REJECT_REASONS])
+  t.strictSame(values.get('`reason` of failed logins'), [...ISSUE_FAILURES])
+})
+
+t.test('every series of a closed set is there, at zero, before anything has happened', async (t) => {
+  const families = await metricsOf().scrape()
+  for (const reason of ['ok', ...REJECT_REASONS]) {
+    const result = reason === 'ok' ? 'accepted' : 'rejected'
+    t.equal(sampleValue(families, 'auth_sidecar_token_checks_total', { result, reason }), 0, reason)
+  }
+  for (const reason of ISSUE_FAILURES) {
+    t.equal(sampleValue(families, 'auth_sidecar_token_issue_failures_total', { reason }), 0, reason)
+  }
+  for (const upstream of ['/', '/b']) {
+    for (const outcome of UPSTREAM_OUTCOMES) {
+      t.equal(
+        sampleValue(families, 'auth_sidecar_upstream_requests_total', { upstream, outcome }),
+        0,
+        outcome,
+      )
+    }
+    t.equal(sampleValue(families, 'auth_sidecar_upstream_response_seconds_count', { upstream }), 0)
+  }
+  for (const route of ['token_issue', 'token_check', 'proxy', 'public']) {
+    t.equal(sampleValue(families, 'auth_sidecar_request_duration_seconds_count', { route }), 0, route)
+  }
+  for (const direction of ['in', 'out']) {
+    t.equal(sampleValue(families, 'auth_sidecar_transferred_bytes_total', { direction }), 0, direction)
+  }
+  t.equal(sampleValue(families, 'auth_sidecar_tokens_issued_total'), 0)
+})
+
+t.test('what others keep is read when somebody scrapes', async (t) => {
+  const families = await metricsOf().scrape()
+  for (const [name, value] of [
+    ['auth_sidecar_requests_in_flight', 4],
+    ['auth_sidecar_client_connections', 6],
+    ['auth_sidecar_client_connections_dropped_total', 8],
+    ['auth_sidecar_token_cache_hits_total', 7],
+    ['auth_sidecar_token_cache_misses_total', 3],
+    ['auth_sidecar_token_cache_evictions_total', 2],
+    ['auth_sidecar_token_cache_entries', 1],
+    ['auth_sidecar_log_lines_dropped_total', 11],
+  ] as const) {
+    t.equal(sampleValue(families, name), value, name)
+  }
+  t.equal(sampleValue(families, 'auth_sidecar_upstream_connections', { upstream: '/' }), 5)
+  t.equal(sampleValue(families, 'auth_sidecar_upstream_queue', { upstream: '/' }), 9)
+  t.equal(sampleValue(families, 'auth_sidecar_build_info', { version: '1.2.3', node: process.version }), 1)
+  for (const name of [
+    'process_resident_memory_bytes',
+    'process_open_fds',
+    'nodejs_eventloop_lag_p99_seconds',
+  ]) {
+    t.ok(families.has(name), name)
+  }
+})
+
+t.test('the age of the key that signs is told, never below zero, and of no other key', async (t) => {
+  const age = async (sources: Partial<MetricSources>, now?: number) =>
+    sampleValue(await metricsOf(sources, now).scrape(), 'auth_sidecar_signing_key_age_seconds', { kid: 'k1' })
+  t.equal(await age({}), 60_500)
+  t.equal(await age({}, 999_000), 0, 'a key from a machine whose clock is ahead')
+  t.equal(await age({ signingKey: () => undefined }), undefined, 'nothing signs')
+})
+
+t.test('what happens is counted under its own labels', async (t: Test) => {
+  const { metrics, scrape } = metricsOf()
+  metrics.onRequest('proxy', 'GET', 200, 0.0015)
+  metrics.onRequest('proxy', 'GET', 200, 0.3)
+  metrics.onRequest('token_issue', 'POST', 403, 120)
+  metrics.onTokenCheck('ok')
+  metrics.onTokenCheck('expired')
+  metrics.onTokenIssued()
+  metrics.onIssueFailure('throttled')
+  metrics.onUpstreamOutcome('/b', 'dns_error')
+  metrics.onFirstByte('/b', 0.004)
+  metrics.onBytes('in', 10)
+  metrics.onBytes('out', 2 ** 40)
+  const families = await scrape()
+  const expect = (name: string, labels: Sample['labels'], value: number) =>
+    t.equal(sampleValue(families, name, labels), value, `${name} ${JSON.stringify(labels)}`)
+  expect('auth_sidecar_requests_total', { route: 'proxy', method: 'GET', status: '200' }, 2)
+  expect('auth_sidecar_requests_total', { route: 'token_issue', method: 'POST', status: '403' }, 1)
+  const duration = 'auth_sidecar_request_duration_seconds'
+  expect(`${duration}_bucket`, { route: 'proxy', le: '0.001' }, 0)
+  expect(`${duration}_bucket`, { route: 'proxy', le: '0.0025' }, 1)
+  expect(`${duration}_bucket`, { route: 'proxy', le: '0.5' }, 2)
+  expect(`${duration}_sum`, { route: 'proxy' }, 0.3015)
+  expect(`${duration}_bucket`, { route: 'token_issue', le: '60' }, 0)
+  expect(`${duration}_bucket`, { route: 'token_issue', le: '+Inf' }, 1)
+  expect('auth_sidecar_token_checks_total', { result: 'accepted', reason: 'ok' }, 1)
+  expect('auth_sidecar_token_checks_total', { result: 'rejected', reason: 'expired' }, 1)
+  expect('auth_sidecar_tokens_issued_total', {}, 1)
+  expect('auth_sidecar_token_issue_failures_total', { reason: 'throttled' }, 1)
+  expect('auth_sidecar_upstream_requests_total', { upstream: '/b', outcome: 'dns_error' }, 1)
+  expect('auth_sidecar_upstream_requests_total', { upstream: '/', outcome: 'dns_error' }, 0)
+  expect('auth_sidecar_upstream_response_seconds_bucket', { upstream: '/b', le: '0.005' }, 1)
+  expect('auth_sidecar_transferred_bytes_total', { direction: 'in' }, 10)
+  expect('auth_sidecar_transferred_bytes_total', { direction: 'out' }, 2 ** 40)
+})
+
+t.test('a method that a client makes up makes no series of its own', async (t) => {
+  const { metrics, scrape } = metricsOf()
+  for (const method of ['PROPFIND', 'get', 'X'.repeat(1000), '', undefined]) {
+    metrics.onRequest('proxy', method, 400, 0)
+  }
+  const families = await scrape()
+  t.strictSame(families.get('auth_sidecar_requests_total')?.samples, [
+    {
+      name: 'auth_sidecar_requests_total',
+      labels: { route: 'proxy', method: 'other', status: '400' },
+      value: 5,
+    },
+  ])
+})
+
+t.test('an upstream that nobody configured makes no series', async (t) => {
+  const { metrics, scrape } = metricsOf()
+  const before = await scrape()
+  metrics.onUpstreamOutcome('/other', 'ok')
+  metrics.onFirstByte('/other', 1)
+  const name = 'auth_sidecar_upstream_requests_total'
+  t.strictSame((await scrape()).get(name)?.samples, before.get(name)?.samples)
+})

@@ -1,0 +1,164 @@
+/**
+ * The program as a process of its own, run from the sources.
+ *
+ * @module
+ */
+import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { temporaryDirectory } from './credentials.ts'
+
+const LOADER = import.meta.resolve('ts-blank-space/register')
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+
+/** How the program is to be run. */
+export interface ProgramOptions {
+  /** Laid over this process's environment without its `SIDECAR_` variables; `undefined` removes one. */
+  readonly env?: Readonly<Record<string, string | undefined>>
+  readonly cwd?: string
+  /** Flags of Node itself. */
+  readonly nodeArgs?: readonly string[]
+  readonly stdio?: SpawnOptions['stdio']
+}
+
+/** A program that runs, or has run. */
+export interface Program {
+  readonly child: ChildProcess
+  readonly pid: number
+  stdout(): string
+  stderr(): string
+  /** The lines of the log so far. Throws when one is no JSON object. */
+  log(): Record<string, unknown>[]
+  /** Waits until something holds; looks whenever there is output and every few milliseconds. */
+  until(holds: () => unknown, what: string): Promise<void>
+  /** Resolves when it has ended and its output is complete. */
+  readonly ended: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>
+}
+
+/** What a finished command leaves. */
+export interface Outcome {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+interface Owner {
+  teardown(cleanUp: () => unknown): void
+}
+
+/** How long anything is waited for. */
+const PATIENCE_MS = 30_000
+
+/** Starts the program; it is killed at the end of the test. */
+export function startProgram(
+  t: Owner,
+  args: readonly string[],
+  { env = {}, cwd, nodeArgs = [], stdio = ['ignore', 'pipe', 'pipe'] }: ProgramOptions = {},
+): Program {
+  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SIDECAR_'))
+  const child = spawn(process.execPath, [...nodeArgs, `--import=${LOADER}`, MAIN, ...args], {
+    env: { ...Object.fromEntries(inherited), ...env },
+    stdio,
+    ...(cwd === undefined ? {} : { cwd }),
+  })
+  let stdout = ''
+  let stderr = ''
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text
+  })
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text
+  })
+  const ended = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', (code, signal) => resolve({ code, signal }))
+  })
+  t.teardown(async () => {
+    child.kill('SIGKILL')
+    await ended
+  })
+  return {
+    child,
+    pid: child.pid ?? 0,
+    stdout: () => stdout,
+    stderr: () => stderr,
+    log: () => stdout.split('\n').slice(0, -1).map(parseLine),
+    until: (holds, what) => until(holds, () => `${what}; ${stdout.slice(-2000)}\n${stderr.slice(-2000)}`),
+    ended,
+  }
+}
+
+/** Runs a command to its end. */
+export async function runProgram(
+  t: Owner,
+  args: readonly string[],
+  options: ProgramOptions & { readonly stdin?: string } = {},
+): Promise<Outcome> {
+  const { stdin } = options
+  const program = startProgram(t, args, {
+    ...options,
+    ...(stdin === undefined ? {} : { stdio: ['pipe', 'pipe', 'pipe'] }),
+  })
+  if (stdin !== undefined) program.child.stdin?.end(stdin)
+  const { code } = await program.ended
+  return { code, stdout: program.stdout(), stderr: program.stderr() }
+}
+
+/** Waits until something holds. */
+export async function until(holds: () => unknown, what: string | (() => string)): Promise<void> {
+  const start = performance.now()
+  while (!(await holds())) {
+    if (performance.now() - start > PATIENCE_MS) {
+      throw new Error(`waited in vain for ${typeof what === 'string' ? what : what()}`)
+    }
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+}
+
+/** A sidecar in a process of its own. */
+export interface ServedSidecar extends Program {
+  readonly port: number
+  readonly adminPort: number
+}
+
+/** Runs `serve` on free ports and waits until it serves; its log must be on its stdout. */
+export async function serve(
+  t: Owner,
+  flags: Readonly<Record<string, string>>,
+  options: ProgramOptions = {},
+): Promise<ServedSidecar> {
+  const program = startProgram(t, ['serve', ...serveArgs(flags)], options)
+  await Promise.race([
+    program.until(() => program.log().filter(({ msg }) => msg === 'listening').length === 2, 'listening'),
+    program.ended.then(({ code }) => {
+      throw new Error(`serve ended with ${code}: ${program.stderr()}`)
+    }),
+  ])
+  const portOf = (listener: string) =>
+    Number(program.log().find((line) => line['listener'] === listener)?.['port'])
+  return { ...program, port: portOf('data'), adminPort: portOf('admin') }
+}
+
+/** The arguments of `serve` on free ports of the loopback interface; flags are written without their dashes. */
+export function serveArgs(flags: Readonly<Record<string, string>>): string[] {
+  const all = { 'listen-host': '127.0.0.1', 'listen-port': '0', 'admin-host': '127.0.0.1', 'admin-port': '0' }
+  return Object.entries({ ...all, ...flags }).flatMap(([name, value]) => [`--${name}`, value])
+}
+
+/** Makes keys and credentials the way an operator does; returns the flags that name them, and a login. */
+export async function prepareFiles(t: Owner) {
+  const directory = await temporaryDirectory(t)
+  const files = { 'keys-directory': `${directory}/keys`, 'credentials-file': `${directory}/credentials.yaml` }
+  const [key, credential] = await Promise.all([
+    runProgram(t, ['keys', 'add', '--directory', files['keys-directory']]),
+    runProgram(t, ['credentials', 'add', '--file', files['credentials-file'], '--account', 'acme']),
+  ])
+  if (key.code !== 0 || credential.code !== 0) throw new Error(`${key.stderr}${credential.stderr}`)
+  const login: { accountId: string; accessKey: string; secret: string } = JSON.parse(credential.stdout)
+  return { directory, files, login }
+}
+
+function parseLine(line: string): Record<string, unknown> {
+  const parsed: unknown = JSON.parse(line)
+  if (typeof parsed !== 'object' || parsed === null) throw new Error(`no JSON object: ${line}`)
+  return { ...parsed }
+}
