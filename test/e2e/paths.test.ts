@@ -1,0 +1,272 @@
+import t from 'tap'
+import { isOwnAnswer, startFront } from '../support/front.ts'
+
+/** Targets that look like the token endpoint, the admin listener or nothing at all: objects, every one of them. */
+const STORAGE_TARGETS = [
+  '/v2/auth/tokenx',
+  '/v2/auth/token/x',
+  '/v2/auth/token//',
+  '/v2/auth/token/.',
+  '/v2/auth/token/..;/x',
+  '/v2/auth/token/../../b/k',
+  '/v2/auth/token/..',
+  '/v2/auth/token/%2e%2e/%2e%2e/b/k',
+  '/v2/auth/token;x=1',
+  '/v2/auth/token;',
+  '/v2/auth/token%00',
+  '/v2/auth/token%20',
+  '/v2/auth/token%2f',
+  '/v2/auth/token%3f',
+  '/v2/auth/token%3fx=1',
+  '/v2/auth/token%0d%0a',
+  '/v2/auth/token\\',
+  '/v2/auth\\token',
+  '/v2/auth/%74oken',
+  '/v2/auth/toke%6e',
+  '/v2%2fauth%2ftoken',
+  '/v2%252fauth/token',
+  '/v2//auth/token',
+  '//v2/auth/token',
+  '///v2/auth/token',
+  '/v2/./auth/token',
+  '/./v2/auth/token',
+  '/x/../v2/auth/token',
+  '/x/%2e%2e/v2/auth/token',
+  '/x/..%2fv2/auth/token',
+  '/V2/auth/token',
+  '/v2/Auth/Token',
+  '/v2/auth/TOKEN',
+  '/v2/auth',
+  '/v2/auth/',
+  '/v2',
+  '/auth/token',
+  '/api/v2/auth/token',
+  '/v3/auth/token',
+  '/b/k?/v2/auth/token',
+  '/b/k?x=/healthz',
+  '/b/k?x=1?/v2/auth/token',
+  '/?/v2/auth/token',
+  '/b/k?',
+  '/',
+  '//',
+  '//evil.example/v2/auth/token',
+  '/metrics',
+  '/metrics/',
+  '/%6detrics',
+  '/debug',
+  '/admin',
+  '/healthz',
+  '/livez',
+  '/readyz',
+  '/status.json',
+  '/.well-known/jwks.json',
+  '/b//c///d',
+  '/b/c/../d/./e',
+  '/b/%2e%2e%2f%2E%2E/%c0%ae%c0%ae/x',
+  '/b/a b'.replace(' ', '+'),
+  '/b/100%',
+  '/b/%zz%',
+  '/b/{}|^`"<>',
+  "/b/!$&'()*+,;=:@~-._",
+  '/b/[::1]',
+  '/b/k?a=1&a=2&b&=&;x',
+  '/b/k?%20+%2B',
+  `/b/${'x'.repeat(8000)}`,
+]
+
+t.test('whatever is not the token path to the byte is an object that needs a token', async (t) => {
+  const front = await startFront(t)
+  for (const target of STORAGE_TARGETS) {
+    const name = target.slice(0, 60)
+    for (const method of ['GET', 'POST']) {
+      const denied = await front.ask(`${method} ${target} HTTP/1.1\r\nHost: h\r\n\r\n`)
+      isOwnAnswer(t, denied, { status: 400, code: 'InvalidToken', details: 'missing' }, `${method} ${name}`)
+    }
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('its bytes reach the upstream as they were sent', async (t) => {
+  const front = await startFront(t)
+  const client = await front.connect()
+  for (const target of STORAGE_TARGETS) {
+    client.send(`GET ${target} HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+    t.equal((await client.response()).status, 200)
+    t.equal(front.upstream.requests.at(-1)?.target, target, target.slice(0, 60))
+  }
+  await front.upstreamSaw(t, STORAGE_TARGETS.length)
+})
+
+t.test('the token endpoint is found by its raw path alone, whatever the query', async (t) => {
+  const front = await startFront(t)
+  for (const path of ['/v2/auth/token', '/v2/auth/token/']) {
+    for (const query of ['', '?', '?x=1', '?/b/k', '?../..', '?a?b', '?%00', '?accountId=acme&secret=x']) {
+      const told = await front.ask(`GET ${path}${query} HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+      isOwnAnswer(t, told, { status: 200 }, path + query)
+      t.match(told.body.toString(), /^{"expirationSec":\d+}$/)
+    }
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test(
+  'with a base path the token endpoint is there and nowhere else; forwarded targets keep it',
+  async (t) => {
+    const front = await startFront(t, { settings: { 'listen-base-path': '/storage/api' } })
+    const get = (target: string) =>
+      front.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+    t.match((await get('/storage/api/v2/auth/token')).body.toString(), 'expirationSec')
+    t.match((await get('/storage/api/v2/auth/token/?x')).body.toString(), 'expirationSec')
+    await front.upstreamSaw(t, 0)
+    const others = [
+      '/v2/auth/token',
+      '/storage/v2/auth/token',
+      '/storage/api//v2/auth/token',
+      '/storage/api/b/k',
+    ]
+    for (const target of others) t.equal((await get(target)).body.toString(), 'ok', target)
+    t.same(
+      front.upstream.requests.map(({ target }) => target),
+      others,
+    )
+    await front.upstreamSaw(t, others.length)
+  },
+)
+
+t.test('a target that is no plain path is refused, with or without a token', async (t) => {
+  const front = await startFront(t)
+  for (const request of [
+    'GET /b/k#/v2/auth/token',
+    'GET /v2/auth/token#',
+    'GET /b/k?x#y',
+    'GET #',
+    'GET *',
+    'OPTIONS *',
+    'GET ?x',
+    'GET b/k',
+    'GET http:/b/k',
+    'GET http://',
+    'GET http:///b/k',
+    'GET http://evil/x',
+    'GET http://h@evil/x',
+    'GET http://u@h/x',
+    'GET http://u:p@h/x',
+    'GET http://h:80/x',
+    'GET http://h.evil/x',
+    'GET http://hevil/x',
+    'GET http://[::1/x',
+    'GET http://[::1]/x',
+    'GET http://h:99999/x',
+    'GET http://h\\@evil/x',
+    'GET //h#x',
+    'GET ftp://h/x',
+    'GET ws://h/x',
+    'GET file:///etc/passwd',
+    'GET javascript:alert(1)',
+    'GET h:80',
+    'CONNECT h:80',
+    'CONNECT /b/k',
+    'CONNECT /v2/auth/token',
+    'TRACE /b/k',
+    'TRACE /v2/auth/token',
+    'GET /b/\x00k',
+    'GET /b/\x01k',
+    'GET /b/\tk',
+    'GET /b/\x7fk',
+    'GET /b/k HTTP/1.1 x',
+    'GET /b/ k',
+    ' GET /b/k',
+    'GET',
+    'get /b/k',
+    'Get /b/k',
+    'TRACK /b/k',
+    'FOO /b/k',
+    'GET\t/b/k',
+    `${'G'.repeat(1024)} /b/k`,
+    'G\xcaT /b/k',
+    'GET@ /b/k',
+  ]) {
+    for (const authorization of ['', front.authorization]) {
+      const answer = await front.ask(`${request} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+      isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, JSON.stringify(request.slice(0, 60)))
+    }
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('an absolute target that names its own host arrives in origin form', async (t) => {
+  const front = await startFront(t)
+  for (const [target, host, arrives] of [
+    ['http://h/b//k?x', 'h', '/b//k?x'],
+    ['HTTP://h/b', 'h', '/b'],
+    ['https://h/b', 'h', '/b'],
+    ['http://H/b', 'h', '/b'],
+    ['http://h', 'h', '/'],
+    ['http://h?x', 'h', '/?x'],
+    ['http://h:8080/b', 'h:8080', '/b'],
+    ['http://[::1]:80/b', '[::1]:80', '/b'],
+    ['http://h//v2/auth/token', 'h', '//v2/auth/token'],
+  ] as const) {
+    const response = await front.ask(`GET ${target} HTTP/1.1\r\nHost: ${host}\r\n${front.authorization}\r\n`)
+    t.equal(response.status, 200, target)
+    t.equal(front.upstream.requests[0]?.target, arrives)
+    t.equal(front.upstream.requests[0]?.headers['host'], host)
+    await front.upstreamSaw(t, 1)
+  }
+  const told = await front.ask(`GET http://h/v2/auth/token HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  isOwnAnswer(t, told, { status: 200 }, 'the token endpoint, too')
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('any method that HTTP knows is forwarded with a token and refused without one', async (t) => {
+  const front = await startFront(t)
+  const methods = [
+    'PROPFIND',
+    'MKCOL',
+    'COPY',
+    'MOVE',
+    'REPORT',
+    'PATCH',
+    'OPTIONS',
+    'LINK',
+    'SEARCH',
+    'PURGE',
+  ]
+  for (const method of methods) {
+    const denied = await front.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n\r\n`)
+    isOwnAnswer(t, denied, { status: 400, code: 'InvalidToken' }, method)
+    const response = await front.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+    t.equal(response.status, 200, method)
+    t.equal(front.upstream.requests[0]?.method, method)
+    await front.upstreamSaw(t, 1)
+  }
+  t.equal(
+    (await front.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="other",status="200"}')) >
+      0,
+    true,
+    'their names are no label',
+  )
+})
+
+t.test('a raw byte beyond ASCII in a target is forwarded as it is, or refused, never changed', async (t) => {
+  const front = await startFront(t)
+  for (const bytes of ['\xc3\xa9', '\xe9', '\xff', '\x80']) {
+    const response = await front.ask(`GET /b/${bytes} HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+    const forwarded = response.status === 200
+    if (forwarded) t.equal(front.upstream.requests[0]?.target, `/b/${bytes}`)
+    else isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(bytes))
+    await front.upstreamSaw(t, forwarded ? 1 : 0)
+  }
+})
+
+t.test('the admin listener answers its own paths alone, and the data listener none of them', async (t) => {
+  const front = await startFront(t)
+  const metrics = await fetch(`http://127.0.0.1:${front.sidecar.adminPort}/metrics`)
+  t.equal(metrics.status, 200)
+  t.match(await metrics.text(), 'auth_sidecar_requests_total')
+  const login = await fetch(`http://127.0.0.1:${front.sidecar.adminPort}/v2/auth/token`, { method: 'POST' })
+  t.not(login.status, 200)
+  const response = await front.ask(`GET /metrics HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  t.equal(response.body.toString(), 'ok', 'an object of that name')
+  await front.upstreamSaw(t, 1)
+})

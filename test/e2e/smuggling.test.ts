@@ -1,0 +1,538 @@
+import t from 'tap'
+import { isOwnAnswer, startFront } from '../support/front.ts'
+
+/** A request that must never be taken for one: it comes inside the body of another. */
+const inner = (target: string) =>
+  `GET ${target} HTTP/1.1\r\nHost: h\r\nX-Authenticated-Account-Id: victim\r\n\r\n`
+
+const chunk = (text: string) => `${text.length.toString(16)}\r\n${text}\r\n`
+
+t.test(
+  'a body stays one body whatever the method, in chunks or not, on a kept connection or not',
+  async (t) => {
+    const front = await startFront(t)
+    for (const method of ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'PROPFIND', 'LOCK']) {
+      for (const connection of ['', 'Connection: close\r\n', 'Connection: keep-alive\r\n']) {
+        for (const coding of ['chunked', 'Chunked', 'CHUNKED']) {
+          const body = inner('/smuggled')
+          const client = await front.connect()
+          client.send(
+            `${method} /outer HTTP/1.1\r\nHost: h\r\n${front.authorization}${connection}` +
+              `Transfer-Encoding: ${coding}\r\n\r\n${chunk(body)}0\r\n\r\n`,
+          )
+          const response = await client.response({ head: method === 'HEAD' })
+          client.socket.destroy()
+          const [request] = front.upstream.requests
+          t.same(
+            [response.status, front.upstream.requests.length, request?.method, request?.body.toString()],
+            [200, 1, method, body],
+            `${method} ${connection.trim()} ${coding}`,
+          )
+          t.equal(request?.headers['content-length'], undefined)
+          await front.upstreamSaw(t, 1)
+        }
+      }
+    }
+  },
+)
+
+t.test('a body by its length stays one body whatever the method', async (t) => {
+  const front = await startFront(t)
+  for (const method of ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'PUT']) {
+    const body = inner('/smuggled')
+    const client = await front.connect()
+    client.send(
+      `${method} /outer HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: ${body.length}\r\n\r\n${body}`,
+    )
+    t.equal((await client.response({ head: method === 'HEAD' })).status, 200, method)
+    t.equal(front.upstream.requests[0]?.body.toString(), body, method)
+    t.equal(front.upstream.requests[0]?.headers['transfer-encoding'], undefined)
+    await front.upstreamSaw(t, 1)
+  }
+})
+
+/** Lines that some parser somewhere takes for `Transfer-Encoding: chunked`. */
+function transferEncodingLines(): string[] {
+  const names = [
+    ...[
+      'Transfer-Encoding',
+      'transfer-encoding',
+      'TRANSFER-ENCODING',
+      'Transfer_Encoding',
+      'Transfer.Encoding',
+    ],
+    ...[
+      'Transfer-Encoding ',
+      'Transfer-Encoding\t',
+      ' Transfer-Encoding',
+      '\tTransfer-Encoding',
+      ' \tTransfer-Encoding',
+    ],
+    ...['Transfer-Encoding\x00', '\x00Transfer-Encoding', 'Transfer-Encoding\x0b', '\x0bTransfer-Encoding'],
+    ...[
+      'X: y\nTransfer-Encoding',
+      'X: y\rTransfer-Encoding',
+      'X: y\r\n Transfer-Encoding',
+      'X: \r\nTransfer-Encoding',
+    ],
+    ...[
+      '"Transfer-Encoding"',
+      'Transfer Encoding',
+      'TransferEncoding',
+      'Transfer-Encoding-',
+      '-Transfer-Encoding',
+    ],
+    ...[
+      '_Transfer_Encoding',
+      'Transfer-Encoding_',
+      'Transfer-\r\n Encoding',
+      'Transfer\xadEncoding',
+      'Transfer-Enc\xf6ding',
+    ],
+    ...[
+      'Transfer--Encoding',
+      'Transfer-Encoding\x7f',
+      'Transfer-Encoding\xa0',
+      '\xefTransfer-Encoding',
+      ':Transfer-Encoding',
+    ],
+  ]
+  const separators = [
+    ':',
+    ': ',
+    ':  ',
+    ':\t',
+    ': \t ',
+    ':\x0b',
+    ':\x0c',
+    ':\x00',
+    ':\r\n ',
+    ':\r\n\t',
+    ':\n ',
+    ' : ',
+    '::',
+    ': :',
+    '=',
+    ' ',
+  ]
+  const values = [
+    ...[
+      'chunked',
+      'Chunked',
+      'CHUNKED',
+      'chunKed',
+      'chunked ',
+      'chunked\t',
+      'chunked \t ',
+      'chunked\x0b',
+      '\x0bchunked',
+    ],
+    ...[
+      'chunked\x0c',
+      '\x0cchunked',
+      'chunked\x00',
+      '\x00chunked',
+      'chun\x00ked',
+      'chunked\r',
+      '\rchunked',
+      'chunked\r\r',
+    ],
+    ...[
+      '"chunked"',
+      "'chunked'",
+      '"chunked',
+      'chunked"',
+      'chunked;',
+      'chunked;q=1',
+      'chunked; foo=bar',
+      ';chunked',
+    ],
+    ...[
+      'chunked,',
+      ',chunked',
+      ', chunked',
+      'chunked, chunked',
+      'chunked,identity',
+      'chunked, identity',
+      'identity,chunked',
+    ],
+    ...[
+      'identity, chunked',
+      'gzip, chunked',
+      'chunked, gzip',
+      'deflate',
+      'gzip',
+      'identity',
+      'compress',
+      '',
+      ' ',
+      '\t',
+    ],
+    ...[
+      'xchunked',
+      'chunkedx',
+      'chunke',
+      'hunked',
+      'chun ked',
+      'chun\r\n ked',
+      'chunked\r\n ',
+      'chunked\r\n\t',
+      '\r\n chunked',
+    ],
+    ...[
+      'chunked\nX: y',
+      'chunked\rX: y',
+      'c\xe8unked',
+      'chunked\x7f',
+      'chunked\x80',
+      '\xa0chunked',
+      'chunked\xa0',
+    ],
+    ...[
+      '\x85chunked',
+      'true',
+      'none',
+      'x',
+      '\\chunked',
+      '[chunked]',
+      '(chunked)',
+      'chunked/1.0',
+      'chunked=1',
+      'chunked:1',
+    ],
+    ...[
+      'cow',
+      'trailers',
+      'chunked chunked',
+      'x, chunked',
+      'chunked, cow',
+      '%63hunked',
+      'chunk\xc4\xb1d',
+      '0',
+    ],
+  ]
+  const repeated = ['chunked', 'Chunked', 'identity', 'gzip', 'cow', ''].flatMap((first, _, all) =>
+    all.map((second) => `Transfer-Encoding: ${first}\r\nTransfer-Encoding: ${second}`),
+  )
+  return [
+    ...names.flatMap((name) => [`${name}: chunked`, `${name}: identity`, `${name}:chunked`]),
+    ...separators.flatMap((separator) => values.map((value) => `Transfer-Encoding${separator}${value}`)),
+    ...repeated,
+    ...repeated.map((lines) => lines.replaceAll('\r\n', '\r\nX: y\r\n')),
+  ]
+}
+
+t.test('no spelling of Transfer-Encoding beside a Content-Length makes two requests of one', async (t) => {
+  const front = await startFront(t)
+  const lines = transferEncodingLines()
+  t.ok(lines.length > 500, `${lines.length} lines`)
+  const heads = lines.flatMap((line) => [
+    (length: number) => `Content-Length: ${length}\r\n${line}\r\n`,
+    (length: number) => `${line}\r\nContent-Length: ${length}\r\n`,
+  ])
+  const statuses: number[] = []
+  const tryOne = async (at: number) => {
+    const head = heads[at]
+    if (head === undefined) return
+    const body = `0\r\n\r\n${inner(`/smuggled/${at}`)}`
+    const response = await front.ask(
+      `POST /outer/${at} HTTP/1.1\r\nHost: h\r\n${front.authorization}${head(body.length)}\r\n${body}`,
+    )
+    statuses[at] = response.status
+    if (response.status === 400)
+      isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, `case ${at}`)
+  }
+  for (let at = 0; at < heads.length; at += 8) {
+    await Promise.all([0, 1, 2, 3, 4, 5, 6, 7].map((offset) => tryOne(at + offset)))
+  }
+  const seen = new Map<string, number>()
+  for (const { target, headers, rawHeaders } of front.upstream.requests) {
+    seen.set(target, (seen.get(target) ?? 0) + 1)
+    const encoding = rawHeaders.filter(
+      (name, at) => at % 2 === 0 && /^[-_.]*transfer[-_.]encoding[-_.]*$/i.test(name),
+    )
+    t.equal(
+      headers['content-length'] !== undefined && encoding.length > 0,
+      false,
+      `${target} has one framing`,
+    )
+  }
+  t.same(
+    [...seen].filter(([target, count]) => count > 1 || target.startsWith('/smuggled')),
+    [],
+  )
+  t.same(
+    statuses.filter((status) => status !== 200 && status !== 400),
+    [],
+    'forwarded once or refused',
+  )
+  const plain = lines.indexOf('Transfer-Encoding: chunked') * 2
+  t.same([statuses[plain], statuses[plain + 1]], [400, 400], 'two ways to tell the length are refused')
+  await front.upstreamSaw(t, statuses.filter((status) => status === 200).length)
+})
+
+t.test('a Transfer-Encoding on its own is chunked in any case, or refused', async (t) => {
+  const front = await startFront(t)
+  for (const coding of ['chunked', 'Chunked', 'cHUNKED']) {
+    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: ${coding}\r\n\r\n`
+    t.equal((await front.ask(`${head}${chunk('abc')}0\r\n\r\n`)).status, 200, coding)
+    t.equal(front.upstream.requests[0]?.body.toString(), 'abc', coding)
+    await front.upstreamSaw(t, 1)
+  }
+  for (const value of [
+    'gzip, chunked',
+    'chunked, identity',
+    'chunked, chunked',
+    'identity',
+    'chunked;q=1',
+    '',
+    '\x0bchunked',
+    'xchunked',
+    'chunked\r\nTransfer-Encoding: chunked',
+    'identity\r\nTransfer-Encoding: chunked',
+  ]) {
+    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: ${value}\r\n\r\n`
+    const response = await front.ask(`${head}${chunk('abc')}0\r\n\r\n`)
+    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(value))
+  }
+  const old = await front.ask(
+    `PUT /o HTTP/1.0\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('abc')}0\r\n\r\n`,
+  )
+  isOwnAnswer(t, old, { status: 400, code: 'InvalidArgument' }, 'HTTP/1.0 knows no chunks')
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('a Content-Length is one plain decimal number, or refused', async (t) => {
+  const front = await startFront(t)
+  for (const value of [
+    '+5',
+    '-0',
+    '-5',
+    '0x5',
+    '5,5',
+    '5, 5',
+    '05',
+    '00',
+    '5a',
+    '5.0',
+    '5e0',
+    '5 5',
+    '',
+    '"5"',
+    '\xb25',
+    '99999999999999999999',
+    '18446744073709551621',
+    '5\r\nContent-Length: 5',
+    '5\r\nContent-Length: 6',
+    '5\r\nContent_Length: 5',
+    '5\r\nContent-Length : 5',
+  ]) {
+    const response = await front.ask(
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: ${value}\r\n\r\nhello`,
+    )
+    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(value))
+  }
+  await front.upstreamSaw(t, 0)
+  for (const value of ['5 ', '  5', '  5  ']) {
+    const response = await front.ask(
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length:${value}\r\n\r\nhello`,
+    )
+    t.equal(response.status, 200, 'white space around it is none of it')
+    t.equal(front.upstream.requests[0]?.headers['content-length'], '5')
+    await front.upstreamSaw(t, 1)
+  }
+})
+
+t.test('a header that readers could cut differently is refused', async (t) => {
+  const front = await startFront(t)
+  for (const line of [
+    'X: a\r\n b',
+    'X: a\r\n\tb',
+    ' X: a',
+    'X : a',
+    'X\t: a',
+    ': a',
+    ' : a',
+    'X',
+    'X a',
+    'X\x00: a',
+    'X: a\x00b',
+    'X: a\rb',
+    'X: a\nY: b',
+    'X\x7f: a',
+    'X: a\x7f',
+    'X: a\x01',
+    'X\xe4: a',
+    '\x80: a',
+    'X(y): a',
+    'X"y": a',
+    'X/y: a',
+    'X[y]: a',
+    'Content_Length: 5',
+    'content.length: 5',
+    'Transfer_Encoding: chunked',
+    'TRANSFER_ENCODING: chunked',
+    'Authorization_: Bearer x',
+    '_Authorization: Bearer x',
+    'Host_: evil',
+  ]) {
+    const response = await front.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${front.authorization}${line}\r\n\r\n`)
+    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(line))
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('lines that end without a carriage return are refused', async (t) => {
+  const front = await startFront(t)
+  for (const request of [
+    `GET /o HTTP/1.1\nHost: h\r\n${front.authorization}\r\n`,
+    `GET /o HTTP/1.1\r\nHost: h\n${front.authorization}\r\n`,
+    `GET /o HTTP/1.1\r\nHost: h\r\n${front.authorization}\n\n`,
+    `GET /o HTTP/1.1\nHost: h\n${front.authorization.trim()}\n\n`,
+    `GET /o HTTP/1.1\rHost: h\r${front.authorization.trim()}\r\r`,
+  ]) {
+    const response = await front.ask(`${request}\r\n\r\n`)
+    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(request.slice(0, 40)))
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('chunks that are none break the upload off, and no whole request reaches the upstream', async (t) => {
+  const front = await startFront(t)
+  for (const [name, chunks] of [
+    ['a size in C notation', '0x5\r\nhello\r\n0\r\n\r\n'],
+    ['a size with a sign', '+5\r\nhello\r\n0\r\n\r\n'],
+    ['a negative size', '-5\r\nhello\r\n0\r\n\r\n'],
+    ['a size with a space in front', ' 5\r\nhello\r\n0\r\n\r\n'],
+    ['a size beyond 64 bits', 'fffffffffffffffff\r\nhello\r\n0\r\n\r\n'],
+    ['no size', '\r\nhello\r\n0\r\n\r\n'],
+    ['a size that is a word', 'five\r\nhello\r\n0\r\n\r\n'],
+    ['a bare line feed behind the size', '5\nhello\r\n0\r\n\r\n'],
+    ['a bare carriage return behind the size', '5\rhello\r\n0\r\n\r\n'],
+    ['a bare line feed behind the data', '5\r\nhello\n0\r\n\r\n'],
+    ['nothing behind the data', '5\r\nhello0\r\n\r\n'],
+    ['too much data', '5\r\nhello!\r\n0\r\n\r\n'],
+    ['an extension of 64 KiB', `5;${'x'.repeat(65536)}\r\nhello\r\n0\r\n\r\n`],
+    ['a line feed in an extension', '5;a\nb\r\nhello\r\n0\r\n\r\n'],
+    ['a NUL in an extension', '5;a\x00b\r\nhello\r\n0\r\n\r\n'],
+    ['a trailer that is no field', '5\r\nhello\r\n0\r\nno field\r\n\r\n'],
+    ['a trailer folded', '5\r\nhello\r\n0\r\nX: a\r\n b\r\n\r\n'],
+    ['trailers beyond any bound', `5\r\nhello\r\n0\r\nX: ${'x'.repeat(65536)}\r\n\r\n`],
+    ['a bare line feed at the end', '5\r\nhello\r\n0\r\n\n'],
+  ] as const) {
+    const client = await front.connect()
+    client.send(
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n${chunks}`,
+    )
+    const response = await client.response()
+    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, name)
+    t.equal(await client.closed(), 'end', `${name}: closed behind the answer`)
+    t.equal(client.rest().length, 0)
+    await front.upstream.until(() => front.upstream.open() === 0, 'the broken upload to be broken off')
+    await front.upstreamSaw(t, 0)
+    for (const socket of front.upstream.sockets) socket.destroy()
+  }
+})
+
+t.test('an upload that breaks in the middle is broken off at the upstream as well', async (t) => {
+  const front = await startFront(t)
+  for (const broken of ['zz\r\n', '5\r\nhelloXX', 'FFFFFFFFFFFFFFFFF\r\n']) {
+    const client = await front.connect()
+    client.send(
+      `PUT /mid HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('first')}`,
+    )
+    await front.upstream.until(
+      () => front.upstream.bytes.at(-1)?.includes('first') === true,
+      'the first chunk',
+    )
+    client.send(broken)
+    isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, broken)
+    await client.closed()
+    await front.upstream.until(() => front.upstream.open() === 0, 'the end of the upstream connection')
+    t.notMatch(front.upstream.bytes.at(-1)?.toString('latin1'), '\r\n0\r\n', 'no last chunk was sent')
+    await front.upstreamSaw(t, 0)
+    for (const socket of front.upstream.sockets) socket.destroy()
+  }
+})
+
+t.test('chunk extensions are read and not passed on; sizes may have leading zeros', async (t) => {
+  const front = await startFront(t)
+  const client = await front.connect()
+  client.send(
+    `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n` +
+      '00000000000000005;name=value\r\nhello\r\n0;last\r\nX-Check: 1\r\n\r\n',
+  )
+  t.equal((await client.response()).status, 200)
+  t.equal(front.upstream.requests[0]?.body.toString(), 'hello')
+  t.same(front.upstream.requests[0]?.rawTrailers, ['X-Check', '1'])
+  t.notMatch(front.upstream.bytes[0]?.toString('latin1'), 'name=value')
+  await front.upstreamSaw(t, 1)
+})
+
+t.test('more header lines than a parser shows do not hide the framing', async (t) => {
+  const front = await startFront(t)
+  for (const lines of [201, 999, 1001, 1500, 2500]) {
+    const client = await front.connect()
+    client.send(
+      `POST /many HTTP/1.1\r\nHost: h\r\n${front.authorization}${'a:b\r\n'.repeat(lines)}Transfer-Encoding: chunked\r\n\r\n` +
+        `0\r\n\r\n${inner('/smuggled')}`,
+    )
+    isOwnAnswer(t, await client.response(), { status: 431, code: 'InvalidArgument' }, `${lines} lines`)
+    await client.closed()
+    t.equal(client.rest().length, 0, 'and no further answer')
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('where so many header lines are allowed, the framing behind them is obeyed', async (t) => {
+  const front = await startFront(t, {
+    settings: { 'limits-header-lines': '3000', 'limits-header-bytes': '65536' },
+  })
+  const body = inner('/smuggled')
+  const client = await front.connect()
+  client.send(
+    `POST /many HTTP/1.1\r\nHost: h\r\n${front.authorization}${'a:b\r\n'.repeat(1500)}Transfer-Encoding: chunked\r\n\r\n` +
+      `${chunk(body)}0\r\n\r\n`,
+  )
+  t.equal((await client.response()).status, 200)
+  t.equal(front.upstream.requests[0]?.body.toString(), body)
+  t.equal(front.upstream.requests[0]?.rawHeaders.filter((name) => name === 'a').length, 1500)
+  await front.upstreamSaw(t, 1)
+})
+
+t.test('a byte too many behind a body is a request that cannot be understood', async (t) => {
+  const front = await startFront(t)
+  for (const method of ['GET', 'PUT', 'DELETE']) {
+    for (const extra of ['X', '\x00', '}', '0\r\n\r\n']) {
+      const client = await front.connect()
+      client.send(
+        `${method} /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 5\r\n\r\nhello${extra}\r\n\r\n`,
+      )
+      t.equal((await client.response()).status, 200, `${method}: the request itself is answered`)
+      isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, JSON.stringify(extra))
+      t.equal(await client.closed(), 'end')
+      t.equal(front.upstream.requests[0]?.body.toString(), 'hello')
+      await front.upstreamSaw(t, 1)
+    }
+  }
+})
+
+t.test('a nominated framing or identity header is refused, not removed', async (t) => {
+  const front = await startFront(t)
+  for (const nominated of [
+    'content-length',
+    'Content-Length, close',
+    'transfer-encoding',
+    'host',
+    'authorization',
+    'close, x-authenticated-account-id',
+    'X_Authenticated_Account_Id',
+    'content_length',
+  ]) {
+    const response = await front.ask(
+      `DELETE /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Connection: ${nominated}\r\nContent-Length: 5\r\n\r\nhello`,
+    )
+    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, nominated)
+  }
+  await front.upstreamSaw(t, 0)
+})
