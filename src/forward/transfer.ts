@@ -209,6 +209,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   }
 
   onBodyFault(): void {
+    if (this.#settled) return // nobody reads it any more
     this.#giveUpUpstream()
     this.#fail('client_aborted', ERRORS.malformedRequest)
   }

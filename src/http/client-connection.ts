@@ -34,6 +34,7 @@ export class ClientConnection {
   readonly #held: Exchange[] = []
   /** No further request is taken. */
   #ending = false
+  #bodyIsFaulty = false
   /** The socket is not read. */
   #stopped = false
   /** What is written when everything before it has been answered. */
@@ -100,19 +101,28 @@ export class ClientConnection {
   }
 
   /**
+   * What the client sent last cannot be understood. Tells, once, whoever reads the body that it was meant to be a part
+   * of, also where a response that closes the connection has begun already.
+   *
+   * @returns whether it was part of a body, rather than a new request
+   */
+  faultBody(): boolean {
+    if (this.#bodyIsFaulty) return true
+    const unread = [...this.#inFlight, ...this.#held].find(({ req }) => !req.complete)
+    if (unread === undefined) return false
+    this.#bodyIsFaulty = true
+    this.#ending = true
+    unread.faultBody()
+    return true
+  }
+
+  /**
    * What the client sent last is no request. Ends the connection with an answer to it.
    *
    * @param last - the answer, each character one byte
    */
   refuse(last: string): void {
-    if (this.#ending) return
     this.#ending = true
-    const unread = [...this.#inFlight, ...this.#held].find(({ req }) => !req.complete)
-    if (unread !== undefined) {
-      // It was not a new request that could not be understood, but the body of this one.
-      unread.faultBody()
-      return
-    }
     if (this.#inFlight.size === 0) {
       this.#writeLast(last)
     } else {

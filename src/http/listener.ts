@@ -46,7 +46,10 @@ export interface ListenerOptions {
 export interface Listener {
   /** Begins to listen. Rejects when the address cannot be had. */
   listen(): Promise<AddressInfo>
-  /** Accepts no more connections and closes the unused ones. Resolves when the last one is closed. */
+  /**
+   * Accepts no more connections and closes the unused ones. Resolves when the last one is closed and each of its
+   * exchanges is over.
+   */
   close(): Promise<void>
   /** Closes connections on which nothing is in flight. */
   closeUnused(): void
@@ -66,6 +69,7 @@ export interface Listener {
 export function createListener(options: ListenerOptions): Listener {
   const { limits, timeouts } = options
   const connections = new Map<Socket, ClientConnection>()
+  let onLastClosed = () => {}
 
   const server: Server<typeof IncomingMessage, typeof SidecarResponse> = createServer({
     ServerResponse: SidecarResponse,
@@ -103,7 +107,10 @@ export function createListener(options: ListenerOptions): Listener {
       },
     })
     connections.set(socket, connection)
-    socket.once('close', () => connections.delete(socket))
+    socket.once('close', () => {
+      connections.delete(socket)
+      if (connections.size === 0) onLastClosed()
+    })
   })
 
   const take = (req: IncomingMessage, res: SidecarResponse, expectsContinue: boolean) => {
@@ -142,7 +149,7 @@ export function createListener(options: ListenerOptions): Listener {
       socket.destroy()
       return
     }
-    if (connection.ending) return
+    if (connection.faultBody() || connection.ending) return
     const requestId = randomUUID()
     options.onRefused(error, requestId, connection.peer)
     connection.refuse(rawAnswer(errorAnswer(error, { error: 'http_request_error' }), requestId))
@@ -172,7 +179,11 @@ export function createListener(options: ListenerOptions): Listener {
       }),
     close: () =>
       new Promise((resolve) => {
-        server.close(() => resolve())
+        // Node reports the last connection closed before that connection does, and with it its requests.
+        server.close(() => {
+          if (connections.size === 0) resolve()
+          else onLastClosed = resolve
+        })
         server.closeIdleConnections()
       }),
     closeUnused: () => server.closeIdleConnections(),
