@@ -1,0 +1,304 @@
+import { createServer, type Socket } from 'node:net'
+import t from 'tap'
+import { idle, isFaultAnswer, outcomes, startProxied } from '../support/proxied.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { OK } from '../support/recording-upstream.ts'
+import { startSidecar } from '../support/sidecar.ts'
+
+const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
+const GARBAGE = { status: 500, code: 'InternalError', error: 'http_protocol_error' }
+
+/** A port of this machine on which nobody listens. */
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+  await new Promise((resolve) => server.close(resolve))
+  return typeof address === 'object' && address !== null ? address.port : 0
+}
+
+t.test('an upstream that cannot be reached is a 503 that names the reason and no address', async (t) => {
+  const port = await freePort()
+  for (const [what, upstreamUrl, outcome] of [
+    ['nobody listens', `http://127.0.0.1:${port}`, 'connection_refused'],
+    ['nobody listens at any address of the name', `http://localhost:${port}`, 'connection_refused'],
+    ['the name does not exist', `http://storage.invalid:${port}`, 'dns_error'],
+    ['there is no such socket', 'unix:/nonexistent/api.sock', 'connection_refused'],
+  ] as const) {
+    await t.test(what, async (t) => {
+      const sidecar = await startSidecar(t, { upstreamUrl })
+      const client = await rawClient(t, sidecar.port)
+      for (let count = 1; count <= 2; count++) {
+        client.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+        const response = await client.response()
+        isFaultAnswer(t, response, unavailable(outcome))
+        t.notMatch(client.received().toString(), /127\.0\.0\.1|storage\.invalid|nonexistent/)
+        t.equal(await outcomes(sidecar, outcome), count)
+      }
+      await idle(sidecar)
+    })
+  }
+})
+
+t.test('an upstream that comes back is used at once', async (t) => {
+  const port = await freePort()
+  const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${port}` })
+  const client = await rawClient(t, sidecar.port)
+  const get = `GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`
+  client.send(get)
+  t.equal((await client.response()).status, 503)
+  const server = createServer((socket: Socket) => void socket.once('data', () => socket.end(OK)))
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve))
+  t.teardown(() => void server.close())
+  client.send(get)
+  t.equal((await client.response()).status, 200)
+})
+
+/** What an upstream does instead of answering, and what the client is told. */
+const INSTEAD_OF_A_HEAD: readonly (readonly [
+  what: string,
+  reply: string | ((socket: Socket) => void),
+  answer: { readonly status: number; readonly code: string; readonly error: string },
+])[] = [
+  ['closes', (socket) => socket.end(), unavailable('connection_terminated')],
+  ['resets', (socket) => socket.resetAndDestroy(), unavailable('connection_terminated')],
+  [
+    'closes within its head',
+    (socket) => socket.end('HTTP/1.1 200 O'),
+    unavailable('http_response_incomplete'),
+  ],
+  ['is no HTTP server', '\x00\x01\x02\x03 garbage\r\n\r\n', GARBAGE],
+  ['is an SSH server', 'SSH-2.0-OpenSSH_9.6\r\n', GARBAGE],
+  ['speaks TLS', '\x15\x03\x03\x00\x02\x02\x46', GARBAGE],
+  [
+    'says a length and chunks',
+    'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok',
+    GARBAGE,
+  ],
+  ['says two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok', GARBAGE],
+  ['says an unknown coding', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok', GARBAGE],
+  ['has a status of four digits', 'HTTP/1.1 1000 OK\r\nContent-Length: 2\r\n\r\nok', GARBAGE],
+  ['ends its lines with LF', 'HTTP/1.1 200 OK\nContent-Length: 2\n\nok', GARBAGE],
+  ['has a line without a colon', 'HTTP/1.1 200 OK\r\nnonsense\r\nContent-Length: 2\r\n\r\nok', GARBAGE],
+  [
+    'has a head of 20 KiB',
+    `HTTP/1.1 200 OK\r\nX-Long: ${'x'.repeat(20_480)}\r\nContent-Length: 2\r\n\r\nok`,
+    GARBAGE,
+  ],
+  [
+    'switches protocols unasked',
+    'HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n',
+    GARBAGE,
+  ],
+  ['sends no end of informational heads', 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(20), GARBAGE],
+]
+
+t.test('an upstream that sends no response head', async (t) => {
+  const { upstream, request, recovers, outcome } = await startProxied(t)
+  for (const [what, reply, answer] of INSTEAD_OF_A_HEAD) {
+    await t.test(`but ${what}: ${answer.status}, and no request is repeated`, async (t) => {
+      const error = answer.error as Parameters<typeof outcome>[0]
+      const [requests, before] = [upstream.requests.length, await outcome(error)]
+      for (const [method, lines, body] of [
+        ['GET', [], ''],
+        ['PUT', ['Content-Length: 3'], 'abc'],
+        ['POST', ['Transfer-Encoding: chunked'], '3\r\nabc\r\n0\r\n\r\n'],
+        ['DELETE', [], ''],
+      ] as const) {
+        upstream.reply(reply)
+        const client = await request(`${method} /object`, lines, body)
+        isFaultAnswer(t, await client.response(), answer)
+        // What the fault came on is of no more use: the next request must not meet the rest of it.
+        await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+      }
+      t.equal(upstream.requests.length - requests, 4)
+      t.equal((await outcome(error)) - before, 4)
+      await recovers()
+      await upstream.until(() => upstream.open() <= 1, 'one connection')
+      for (const socket of upstream.sockets) socket.destroy()
+    })
+  }
+})
+
+t.test('a connection that the upstream accepts and closes before the request is a 503', async (t) => {
+  const { request, outcome } = await startProxied(t, {
+    hooks: { onConnection: (socket) => void socket.destroy() },
+  })
+  const client = await request('GET /')
+  isFaultAnswer(t, await client.response(), unavailable('connection_terminated'))
+  t.equal(await outcome('connection_terminated'), 1)
+})
+
+t.test('a body that is cut off is never taken for a whole one', async (t) => {
+  const { upstream, sidecar, recovers, outcome } = await startProxied(t)
+  const framings = {
+    'with a length': 'Content-Length: 100\r\n\r\npart of it',
+    'in chunks': 'Transfer-Encoding: chunked\r\n\r\na\r\npart of it\r\n',
+    'with a bad chunk': 'Transfer-Encoding: chunked\r\n\r\na\r\npart of it\r\n',
+    'until the close': '\r\npart of it',
+  }
+  const ends: Record<string, (socket: Socket) => void> = {
+    'a reset': (socket) => socket.resetAndDestroy(),
+    'a close': (socket) => socket.end(),
+  }
+  for (const [framing, text] of Object.entries(framings)) {
+    for (const [end, act] of Object.entries(ends)) {
+      if (framing === 'until the close' && end === 'a close') continue // that is the end of the body
+      for (const version of ['1.1', '1.0']) {
+        for (const together of [true, false]) {
+          const how = together ? 'together with the last bytes' : 'later'
+          await t.test(`${framing}, by ${end}, ${how}, HTTP/${version}`, async (t) => {
+            const faults = ['http_response_incomplete', 'http_protocol_error'] as const
+            const count = async () => (await outcome(faults[0])) + (await outcome(faults[1]))
+            const before = await count()
+            const client = await rawClient(t, sidecar.port)
+            const last = framing === 'with a bad chunk' ? 'zz\r\n' : ''
+            upstream.reply((socket) => {
+              socket.write(`HTTP/1.1 200 OK\r\n${text}`)
+              const cut = () => {
+                socket.write(last)
+                act(socket)
+              }
+              if (together) cut()
+              else void client.until('part of it').then(cut)
+            })
+            client.send(`GET / HTTP/${version}\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+            const closed = await client.closed()
+            const received = client.received().toString('latin1')
+            if (received === '' || received.startsWith('HTTP/1.1 5')) {
+              t.ok(together, 'nothing or an error, only where nothing had been sent')
+            } else if (/^content-length:/im.test(received)) {
+              t.ok((received.split('\r\n\r\n')[1] ?? '').length < 100, 'fewer bytes than promised')
+            } else if (/^transfer-encoding: chunked/im.test(received)) {
+              t.notMatch(received, /\r\n0\r\n/, 'no last chunk')
+            } else {
+              t.equal(closed, 'reset', 'no clean end')
+            }
+            t.equal(await count(), before + 1)
+          })
+        }
+      }
+    }
+  }
+  await recovers()
+})
+
+t.test('a body that ends with a clean close is whole', async (t) => {
+  const { upstream, sidecar, request, recovers } = await startProxied(t)
+  upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nall of it'))
+  const client = await request('GET /')
+  const response = await client.response()
+  t.equal(response.headers['transfer-encoding'], 'chunked')
+  t.equal(response.body.toString(), 'all of it')
+  const old = await rawClient(t, sidecar.port)
+  old.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  t.equal(await old.closed(), 'end')
+  t.match(old.received().toString(), /\r\n\r\nall of it$/)
+  await recovers()
+})
+
+t.test('a client that leaves takes its request from the upstream with it', async (t) => {
+  const { upstream, sidecar, head, recovers, outcome } = await startProxied(t)
+  const chunked = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n'
+  for (const [what, leave] of [
+    ['by a reset', (socket: Socket) => socket.resetAndDestroy()],
+    ['by its end', (socket: Socket) => socket.end()],
+  ] as const) {
+    await t.test(`${what}, before the response head`, async (t) => {
+      const [requests, left] = [upstream.requests.length, await outcome('client_aborted')]
+      upstream.reply(() => {})
+      const client = await rawClient(t, sidecar.port)
+      client.send(head('GET /'))
+      await upstream.received(requests + 1)
+      t.equal(upstream.open(), 1)
+      leave(client.socket)
+      await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+      t.equal(await outcome('client_aborted'), left + 1)
+      await recovers()
+      upstream.sockets.at(-1)?.destroy()
+    })
+
+    await t.test(`${what}, in the middle of a download`, async (t) => {
+      const left = await outcome('client_aborted')
+      upstream.reply(chunked)
+      const client = await rawClient(t, sidecar.port)
+      client.send(head('GET /'))
+      await client.until('part')
+      leave(client.socket)
+      await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+      t.equal(await outcome('client_aborted'), left + 1)
+      await recovers()
+      upstream.sockets.at(-1)?.destroy()
+    })
+
+    await t.test(`${what}, in the middle of an upload`, async (t) => {
+      const [requests, left] = [upstream.requests.length, await outcome('client_aborted')]
+      const client = await rawClient(t, sidecar.port)
+      client.send(`${head('PUT /', 'Content-Length: 100')}part`)
+      await upstream.until(() => upstream.bytes.at(-1)?.includes('part') ?? false, 'the part')
+      leave(client.socket)
+      await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+      t.equal(await outcome('client_aborted'), left + 1)
+      t.equal(upstream.requests.length, requests, 'no part of an object passed for a whole one')
+      await recovers()
+      upstream.sockets.at(-1)?.destroy()
+    })
+  }
+})
+
+t.test('an HTTP/1.0 client that ends its side in the middle of a body sees no clean end', async (t) => {
+  const { upstream, sidecar, recovers } = await startProxied(t)
+  upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n')
+  const client = await rawClient(t, sidecar.port)
+  client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  await client.until('part')
+  client.socket.end()
+  t.equal(await client.closed(), 'reset')
+  await recovers()
+})
+
+t.test('an HTTP/1.0 client that ends its side after the body has ended is sent all of it', async (t) => {
+  const { upstream, sidecar, recovers } = await startProxied(t)
+  const body = 'x'.repeat(20_000_000)
+  upstream.reply((socket) => socket.end(`HTTP/1.1 200 OK\r\n\r\n${body}`))
+  const client = await rawClient(t, sidecar.port)
+  client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  await client.closed()
+  t.equal(client.received().length - client.received().indexOf('\r\n\r\n') - 4, body.length)
+  await recovers()
+})
+
+t.test(
+  'a body that is none from some byte on is a 400, and nothing whole reaches the upstream',
+  async (t) => {
+    const { upstream, request, recovers, outcome } = await startProxied(t)
+    const client = await request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\nnonsense\r\n')
+    isFaultAnswer(t, await client.response(), {
+      status: 400,
+      code: 'InvalidArgument',
+      error: 'http_request_error',
+    })
+    await client.closed()
+    t.equal(upstream.requests.length, 0)
+    t.equal(await outcome('client_aborted'), 1)
+    await recovers()
+  },
+)
+
+t.test('a body that turns out to be none after the response has begun cuts the response', async (t) => {
+  const { upstream, request, recovers } = await startProxied(t, {
+    hooks: {
+      onConnection: (socket) => {
+        socket.once('data', () => {
+          if (upstream.sockets.length === 1) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart')
+        })
+      },
+    },
+  })
+  const client = await request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\n')
+  await client.until('\r\n\r\npart')
+  client.send('nonsense\r\n')
+  await client.closed()
+  t.match(client.received().toString(), /\r\n\r\npart$/)
+  await recovers()
+})
