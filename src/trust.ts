@@ -63,6 +63,6 @@ function certificateProblems(upstream: NamedFiles['upstreams'][number], index: n
     upstreamAddress(upstream)
     return []
   } catch (error) {
-    return [problemOf(`upstreams[${index}]`)(error instanceof Error ? error.message : String(error))]
+    return [problemOf(`upstreams[${index}]`)((error as Error).message)]
   }
 }
