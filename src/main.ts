@@ -71,14 +71,14 @@ const program = new Command('storage-auth-sidecar')
 
 program.parseAsync().then(
   () => exit(0),
-  (error: unknown) => exit(explain(error)),
+  (error: Error) => exit(explain(error)),
 )
 
 /** Says what went wrong, in words without a stack, and which exit code that is. */
-function explain(error: unknown): number {
+function explain(error: Error): number {
   // Commander has printed its own message; asking for help or the version is no mistake.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
-  process.stderr.write(`${error instanceof Error ? error.message : error}\n`)
+  process.stderr.write(`${error.message}\n`)
   return error instanceof UsageFailure || error instanceof CommandFailure ? error.exitCode : 1
 }
 
