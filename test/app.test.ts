@@ -1,0 +1,233 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, readdirSync } from 'node:fs'
+import { type AddressInfo, connect, createServer } from 'node:net'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { fileURLToPath } from 'node:url'
+import t, { type Test } from 'tap'
+import { type AppOptions, createApp, UnusableFiles } from '../src/app.ts'
+import { loadConfig } from '../src/config/load.ts'
+import { createLog } from '../src/ops/log.ts'
+import { makeCredentialsFile } from './support/credentials.ts'
+import { makeKeyDirectory } from './support/keys.ts'
+import { rawClient } from './support/raw-client.ts'
+import { recordingUpstream } from './support/recording-upstream.ts'
+import { startSidecar } from './support/sidecar.ts'
+
+/** A port that nothing listens on. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  server.close()
+  await once(server, 'close')
+  return port
+}
+
+/** A port that is taken until the test is over. */
+async function takenPort(t: Test): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  t.teardown(() => server.close())
+  await once(server, 'listening')
+  return (server.address() as AddressInfo).port
+}
+
+/** Whether somebody listens. */
+async function answers(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1')
+  const connected = await once(socket, 'connect').then(
+    () => true,
+    () => false,
+  )
+  socket.destroy()
+  return connected
+}
+
+/** An app with good files, not started, and its log. */
+async function app(t: Test, flags: Record<string, string> = {}, options: Partial<AppOptions> = {}) {
+  const { directory } = await makeKeyDirectory(t)
+  const { file } = await makeCredentialsFile(t)
+  const loaded = loadConfig({
+    env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' },
+    flags: {
+      '--listen-host': '127.0.0.1',
+      '--listen-port': '0',
+      '--admin-host': '127.0.0.1',
+      '--admin-port': '0',
+      '--keys-directory': directory,
+      '--credentials-file': file,
+      ...flags,
+    },
+    notYet: [],
+  })
+  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  const log: Record<string, unknown>[] = []
+  const destination = { write: (line: string) => void log.push(JSON.parse(line)) }
+  const create = () => createApp({ config: loaded.config, log: createLog('info', destination), ...options })
+  return { create, log, directory }
+}
+
+t.test('says where it listens once it does, and that it has stopped as the last thing', async (t) => {
+  const { create, log } = await app(t)
+  const sidecar = await create()
+  t.strictSame(log, [], 'nothing listens yet')
+  const { data, admin } = await sidecar.start()
+  t.match(log, [
+    { level: 30, msg: 'listening', listener: 'data', address: '127.0.0.1', port: data.port },
+    { level: 30, msg: 'listening', listener: 'admin', address: '127.0.0.1', port: admin.port },
+  ])
+  await sidecar.stop()
+  t.match(log.slice(2), [{ msg: 'stopped', drained: 0, cut: 0 }])
+  t.notOk(await answers(data.port))
+  t.notOk(await answers(admin.port))
+})
+
+t.test('stopping twice is stopping once', async (t) => {
+  const { create, log } = await app(t, { '--shutdown-lame-duck-seconds': '0.1' })
+  const sidecar = await create()
+  await sidecar.start()
+  const [first, second] = await Promise.all([sidecar.stop({ lameDuck: true }), sidecar.stop()])
+  t.equal(first, second)
+  t.equal(await sidecar.stop(), first)
+  t.equal(log.filter(({ msg }) => msg === 'stopped').length, 1)
+})
+
+t.test('what never started has no lame duck, and is stopped at once', async (t) => {
+  const { create } = await app(t, { '--shutdown-lame-duck-seconds': '3600' })
+  const sidecar = await create()
+  t.strictSame(await sidecar.stop({ lameDuck: true }), { drained: 0, cut: 0 })
+})
+
+t.test('when one port cannot be had nothing listens on the other one', async (t) => {
+  for (const taken of ['--listen-port', '--admin-port']) {
+    const [other, free] = [taken === '--admin-port' ? '--listen-port' : '--admin-port', await freePort()]
+    const { create, log } = await app(t, {
+      [taken]: String(await takenPort(t)),
+      [other]: String(free),
+    })
+    const sidecar = await create()
+    await t.rejects(sidecar.start(), { code: 'EADDRINUSE' }, taken)
+    t.notOk(await answers(free), `${other} is free again`)
+    t.strictSame(log, [], 'and nothing was said to listen')
+  }
+})
+
+t.test('files that cannot be used keep it from being made, with every problem told', async (t) => {
+  const directory = t.testdir({ keys: {}, 'ca.pem': '' })
+  const { create } = await app(t, {
+    '--keys-directory': join(directory, 'keys'),
+    '--credentials-file': join(directory, 'none.yaml'),
+    '--upstreams': JSON.stringify([
+      { prefix: '/', url: 'https://127.0.0.1:1', caFile: join(directory, 'none.pem') },
+    ]),
+  })
+  await t.rejects(create(), {
+    constructor: UnusableFiles,
+    message:
+      /^the configuration has 3 problems:\n {2}keys\.directory: .*\n {2}credentials\.file: .*\n {2}upstreams\[0\]: .*$/,
+  })
+})
+
+t.test('without a directory of keys or a file of credentials there is nothing to go by', async (t) => {
+  const { create } = await app(t)
+  const loaded = loadConfig({
+    env: {
+      SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9',
+      SIDECAR_KEYS_JWKS_URL: 'https://issuer.example/jwks.json',
+    },
+    flags: {},
+    notYet: [],
+  })
+  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  const log = createLog('silent', { write() {} })
+  await t.rejects(createApp({ config: loaded.config, log }), UnusableFiles)
+  t.ok(await create(), 'the same with both is fine')
+})
+
+t.test('what works but should be mended is a warning', async (t) => {
+  const { create, log, directory } = await app(t)
+  for (const name of readdirSync(directory)) chmodSync(join(directory, name), 0o644)
+  await create()
+  t.match(log, [{ level: 40, msg: /everyone on this machine can read/ }])
+})
+
+t.test('a fault of ours is answered, logged with the request’s id, and ends nothing', async (t) => {
+  let broken = false
+  const now = () => {
+    if (broken) throw new Error('the clock is broken')
+    return Date.now()
+  }
+  const sidecar = await startSidecar(t, { now, upstreamUrl: 'http://127.0.0.1:9' })
+  broken = true
+  const client = await rawClient(t, sidecar.port)
+  client.send(
+    `GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: r-1\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`,
+  )
+  t.match(await client.response(), { status: 500, headers: { 'x-request-id': 'r-1' } })
+  const login = JSON.stringify(sidecar.logins[0])
+  const another = await rawClient(t, sidecar.port)
+  another.send(`POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${login.length}\r\n\r\n${login}`)
+  t.equal((await another.response()).status, 503)
+  broken = false
+  const third = await rawClient(t, sidecar.port)
+  third.send(`POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${login.length}\r\n\r\n${login}`)
+  t.equal((await third.response()).status, 200)
+  const err = { type: 'Error', message: 'the clock is broken' }
+  t.match(
+    sidecar.log.filter(({ level }) => level === 50),
+    [
+      { msg: 'fault', requestId: 'r-1', err },
+      { msg: 'a login could not be checked', err },
+    ],
+  )
+})
+
+t.test('metrics that cannot be made are a fault of ours, too', async (t) => {
+  const { create, log } = await app(
+    t,
+    {},
+    {
+      logLinesDropped: () => {
+        throw new Error('nobody counts')
+      },
+    },
+  )
+  const sidecar = await create()
+  const { admin } = await sidecar.start()
+  t.teardown(() => sidecar.stop())
+  const client = await rawClient(t, admin.port)
+  client.send('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
+  t.equal((await client.response()).status, 500)
+  t.match(log.at(-1), { level: 50, msg: 'listener fault', err: { message: 'nobody counts' } })
+})
+
+t.test('requests that the deadline cuts are told apart from those whose client left', async (t) => {
+  const upstream = await recordingUpstream(t)
+  upstream.reply(() => {}) // never
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: upstream.url,
+    settings: { 'shutdown-deadline-seconds': '0.1' },
+  })
+  const client = await rawClient(t, sidecar.port)
+  client.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  await upstream.received(1)
+  t.strictSame(await sidecar.app.stop(), { drained: 0, cut: 1 })
+  t.match(sidecar.log.slice(-2), [
+    { msg: 'request', status: 503, reason: 'drain_deadline' },
+    { msg: 'stopped', drained: 0, cut: 1 },
+  ])
+})
+
+t.test('a stopped sidecar leaves nothing that would keep its process alive', async (t) => {
+  const script = fileURLToPath(new URL('support/start-and-stop.ts', import.meta.url))
+  const child = spawn(
+    process.execPath,
+    [`--import=${import.meta.resolve('ts-blank-space/register')}`, script],
+    { stdio: ['ignore', 'pipe', 'inherit'], timeout: 20_000 },
+  )
+  const output = text(child.stdout)
+  const [code] = await once(child, 'exit')
+  t.equal(code, 0, 'it ended by itself')
+  t.equal(await output, 'answered 200, stopped\n')
+})

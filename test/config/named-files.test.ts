@@ -1,0 +1,47 @@
+import t from 'tap'
+import { namedFiles } from '../../src/config/named-files.ts'
+import { accepted, load } from './support.ts'
+
+const FLAGS = { '--keys-directory': '/k', '--credentials-file': '/c' }
+const UPSTREAM = { prefix: '/', url: 'http://127.0.0.1:9000' }
+
+/** The files that settings with a mistake name all the same. */
+function filesOf(sources: Parameters<typeof load>[0]) {
+  const loaded = load({ ...sources, flags: { ...FLAGS, ...sources.flags } })
+  if (loaded.ok) throw new Error('these settings were to have a mistake')
+  return loaded.files
+}
+
+t.test('good settings name every file', async (t) => {
+  const { config } = accepted({ flags: FLAGS })
+  t.strictSame(namedFiles(config), { keysDirectory: '/k', credentialsFile: '/c', upstreams: [UPSTREAM] })
+})
+
+t.test('a mistake elsewhere leaves the files known', async (t) => {
+  t.strictSame(filesOf({ flags: { '--listen-port': 'x' } }), {
+    keysDirectory: '/k',
+    credentialsFile: '/c',
+    upstreams: [UPSTREAM],
+  })
+})
+
+t.test('no default stands in for a file whose setting is broken', async (t) => {
+  t.strictSame(filesOf({ flags: { '--keys-directory': '' } }), {
+    credentialsFile: '/c',
+    upstreams: [UPSTREAM],
+  })
+  const postgres = { '--credentials-postgres-pool-size': '0' }
+  t.strictSame(filesOf({ flags: { ...postgres, '--credentials-file': '/c' } }), {
+    keysDirectory: '/k',
+    upstreams: [UPSTREAM],
+  })
+})
+
+t.test('keys and credentials that come from elsewhere are no files', async (t) => {
+  const { config } = accepted({ flags: { '--keys-jwks-url': 'https://issuer.example/jwks.json' } })
+  t.strictSame(namedFiles(config), { upstreams: [UPSTREAM] })
+})
+
+t.test('a settings file that cannot be read names nothing', async (t) => {
+  t.strictSame(filesOf({ yaml: '{' }), { upstreams: [] })
+})
