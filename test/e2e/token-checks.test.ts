@@ -1,0 +1,330 @@
+import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:net'
+import t from 'tap'
+import { isOwnAnswer, startFront } from '../support/front.ts'
+import { makeKey } from '../support/keys.ts'
+import { mintToken, respellings } from '../support/tokens.ts'
+
+/** A clock that stands where it is set. */
+function setClock() {
+  const clock = { ms: Date.UTC(2030, 0, 1), now: () => clock.ms }
+  return clock
+}
+
+t.test(
+  'a request without one good bearer token goes no further, wherever the token may be hidden',
+  async (t) => {
+    const front = await startFront(t)
+    const { token } = front.sidecar
+    const [header = '', payload = '', signature = ''] = token.split('.')
+    const cases: [name: string, lines: string, details: string][] = [
+      ['no Authorization', '', 'missing'],
+      ['an empty one', 'Authorization:\r\n', 'malformed'],
+      ['only the scheme', 'Authorization: Bearer\r\n', 'malformed'],
+      ['only the scheme and a space', 'Authorization: Bearer \r\n', 'malformed'],
+      ['another scheme', `Authorization: Basic ${token}\r\n`, 'malformed'],
+      ['no scheme', `Authorization: ${token}\r\n`, 'malformed'],
+      ['no space', `Authorization: Bearer${token}\r\n`, 'malformed'],
+      ['a tab for a space', `Authorization: Bearer\t${token}\r\n`, 'malformed'],
+      ['another scheme in front', `Authorization: Basic x, Bearer ${token}\r\n`, 'malformed'],
+      ['a list', `Authorization: Bearer ${token}, Bearer ${token}\r\n`, 'malformed'],
+      ['a list without spaces', `Authorization: Bearer ${token},${token}\r\n`, 'malformed'],
+      ['two words', `Authorization: Bearer ${token} ${token}\r\n`, 'malformed'],
+      ['the same twice', `Authorization: Bearer ${token}\r\nAuthorization: Bearer ${token}\r\n`, 'malformed'],
+      [
+        'a good one behind a bad one',
+        `Authorization: Bearer x\r\nauthorization: Bearer ${token}\r\n`,
+        'malformed',
+      ],
+      ['a bad one behind a good one', `Authorization: Bearer ${token}\r\nAUTHORIZATION:\r\n`, 'malformed'],
+      [
+        'a cookie',
+        `Cookie: token=${token}; Authorization=Bearer ${token}; access_token=${token}\r\n`,
+        'missing',
+      ],
+      [
+        'a header of another name',
+        `X-Auth-Token: ${token}\r\nX-Authorization: Bearer ${token}\r\n`,
+        'missing',
+      ],
+      ['quotes', `Authorization: Bearer "${token}"\r\n`, 'malformed'],
+      ['two segments', `Authorization: Bearer ${header}.${payload}\r\n`, 'malformed'],
+      ['four segments', `Authorization: Bearer ${token}.${signature}\r\n`, 'malformed'],
+      ['five segments', `Authorization: Bearer ${header}.${payload}.${signature}.a.b\r\n`, 'malformed'],
+      ['an empty signature', `Authorization: Bearer ${header}.${payload}.\r\n`, 'malformed'],
+      ['an empty header', `Authorization: Bearer .${payload}.${signature}\r\n`, 'malformed'],
+      ['JSON', 'Authorization: Bearer {"alg":"none"}\r\n', 'malformed'],
+      ['bytes beyond ASCII', `Authorization: Bearer ${token}\xe9\r\n`, 'malformed'],
+      ['8 KiB and a byte', `Authorization: Bearer ${`${token}.`.padEnd(8193, 'a')}\r\n`, 'malformed'],
+      [
+        '15 KiB',
+        `Authorization: Bearer ${'a'.repeat(5000)}.${'a'.repeat(5000)}.${'a'.repeat(5000)}\r\n`,
+        'malformed',
+      ],
+    ]
+    for (const [name, respelled] of respellings(token)) {
+      // White space in front of a token is separators, behind it no part of the value; a line end ends the line.
+      if (/^a space (before|behind)$|line end/.test(name)) continue
+      cases.push([name, `Authorization: Bearer ${respelled}\r\n`, 'malformed'])
+    }
+    for (const [name, lines, details] of cases) {
+      for (const target of [
+        '/b/k',
+        '/v2/auth/token',
+        `/b/k?access_token=${token}&Authorization=Bearer%20${token}`,
+      ]) {
+        const answer = await front.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${lines}\r\n`)
+        isOwnAnswer(
+          t,
+          answer,
+          { status: 400, code: 'InvalidToken', details },
+          `${name} at ${target.slice(0, 16)}`,
+        )
+      }
+    }
+    const folded = await front.ask(
+      `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${header}\r\n .${payload}.${signature}\r\n\r\n`,
+    )
+    isOwnAnswer(t, folded, { status: 400, code: 'InvalidArgument' }, 'a folded line')
+    await front.upstreamSaw(t, 0)
+  },
+)
+
+t.test('the scheme may be spelled in any case and be followed by more than one space', async (t) => {
+  const front = await startFront(t)
+  for (const scheme of ['Bearer ', 'bearer ', 'BEARER ', 'bEaReR ', 'Bearer    ']) {
+    const response = await front.ask(
+      `GET /b/k HTTP/1.1\r\nHost: h\r\nAUTHORIZATION:  ${scheme}${front.sidecar.token}  \r\n\r\n`,
+    )
+    t.equal(response.status, 200, scheme)
+    await front.upstreamSaw(t, 1)
+  }
+})
+
+t.test('a token that we did not sign is not valid, whatever it says', async (t) => {
+  const clock = setClock()
+  const front = await startFront(t, { now: clock.now })
+  const { key, mint, token } = front.sidecar
+  const other = await makeKey('ES256', 'another-key')
+  const [header = '', payload = '', signature = ''] = token.split('.')
+  const second = Math.floor(clock.ms / 1000)
+  const publicKey = JSON.stringify(key.publicJwk)
+  const cases: [name: string, token: string | Promise<string>, details: string][] = [
+    ['alg none', mint({ header: { alg: 'none' }, signature: 'AA' }), 'algorithm'],
+    ['alg None', mint({ header: { alg: 'None' } }), 'algorithm'],
+    ['alg nOnE', mint({ header: { alg: 'nOnE' } }), 'algorithm'],
+    ['HMAC with the public key', mint({ header: { alg: 'HS256' }, hmacSecret: publicKey }), 'algorithm'],
+    ['another algorithm of the same key', mint({ header: { alg: 'ES384' } }), 'algorithm'],
+    ['no alg', mint({ header: { alg: undefined } }), 'malformed'],
+    ['a signature cut by one character', `${header}.${payload}.${signature.slice(0, -1)}`, 'malformed'],
+    ['a signature cut by four characters', `${header}.${payload}.${signature.slice(0, -4)}`, 'malformed'],
+    [
+      'a signature of another token',
+      mint().then((t) => `${header}.${payload}.${t.split('.')[2]}`),
+      'signature',
+    ],
+    ['claims of another token', mint().then((t) => `${header}.${t.split('.')[1]}.${signature}`), 'signature'],
+    ['a foreign key under our kid', mint({ key: { ...other, kid: key.kid } }), 'signature'],
+    [
+      'an expired one of a foreign key',
+      mint({ key: { ...other, kid: key.kid }, lifetimeSeconds: -5 }),
+      'signature',
+    ],
+    ['a foreign key', mint({ key: other }), 'unknown_key'],
+    ['no kid', mint({ header: { kid: undefined } }), 'unknown_key'],
+    ['a kid that is a path', mint({ header: { kid: '../../dev/null' } }), 'unknown_key'],
+    [
+      'a kid that is another path',
+      mint({ header: { kid: '/proc/sys/kernel/randomize_va_space' } }),
+      'unknown_key',
+    ],
+    ['a kid that is SQL', mint({ header: { kid: "' UNION SELECT 'x" } }), 'unknown_key'],
+    ['a kid that is a command', mint({ header: { kid: '|sleep 10' } }), 'unknown_key'],
+    ['a kid of __proto__', mint({ header: { kid: '__proto__' } }), 'unknown_key'],
+    ['a kid of 4 KiB', mint({ header: { kid: 'x'.repeat(4096) } }), 'unknown_key'],
+    ['a kid that is an array', mint({ header: { kid: [key.kid] } }), 'malformed'],
+    ['a kid that is a number', mint({ header: { kid: 1 } }), 'malformed'],
+    ['exp missing', mint({ claims: { exp: undefined } }), 'claims'],
+    ['exp null', mint({ claims: { exp: null } }), 'claims'],
+    ['exp a string', mint({ claims: { exp: String(second + 60) } }), 'claims'],
+    ['exp true', mint({ claims: { exp: true } }), 'claims'],
+    ['exp with a fraction', mint({ claims: { exp: second + 60.5 } }), 'claims'],
+    ['exp beyond every double', mint({ claimsText: claimsText(second, '1e400') }), 'claims'],
+    ['exp beyond the lifetime', mint({ claims: { exp: 99999999999999 } }), 'claims'],
+    ['a longer life than ours', mint({ lifetimeSeconds: 86401 }), 'claims'],
+    ['iat missing', mint({ claims: { iat: undefined } }), 'claims'],
+    ['iat in the future', mint({ claims: { iat: second + 10 } }), 'claims'],
+    ['nbf in the future', mint({ claims: { nbf: second + 10 } }), 'claims'],
+    ['another issuer', mint({ claims: { iss: 'other' } }), 'claims'],
+    ['a list of issuers', mint({ claims: { iss: ['storage-account-api'] } }), 'claims'],
+    ['another audience', mint({ claims: { aud: 'other' } }), 'claims'],
+    ['other audiences', mint({ claims: { aud: ['a', 'b'] } }), 'claims'],
+    ['no audience', mint({ claims: { aud: undefined } }), 'claims'],
+    ['no subject', mint({ claims: { sub: undefined } }), 'claims'],
+    ['a subject with a line end', mint({ claims: { sub: 'a\r\nX-Authenticated-Account-Id: b' } }), 'claims'],
+    ['a subject with NUL', mint({ claims: { sub: 'a\0' } }), 'claims'],
+    ['an empty subject', mint({ claims: { sub: '' } }), 'claims'],
+    ['a subject that is an object', mint({ claims: { sub: { a: 1 } } }), 'claims'],
+    ['no token id', mint({ claims: { jti: undefined } }), 'claims'],
+    ['another typ', mint({ header: { typ: 'JWT' } }), 'claims'],
+    ['no typ', mint({ header: { typ: undefined } }), 'claims'],
+    ['a credential that nobody has', mint({ claims: { client_id: 'nobody' } }), 'revoked'],
+  ]
+  for (const [name, made, details] of cases) {
+    const answer = await front.ask(
+      `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${await made}\r\n\r\n`,
+    )
+    const seen = /details="(.*)"/.exec(answer.headers['proxy-status'] ?? '')?.[1]
+    isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, `${name} (${seen})`)
+    t.equal(seen, details, name)
+  }
+  for (const [name, extra] of [
+    ['crit', { crit: ['exp'] }],
+    ['an empty crit', { crit: [] }],
+    ['b64', { b64: false, crit: ['b64'] }],
+    ['b64 without crit', { b64: false }],
+    ['zip', { zip: 'DEF' }],
+    ['cty', { cty: 'JWT' }],
+  ] as const) {
+    const answer = await front.ask(
+      `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${await mint({ header: extra })}\r\n\r\n`,
+    )
+    isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, name)
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+/** The claims of a good token but for its `exp`, which is a text. */
+function claimsText(second: number, exp: string): string {
+  return `{"iss":"storage-account-api","aud":"storage-api","sub":"acme","client_id":"AK0","jti":"j","iat":${second},"exp":${exp}}`
+}
+
+t.test('a token header that no honest issuer writes is refused at once', async (t) => {
+  const front = await startFront(t)
+  const { mint } = front.sidecar
+  for (const [name, headerText] of [
+    ['a byte order mark', '\ufeff{"alg":"ES256"}'],
+    ['a name twice', '{"alg":"ES256","alg":"none"}'],
+    ['depth', '['.repeat(3000)],
+    ['no object', '"ES256"'],
+    ['null', 'null'],
+    ['no JSON', 'x'],
+    ['__proto__', '{"__proto__":{"alg":"ES256"}}'],
+  ] as const) {
+    const token = await mint({ headerText })
+    const answer = await front.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, name)
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('a key that a token brings along, or says where to get, is not looked at', async (t) => {
+  const front = await startFront(t)
+  let visits = 0
+  const attacker = createServer(() => visits++)
+  await new Promise<void>((resolve) => attacker.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => attacker.close())
+  const url = `http://127.0.0.1:${(attacker.address() as AddressInfo).port}/jwks.json`
+  const foreign = await makeKey('ES256', 'attacker')
+  for (const [name, header] of [
+    ['jwk', { jwk: foreign.publicJwk }],
+    ['jku', { jku: url }],
+    ['x5u', { x5u: url }],
+    ['x5c', { x5c: ['MIIB'] }],
+  ] as const) {
+    for (const kid of [front.sidecar.key.kid, foreign.kid]) {
+      const token = await mintToken({ key: { ...foreign, kid }, header })
+      const answer = await front.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+      isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, `${name} under ${kid}`)
+    }
+  }
+  t.equal(visits, 0)
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('a token is good until its second has come, remembered or not, and then it is expired', async (t) => {
+  const clock = setClock()
+  const front = await startFront(t, { now: clock.now })
+  const authorization = `Authorization: Bearer ${await front.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
+  const late = `Authorization: Bearer ${await front.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
+  const get = (target: string, line = authorization) =>
+    front.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${line}\r\n`)
+  t.equal((await get('/b/k')).status, 200)
+  t.same(JSON.parse((await get('/v2/auth/token')).body.toString()), { expirationSec: 60 })
+  clock.ms += 59_999
+  t.equal((await get('/b/k')).status, 200, 'a millisecond before')
+  t.same(JSON.parse((await get('/v2/auth/token')).body.toString()), { expirationSec: 1 })
+  clock.ms += 1
+  for (const line of [authorization, late]) {
+    for (const target of ['/b/k', '/v2/auth/token']) {
+      const answer = await get(target, line)
+      isOwnAnswer(t, answer, { status: 400, code: 'ExpiredToken', details: 'expired' }, target)
+      t.equal(answer.body.toString(), '{"code":"ExpiredToken","message":"Token expired."}')
+    }
+  }
+  t.equal(front.upstream.requests.length, 2)
+})
+
+t.test('inside the clock tolerance a token is good, with no time left', async (t) => {
+  const clock = setClock()
+  const front = await startFront(t, { now: clock.now, settings: { 'token-clock-tolerance-seconds': '60' } })
+  const authorization = `Authorization: Bearer ${await front.sidecar.mint({ lifetimeSeconds: 10 })}\r\n`
+  const get = (target: string) => front.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+  clock.ms += 69_999
+  t.equal((await get('/b/k')).status, 200)
+  t.same(JSON.parse((await get('/v2/auth/token')).body.toString()), { expirationSec: 0 })
+  clock.ms += 1
+  isOwnAnswer(t, await get('/b/k'), { status: 400, code: 'ExpiredToken' }, 'beyond it')
+})
+
+t.test('each of many mixed requests is forwarded as the account whose token it carries', async (t) => {
+  const accounts = Array.from({ length: 20 }, (_, at) => ({
+    accountId: `account-${at}`,
+    accessKey: `AK${at}`,
+  }))
+  const front = await startFront(t, { credentials: accounts, settings: { 'cache-max-tokens': '10' } })
+  const tokens = await Promise.all(
+    accounts.map(({ accountId, accessKey }) =>
+      front.sidecar.mint({ claims: { sub: accountId, client_id: accessKey } }),
+    ),
+  )
+  const clients = await Promise.all(Array.from({ length: 10 }, () => front.connect()))
+  await Promise.all(
+    clients.map(async (client, lane) => {
+      for (let round = 0; round < 20; round++) {
+        const accountsOf = [0, 1, 2, 3].map((step) => (lane * 7 + round * 3 + step * 5) % accounts.length)
+        client.send(
+          accountsOf
+            .map(
+              (account) =>
+                `${account % 2 === 0 ? 'GET' : 'DELETE'} /of/${account} HTTP/1.1\r\nHost: h${lane}\r\n` +
+                `Authorization: Bearer ${tokens[account]}\r\n\r\n`,
+            )
+            .join(''),
+        )
+        for (const _ of accountsOf) await client.response()
+      }
+    }),
+  )
+  t.equal(front.upstream.requests.length, 800)
+  t.same(
+    front.upstream.requests.filter(
+      ({ target, headers }) => headers['x-authenticated-account-id'] !== `account-${target.slice(4)}`,
+    ),
+    [],
+  )
+  t.ok((await front.sidecar.metric('auth_sidecar_token_cache_hits_total')) > 0)
+  t.ok((await front.sidecar.metric('auth_sidecar_token_cache_evictions_total')) > 0)
+})
+
+t.test('no token stands in the log, whatever became of it', async (t) => {
+  const front = await startFront(t)
+  const bad = await front.sidecar.mint({ claims: { iss: 'other' } })
+  await front.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  await front.ask(`GET /b/k?token=${bad} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
+  await front.ask(`GET * HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
+  const text = JSON.stringify(front.sidecar.log)
+  for (const secret of [...front.sidecar.token.split('.'), ...bad.split('.')]) t.notMatch(text, secret)
+  const reasons = front.sidecar.log.filter(({ msg }) => msg === 'request').map(({ reason }) => reason)
+  t.same(reasons, [undefined, 'claims', 'admission'])
+})
