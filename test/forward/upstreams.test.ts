@@ -1,0 +1,238 @@
+import { writeFileSync } from 'node:fs'
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { join } from 'node:path'
+import { createServer as createTlsServer, type TLSSocket, type TlsOptions } from 'node:tls'
+import fc from 'fast-check'
+import t, { type Test } from 'tap'
+import { faultOf } from '../../src/forward/upstream-fault.ts'
+import { createPrefixRouting, type UpstreamSettings, upstreamAddress } from '../../src/forward/upstreams.ts'
+import { makeCertificate } from '../support/certificates.ts'
+
+/** Listens; the port is 0 on a path. */
+async function listen(t: Test, server: Server, path?: string): Promise<number> {
+  const sockets = new Set<Socket>()
+  server.on('connection', (socket) => sockets.add(socket))
+  server.on('tlsClientError', () => {})
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  await new Promise<void>((resolve) => {
+    if (path === undefined) server.listen(0, '127.0.0.1', resolve)
+    else server.listen(path, resolve)
+  })
+  return path === undefined ? (server.address() as AddressInfo).port : 0
+}
+
+/** Connects as the address says: `ready`, or the fault it ends with. */
+async function connectTo(t: Test, settings: UpstreamSettings): Promise<string> {
+  const { connect, readyEvent } = upstreamAddress(settings)
+  const socket = connect()
+  t.teardown(() => socket.destroy())
+  return new Promise((resolve) => {
+    socket.once(readyEvent, () => resolve('ready'))
+    socket.once('error', (error) => resolve(faultOf(error)))
+  })
+}
+
+t.test('an upstream is reached over TCP', async (t) => {
+  const port = await listen(t, createServer())
+  t.equal(await connectTo(t, { prefix: '/', url: `http://127.0.0.1:${port}` }), 'ready')
+  t.equal(await connectTo(t, { prefix: '/', url: `http://localhost:${port}` }), 'ready')
+})
+
+t.test('an upstream is reached over a unix socket', async (t) => {
+  const path = join(t.testdir(), 's')
+  await listen(t, createServer(), path)
+  t.equal(await connectTo(t, { prefix: '/', url: `unix:${path}` }), 'ready')
+  t.equal(await connectTo(t, { prefix: '/', url: `unix:${path}-other` }), 'connection_refused')
+})
+
+t.test('what Host names for a request that has none', async (t) => {
+  for (const [url, host] of [
+    ['http://storage.internal:9000', 'storage.internal:9000'],
+    ['http://storage.internal', 'storage.internal'],
+    ['http://storage.internal:80/', 'storage.internal'],
+    ['HTTP://Storage.Internal:9000', 'storage.internal:9000'],
+    ['http://[::1]:9000', '[::1]:9000'],
+    ['https://storage.internal:8443', 'storage.internal:8443'],
+    ['https://storage.internal', 'storage.internal'],
+    ['unix:/run/storage/api.sock', 'localhost'],
+  ] as const) {
+    t.equal(upstreamAddress({ prefix: '/', url }).host, host, url)
+  }
+})
+
+t.test('over TLS', async (t) => {
+  const authority = makeCertificate({ commonName: 'test authority', authority: true })
+  const directory = t.testdir()
+  const file = (name: string, content: string) => {
+    const path = join(directory, name)
+    writeFileSync(path, content)
+    return path
+  }
+  const caFile = file('ca.pem', authority.cert)
+
+  /** A server with a certificate for these names, and the names it was asked for. */
+  const tlsServer = async (names: readonly string[], options: TlsOptions = {}) => {
+    const { cert, key } = makeCertificate({ commonName: 'upstream', names, issuer: authority })
+    const server = createTlsServer({ cert, key, ALPNProtocols: ['h2', 'http/1.1'], ...options })
+    const accepted = new Promise<TLSSocket>((resolve) => server.once('secureConnection', resolve))
+    return { port: await listen(t, server), accepted }
+  }
+
+  t.test('the upstream is asked for by its name, for HTTP/1.1', async (t) => {
+    const { port, accepted } = await tlsServer(['localhost'])
+    t.equal(await connectTo(t, { prefix: '/', url: `https://localhost:${port}`, caFile }), 'ready')
+    const socket = await accepted
+    t.equal(socket.servername, 'localhost')
+    t.equal(socket.alpnProtocol, 'http/1.1')
+  })
+
+  t.test(
+    'an upstream that is an address is asked for without a name, and checked all the same',
+    async (t) => {
+      const { port, accepted } = await tlsServer(['127.0.0.1'])
+      t.equal(await connectTo(t, { prefix: '/', url: `https://127.0.0.1:${port}`, caFile }), 'ready')
+      t.equal((await accepted).servername, false)
+      const named = await tlsServer(['localhost'])
+      const url = `https://127.0.0.1:${named.port}`
+      t.equal(await connectTo(t, { prefix: '/', url, caFile }), 'tls_certificate_error')
+    },
+  )
+
+  t.test('a certificate that does not hold is refused', async (t) => {
+    const settings = ({ port }: { readonly port: number }, ca?: string) => ({
+      prefix: '/',
+      url: `https://localhost:${port}`,
+      ...(ca !== undefined && { caFile: ca }),
+    })
+    const good = await tlsServer(['localhost'])
+    t.equal(await connectTo(t, settings(good)), 'tls_certificate_error', 'an authority that nobody knows')
+    const other = makeCertificate({ commonName: 'other authority', authority: true })
+    t.equal(await connectTo(t, settings(good, file('other.pem', other.cert))), 'tls_certificate_error')
+    const elsewhere = await tlsServer(['elsewhere.example'])
+    t.equal(await connectTo(t, settings(elsewhere, caFile)), 'tls_certificate_error', 'another name')
+    const old = makeCertificate({
+      commonName: 'upstream',
+      names: ['localhost'],
+      issuer: authority,
+      notAfter: Date.now() - 1000,
+    })
+    const expired = await tlsServer([], { cert: old.cert, key: old.key })
+    t.equal(await connectTo(t, settings(expired, caFile)), 'tls_certificate_error', 'run out')
+    const noAuthority = makeCertificate({ commonName: 'leaf', issuer: authority })
+    const leaf = makeCertificate({ commonName: 'upstream', names: ['localhost'], issuer: noAuthority })
+    const chained = await tlsServer([], { cert: leaf.cert + noAuthority.cert, key: leaf.key })
+    t.equal(await connectTo(t, settings(chained, caFile)), 'tls_certificate_error', 'signed by no authority')
+  })
+
+  t.test('an upstream that does not speak TLS is refused', async (t) => {
+    const port = await listen(
+      t,
+      createServer((socket) => void socket.write('HTTP/1.1 400 Bad Request\r\n\r\n')),
+    )
+    t.equal(
+      await connectTo(t, { prefix: '/', url: `https://localhost:${port}`, caFile }),
+      'tls_protocol_error',
+    )
+  })
+
+  t.test('our own certificate is shown to an upstream that asks for it', async (t) => {
+    const ours = makeCertificate({ commonName: 'sidecar', issuer: authority })
+    const { port, accepted } = await tlsServer(['localhost'], { requestCert: true, ca: authority.cert })
+    const settings = {
+      prefix: '/',
+      url: `https://localhost:${port}`,
+      caFile,
+      certFile: file('cert.pem', ours.cert),
+      keyFile: file('key.pem', ours.key),
+    }
+    t.equal(await connectTo(t, settings), 'ready')
+    const socket = await accepted
+    t.equal(socket.getPeerCertificate().subject.CN, 'sidecar')
+    t.equal(socket.authorized, true)
+  })
+
+  t.test('files that cannot be used are found at once', async (t) => {
+    const url = 'https://localhost:8443'
+    const missing = join(directory, 'missing.pem')
+    const { key } = makeCertificate({ commonName: 'another' })
+    t.throws(() => upstreamAddress({ prefix: '/', url, caFile: missing }), { code: 'ENOENT' })
+    t.throws(() => upstreamAddress({ prefix: '/', url, certFile: caFile, keyFile: missing }), {
+      code: 'ENOENT',
+    })
+    t.throws(() => upstreamAddress({ prefix: '/', url, certFile: file('junk.pem', 'junk'), keyFile: caFile }))
+    t.throws(() => upstreamAddress({ prefix: '/', url, certFile: caFile, keyFile: file('foreign.pem', key) }))
+  })
+})
+
+/** Prefixes to the upstream of the same name. */
+function routing(...prefixes: readonly string[]): (path: string) => string | undefined {
+  return createPrefixRouting(prefixes.map((prefix) => ({ prefix, upstream: prefix })))
+}
+
+t.test('a path belongs to the longest prefix that ends on a segment boundary', async (t) => {
+  const upstreamOf = routing('/', '/a', '/a/b/', '/ab')
+  for (const [path, upstream] of [
+    ['/', '/'],
+    ['/x', '/'],
+    ['/a', '/a'],
+    ['/a/', '/a'],
+    ['/a/x', '/a'],
+    ['/a//b', '/a'],
+    ['/a/b', '/a/b/'],
+    ['/a/b/', '/a/b/'],
+    ['/a/b/c', '/a/b/'],
+    ['/a/bc', '/a'],
+    ['/ab', '/ab'],
+    ['/ab/c', '/ab'],
+    ['/abc', '/'],
+    ['/a;x', '/'],
+    ['/a.b', '/'],
+    ['/A', '/'],
+    ['/%61', '/'],
+    ['/a%2fb', '/'],
+    ['/a\\b', '/'],
+    ['//a', '/'],
+    ['/x/../a', '/'],
+    ['/./a', '/'],
+    ['/a/../x', '/a'],
+  ] as const) {
+    t.equal(upstreamOf(path), upstream, path)
+  }
+})
+
+t.test('a path that no prefix matches has no upstream', async (t) => {
+  for (const upstreamOf of [routing('/a'), routing('/a/'), routing('/a', '/b')]) {
+    t.equal(upstreamOf('/'), undefined)
+    t.equal(upstreamOf('/ab'), undefined)
+    t.equal(upstreamOf('/x/a'), undefined)
+    t.equal(upstreamOf('/a')?.startsWith('/a'), true)
+  }
+  t.equal(routing()('/'), undefined)
+})
+
+t.test('an only upstream at the root gets everything', async (t) => {
+  for (const path of ['/', '/a', '//', '/%00']) t.equal(routing('/')(path), '/')
+})
+
+t.test('routing agrees with the segments of paths, whatever the order of the prefixes', async (t) => {
+  const segments = fc.array(fc.constantFrom('a', 'b', 'ab', 'a.b', '%61', '', '..'), { maxLength: 4 })
+  const path = segments.map((list) => `/${list.join('/')}`)
+  const prefix = fc
+    .tuple(path, fc.boolean())
+    .map(([text, slash]) => (slash && !text.endsWith('/') ? `${text}/` : text))
+  const prefixes = fc.uniqueArray(prefix, { maxLength: 5, selector: (text) => text.replace(/\/$/, '') })
+  /** The oracle: whether all segments of a prefix are the first of the path. */
+  const holds = (text: string, of: string) => {
+    const wanted = of.replace(/\/$/, '').split('/')
+    const given = text.split('/')
+    return wanted.length <= given.length && wanted.every((segment, at) => segment === given[at])
+  }
+  const property = fc.property(prefixes, path, (list, text) => {
+    const matching = list.filter((of) => holds(text, of)).sort((a, b) => b.length - a.length)
+    return routing(...list)(text) === matching[0]
+  })
+  t.doesNotThrow(() => fc.assert(property, { numRuns: 5000 }))
+})
