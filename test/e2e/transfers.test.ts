@@ -1,0 +1,422 @@
+import { createHash, randomBytes } from 'node:crypto'
+import type { Socket } from 'node:net'
+import { gzipSync } from 'node:zlib'
+import t from 'tap'
+import { eventually, startProxied } from '../support/proxied.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
+import { startSidecar } from '../support/sidecar.ts'
+
+const KIB = 1024
+const MIB = 1024 * KIB
+const SIZES = [0, 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 20 * MIB]
+const RANDOM = randomBytes(20 * MIB)
+
+function sha256(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex')
+}
+
+/** A body in chunks of uneven sizes. */
+function chunked(body: Buffer, trailers = ''): Buffer {
+  const parts: Buffer[] = []
+  for (let at = 0, size = 1; at < body.length; size = (size * 7) % 100_003) {
+    const chunk = body.subarray(at, at + size)
+    parts.push(Buffer.from(`${chunk.length.toString(16)}\r\n`), chunk, Buffer.from('\r\n'))
+    at += chunk.length
+  }
+  return Buffer.concat([...parts, Buffer.from(`0\r\n${trailers}\r\n`)])
+}
+
+t.test('a body of any size arrives as it was sent', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const client = await rawClient(t, sidecar.port)
+  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
+  let bytes = 0
+  for (const size of SIZES) {
+    const body = RANDOM.subarray(0, size)
+    await t.test(`${size} bytes up, with a length and in chunks`, async (t) => {
+      client.send(head('PUT /up', `Content-Length: ${size}`))
+      client.send(body)
+      t.equal((await client.response()).status, 200)
+      client.send(head('PUT /up', 'Transfer-Encoding: chunked'))
+      client.send(chunked(body))
+      t.equal((await client.response()).status, 200)
+      const [first, second] = upstream.requests.slice(-2)
+      t.equal(first?.body.length, size)
+      t.equal(sha256(first?.body ?? Buffer.alloc(0)), sha256(body))
+      t.equal(second?.body.length, size)
+      t.equal(sha256(second?.body ?? Buffer.alloc(0)), sha256(body))
+    })
+    await t.test(`${size} bytes down, with a length, in chunks and until the close`, async (t) => {
+      for (const how of ['with a length', 'in chunks', 'until the close']) {
+        upstream.reply((socket) => {
+          if (how === 'with a length') {
+            socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${size}\r\n\r\n`)
+            socket.write(body)
+          } else if (how === 'in chunks') {
+            socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+            socket.write(chunked(body))
+          } else {
+            socket.write('HTTP/1.1 200 OK\r\n\r\n')
+            socket.end(body)
+          }
+        })
+        client.send(head('GET /down'))
+        const response = await client.response()
+        t.equal(response.headers['content-length'], how === 'with a length' ? String(size) : undefined, how)
+        t.equal(response.body.length, size, how)
+        t.equal(sha256(response.body), sha256(body), how)
+        bytes += size
+      }
+      upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
+    })
+  }
+  t.equal(upstream.requests.length, 5 * SIZES.length, 'as many requests as were sent')
+  await recovers()
+  const up = 2 * SIZES.reduce((sum, size) => sum + size, 0)
+  t.equal(await sidecar.metric('auth_sidecar_transferred_bytes_total{direction="in"}'), up)
+  t.equal(await sidecar.metric('auth_sidecar_transferred_bytes_total{direction="out"}'), bytes + 2) // and the last request's own
+})
+
+t.test(
+  'trailers pass in both directions, but for those that would be taken for headers of ours',
+  async (t) => {
+    const { upstream, request, recovers } = await startProxied(t)
+    upstream.reply(
+      'HTTP/1.1 200 OK\r\nTrailer: X-Checksum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Checksum: down\r\nContent-Length: 9\r\n\r\n',
+    )
+    const client = await request(
+      'PUT /object',
+      ['Transfer-Encoding: chunked', 'Trailer: X-Checksum, X-Authenticated-Account-Id'],
+      '3\r\nabc\r\n0\r\nX-Checksum: up\r\nX-Authenticated-Account-Id: evil\r\nX_Authenticated.Account-Id: evil\r\n' +
+        'Authorization: Bearer x\r\nX-Other: kept\r\n\r\n',
+    )
+    const response = await client.response()
+    t.same(response.rawTrailers, ['X-Checksum', 'down'])
+    t.equal(response.headers['trailer'], 'X-Checksum')
+    t.same(upstream.requests[0]?.rawTrailers, ['X-Checksum', 'up', 'X-Other', 'kept'])
+    t.equal(upstream.requests[0]?.headers['x-authenticated-account-id'], 'acme')
+    await recovers()
+  },
+)
+
+t.test('trailers that cannot be sent on are dropped, the body is not', async (t) => {
+  const { upstream, sidecar, recovers } = await startProxied(t)
+  upstream.reply(
+    'HTTP/1.1 200 OK\r\nTrailer: X-Checksum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Checksum: down\r\n\r\n',
+  )
+  const client = await rawClient(t, sidecar.port)
+  client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  t.equal(await client.closed(), 'end')
+  const received = client.received().toString()
+  t.match(received, /\r\n\r\nok$/)
+  t.notMatch(received, /trailer|checksum|transfer-encoding/i)
+  await recovers()
+})
+
+/** Responses whose framing is easily got wrong, each with what the client gets. */
+const FRAMINGS: readonly (readonly [
+  what: string,
+  method: string,
+  reply: string,
+  status: number,
+  headers: Readonly<Record<string, string | undefined>>,
+])[] = [
+  ['HEAD with a length', 'HEAD', '200 OK\r\nContent-Length: 1000', 200, { 'content-length': '1000' }],
+  ['HEAD with chunks', 'HEAD', '200 OK\r\nTransfer-Encoding: chunked', 200, { 'content-length': undefined }],
+  ['HEAD with both', 'HEAD', '200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 4', 200, {}],
+  ['HEAD with neither', 'HEAD', '200 OK\r\nETag: "a"', 200, { etag: '"a"' }],
+  ['204', 'DELETE', '204 No Content', 204, { 'content-length': undefined }],
+  [
+    '204 with a length',
+    'DELETE',
+    '204 No Content\r\nContent-Length: 0',
+    204,
+    { 'content-length': undefined },
+  ],
+  ['204 with chunks', 'DELETE', '204 No Content\r\nTransfer-Encoding: chunked', 204, {}],
+  ['304 with a length', 'GET', '304 Not Modified\r\nContent-Length: 1000', 304, { 'content-length': '1000' }],
+  ['304 with chunks', 'GET', '304 Not Modified\r\nTransfer-Encoding: chunked', 304, {}],
+  ['304 with both', 'GET', '304 Not Modified\r\nContent-Length: 4\r\nTransfer-Encoding: chunked', 304, {}],
+  ['an empty body', 'GET', '200 OK\r\nContent-Length: 0', 200, { 'content-length': '0' }],
+  ['412', 'PUT', '412 Precondition Failed\r\nContent-Length: 0', 412, { 'content-length': '0' }],
+  ['no reason', 'GET', '299 \r\nContent-Length: 0', 299, {}],
+]
+
+t.test('a response without a body leaves the connection to the next one', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const client = await rawClient(t, sidecar.port)
+  for (const [what, method, reply, status, headers] of FRAMINGS) {
+    await t.test(what, async (t) => {
+      upstream.reply(`HTTP/1.1 ${reply}\r\n\r\n`)
+      client.send(head(`${method} /framing`))
+      const response = await client.response({ head: method === 'HEAD' })
+      t.equal(response.status, status)
+      t.equal(response.headers['transfer-encoding'], undefined)
+      t.match(response.headers, headers)
+      for (const [name, value] of Object.entries(headers)) t.equal(response.headers[name], value)
+      upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext')
+      client.send(head('GET /next'))
+      t.equal((await client.response()).body.toString(), 'next')
+    })
+  }
+  t.equal(upstream.sockets.length, 1, 'all on one connection')
+  await recovers()
+})
+
+t.test('a body behind a response that has none is nobody\u2019s', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const client = await rawClient(t, sidecar.port)
+  for (const [method, reply, status] of [
+    ['HEAD', '200 OK\r\nContent-Length: 4', 200],
+    ['DELETE', '204 No Content\r\nContent-Length: 4', 204],
+    ['GET', '304 Not Modified\r\nContent-Length: 4', 304],
+    ['GET', '200 OK\r\nContent-Length: 0', 200],
+  ] as const) {
+    upstream.reply(`HTTP/1.1 ${reply}\r\n\r\nevil`)
+    client.send(head(`${method} /a`))
+    t.equal((await client.response({ head: method === 'HEAD' })).status, status)
+    await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+    upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext')
+    client.send(head('GET /b'))
+    t.equal((await client.response()).body.toString(), 'next')
+    upstream.sockets.at(-1)?.destroy()
+  }
+  t.notMatch(client.received().toString(), /evil/)
+  await recovers()
+})
+
+t.test('ranges, encodings, validators and repeated headers pass untouched', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const client = await rawClient(t, sidecar.port)
+  const zipped = gzipSync(RANDOM.subarray(0, 5000))
+  const parts = Buffer.from(
+    '--cut\r\nContent-Range: bytes 0-1/9\r\n\r\nab\r\n--cut\r\nContent-Range: bytes 4-5/9\r\n\r\nef\r\n--cut--\r\n',
+  )
+  for (const [status, headers, body] of [
+    [
+      '206 Partial Content',
+      ['Content-Range', 'bytes 5-9/10', 'Accept-Ranges', 'bytes'],
+      Buffer.from('56789'),
+    ],
+    ['206 Partial Content', ['Content-Type', 'multipart/byteranges; boundary=cut'], parts],
+    ['200 OK', ['Content-Encoding', 'gzip', 'ETag', '"x"', 'Vary', 'Accept-Encoding'], zipped],
+    [
+      '200 OK',
+      ['Content-MD5', 'XUFAKrxLKna5cZ2REBfFkg==', 'Set-Cookie', 'a=1', 'set-cookie', 'b=2'],
+      RANDOM.subarray(0, 9),
+    ],
+    ['416 Range Not Satisfiable', ['Content-Range', 'bytes */10'], Buffer.alloc(0)],
+  ] as const) {
+    const lines = [...headers, 'Content-Length', String(body.length), 'Date', 'Mon, 01 Jan 2024 00:00:00 GMT']
+    let text = `HTTP/1.1 ${status}\r\n`
+    for (let at = 0; at < lines.length; at += 2) text += `${lines[at]}: ${lines[at + 1]}\r\n`
+    upstream.reply(Buffer.concat([Buffer.from(`${text}\r\n`), body]))
+    client.send(
+      head(
+        'GET /object',
+        'Range: bytes=5-',
+        'If-None-Match: "a", W/"b"',
+        'If-Range: "a"',
+        'Accept-Encoding: gzip',
+      ),
+    )
+    const response = await client.response()
+    t.equal(`${response.status} ${response.reason}`, status)
+    t.same(response.rawHeaders.slice(0, lines.length), lines)
+    t.equal(sha256(response.body), sha256(body))
+    t.match(upstream.requests.at(-1)?.headers, {
+      range: 'bytes=5-',
+      'if-none-match': '"a", W/"b"',
+      'if-range': '"a"',
+      'accept-encoding': 'gzip',
+    })
+  }
+  await recovers()
+})
+
+t.test('pipelined requests are answered in order, each with its own response', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const waiting: (() => void)[] = []
+  upstream.reply((socket, { target }) => {
+    waiting.push(
+      () => void socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`),
+    )
+  })
+  const client = await rawClient(t, sidecar.port)
+  client.send(head('GET /first') + head('GET /second') + head('HEAD /third') + head('GET /fourth'))
+  await upstream.received(4)
+  for (const answer of waiting.reverse()) answer()
+  t.equal((await client.response()).body.toString(), '/first')
+  t.equal((await client.response()).body.toString(), '/second')
+  t.equal((await client.response({ head: true })).headers['content-length'], '6')
+  t.equal((await client.response()).body.toString(), '/fourth')
+  for (const socket of upstream.sockets.slice(1)) socket.destroy()
+  await recovers()
+})
+
+t.test(
+  'a pipelined response that is cut off ends the connection behind the responses before it',
+  async (t) => {
+    const { upstream, sidecar, head, recovers } = await startProxied(t)
+    const sockets = new Map<string, Socket>()
+    upstream.reply((socket, { target }) => {
+      sockets.set(target, socket)
+      if (target === '/second') socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart')
+    })
+    const client = await rawClient(t, sidecar.port)
+    client.send(head('GET /first') + head('GET /second'))
+    await upstream.received(2)
+    sockets.get('/second')?.end()
+    await eventually(
+      async () =>
+        (await sidecar.metric(
+          'auth_sidecar_upstream_requests_total{upstream="/",outcome="http_response_incomplete"}',
+        )) === 1,
+      'the second response to be cut off',
+    )
+    sockets.get('/first')?.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst')
+    t.equal((await client.response()).body.toString(), 'first')
+    await client.closed()
+    t.equal(client.rest().length, 0, 'nothing of the one that was cut')
+    await recovers()
+  },
+)
+
+/** Waits until a count stands still. */
+async function standsStill(count: () => number): Promise<number> {
+  let last = -1
+  let since = performance.now()
+  await eventually(() => {
+    if (count() !== last) {
+      last = count()
+      since = performance.now()
+    }
+    return last > 0 && performance.now() - since > 150
+  }, 'a count to stand still')
+  return last
+}
+
+/** Writes as much as the other side takes. */
+function pour(socket: Socket, total: number): { sent: number } {
+  const chunk = RANDOM.subarray(0, 256 * KIB)
+  const poured = { sent: 0 }
+  const more = () => {
+    while (poured.sent < total) {
+      const size = Math.min(chunk.length, total - poured.sent)
+      poured.sent += size
+      if (!socket.write(chunk.subarray(0, size))) break
+    }
+  }
+  socket.on('drain', more)
+  more()
+  return poured
+}
+
+/** What the kernel may keep of one transfer: two connections, each with a send and a receive buffer. */
+const KERNEL_BYTES = 32 * MIB
+
+t.test('clients that do not read make the upstream wait, and cost no memory', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const poured: { sent: number }[] = []
+  upstream.reply((socket) => {
+    socket.write('HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n')
+    poured.push(pour(socket, 1024 * MIB))
+  })
+  const before = process.memoryUsage().rss
+  const clients = []
+  for (let count = 0; count < 16; count++) {
+    const client = await rawClient(t, sidecar.port)
+    client.socket.pause()
+    client.send(head('GET /large'))
+    clients.push(client)
+  }
+  await upstream.received(16)
+  const sent = await standsStill(() => poured.reduce((sum, each) => sum + each.sent, 0))
+  t.ok(sent < 16 * KERNEL_BYTES, `the upstream was made to wait after ${Math.round(sent / MIB)} MiB`)
+  const grown = (process.memoryUsage().rss - before) / MIB
+  t.ok(grown < 64, `${Math.round(grown)} MiB for 16 objects of 1 GiB`)
+  for (const client of clients) client.socket.destroy()
+  await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
+  await recovers()
+})
+
+t.test('a client that reads again is sent the rest, every byte of it', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const body = Buffer.concat([RANDOM, RANDOM, RANDOM])
+  for (const how of ['with a length', 'in chunks'] as const) {
+    upstream.reply((socket) => {
+      if (how === 'with a length') socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
+      else socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+      socket.write(how === 'with a length' ? body : chunked(body))
+    })
+    const client = await rawClient(t, sidecar.port)
+    client.socket.pause()
+    client.send(head('GET /large'))
+    await upstream.until(() => (upstream.sockets.at(-1)?.bytesWritten ?? 0) > 0, 'the response to begin')
+    await standsStill(
+      () =>
+        client.socket.bytesRead +
+        upstream.sockets.reduce((sum, { writableLength }) => sum + writableLength, 0),
+    )
+    client.socket.resume()
+    const response = await client.response()
+    t.equal(response.body.length, body.length)
+    t.equal(sha256(response.body), sha256(body))
+    client.socket.destroy()
+  }
+  await recovers()
+})
+
+t.test('upstreams that do not read make their clients wait, and cost no memory', async (t) => {
+  const hold: Socket[] = []
+  const { upstream, sidecar, head } = await startProxied(t, {
+    hooks: { read: false, onConnection: (socket) => void hold.push(socket.pause()) },
+  })
+  const before = process.memoryUsage().rss
+  const poured: { sent: number }[] = []
+  const clients = []
+  for (let count = 0; count < 16; count++) {
+    const client = await rawClient(t, sidecar.port)
+    client.send(head('PUT /large', 'Content-Length: 1073741824'))
+    poured.push(pour(client.socket, 1024 * MIB))
+    clients.push(client)
+  }
+  await upstream.until(() => upstream.sockets.length === 16, 'all connections')
+  const sent = await standsStill(() => poured.reduce((sum, each) => sum + each.sent, 0))
+  t.ok(sent < 16 * KERNEL_BYTES, `the clients were made to wait after ${Math.round(sent / MIB)} MiB`)
+  const grown = (process.memoryUsage().rss - before) / MIB
+  t.ok(grown < 64, `${Math.round(grown)} MiB for 16 objects of 1 GiB`)
+  for (const client of clients) client.socket.destroy()
+  for (const socket of hold) socket.resume()
+  await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
+})
+
+t.test('an upstream that reads again is sent the rest, every byte of it', async (t) => {
+  const hash = createHash('sha256')
+  let bytes = 0
+  const upstream = await recordingUpstream(t, {
+    read: false,
+    onConnection: (socket) => {
+      socket.pause()
+      setTimeout(() => socket.resume(), 100) // long enough for everybody to wait
+      let head = true
+      socket.on('data', (chunk) => {
+        const body = head ? chunk.subarray(chunk.indexOf('\r\n\r\n') + 4) : chunk
+        head = false
+        bytes += body.length
+        hash.update(body)
+        if (bytes === 3 * RANDOM.length) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
+      })
+    },
+  })
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+  const body = Buffer.concat([RANDOM, RANDOM, RANDOM])
+  const client = await rawClient(t, sidecar.port)
+  client.send(
+    `PUT / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\nContent-Length: ${body.length}\r\n\r\n`,
+  )
+  client.send(body)
+  t.equal((await client.response()).status, 200)
+  t.equal(hash.digest('hex'), sha256(body))
+})
