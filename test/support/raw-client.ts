@@ -43,9 +43,15 @@ interface Owner {
 /** How long anything is waited for: a test that waits in vain must end. */
 const PATIENCE_MS = 20_000
 
-/** Connects to a port of this machine. */
-export async function rawClient(t: Owner, port: number, host = '127.0.0.1'): Promise<RawClient> {
-  const socket = connect({ port, host, allowHalfOpen: true })
+/** Connects to a port of this machine, from another of its addresses if one is given. */
+export async function rawClient(
+  t: Owner,
+  port: number,
+  host = '127.0.0.1',
+  localAddress?: string,
+): Promise<RawClient> {
+  const from = localAddress === undefined ? {} : { localAddress }
+  const socket = connect({ port, host, allowHalfOpen: true, ...from })
   t.teardown(() => socket.destroy())
   const all = new GrowingBuffer()
   let received = all.bytes

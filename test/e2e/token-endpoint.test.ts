@@ -1,0 +1,464 @@
+import { gzipSync } from 'node:zlib'
+import t from 'tap'
+import { isOwnAnswer, startFront } from '../support/front.ts'
+import { type RawResponse, rawClient } from '../support/raw-client.ts'
+
+/** A clock that stands where it is set. */
+function setClock() {
+  const clock = { ms: Date.UTC(2030, 0, 1), now: () => clock.ms }
+  return clock
+}
+
+/** A login as bytes: a body, and header lines with another content type if one is given. */
+function post(
+  body: string | Uint8Array,
+  lines = 'Content-Type: application/json\r\n',
+  path = '/v2/auth/token',
+): Buffer {
+  const bytes = Buffer.from(body)
+  const head = `POST ${path} HTTP/1.1\r\nHost: h\r\n${lines}Content-Length: ${bytes.length}\r\n\r\n`
+  return Buffer.concat([Buffer.from(head, 'latin1'), bytes])
+}
+
+const messageOf = (response: RawResponse): unknown => JSON.parse(response.body.toString()).message
+
+t.test(
+  'credentials buy a token, with and without the last slash, and the token opens the storage',
+  async (t) => {
+    const front = await startFront(t)
+    const [login] = front.sidecar.logins
+    const tokens = new Set<string>()
+    for (const path of ['/v2/auth/token', '/v2/auth/token/', '/v2/auth/token?x=1']) {
+      const answer = await front.ask(post(JSON.stringify(login), undefined, path))
+      isOwnAnswer(t, answer, { status: 200 }, path)
+      const body = JSON.parse(answer.body.toString())
+      t.same(Object.keys(body), ['token', 'expirationSec'])
+      t.equal(body.expirationSec, 86400)
+      tokens.add(body.token)
+      const authorization = `Authorization: Bearer ${body.token}\r\n`
+      const told = await front.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+      t.match(told.body.toString(), /^{"expirationSec":8(6400|639\d)}$/)
+      const got = await front.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+      t.equal(got.body.toString(), 'ok')
+      t.equal(front.upstream.requests[0]?.headers['x-authenticated-account-id'], login?.accountId)
+      t.equal(front.upstream.requests[0]?.headers['x-authenticated-access-key'], login?.accessKey)
+      await front.upstreamSaw(t, 1)
+    }
+    t.equal(tokens.size, 3, 'a new one each time')
+  },
+)
+
+t.test('the time left is told to GET; HEAD gets the same head and no body', async (t) => {
+  const clock = setClock()
+  const front = await startFront(t, { now: clock.now })
+  const lines = `Host: h\r\nX-Request-Id: same\r\n${front.authorization}Accept: application/json\r\n\r\n`
+  clock.ms += 1
+  const client = await front.connect()
+  client.send(`GET /v2/auth/token HTTP/1.1\r\n${lines}HEAD /v2/auth/token HTTP/1.1\r\n${lines}`)
+  const got = await client.response()
+  const headed = await client.response({ head: true })
+  isOwnAnswer(t, got, { status: 200 }, 'GET')
+  isOwnAnswer(t, headed, { status: 200, head: true }, 'HEAD')
+  t.equal(got.body.toString(), '{"expirationSec":3600}')
+  t.same({ ...headed.headers, date: '' }, { ...got.headers, date: '' })
+  t.equal(headed.headers['content-length'], '22')
+  client.send(`HEAD /v2/auth/token HTTP/1.1\r\nHost: h\r\n\r\n`)
+  isOwnAnswer(
+    t,
+    await client.response({ head: true }),
+    { status: 400, code: 'x', head: true },
+    'refused HEAD',
+  )
+  client.send(`GET /v2/auth/token HTTP/1.1\r\n${lines}`)
+  t.equal((await client.response()).status, 200, 'the connection is as it should be')
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('other methods are told which ones there are', async (t) => {
+  const front = await startFront(t)
+  for (const path of ['/v2/auth/token', '/v2/auth/token/', '/v2/auth/token?x']) {
+    for (const method of ['PUT', 'DELETE', 'OPTIONS', 'PATCH', 'PROPFIND']) {
+      for (const lines of ['', front.authorization, 'Content-Length: 2\r\n']) {
+        const answer = await front.ask(
+          `${method} ${path} HTTP/1.1\r\nHost: h\r\n${lines}\r\n${lines ? '{}' : ''}`,
+        )
+        isOwnAnswer(t, answer, { status: 405, code: 'InvalidArgument' }, `${method} ${path}`)
+      }
+    }
+    for (const method of ['TRACE', 'CONNECT']) {
+      const answer = await front.ask(`${method} ${path} HTTP/1.1\r\nHost: h\r\n\r\n`)
+      isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, `${method} ${path}`)
+    }
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test(
+  'a body that is not the documented one is refused, naming the field and echoing nothing',
+  async (t) => {
+    const front = await startFront(t)
+    const marker = 'ECHOED-BY-MISTAKE'
+    const good = { accountId: 'acme', accessKey: 'AK0', secret: marker }
+    const json = (change: object) => JSON.stringify({ ...good, ...change })
+    const text = JSON.stringify(good)
+    const cases: [name: string, body: string | Uint8Array, message: RegExp | string][] = [
+      ['empty', '', /JSON/],
+      ['white space', ' \n', /JSON/],
+      ['truncated', text.slice(0, -1), /JSON/],
+      ['a trailing comma', text.replace('}', ',}'), /JSON/],
+      ['a comment', `/* ${marker} */${text}`, /JSON/],
+      ['single quotes', text.replaceAll('"', "'"), /JSON/],
+      ['text behind it', `${text}x`, /JSON/],
+      ['another object behind it', text + text, /JSON/],
+      ['a NUL behind it', `${text}\0`, /JSON/],
+      ['NaN', text.replace('"AK0"', 'NaN'), /JSON/],
+      ['Infinity', text.replace('"AK0"', '-Infinity'), /JSON/],
+      ['a hexadecimal number', text.replace('"AK0"', '0x10'), /JSON/],
+      ['a control character in a string', text.replace('AK0', 'A\nK'), /JSON/],
+      ['a broken escape', text.replace('AK0', '\\u12'), /JSON/],
+      ['a form', `accountId=acme&accessKey=AK0&secret=${marker}`, /JSON/],
+      ['XML', `<secret>${marker}</secret>`, /JSON/],
+      ['deep nesting', `{"a":${'['.repeat(8000)}${']'.repeat(8000)}}`, /accountId is missing/],
+      ['deep nesting that never ends', '['.repeat(16384), /JSON/],
+      ['a byte order mark', `\ufeff${text}`, /JSON/],
+      ['UTF-16', Buffer.from(text, 'utf16le'), /JSON/],
+      ['UTF-16 with its mark', Buffer.from(`\ufeff${text}`, 'utf16le'), /JSON/],
+      ['Latin-1', Buffer.from(json({ accountId: 'caf\xe9' }), 'latin1'), /JSON/],
+      ['an overlong form', Buffer.from(text.replace('acme', 'a\xc0\xafe'), 'latin1'), /JSON/],
+      ['a surrogate in UTF-8', Buffer.from(text.replace('acme', '\xed\xa0\x80'), 'latin1'), /JSON/],
+      ['an array', `[${text}]`, /object/],
+      ['null', 'null', /object/],
+      ['a string', `"${marker}"`, /object/],
+      ['a number', '1', /object/],
+      ['no members', '{}', 'accountId is missing. accessKey is missing. secret is missing.'],
+      ['no secret', json({ secret: undefined }), 'secret is missing.'],
+      ['another case', json({ secret: undefined, Secret: marker }), 'secret is missing.'],
+      ['a secret twice', text.replace('}', ',"secret":"x"}'), 'secret must not stand twice.'],
+      ['a secret twice, escaped', text.replace('}', ',"s\\u0065cret":"x"}'), 'secret must not stand twice.'],
+      ['an account twice', text.replace('{', '{"accountId":"acme",'), 'accountId must not stand twice.'],
+      ['another member twice', text.replace('}', ',"x":1,"x":2}'), 'No member of the body may stand twice.'],
+      [
+        'a member twice, deep inside',
+        text.replace('}', ',"x":[{"y":1,"y":2}]}'),
+        'No member of the body may stand twice.',
+      ],
+      ['a number for a field', json({ secret: 12345 }), 'secret must be a string.'],
+      ['a huge number', text.replace('"AK0"', '1e999'), 'accessKey must be a string.'],
+      ['true', json({ accessKey: true }), 'accessKey must be a string.'],
+      ['null for a field', json({ accountId: null }), 'accountId must be a string.'],
+      ['an array for a field', json({ secret: [marker] }), 'secret must be a string.'],
+      ['an object for a field', json({ secret: { $ne: '' } }), 'secret must be a string.'],
+      ['an empty field', json({ secret: '' }), /^secret must be 1 to 1024/],
+      ['1025 characters', json({ secret: 'é'.repeat(1025) }), /^secret must be 1 to 1024/],
+      ['1025 characters beyond 16 bits', json({ secret: '😀'.repeat(1025) }), /^secret must be 1 to 1024/],
+      ['a lone surrogate', text.replace('AK0', '\\ud800'), /^accessKey must be well-formed/],
+      ['a NUL in an account', json({ accountId: `a\0${marker}` }), /^accountId must not hold control/],
+      [
+        'a line end in an access key',
+        json({ accessKey: `a\r\n${marker}` }),
+        /^accessKey must not hold control/,
+      ],
+      ['__proto__', `{"__proto__":${text}}`, /accountId is missing/],
+    ]
+    for (const [name, body, message] of cases) {
+      const answer = await front.ask(post(body))
+      isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, name)
+      if (typeof message === 'string') t.equal(messageOf(answer), message, name)
+      else t.match(messageOf(answer), message, name)
+      if (answer.body.includes(marker)) t.fail(`${name}: what was sent came back`)
+    }
+    t.notMatch(JSON.stringify(front.sidecar.log), marker, 'nor does it stand in the log')
+    t.equal(
+      await front.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="invalid"}'),
+      cases.length,
+    )
+    await front.upstreamSaw(t, 0)
+  },
+)
+
+t.test('a field is any text of 1 to 1024 code points, compared byte by byte', async (t) => {
+  const secrets = [
+    ...[
+      ' ',
+      '  leading',
+      'trailing ',
+      'tab\tand\nline',
+      '\0',
+      'x'.repeat(73),
+      `${'y'.repeat(72)}z`,
+      'é',
+      'e\u0301',
+    ],
+    ...['𝒳'.repeat(1024), 'Ω≈ç√', '密碼', 'пароль', '٣', "' OR 1=1 --", '$(id)', '\ufeff', '\u202e', '"\\'],
+  ]
+  const front = await startFront(t, {
+    credentials: secrets.map((secret, at) => ({ accountId: `acme ${at}`, accessKey: `é${at}`, secret })),
+  })
+  const client = await front.connect()
+  for (const [at, login] of front.sidecar.logins.entries()) {
+    client.send(post(JSON.stringify({ ...login, extra: [1, { secret: 'x' }] })))
+    t.equal((await client.response()).status, 200, `secret ${at}`)
+    const { secret } = login
+    const near = [
+      secret.trim(),
+      secret.slice(0, 72),
+      secret.normalize('NFC'),
+      secret.normalize('NFD'),
+      `${secret} `,
+    ]
+    for (const other of near.filter((text) => text !== secret && text !== '')) {
+      if ([...other].length > 1024) continue
+      client.send(post(JSON.stringify({ ...login, secret: other })))
+      t.equal((await client.response()).status, 403, `almost secret ${at}`)
+    }
+  }
+})
+
+t.test('the body is JSON in UTF-8 by its header as well', async (t) => {
+  const front = await startFront(t)
+  const body = JSON.stringify(front.sidecar.logins[0])
+  for (const lines of [
+    '',
+    'Content-Type: application/json\r\n',
+    'content-type: APPLICATION/JSON; charset=utf-8\r\n',
+    'Content-Type: application/json;charset="UTF-8"\r\n',
+    'Accept: text/html\r\n',
+    'Accept-Encoding: gzip\r\n',
+  ]) {
+    isOwnAnswer(t, await front.ask(post(body, lines)), { status: 200 }, lines)
+  }
+  for (const lines of [
+    'Content-Type:\r\n',
+    'Content-Type: text/plain\r\n',
+    'Content-Type: application/x-www-form-urlencoded\r\n',
+    'Content-Type: multipart/form-data; boundary=x\r\n',
+    'Content-Type: application/json; charset=utf-16\r\n',
+    'Content-Type: application/json; charset=latin1\r\n',
+    'Content-Type: application/json-patch+json\r\n',
+    'Content-Type: application/json\r\nContent-Type: application/json\r\n',
+    'Content-Type: application/json\r\nContent-Type: text/plain\r\n',
+    'Content-Type: application/json, text/plain\r\n',
+    'Content-Encoding: gzip\r\n',
+    'Content-Encoding: identity\r\n',
+    'Content-Encoding:\r\n',
+  ]) {
+    const answer = await front.ask(post(body, lines))
+    isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
+    t.match(messageOf(answer), /^Content-(Type|Encoding) /)
+  }
+  const zipped = await front.ask(post(gzipSync(body), 'Content-Encoding: gzip\r\n'))
+  isOwnAnswer(t, zipped, { status: 400, code: 'InvalidArgument' }, 'really compressed')
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('every failed login is answered alike to the byte', async (t) => {
+  for (const code of ['Authentication failed', 'AuthenticationFailed']) {
+    const front = await startFront(t, {
+      settings: { 'contract-authentication-failed-code': code },
+      credentials: [
+        { accountId: 'acme', accessKey: 'AK' },
+        { accountId: 'acme', accessKey: 'disabled', disabled: true },
+        { accountId: 'acme', accessKey: 'expired', expiresAt: '2020-01-01T00:00:00Z' },
+      ],
+    })
+    const [good, disabled, expired] = front.sidecar.logins
+    const answers = new Set<string>()
+    for (const [name, login] of Object.entries({
+      'unknown account': { ...good, accountId: 'nobody' },
+      'unknown key': { ...good, accessKey: 'nokey' },
+      'wrong secret': { ...good, secret: 'wrong' },
+      'a secret of another length': { ...good, secret: 'x' },
+      'another case': { ...good, accountId: 'ACME' },
+      'with a space': { ...good, accountId: 'acme ' },
+      'a prototype': { ...good, accountId: '__proto__' },
+      'a member of objects': { ...good, accountId: 'constructor', accessKey: 'constructor' },
+      disabled,
+      'disabled, wrong secret': { ...disabled, secret: 'wrong' },
+      expired,
+      'expired, wrong secret': { ...expired, secret: 'wrong' },
+    })) {
+      const client = await front.connect()
+      client.send(post(JSON.stringify(login)))
+      isOwnAnswer(t, await client.response(), { status: 403, code }, name)
+      answers.add(
+        client
+          .received()
+          .toString('latin1')
+          .replace(/^X-Request-Id: .*$/m, '')
+          .replace(/^Date: .*$/m, ''),
+      )
+    }
+    t.equal(answers.size, 1)
+    await front.upstreamSaw(t, 0)
+  }
+})
+
+t.test('a body of exactly 16 KiB is read; one byte more, and the rest is not', async (t) => {
+  const front = await startFront(t)
+  const login = JSON.stringify(front.sidecar.logins[0])
+  const exact = login.replace('}', `,"x":"${'x'.repeat(16384 - login.length - 7)}"}`)
+  t.equal(exact.length, 16384)
+  isOwnAnswer(t, await front.ask(post(exact)), { status: 200 }, 'exactly')
+  const chunked = `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n`
+  const inChunks = (body: string) =>
+    `${chunked}${(body.match(/.{1,1000}/gs) ?? []).map((part) => `${part.length.toString(16)}\r\n${part}\r\n`).join('')}0\r\n\r\n`
+  isOwnAnswer(t, await front.ask(inChunks(exact)), { status: 200 }, 'exactly, in chunks')
+  const tooLarge = { status: 400, code: 'InvalidArgument' }
+  const declared = (length: number | string, body = '') =>
+    `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${length}\r\n\r\n${body}`
+  for (const [name, bytes] of [
+    ['declared', declared(16385)],
+    ['declared and sent', declared(16385, ` ${exact}`)],
+    ['10 GiB declared', declared(10 * 2 ** 30, login)],
+    ['in chunks', inChunks(` ${exact}`)],
+    ['in one chunk', `${chunked}4001\r\n ${exact}\r\n0\r\n\r\n`],
+    ['a chunk of 10 GiB', `${chunked}280000000\r\n${'x'.repeat(20000)}`],
+    ['a secret of 1 MiB', declared(2 ** 20, JSON.stringify({ secret: 'x'.repeat(2 ** 18) }))],
+  ] as const) {
+    const client = await front.connect()
+    client.send(bytes)
+    const answer = await client.response()
+    isOwnAnswer(t, answer, tooLarge, name)
+    t.equal(messageOf(answer), 'The body is larger than 16 KiB.', name)
+    client.socket.end()
+    t.equal(await client.closed(), 'end', name)
+    t.equal(client.rest().length, 0)
+  }
+  const endless = await front.connect()
+  endless.send(chunked)
+  const more = () => {
+    if (!endless.socket.writable) return
+    endless.socket.write(`400\r\n${'x'.repeat(1024)}\r\n`)
+    setImmediate(more)
+  }
+  more()
+  isOwnAnswer(t, await endless.response(), tooLarge, 'without end')
+  await endless.closed()
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('a login that stops half-way is answered and its connection closed', async (t) => {
+  const front = await startFront(t, { settings: { 'timeouts-idle-seconds': '0.2' } })
+  for (const bytes of [
+    'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{"accountId":',
+    'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{',
+  ]) {
+    const client = await front.connect()
+    client.send(bytes)
+    isOwnAnswer(t, await client.response(), { status: 408, code: 'InvalidArgument' }, bytes.slice(40, 70))
+    await client.closed()
+  }
+  const broken = await front.ask(
+    'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"acc\r\nzz\r\n',
+  )
+  isOwnAnswer(t, broken, { status: 400, code: 'InvalidArgument' }, 'a chunk that is none')
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('guessing is slowed for the pair that guesses, and for nobody else', async (t) => {
+  const clock = setClock()
+  const front = await startFront(t, {
+    now: clock.now,
+    credentials: [{ accountId: 'acme' }, { accountId: 'other' }],
+  })
+  const [acme, other] = front.sidecar.logins
+  const client = await front.connect()
+  const login = async (body: object | undefined) => {
+    client.send(post(JSON.stringify(body)))
+    return client.response()
+  }
+  for (const accountId of ['acme', 'nobody']) {
+    for (let guess = 0; guess < 20; guess++) {
+      isOwnAnswer(
+        t,
+        await login({ ...acme, accountId, secret: `guess ${guess}` }),
+        { status: 403, code: 'Authentication failed' },
+        `${accountId}, guess ${guess}`,
+      )
+    }
+    clock.ms += 20_500
+    const slowed = await login({ ...acme, accountId, secret: 'guess' })
+    isOwnAnswer(t, slowed, { status: 503, code: 'ServiceNotReady' }, accountId)
+    t.equal(slowed.headers['retry-after'], '40', 'until the window has passed')
+    clock.ms -= 20_500
+  }
+  t.equal((await login(acme)).status, 503, 'the right secret as well, or the answer would tell')
+  t.equal((await login(other)).status, 200, 'another account is untouched')
+  const elsewhere = await rawClient(t, front.sidecar.port, '127.0.0.1', '127.0.0.2')
+  elsewhere.send(post(JSON.stringify(acme)))
+  t.equal((await elsewhere.response()).status, 200, 'and so is the account from another address')
+  clock.ms += 60_000
+  t.equal((await login(acme)).status, 200, 'the window has passed')
+  t.ok((await front.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')) >= 3)
+})
+
+t.test('a success clears the failures before it', async (t) => {
+  const front = await startFront(t, {
+    settings: { 'limits-login-failures-count': '3' },
+  })
+  const [login] = front.sidecar.logins
+  const statuses: number[] = []
+  for (const secret of ['a', 'b', login?.secret, 'a', 'b', 'c', login?.secret]) {
+    statuses.push((await front.ask(post(JSON.stringify({ ...login, secret })))).status)
+  }
+  t.same(statuses, [403, 403, 200, 403, 403, 403, 503])
+})
+
+t.test('failures are counted for the client behind a trusted proxy, not for the proxy', async (t) => {
+  const front = await startFront(t, {
+    settings: {
+      'limits-login-failures-count': '1',
+      'forwarded-trust': '["127.0.0.1"]',
+    },
+  })
+  const [login] = front.sidecar.logins
+  const from = async (address: string, secret = 'wrong') =>
+    (await front.ask(post(JSON.stringify({ ...login, secret }), `X-Forwarded-For: ${address}\r\n`))).status
+  t.same([await from('203.0.113.1'), await from('203.0.113.1'), await from('203.0.113.2')], [403, 503, 403])
+})
+
+t.test('credentials in the query are not looked at and not logged', async (t) => {
+  const front = await startFront(t)
+  const [login] = front.sidecar.logins
+  const query = new URLSearchParams({ ...login }).toString()
+  const answer = await front.ask(
+    `POST /v2/auth/token?${query} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n`,
+  )
+  isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, 'an empty body')
+  t.notMatch(JSON.stringify(front.sidecar.log), login?.secret)
+})
+
+t.test('one connection carries many logins and checks, HTTP/1.0 or 1.1', async (t) => {
+  const front = await startFront(t)
+  const body = JSON.stringify(front.sidecar.logins[0])
+  const client = await front.connect()
+  const check = `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`
+  client.send(Buffer.concat([post(body), Buffer.from(check), post('{'), Buffer.from(check), post(body)]))
+  const statuses = []
+  for (let at = 0; at < 5; at++) statuses.push((await client.response()).status)
+  t.same(statuses, [200, 200, 400, 200, 200])
+  const old = await front.exchange(
+    `POST /v2/auth/token HTTP/1.0\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+  )
+  t.match(old, /^HTTP\/1\.1 200 OK\r\n(.*\r\n)*Connection: close\r\n(.*\r\n)*\r\n{"token"/)
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('with contract.expirationSec: string the time is what a published Go client decodes', async (t) => {
+  const front = await startFront(t, { settings: { 'contract-expiration-sec': 'string' } })
+  const issued = await front.ask(post(JSON.stringify(front.sidecar.logins[0])))
+  t.equal(issued.status, 200, 'success is exactly 200')
+  const told = await front.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  for (const { headers, body } of [issued, told]) {
+    t.not(headers['content-length'], undefined, 'without a length it would take the body for empty')
+    const { expirationSec } = JSON.parse(body.toString())
+    // `ExpirationSec string` fails on a number; then comes strconv.Atoi.
+    t.type(expirationSec, 'string')
+    t.match(expirationSec, /^[0-9]+$/)
+    t.ok(Number(expirationSec) > 3000)
+  }
+  for (const bytes of [post('{'), post(JSON.stringify({ accountId: 'a', accessKey: 'b', secret: 'c' }))]) {
+    const { body } = await front.ask(bytes)
+    t.type(JSON.parse(body.toString()).code, 'string', 'or the Terraform provider takes it for a success')
+  }
+})
