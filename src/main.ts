@@ -58,6 +58,12 @@ function stopRequested(): Promise<StopSignal> {
   })
 }
 
+const EXAMPLES = `
+Examples:
+  storage-auth-sidecar demo
+  storage-auth-sidecar serve --config sidecar.yaml
+  storage-auth-sidecar help credentials`
+
 const program = new Command('storage-auth-sidecar')
   .description('Issues, checks and remembers Account API tokens in front of a storage service.')
   .version(VERSION)
@@ -68,6 +74,7 @@ const program = new Command('storage-auth-sidecar')
   .addCommand(keysCommand(io))
   .addCommand(credentialsCommand(io))
   .addCommand(tokenCommand(io))
+  .addHelpText('after', EXAMPLES)
 
 program.parseAsync().then(
   () => exit(0),

@@ -62,6 +62,7 @@ export function configCommand(io: CommandIo): Command {
     writeOut: (text) => io.stdout.write(text),
     writeErr: (text) => io.stderr.write(text),
   })
+  group.addHelpText('after', SHOW_EXAMPLES)
 
   const check = group.command('check').description('validate the settings; every mistake is reported at once')
   check.option('--json', 'print the outcome as JSON')

@@ -66,10 +66,14 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     })
     .addHelpText('after', EXAMPLES)
 
-  const subcommand = (name: string, description: string) =>
+  const subcommand = (name: string, description: string, example = '') =>
     group
       .command(name)
       .description(description)
+      .addHelpText(
+        'after',
+        `\nExample:\n  storage-auth-sidecar credentials ${name} --file credentials.yaml${example}`,
+      )
       .option('--file <path>', 'the credentials file')
       .option(
         '--postgres-url-file <path>',
@@ -77,11 +81,11 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       )
       .option('--json', 'print JSON')
   const namedSubcommand = (name: string, description: string) =>
-    subcommand(name, description)
+    subcommand(name, description, ' --account acme --access-key AK1')
       .requiredOption('--account <id>', 'the account identifier')
       .requiredOption('--access-key <key>', 'the access key')
 
-  subcommand('add', 'add a credential, and print it with its secret as JSON, once')
+  subcommand('add', 'add a credential, and print it with its secret as JSON, once', ' --account acme')
     .requiredOption('--account <id>', 'the account identifier')
     .option('--access-key <key>', 'the access key (default: a new one)')
     .option(

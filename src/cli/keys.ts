@@ -55,17 +55,22 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     })
     .addHelpText('after', EXAMPLES)
 
-  const subcommand = (name: string, description: string) =>
+  const subcommand = (name: string, description: string, example: string) =>
     group
       .command(name)
       .description(description)
+      .addHelpText('after', `\nExample:\n  storage-auth-sidecar keys ${name} ${example}`)
       .requiredOption('--directory <path>', 'the directory of the keys')
       .option('--json', 'print JSON')
   const maxLifetime = new Option('--max-lifetime-seconds <n>', 'the longest lifetime that tokens are given')
     .argParser(wholeSeconds)
     .default(86_400)
 
-  subcommand('add', 'generate a key and print it, without its private half, as JSON; the first one signs')
+  subcommand(
+    'add',
+    'generate a key and print it, without its private half, as JSON; the first one signs',
+    '--directory keys --alg ES256',
+  )
     .addOption(new Option('--alg <name>', 'its algorithm').choices(ALGORITHMS).default('ES256'))
     .addOption(
       new Option('--kid <kid>', 'its name (default: algorithm, day and a random part)').argParser(kid),
@@ -79,7 +84,11 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       print(JSON.stringify({ kid: added.kid, alg: added.alg, active: added.active, created }))
     })
 
-  subcommand('list', 'list the keys, which of them signs, and from when on each can be retired')
+  subcommand(
+    'list',
+    'list the keys, which of them signs, and from when on each can be retired',
+    '--directory keys --json',
+  )
     .addOption(maxLifetime)
     .action(async ({ directory, json, maxLifetimeSeconds }: LifetimeOptions) => {
       const keys = await readKeyDirectory(directory)
@@ -89,7 +98,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       print(json ? JSON.stringify(entries) : table(entries, now()))
     })
 
-  subcommand('activate', 'let a key sign, and note when the one before it stopped')
+  subcommand('activate', 'let a key sign, and note when the one before it stopped', '--directory keys KID')
     .argument('<kid>', 'the key', kid)
     .action(async (kid: string, { directory, json }: DirectoryOptions) => {
       const { previous } = await inWords(directory, () => activateKey({ directory, kid, now }))
@@ -97,7 +106,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       else print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
     })
 
-  subcommand('retire', 'remove a key, once no token signed by it can be alive')
+  subcommand('retire', 'remove a key, once no token signed by it can be alive', '--directory keys OLD_KID')
     .argument('<kid>', 'the key', kid)
     .addOption(maxLifetime)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')

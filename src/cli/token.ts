@@ -32,6 +32,11 @@ interface InspectOptions extends ParsedOptions {
   readonly json?: true
 }
 
+const GROUP_EXAMPLES = `
+Example:
+  storage-auth-sidecar token issue --account acme --access-key backup |
+    storage-auth-sidecar token inspect`
+
 const ISSUE_EXAMPLES = `
 Example:
   storage-auth-sidecar token issue --config sidecar.yaml --account acme --access-key backup`
@@ -48,6 +53,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
   const print = (text: string) => io.stdout.write(`${text}\n`)
   const group = new Command('token')
     .description('mint a token, or explain one')
+    .addHelpText('after', GROUP_EXAMPLES)
     .exitOverride()
     .configureOutput({
       writeOut: (text) => io.stdout.write(text),

@@ -76,7 +76,7 @@ export class WordTally<Word extends string> {
 
   /** Counts one. */
   add(word: Word, amount = 1): void {
-    this.#counts.set(word, (this.#counts.get(word) ?? 0) + amount)
+    this.#counts.set(word, (this.#counts.get(word) as number) + amount)
   }
 
   /** The words with their counts. */

@@ -37,7 +37,7 @@ export async function temporaryDirectory(t: Pick<Test, 'teardown'>): Promise<str
 
 /** Writes a credentials file, mode 0600, in a temporary directory. */
 export async function makeCredentialsFile(
-  t: Test,
+  t: Pick<Test, 'teardown'>,
   wanted: readonly CredentialWanted[] = [{}],
 ): Promise<CredentialsFile> {
   const accounts = new Map<string, object[]>()

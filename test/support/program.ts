@@ -5,7 +5,9 @@
  */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
-import { temporaryDirectory } from './credentials.ts'
+import { makeCredentialsFile } from './credentials.ts'
+import { makeKeyDirectory } from './keys.ts'
+import { mintToken } from './tokens.ts'
 
 const LOADER = import.meta.resolve('ts-blank-space/register')
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
@@ -144,17 +146,17 @@ export function serveArgs(flags: Readonly<Record<string, string>>): string[] {
   return Object.entries({ ...all, ...flags }).flatMap(([name, value]) => [`--${name}`, value])
 }
 
-/** Makes keys and credentials the way an operator does; returns the flags that name them, and a login. */
-export async function prepareFiles(t: Owner) {
-  const directory = await temporaryDirectory(t)
-  const files = { 'keys-directory': `${directory}/keys`, 'credentials-file': `${directory}/credentials.yaml` }
-  const [key, credential] = await Promise.all([
-    runProgram(t, ['keys', 'add', '--directory', files['keys-directory']]),
-    runProgram(t, ['credentials', 'add', '--file', files['credentials-file'], '--account', 'acme']),
-  ])
-  if (key.code !== 0 || credential.code !== 0) throw new Error(`${key.stderr}${credential.stderr}`)
-  const login: { accountId: string; accessKey: string; secret: string } = JSON.parse(credential.stdout)
-  return { directory, files, login }
+/** Makes a key and a credential; returns the flags that name their files, the login, and a good token. */
+export async function prepareFiles(t: Owner & { testdir(content: Record<string, string>): string }) {
+  const key = await makeKeyDirectory(t)
+  const { file, logins } = await makeCredentialsFile(t)
+  const [login = { accountId: '', accessKey: '', secret: '' }] = logins
+  const { accountId: sub, accessKey: client_id } = login
+  return {
+    files: { 'keys-directory': key.directory, 'credentials-file': file },
+    login,
+    token: await mintToken({ key, claims: { sub, client_id } }),
+  }
 }
 
 function parseLine(line: string): Record<string, unknown> {

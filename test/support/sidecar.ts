@@ -49,10 +49,7 @@ interface Test {
 /** Starts a sidecar on free ports of the loopback interface. */
 export async function startSidecar(t: Test, options: TestSidecarOptions = {}): Promise<TestSidecar> {
   const key = await makeKeyDirectory(t)
-  const { file, logins } = await makeCredentialsFile(
-    t as never,
-    options.credentials ?? [{ accountId: 'acme' }],
-  )
+  const { file, logins } = await makeCredentialsFile(t, options.credentials ?? [{ accountId: 'acme' }])
   const flags: Record<string, string> = {
     'listen-host': '127.0.0.1',
     'listen-port': '0',

@@ -1,0 +1,144 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import { text } from 'node:stream/consumers'
+import { Command } from 'commander'
+import t from 'tap'
+import { configCommand } from '../../src/cli/config.ts'
+import { credentialsCommand } from '../../src/cli/credentials.ts'
+import { demoCommand } from '../../src/cli/demo.ts'
+import { keysCommand } from '../../src/cli/keys.ts'
+import { serveCommand } from '../../src/cli/serve.ts'
+import { tokenCommand } from '../../src/cli/token.ts'
+import { prepareFiles, runProgram } from '../support/program.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
+
+/** Every command as `main.ts` makes it, writing into streams of the test. */
+function commands() {
+  const stdout = new PassThrough()
+  const stderr = new PassThrough()
+  const io = { stdin: new PassThrough(), stdout, stderr, env: {} }
+  const never = async () => {
+    throw new Error('nothing is started here')
+  }
+  const deps = { createApp: never, stopRequested: never }
+  const all = [
+    serveCommand(io, deps),
+    demoCommand(io, deps),
+    configCommand(io),
+    keysCommand(io),
+    credentialsCommand(io),
+    tokenCommand(io),
+  ]
+  const run = async (path: readonly string[]) => {
+    const program = new Command('storage-auth-sidecar').exitOverride()
+    for (const command of all) program.addCommand(command)
+    const exitCode = await program.parseAsync([...path], { from: 'user' }).then(
+      () => undefined,
+      (error: { exitCode: number }) => error.exitCode,
+    )
+    stdout.end()
+    stderr.end()
+    return { exitCode, stdout: await text(stdout), stderr: await text(stderr) }
+  }
+  return { all, run }
+}
+
+/** The words that lead to each command and subcommand. */
+function paths(all: readonly Command[], before: readonly string[] = []): string[][] {
+  return all.flatMap((command) => {
+    const path = [...before, command.name()]
+    return [path, ...paths(command.commands, path)]
+  })
+}
+
+t.test('every command and subcommand explains itself, with an example', async (t) => {
+  const { stdout } = await runProgram(t, ['--help'])
+  const listed = [...stdout.matchAll(/^ {2}([a-z]+) (?:\[| {2})/gm)].map(([, name]) => name)
+  t.strictSame(
+    listed.filter((name) => name !== 'help'),
+    commands().all.map((command) => command.name()),
+    'this test knows every command',
+  )
+  for (const path of paths(commands().all)) {
+    const { exitCode, stdout: help, stderr } = await commands().run([...path, '--help'])
+    const name = path.join(' ')
+    t.equal(exitCode, 0, name)
+    t.equal(stderr, '', name)
+    t.match(help, new RegExp(`^Usage: storage-auth-sidecar ${name} `), name)
+    t.match(help, new RegExp(`\\n  (?:\\S.*)?storage-auth-sidecar ${path[0]} `), `${name} has an example`)
+  }
+})
+
+t.test('a group without its command, and a command that there is not, are wrong usage', async (t) => {
+  for (const { commands: inner, name } of commands().all.map((command) => ({
+    commands: command.commands,
+    name: command.name(),
+  }))) {
+    const unknown = await commands().run([name, 'fly'])
+    t.equal(unknown.exitCode, 1, 'commander’s own code for a mistake, which the program makes 2')
+    t.match(unknown.stderr, /^error: (?:unknown command|too many arguments)/, name)
+    if (inner.length === 0) continue
+    const bare = await commands().run([name])
+    t.equal(bare.exitCode, 1, name)
+    t.match(bare.stderr, /^Usage: /, name)
+  }
+})
+
+t.test(
+  'a configuration with mistakes of every kind: one report, nothing started, no secret told',
+  async (t) => {
+    const directory = t.testdir({
+      keys: { 'bad.jwk.json': '{"kty":"EC","d":"canary"}' },
+      'credentials.yaml':
+        'accounts:\n- accountId: a\n  credentials:\n  - accessKey: k\n    secretHash: canary\n',
+      'sidecar.yaml': 'listen: { port: canary }\nlisten_port: 1\ntoken: { lifetimeSeconds: -1 }\n',
+    })
+    const upstream = await recordingUpstream(t)
+    const { code, stdout, stderr } = await runProgram(
+      t,
+      [
+        'serve',
+        ...['--config', join(directory, 'sidecar.yaml')],
+        ...['--keys-directory', join(directory, 'keys'), '--cache-max-tokens', '0'],
+      ],
+      {
+        env: {
+          SIDECAR_CREDENTIALS_FILE: join(directory, 'credentials.yaml'),
+          SIDECAR_UPSTREAM_URL: upstream.url,
+          SIDECAR_LISTN_PORT: 'canary',
+        },
+      },
+    )
+    t.equal(code, 2)
+    t.equal(stdout, '', 'nothing was said to listen')
+    for (const expected of [
+      /^the configuration has \d+ problems:\n/,
+      /listen\.port: .*sidecar\.yaml:1:\d+/,
+      /listen_port: .*sidecar\.yaml:2:\d+/,
+      /token\.lifetimeSeconds: .*sidecar\.yaml:3:\d+/,
+      /cache\.maxTokens: .*--cache-max-tokens/,
+      /SIDECAR_LISTN_PORT/,
+      /keys\.directory: .*bad\.jwk\.json/,
+      /credentials\.file: .*credentials\.yaml/,
+    ]) {
+      t.match(stderr, expected)
+    }
+    t.notMatch(stderr, /canary|^ +at /m)
+    t.equal(upstream.sockets.length, 0)
+  },
+)
+
+t.test('with good settings every problem of keys and credentials is in one report', async (t) => {
+  const { files } = await prepareFiles(t)
+  writeFileSync(join(files['keys-directory'], 'second.jwk.json'), '{')
+  writeFileSync(files['credentials-file'], '')
+  const { code, stderr } = await runProgram(
+    t,
+    ['serve', ...Object.entries(files).flatMap(([name, value]) => [`--${name}`, value])],
+    { env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' } },
+  )
+  t.equal(code, 2)
+  const lines = stderr.trimEnd().split('\n')
+  t.match(lines, [/^the configuration has 2 problems:$/, /keys\.directory: .*second/, /credentials\.file: /])
+})

@@ -1,0 +1,88 @@
+import { writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import t from 'tap'
+import { stringify } from 'yaml'
+import { VERSION } from '../src/version.ts'
+import { prepareFiles, runProgram, serve, startProgram, until } from './support/program.ts'
+import { rawClient } from './support/raw-client.ts'
+
+t.test('done is 0, wrong usage is 2, and nobody is shown a stack', async (t) => {
+  const cases: readonly (readonly [args: string, code: number, output: RegExp])[] = [
+    ['--version', 0, new RegExp(`^${VERSION.replaceAll('.', '\\.')}\n$`)],
+    ['', 2, /^Usage: storage-auth-sidecar /],
+    ['fly', 2, /^error: unknown command 'fly'\n$/],
+    ['config check --config /nowhere', 2, /^the configuration has 1 problem:\n.*\n$/],
+  ]
+  await Promise.all(
+    cases.map(async ([args, code, output]) => {
+      const outcome = await runProgram(t, args === '' ? [] : args.split(' '))
+      t.equal(outcome.code, code, args)
+      t.match(code === 0 ? outcome.stdout : outcome.stderr, output, args)
+      t.equal(code === 0 ? outcome.stderr : outcome.stdout, '', args)
+      t.notMatch(outcome.stderr, /^ +at /m, args)
+    }),
+  )
+})
+
+t.test('a fault of the machine is 1 and its own words', async (t) => {
+  const cwd = t.testdir({ '.sidecar': 'not a directory' })
+  const { code, stderr } = await runProgram(t, ['demo', '--port', '0', '--admin-port', '0'], { cwd })
+  t.equal(code, 1)
+  t.match(stderr, /^E[A-Z]+: .*\.sidecar/)
+  t.notMatch(stderr, /^ +at /m)
+})
+
+t.test('everything is printed, however slowly it is read', async (t) => {
+  const file = join(t.testdir({}), 'credentials.yaml')
+  const accounts = Array.from({ length: 3000 }, (_, at) => ({
+    accountId: `account-${at}`,
+    credentials: [{ accessKey: 'AK', secretHash: `$sha256$${'A'.repeat(43)}` }],
+  }))
+  writeFileSync(file, stringify({ accounts }), { mode: 0o600 })
+  const program = startProgram(t, ['credentials', 'list', '--json', '--file', file])
+  program.child.stdout?.pause()
+  // Its pipe holds 64 KiB: it has more to say, and must wait.
+  await until(() => program.child.stdout?.readableLength, 'the beginning')
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  t.equal(program.child.exitCode, null)
+  program.child.stdout?.resume()
+  t.equal((await program.ended).code, 0)
+  t.equal(JSON.parse(program.stdout()).length, 3000)
+})
+
+t.test('a reader that goes away is no failure', async (t) => {
+  const program = startProgram(t, ['config', 'schema'])
+  program.child.stdout?.destroy()
+  program.child.stderr?.destroy()
+  t.match(await program.ended, { code: 0, signal: null })
+})
+
+t.test('a fault that escapes everything is logged and ends nothing', async (t) => {
+  const { files } = await prepareFiles(t)
+  const fault = "process.on('SIGUSR2', () => { throw new Error('nobody caught it') })"
+  const sidecar = await serve(
+    t,
+    { ...files, 'upstream-url': 'http://127.0.0.1:9' },
+    { nodeArgs: [`--import=data:text/javascript,${encodeURIComponent(fault)}`] },
+  )
+  sidecar.child.kill('SIGUSR2')
+  await sidecar.until(() => sidecar.log().some(({ msg }) => msg === 'uncaught'), 'the line')
+  t.match(sidecar.log().at(-1), { level: 60, msg: 'uncaught', err: { message: 'nobody caught it' } })
+  const client = await rawClient(t, sidecar.port)
+  client.send('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+  t.equal((await client.response()).status, 400)
+  sidecar.child.kill('SIGINT')
+  t.match(await sidecar.ended, { code: 0 })
+})
+
+t.test('the demo runs until it is told to stop', async (t) => {
+  const demo = startProgram(t, ['demo', '--port', '0', '--admin-port', '0'], { cwd: t.testdir({}) })
+  await demo.until(() => /curl/.test(demo.stdout()), 'its lines')
+  const [, port] = /http:\/\/127\.0\.0\.1:(\d+)/.exec(demo.stdout()) ?? []
+  const socket = connect(Number(port), '127.0.0.1')
+  await until(() => socket.readyState === 'open', 'a connection')
+  socket.destroy()
+  demo.child.kill('SIGINT')
+  t.match(await demo.ended, { code: 0 })
+})
