@@ -161,7 +161,9 @@ export const settingsSchema = z
           .describe('Failed logins within the window before more get 503.'),
         windowSeconds: whole(1, 86400).default(60).describe('Length of the window in seconds.'),
       }),
-      headerBytes: whole(1024, 1_048_576).default(16384).describe('Most bytes of request line and headers.'),
+      headerBytes: whole(1024, 1_048_576)
+        .default(16384)
+        .describe('Most bytes of the header lines of a request; the request target alone may have as many.'),
       headerLines: whole(1, 10_000).default(200).describe('Most header lines of a request.'),
       connections: whole(1, 1_000_000)
         .default(10000)
