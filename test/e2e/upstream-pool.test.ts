@@ -1,0 +1,371 @@
+import type { Socket } from 'node:net'
+import t, { type Test } from 'tap'
+import { eventually, isFaultAnswer, startProxied } from '../support/proxied.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { startSidecar } from '../support/sidecar.ts'
+
+const EVIL = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil'
+const LIMIT = { status: 503, code: 'ServiceNotReady', error: 'connection_limit_reached' }
+const TERMINATED = { status: 503, code: 'ServiceNotReady', error: 'connection_terminated' }
+
+t.test('a connection is used again, the one used last first', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const client = await rawClient(t, sidecar.port)
+  for (let count = 0; count < 5; count++) {
+    client.send(head('GET /'))
+    t.equal((await client.response()).status, 200)
+  }
+  t.equal(upstream.sockets.length, 1)
+  // Two at a time need a second connection.
+  const hold: (() => void)[] = []
+  upstream.reply((socket) => void hold.push(() => void socket.write(OK)))
+  client.send(head('GET /') + head('GET /'))
+  await upstream.received(7)
+  for (const answer of hold) {
+    answer()
+    await client.response()
+  }
+  upstream.reply(OK)
+  for (let count = 0; count < 3; count++) {
+    client.send(head('GET /'))
+    await client.response()
+  }
+  t.equal(upstream.sockets.length, 2)
+  t.same(
+    upstream.requests.slice(7).map(({ connection }) => connection),
+    [1, 1, 1],
+  )
+  upstream.sockets[0]?.destroy()
+  await recovers()
+})
+
+t.test('a connection is not used again when its upstream says or shows that it cannot be', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const client = await rawClient(t, sidecar.port)
+  for (const [what, reply] of [
+    ['Connection: close', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok'],
+    ['a promise too short', 'HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\n\r\nok'],
+    ['HTTP/1.0', 'HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok'],
+  ] as const) {
+    upstream.reply(reply)
+    client.send(head('PUT /', 'Content-Length: 0'))
+    t.equal((await client.response()).status, 200, what)
+    await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+  }
+  await recovers()
+})
+
+t.test('a second response that nobody asked for is sent to nobody', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const ways: Readonly<Record<string, (socket: Socket, next: () => void) => void>> = {
+    'in the packet of the first': (socket, next) => {
+      socket.write(OK + EVIL)
+      next()
+    },
+    'right behind the first': (socket, next) => {
+      socket.write(OK)
+      socket.write(EVIL)
+      next()
+    },
+    'a turn behind the first': (socket, next) => {
+      socket.write(OK)
+      setImmediate(() => socket.write(EVIL))
+      next()
+    },
+    'while the connection is unused': (socket, next) => {
+      socket.write(OK)
+      setTimeout(() => {
+        socket.write(EVIL)
+        setTimeout(next, 5)
+      }, 5)
+    },
+    'in part': (socket, next) => {
+      socket.write(`${OK}HTTP/1.1 200 OK\r\nContent-Le`)
+      next()
+    },
+    'as one byte': (socket, next) => {
+      socket.write(`${OK}\n`)
+      next()
+    },
+  }
+  for (const [way, act] of Object.entries(ways)) {
+    await t.test(way, async (t) => {
+      for (const method of ['GET', 'PUT']) {
+        const client = await rawClient(t, sidecar.port)
+        await new Promise<void>((next) => {
+          upstream.reply((socket) => act(socket, next))
+          client.send(head('GET /first'))
+        })
+        t.equal((await client.response()).body.toString(), 'ok')
+        upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext')
+        client.send(head(`${method} /next`))
+        const response = await client.response()
+        t.equal(response.status, 200)
+        t.equal(response.body.toString(), 'next')
+      }
+    })
+  }
+  await recovers()
+})
+
+t.test('a response that is there in the very moment of reuse is not the answer', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const client = await rawClient(t, sidecar.port)
+  const seen = new Map<string, number>()
+  for (let round = 0; round < 100; round++) {
+    upstream.reply(OK)
+    client.send(head('GET /first'))
+    t.equal((await client.response()).body.toString(), 'ok')
+    const unused = upstream.sockets[upstream.requests.at(-1)?.connection ?? 0]
+    upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnext')
+    const method = round % 4 < 2 ? 'GET' : 'PUT'
+    if (round % 2 === 0) {
+      client.send(head(`${method} /next`, 'Content-Length: 0'))
+      unused?.write(EVIL)
+    } else {
+      unused?.write(EVIL)
+      client.send(head(`${method} /next`, 'Content-Length: 0'))
+    }
+    const response = await client.response()
+    const answer = `${method} ${response.status} ${response.status === 200 ? response.body.toString() : ''}`
+    seen.set(answer, (seen.get(answer) ?? 0) + 1)
+  }
+  for (const answer of seen.keys()) t.match(answer, /^(GET 200 next|PUT 200 next|PUT 503 )$/)
+  t.notMatch(client.received().toString(), /evil/)
+  await recovers()
+})
+
+t.test('a connection that the upstream closed unseen', async (t) => {
+  const { upstream, sidecar, head, recovers, outcome } = await startProxied(t)
+  /** Leaves an unused connection whose upstream will do something else than answer, and a client to meet it. */
+  const spoil = async (t: Test, act: (socket: Socket) => void) => {
+    const client = await rawClient(t, sidecar.port)
+    upstream.reply(OK)
+    client.send(head('GET /before'))
+    await client.response()
+    const used = upstream.sockets[upstream.requests.at(-1)?.connection ?? 0]
+    upstream.reply((socket) => {
+      if (socket === used) act(socket)
+      else socket.write(OK)
+    })
+    return client
+  }
+
+  for (const [what, act] of [
+    ['by closing', (socket: Socket) => socket.end()],
+    ['by a reset', (socket: Socket) => socket.resetAndDestroy()],
+  ] as const) {
+    for (const [method, lines] of [
+      ['GET', []],
+      ['HEAD', []],
+      ['GET', ['Content-Length: 0']],
+    ] as const) {
+      await t.test(
+        `${what}: ${method} ${lines.join()} is sent once more, on a fresh connection`,
+        async (t) => {
+          const client = await spoil(t, act)
+          const [requests, sockets] = [upstream.requests.length, upstream.sockets.length]
+          client.send(head(`${method} /again`, ...lines))
+          t.equal((await client.response({ head: method === 'HEAD' })).status, 200)
+          t.equal(upstream.requests.length - requests, 2)
+          t.equal(upstream.sockets.length - sockets, 1)
+        },
+      )
+    }
+    for (const [method, lines, body] of [
+      ['PUT', ['Content-Length: 3'], 'abc'],
+      ['PUT', ['Content-Length: 0'], ''],
+      ['POST', ['Transfer-Encoding: chunked'], '3\r\nabc\r\n0\r\n\r\n'],
+      ['DELETE', [], ''],
+      ['OPTIONS', [], ''],
+      ['GET', ['Content-Length: 3'], 'abc'],
+      ['GET', ['Transfer-Encoding: chunked'], '0\r\n\r\n'],
+    ] as const) {
+      await t.test(`${what}: ${method} ${lines.join()} is never sent again`, async (t) => {
+        const client = await spoil(t, act)
+        const requests = upstream.requests.length
+        client.send(head(`${method} /once`, ...lines) + body)
+        isFaultAnswer(t, await client.response(), TERMINATED)
+        t.equal(upstream.requests.length - requests, 1)
+      })
+    }
+  }
+
+  await t.test('is not tried twice', async (t) => {
+    const client = await rawClient(t, sidecar.port)
+    upstream.reply(OK)
+    client.send(head('GET /before'))
+    await client.response()
+    upstream.reply((socket) => socket.end())
+    const requests = upstream.requests.length
+    client.send(head('GET /again'))
+    isFaultAnswer(t, await client.response(), TERMINATED)
+    t.equal(upstream.requests.length - requests, 2)
+  })
+
+  await t.test('is not tried again after a byte of a response', async (t) => {
+    const client = await spoil(t, (socket) => socket.end('H'))
+    const requests = upstream.requests.length
+    client.send(head('GET /again'))
+    isFaultAnswer(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
+    t.equal(upstream.requests.length - requests, 1)
+  })
+
+  await t.test('is not tried again after an informational response', async (t) => {
+    const client = await spoil(t, (socket) => socket.end('HTTP/1.1 102 Processing\r\n\r\n'))
+    const requests = upstream.requests.length
+    client.send(head('GET /again'))
+    isFaultAnswer(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
+    t.equal(upstream.requests.length - requests, 1)
+  })
+
+  await t.test('and cannot be reached any more: the second attempt says so', async (t) => {
+    const upstream = await recordingUpstream(t)
+    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+    const client = await rawClient(t, sidecar.port)
+    const get = `GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`
+    client.send(get)
+    t.equal((await client.response()).status, 200)
+    upstream.reply((socket) => void upstream.close().then(() => socket.destroy()))
+    client.send(get)
+    isFaultAnswer(t, await client.response(), { ...TERMINATED, error: 'connection_refused' })
+  })
+
+  t.equal(await outcome('connection_terminated'), 15)
+  await recovers()
+})
+
+t.test('a full pool', async (t) => {
+  const settings = { 'limits-upstream-connections': '1', 'limits-upstream-queue': '3' }
+  const { upstream, sidecar, head, recovers, outcome } = await startProxied(t, { settings })
+  const queued = () => sidecar.metric('auth_sidecar_upstream_queue{upstream="/"}')
+  const fill = async (targets: readonly string[]) => {
+    const clients = []
+    for (const [at, target] of targets.entries()) {
+      const client = await rawClient(t, sidecar.port)
+      client.send(head(`GET ${target}`))
+      await eventually(
+        async () => upstream.requests.at(-1)?.target === target || (await queued()) === at,
+        target,
+      )
+      clients.push(client)
+    }
+    return clients
+  }
+
+  await t.test('queues requests, says 503 when the queue is full, and serves it in order', async (t) => {
+    const hold: Socket[] = []
+    upstream.reply((socket) => void hold.push(socket))
+    const clients = await fill(['/0', '/1', '/2', '/3'])
+    t.equal(await queued(), 3)
+    const late = await rawClient(t, sidecar.port)
+    late.send(head('GET /late'))
+    isFaultAnswer(t, await late.response(), LIMIT)
+    t.equal(await outcome('connection_limit_reached'), 1)
+    for (const [at, client] of clients.entries()) {
+      await eventually(() => hold.length === at + 1, `request ${at}`)
+      hold[at]?.write(OK)
+      t.equal((await client.response()).status, 200)
+    }
+    t.same(
+      upstream.requests.map(({ target }) => target),
+      ['/0', '/1', '/2', '/3'],
+    )
+    t.equal(upstream.sockets.length, 1)
+    late.send(head('GET /late'))
+    await upstream.received(5)
+    hold.at(-1)?.write(OK)
+    t.equal((await late.response()).status, 200, 'the refused client kept its connection')
+  })
+
+  await t.test('gives the place of a connection that has died to the next in the queue', async (t) => {
+    const requests = upstream.requests.length
+    upstream.reply((socket) => socket.destroy())
+    upstream.reply((socket, { target }) => (target === '/dies' ? socket.destroy() : void socket.write(OK)))
+    const clients = await Promise.all(
+      ['PUT /dies', 'GET /a', 'GET /b'].map(async (line) => {
+        const client = await rawClient(t, sidecar.port)
+        client.send(head(line))
+        return client
+      }),
+    )
+    const statuses = await Promise.all(clients.map(async (client) => (await client.response()).status))
+    t.same(statuses.sort(), [200, 200, 503])
+    t.equal(upstream.requests.length - requests, 3)
+  })
+
+  await t.test('forgets a client that leaves the queue', async (t) => {
+    const requests = upstream.requests.length
+    const hold: Socket[] = []
+    upstream.reply((socket) => void hold.push(socket))
+    const [first, leaves, last] = await fill(['/first', '/leaves', '/last'])
+    leaves?.socket.destroy()
+    await eventually(async () => (await queued()) === 1, 'the queue to forget it')
+    hold[0]?.write(OK)
+    t.equal((await first?.response())?.status, 200)
+    await eventually(() => hold.length === 2, 'the last request')
+    hold[1]?.write(OK)
+    t.equal((await last?.response())?.status, 200)
+    t.same(
+      upstream.requests.slice(requests).map(({ target }) => target),
+      ['/first', '/last'],
+    )
+  })
+
+  await t.test('takes no body of a request that waits', async (t) => {
+    const hold: Socket[] = []
+    upstream.reply((socket) => void hold.push(socket))
+    await fill(['/holds'])
+    const client = await rawClient(t, sidecar.port)
+    client.send(head('PUT /waits', 'Content-Length: 5', 'Expect: 100-continue'))
+    await eventually(async () => (await queued()) === 1, 'it to wait')
+    t.equal(client.received().length, 0, 'no 100 before there is a connection for it')
+    hold[0]?.write(OK)
+    t.equal((await client.response()).status, 100)
+    client.send('hello')
+    await eventually(() => hold.length === 2, 'its body')
+    hold[1]?.write(OK)
+    t.equal((await client.response()).status, 200)
+  })
+  await recovers()
+})
+
+t.test('a client that leaves while its connection is being made', async (t) => {
+  // A server that never answers the TLS handshake: connected, and not ready.
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url.replace('http:', 'https:') })
+  const client = await rawClient(t, sidecar.port)
+  client.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  await upstream.until(() => upstream.open() === 1, 'a connection')
+  client.socket.destroy()
+  await upstream.until(() => upstream.open() === 0, 'the connection to be given up')
+  await eventually(
+    async () => (await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) === 0,
+    'nothing to be connected',
+  )
+})
+
+t.test('a sidecar that stops ends responses with Connection: close, then every connection', async (t) => {
+  const { upstream, sidecar, head } = await startProxied(t, {
+    settings: { 'shutdown-deadline-seconds': '10' },
+  })
+  const unused = await rawClient(t, sidecar.port)
+  unused.send(head('GET /'))
+  await unused.response()
+  const busy = await rawClient(t, sidecar.port)
+  let answer = () => {}
+  upstream.reply((socket) => {
+    answer = () => void socket.write(OK)
+  })
+  busy.send(head('GET /'))
+  await upstream.received(2)
+  const stopped = sidecar.stop()
+  t.equal(await unused.closed(), 'end')
+  answer()
+  const response = await busy.response()
+  t.equal(response.status, 200)
+  t.equal(response.headers['connection'], 'close')
+  await stopped
+  await upstream.until(() => upstream.open() === 0, 'all connections to be closed')
+})
