@@ -63,7 +63,7 @@ export function makeCertificate(wanted: CertificateWanted): TestCertificate {
   )
   const signature = sign('sha256', body, signer.privateKey)
   const whole = sequence(body, ecdsaWithSha256, der(0x03, Buffer.concat([Buffer.from([0]), signature])))
-  const base64 = whole.toString('base64').replace(/.{64}/g, '$&\n')
+  const base64 = whole.toString('base64').replace(/.{64}(?!$)/g, '$&\n')
   return {
     cert: `-----BEGIN CERTIFICATE-----\n${base64}\n-----END CERTIFICATE-----\n`,
     key: privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),

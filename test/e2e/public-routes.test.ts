@@ -1,0 +1,180 @@
+import t, { type Test } from 'tap'
+import { type ProxiedOptions, startProxied } from '../support/proxied.ts'
+import { type RawResponse, rawClient } from '../support/raw-client.ts'
+import type { RecordedRequest } from '../support/recording-upstream.ts'
+
+/** A sidecar, and a function that sends it a request, lines as they are, and returns answer and forwarded request. */
+async function asking(t: Test, settings: ProxiedOptions['settings'] = {}) {
+  const { upstream, sidecar, recovers } = await startProxied(t, { settings })
+  const client = await rawClient(t, sidecar.port)
+  const ask = async (
+    methodAndTarget: string,
+    ...lines: readonly string[]
+  ): Promise<{ response: RawResponse; forwarded: RecordedRequest | undefined }> => {
+    const before = upstream.requests.length
+    client.send([`${methodAndTarget} HTTP/1.1`, 'Host: storage.example', ...lines, '', ''].join('\r\n'))
+    const response = await client.response({ head: methodAndTarget.startsWith('HEAD') })
+    return { response, forwarded: upstream.requests[before] }
+  }
+  return { sidecar, ask, recovers, bearer: `Authorization: Bearer ${sidecar.token}` }
+}
+
+/** Names of headers that speak for somebody. */
+function speaksFor(request: RecordedRequest | undefined): string[] {
+  return Object.keys(request?.headers ?? {}).filter(
+    (name) => name === 'authorization' || /^x[-_.]authenticated/.test(name),
+  )
+}
+
+const IDENTITY = [
+  'x-authenticated-account-id',
+  'x-authenticated-access-key',
+  'x-authenticated-token-id',
+  'x-authenticated-token-expires',
+]
+
+t.test('a public route is forwarded whatever token comes, and speaks for nobody', async (t) => {
+  const { sidecar, ask, recovers, bearer } = await asking(t, {
+    'public-routes': JSON.stringify([{ method: 'GET', path: '/healthz' }]),
+  })
+  for (const [what, lines] of [
+    ['no token', []],
+    ['a good token', [bearer]],
+    ['an expired token', [`Authorization: Bearer ${await sidecar.mint({ lifetimeSeconds: -10 })}`]],
+    ['a forged token', ['Authorization: Bearer a.b.c']],
+    ['another scheme', ['Authorization: Basic YTpi']],
+    ['identity headers', ['X-Authenticated-Account-Id: root', 'x_authenticated.token_id: 1']],
+  ] as const) {
+    await t.test(`with ${what}`, async (t) => {
+      const { response, forwarded } = await ask('GET /healthz?full=1', ...lines)
+      t.equal(response.status, 200)
+      t.equal(forwarded?.target, '/healthz?full=1')
+      t.same(speaksFor(forwarded), [])
+    })
+  }
+  t.equal(await sidecar.metric('auth_sidecar_requests_total{route="public",method="GET",status="200"}'), 6)
+  t.equal(await sidecar.metric('auth_sidecar_token_checks_total{result="accepted",reason="ok"}'), 0)
+
+  await t.test('and nothing near it is public', async (t) => {
+    for (const request of [
+      'HEAD /healthz',
+      'POST /healthz',
+      'GET /healthz/',
+      'GET //healthz',
+      'GET /Healthz',
+      'GET /healthz/x',
+      'GET /health%7a',
+      'GET /x/../healthz',
+      'GET /healthz;a=b',
+      'GET /x?/healthz',
+      'get /healthz', // last, as the parser does not know it and the connection ends
+    ]) {
+      const { response, forwarded } = await ask(request, 'User-Agent: kube-probe/1.30')
+      t.equal(response.status, 400, request)
+      t.equal(forwarded, undefined, request)
+    }
+  })
+  await recovers()
+})
+
+t.test('a public route stays public when Authorization is forwarded, and passes none on', async (t) => {
+  const { ask, bearer } = await asking(t, {
+    'public-routes': '[{ method: GET, path: /healthz }]',
+    'identity-forward-authorization': 'true',
+  })
+  t.same(speaksFor((await ask('GET /healthz', bearer)).forwarded), [])
+  t.same(speaksFor((await ask('GET /other', bearer)).forwarded).sort(), ['authorization', ...IDENTITY].sort())
+})
+
+t.test('Authorization is forwarded as it came when the setting says so', async (t) => {
+  const { ask, bearer, sidecar } = await asking(t, { 'identity-forward-authorization': 'true' })
+  t.equal((await ask('GET /', bearer)).forwarded?.headers['authorization'], `Bearer ${sidecar.token}`)
+})
+
+t.test('a CORS preflight', async (t) => {
+  const preflight = ['Origin: https://app.example', 'Access-Control-Request-Method: PUT']
+
+  await t.test('needs a token by default', async (t) => {
+    const { ask, bearer } = await asking(t)
+    t.equal((await ask('OPTIONS /object', ...preflight)).response.status, 400)
+    t.equal((await ask('OPTIONS /object', ...preflight, bearer)).response.status, 200)
+  })
+
+  await t.test('passes without one when the setting says so, and speaks for nobody', async (t) => {
+    const { ask, bearer, recovers } = await asking(t, { 'cors-preflight': 'pass' })
+    for (const lines of [[], [bearer], ['X-Authenticated-Account-Id: root']]) {
+      const { response, forwarded } = await ask('OPTIONS /object', ...preflight, ...lines)
+      t.equal(response.status, 200)
+      t.same(speaksFor(forwarded), [])
+      t.equal(forwarded?.headers['origin'], 'https://app.example')
+    }
+    for (const [request, ...lines] of [
+      ['OPTIONS /object', 'Origin: https://app.example'],
+      ['OPTIONS /object', 'Access-Control-Request-Method: PUT'],
+      ['PUT /object', ...preflight, 'Content-Length: 0'],
+      ['GET /object', ...preflight],
+    ] as const) {
+      t.equal((await ask(request, ...lines)).response.status, 400, [request, ...lines].join(', '))
+    }
+    await recovers()
+  })
+
+  await t.test('of the token endpoint is answered there', async (t) => {
+    const { ask } = await asking(t, { 'cors-preflight': 'pass' })
+    const { response, forwarded } = await ask('OPTIONS /v2/auth/token', ...preflight)
+    t.equal(response.status, 405)
+    t.equal(forwarded, undefined)
+  })
+})
+
+t.test('the base path moves the token endpoint alone', async (t) => {
+  const { ask, bearer } = await asking(t, { 'listen-base-path': '/storage' })
+  const moved = await ask('GET /storage/v2/auth/token', bearer)
+  t.equal(moved.response.status, 200)
+  t.match(JSON.parse(moved.response.body.toString()), { expirationSec: Number })
+  t.equal(moved.forwarded, undefined)
+  for (const target of ['/v2/auth/token', '/v2/auth/token/', '/storage/bucket/key', '/bucket/key']) {
+    t.equal((await ask(`GET ${target}`, bearer)).forwarded?.target, target)
+    t.equal((await ask(`GET ${target}`)).response.status, 400, 'a storage path like any other')
+  }
+})
+
+t.test('what clients say of where they come from', async (t) => {
+  const claims = [
+    'X-Forwarded-For: 192.0.2.1, 192.0.2.2',
+    'X-Forwarded-Host: evil.example',
+    'X-Forwarded-Proto: https',
+    'X-Forwarded-Port: 443',
+    'Forwarded: for=192.0.2.1',
+  ]
+
+  await t.test('is replaced by what we know', async (t) => {
+    const { ask, bearer, sidecar } = await asking(t)
+    for (const lines of [[], claims]) {
+      const { forwarded } = await ask('GET /', bearer, ...lines)
+      t.match(forwarded?.headers, {
+        'x-forwarded-for': '127.0.0.1',
+        'x-forwarded-host': 'storage.example',
+        'x-forwarded-proto': 'http',
+        'x-forwarded-port': String(sidecar.port),
+        forwarded: 'for=127.0.0.1;proto=http;host="storage.example"',
+      })
+    }
+  })
+
+  await t.test('is kept when the peer is trusted', async (t) => {
+    const { ask, bearer } = await asking(t, { 'forwarded-trust': '127.0.0.0/8' })
+    const { forwarded } = await ask('GET /', bearer, ...claims)
+    for (const line of claims) {
+      const [name = '', value] = line.split(': ')
+      t.equal(forwarded?.headers[name.toLowerCase()], value)
+    }
+    const { forwarded: plain } = await ask('GET /', bearer)
+    t.equal(plain?.headers['x-forwarded-for'], '127.0.0.1', 'and ours where there is none')
+  })
+
+  await t.test('is not kept when another peer is trusted', async (t) => {
+    const { ask, bearer } = await asking(t, { 'forwarded-trust': '192.0.2.0/24, 10.0.0.1' })
+    t.equal((await ask('GET /', bearer, ...claims)).forwarded?.headers['x-forwarded-for'], '127.0.0.1')
+  })
+})

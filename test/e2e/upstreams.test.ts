@@ -1,0 +1,284 @@
+import { writeFileSync } from 'node:fs'
+import { type AddressInfo, connect } from 'node:net'
+import { createServer, type TLSSocket, type TlsOptions } from 'node:tls'
+import { Worker } from 'node:worker_threads'
+import t, { type Test } from 'tap'
+import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
+import { temporaryDirectory } from '../support/credentials.ts'
+import { eventually, isFaultAnswer, outcomes } from '../support/proxied.ts'
+import { type RawResponse, rawClient } from '../support/raw-client.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
+
+const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
+
+/** Asks once, on a connection of its own. */
+async function get(
+  t: Test,
+  sidecar: TestSidecar,
+  target = '/',
+  host = 'storage.example',
+): Promise<RawResponse> {
+  const client = await rawClient(t, sidecar.port)
+  client.send(
+    `GET ${target} HTTP/1.1\r\nHost: ${host}\r\nAuthorization: Bearer ${sidecar.token}\r\nConnection: close\r\n\r\n`,
+  )
+  return client.response()
+}
+
+t.test('the longest prefix that ends on a segment chooses the upstream', async (t) => {
+  const names = ['/', '/a', '/a/b', '/c/'] as const
+  const upstreams = await Promise.all(
+    names.map(async (prefix) => {
+      const upstream = await recordingUpstream(t)
+      upstream.reply((socket) =>
+        socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${prefix.length}\r\n\r\n${prefix}`),
+      )
+      return { prefix, url: upstream.url, upstream }
+    }),
+  )
+  const settings = { upstreams: JSON.stringify(upstreams.map(({ prefix, url }) => ({ prefix, url }))) }
+  const sidecar = await startSidecar(t, { settings })
+  for (const [target, prefix] of [
+    ['/', '/'],
+    ['/x', '/'],
+    ['/ab', '/'],
+    ['/A/x', '/'],
+    ['/%61/x', '/'],
+    ['//a/x', '/'],
+    ['/x/../a/b', '/'],
+    ['/?/a/b', '/'],
+    ['/a', '/a'],
+    ['/a?x=/a/b/', '/a'],
+    ['/a/', '/a'],
+    ['/a/bc', '/a'],
+    ['/a//b', '/a'],
+    ['/a/%62', '/a'],
+    ['/a/b', '/a/b'],
+    ['/a/b/../../c', '/a/b'],
+    ['/a/b/c?d', '/a/b'],
+    ['/c', '/c/'],
+    ['/c/d', '/c/'],
+    ['/cd', '/'],
+  ] as const) {
+    t.equal((await get(t, sidecar, target)).body.toString(), prefix, target)
+    const { upstream } = upstreams[names.indexOf(prefix)] ?? {}
+    t.equal(upstream?.requests.at(-1)?.target, target, 'and is forwarded whole')
+  }
+  t.equal(await outcomes(sidecar, 'ok', '/a/b'), 3)
+})
+
+t.test('a path that no upstream serves is a 503', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const settings = { upstreams: JSON.stringify([{ prefix: '/a', url: upstream.url }]) }
+  const sidecar = await startSidecar(t, { settings })
+  isFaultAnswer(t, await get(t, sidecar, '/b'), unavailable('destination_not_found'))
+  t.equal((await get(t, sidecar, '/a/b')).status, 200)
+  const client = await rawClient(t, sidecar.port)
+  client.send(
+    `PUT /ab HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\nContent-Length: 5\r\n\r\n`,
+  )
+  const response = await client.response()
+  isFaultAnswer(t, response, unavailable('destination_not_found'))
+  t.equal(response.headers['connection'], 'close', 'the unread body ends the connection')
+  client.send('hello')
+  t.equal(await client.closed(), 'end')
+  t.equal(upstream.requests.length, 1)
+})
+
+t.test('a unix socket is an upstream like any other', async (t) => {
+  const path = `${await temporaryDirectory(t)}/api.sock`
+  const upstream = await recordingUpstream(t, {}, path)
+  const sidecar = await startSidecar(t, { upstreamUrl: `unix:${path}` })
+  t.equal((await get(t, sidecar, '/a', 'from.the.client')).status, 200)
+  t.equal(upstream.requests[0]?.headers['host'], 'from.the.client')
+  upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nuntil the end'))
+  t.equal((await get(t, sidecar)).body.toString(), 'until the end')
+  await upstream.close()
+  isFaultAnswer(t, await get(t, sidecar), unavailable('connection_refused'))
+})
+
+t.test('a request without a host is given the upstream\u2019s', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+  const client = await rawClient(t, sidecar.port)
+  client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  t.equal((await client.response()).status, 200)
+  t.equal(upstream.requests[0]?.headers['host'], `127.0.0.1:${upstream.port}`)
+})
+
+/** A TLS upstream that answers every request. */
+async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ port: number; sockets: TLSSocket[] }> {
+  const sockets: TLSSocket[] = []
+  const server = createServer(options, (socket) => {
+    sockets.push(socket)
+    socket.on('error', () => {})
+    socket.on('data', () => socket.write(OK))
+  })
+  server.on('tlsClientError', () => {})
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  return { port: (server.address() as AddressInfo).port, sockets }
+}
+
+t.test('TLS to the upstream', async (t) => {
+  const authority = makeCertificate({ commonName: 'test authority', authority: true })
+  const stranger = makeCertificate({ commonName: 'another authority', authority: true })
+  const names = ['localhost', '127.0.0.1']
+  const good = makeCertificate({ commonName: 'upstream', names, issuer: authority })
+  const client = makeCertificate({ commonName: 'sidecar', issuer: authority })
+  const directory = await temporaryDirectory(t)
+  const file = (name: string, text: string) => {
+    writeFileSync(`${directory}/${name}`, text)
+    return `${directory}/${name}`
+  }
+  const caFile = file('ca.pem', authority.cert)
+  const certFile = file('client.pem', client.cert)
+  const keyFile = file('client.key', client.key)
+  const sidecarFor = (t: Test, url: string, files: object) =>
+    startSidecar(t, { settings: { upstreams: JSON.stringify([{ prefix: '/', url, ...files }]) } })
+
+  for (const host of names) {
+    await t.test(`is made when the certificate is good for ${host}`, async (t) => {
+      const { port, sockets } = await tlsUpstream(t, good)
+      const sidecar = await sidecarFor(t, `https://${host}:${port}`, { caFile })
+      t.equal((await get(t, sidecar)).status, 200)
+      // The client's Host names what it likes: it chooses neither the certificate nor the connection.
+      t.equal((await get(t, sidecar, '/', 'elsewhere.example')).status, 200)
+      t.equal(sockets.length, 1)
+      t.equal(sockets[0]?.servername, host === 'localhost' ? 'localhost' : false)
+    })
+  }
+
+  const refused: Readonly<Record<string, readonly [TestCertificate, host: string, files: object]>> = {
+    'nobody knows its authority': [good, 'localhost', {}],
+    'another authority signed it': [good, 'localhost', { caFile: file('stranger.pem', stranger.cert) }],
+    'it signed itself': [makeCertificate({ commonName: 'localhost', names }), 'localhost', { caFile }],
+    'it is for another name': [
+      makeCertificate({ commonName: 'localhost', names: ['other.example'], issuer: authority }),
+      'localhost',
+      { caFile },
+    ],
+    'it is for another address': [
+      makeCertificate({ commonName: '127.0.0.1', names: ['localhost', '127.0.0.2'], issuer: authority }),
+      '127.0.0.1',
+      { caFile },
+    ],
+    'it has expired': [
+      makeCertificate({ commonName: 'localhost', names, issuer: authority, notAfter: Date.now() - 1000 }),
+      'localhost',
+      { caFile },
+    ],
+  }
+  for (const [why, [certificate, host, files]] of Object.entries(refused)) {
+    await t.test(`is refused when ${why}`, async (t) => {
+      const { port, sockets } = await tlsUpstream(t, certificate)
+      const sidecar = await sidecarFor(t, `https://${host}:${port}`, files)
+      // A client that names what the certificate is good for does not change that.
+      for (const name of [host, 'other.example']) {
+        isFaultAnswer(t, await get(t, sidecar, '/', name), unavailable('tls_certificate_error'))
+      }
+      t.equal(await outcomes(sidecar, 'tls_certificate_error'), 2)
+      await eventually(() => sockets.every(({ destroyed }) => destroyed), 'the connections to be closed')
+    })
+  }
+
+  await t.test('shows our certificate to an upstream that wants one', async (t) => {
+    const { port, sockets } = await tlsUpstream(t, { ...good, ca: authority.cert, requestCert: true })
+    const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile, certFile, keyFile })
+    t.equal((await get(t, sidecar)).status, 200)
+    t.equal(sockets[0]?.getPeerCertificate().subject.CN, 'sidecar')
+  })
+
+  for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
+    await t.test(`is a fault of TLS when the upstream misses our certificate (${maxVersion})`, async (t) => {
+      const { port } = await tlsUpstream(t, { ...good, ca: authority.cert, requestCert: true, maxVersion })
+      const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile })
+      isFaultAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
+    })
+  }
+
+  await t.test('is a fault of TLS when the upstream speaks plain HTTP', async (t) => {
+    const upstream = await recordingUpstream(t, {
+      onConnection: (socket) => void socket.write('HTTP/1.1 400 Bad\r\n\r\n'),
+    })
+    const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
+    isFaultAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
+    await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+  })
+
+  await t.test('is a closed connection when the upstream closes in the handshake', async (t) => {
+    const upstream = await recordingUpstream(t, { onConnection: (socket) => void socket.end() })
+    const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
+    isFaultAnswer(t, await get(t, sidecar), unavailable('connection_terminated'))
+  })
+
+  await t.test('carries bodies of any size, and tells a cut one', async (t) => {
+    const { port, sockets } = await tlsUpstream(t, good)
+    const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile })
+    t.equal((await get(t, sidecar)).status, 200)
+    const body = Buffer.alloc(5_000_000, 'x')
+    sockets[0]?.removeAllListeners('data')
+    sockets[0]?.once('data', () => {
+      sockets[0]?.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
+      sockets[0]?.write(body)
+    })
+    t.ok((await get(t, sidecar)).body.equals(body))
+    sockets[0]?.once('data', () => {
+      sockets[0]?.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart', () => sockets[0]?.destroy())
+    })
+    const cut = await rawClient(t, sidecar.port)
+    cut.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+    await cut.closed()
+    t.equal(await outcomes(sidecar, 'http_response_incomplete'), 1)
+  })
+})
+
+t.test('an upstream that does not take our connection in time is a 503', async (t) => {
+  const settings = { 'timeouts-upstream-connect-seconds': '0.2' }
+
+  await t.test('because its queue of connections is full', async (t) => {
+    // A listener whose process never accepts: once its queue is full, the kernel answers nobody.
+    const port = new Int32Array(new SharedArrayBuffer(8))
+    const worker = new Worker(
+      `const { workerData: port } = require('node:worker_threads')
+       const server = require('node:net').createServer().listen(0, '127.0.0.1', 1, () => {
+         port[0] = server.address().port
+         Atomics.wait(port, 1, 0)
+       })`,
+      { eval: true, workerData: port },
+    )
+    t.teardown(async () => {
+      Atomics.store(port, 1, 1)
+      Atomics.notify(port, 1)
+      await worker.terminate()
+    })
+    await eventually(() => port[0] !== 0, 'the listener')
+    const number = port[0] ?? 0
+    let connected = 0
+    const fillers = Array.from({ length: 4 }, () =>
+      connect(number, '127.0.0.1')
+        .on('connect', () => connected++)
+        .on('error', () => {}),
+    )
+    t.teardown(() => {
+      for (const socket of fillers) socket.destroy()
+    })
+    await eventually(() => connected >= 2, 'the queue to be full')
+    const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${number}`, settings })
+    isFaultAnswer(t, await get(t, sidecar), unavailable('connection_timeout'))
+    t.equal(await outcomes(sidecar, 'connection_timeout'), 1)
+  })
+
+  await t.test('because it never ends the TLS handshake', async (t) => {
+    const upstream = await recordingUpstream(t)
+    const upstreamUrl = `https://127.0.0.1:${upstream.port}`
+    const sidecar = await startSidecar(t, { upstreamUrl, settings })
+    isFaultAnswer(t, await get(t, sidecar), unavailable('connection_timeout'))
+    await upstream.until(() => upstream.open() === 0, 'the connection to be given up')
+    t.equal(await outcomes(sidecar, 'connection_timeout'), 1)
+  })
+})
