@@ -40,6 +40,7 @@ export class SidecarResponse extends ServerResponse {
   declare _last: boolean
   declare _hasBody: boolean
   declare _keepAliveTimeout: number
+  declare _send: (data: string, encoding: BufferEncoding) => boolean
 
   /**
    * Sends a whole response.
@@ -58,6 +59,11 @@ export class SidecarResponse extends ServerResponse {
     this._header = this.#render(head, framing)
     if (framing === 'none') this._hasBody = false
     this.chunkedEncoding = framing === 'chunked' && this._hasBody
+  }
+
+  /** Sends the head that was given now. Node's own method would send it as UTF-8: each byte above ASCII as two. */
+  override flushHeaders(): void {
+    this._send('', 'latin1')
   }
 
   #render({ status, reason, headers, needsDate, close }: Head, framing: BodyFraming): string {
