@@ -1,0 +1,308 @@
+import type { Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t from 'tap'
+import { eventually, isFaultAnswer, startProxied } from '../support/proxied.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { OK } from '../support/recording-upstream.ts'
+
+const IDLE = { 'timeouts-idle-seconds': '0.3' }
+const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
+
+t.test('an upstream that sends no response head in time is a 503, once, and is left', async (t) => {
+  const { upstream, request, recovers, outcome } = await startProxied(t, {
+    settings: { 'timeouts-upstream-response-seconds': '0.3' },
+  })
+  for (const [what, reply] of [
+    ['nothing', () => {}],
+    ['an informational response', 'HTTP/1.1 102 Processing\r\n\r\n'],
+    ['a part of the head', 'HTTP/1.1 200 OK\r\nContent-'],
+  ] as const) {
+    await t.test(`but ${what}`, async (t) => {
+      const before = await outcome('http_response_timeout')
+      const requests = upstream.requests.length
+      upstream.reply(reply)
+      const clients = await Promise.all([
+        request('GET /'),
+        request('PUT /', ['Content-Length: 5'], 'hello'),
+        request('POST /', ['Transfer-Encoding: chunked'], '0\r\n\r\n'),
+      ])
+      for (const client of clients) {
+        isFaultAnswer(t, await client.response(), unavailable('http_response_timeout'))
+        t.notMatch(client.received().toString(), /Connection: close/, 'the client keeps its connection')
+      }
+      await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
+      t.equal(await outcome('http_response_timeout'), before + 3)
+      t.equal(upstream.requests.length - requests, 3)
+      await recovers()
+      for (const socket of upstream.sockets) socket.destroy()
+    })
+  }
+})
+
+t.test('a request that waits for a connection too long is a 503', async (t) => {
+  const { upstream, sidecar, head, request, outcome } = await startProxied(t, {
+    settings: { 'timeouts-upstream-response-seconds': '0.5', 'limits-upstream-connections': '1' },
+  })
+  // A body that goes on keeps the only connection busy.
+  upstream.reply((socket) => {
+    socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+    const more = setInterval(() => socket.write('1\r\nx\r\n'), 50)
+    socket.on('close', () => clearInterval(more))
+  })
+  const busy = await request('GET /endless')
+  await busy.until('\r\n\r\n')
+  const waits = await rawClient(t, sidecar.port)
+  waits.send(head('GET /'))
+  isFaultAnswer(t, await waits.response(), unavailable('connection_timeout'))
+  t.equal(await outcome('connection_timeout'), 1)
+  t.equal(upstream.requests.length, 1)
+  t.notOk(busy.socket.destroyed, 'and nobody else is cut for it')
+  busy.socket.destroy()
+  upstream.reply(OK)
+  await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+  waits.send(head('GET /'))
+  t.equal((await waits.response()).status, 200)
+})
+
+t.test('a download that stands still is cut, and the upstream left', async (t) => {
+  const { upstream, sidecar, recovers, outcome } = await startProxied(t, { settings: IDLE })
+  const framings: Readonly<Record<string, string>> = {
+    '/length': 'Content-Length: 100\r\n\r\npart',
+    '/length-without-a-byte': 'Content-Length: 100\r\nX-Part: part\r\n\r\n',
+    '/chunks': 'Transfer-Encoding: chunked\r\n\r\n4\r\npart\r\n',
+    '/close': '\r\npart',
+  }
+  upstream.reply((socket, { target }) => void socket.write(`HTTP/1.1 200 OK\r\n${framings[target]}`))
+  const ends = Object.keys(framings).flatMap((target) =>
+    ['1.1', '1.0'].map(async (version) => {
+      const client = await rawClient(t, sidecar.port)
+      client.send(
+        `GET ${target} HTTP/${version}\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`,
+      )
+      await client.until('part')
+      const closed = await client.closed()
+      const received = client.received().toString()
+      if (!/content-length|transfer-encoding/i.test(received)) t.equal(closed, 'reset', 'no clean end')
+      t.notMatch(received, /\r\n0\r\n/, 'no last chunk')
+    }),
+  )
+  await Promise.all(ends)
+  await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
+  t.equal(await outcome('connection_read_timeout'), ends.length)
+  await recovers()
+})
+
+t.test('an upload that stands still is a 408, and the upstream left', async (t) => {
+  const { upstream, request, recovers, outcome } = await startProxied(t, { settings: IDLE })
+  for (const [what, lines, part] of [
+    ['after a part', ['Content-Length: 100'], 'part'],
+    ['after a part, in chunks', ['Transfer-Encoding: chunked'], '4\r\npart\r\n'],
+    ['before its first byte', ['Content-Length: 100'], ''],
+    ['after 100 Continue', ['Content-Length: 100', 'Expect: 100-continue'], ''],
+  ] as const) {
+    await t.test(what, async (t) => {
+      const before = await outcome('client_idle')
+      const client = await request('PUT /', lines, part)
+      if (what.endsWith('Continue')) t.equal((await client.response()).status, 100)
+      const response = await client.response()
+      isFaultAnswer(t, response, { status: 408, code: 'InvalidArgument', error: 'http_request_error' })
+      t.equal(response.headers['connection'], 'close')
+      await client.closed()
+      await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+      t.equal(await outcome('client_idle'), before + 1)
+      t.equal(upstream.requests.length, 0, 'nothing whole arrived')
+    })
+  }
+  await recovers()
+})
+
+t.test('an upload that stands still after its response has begun is cut', async (t) => {
+  const { upstream, request, recovers } = await startProxied(t, {
+    settings: IDLE,
+    hooks: {
+      onConnection: (socket) => {
+        if (upstream.sockets.length === 1)
+          socket.once('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart'))
+      },
+    },
+  })
+  const client = await request('PUT /', ['Content-Length: 100'], 'x')
+  await client.until('part')
+  await client.closed()
+  await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+  await recovers()
+})
+
+t.test('an upstream that does not read an upload is a 503', async (t) => {
+  const { upstream, sidecar, head, outcome } = await startProxied(t, {
+    settings: IDLE,
+    hooks: { read: false, onConnection: (socket) => void socket.pause() },
+  })
+  const client = await rawClient(t, sidecar.port)
+  client.send(head('PUT /', 'Content-Length: 100000000'))
+  client.send(Buffer.alloc(100_000_000))
+  isFaultAnswer(t, await client.response(), unavailable('connection_write_timeout'))
+  await client.closed()
+  t.equal(await outcome('connection_write_timeout'), 1)
+  await eventually(
+    async () => (await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) === 0,
+    'the connection to be given up',
+  )
+  for (const socket of upstream.sockets) socket.destroy()
+})
+
+t.test('a client that takes nothing of a download is cut, and the upstream left', async (t) => {
+  const { upstream, sidecar, head, recovers, outcome } = await startProxied(t, { settings: IDLE })
+  const body = Buffer.alloc(50_000_000)
+  upstream.reply((socket) => {
+    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
+    socket.write(body)
+  })
+  const client = await rawClient(t, sidecar.port)
+  client.socket.pause()
+  client.send(head('GET /'))
+  await upstream.until(
+    () => upstream.sockets.length === 1 && upstream.open() === 0,
+    'the connection to be closed',
+  )
+  t.equal(await outcome('client_idle'), 1)
+  client.socket.resume()
+  await client.closed()
+  t.ok(client.received().length < body.length)
+  await recovers()
+})
+
+t.test('a transfer that makes progress is never cut, however slow it is', async (t) => {
+  const settings = { ...IDLE, 'timeouts-upstream-response-seconds': '0.3', 'timeouts-headers-seconds': '0.3' }
+
+  await t.test('a byte at a time down', async (t) => {
+    const { upstream, request, recovers } = await startProxied(t, { settings })
+    upstream.reply(async (socket) => {
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n')
+      for (let sent = 0; sent < 10; sent++) {
+        await sleep(100)
+        socket.write('x')
+      }
+    })
+    const client = await request('GET /')
+    t.equal((await client.response()).body.toString(), 'x'.repeat(10))
+    await recovers()
+  })
+
+  await t.test('a byte at a time up', async (t) => {
+    const { upstream, request, recovers } = await startProxied(t, { settings })
+    const client = await request('PUT /', ['Content-Length: 10'])
+    for (let sent = 0; sent < 10; sent++) {
+      await sleep(100)
+      client.send('x')
+    }
+    t.equal((await client.response()).status, 200)
+    t.equal(upstream.requests[0]?.body.length, 10)
+    await recovers()
+  })
+
+  // Buffers of the kernel move in steps of up to a megabyte, so that a part must be larger to be seen as progress.
+  const PART = 4_000_000
+  const body = Buffer.alloc(12 * PART)
+
+  await t.test('a client that reads now and then', async (t) => {
+    const { upstream, sidecar, head, recovers } = await startProxied(t, { settings })
+    upstream.reply((socket) => {
+      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
+      socket.write(body)
+    })
+    const client = await rawClient(t, sidecar.port)
+    client.socket.pause()
+    client.send(head('GET /'))
+    while (client.received().length < body.length) {
+      await sleep(100)
+      const wanted = Math.min(client.received().length + PART, body.length)
+      client.socket.resume()
+      await eventually(() => client.received().length >= wanted, 'more of the body')
+      client.socket.pause()
+    }
+    client.socket.resume()
+    t.equal((await client.response()).body.length, body.length)
+    await recovers()
+  })
+
+  await t.test('an upstream that reads now and then', async (t) => {
+    const { upstream, sidecar, head, recovers } = await startProxied(t, {
+      settings,
+      hooks: { onConnection: (socket) => void (upstream.sockets.length === 1 && socket.pause()) },
+    })
+    const client = await rawClient(t, sidecar.port)
+    client.send(head('PUT /', `Content-Length: ${body.length}`))
+    client.send(body)
+    await upstream.until(() => upstream.sockets.length === 1, 'a connection')
+    const received = () => upstream.bytes[0]?.length ?? 0
+    while (received() < body.length) {
+      await sleep(100)
+      const wanted = Math.min(received() + PART, body.length)
+      upstream.sockets[0]?.resume()
+      await upstream.until(() => received() >= wanted, 'more of the body')
+      upstream.sockets[0]?.pause()
+    }
+    upstream.sockets[0]?.resume()
+    t.equal((await client.response()).status, 200)
+    t.equal(upstream.requests[0]?.body.length, body.length)
+    await recovers()
+  })
+})
+
+t.test('while the response head is awaited, its own time counts and not the idle time', async (t) => {
+  const { upstream, request, recovers } = await startProxied(t, { settings: IDLE })
+  const answerLate = (socket: Socket) => void setTimeout(() => socket.write(OK), 900)
+  upstream.reply(answerLate)
+  const large = Buffer.alloc(10_000_000)
+  const clients = await Promise.all([
+    request('GET /'),
+    request('PUT /', ['Content-Length: 5'], 'hello'),
+    // So large that the upstream has taken the last of it later than it was sent.
+    request('PUT /large', [`Content-Length: ${large.length}`], large.toString('latin1')),
+  ])
+  for (const client of clients) t.equal((await client.response()).status, 200)
+  t.equal(upstream.requests.length, 3)
+  for (const socket of upstream.sockets.slice(1)) socket.destroy()
+  await recovers()
+})
+
+t.test('a response that waits for those before it is not idle', async (t) => {
+  const { upstream, sidecar, head, recovers } = await startProxied(t, { settings: IDLE })
+  const body = 'x'.repeat(1_000_000)
+  upstream.reply((socket, { target }) => {
+    if (target === '/late') setTimeout(() => socket.write(OK), 900)
+    else socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+  })
+  const client = await rawClient(t, sidecar.port)
+  client.send(head('GET /late') + head('GET /large'))
+  t.equal((await client.response()).body.toString(), 'ok')
+  t.equal((await client.response()).body.length, body.length)
+  upstream.sockets[1]?.destroy()
+  await recovers()
+})
+
+t.test('a client connection', async (t) => {
+  const { sidecar, head } = await startProxied(t, {
+    settings: { 'timeouts-keep-alive-seconds': '0.3', 'timeouts-headers-seconds': '0.3' },
+  })
+
+  await t.test('that is not used is closed without a word', async (t) => {
+    const client = await rawClient(t, sidecar.port)
+    client.send(head('GET /'))
+    t.equal((await client.response()).status, 200)
+    t.equal(await client.closed(), 'end')
+    t.equal(client.rest().length, 0)
+  })
+
+  await t.test('on which a head is not completed in time is a 408', async (t) => {
+    const client = await rawClient(t, sidecar.port)
+    client.send('GET / HTTP/1.1\r\nHost: a\r\n')
+    isFaultAnswer(t, await client.response(), {
+      status: 408,
+      code: 'InvalidArgument',
+      error: 'http_request_error',
+    })
+    await client.closed()
+  })
+})
