@@ -1,0 +1,272 @@
+import t from 'tap'
+import { isOwnAnswer, startFront } from '../support/front.ts'
+import { parseResponse } from '../support/raw-client.ts'
+
+/** The first bytes of a TLS handshake, as a client sends them that was given the wrong port. */
+const CLIENT_HELLO = Buffer.from(
+  '16030100c8010000c40303000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f0000021301',
+  'hex',
+)
+
+t.test('what is no HTTP is answered in JSON and closed', async (t) => {
+  const front = await startFront(t)
+  for (const [name, bytes] of [
+    ['a TLS handshake', CLIENT_HELLO],
+    ['SSH', 'SSH-2.0-OpenSSH_9.7\r\n'],
+    ['SMTP', 'EHLO example\r\n'],
+    ['SOCKS', Buffer.from('05010000', 'hex')],
+    ['the PROXY protocol', 'PROXY TCP4 1.1.1.1 2.2.2.2 1 2\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n'],
+    ['NULs', Buffer.alloc(64)],
+    ['bytes beyond ASCII', Buffer.alloc(64, 0xff)],
+    ['a response', 'HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'],
+    ['HTTP/0.9', 'GET /b/k\r\n\r\n'],
+    ['HTTP/0.9 by name', 'GET /b/k HTTP/0.9\r\nHost: h\r\n\r\n'],
+    ['HTTP/1.2', 'GET /b/k HTTP/1.2\r\nHost: h\r\n\r\n'],
+    ['HTTP/1.10', 'GET /b/k HTTP/1.10\r\nHost: h\r\n\r\n'],
+    ['HTTP/2.0', 'GET /b/k HTTP/2.0\r\nHost: h\r\n\r\n'],
+    ['HTTP/3', 'GET /b/k HTTP/3\r\nHost: h\r\n\r\n'],
+    ['http/1.1', 'GET /b/k http/1.1\r\nHost: h\r\n\r\n'],
+    ['another protocol', 'GET /b/k FTP/1.0\r\n\r\n'],
+    ['no version', 'GET /b/k HTTP/\r\n\r\n'],
+    ['text behind the version', 'GET /b/k HTTP/1.1x\r\nHost: h\r\n\r\n'],
+    ['no target', 'GET HTTP/1.1\r\nHost: h\r\n\r\n'],
+  ] as const) {
+    const client = await front.connect()
+    client.send(bytes)
+    isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, name)
+    t.equal(await client.closed(), 'end', name)
+    t.equal(client.rest().length, 0, `${name}: one answer`)
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('the preface of HTTP/2 opens no HTTP/2', async (t) => {
+  const front = await startFront(t)
+  const text = await front.exchange('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0')
+  if (text !== '') {
+    const parsed = parseResponse(Buffer.from(text, 'latin1'), false, true)
+    t.equal(parsed?.response.status, 400)
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('without a switch to another protocol there is no tunnel, whatever is asked for', async (t) => {
+  const front = await startFront(t)
+  for (const lines of [
+    'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n',
+    'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n',
+    'Upgrade: websocket\r\n',
+    'Connection: upgrade\r\nUpgrade: TLS/1.0\r\n',
+    'Connection: Upgrade\r\nUpgrade: x\r\nContent-Length: 5\r\n',
+    'Connection: Upgrade\r\nUpgrade:\r\n',
+  ]) {
+    for (const [method, target] of [
+      ['GET', '/b/k'],
+      ['POST', '/b/k'],
+      ['GET', '/v2/auth/token'],
+      ['POST', '/v2/auth/token'],
+    ] as const) {
+      const client = await front.connect()
+      const behind = `GET /behind HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`
+      client.send(
+        `${method} ${target} HTTP/1.1\r\nHost: h\r\n${front.authorization}${lines}\r\n${lines.includes('Content') ? 'hello' : ''}${behind}`,
+      )
+      isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, `${method} ${target}`)
+      client.socket.end()
+      t.not(await client.closed(), undefined)
+      t.equal(client.rest().length, 0)
+    }
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+/** Header lines of this many bytes as they are counted: names, values, `: ` and line ends. */
+const linesOf = (bytes: number) => `X: ${'x'.repeat(bytes - 5)}\r\n`
+
+t.test('a head as large as allowed passes; a byte more is too large', async (t) => {
+  const front = await startFront(t)
+  const fixed = `Host: h\r\n${front.authorization}`
+  const room = 16384 - fixed.length
+  const withHead = (bytes: number) => `GET /b/k HTTP/1.1\r\n${fixed}${linesOf(bytes)}\r\n`
+  t.equal((await front.ask(withHead(room))).status, 200)
+  await front.upstreamSaw(t, 1)
+  const tooLarge = { status: 431, code: 'InvalidArgument' }
+  for (const [name, bytes] of [
+    ['a byte too many', withHead(room + 1)],
+    ['twice as many', withHead(2 * room)],
+    ['100 KiB in a line', withHead(100 * 1024)],
+    ['1 MiB in a line', withHead(1024 * 1024)],
+    ['100 KiB of target', `GET /${'x'.repeat(100 * 1024)} HTTP/1.1\r\n${fixed}\r\n`],
+    ['16 KiB and a byte of target', `GET /${'x'.repeat(16384)} HTTP/1.1\r\n${fixed}\r\n`],
+    ['100 KiB of a name', `GET /b/k HTTP/1.1\r\n${fixed}${'X'.repeat(100 * 1024)}: 1\r\n\r\n`],
+    ['one line too many', `GET /b/k HTTP/1.1\r\n${fixed}${'a: b\r\n'.repeat(199)}\r\n`],
+    ['100,000 lines', `GET /b/k HTTP/1.1\r\n${fixed}${'a: b\r\n'.repeat(100_000)}\r\n`],
+    ['a head without end', `GET /b/k HTTP/1.1\r\n${fixed}X: ${'x'.repeat(40_000)}`],
+    ['a token', `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${'a'.repeat(40_000)}\r\n\r\n`],
+  ] as const) {
+    for (const bytesAt of name === 'a token' ? [bytes] : [bytes, bytes.replace('/b/k', '/v2/auth/token')]) {
+      const client = await front.connect()
+      client.send(bytesAt)
+      isOwnAnswer(t, await client.response(), tooLarge, name)
+      client.socket.end()
+      await client.closed()
+      t.equal(client.rest().length, 0, name)
+    }
+  }
+  t.equal((await front.ask(`GET /b/k HTTP/1.1\r\n${fixed}${'a: b\r\n'.repeat(198)}\r\n`)).status, 200)
+  await front.upstreamSaw(t, 1)
+})
+
+t.test('the bounds of a head are settings', async (t) => {
+  const front = await startFront(t, {
+    settings: { 'limits-header-bytes': '32768', 'limits-header-lines': '3' },
+  })
+  const head = (lines: string) => `GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}${lines}\r\n`
+  t.equal((await front.ask(head(linesOf(30_000)))).status, 200)
+  isOwnAnswer(t, await front.ask(head('a: b\r\na: b\r\n')), { status: 431, code: 'InvalidArgument' }, 'lines')
+  await front.upstreamSaw(t, 1)
+})
+
+t.test('a head that does not come in time is answered, however slowly it drips', async (t) => {
+  const front = await startFront(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
+  const late = { status: 408, code: 'InvalidArgument' }
+  const silent = await front.connect()
+  const half = await front.connect()
+  half.send('GET /b/k HTTP/1.1\r\nHost: h\r\nX: ')
+  const dripping = await front.connect()
+  const drip = setInterval(() => dripping.send('a'), 20)
+  t.teardown(() => clearInterval(drip))
+  dripping.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}X: `)
+  const second = await front.connect()
+  second.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  t.equal((await second.response()).status, 200)
+  second.send('GET /b/k HTTP/1.1\r\n')
+  for (const [name, client] of Object.entries({ silent, half, dripping, second })) {
+    isOwnAnswer(t, await client.response(), late, name)
+    if (name === 'dripping') clearInterval(drip)
+    client.socket.end()
+    t.equal(await client.closed(), 'end', name)
+    t.equal(client.rest().length, 0)
+  }
+  await front.upstreamSaw(t, 1)
+})
+
+t.test('a body may take longer than a head', async (t) => {
+  const front = await startFront(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
+  const client = await front.connect()
+  client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 30\r\n\r\n`)
+  for (let at = 0; at < 30; at++) {
+    client.send('x')
+    await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+  t.equal((await client.response()).status, 200)
+  await front.upstreamSaw(t, 1)
+})
+
+t.test('a client that ends in the middle of a request is told what it was', async (t) => {
+  const front = await startFront(t)
+  for (const bytes of [
+    'GET /b/k HTTP/1.1\r\nHost: h\r\n',
+    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 5\r\n\r\nhell`,
+    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n`,
+    'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\n{',
+  ]) {
+    const client = await front.connect()
+    client.send(bytes)
+    client.socket.end()
+    isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, bytes.slice(-20))
+    t.equal(await client.closed(), 'end')
+  }
+  const nothing = await front.connect()
+  nothing.socket.end()
+  t.equal(await nothing.closed(), 'end')
+  t.equal(nothing.received().length, 0, 'to nothing there is no answer')
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('what the parser refuses is logged and counted like any other request', async (t) => {
+  const front = await startFront(t, { settings: { 'log-access': 'errors' } })
+  const answer = await front.ask(`SECRET ${'x'.repeat(40_000)} HTTP/1.1\r\n\r\n`)
+  const lines = front.sidecar.log.filter(({ msg }) => msg === 'request')
+  t.match(lines, [
+    {
+      requestId: answer.headers['x-request-id'],
+      status: answer.status,
+      reason: 'parser',
+      client: '127.0.0.1',
+    },
+  ])
+  t.equal(lines.length, 1)
+  t.notMatch(JSON.stringify(lines), 'xxxx')
+  const counted = `auth_sidecar_requests_total{route="proxy",method="other",status="${answer.status}"}`
+  t.equal(await front.sidecar.metric(counted), 1)
+})
+
+t.test('beyond the number of connections a new one is closed at once, until there is room', async (t) => {
+  const front = await startFront(t, { settings: { 'limits-connections': '2' } })
+  const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`
+  const first = await front.connect()
+  const second = await front.connect()
+  for (const client of [first, second]) {
+    client.send(get)
+    t.equal((await client.response()).status, 200)
+  }
+  for (let at = 0; at < 10; at++) {
+    const third = await front.connect().catch(() => undefined)
+    if (third === undefined) continue
+    third.send(get)
+    await third.closed()
+    t.equal(third.received().length, 0)
+  }
+  first.send(get)
+  t.equal((await first.response()).status, 200, 'those that are there go on')
+  second.socket.destroy()
+  let answered = false
+  for (let at = 0; at < 100 && !answered; at++) {
+    const next = await front.connect()
+    next.send(get)
+    answered = await next.response().then(
+      ({ status }) => status === 200,
+      () => false,
+    )
+    next.socket.destroy()
+  }
+  t.equal(answered, true)
+})
+
+t.test('no answer tells what answers, or where it stands', async (t) => {
+  const front = await startFront(t)
+  for (const bytes of [
+    'BAD\r\n\r\n',
+    'GET /secret/path HTTP/1.1\r\nHost: h\r\n\r\n',
+    'GET * HTTP/1.1\r\nHost: h\r\n\r\n',
+  ]) {
+    const { rawHeaders, body } = await front.ask(bytes)
+    const names = rawHeaders.filter((_, at) => at % 2 === 0).map((name) => name.toLowerCase())
+    for (const name of ['server', 'x-powered-by', 'via', 'www-authenticate'])
+      t.notOk(names.includes(name), name)
+    t.notMatch(body.toString(), /secret|node|\/|127|\d{4}/)
+  }
+})
+
+t.test('a thousand odd connections leave nothing behind', async (t) => {
+  const front = await startFront(t)
+  for (let round = 0; round < 40; round++) {
+    await Promise.all(
+      Array.from({ length: 25 }, async (_, at) => {
+        const client = await front.connect()
+        const odd = [CLIENT_HELLO, 'G', 'GET / HTTP/1.1\r\n', '\r\n\r\n\r\n', '', 'BAD\r\n\r\n'][at % 6] ?? ''
+        if (odd.length > 0) client.send(odd)
+        if (at % 2 === 0) client.socket.resetAndDestroy()
+        else client.socket.destroy()
+      }),
+    )
+  }
+  await front.upstreamSaw(t, 0)
+  const sockets = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length
+  const started = performance.now()
+  while (sockets() > 8 && performance.now() - started < 5000) {
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  t.ok(sockets() <= 8, 'no socket stays')
+})
