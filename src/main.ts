@@ -41,7 +41,7 @@ function createLoggedApp(config: Config, level: string = config.log.level): Prom
 }
 
 /** Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm. Within this time it is one. */
-const ECHO_MS = process.env['npm_lifecycle_event'] === undefined ? 0 : 500
+const ECHO_MS = process.env['npm_lifecycle_event'] === 'start' ? 500 : 0
 
 /** The first signal asks to stop, the second one does not ask. */
 function stopRequested(): Promise<StopSignal> {

@@ -17,6 +17,8 @@ import { writeLastAndLinger } from './linger.ts'
 export interface ClientConnectionOptions {
   readonly socket: Socket
   readonly peer: Peer
+  /** On the clock of the deadlines, in milliseconds. */
+  readonly openedAt: number
   /** Requests in flight at most. */
   readonly maxInFlight: number
   /** Begins to work on a request. */
@@ -29,6 +31,7 @@ export interface ClientConnectionOptions {
 export class ClientConnection {
   readonly socket: Socket
   readonly peer: Peer
+  readonly openedAt: number
   readonly #options: ClientConnectionOptions
   readonly #inFlight = new Set<Exchange>()
   readonly #held: Exchange[] = []
@@ -44,6 +47,7 @@ export class ClientConnection {
     this.#options = options
     this.socket = options.socket
     this.peer = options.peer
+    this.openedAt = options.openedAt
     options.socket.once('close', () => this.#onClose())
     // Node goes on reading at the end of each request, whatever was said meanwhile.
     options.socket.on('resume', () => {

@@ -94,6 +94,7 @@ export function createListener(options: ListenerOptions): Listener {
     const connection = new ClientConnection({
       socket,
       peer: options.peerOf({ remoteAddress: socket.remoteAddress, localPort: socket.localPort, tls: false }),
+      openedAt: options.now(),
       maxInFlight: limits.inFlightPerConnection,
       start: (exchange) => {
         exchange.res.on('finish', onFinish)
@@ -186,7 +187,14 @@ export function createListener(options: ListenerOptions): Listener {
         })
         server.closeIdleConnections()
       }),
-    closeUnused: () => server.closeIdleConnections(),
+    closeUnused: () => {
+      server.closeIdleConnections()
+      // To Node a connection that has never sent anything is no idle one; its first request may be on its way.
+      const latest = options.now() - FIRST_REQUEST_MS
+      for (const [socket, { openedAt }] of connections) {
+        if (socket.bytesRead === 0 && openedAt <= latest) socket.destroy()
+      }
+    },
     closeTunnels: () => {
       for (const { socket, isTunnel } of connections.values()) if (isTunnel) socket.destroy()
     },
@@ -212,6 +220,9 @@ export function createListener(options: ListenerOptions): Listener {
     return count
   }
 }
+
+/** How long the first request of a new connection is waited for while we are stopping, in milliseconds. */
+const FIRST_REQUEST_MS = 1000
 
 /** What the parser's refusals are to a client; any other is a malformed request. */
 const PARSER_ERRORS: Readonly<Record<string, PublicError>> = {
