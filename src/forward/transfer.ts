@@ -144,7 +144,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (this.#framing === 'close') this.#resetOnEnd()
   }
 
-  onBody(chunk: Buffer, last: boolean): void {
+  onBody(chunk: Buffer, last: boolean): 'copied' | undefined {
     const { res } = this.#exchange
     this.#exchange.bytesOut += chunk.length
     this.#progress()
@@ -152,11 +152,12 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (head !== undefined && last && this.#sent && chunk.length <= SMALL_BODY) {
       this.#head = undefined
       res.sendWhole(head, chunk.toString('latin1'))
-      return
+      return 'copied'
     }
     this.#startResponse()
     if (last && this.#sent) res.end(chunk)
     else if (!res.write(chunk)) this.#pauseResponse()
+    return undefined
   }
 
   onRead(): void {
@@ -228,8 +229,8 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
 
   /** The socket that takes no more bytes for now, if it is that which is waited for. */
   #slowSocket(): Socket | undefined {
-    const { res } = this.#exchange
-    if (res.headersSent && (this.#clientFull || this.#settled)) return res.socket ?? undefined
+    const { res, connection } = this.#exchange
+    if (res.headersSent && (this.#clientFull || this.#settled)) return connection.socket
     return this.#upstreamFull ? this.#connection?.socket : undefined
   }
 

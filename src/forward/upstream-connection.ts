@@ -8,7 +8,7 @@
  *
  * @module
  */
-import type { Socket } from 'node:net'
+import type { OnReadOpts, Socket } from 'node:net'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import {
   type ResponseHead,
@@ -17,6 +17,7 @@ import {
   type ResponseSink,
 } from './response-parser.ts'
 import { faultOf, type UpstreamFault } from './upstream-fault.ts'
+import type { Connect } from './upstreams.ts'
 
 /** Who uses a connection: it gives the request and is told of the response, or of why there is none. */
 export interface ConnectionUser extends ResponseSink {
@@ -65,8 +66,7 @@ export interface ConnectionOwner {
 
 /** What a connection works with. */
 export interface ConnectionOptions {
-  /** Begins to connect. */
-  readonly connect: () => Socket
+  readonly connect: Connect
   /** The event that says a request can be written: `connect`, or `secureConnect` with TLS. */
   readonly readyEvent: 'connect' | 'secureConnect'
   readonly owner: ConnectionOwner
@@ -75,6 +75,9 @@ export interface ConnectionOptions {
   readonly connectMs: number
   readonly limits: ResponseLimits
 }
+
+/** Bytes that one read may bring. */
+const READ_BYTES = 64 * 1024
 
 /** A connection that is being made, in use, or waiting for its next use. */
 export class UpstreamConnection implements Waiting {
@@ -90,6 +93,8 @@ export class UpstreamConnection implements Waiting {
   /** A byte of the response has come. */
   #answered = false
   #sentInTurn = -1
+  /** Somebody still needs the bytes that were read last. */
+  #lent = false
 
   /** Begins to connect, for a first user. */
   constructor(options: ConnectionOptions, user: ConnectionUser) {
@@ -97,7 +102,8 @@ export class UpstreamConnection implements Waiting {
     this.#user = user
     this.deadline = options.deadlines.now() + options.connectMs
     options.deadlines.add(this)
-    this.socket = options.connect()
+    // Whoever takes the connection over for another protocol needs a stream like any other.
+    this.socket = user.onUpgraded === undefined ? options.connect(this.#directRead()) : options.connect()
     this.socket.setNoDelay(true)
     this.socket.once(options.readyEvent, () => this.#start(user))
     this.socket.on('data', this.#onData)
@@ -148,7 +154,27 @@ export class UpstreamConnection implements Waiting {
     user.onConnection(this, this.socket.write(user.requestHead, 'latin1'))
   }
 
+  /**
+   * Reads into memory of our own, which serves again once nobody needs what was read. Node's streams take 64 KiB
+   * for every read, however little comes; without them a small response costs some 2 microseconds less.
+   */
+  #directRead(): OnReadOpts {
+    let memory = Buffer.allocUnsafeSlow(READ_BYTES)
+    return {
+      buffer: () => {
+        if (this.#lent) memory = Buffer.allocUnsafeSlow(READ_BYTES)
+        this.#lent = false
+        return memory
+      },
+      callback: (bytes) => {
+        this.#onData(memory.subarray(0, bytes))
+        return true
+      },
+    }
+  }
+
   readonly #onData = (chunk: Buffer): void => {
+    this.#lent = true
     const user = this.#user
     const parser = this.#parser
     if (user === undefined || parser === undefined || this.#isTooSoon()) {
@@ -159,6 +185,7 @@ export class UpstreamConnection implements Waiting {
     let taken: number
     try {
       taken = parser.push(chunk)
+      this.#lent = parser.lent
     } catch (error) {
       this.#fail(faultOf(error))
       return
@@ -190,7 +217,7 @@ export class UpstreamConnection implements Waiting {
     this.#parser = undefined
     this.#usedBefore = true
     const unusedMs = unusedFor(parser)
-    if (!clean || unusedMs <= 0 || !this.isOpen) {
+    if (!clean || unusedMs <= 0) {
       this.socket.destroy()
       return
     }
