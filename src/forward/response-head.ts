@@ -79,12 +79,17 @@ export function clientTrailers(rawTrailers: readonly string[]): [string, string]
   return trailers
 }
 
+/** Most names are told apart by their length alone, which costs nothing. */
+const CONNECTION_LENGTH = 'connection'.length
+
 function nominatedNames(rawHeaders: readonly string[]): ReadonlySet<string> | undefined {
   let names: Set<string> | undefined
   for (let at = 0; at < rawHeaders.length; at += 2) {
-    if (headerKind(rawHeaders[at] as string) !== HeaderKind.connection) continue
+    const name = rawHeaders[at] as string
+    if (name.length !== CONNECTION_LENGTH || headerKind(name) !== HeaderKind.connection) continue
     names ??= new Set()
-    for (const name of (rawHeaders[at + 1] as string).split(',')) names.add(name.trim().toLowerCase())
+    for (const nominated of (rawHeaders[at + 1] as string).split(','))
+      names.add(nominated.trim().toLowerCase())
   }
   return names
 }

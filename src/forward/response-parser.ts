@@ -35,8 +35,12 @@ export interface ResponseSink {
   /** A 1xx head other than 101. */
   onInformational(head: ResponseHead): void
   onHead(head: ResponseHead): void
-  /** Bytes of the body; `last` when they are known to be its end, so that one write can carry both. */
-  onBody(chunk: Buffer, last: boolean): void
+  /**
+   * Bytes of the body; `last` when they are known to be its end, so that one write can carry both.
+   *
+   * @returns `'copied'` when nothing needs the chunk any more, so that its memory may be read into again
+   */
+  onBody(chunk: Buffer, last: boolean): 'copied' | undefined
   /** The response is whole. Not called before all of its bytes were. */
   onEnd(rawTrailers: readonly string[]): void
 }
@@ -84,6 +88,7 @@ export class ResponseParser {
   readonly #limits: ResponseLimits
   readonly #mayUpgrade: boolean
   #upgraded: ResponseHead | undefined
+  #lent = false
 
   /**
    * @param sink - who is told what was read
@@ -108,6 +113,11 @@ export class ResponseParser {
     return this.#upgraded
   }
 
+  /** Whether somebody still needs the memory of a chunk that was pushed. */
+  get lent(): boolean {
+    return this.#lent
+  }
+
   /** Whether the connection can carry another request after this response. */
   get keepAlive(): boolean {
     return this.#head?.keepAlive ?? false
@@ -125,6 +135,7 @@ export class ResponseParser {
    * @throws ResponseFault when they are no response; the connection can then not be used for anything
    */
   push(chunk: Buffer): number {
+    this.#lent = false
     let data = chunk
     const before = this.#kept.length
     if (before > 0) {
@@ -135,7 +146,7 @@ export class ResponseParser {
     while (at < data.length && this.#state !== State.done) {
       const next = this.#step(data, at)
       if (next < 0) {
-        this.#kept = data.subarray(at)
+        this.#kept = Buffer.from(data.subarray(at)) // a copy: at most a head, and seldom
         return chunk.length
       }
       at = next
@@ -165,7 +176,7 @@ export class ResponseParser {
       case State.trailers:
         return this.#readTrailers(data, at)
       default:
-        this.#sink.onBody(at === 0 ? data : data.subarray(at), false)
+        this.#tellBody(at === 0 ? data : data.subarray(at), false)
         return data.length
     }
   }
@@ -212,7 +223,7 @@ export class ResponseParser {
     const end = Math.min(data.length, at + this.#left)
     this.#left -= end - at
     const last = this.#left === 0 && this.#state === State.length
-    this.#sink.onBody(at === 0 && end === data.length ? data : data.subarray(at, end), last)
+    this.#tellBody(at === 0 && end === data.length ? data : data.subarray(at, end), last)
     if (last) this.#finish(NO_LINES)
     else if (this.#left === 0) this.#state = State.chunkEnd
     return end
@@ -249,6 +260,10 @@ export class ResponseParser {
     if (end < 0) return needMore(data, at)
     this.#finish(parseLines(data.toString('latin1', at, end), 0, this.#limits.headerLines))
     return end + 4
+  }
+
+  #tellBody(chunk: Buffer, last: boolean): void {
+    if (this.#sink.onBody(chunk, last) !== 'copied') this.#lent = true
   }
 
   #finish(rawTrailers: readonly string[]): void {

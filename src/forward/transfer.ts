@@ -171,7 +171,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (!this.#sent) {
       // The upstream has said all it had to say: the rest of the upload is for nobody.
       this.#connection?.abandon()
-      lingerAfterResponse(req)
+      lingerAfterResponse(this.#exchange)
     }
     this.#settle('ok')
     this.#progress()

@@ -6,14 +6,14 @@
  *
  * @module
  */
-import type { Socket } from 'node:net'
 import type { Deadlines } from '../ops/deadlines.ts'
 import type { ResponseLimits } from './response-parser.ts'
 import { type ConnectionOwner, type ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
+import type { Connect } from './upstreams.ts'
 
 /** What a pool works with. */
 export interface UpstreamPoolOptions {
-  readonly connect: () => Socket
+  readonly connect: Connect
   readonly readyEvent: 'connect' | 'secureConnect'
   readonly deadlines: Deadlines
   readonly connectMs: number

@@ -7,7 +7,7 @@
  * @module
  */
 import { readFileSync } from 'node:fs'
-import { connect as connectTcp, isIP, type Socket } from 'node:net'
+import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext } from 'node:tls'
 
 /** One upstream as the settings give it. */
@@ -21,9 +21,17 @@ export interface UpstreamSettings {
   readonly keyFile?: string | undefined
 }
 
+/**
+ * Begins to connect.
+ *
+ * @param onread - takes the bytes read straight from the operating system, in place of `data` events; not every
+ *   transport can do that
+ */
+export type Connect = (onread?: OnReadOpts) => Socket
+
 /** How to reach an upstream. */
 export interface UpstreamAddress {
-  readonly connect: () => Socket
+  readonly connect: Connect
   readonly readyEvent: 'connect' | 'secureConnect'
   /** What `Host` names where a request has none. */
   readonly host: string
@@ -33,14 +41,23 @@ export interface UpstreamAddress {
 export function upstreamAddress(settings: UpstreamSettings): UpstreamAddress {
   if (settings.url.startsWith('unix:')) {
     const path = settings.url.slice('unix:'.length)
-    return { connect: () => connectTcp({ path }), readyEvent: 'connect', host: 'localhost' }
+    return {
+      connect: (onread) => connectTcp({ path, ...reading(onread) }),
+      readyEvent: 'connect',
+      host: 'localhost',
+    }
   }
   const url = new URL(settings.url)
   const hostname = url.hostname.replace(/^\[|\]$/g, '')
   const tls = url.protocol === 'https:'
   const port = url.port === '' ? (tls ? 443 : 80) : Number(url.port)
   if (!tls) {
-    return { connect: () => connectTcp({ host: hostname, port }), readyEvent: 'connect', host: url.host }
+    const address = { host: hostname, port }
+    return {
+      connect: (onread) => connectTcp({ ...address, ...reading(onread) }),
+      readyEvent: 'connect',
+      host: url.host,
+    }
   }
   const secureContext = createSecureContext({
     ...(settings.caFile === undefined ? {} : { ca: readFileSync(settings.caFile) }),
@@ -52,6 +69,8 @@ export function upstreamAddress(settings: UpstreamSettings): UpstreamAddress {
   const options = { host: hostname, port, servername, secureContext, ALPNProtocols: ['http/1.1'] }
   return { connect: () => connectTls(options), readyEvent: 'secureConnect', host: url.host }
 }
+
+const reading = (onread: OnReadOpts | undefined) => (onread === undefined ? {} : { onread })
 
 /** Makes the function that finds the upstream of a path; undefined where no prefix matches. */
 export function createPrefixRouting<T>(

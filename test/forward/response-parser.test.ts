@@ -338,7 +338,9 @@ t.test('closing behind a whole response ends nothing', async (t) => {
     {
       onInformational: () => calls.push('informational'),
       onHead: () => calls.push('head'),
-      onBody: () => calls.push('body'),
+      onBody: () => {
+        calls.push('body')
+      },
       onEnd: () => calls.push('end'),
     },
     false,
