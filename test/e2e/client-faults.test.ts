@@ -1,0 +1,273 @@
+import t, { type Test } from 'tap'
+import { type Front, isOwnAnswer, startFront } from '../support/front.ts'
+import type { RawClient } from '../support/raw-client.ts'
+
+const MIB = 2 ** 20
+
+/** Waits until a condition holds; says whether it ever did. */
+async function eventually(holds: () => boolean | Promise<boolean>): Promise<boolean> {
+  const started = performance.now()
+  while (performance.now() - started < 10_000) {
+    if (await holds()) return true
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+  return false
+}
+
+/** The ways in which a client goes away. */
+const DEPARTURES: Readonly<Record<string, (client: RawClient) => void>> = {
+  reset: ({ socket }) => void socket.resetAndDestroy(),
+  'close of both ways': ({ socket }) => void socket.destroy(),
+  'end of its way': ({ socket }) => void socket.end(),
+}
+
+/** Waits until nothing of the requests before is left, neither here nor at the upstream. */
+async function nothingIsLeft(t: Test, front: Front, name: string): Promise<void> {
+  const inFlight = () => front.sidecar.metric('auth_sidecar_requests_in_flight')
+  t.ok(await eventually(async () => (await inFlight()) === 0), `${name}: nothing in flight`)
+  t.ok(await eventually(() => front.upstream.open() === 0), `${name}: the upstream is left`)
+}
+
+t.test('a client that leaves while its request is with the upstream takes it with it', async (t) => {
+  const front = await startFront(t)
+  const stages: Record<string, (client: RawClient) => Promise<void>> = {
+    'before the response': async (client) => {
+      front.upstream.reply(() => {})
+      const seen = front.upstream.requests.length
+      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+      await front.upstream.received(seen + 1)
+    },
+    'in the middle of a response of known length': async (client) => {
+      front.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst')
+      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+      await client.until('first')
+    },
+    'in the middle of a response in chunks': async (client) => {
+      front.upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n')
+      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+      await client.until('first')
+    },
+    'in the middle of its upload': async (client) => {
+      front.upstream.reply(() => {})
+      client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 100\r\n\r\nfirst`)
+      await front.upstream.until(() => front.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
+    },
+    'in the middle of its upload in chunks': async (client) => {
+      front.upstream.reply(() => {})
+      client.send(
+        `PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n`,
+      )
+      await front.upstream.until(() => front.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
+    },
+    'waiting to be told to go on': async (client) => {
+      front.upstream.reply(() => {})
+      client.send(
+        `PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Expect: 100-continue\r\nContent-Length: 5\r\n\r\n`,
+      )
+      await client.until('100 Continue')
+    },
+    'with more requests behind the first': async (client) => {
+      front.upstream.reply(() => {})
+      const seen = front.upstream.requests.length
+      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`.repeat(10))
+      await front.upstream.received(seen + 10)
+    },
+  }
+  for (const [stage, reach] of Object.entries(stages)) {
+    for (const [departure, depart] of Object.entries(DEPARTURES)) {
+      for (const socket of front.upstream.sockets) socket.destroy()
+      const client = await front.connect()
+      await reach(client)
+      depart(client)
+      await nothingIsLeft(t, front, `${stage}, ${departure}`)
+      client.socket.destroy()
+    }
+  }
+  front.upstream.requests.length = 0
+  front.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+  await front.upstreamSaw(t, 0)
+  const left = front.sidecar.log.filter(({ msg, status }) => msg === 'request' && status === 499)
+  t.ok(left.length > 20, 'counted as left, not as answered')
+  t.ok(
+    (await front.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="499"}')) > 0,
+  )
+})
+
+t.test(
+  'a client that leaves before there is a request, or while it logs in, leaves nothing behind',
+  async (t) => {
+    const front = await startFront(t, { credentials: [{ scheme: 'scrypt' }] })
+    const login = JSON.stringify(front.sidecar.logins[0])
+    const head = `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${login.length}\r\n\r\n`
+    for (const [stage, bytes] of [
+      ['nothing sent', ''],
+      ['half a line', 'GET /b'],
+      ['half a head', 'GET /b/k HTTP/1.1\r\nHost: h\r\n'],
+      ['half a refused upload', 'PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf'],
+      ['half a login', head + login.slice(0, 5)],
+      ['a login that is being checked', head + login],
+      ['something that is no request', 'BAD\r\n\r\n'],
+      ['CONNECT', 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'],
+    ] as const) {
+      for (const [departure, depart] of Object.entries(DEPARTURES)) {
+        const client = await front.connect()
+        if (bytes.length > 0)
+          await new Promise<void>((resolve) => client.socket.write(bytes, () => resolve()))
+        depart(client)
+        await nothingIsLeft(t, front, `${stage}, ${departure}`)
+        client.socket.destroy()
+      }
+    }
+    t.ok(
+      await eventually(() =>
+        front.sidecar.log.some(({ route, status }) => route === 'token_issue' && status === 499),
+      ),
+    )
+    await front.upstreamSaw(t, 0)
+  },
+)
+
+t.test('a client that leaves while its token is verified is not forwarded', async (t) => {
+  const front = await startFront(t)
+  for (let at = 0; at < 20; at++) {
+    const token = await front.sidecar.mint()
+    const client = await front.connect()
+    client.socket.write(`GET /gone HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`, () =>
+      client.socket.resetAndDestroy(),
+    )
+  }
+  await nothingIsLeft(t, front, 'resets')
+})
+
+t.test('the answer to a refused upload can be read by a client that is still sending', async (t) => {
+  const front = await startFront(t)
+  const size = 10 * MIB
+  for (const [name, head] of [
+    ['no token', `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`],
+    ['another method', `PUT /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`],
+    ['too large a login', `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`],
+    ['a bad host', `PUT /b/k HTTP/1.1\r\nHost: a,b\r\nContent-Length: ${size}\r\n\r\n`],
+    ['no HTTP', 'BAD\r\n\r\n'],
+    ['CONNECT', 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'],
+  ] as const) {
+    const client = await front.connect()
+    client.send(head)
+    client.send(Buffer.alloc(size))
+    const answer = await client.response()
+    t.ok(answer.status === 400 || answer.status === 405, name)
+    t.equal(answer.headers['connection'], 'close', name)
+    t.match(answer.body.toString(), /^{"code":"[A-Za-z]+","message":"[^"]+"}$/, name)
+    await client.closed()
+    t.ok(await eventually(() => client.socket.writableLength > 0 || client.socket.destroyed))
+    t.ok(
+      await eventually(() => client.socket.destroyed),
+      `${name}: closed, though the client goes on sending`,
+    )
+  }
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('of a refused upload no more than a little is read', async (t) => {
+  const front = await startFront(t)
+  for (const head of ['PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 10737418240\r\n\r\n', 'BAD\r\n\r\n']) {
+    const client = await front.connect()
+    let accepted = 0
+    const block = Buffer.alloc(64 * 1024)
+    const more = () => {
+      if (!client.socket.writable) return
+      client.socket.write(block, (error) => {
+        if (error) return
+        accepted += block.length
+        more()
+      })
+    }
+    client.send(head)
+    more()
+    await client.closed()
+    t.ok(await eventually(() => client.socket.destroyed))
+    // What the sockets on the way hold comes on top.
+    t.ok(accepted < 32 * MIB, `${accepted} bytes`)
+  }
+})
+
+t.test('a refused upload of which the rest still comes is closed without a reset', async (t) => {
+  const front = await startFront(t)
+  const client = await front.connect()
+  client.send('PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n')
+  isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidToken' }, 'no token')
+  client.send(Buffer.alloc(50_000))
+  t.equal(await client.closed(), 'end')
+  client.send(Buffer.alloc(50_000))
+  client.socket.end()
+  await new Promise((resolve) => client.socket.once('close', resolve))
+  t.equal(client.socket.errored, null)
+})
+
+t.test('an upload answered early is broken off, and nothing behind it is a request', async (t) => {
+  const front = await startFront(t)
+  await front.ask(`GET /warm HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`) // a connection to use again
+  const client = await front.connect()
+  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 10\r\n\r\nabc`)
+  await front.upstream.until(() => front.upstream.bytes.some((bytes) => bytes.includes('/up')), 'the upload')
+  await front.ask(`GET /warm HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  const at = front.upstream.bytes.findIndex((bytes) => bytes.includes('/up'))
+  front.upstream.sockets[at]?.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno')
+  const answer = await client.response()
+  t.same([answer.status, answer.headers['connection']], [403, 'close'])
+  client.send(`1234567GET /behind HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  t.equal(await client.closed(), 'end')
+  t.equal(client.rest().length, 0)
+  await front.upstreamSaw(t, 2)
+})
+
+t.test('a large upload answered early gets its answer while it is still being sent', async (t) => {
+  const front = await startFront(t)
+  front.upstream.sockets.length = 0
+  const client = await front.connect()
+  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: ${64 * MIB}\r\n\r\n`)
+  client.send(Buffer.alloc(64 * MIB))
+  await front.upstream.until(() => (front.upstream.bytes[0]?.length ?? 0) > 1000, 'some of it')
+  front.upstream.sockets[0]?.write('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno')
+  const answer = await client.response()
+  t.same([answer.status, answer.body.toString()], [413, 'no'])
+  t.ok(await eventually(() => front.upstream.sockets[0]?.destroyed === true), 'the upload stops')
+  t.ok(await eventually(() => client.socket.destroyed))
+})
+
+t.test('a client that stalls is told, or cut off; one that moves is not', async (t) => {
+  const front = await startFront(t, { settings: { 'timeouts-idle-seconds': '0.3' } })
+  const stalled = await front.connect()
+  stalled.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 10\r\n\r\nabc`)
+  isOwnAnswer(t, await stalled.response(), { status: 408, code: 'InvalidArgument' }, 'a stalled upload')
+  await stalled.closed()
+  await nothingIsLeft(t, front, 'a stalled upload')
+  const steady = await front.connect()
+  steady.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 20\r\n\r\n`)
+  for (let at = 0; at < 20; at++) {
+    await new Promise((resolve) => setTimeout(resolve, 50))
+    steady.send('x')
+  }
+  t.equal((await steady.response()).status, 200, 'slow and steady')
+  steady.socket.destroy()
+  const large = Buffer.alloc(32 * MIB)
+  front.upstream.reply((socket) => {
+    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${large.length}\r\n\r\n`)
+    socket.write(large)
+  })
+  const deaf = await front.connect()
+  deaf.socket.pause()
+  deaf.send(`GET /down HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  for (const socket of front.upstream.sockets) socket.on('error', () => {})
+  t.ok(
+    await eventually(() =>
+      front.sidecar.log.some(({ reason, status }) => reason === 'client_idle' && status === 499),
+    ),
+    'a client that takes nothing',
+  )
+  deaf.socket.resume()
+  await deaf.closed()
+  t.ok(deaf.received().length < large.length)
+  front.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+  front.upstream.requests.length = 0
+  await front.upstreamSaw(t, 0)
+})
