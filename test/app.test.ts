@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, readdirSync } from 'node:fs'
+import { chmodSync, mkdirSync, readdirSync } from 'node:fs'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -9,7 +9,7 @@ import t, { type Test } from 'tap'
 import { type AppOptions, createApp, UnusableFiles } from '../src/app.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/ops/log.ts'
-import { makeCredentialsFile } from './support/credentials.ts'
+import { makeCredentialsFile, temporaryDirectory } from './support/credentials.ts'
 import { makeKeyDirectory } from './support/keys.ts'
 import { rawClient } from './support/raw-client.ts'
 import { recordingUpstream } from './support/recording-upstream.ts'
@@ -114,7 +114,8 @@ t.test('when one port cannot be had nothing listens on the other one', async (t)
 })
 
 t.test('files that cannot be used keep it from being made, with every problem told', async (t) => {
-  const directory = t.testdir({ keys: {}, 'ca.pem': '' })
+  const directory = await temporaryDirectory(t)
+  mkdirSync(join(directory, 'keys'))
   const { create } = await app(t, {
     '--keys-directory': join(directory, 'keys'),
     '--credentials-file': join(directory, 'none.yaml'),

@@ -76,13 +76,17 @@ t.test('a fault that escapes everything is logged and ends nothing', async (t) =
   t.match(await sidecar.ended, { code: 0 })
 })
 
-t.test('the demo runs until it is told to stop', async (t) => {
-  const demo = startProgram(t, ['demo', '--port', '0', '--admin-port', '0'], { cwd: t.testdir({}) })
+t.test('the demo runs until it is told to stop, once or by a terminal and npm at a time', async (t) => {
+  const demo = startProgram(t, ['demo', '--port', '0', '--admin-port', '0'], {
+    cwd: t.testdir({}),
+    env: { npm_lifecycle_event: 'start' },
+  })
   await demo.until(() => /curl/.test(demo.stdout()), 'its lines')
   const [, port] = /http:\/\/127\.0\.0\.1:(\d+)/.exec(demo.stdout()) ?? []
   const socket = connect(Number(port), '127.0.0.1')
   await until(() => socket.readyState === 'open', 'a connection')
   socket.destroy()
+  demo.child.kill('SIGINT')
   demo.child.kill('SIGINT')
   t.match(await demo.ended, { code: 0 })
 })

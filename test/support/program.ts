@@ -20,6 +20,8 @@ export interface ProgramOptions {
   /** Flags of Node itself. */
   readonly nodeArgs?: readonly string[]
   readonly stdio?: SpawnOptions['stdio']
+  /** Keeps tap from measuring coverage, which it arranges for every process that a test starts. */
+  readonly unmeasured?: boolean
 }
 
 /** A program that runs, or has run. */
@@ -54,10 +56,19 @@ const PATIENCE_MS = 30_000
 export function startProgram(
   t: Owner,
   args: readonly string[],
-  { env = {}, cwd, nodeArgs = [], stdio = ['ignore', 'pipe', 'pipe'] }: ProgramOptions = {},
+  {
+    env = {},
+    cwd,
+    nodeArgs = [],
+    stdio = ['ignore', 'pipe', 'pipe'],
+    unmeasured = false,
+  }: ProgramOptions = {},
 ): Program {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SIDECAR_'))
-  const child = spawn(process.execPath, [...nodeArgs, `--import=${LOADER}`, MAIN, ...args], {
+  const [command = '', ...first] = unmeasured
+    ? ['/usr/bin/env', '-u', 'NODE_OPTIONS', process.execPath]
+    : [process.execPath]
+  const child = spawn(command, [...first, ...nodeArgs, `--import=${LOADER}`, MAIN, ...args], {
     env: { ...Object.fromEntries(inherited), ...env },
     stdio,
     ...(cwd === undefined ? {} : { cwd }),

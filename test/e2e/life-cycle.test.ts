@@ -1,0 +1,233 @@
+import { spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { closeSync, constants, openSync, readSync } from 'node:fs'
+import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { temporaryDirectory } from '../support/credentials.ts'
+import { prepareFiles, runProgram, serve, serveArgs, startProgram, until } from '../support/program.ts'
+import { type RawClient, rawClient } from '../support/raw-client.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+
+/** A sidecar in a process of its own, in front of an upstream. */
+async function scene(
+  t: Test,
+  flags: Readonly<Record<string, string>> = {},
+  options: Parameters<typeof serve>[2] = {},
+) {
+  const upstream = await recordingUpstream(t)
+  const { files, token } = await prepareFiles(t)
+  const sidecar = await serve(t, { ...files, 'upstream-url': upstream.url, ...flags }, options)
+  const get = `GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
+  const ready = async () => {
+    const client = await rawClient(t, sidecar.adminPort)
+    client.send('GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')
+    return client.response()
+  }
+  return { upstream, sidecar, get, ready }
+}
+
+/** Sends a request whose answer the upstream has begun and will not end by itself. */
+async function begin(client: RawClient, get: string, upstream: { reply(reply: string): void }) {
+  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
+  client.send(get)
+  await client.until('half-')
+}
+
+t.test('SIGTERM: not ready at once, still accepting for the lame duck, then nothing is cut', async (t) => {
+  const { upstream, sidecar, get, ready } = await scene(t, { 'shutdown-lame-duck-seconds': '1' })
+  t.equal((await ready()).status, 200)
+  const idle = await rawClient(t, sidecar.port)
+  idle.send(get)
+  t.notMatch((await idle.response()).headers, { connection: 'close' })
+  const slow = await rawClient(t, sidecar.port)
+  await begin(slow, get, upstream)
+  const slowSocket = upstream.sockets.at(-1)
+  const unanswered = await rawClient(t, sidecar.port)
+
+  sidecar.child.kill('SIGTERM')
+  await until(async () => (await ready()).status === 503, 'not being ready')
+  t.match(JSON.parse((await ready()).body.toString()).checks, [
+    { name: 'keys', ok: true },
+    { name: 'credentials', ok: true },
+    { name: 'accepting', ok: false },
+  ])
+
+  // The lame duck: new connections and kept ones are answered, and told to come no more.
+  upstream.reply(OK)
+  const late = await rawClient(t, sidecar.port)
+  for (const client of [late, idle, unanswered]) {
+    client.send(get)
+    t.match(await client.response(), { status: 200, headers: { connection: 'close' } })
+    t.equal(await client.closed(), 'end')
+  }
+  const refused = await rawClient(t, sidecar.port)
+  refused.send('GET /v2/auth/token HTTP/1.1\r\nHost: a\r\n\r\n')
+  t.match(await refused.response(), { status: 400, headers: { connection: 'close' } })
+
+  const accepts = () =>
+    rawClient(t, sidecar.port).then(
+      () => true,
+      () => false,
+    )
+  await until(async () => !(await accepts()), 'the end of the lame duck')
+  t.equal((await ready()).status, 503, 'whoever asks is still told')
+  t.equal(sidecar.child.exitCode, null, 'the transfer under way is not cut')
+  slowSocket?.write('whole')
+  await slow.until('half-whole')
+  t.match(await sidecar.ended, { code: 0, signal: null })
+  t.match(sidecar.log().at(-1), { msg: 'stopped', drained: 1, cut: 0 })
+  t.equal(sidecar.stderr(), '')
+})
+
+t.test(
+  'SIGINT: no lame duck; what is not done at the deadline is cut, counted, and exit code 1',
+  async (t) => {
+    const { upstream, sidecar, get } = await scene(t, {
+      'shutdown-lame-duck-seconds': '3600',
+      'shutdown-deadline-seconds': '0.3',
+    })
+    const slow = await rawClient(t, sidecar.port)
+    await begin(slow, get, upstream)
+    sidecar.child.kill('SIGINT')
+    await slow.closed()
+    t.match(await sidecar.ended, { code: 1, signal: null })
+    t.match(sidecar.log().slice(-2), [
+      { msg: 'request', status: 503, reason: 'drain_deadline' },
+      { msg: 'stopped', drained: 0, cut: 1 },
+    ])
+    t.match(sidecar.stderr(), /^[^\n]*cut[^\n]*: 1\n$/)
+  },
+)
+
+t.test('SIGHUP and a closed stdin end nothing; the second signal ends everything at once', async (t) => {
+  const { upstream, sidecar, get } = await scene(
+    t,
+    { 'shutdown-lame-duck-seconds': '3600', 'log-access': 'all' },
+    { stdio: ['pipe', 'pipe', 'pipe'] },
+  )
+  sidecar.child.stdin?.destroy()
+  sidecar.child.kill('SIGHUP')
+  const client = await rawClient(t, sidecar.port)
+  for (let times = 0; times < 3; times++) {
+    client.send(get)
+    t.equal((await client.response()).status, 200)
+  }
+  await begin(client, get, upstream)
+  sidecar.child.kill('SIGTERM')
+  client.send('')
+  await until(async () => {
+    const probe = await rawClient(t, sidecar.adminPort)
+    probe.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
+    return (await probe.response()).status === 503
+  }, 'the first signal')
+  sidecar.child.kill('SIGINT')
+  t.match(await sidecar.ended, { code: 1, signal: null })
+  await client.closed()
+})
+
+t.test('a log that nobody reads, and then nobody can read, stops neither traffic nor the end', async (t) => {
+  const pipe = join(await temporaryDirectory(t), 'stdout')
+  spawnSync('mkfifo', [pipe])
+  const reader = openSync(pipe, constants.O_RDONLY | constants.O_NONBLOCK)
+  const writer = openSync(pipe, constants.O_WRONLY)
+  const upstream = await recordingUpstream(t)
+  const { files, token } = await prepareFiles(t)
+  const sidecar = startProgram(
+    t,
+    [
+      'serve',
+      ...serveArgs({
+        ...files,
+        'upstream-url': upstream.url,
+        'log-access': 'all',
+        'shutdown-lame-duck-seconds': '0',
+      }),
+    ],
+    { stdio: ['ignore', writer, 'pipe'] },
+  )
+  closeSync(writer)
+  let log = ''
+  const chunk = Buffer.alloc(65_536)
+  await until(() => {
+    try {
+      log += chunk.toString('utf8', 0, readSync(reader, chunk))
+    } catch {
+      // nothing to read yet
+    }
+    return log.split('\n').length > 2
+  }, 'the two lines that say where it listens')
+  const [port = 0, adminPort = 0] = [...log.matchAll(/"port":(\d+)/g)].map(([, port]) => Number(port))
+
+  const metric = async (name: string) => {
+    const client = await rawClient(t, adminPort)
+    client.send('GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')
+    const text = (await client.response()).body.toString()
+    return Number(new RegExp(`^${name} (.*)$`, 'm').exec(text)?.[1])
+  }
+  /** Sends requests that are refused, each with a line of the log, on a few connections. */
+  const flood = async (count: number) => {
+    const path = `/${'x'.repeat(200)}`
+    const request = `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
+    await Promise.all(
+      Array.from({ length: 4 }, async () => {
+        const client = await rawClient(t, port)
+        client.send(request.repeat(count / 4))
+        for (let answered = 0; answered < count / 4; answered++) {
+          if ((await client.response()).status !== 400) throw new Error('not refused')
+        }
+        client.socket.destroy()
+      }),
+    )
+  }
+  await flood(200)
+  const before = await metric('process_resident_memory_bytes')
+  await flood(4000)
+  t.ok((await metric('auth_sidecar_log_lines_dropped_total')) > 0, 'lines are dropped, and it is known')
+  t.ok((await metric('process_resident_memory_bytes')) - before < 64 * 1024 * 1024, 'memory is bounded')
+
+  closeSync(reader)
+  await flood(400)
+  const client = await rawClient(t, port)
+  client.send(`GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+  t.equal((await client.response()).status, 200)
+  sidecar.child.kill('SIGTERM')
+  t.match(await sidecar.ended, { code: 0, signal: null })
+  t.equal(sidecar.stderr(), '')
+})
+
+t.test('nothing has to be written, and no home be there', async (t) => {
+  // Node's own permissions stand for a read-only file system: tests may run as root, who may write everywhere.
+  const [major = 0] = process.versions.node.split('.').map(Number)
+  const permission = major >= 24 ? '--permission' : '--experimental-permission'
+  const cwd = await temporaryDirectory(t)
+  const { sidecar, get } = await scene(
+    t,
+    { 'shutdown-lame-duck-seconds': '0', 'log-access': 'all' },
+    {
+      cwd,
+      nodeArgs: [permission, '--allow-fs-read=*', '--allow-worker', ...(major >= 25 ? ['--allow-net'] : [])],
+      unmeasured: true, // coverage would be written
+      env: { HOME: undefined, TMPDIR: '/nonexistent' },
+    },
+  )
+  const client = await rawClient(t, sidecar.port)
+  client.send(get)
+  t.equal((await client.response()).status, 200)
+  sidecar.child.kill('SIGTERM')
+  t.match(await sidecar.ended, { code: 0, signal: null })
+  t.match(sidecar.log().at(-1), { msg: 'stopped' })
+  t.notMatch(sidecar.stderr(), /ERR_ACCESS_DENIED/)
+})
+
+t.test('a port in use is one clear line, and exit code 1', async (t) => {
+  const taken = createServer().listen(0, '127.0.0.1')
+  t.teardown(() => taken.close())
+  await once(taken, 'listening')
+  const { port } = taken.address() as AddressInfo
+  const { files } = await prepareFiles(t)
+  const flags = { ...files, 'upstream-url': 'http://127.0.0.1:9', 'listen-port': String(port) }
+  const outcome = await runProgram(t, ['serve', ...serveArgs(flags)])
+  t.strictSame(outcome, { code: 1, stdout: '', stderr: `port ${port} is in use\n` })
+})
