@@ -134,8 +134,11 @@ function plainError(error: unknown): unknown {
   return { type: name, code, message, stack }
 }
 
-/** Text that a client chose, cut to what a line may hold of it, without control and line-breaking characters. */
+/**
+ * Text that a client chose, cut to what a line may hold of it, without characters that control a terminal, break a
+ * line, or make text run the other way round (CVE-2021-42574).
+ */
 export function loggable(text: string, maxLength = 256): string {
   const cut = text.length > maxLength ? `${text.slice(0, maxLength)}…` : text
-  return cut.replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, '\u{FFFD}')
+  return cut.replace(/[\p{Cc}\p{Zl}\p{Zp}\u{202A}-\u{202E}\u{2066}-\u{2069}]/gu, '\u{FFFD}')
 }

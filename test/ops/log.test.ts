@@ -155,7 +155,7 @@ t.test('a line has its time in ISO form, and neither host nor process', async (t
 
 t.test('text of clients is cut, and has nothing that could move a cursor or begin a line', async (t) => {
   t.equal(loggable('/plain path/é/\u{1F600}'), '/plain path/é/\u{1F600}')
-  t.equal(loggable('a\r\nb\tc\0d\x1b[2Je\x7ff\x9bg\u2028h\u2029i'), 'a��b�c�d�[2Je�f�g�h�i')
+  t.equal(loggable('a\r\nb\tc\0d\x1b[2Je\x7ff\x9bg\u2028h\u2029i\u202ej'), 'a��b�c�d�[2Je�f�g�h�i�j')
   t.equal(loggable('x'.repeat(256)), 'x'.repeat(256))
   t.equal(loggable('x'.repeat(10_240)), `${'x'.repeat(256)}…`)
   t.equal(loggable('xyz', 2), 'xy…')

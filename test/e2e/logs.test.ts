@@ -1,0 +1,279 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { until } from '../support/program.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
+
+/** Sends one request on a connection of its own and takes the answer. */
+async function ask(t: Test, port: number, request: string) {
+  const client = await rawClient(t, port)
+  client.send(request)
+  const response = await client.response({ head: request.startsWith('HEAD') })
+  client.socket.destroy()
+  return response
+}
+
+/** A request, its header given as a list of lines. */
+const request = (line: string, ...header: string[]) =>
+  `${line} HTTP/1.1\r\n${['Host: a', ...header].join('\r\n')}\r\n\r\n`
+
+/** A login, as its JSON. */
+const login = (fields: object, target = '/v2/auth/token', ...header: string[]) => {
+  const body = JSON.stringify(fields)
+  return `${request(`POST ${target}`, `Content-Length: ${Buffer.byteLength(body)}`, ...header)}${body}`
+}
+
+const bearer = (token: string) => `Authorization: Bearer ${token}`
+
+/** The lines of the access log. */
+const accessLines = ({ log }: TestSidecar) => log.filter(({ msg }) => msg === 'request')
+
+t.test('every refused login and token has its line, and an account only where it was proven', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: upstream.url,
+    settings: { 'log-access': 'errors', 'limits-login-failures-count': '2' },
+    credentials: [{ accountId: 'acme' }, { accountId: 'gone', disabled: true }],
+  })
+  const [good = { accountId: '', accessKey: '', secret: '' }, disabled] = sidecar.logins
+  const { token } = sidecar
+  const cases: readonly (readonly [request: string, status: number, reason: string])[] = [
+    [request('GET /o'), 400, 'missing'],
+    [request('GET /o', 'Authorization: Basic Zm9v'), 400, 'malformed'],
+    [request('GET /o', bearer(token), bearer(token)), 400, 'malformed'],
+    [request('GET /o', bearer(await sidecar.mint({ now: Date.now() - 7_200_000 }))), 400, 'expired'],
+    [request('GET /o', bearer(await sidecar.mint({ signature: 'A'.repeat(86) }))), 400, 'signature'],
+    [request('GET /o', bearer(await sidecar.mint({ header: { kid: 'nobody' } }))), 400, 'unknown_key'],
+    [request('GET /o', bearer(await sidecar.mint({ header: { alg: 'HS256' } }))), 400, 'algorithm'],
+    [request('GET /o', bearer(await sidecar.mint({ claims: { iss: 'other' } }))), 400, 'claims'],
+    [request('GET /o', bearer(await sidecar.mint({ claims: { client_id: 'other' } }))), 400, 'revoked'],
+    [request('GET /v2/auth/token', bearer(`${token}x`)), 400, 'malformed'],
+    [request('HEAD /v2/auth/token'), 400, 'missing'],
+    [request('PUT /v2/auth/token'), 405, 'method'],
+    [login({ ...good, secret: 7 }), 400, 'invalid'],
+    [login({ ...good, accountId: 'nobody' }), 403, 'rejected'],
+    [login(disabled ?? {}), 403, 'rejected'],
+    [login({ ...good, secret: 'wrong' }), 403, 'rejected'],
+    [login({ ...good, secret: 'wrong' }), 403, 'rejected'],
+    [login(good), 503, 'throttled'],
+    [request('GET /o', 'Connection: Upgrade', 'Upgrade: websocket', bearer(token)), 400, 'upgrade'],
+    [request('TRACE /o'), 400, 'admission'],
+    ['rubbish\r\n\r\n', 400, 'parser'],
+  ]
+  for (const [text, status, reason] of cases) {
+    const response = await ask(t, sidecar.port, text)
+    t.equal(response.status, status, reason)
+    await until(
+      () => accessLines(sidecar).some(({ requestId }) => requestId === response.headers['x-request-id']),
+      `the line of ${reason}`,
+    )
+    const { time, ...line } = accessLines(sidecar).at(-1) ?? {}
+    t.match(line, { status, reason, client: '127.0.0.1', requestId: /^[\w-]{36}$/ }, reason)
+    t.ok(Math.abs(Date.parse(String(time)) - Date.now()) < 60_000, 'with its time')
+    t.notOk('account' in line || 'tokenId' in line, `${reason}: nobody is named`)
+  }
+  const before = sidecar.log.length
+  t.equal((await ask(t, sidecar.port, request('GET /o', bearer(token)))).status, 200)
+  t.equal(sidecar.log.length, before, 'what succeeds has no line')
+})
+
+t.test('with all, what succeeds has its line, and says for whom', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+  const [good = {}] = sidecar.logins
+  for (const text of [
+    login(good, '/v2/auth/token', 'X-Request-Id: mine-1'),
+    request('GET /v2/auth/token', bearer(sidecar.token)),
+    request('GET /bucket/object', bearer(sidecar.token)),
+  ]) {
+    t.equal((await ask(t, sidecar.port, text)).status, 200)
+  }
+  await until(() => accessLines(sidecar).length === 3, 'three lines')
+  const common = { status: 200, account: 'acme', tokenId: /^[\w-]{36}$/, client: '127.0.0.1', ms: Number }
+  t.match(accessLines(sidecar), [
+    { ...common, route: 'token_issue', method: 'POST', path: '/v2/auth/token', requestId: 'mine-1' },
+    { ...common, route: 'token_check', method: 'GET' },
+    { ...common, route: 'proxy', path: '/bucket/object', bytesIn: 0, bytesOut: 2 },
+  ])
+  t.notOk(accessLines(sidecar).some((line) => 'reason' in line))
+})
+
+t.test('with off no request has a line, not even one that is none', async (t) => {
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: 'http://127.0.0.1:9',
+    settings: { 'log-access': 'off' },
+  })
+  await ask(t, sidecar.port, request('GET /o'))
+  await ask(t, sidecar.port, 'rubbish\r\n\r\n')
+  t.strictSame(accessLines(sidecar), [])
+  t.equal(
+    await sidecar.metric('auth_sidecar_requests_total{route="proxy",method="other",status="400"}'),
+    1,
+    'it is counted all the same',
+  )
+})
+
+t.test(
+  'behind proxies that are trusted the line names the client, otherwise whoever connected',
+  async (t) => {
+    const header = ['X-Forwarded-For: 198.51.100.1, 192.0.2.7', 'X-Forwarded-For: 127.0.0.1']
+    for (const [trust, client] of [
+      ['127.0.0.0/8', '192.0.2.7'],
+      ['10.0.0.0/8', '127.0.0.1'],
+    ] as const) {
+      const sidecar = await startSidecar(t, {
+        upstreamUrl: 'http://127.0.0.1:9',
+        settings: { 'forwarded-trust': trust },
+      })
+      await ask(t, sidecar.port, request('GET /o', ...header))
+      await ask(t, sidecar.port, request('GET /o'))
+      t.match(accessLines(sidecar), [{ client }, { client: '127.0.0.1' }], trust)
+    }
+  },
+)
+
+t.test('a request that a client leaves, and one that the upstream breaks, are told apart', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: { 'log-access': 'errors' } })
+  const part = 'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-'
+  upstream.reply(part)
+  const leaver = await rawClient(t, sidecar.port)
+  leaver.send(request('GET /left', bearer(sidecar.token)))
+  await leaver.until('half-')
+  leaver.socket.destroy()
+  await until(() => accessLines(sidecar).length === 1, 'the first line')
+  upstream.reply((socket) => socket.end(part))
+  const client = await rawClient(t, sidecar.port)
+  client.send(request('GET /broken', bearer(sidecar.token)))
+  await client.closed()
+  await until(() => accessLines(sidecar).length === 2, 'the second line')
+  t.match(accessLines(sidecar), [
+    { path: '/left', status: 499, reason: 'client_aborted' },
+    { path: '/broken', status: 503, reason: 'http_response_incomplete' },
+  ])
+})
+
+t.test('what a client sends cannot forge a line, nor make a long one', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const accountId = 'acme\u2028{"level":60}\u202e'
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: upstream.url,
+    credentials: [{ accountId, accessKey: 'A'.repeat(1024) }],
+  })
+  const hostile = [
+    request(`GET /${'p'.repeat(10_240)}`, bearer(sidecar.token)),
+    request('GET /\xe2\x80\xa8\xc2\x85\x9b31m', bearer(sidecar.token)),
+    request('GET /x', bearer(sidecar.token), `User-Agent: ${'\x1b[31m'.repeat(2000)}`),
+    request('GET /x', bearer(sidecar.token), 'X-Request-Id: a\tb"}{"level":60'),
+    request('GET /x', bearer(sidecar.token), `X-Request-Id: ${'x'.repeat(129)}`),
+    request('GET /\x1b[2J', bearer(sidecar.token)),
+    'GET /a\r{"level":60}\n HTTP/1.1\r\nHost: a\r\n\r\n',
+    request('GET /x', bearer(await sidecar.mint({ header: { kid: '\r\n{"level":60}' } }))),
+  ]
+  for (const text of hostile) {
+    const { headers } = await ask(t, sidecar.port, text)
+    await until(
+      () => accessLines(sidecar).some(({ requestId }) => requestId === headers['x-request-id']),
+      'its line',
+    )
+  }
+  t.equal(accessLines(sidecar).length, hostile.length, 'one line each')
+  for (const line of sidecar.log) {
+    const text = JSON.stringify(line)
+    t.ok(text.length < 1000, 'short')
+    // biome-ignore lint/complexity/useRegexLiterals: nothing of this kind is to stand in a source file either
+    t.notMatch(text, new RegExp('[\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e]'))
+    t.not(line['level'], 60)
+  }
+})
+
+t.test(
+  'no secret gets into the log, the metrics or an answer, whatever is wrong with a request',
+  async (t) => {
+    const upstream = await recordingUpstream(t)
+    const sidecar = await startSidecar(t, {
+      settings: {
+        upstreams: JSON.stringify([
+          { prefix: '/', url: upstream.url },
+          { prefix: '/dead', url: 'http://127.0.0.1:1' },
+          { prefix: '/unknown', url: 'http://does-not-exist.invalid' },
+        ]),
+        'timeouts-headers-seconds': '0.2',
+        'timeouts-idle-seconds': '0.3',
+        'public-routes': '[{ "method": "GET", "path": "/public" }]',
+      },
+    })
+    const { token, logins } = sidecar
+    const [good = { accountId: '', accessKey: '', secret: '' }] = logins
+    const keyFile = readFileSync(join(sidecar.key.directory, `${sidecar.key.kid}.jwk.json`), 'utf8')
+    const canaries = [
+      ...token.split('.'),
+      good.secret,
+      String(JSON.parse(keyFile).d),
+      'canary', // stands for whatever else should stay with the client
+    ]
+    const told: string[] = []
+    const forged = await sidecar.mint({ signature: 'canary' })
+    const auth = bearer(token)
+    const faults = {
+      ok: OK,
+      rubbish: 'SSH-2.0-canary\r\n\r\n',
+      twice: 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\ncanary',
+      close: (socket: { destroy(): void }) => socket.destroy(),
+    }
+    for (const reply of Object.values(faults)) {
+      upstream.reply(reply as never)
+      for (const text of [
+        login(good, '/v2/auth/token?secret=canary'),
+        login({ ...good, secret: 'canary' }),
+        login({ ...good, accountId: 'canary' }),
+        login({ ...good, accessKey: 'canary\n' }),
+        `${request('POST /v2/auth/token', 'Content-Length: 30')}{"secret":"canary","secret":1}`,
+        `${request('POST /v2/auth/token', 'Content-Length: 20')}canary canary canary`,
+        request('GET /v2/auth/token?token=canary', auth),
+        request('GET /v2/auth/token?token=canary', bearer(forged)),
+        request('DELETE /v2/auth/token?canary', auth),
+        request('GET /o?token=canary', auth, 'Cookie: token=canary'),
+        request('GET /o', 'Authorization: Basic canary'),
+        request('GET /o', 'Authorization: canary'),
+        request('GET /o', bearer(forged)),
+        request('GET /o', auth, auth),
+        request('GET /o', auth, 'Authorization_: canary'),
+        request('GET /dead/o?canary', auth),
+        request('GET /unknown/o?canary', auth),
+        request('GET /public?canary', auth),
+        request('GET http://canary:canary@a/o', auth),
+        request('GET /o#canary', auth),
+        request('TRACE /o?canary', auth),
+        request('CONNECT canary:443', auth),
+        request('GET /o', auth, 'Upgrade: canary', 'Connection: Upgrade'),
+        request('GET /o', auth, 'Transfer-Encoding: canary'),
+        request('GET /o', auth, `Canary: ${'canary'.repeat(4000)}`),
+        request('GET /o', auth, 'bad header canary'),
+        `GET /o?canary HTTP/1.1\r\nHost: a\r\n${auth}\r\nX: canary`,
+        `${request('PUT /o', auth, 'Content-Length: 100')}canary`,
+        'canary\r\n\r\n',
+      ]) {
+        const client = await rawClient(t, sidecar.port)
+        client.send(text)
+        const response = await client.response().catch(() => undefined)
+        client.socket.destroy()
+        const ours = response?.headers['content-type'] === 'application/json'
+        if (response === undefined || !ours) continue // the upstream's own answer
+        const body = response.body.toString()
+        if (response.status !== 200) told.push(`${response.rawHeaders.join('\n')}\n${body}`)
+      }
+    }
+    for (const page of ['/metrics', '/readyz', '/livez', '/.well-known/jwks.json', '/canary?']) {
+      const { rawHeaders, body } = await ask(t, sidecar.adminPort, request(`GET ${page}`, auth))
+      told.push(`${rawHeaders.join('\n')}\n${body}`)
+    }
+    t.ok(told.length > 80, 'much was said')
+    t.ok(sidecar.log.length > 80, 'and logged')
+    const everything = told.join('\n') + JSON.stringify(sidecar.log)
+    for (const canary of canaries) t.notOk(everything.includes(canary), 'a secret stays a secret')
+    for (const text of told) t.notMatch(text, /^ +at |\.ts:\d|x-powered-by|127\.0\.0\.1|node_modules/im)
+  },
+)

@@ -1,0 +1,191 @@
+import { spawnSync } from 'node:child_process'
+import { connect } from 'node:net'
+import t, { type Test } from 'tap'
+import { UPSTREAM_OUTCOMES } from '../../src/forward/upstream-fault.ts'
+import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
+import { REJECT_REASONS } from '../../src/token/verdict.ts'
+import { VERSION } from '../../src/version.ts'
+import { until } from '../support/program.ts'
+import { parseMetrics } from '../support/prometheus.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
+import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
+
+/** What `/metrics` says. */
+async function scrape(t: Test, { adminPort }: TestSidecar) {
+  const client = await rawClient(t, adminPort)
+  client.send('GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')
+  const { status, body } = await client.response()
+  t.equal(status, 200)
+  return body.toString()
+}
+
+const bearer = (token: string) => `Authorization: Bearer ${token}\r\n`
+
+const post = (fields: object) => {
+  const body = JSON.stringify(fields)
+  return `POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+}
+
+/** Every value that a label of ours may have, whatever clients and upstreams do. */
+const LABELS: Readonly<Record<string, readonly string[] | RegExp>> = {
+  route: ['token_issue', 'token_check', 'proxy', 'public'],
+  method: ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'],
+  status: /^[1-9]\d\d$/,
+  result: ['accepted', 'rejected'],
+  reason: ['ok', ...REJECT_REASONS, ...ISSUE_FAILURES],
+  upstream: ['/', '/dead'],
+  outcome: UPSTREAM_OUTCOMES,
+  direction: ['in', 'out'],
+  kid: ['es256-key'],
+  version: [VERSION],
+  node: [process.version],
+  le: /^(?:[\d.]+|\+Inf)$/,
+}
+
+/** A sidecar that has seen something of everything. */
+async function busySidecar(t: Test) {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, {
+    settings: {
+      upstreams: JSON.stringify([
+        { prefix: '/', url: upstream.url },
+        { prefix: '/dead', url: 'http://127.0.0.1:1' },
+      ]),
+      'public-routes': '[{ "method": "GET", "path": "/public" }]',
+      'limits-login-failures-count': '1',
+    },
+    credentials: [{ accountId: 'canary-account', accessKey: 'canary-key' }],
+  })
+  const good = sidecar.logins[0] ?? {}
+  const token = bearer(sidecar.token)
+  for (const text of [
+    post(good),
+    post({ ...good, secret: 'canary' }),
+    post(good),
+    post({ canary: 1 }),
+    `GET /v2/auth/token HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+    `GET /canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+    `GET /canary?canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+    `PUT /canary HTTP/1.1\r\nHost: a\r\n${token}Content-Length: 5\r\n\r\nhello`,
+    `PROPFIND /canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+    `GET /canary HTTP/1.1\r\nHost: a\r\n${token}${token}\r\n`,
+    'GET /canary HTTP/1.1\r\nHost: a\r\n\r\n',
+    `GET /dead/canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+    'GET /public HTTP/1.1\r\nHost: a\r\n\r\n',
+    'canary\r\n\r\n',
+  ]) {
+    const client = await rawClient(t, sidecar.port)
+    client.send(text)
+    await client.response()
+    client.socket.destroy()
+  }
+  return { sidecar, upstream }
+}
+
+t.test(
+  'the text is what Prometheus takes, with labels from closed sets, and nothing of clients',
+  async (t) => {
+    const { sidecar } = await busySidecar(t)
+    const text = await scrape(t, sidecar)
+    const families = parseMetrics(text)
+    for (const [name, { samples }] of families) {
+      if (!name.startsWith('auth_sidecar_')) continue
+      for (const [label, value] of samples.flatMap(({ labels }) => Object.entries(labels))) {
+        const allowed = LABELS[label] ?? []
+        t.ok(allowed instanceof RegExp ? allowed.test(value) : allowed.includes(value), `${name} ${label}`)
+      }
+    }
+    t.notMatch(text, /canary/)
+    for (const part of sidecar.token.split('.')) t.notOk(text.includes(part))
+  },
+)
+
+t.test(
+  'promtool agrees',
+  { skip: spawnSync('promtool', ['--version']).error && 'it is not here' },
+  async (t) => {
+    const { sidecar } = await busySidecar(t)
+    const input = await scrape(t, sidecar)
+    const { stdout, stderr } = spawnSync('promtool', ['check', 'metrics'], { input, encoding: 'utf8' })
+    t.notMatch(stdout + stderr, /auth_sidecar_/)
+  },
+)
+
+t.test('each request is counted once, under what it was', async (t) => {
+  const { sidecar } = await busySidecar(t)
+  for (const [series, value] of [
+    ['auth_sidecar_requests_total{route="token_issue",method="POST",status="200"}', 1],
+    ['auth_sidecar_requests_total{route="token_issue",method="POST",status="403"}', 1],
+    ['auth_sidecar_requests_total{route="token_issue",method="POST",status="503"}', 1],
+    ['auth_sidecar_requests_total{route="token_issue",method="POST",status="400"}', 1],
+    ['auth_sidecar_requests_total{route="token_check",method="GET",status="200"}', 1],
+    ['auth_sidecar_requests_total{route="proxy",method="GET",status="200"}', 2],
+    ['auth_sidecar_requests_total{route="proxy",method="PUT",status="200"}', 1],
+    ['auth_sidecar_requests_total{route="proxy",method="other",status="200"}', 1],
+    ['auth_sidecar_requests_total{route="proxy",method="GET",status="400"}', 2],
+    ['auth_sidecar_requests_total{route="proxy",method="other",status="400"}', 1],
+    ['auth_sidecar_requests_total{route="proxy",method="GET",status="503"}', 1],
+    ['auth_sidecar_requests_total{route="public",method="GET",status="200"}', 1],
+    ['auth_sidecar_request_duration_seconds_count{route="proxy"}', 8],
+    ['auth_sidecar_requests_in_flight', 0],
+    ['auth_sidecar_token_checks_total{result="accepted",reason="ok"}', 6],
+    ['auth_sidecar_token_checks_total{result="rejected",reason="malformed"}', 1],
+    ['auth_sidecar_token_checks_total{result="rejected",reason="missing"}', 1],
+    ['auth_sidecar_tokens_issued_total', 1],
+    ['auth_sidecar_token_issue_failures_total{reason="rejected"}', 1],
+    ['auth_sidecar_token_issue_failures_total{reason="throttled"}', 1],
+    ['auth_sidecar_token_issue_failures_total{reason="invalid"}', 1],
+    ['auth_sidecar_token_cache_misses_total', 1],
+    ['auth_sidecar_token_cache_hits_total', 5],
+    ['auth_sidecar_token_cache_entries', 1],
+    ['auth_sidecar_upstream_requests_total{upstream="/",outcome="ok"}', 5],
+    ['auth_sidecar_upstream_requests_total{upstream="/dead",outcome="connection_refused"}', 1],
+    ['auth_sidecar_upstream_response_seconds_count{upstream="/"}', 5],
+    ['auth_sidecar_upstream_queue{upstream="/"}', 0],
+    ['auth_sidecar_upstream_connections{upstream="/dead"}', 0],
+  ] as const) {
+    await until(async () => (await sidecar.metric(series)) === value, `${series} to be ${value}`)
+    t.pass(series)
+  }
+  t.ok((await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) >= 1)
+  t.ok((await sidecar.metric('auth_sidecar_transferred_bytes_total{direction="in"}')) >= 5)
+})
+
+t.test('what is under way can be seen, and whom there was no room for', async (t) => {
+  const upstream = await recordingUpstream(t)
+  upstream.reply(() => {}) // not yet
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: upstream.url,
+    settings: { 'limits-connections': '2', 'limits-upstream-connections': '1' },
+  })
+  const clients = await Promise.all([rawClient(t, sidecar.port), rawClient(t, sidecar.port)])
+  for (const client of clients) client.send(`GET /o HTTP/1.1\r\nHost: a\r\n${bearer(sidecar.token)}\r\n`)
+  await upstream.received(1)
+  const extra = connect(sidecar.port, '127.0.0.1')
+  t.teardown(() => extra.destroy())
+  extra.on('error', () => {}) // being thrown out may show as a reset
+  for (const [series, value] of [
+    ['auth_sidecar_requests_in_flight', 2],
+    ['auth_sidecar_client_connections', 2],
+    ['auth_sidecar_client_connections_dropped_total', 1],
+    ['auth_sidecar_upstream_connections{upstream="/"}', 1],
+    ['auth_sidecar_upstream_queue{upstream="/"}', 1],
+  ] as const) {
+    await until(async () => (await sidecar.metric(series)) === value, `${series} to be ${value}`)
+    t.pass(series)
+  }
+})
+
+t.test('on the data listener the pages of the admin listener are storage paths', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+  for (const path of ['/metrics', '/readyz', '/livez', '/.well-known/jwks.json', '/%6detrics', '/']) {
+    const client = await rawClient(t, sidecar.port)
+    client.send(`GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`)
+    const { status, body } = await client.response()
+    t.equal(status, 400, path)
+    t.match(JSON.parse(body.toString()), { code: 'InvalidToken' }, path)
+  }
+  t.equal(upstream.requests.length, 0)
+})
