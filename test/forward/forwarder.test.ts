@@ -1,0 +1,150 @@
+import { writeFileSync } from 'node:fs'
+import type { AddressInfo, Socket } from 'node:net'
+import t, { type Test } from 'tap'
+import { createPeers } from '../../src/forward/forwarded-lines.ts'
+import { createForwarder, type ForwarderOptions } from '../../src/forward/forwarder.ts'
+import { admit } from '../../src/gate/admission.ts'
+import { createListener } from '../../src/http/listener.ts'
+import { createResponder } from '../../src/http/respond.ts'
+import { makeCertificate } from '../support/certificates.ts'
+import { eventually } from '../support/proxied.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { setDeadlines } from '../support/set-deadlines.ts'
+
+const LIMITS = {
+  headerBytes: 16_384,
+  headerLines: 200,
+  connections: 100,
+  inFlightPerConnection: 16,
+  upstreamConnections: 8,
+  upstreamQueue: 8,
+}
+
+/** A forwarder of its own, with what it has told so far. */
+function forwarding(t: Test, upstreams: ForwarderOptions['upstreams']) {
+  const told: string[] = []
+  const deadlines = setDeadlines(t)
+  const responder = createResponder({ isClosing: () => false, deadlines, idleMs: 60_000 })
+  const forwarder = createForwarder({
+    upstreams,
+    deadlines,
+    timeouts: { idleSeconds: 60, upstreamConnectSeconds: 3, upstreamResponseSeconds: 60 },
+    limits: LIMITS,
+    forwardAuthorization: false,
+    isClosing: () => false,
+    refuse: (exchange, error, outcome, close) => {
+      told.push(`refused ${outcome}`)
+      responder.refuse(exchange, error, { error: outcome }, close)
+    },
+    onOutcome: (upstream, outcome) => void told.push(`${upstream} ${outcome}`),
+    onFirstByte: (upstream, ms) => void told.push(`${upstream} first byte ${ms}`),
+    now: Date.now,
+  })
+  return { forwarder, told, deadlines }
+}
+
+/** A listener whose admitted requests are forwarded. */
+async function listening(
+  t: Test,
+  { forwarder, deadlines }: ReturnType<typeof forwarding>,
+): Promise<AddressInfo> {
+  const listener = createListener({
+    host: '127.0.0.1',
+    port: 0,
+    limits: LIMITS,
+    upgrade: false,
+    timeouts: { headersSeconds: 10, keepAliveSeconds: 75 },
+    peerOf: createPeers([]),
+    now: deadlines.now,
+    handle: (exchange) => {
+      const admission = admit(exchange.req, LIMITS)
+      if (admission.ok) exchange.request = admission.request
+      exchange.requestId = 'id'
+      forwarder.forward(exchange)
+    },
+    onOver: () => {},
+    onRefused: () => {},
+    onFault: () => {},
+  })
+  t.teardown(async () => {
+    const closed = listener.close()
+    listener.cut()
+    await closed
+  })
+  return listener.listen()
+}
+
+t.test('each request goes to the upstream of its path, and is told under its prefix', async (t) => {
+  const [one, two] = [await recordingUpstream(t), await recordingUpstream(t)]
+  const made = forwarding(t, [
+    { prefix: '/one', url: one.url },
+    { prefix: '/two/', url: two.url },
+  ])
+  const { port } = await listening(t, made)
+  const client = await rawClient(t, port)
+  const statuses = []
+  for (const target of ['/one/a', '/two/b', '/three']) {
+    client.send(`GET ${target} HTTP/1.1\r\nHost: a\r\n\r\n`)
+    statuses.push((await client.response()).status)
+  }
+  t.same(statuses, [200, 200, 503])
+  t.equal(one.requests[0]?.target, '/one/a')
+  t.equal(two.requests[0]?.target, '/two/b')
+  t.same(made.told, [
+    '/one first byte 0',
+    '/one ok',
+    '/two/ first byte 0',
+    '/two/ ok',
+    'refused destination_not_found',
+  ])
+  t.same(made.forwarder.pools(), [
+    { upstream: '/one', connections: 1, queued: 0 },
+    { upstream: '/two/', connections: 1, queued: 0 },
+  ])
+})
+
+t.test('closing it closes every connection, the busy ones with their responses', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const made = forwarding(t, [{ prefix: '/', url: upstream.url }])
+  const { port } = await listening(t, made)
+  const [first, second] = [await rawClient(t, port), await rawClient(t, port)]
+  let busy: Socket | undefined
+  upstream.reply((socket, { target }) => {
+    if (target === '/busy') busy = socket
+    else socket.write(OK)
+  })
+  second.send('GET /busy HTTP/1.1\r\nHost: a\r\n\r\n')
+  await upstream.received(1)
+  first.send('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
+  await first.response()
+  made.forwarder.close()
+  await eventually(() => upstream.open() === 1, 'the unused one to be closed')
+  busy?.write(OK)
+  t.equal((await second.response()).status, 200)
+  await eventually(() => made.forwarder.pools()[0]?.connections === 0, 'the other one to be closed')
+  t.equal(made.deadlines.waiting.size, 0)
+})
+
+t.test('what has not been admitted is never forwarded', async (t) => {
+  const { forwarder } = forwarding(t, [{ prefix: '/', url: 'http://127.0.0.1:1' }])
+  for (const exchange of [undefined, { request: undefined }]) {
+    const res = { exchange }
+    t.throws(() => forwarder.forward({ req: {}, res, ...exchange } as never), /only after admission/)
+  }
+})
+
+t.test('an upstream whose certificate files cannot be used is said when it is made', async (t) => {
+  const directory = t.testdir({ 'broken.pem': 'no certificate' })
+  const { cert, key } = makeCertificate({ commonName: 'sidecar' })
+  const { key: another } = makeCertificate({ commonName: 'another' })
+  writeFileSync(`${directory}/cert.pem`, cert)
+  writeFileSync(`${directory}/key.pem`, key)
+  writeFileSync(`${directory}/another.pem`, another)
+  const upstream = { prefix: '/', url: 'https://localhost' }
+  const [certFile, keyFile] = [`${directory}/cert.pem`, `${directory}/key.pem`]
+  t.doesNotThrow(() => forwarding(t, [{ ...upstream, certFile, keyFile }]))
+  t.throws(() => forwarding(t, [{ ...upstream, caFile: `${directory}/missing.pem` }]), /ENOENT/)
+  t.throws(() => forwarding(t, [{ ...upstream, certFile: `${directory}/broken.pem`, keyFile }]))
+  t.throws(() => forwarding(t, [{ ...upstream, certFile, keyFile: `${directory}/another.pem` }]), /mismatch/)
+})
