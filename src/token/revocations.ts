@@ -1,0 +1,62 @@
+/**
+ * The revocations in force, as one immutable snapshot: which tokens are withdrawn before they expire.
+ *
+ * In: a list of revocations. Out: yes or no for a token, in the same time however long the list is. Several
+ * entries for one account or access key revoke what any of them revokes.
+ *
+ * @module
+ */
+
+/** One revocation. `issuedBefore` is in epoch milliseconds; without it, every token is meant. */
+export type Revocation =
+  | { readonly jti: string }
+  | { readonly accountId: string; readonly issuedBefore?: number }
+  | { readonly accessKey: string; readonly issuedBefore?: number }
+
+/** What a revocation looks at. */
+export interface RevocableToken {
+  /** Claim `jti`. */
+  readonly tokenId: string
+  /** Claim `sub`. */
+  readonly accountId: string
+  /** Claim `client_id`. */
+  readonly accessKey: string
+  /** Claim `iat`, in epoch seconds. */
+  readonly issuedAt: number
+}
+
+/** Whether a token has been revoked. */
+export type IsRevoked = (token: RevocableToken) => boolean
+
+/** A snapshot to ask. */
+export interface Revocations {
+  readonly isRevoked: IsRevoked
+  /** How many entries it was made of. */
+  readonly size: number
+}
+
+/** Indexes revocations. */
+export function createRevocations(list: readonly Revocation[]): Revocations {
+  const tokens = new Set<string>()
+  const accounts = new Map<string, number>()
+  const accessKeys = new Map<string, number>()
+  for (const entry of list) {
+    if ('jti' in entry) tokens.add(entry.jti)
+    else if ('accountId' in entry) extend(accounts, entry.accountId, entry.issuedBefore)
+    else extend(accessKeys, entry.accessKey, entry.issuedBefore)
+  }
+  return {
+    size: list.length,
+    isRevoked: ({ tokenId, accountId, accessKey, issuedAt }) =>
+      tokens.has(tokenId) ||
+      issuedAt * 1000 < (accounts.get(accountId) ?? NEVER) ||
+      issuedAt * 1000 < (accessKeys.get(accessKey) ?? NEVER),
+  }
+}
+
+/** No token was issued before it. */
+const NEVER = Number.NEGATIVE_INFINITY
+
+function extend(bounds: Map<string, number>, name: string, issuedBefore = Number.POSITIVE_INFINITY): void {
+  bounds.set(name, Math.max(bounds.get(name) ?? NEVER, issuedBefore))
+}
