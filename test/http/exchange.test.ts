@@ -1,0 +1,69 @@
+import t from 'tap'
+import type { ExchangeWorker } from '../../src/http/exchange.ts'
+import { eventually, startListening } from '../support/listening.ts'
+
+/** A worker that counts what it is told. */
+function countingWorker(): ExchangeWorker & { readonly told: string[] } {
+  const told: string[] = []
+  return {
+    told,
+    onFinished: () => void told.push('finished'),
+    onClientGone: () => void told.push('gone'),
+    onBodyFault: () => void told.push('fault'),
+  }
+}
+
+t.test('a worker is told how its response ended, once', async (t) => {
+  const worker = countingWorker()
+  const listening = await startListening(t, (exchange) => {
+    exchange.attach(worker)
+    if (exchange.req.url === '/answered') exchange.res.end('done')
+  })
+  const client = await listening.connect()
+  client.send('GET /answered HTTP/1.1\r\nHost: h\r\n\r\n')
+  await client.response()
+  t.same(worker.told, ['finished'])
+  client.send('GET /left HTTP/1.1\r\nHost: h\r\n\r\n')
+  await eventually(() => listening.started.length === 2, 'the second request')
+  client.socket.destroy()
+  await eventually(() => listening.over.length === 2, 'the end of the second request')
+  t.same(worker.told, ['finished', 'gone'])
+  t.same(
+    listening.over.map(({ exchange, finished }) => [exchange.req.url, finished, exchange.over]),
+    [
+      ['/answered', true, true],
+      ['/left', false, true],
+    ],
+  )
+})
+
+t.test('a body that is none is told to whoever works on it, now or later', async (t) => {
+  const listening = await startListening(t, () => {})
+  const client = await listening.connect()
+  client.send('PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n')
+  await eventually(() => listening.started.length === 1, 'the request')
+  const [exchange] = listening.started
+  const late = countingWorker()
+  exchange?.attach(late)
+  t.same(late.told, ['fault'], 'it was broken before anybody looked')
+  const early = countingWorker()
+  const second = await listening.connect()
+  second.send('PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n')
+  await eventually(() => listening.started.length === 2, 'the second request')
+  listening.started[1]?.attach(early)
+  t.same(early.told, [])
+  second.send('zz\r\n')
+  await eventually(() => early.told.length > 0, 'the fault')
+  t.same(early.told, ['fault'])
+  t.same(listening.refused, [], 'it is for the worker to answer')
+})
+
+t.test('an exchange knows its response, and the response its exchange', async (t) => {
+  const listening = await startListening(t, ({ res }) => void res.end())
+  const client = await listening.connect()
+  client.send('GET / HTTP/1.1\r\nHost: h\r\n\r\n')
+  await client.response()
+  const [exchange] = listening.started
+  t.equal(exchange?.res.exchange, exchange)
+  t.match(exchange, { requestId: '', route: 'proxy', bytesIn: 0, bytesOut: 0, expectsContinue: false })
+})
