@@ -24,7 +24,12 @@ export interface ClaimRules {
 
 /** The outcome of the check. */
 export type ClaimsVerdict =
-  | { readonly ok: true; readonly identity: Identity }
+  | {
+      readonly ok: true
+      readonly identity: Identity
+      /** Claim `iat`, in epoch seconds. */
+      readonly issuedAt: number
+    }
   | {
       readonly ok: false
       readonly reason: Extract<RejectReason, 'claims' | 'expired'>
@@ -57,7 +62,8 @@ export function checkClaims(payload: Uint8Array, rules: ClaimRules, now: number)
   if (iat * 1000 > latestStart) return faulty('iat')
   if (nbf !== undefined && !(typeof nbf === 'number' && nbf * 1000 <= latestStart)) return faulty('nbf')
   if (now >= (exp + rules.clockToleranceSeconds) * 1000) return { ok: false, reason: 'expired', claim: 'exp' }
-  return { ok: true, identity: { accountId: sub, accessKey: client_id, tokenId: jti, expiresAt: exp } }
+  const identity: Identity = { accountId: sub, accessKey: client_id, tokenId: jti, expiresAt: exp }
+  return { ok: true, identity, issuedAt: iat }
 }
 
 function faulty(claim?: string): ClaimsVerdict {

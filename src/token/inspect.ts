@@ -8,6 +8,7 @@
  */
 import type { Standing } from '../credentials/store.ts'
 import { isJsonObject, parseStrictJson } from '../strict-json.ts'
+import type { IsRevoked, RevocableToken } from './revocations.ts'
 import { hasTokenShape } from './shape.ts'
 import type { RejectReason } from './verdict.ts'
 import type { Verified } from './verify.ts'
@@ -21,7 +22,9 @@ export interface Inspection {
   readonly alg: string | null
   /** Whole seconds until `exp`, 0 when it has passed; null when there is no such time. */
   readonly timeLeftSeconds: number | null
-  /** Whether the credential it names is in force here; null when it names none. */
+  /** Whether it is withdrawn before its time, by a revocation or with its credential; null when it does not say enough. */
+  readonly revoked: boolean | null
+  /** Whether the credential it names is in force here; null when it names none, or credentials are not kept here. */
   readonly credentialInForce: boolean | null
   /** What the token says, proven only where the verdict is not about key, algorithm or signature. */
   readonly header: Members | null
@@ -31,7 +34,9 @@ export interface Inspection {
 /** What an inspection works with. */
 export interface InspectOptions {
   readonly verify: (token: string) => Promise<Verified>
-  readonly standing: (accountId: string, accessKey: string) => Standing
+  /** Absent where credentials are kept elsewhere. */
+  readonly standing?: (accountId: string, accessKey: string) => Standing
+  readonly isRevoked: IsRevoked
   /** The clock, in epoch milliseconds. */
   readonly now: () => number
 }
@@ -44,22 +49,25 @@ const MOST_NESTED = 64
 /** Says everything about a token; whatever the text, this is a value. */
 export async function inspectToken(
   token: string,
-  { verify, standing, now }: InspectOptions,
+  { verify, standing, isRevoked, now }: InspectOptions,
 ): Promise<Inspection> {
   const verified = await verify(token)
   const [header, claims] = hasTokenShape(token) ? token.split('.', 2).map(members) : []
   const exp = claims?.['exp']
-  const sub = claims?.['sub']
-  const clientId = claims?.['client_id']
-  const namesCredential = typeof sub === 'string' && typeof clientId === 'string'
+  const { sub, client_id: clientId } = claims ?? {}
+  const credential =
+    typeof sub === 'string' && typeof clientId === 'string' ? standing?.(sub, clientId) : null
+  const subject = revocable(claims ?? {})
+  const credentialInForce = credential?.inForce ?? null
   return {
     verdict: verified.ok ? 'valid' : 'refused',
     reason: verified.ok ? null : verified.reason,
-    explanation: explain(verified),
+    explanation: explain(verified, credentialInForce),
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
-    credentialInForce: namesCredential ? standing(sub, clientId).inForce : null,
+    revoked: credentialInForce === false || (subject === undefined ? null : isRevoked(subject)),
+    credentialInForce,
     header: header ?? null,
     claims: claims ?? null,
   }
@@ -73,14 +81,24 @@ function members(segment: string): Members | undefined {
   return parsed.ok && isJsonObject(parsed.value) ? parsed.value : undefined
 }
 
+/** What a revocation looks at; nothing when the claims do not say all of it. */
+function revocable({ sub, client_id, jti, iat }: Members): RevocableToken | undefined {
+  if (typeof sub !== 'string' || typeof client_id !== 'string') return undefined
+  if (typeof jti !== 'string' || typeof iat !== 'number') return undefined
+  return { tokenId: jti, accountId: sub, accessKey: client_id, issuedAt: iat }
+}
+
 function text(value: unknown): string | null {
   return typeof value === 'string' ? value : null
 }
 
-function explain(verified: Verified): string {
+function explain(verified: Verified, credentialInForce: boolean | null): string {
   if (verified.ok) return 'It is accepted.'
   const { reason, claim = 'payload' } = verified
   if (reason === 'claims') return `Its ${claim} is missing or not that of an access token for this service.`
+  if (reason === 'revoked' && credentialInForce !== false) {
+    return 'It was good, and has been revoked: by its jti, its account or its access key.'
+  }
   return EXPLANATIONS[reason]
 }
 

@@ -3,8 +3,8 @@
  *
  * In: a compact JWS. Out: the identity it proves and for how long that may be remembered, or the reason it
  * was refused. An accepted token was signed by one of our keys, names us in `aud`, is inside its lifetime
- * (RFC 7519, section 4.1; RFC 9068, section 4) and belongs to a credential that is in force. Cheap checks
- * come first, and nothing the token says about itself chooses how it is checked: the key decides (RFC 8725,
+ * (RFC 7519, section 4.1; RFC 9068, section 4), belongs to a credential that is in force and has not been
+ * revoked. Cheap checks come first, and nothing the token says about itself chooses how it is checked: the key decides (RFC 8725,
  * section 3.1).
  *
  * @module
@@ -14,6 +14,7 @@ import type { Standing } from '../credentials/store.ts'
 import type { KeyRing, VerificationKey } from '../keys/key-ring.ts'
 import { type ClaimRules, checkClaims } from './claims.ts'
 import { isAccessTokenType, parseProtectedHeader } from './protected-header.ts'
+import type { IsRevoked } from './revocations.ts'
 import { hasTokenShape } from './shape.ts'
 import type { Identity, RejectReason } from './verdict.ts'
 
@@ -36,8 +37,15 @@ export type Verified =
 export interface VerifierOptions extends ClaimRules {
   /** The keys in force. */
   readonly keys: () => KeyRing
-  /** Whether the credential that a token was issued for is in force. */
-  readonly standing: (accountId: string, accessKey: string) => Standing
+  /**
+   * Looks for keys that are newer than those in force, where they come from elsewhere: called for a kid that is not
+   * known, as often as tokens name one. Says whether it is known now. Does not reject.
+   */
+  readonly refreshKeys?: (kid: string) => Promise<boolean>
+  /** Whether the credential that a token was issued for is in force; absent where credentials are kept elsewhere. */
+  readonly standing?: (accountId: string, accessKey: string) => Standing
+  /** Whether a token is withdrawn before it expires, by the revocations in force; without it, none is. */
+  readonly isRevoked?: IsRevoked
   /** The clock, in epoch milliseconds. */
   readonly now: () => number
 }
@@ -52,18 +60,25 @@ const REFUSALS = {
   revoked: { ok: false, reason: 'revoked' },
 } as const satisfies Record<string, Verified>
 
+const ALWAYS_IN_FORCE: Standing = { inForce: true, until: Number.POSITIVE_INFINITY }
+
 /**
  * Makes a verifier that checks every token from the start. Put {@link withCache} around it.
  *
  * @returns a function whose promise rejects only on a fault of our own, whatever the token
  */
 export function createVerifier(options: VerifierOptions): (token: string) => Promise<Verified> {
-  const { keys, standing, clockToleranceSeconds, now } = options
+  const { keys, refreshKeys, clockToleranceSeconds, now } = options
+  const { standing = () => ALWAYS_IN_FORCE, isRevoked = () => false } = options
   return async function verify(token) {
     if (!hasTokenShape(token)) return REFUSALS.malformed
     const header = parseProtectedHeader(token.slice(0, token.indexOf('.')))
     if (header === undefined) return REFUSALS.malformed
-    const key = header.kid === undefined ? undefined : keys().verification.get(header.kid)
+    const { kid } = header
+    if (kid === undefined) return REFUSALS.unknown_key
+    let key = keys().verification.get(kid)
+    // A key that signs since a moment ago may be one that we have not heard of yet.
+    if (key === undefined && (await refreshKeys?.(kid)) === true) key = keys().verification.get(kid)
     if (key === undefined) return REFUSALS.unknown_key
     if (header.alg !== key.alg) return REFUSALS.algorithm
     if (!isAccessTokenType(header.typ)) return REFUSALS.type
@@ -72,9 +87,9 @@ export function createVerifier(options: VerifierOptions): (token: string) => Pro
     if (payload === undefined) return REFUSALS.signature
     const claims = checkClaims(payload, options, now())
     if (!claims.ok) return claims
-    const { identity } = claims
+    const { identity, issuedAt } = claims
     const credential = standing(identity.accountId, identity.accessKey)
-    if (!credential.inForce) return REFUSALS.revoked
+    if (!credential.inForce || isRevoked({ ...identity, issuedAt })) return REFUSALS.revoked
     const until = Math.min(identity.expiresAt + clockToleranceSeconds, credential.until)
     return { ok: true, identity, usableUntil: until * 1000 }
   }

@@ -36,6 +36,7 @@ t.test('good claims give the identity', async (t) => {
   t.same(checkClaims(bytesOf(JSON.stringify(good)), rules, NOW), {
     ok: true,
     identity: { accountId: 'acme', accessKey: 'AKTEST', tokenId: good.jti, expiresAt: good.exp },
+    issuedAt: good.iat,
   })
 })
 

@@ -1,5 +1,6 @@
 import t from 'tap'
 import { inspectToken } from '../../src/token/inspect.ts'
+import type { IsRevoked } from '../../src/token/revocations.ts'
 import type { RejectReason } from '../../src/token/verdict.ts'
 import type { Verified } from '../../src/token/verify.ts'
 import { makeKey } from '../support/keys.ts'
@@ -9,9 +10,19 @@ const NOW = Date.UTC(2026, 10, 20, 12)
 const key = await makeKey()
 const claims = goodClaims({ now: NOW })
 
-function inspect(token: string, verified: Verified, { at = NOW, inForce = true } = {}) {
+function inspect(
+  token: string,
+  verified: Verified,
+  {
+    at = NOW,
+    inForce = true,
+    kept = true,
+    isRevoked = () => false,
+  }: { at?: number; inForce?: boolean; kept?: boolean; isRevoked?: IsRevoked } = {},
+) {
   const standing = () => (inForce ? ({ inForce, until: 1 } as const) : ({ inForce } as const))
-  return inspectToken(token, { verify: async () => verified, standing, now: () => at })
+  const verify = async () => verified
+  return inspectToken(token, { verify, ...(kept && { standing }), isRevoked, now: () => at })
 }
 
 const accepted: Verified = {
@@ -30,6 +41,7 @@ t.test('tells all of a good token but its signature', async (t) => {
     kid: key.kid,
     alg: 'ES256',
     timeLeftSeconds: 3600,
+    revoked: false,
     credentialInForce: true,
     header: { alg: 'ES256', kid: key.kid, typ: 'at+jwt' },
     claims,
@@ -68,9 +80,42 @@ t.test('tells the time left in whole seconds, none when it has run out', async (
   t.equal(await leftAt(claims.exp * 1000 + 5000), 0)
 })
 
-t.test('tells when the credential is not in force', async (t) => {
+t.test('tells whether it is revoked, by an entry or with its credential', async (t) => {
   const token = await mintToken({ key, claims })
-  t.equal((await inspect(token, accepted, { inForce: false })).credentialInForce, false)
+  const refused: Verified = { ok: false, reason: 'revoked' }
+  const asked: unknown[] = []
+  const isRevoked: IsRevoked = (about) => {
+    asked.push(about)
+    return true
+  }
+  const byEntry = await inspect(token, refused, { isRevoked })
+  t.match(byEntry, { revoked: true, credentialInForce: true, explanation: /been revoked/ })
+  t.same(asked, [{ tokenId: claims.jti, accountId: 'acme', accessKey: 'AKTEST', issuedAt: claims.iat }])
+  const byCredential = await inspect(token, refused, { inForce: false })
+  t.match(byCredential, {
+    revoked: true,
+    credentialInForce: false,
+    explanation: /disabled, removed or expired/,
+  })
+})
+
+t.test('where credentials are kept elsewhere it tells nothing of them', async (t) => {
+  const token = await mintToken({ key, claims })
+  t.match(await inspect(token, accepted, { kept: false }), { revoked: false, credentialInForce: null })
+  const revoked = await inspect(
+    token,
+    { ok: false, reason: 'revoked' },
+    { kept: false, isRevoked: () => true },
+  )
+  t.match(revoked, { revoked: true, credentialInForce: null, explanation: /been revoked/ })
+})
+
+t.test('what does not say whom it is for, or when it was issued, is neither revoked nor not', async (t) => {
+  const refused: Verified = { ok: false, reason: 'claims' }
+  for (const missing of ['sub', 'client_id', 'jti', 'iat']) {
+    const token = await mintToken({ key, claims: { ...claims, [missing]: undefined } })
+    t.equal((await inspect(token, refused, { isRevoked: () => true })).revoked, null, missing)
+  }
 })
 
 t.test('has nothing to tell of what cannot be read', async (t) => {
@@ -79,6 +124,7 @@ t.test('has nothing to tell of what cannot be read', async (t) => {
     kid: null,
     alg: null,
     timeLeftSeconds: null,
+    revoked: null,
     credentialInForce: null,
     header: null,
     claims: null,

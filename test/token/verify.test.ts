@@ -26,17 +26,15 @@ const attacker = await makeKey('ES256', 'attacker')
 const rsa = await makeKey('RS256', 'rsa')
 const jwe = await makeKey('RS256', 'jwe')
 
+const rules = {
+  issuer: ISSUER,
+  audience: AUDIENCE,
+  maxLifetimeSeconds: 86_400,
+  clockToleranceSeconds: 0,
+  now: () => NOW,
+}
 const verifierFor = (ring: KeyRing, options: Partial<VerifierOptions> = {}) =>
-  createVerifier({
-    keys: () => ring,
-    standing: () => IN_FORCE,
-    issuer: ISSUER,
-    audience: AUDIENCE,
-    maxLifetimeSeconds: 86_400,
-    clockToleranceSeconds: 0,
-    now: () => NOW,
-    ...options,
-  })
+  createVerifier({ ...rules, keys: () => ring, standing: () => IN_FORCE, ...options })
 const mint = (options: Partial<MintOptions> = {}) => mintToken({ key, now: NOW, ...options })
 const reasonOf = (verified: Verified) => (verified.ok ? 'ok' : verified.reason)
 
@@ -219,6 +217,46 @@ t.test('a token ends with its credential', async (t) => {
 t.test('a token that has run out is expired, whatever became of its credential', async (t) => {
   const verify = verifierFor(ring, { standing: () => ({ inForce: false }), now: () => exp * 1000 })
   t.equal(reasonOf(await verify(await mint())), 'expired')
+})
+
+t.test('a revoked token is refused as one whose credential is not in force', async (t) => {
+  const token = await mint({ claims: { jti: 'j' } })
+  const asked: unknown[] = []
+  const verifyWhen = (revoked: boolean, options: Partial<VerifierOptions> = {}) => {
+    const isRevoked: VerifierOptions['isRevoked'] = (about) => {
+      asked.push(about)
+      return revoked
+    }
+    return verifierFor(ring, { isRevoked, ...options })(token)
+  }
+  t.equal(reasonOf(await verifyWhen(true)), 'revoked')
+  t.equal(reasonOf(await verifyWhen(false)), 'ok')
+  t.match(asked[0], { tokenId: 'j', accountId: 'acme', accessKey: 'AKTEST', issuedAt: NOW / 1000 })
+  t.equal(reasonOf(await verifyWhen(true, { now: () => exp * 1000 })), 'expired')
+})
+
+t.test('without credentials and revocations of its own, keys and claims decide', async (t) => {
+  const verify = createVerifier({ ...rules, keys: () => ring })
+  t.match(await verify(await mint()), { ok: true, usableUntil: exp * 1000 })
+})
+
+t.test('for a kid that is not known newer keys are looked for, and for no other token', async (t) => {
+  let keys: KeyRing = { verification: new Map() }
+  const asked: string[] = []
+  const refreshKeys = async (kid: string) => {
+    asked.push(kid)
+    if (kid === 'k') keys = ring
+    return kid === 'k'
+  }
+  const verify = verifierFor(ring, { keys: () => keys, refreshKeys })
+  t.equal(reasonOf(await verify(await mint({ header: { kid: 'x' } }))), 'unknown_key')
+  t.equal(reasonOf(await verify(await mint())), 'ok', 'accepted at its first use')
+  t.equal(reasonOf(await verify(await mint())), 'ok')
+  t.equal(reasonOf(await verify(await mint({ header: { kid: undefined } }))), 'unknown_key')
+  t.same(asked, ['x', 'k'])
+  keys = { verification: new Map() }
+  const vanishing = verifierFor(ring, { keys: () => keys, refreshKeys: async () => true })
+  t.equal(reasonOf(await vanishing(await mint())), 'unknown_key', 'whatever was said, the keys decide')
 })
 
 t.test('keys are those in force at the moment', async (t) => {
