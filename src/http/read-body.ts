@@ -44,7 +44,10 @@ class BodyReader implements ExchangeWorker, Waiting {
     exchange.attach(this)
   }
 
-  onFinished(): void {}
+  /** Answered by somebody else: the body is for nobody. */
+  onFinished(): void {
+    this.onClientGone()
+  }
 
   onClientGone(): void {
     this.#settle({ ok: false, reason: 'gone' })
