@@ -11,7 +11,7 @@
  *
  * @module
  */
-import { write as fsWrite } from 'node:fs'
+import { write as writeDescriptor } from 'node:fs'
 import pino, { type DestinationStream, type Logger } from 'pino'
 
 export type { Logger } from 'pino'
@@ -49,8 +49,7 @@ const FULL_PIPE_MS = 10
 
 /** Opens standard output, or another descriptor, for lines. */
 export function openLogDestination(options: LogDestinationOptions = {}): LogDestination {
-  const { fd = 1, maxWaiting = 1024 * 1024 } = options
-  const write = options.write ?? ((fd, bytes, offset, done) => fsWrite(fd, bytes, offset, done))
+  const { fd = 1, write = writeDescriptor, maxWaiting = 1024 * 1024 } = options
   let waiting = ''
   let linesWaiting = 0
   let linesUnderWay = 0
