@@ -28,6 +28,9 @@ import {
 /** Ten years: longer is a slip of the finger, and far from the limits of whole numbers. */
 const MOST_TOKEN_SECONDS = 315_360_000
 
+/** Where revocations are looked for when no file is named. */
+export const REVOCATIONS_FILE = '/etc/storage-auth-sidecar/revocations.yaml'
+
 const WANTS_ROUTE = 'wants a map such as { method: GET, path: /healthz }'
 
 /** A group of settings; leaving it out, or leaving it empty, means its defaults. */
@@ -111,8 +114,8 @@ export const settingsSchema = z
     }),
     revocations: section('Tokens withdrawn before they expire.', {
       file: filePath()
-        .default('/etc/storage-auth-sidecar/revocations.yaml')
-        .describe('YAML file of revocations.'),
+        .default(REVOCATIONS_FILE)
+        .describe('YAML file of revocations; the default one may be missing, any other must exist.'),
     }),
     cache: section('Verified tokens that are remembered.', {
       maxTokens: whole(1, 10_000_000).default(10000).describe('Most tokens remembered at one time.'),
@@ -240,8 +243,10 @@ export type CredentialSource =
   | { readonly file?: undefined; readonly postgres?: undefined }
 
 /** The settings in force: complete, consistent, frozen at every depth. */
-export type Config = DeepReadonly<Omit<Settings, 'token' | 'keys' | 'credentials'>> & {
+export type Config = DeepReadonly<Omit<Settings, 'token' | 'keys' | 'credentials' | 'revocations'>> & {
   readonly token: DeepReadonly<Settings['token']> & { readonly maxLifetimeSeconds: number }
   readonly keys: KeySource
   readonly credentials: CredentialSource
+  /** `required`: the file is not the default one, so it must be there. */
+  readonly revocations: DeepReadonly<Settings['revocations']> & { readonly required: boolean }
 }

@@ -3,14 +3,14 @@
  *
  * @module
  */
-import type { Config, CredentialSource, Settings } from './schema.ts'
+import { type Config, type CredentialSource, REVOCATIONS_FILE, type Settings } from './schema.ts'
 
 /** The documented lifetime of a token; longer ones are accepted only when we issue longer ones. */
 const DOCUMENTED_LIFETIME_SECONDS = 86400
 
 /** Turns valid settings into the configuration in force. */
 export function settle(settings: Settings): Config {
-  const { token, keys } = settings
+  const { token, keys, revocations } = settings
   const maxLifetimeSeconds =
     token.maxLifetimeSeconds ?? Math.max(DOCUMENTED_LIFETIME_SECONDS, token.lifetimeSeconds)
   return freeze({
@@ -18,6 +18,7 @@ export function settle(settings: Settings): Config {
     token: { ...token, maxLifetimeSeconds },
     keys: keys.jwksUrl === undefined ? { directory: keys.directory } : { jwksUrl: keys.jwksUrl },
     credentials: credentials(settings),
+    revocations: { ...revocations, required: revocations.file !== REVOCATIONS_FILE },
   })
 }
 

@@ -19,7 +19,7 @@ t.test('every setting has its documented default', async (t) => {
     },
     keys: { directory: '/etc/storage-auth-sidecar/keys' },
     credentials: { file: '/etc/storage-auth-sidecar/credentials.yaml' },
-    revocations: { file: '/etc/storage-auth-sidecar/revocations.yaml' },
+    revocations: { file: '/etc/storage-auth-sidecar/revocations.yaml', required: false },
     cache: { maxTokens: 10000, maxAgeSeconds: 300 },
     identity: { forwardAuthorization: false },
     forwarded: { trust: [] },
@@ -82,6 +82,15 @@ t.test('the configuration is frozen at every depth', async (t) => {
   ]) {
     t.ok(Object.isFrozen(value))
   }
+})
+
+t.test('the default revocations file may be missing, another one was meant to be there', async (t) => {
+  const file = '/etc/storage-auth-sidecar/revocations.yaml'
+  t.same(accepted({ yaml: `revocations: { file: ${file} }` }).config.revocations, { file, required: false })
+  t.same(accepted({ flags: { '--revocations-file': '/r' } }).config.revocations, {
+    file: '/r',
+    required: true,
+  })
 })
 
 t.test('a configuration without an upstream is refused, unless the command forwards nothing', async (t) => {
