@@ -216,6 +216,7 @@ export async function createApp({
       },
       close: listener.close,
       closeUnused: listener.closeUnused,
+      closeTunnels: listener.closeTunnels,
       cut() {
         state.cutting = true
         return listener.cut()

@@ -14,6 +14,8 @@ export interface Drainable {
   readonly inFlight: number
   /** Closes connections on which nothing is in flight. */
   closeUnused(): void
+  /** Destroys connections that have left HTTP; they are no requests. */
+  closeTunnels(): void
   /** Accepts no more connections. Resolves when the last one is closed. */
   close(): Promise<void>
   /** Destroys every connection; returns how many requests that cut off. */
@@ -55,8 +57,10 @@ export async function drain(listener: Drainable, options: DrainOptions): Promise
   for (let left = options.deadlineMs; open && left > 0; left = deadline - now()) {
     // A response that promised to keep its connection, before we knew, leaves it unused.
     listener.closeUnused()
+    if (listener.inFlight === 0) listener.closeTunnels() // they would go on for ever: nothing else is waited for
     await sleep(Math.min(STEP_MS, left), closed)
   }
+  listener.closeTunnels()
   const cut = open ? listener.cut() : 0
   await closed
   return { drained: Math.max(0, inFlight - cut), cut }

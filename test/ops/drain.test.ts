@@ -17,6 +17,10 @@ function scene({ finishAt = Number.POSITIVE_INFINITY, inFlight = 2, slowness = 1
         closed = resolve
       }),
     closeUnused: () => void done.push(`close unused at ${now}`),
+    closeTunnels: () => {
+      done.push(`close tunnels at ${now}`)
+      if (open === 0) closed()
+    },
     cut: () => {
       const cut = open
       open = 0
@@ -44,7 +48,7 @@ function scene({ finishAt = Number.POSITIVE_INFINITY, inFlight = 2, slowness = 1
 t.test('goes on accepting for the lame duck, then waits for what is under way', async (t) => {
   const { listener, options, done } = scene({ finishAt: 6040 })
   t.strictSame(await drain(listener, options), { drained: 2, cut: 0 })
-  t.strictSame(done, ['close at 6000', 'close unused at 6000'])
+  t.strictSame(done, ['close at 6000', 'close unused at 6000', 'close tunnels at 6050'])
 })
 
 t.test('cuts what is left when the deadline has passed', async (t) => {
@@ -55,6 +59,7 @@ t.test('cuts what is left when the deadline has passed', async (t) => {
     'close unused at 6000',
     'close unused at 6050',
     'close unused at 6100',
+    'close tunnels at 6120',
     'cut 3 at 6120',
   ])
 })
@@ -68,8 +73,22 @@ t.test('the deadline is the clock’s, however slowly a busy machine steps', asy
 t.test('without time to wait everything is cut at once', async (t) => {
   const { listener, options, done } = scene()
   t.strictSame(await drain(listener, { ...options, lameDuckMs: 0, deadlineMs: 0 }), { drained: 0, cut: 2 })
-  t.strictSame(done, ['close at 1000', 'cut 2 at 1000'])
+  t.strictSame(done, ['close at 1000', 'close tunnels at 1000', 'cut 2 at 1000'])
 })
+
+t.test(
+  'tunnels, which have no end of their own, are closed as soon as no request is under way',
+  async (t) => {
+    const { listener, options, done } = scene({ inFlight: 0 })
+    t.strictSame(await drain(listener, options), { drained: 0, cut: 0 })
+    t.strictSame(done, [
+      'close at 6000',
+      'close unused at 6000',
+      'close tunnels at 6000',
+      'close tunnels at 6050',
+    ])
+  },
+)
 
 t.test('a request that came later and was cut is not taken off those that were drained', async (t) => {
   const { listener, options } = scene({ inFlight: 1 })
