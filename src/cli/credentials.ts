@@ -1,8 +1,9 @@
 /**
  * `credentials add|list|disable|enable|remove`: who may log in.
  *
- * In: arguments, and a secret on stdin where asked for. Out: the credentials file changed, and on stdout what a script
- * or a person needs to know. A secret is printed once, by the `add` that sets it; a hash never.
+ * In: arguments, and a secret on stdin where asked for. Out: the credentials changed, in a file or in PostgreSQL, and on
+ * stdout what a script or a person needs to know, the same for both. A secret is printed once, by the `add` that
+ * sets it; a hash never.
  *
  * @module
  */
@@ -10,22 +11,15 @@ import { randomBytes } from 'node:crypto'
 import { buffer } from 'node:stream/consumers'
 import { Command } from 'commander'
 import { type Credential, isInForce } from '../credentials/accounts.ts'
-import {
-  addCredential,
-  type CredentialName,
-  type Edit,
-  removeCredential,
-  setDisabled,
-} from '../credentials/accounts-edit.ts'
-import { readAccountsFile } from '../credentials/accounts-file.ts'
+import type { CredentialName } from '../credentials/accounts-edit.ts'
 import { nameProblem, secretProblem } from '../credentials/login-fields.ts'
 import { parseRfc3339 } from '../credentials/rfc3339.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
-import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
+import { type CommandIo, UsageFailure } from './command-io.ts'
+import { done, openEditor, type PlaceOptions } from './credential-places.ts'
+import { addPostgresCommands } from './credentials-postgres.ts'
 
-interface StoreOptions {
-  readonly file?: string
-  readonly postgresUrlFile?: string
+interface StoreOptions extends PlaceOptions {
   readonly json?: true
 }
 
@@ -41,10 +35,6 @@ interface AddOptions extends StoreOptions {
   readonly expiresAt?: string
 }
 
-const INITIAL_TEXT = `# Who may log in. Change it with \`storage-auth-sidecar credentials\`; by hand is fine, too.
-accounts: []
-`
-
 const EXAMPLES = `
 Examples:
   storage-auth-sidecar credentials add --file credentials.yaml --account acme
@@ -52,13 +42,16 @@ Examples:
     --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z
   storage-auth-sidecar credentials list --file credentials.yaml --json
   storage-auth-sidecar credentials disable --file credentials.yaml --account acme --access-key backup
+  storage-auth-sidecar credentials migrate --postgres-url-file postgres.url
+  storage-auth-sidecar credentials add --postgres-url-file postgres.url --account acme
 `
 
 /** Makes the command group. `now`: epoch milliseconds, to tell which credentials have expired. */
 export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
-  const print = (text: string) => io.stdout.write(`${text}\n`)
+  const print = (text: string) => void io.stdout.write(`${text}\n`)
+  const warn = (warning: string) => void io.stderr.write(`warning: ${warning}\n`)
   const group = new Command('credentials')
-    .description('add, list, disable, enable and remove credentials')
+    .description('add, list, disable, enable and remove credentials, in a file or in PostgreSQL')
     .exitOverride()
     .configureOutput({
       writeOut: (text) => io.stdout.write(text),
@@ -75,10 +68,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
         `\nExample:\n  storage-auth-sidecar credentials ${name} --file credentials.yaml${example}`,
       )
       .option('--file <path>', 'the credentials file')
-      .option(
-        '--postgres-url-file <path>',
-        'a file that holds the URL of a PostgreSQL store (not supported yet)',
-      )
+      .option('--postgres-url-file <path>', 'or a file that holds the URL of the PostgreSQL database')
       .option('--json', 'print JSON')
   const namedSubcommand = (name: string, description: string) =>
     subcommand(name, description, ' --account acme --access-key AK1')
@@ -94,7 +84,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     )
     .option('--expires-at <time>', 'when it ceases to be in force, as RFC 3339 with its zone')
     .action(async (options: AddOptions) => {
-      const file = fileOf(options)
+      const editor = await openEditor(options)
       const { expiresAt } = options
       const name = checkedName({ accessKey: newAccessKey(), ...options })
       if (expiresAt !== undefined && parseRfc3339(expiresAt) === undefined) {
@@ -102,21 +92,14 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       }
       const secret = options.secretStdin ? await secretFrom(io.stdin) : generateSecret()
       const secretHash = await hashSecret(secret, options.secretStdin ? 'scrypt' : 'sha256')
-      await change(
-        file,
-        addCredential({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }),
-        {
-          initialText: INITIAL_TEXT,
-        },
-      )
+      done(await editor.add({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }))
       print(JSON.stringify({ ...name, secret }))
     })
 
   subcommand('list', 'list credentials, without secrets and hashes').action(async (options: StoreOptions) => {
-    const read = await readAccountsFile(fileOf(options))
-    if (!read.ok) throw new UsageFailure(read.problems.join('\n'))
-    for (const warning of read.warnings) io.stderr.write(`warning: ${warning}\n`)
-    const listed = read.accounts.flatMap(({ accountId, credentials }) =>
+    const { accounts, warnings } = done(await (await openEditor(options)).list())
+    warnings.forEach(warn)
+    const listed = accounts.flatMap(({ accountId, credentials }) =>
       credentials.map((credential) => listEntry(accountId, credential, now())),
     )
     print(options.json ? JSON.stringify(listed) : table(listed))
@@ -125,29 +108,24 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   namedSubcommand('disable', 'refuse logins with a credential, and end its tokens').action(
     async (options: NameOptions) => {
       const name = checkedName(options)
-      await change(fileOf(options), setDisabled(name, true))
+      done(await (await openEditor(options)).setDisabled(name, true))
       print(options.json ? JSON.stringify({ ...name, disabled: true }) : 'disabled')
     },
   )
   namedSubcommand('enable', 'let a disabled credential log in again').action(async (options: NameOptions) => {
     const name = checkedName(options)
-    await change(fileOf(options), setDisabled(name, false))
+    done(await (await openEditor(options)).setDisabled(name, false))
     print(options.json ? JSON.stringify({ ...name, disabled: false }) : 'enabled')
   })
   namedSubcommand('remove', 'remove a credential, and end its tokens').action(
     async (options: NameOptions) => {
       const name = checkedName(options)
-      await change(fileOf(options), removeCredential(name))
+      done(await (await openEditor(options)).remove(name))
       print(options.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
     },
   )
+  addPostgresCommands(group, { print, warn })
   return group
-}
-
-function fileOf({ file, postgresUrlFile }: StoreOptions): string {
-  if (postgresUrlFile !== undefined) throw new UsageFailure('--postgres-url-file is not supported yet')
-  if (file === undefined) throw new UsageFailure('--file is required')
-  return file
 }
 
 function checkedName({ account, accessKey }: { account: string; accessKey: string }): CredentialName {
@@ -176,15 +154,6 @@ async function secretFrom(stdin: CommandIo['stdin']): Promise<string> {
   const problem = secretProblem(secret)
   if (problem !== undefined) throw new UsageFailure(`the secret on stdin ${problem}`)
   return secret
-}
-
-async function change(file: string, edit: Edit, options: { initialText?: string } = {}): Promise<void> {
-  // Loaded when needed: its lock installs exit handlers, which a serving process should not have.
-  const { editAccountsFile } = await import('../credentials/accounts-file-edit.ts')
-  const edited = await editAccountsFile(file, edit, options)
-  if (edited.ok) return
-  const message = edited.problems.join('\n')
-  throw edited.unusable ? new UsageFailure(message) : new CommandFailure(message)
 }
 
 function listEntry(accountId: string, credential: Credential, now: number) {

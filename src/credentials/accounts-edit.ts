@@ -8,6 +8,7 @@
  */
 import { type Document, isCollection, parseDocument } from 'yaml'
 import type { Account } from './accounts.ts'
+import { NAME_TAKEN, NO_SUCH_NAME } from './credential-editor.ts'
 
 /** What names one credential. */
 export interface CredentialName {
@@ -37,8 +38,7 @@ export function addCredential({ accountId, ...credential }: NewCredential): Edit
     const document = parseDocument(text)
     const account = accounts.findIndex((one) => one.accountId === accountId)
     const taken = accounts[account]?.credentials.some(({ accessKey }) => accessKey === credential.accessKey)
-    if (taken === true)
-      return { ok: false, problem: 'the account already has a credential of that access key' }
+    if (taken === true) return { ok: false, problem: NAME_TAKEN }
     if (account === -1) append(document, ['accounts'], { accountId, credentials: [credential] })
     else append(document, ['accounts', account, 'credentials'], credential)
     return written(document)
@@ -70,9 +70,7 @@ function changeOne(
     const account = accounts.findIndex((one) => one.accountId === accountId)
     const found = accounts[account]
     const index = found?.credentials.findIndex((one) => one.accessKey === accessKey) ?? -1
-    if (found === undefined || index === -1) {
-      return { ok: false, problem: 'there is no credential of that account and access key' }
-    }
+    if (found === undefined || index === -1) return { ok: false, problem: NO_SUCH_NAME }
     const document = parseDocument(text)
     change(document, ['accounts', account, 'credentials', index], found)
     return written(document)

@@ -13,13 +13,9 @@ import { lock as lockFile } from 'proper-lockfile'
 import type { Edit } from './accounts-edit.ts'
 import { type ReadAccounts, readAccountsFile } from './accounts-file.ts'
 import { parseAccountsText } from './accounts-text.ts'
+import type { Changed } from './credential-editor.ts'
 import { fileFault, fileFaultCode } from './file-fault.ts'
 import { replaceFile } from './replace-file.ts'
-
-/** The outcome. `unusable`: the file itself is missing or not valid; otherwise the change could not be made. */
-export type FileEdited =
-  | { readonly ok: true }
-  | { readonly ok: false; readonly unusable: boolean; readonly problems: readonly string[] }
 
 /** How to change a file. */
 export interface FileEditOptions {
@@ -36,7 +32,7 @@ export async function editAccountsFile(
   file: string,
   edit: Edit,
   { initialText, lockRetries = 50, lock = lockFile }: FileEditOptions = {},
-): Promise<FileEdited> {
+): Promise<Changed> {
   let compromised = false
   let unlock: () => Promise<void>
   let target: string
@@ -85,6 +81,6 @@ async function realTarget(file: string): Promise<string> {
   }
 }
 
-function failed(file: string, what: string): FileEdited {
+function failed(file: string, what: string): Changed {
   return { ok: false, unusable: false, problems: [`${file}: ${what}`] }
 }

@@ -75,11 +75,18 @@ export function generateSecret(): string {
  * @param scheme - `sha256` only for what {@link generateSecret} made
  */
 export async function hashSecret(secret: string, scheme: SecretHash['scheme']): Promise<string> {
-  if (scheme === 'sha256') return `$sha256$${base64(sha256(secret))}`
+  if (scheme === 'sha256') return formatSecretHash({ scheme, digest: sha256(secret) })
   const salt = randomBytes(SALT_BYTES)
   const digest = await runScrypt(secret, salt, NEW_PARAMETERS)
-  const { cost, blockSize, parallelization } = NEW_PARAMETERS
-  return `$scrypt$ln=${Math.log2(cost)},r=${blockSize},p=${parallelization}$${base64(salt)}$${base64(digest)}`
+  return formatSecretHash({ scheme, parameters: NEW_PARAMETERS, salt, digest })
+}
+
+/** Writes a stored secret the one way {@link parseSecretHash} reads it. */
+export function formatSecretHash(hash: SecretHash): string {
+  if (hash.scheme === 'sha256') return `$sha256$${base64(hash.digest)}`
+  const { cost, blockSize, parallelization } = hash.parameters
+  const parameters = `ln=${Math.log2(cost)},r=${blockSize},p=${parallelization}`
+  return `$scrypt$${parameters}$${base64(hash.salt)}$${base64(hash.digest)}`
 }
 
 /**

