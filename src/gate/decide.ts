@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { RejectReason, Verdict, Verify } from '../token/verdict.ts'
+import type { LastToken, RejectReason, Verdict, Verify } from '../token/verdict.ts'
 import { bearerToken } from './bearer.ts'
 
 /** What the gate works with. */
@@ -17,7 +17,7 @@ export interface GateOptions {
 }
 
 /** Decides on the `Authorization` value of a request that needs a token. */
-export type Gate = (authorization: string | undefined) => Verdict | Promise<Verdict>
+export type Gate = (authorization: string | undefined, last?: LastToken) => Verdict | Promise<Verdict>
 
 const missing: Verdict = { ok: false, reason: 'missing' }
 const malformed: Verdict = { ok: false, reason: 'malformed' }
@@ -28,10 +28,10 @@ export function createGate({ verify, onCheck }: GateOptions): Gate {
     onCheck(passage.ok ? 'ok' : passage.reason)
     return passage
   }
-  return (authorization) => {
+  return (authorization, last) => {
     const bearer = bearerToken(authorization)
     if (bearer.token === undefined) return count(bearer.reason === 'missing' ? missing : malformed)
-    const verdict = verify(bearer.token)
+    const verdict = verify(bearer.token, last)
     return verdict instanceof Promise ? verdict.then(count) : count(verdict)
   }
 }

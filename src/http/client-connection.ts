@@ -10,8 +10,9 @@
  */
 import type { Socket } from 'node:net'
 import type { Peer } from '../forward/forwarded-lines.ts'
+import type { LastToken } from '../token/verdict.ts'
 import type { Exchange } from './exchange.ts'
-import { writeLastAndLinger } from './linger.ts'
+import { lingerThenClose, writeLastAndLinger } from './linger.ts'
 
 /** What a connection works with. */
 export interface ClientConnectionOptions {
@@ -31,6 +32,8 @@ export interface ClientConnectionOptions {
 export class ClientConnection {
   readonly socket: Socket
   readonly peer: Peer
+  /** The token that came last. */
+  readonly lastToken: LastToken = { token: '', digest: '' }
   readonly openedAt: number
   readonly #options: ClientConnectionOptions
   readonly #inFlight = new Set<Exchange>()
@@ -91,6 +94,12 @@ export class ClientConnection {
     this.#ending = true
     this.#held.length = 0
     this.#last = undefined
+  }
+
+  /** The last response has been written: drops what still comes, for a moment, and closes. */
+  linger(): void {
+    this.#stopped = false
+    lingerThenClose(this.socket)
   }
 
   /**

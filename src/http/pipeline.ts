@@ -102,7 +102,7 @@ export function createPipeline(options: PipelineOptions): (exchange: Exchange) =
       forward(exchange)
       return
     }
-    const verdict = gate(request.authorization)
+    const verdict = gate(request.authorization, exchange.connection.lastToken)
     if (!(verdict instanceof Promise)) {
       proceed(exchange, verdict)
       return

@@ -11,7 +11,7 @@
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { hasTokenShape, MOST_TOKEN_BYTES } from './shape.ts'
-import type { Verdict } from './verdict.ts'
+import type { LastToken, Verdict } from './verdict.ts'
 import type { Verified } from './verify.ts'
 
 /** What the cache works with. */
@@ -26,7 +26,7 @@ export interface CacheOptions {
 
 /** A `Verify` that remembers, with the numbers its metrics are made of. */
 export interface RememberingVerify {
-  (token: string): Verdict | Promise<Verdict>
+  (token: string, last?: LastToken): Verdict | Promise<Verdict>
   /** Forgets every token: to be called when keys, credentials or revocations have changed. */
   clear(): void
   /** Tokens answered from memory. */
@@ -59,9 +59,9 @@ export function withCache(
   const inFlight = new Map<string, Promise<Verdict>>()
   let generation = 0
 
-  function remembering(token: string): Verdict | Promise<Verdict> {
+  function remembering(token: string, last?: LastToken): Verdict | Promise<Verdict> {
     if (token.length > MOST_TOKEN_BYTES) return malformed
-    const key = hash('sha256', token, 'base64url')
+    const key = digestOf(token, last)
     const entry = entries.get(key)
     if (entry !== undefined) {
       if (now() < entry.until) {
@@ -114,4 +114,15 @@ export function withCache(
     entries.set(key, { verdict, until: Math.min(usableUntil, now() + maxAgeSeconds * 1000) })
     remembering.size = entries.size
   }
+}
+
+/** The SHA-256 of a token, remembered for the connection it came on. */
+function digestOf(token: string, last: LastToken | undefined): string {
+  if (last?.token === token) return last.digest
+  const digest = hash('sha256', token, 'base64url')
+  if (last !== undefined) {
+    last.token = token
+    last.digest = digest
+  }
+  return digest
 }

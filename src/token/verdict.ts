@@ -40,7 +40,17 @@ export type Verdict =
   | { readonly ok: false; readonly reason: RejectReason }
 
 /**
+ * What is kept of the token that came last on a connection: clients repeat theirs, and hashing it anew for each
+ * request would be the dearest part of a check. It lives and dies with the connection.
+ */
+export interface LastToken {
+  token: string
+  /** Its SHA-256. */
+  digest: string
+}
+
+/**
  * Checks one compact JWS. Answers at once when the verdict is remembered, with a promise otherwise, so that
  * a remembered token costs no turn of the event loop. The promise rejects only on a fault of our own.
  */
-export type Verify = (token: string) => Verdict | Promise<Verdict>
+export type Verify = (token: string, last?: LastToken) => Verdict | Promise<Verdict>
