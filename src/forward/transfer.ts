@@ -167,7 +167,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   }
 
   onEnd(rawTrailers: readonly string[]): void {
-    const { req, res } = this.#exchange
+    const { res } = this.#exchange
     if (!this.#sent) {
       // The upstream has said all it had to say: the rest of the upload is for nobody.
       this.#connection?.abandon()

@@ -7,8 +7,8 @@
  *
  * @module
  */
-import type { IncomingMessage } from 'node:http'
 import { Socket } from 'node:net'
+import type { Exchange } from './exchange.ts'
 
 /** How long is read at the most, in milliseconds. */
 export const LINGER_MS = 1000
@@ -16,25 +16,15 @@ export const LINGER_MS = 1000
 export const LINGER_BYTES = 256 * 1024
 
 /**
- * Makes the connection of `req`, once the response that closes it has been written, wait for what the client still
- * sends. To be called before the response ends. Nothing of the body is read until then: responses to earlier
- * requests may have to go first.
+ * Makes a connection, once the response that closes it has been written, wait for what the client still sends: the
+ * rest of a body, or requests behind one that was refused. To be called before the response ends. Nothing of the
+ * body is read until then: responses to earlier requests may have to go first.
  */
-export function lingerAfterResponse(req: IncomingMessage): void {
-  const { socket } = req
+export function lingerAfterResponse({ req, connection }: Pick<Exchange, 'req' | 'connection'>): void {
   req.on('data', () => {}) // read by us, or Node would read all of it
   req.pause()
   // Node calls this when the last response of a connection has been written.
-  socket.destroySoon = () => {
-    if (req.complete) {
-      closeWritten(socket)
-      return
-    }
-    boundReading(socket, req)
-    req.once('end', () => closeWritten(socket))
-    req.resume()
-    socket.end()
-  }
+  req.socket.destroySoon = () => connection.linger()
 }
 
 /**
@@ -47,21 +37,25 @@ export function writeLastAndLinger(socket: Socket, last: string): void {
   lingerThenClose(socket)
 }
 
-/** Ends our side of a connection on which nothing is parsed any more, drops what comes, closes. */
+/** Ends our side of a connection, parses nothing any more, drops what comes, closes. */
 export function lingerThenClose(socket: Socket): void {
-  socket.removeAllListeners('data') // the parser has given up on it
-  boundReading(socket, socket)
+  if (socket.readableEnded) {
+    closeWritten(socket)
+    return
+  }
+  socket.removeAllListeners('data') // the parser's; adding one of ours takes the socket away from it
+  boundReading(socket)
   socket.on('end', () => closeWritten(socket))
   socket.end()
   socket.resume()
 }
 
 /** Drops what comes, and closes the socket for good after {@link LINGER_MS} or soon after {@link LINGER_BYTES}. */
-function boundReading(socket: Socket, source: IncomingMessage | Socket): void {
+function boundReading(socket: Socket): void {
   const limit = socket.bytesRead + LINGER_BYTES
   const started = performance.now()
-  source.on('data', () => {
-    if (socket.bytesRead > limit) source.pause()
+  socket.on('data', () => {
+    if (socket.bytesRead > limit) socket.pause()
   })
   const check = setInterval(() => {
     if (socket.bytesRead > limit || performance.now() - started >= LINGER_MS) socket.destroy()

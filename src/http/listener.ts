@@ -146,7 +146,8 @@ export function createListener(options: ListenerOptions): Listener {
 
   const refuse = (socket: Socket, error: PublicError) => {
     const connection = connections.get(socket)
-    if (connection === undefined || socket.destroyed || !socket.writable) {
+    // Whatever comes while a connection lingers changes nothing any more: destroyed, it would take the answer with it.
+    if (connection === undefined || socket.destroyed || !(socket.writable || connection.ending)) {
       socket.destroy()
       return
     }

@@ -38,7 +38,7 @@ export function createResponder({ isClosing, deadlines, idleMs }: ResponderOptio
     const unread = (request === undefined || request.hasBody) && !req.complete
     const close = mustClose || exchange.upgradeHead !== undefined || unread || isClosing()
     if (close) exchange.connection.end()
-    if (unread) lingerAfterResponse(req)
+    if (unread) lingerAfterResponse(exchange)
     if (req.method !== 'HEAD') exchange.bytesOut += answer.body.length
     sendAnswer(res, answer, { requestId, close })
     // Usually it has left in one write; then there is nothing to wait for.
