@@ -238,3 +238,21 @@ t.test('a client that leaves before its handshake is answered is let go', async 
     [false],
   )
 })
+
+t.test('a connection that fails of itself is gone, whatever it failed of', async (t) => {
+  const { connect, listener, started, over, refused } = await startListening(t, () => {})
+  for (const fault of [Object.assign(new Error('timed out'), { code: 'ETIMEDOUT' }), new Error('anything')]) {
+    const client = await connect()
+    const { length } = started
+    client.send(GET)
+    await eventually(() => started.length > length, 'the request')
+    started.at(-1)?.connection.socket.destroy(fault)
+    await client.closed()
+    await eventually(() => listener.connections === 0, 'the end')
+  }
+  t.same(
+    over.map(({ finished }) => finished),
+    [false, false],
+  )
+  t.same(refused, [])
+})

@@ -11,8 +11,14 @@ import { setDeadlines } from '../support/set-deadlines.ts'
 const identity: Identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'id', expiresAt: 1 }
 const good: Verdict = { ok: true, identity }
 
+/** What else a test may want. */
+interface Wanted {
+  readonly route?: RouteDecision
+  readonly upgrade?: boolean
+}
+
 /** A pipeline of stages that note what they are given, but for those a test brings. */
-async function piped(t: Test, stages: Partial<PipelineOptions> & { readonly route?: RouteDecision } = {}) {
+async function piped(t: Test, stages: Partial<PipelineOptions> & Wanted = {}) {
   const calls: string[] = []
   const faults: unknown[] = []
   const answer = (stage: string) => (exchange: Exchange) => {
@@ -34,7 +40,7 @@ async function piped(t: Test, stages: Partial<PipelineOptions> & { readonly rout
     onTwiceAuthorized: () => void calls.push('twice'),
     ...stages,
   })
-  const listening = await startListening(t, handle)
+  const listening = await startListening(t, handle, { upgrade: stages.upgrade ?? false })
   const ask = async (lines = '') => {
     const client = await listening.connect()
     client.send(`GET / HTTP/1.1\r\nHost: h\r\n${lines}\r\n`)
@@ -100,6 +106,28 @@ t.test('a request for another protocol reaches no stage where there is none', as
   isOwnAnswer(t, await ask('Upgrade: websocket\r\n'), { status: 400, code: 'InvalidArgument' }, 'upgrade')
   t.same(calls, [])
 })
+
+t.test(
+  'where upgrades are enabled a plain WebSocket handshake may pass, and only to the storage',
+  async (t) => {
+    const handshake = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
+    for (const [route, lines, call] of [
+      ['proxy', handshake, 'forward proxy acme'],
+      ['public', handshake.toUpperCase().replace('WEBSOCKET', 'WebSocket'), 'forward public nobody'],
+      ['token_check', handshake, undefined],
+      ['token_issue', handshake, undefined],
+      ['method_not_allowed', handshake, undefined],
+      ['proxy', handshake.replace('websocket', 'h2c'), undefined],
+      ['proxy', `${handshake}Content-Length: 5\r\n`, undefined],
+    ] as const) {
+      const { ask, calls } = await piped(t, { route, upgrade: true })
+      const answer = await ask(lines)
+      if (call === undefined)
+        isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, `${route} ${lines}`)
+      t.same(calls, call === undefined ? [] : [call])
+    }
+  },
+)
 
 t.test('a fault of any stage is an internal error, told to the log alone', async (t) => {
   const fault = new Error('the secret cause')
