@@ -13,6 +13,8 @@ import type { ResponseHead } from './response-parser.ts'
 export function earlyHints({ req, res }: Pick<Exchange, 'req' | 'res'>, head: ResponseHead): void {
   // An HTTP/1.0 client would take it for the answer (RFC 9110, section 15.2).
   if (head.status !== 103 || req.httpVersionMinor === 0) return
+  // While responses before this one are under way, Node would put the hints behind its head: into its body.
+  if (res.socket === null) return
   const link: string[] = []
   for (let at = 0; at < head.rawHeaders.length; at += 2) {
     if (head.rawHeaders[at]?.toLowerCase() === 'link') link.push(head.rawHeaders[at + 1] as string)

@@ -61,6 +61,20 @@ export class SidecarResponse extends ServerResponse {
     this.chunkedEncoding = framing === 'chunked' && this._hasBody
   }
 
+  /**
+   * Says `100 Continue`, as soon as it is this response's turn and unless it has been given by then. Node would put
+   * it behind the head of a response that waits for others: into its body.
+   */
+  override writeContinue(): void {
+    if (this.socket !== null) {
+      super.writeContinue()
+      return
+    }
+    this.once('socket', () => {
+      if (!this.headersSent) super.writeContinue()
+    })
+  }
+
   /** Sends the head that was given now. Node's own method would send it as UTF-8: each byte above ASCII as two. */
   override flushHeaders(): void {
     this._send('', 'latin1')
