@@ -201,7 +201,7 @@ t.test('a handshake behind requests that are not answered is refused when they a
 })
 
 t.test('a tunnel is no request in flight, and is closed when tunnels are', async (t) => {
-  const { connect, listener, over } = await startListening(
+  const { connect, listener, over, started } = await startListening(
     t,
     (exchange) => {
       exchange.res.detachSocket(exchange.connection.socket)
@@ -215,7 +215,13 @@ t.test('a tunnel is no request in flight, and is closed when tunnels are', async
   client.send(HANDSHAKE)
   await client.until('tunnel')
   t.equal(listener.inFlight, 0)
-  t.equal(over.length, 0)
+  client.socket.end()
+  const { socket } = started[0]?.connection ?? {}
+  socket?.resume()
+  await eventually(() => socket?.readableEnded === true, 'the end of its way')
+  socket?.write('half open')
+  await client.until('half open')
+  t.equal(over.length, 0, 'in a tunnel the other way goes on')
   listener.closeTunnels()
   await client.closed()
   await eventually(() => listener.connections === 1, 'the other one alone')
