@@ -113,7 +113,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   onConnection(connection: UpstreamConnection, room: boolean): void {
     this.#connection = connection
     if (this.#sent) this.#awaitHead()
-    else this.#upload(room)
+    else this.#upload(connection.socket, room)
   }
 
   onDrain(): void {
@@ -261,18 +261,16 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   }
 
   /** Streams the request's body. */
-  #upload(room: boolean): void {
+  #upload(socket: Socket, room: boolean): void {
     const { req, res, expectsContinue } = this.#exchange
     this.#progress()
     if (expectsContinue) res.writeContinue()
-    req.on('data', (chunk: Buffer) => this.#send(chunk))
-    req.on('end', () => this.#sendEnd())
+    req.on('data', (chunk: Buffer) => this.#send(socket, chunk))
+    req.on('end', () => this.#sendEnd(socket))
     if (!room) this.#pauseRequest()
   }
 
-  #send(chunk: Buffer): void {
-    const socket = this.#connection?.socket
-    if (socket === undefined) return // nobody's any more: it is only read so that the client can read our answer
+  #send(socket: Socket, chunk: Buffer): void {
     this.#exchange.bytesIn += chunk.length
     this.#progress()
     let room: boolean
@@ -288,9 +286,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (!room) this.#pauseRequest()
   }
 
-  #sendEnd(): void {
-    const socket = this.#connection?.socket
-    if (socket === undefined) return
+  #sendEnd(socket: Socket): void {
     if (this.#chunked) socket.write(`0\r\n${upstreamTrailers(this.#exchange.req.rawTrailers)}`, 'latin1')
     this.#sent = true
     if (!this.#exchange.res.headersSent) this.#awaitHead()
