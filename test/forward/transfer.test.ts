@@ -1,10 +1,12 @@
 import type { Socket } from 'node:net'
+import { Duplex } from 'node:stream'
 import t, { type Test } from 'tap'
 import { createPeers } from '../../src/forward/forwarded-lines.ts'
 import { upstreamRequestHead } from '../../src/forward/request-head.ts'
 import { Transfer, type TransferContext } from '../../src/forward/transfer.ts'
 import type { UpstreamOutcome } from '../../src/forward/upstream-fault.ts'
 import { UpstreamPool } from '../../src/forward/upstream-pool.ts'
+import type { Connect } from '../../src/forward/upstreams.ts'
 import { admit } from '../../src/gate/admission.ts'
 import type { Exchange } from '../../src/http/exchange.ts'
 import { createListener } from '../../src/http/listener.ts'
@@ -23,6 +25,7 @@ const IDLE_MS = 20_000
 interface Wanted {
   readonly hooks?: UpstreamHooks
   readonly maxConnections?: number
+  readonly connect?: Connect
   readonly sendQueue?: TransferContext['sendQueue']
   readonly isClosing?: () => boolean
 }
@@ -38,7 +41,7 @@ async function transferring(t: Test, wanted: Wanted = {}) {
   const exchanges: Exchange[] = []
   const over: boolean[] = []
   const pool = new UpstreamPool({
-    connect: connectTo(upstream.port),
+    connect: wanted.connect ?? connectTo(upstream.port),
     readyEvent: 'connect',
     deadlines,
     connectMs: 3000,
@@ -119,6 +122,25 @@ async function transferring(t: Test, wanted: Wanted = {}) {
       )
       t.equal(pool.queued, 0)
     },
+  }
+}
+
+/** A connection that is there at once, and takes what is written when it is told to. */
+class Stuck extends Duplex {
+  /** Everything it was given. */
+  taken = ''
+  release = (): void => {}
+  setNoDelay(): this {
+    return this
+  }
+  override _read(): void {}
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.taken += chunk.toString('latin1')
+    this.release = done
+  }
+  readonly connect = (): Socket => {
+    process.nextTick(() => this.emit('connect'))
+    return this as unknown as Socket
   }
 }
 
@@ -226,19 +248,56 @@ t.test('a wait is over neither early nor late', async (t) => {
   })
 })
 
-t.test('behind the last of a large body, it is the response head that is waited for', async (t) => {
-  const { upstream, deadlines, client, outcomes } = await transferring(t)
-  upstream.reply(() => {})
-  const size = 50_000_000
+t.test('a head that is not taken at once', async (t) => {
+  const line = `X-Large: ${'y'.repeat(16_000)}\r\n`
+
+  await t.test('is followed by the wait for the response once it is', async (t) => {
+    const stuck = new Stuck()
+    const { deadlines, client, outcomes } = await transferring(t, { connect: stuck.connect })
+    const one = await client()
+    one.send(`GET /${'x'.repeat(1000)} HTTP/1.1\r\nHost: a\r\n${line}\r\n`)
+    await eventually(() => stuck.writableNeedDrain, 'the head')
+    deadlines.advance(RESPONSE_MS / 2)
+    stuck.release()
+    await eventually(() => !stuck.writableNeedDrain, 'the head to be taken')
+    deadlines.advance(RESPONSE_MS - 1)
+    t.same(outcomes, [], 'which is not the time for a body')
+    stuck.push(OK)
+    t.equal((await one.response()).status, 200)
+  })
+
+  await t.test('holds the body back until it is', async (t) => {
+    const stuck = new Stuck()
+    const { client, exchanges } = await transferring(t, { connect: stuck.connect })
+    const one = await client()
+    one.send(`PUT /${'x'.repeat(1000)} HTTP/1.1\r\nHost: a\r\n${line}Content-Length: 5\r\n\r\nhello`)
+    await eventually(() => stuck.writableNeedDrain, 'the head')
+    t.equal(exchanges[0]?.req.isPaused(), true)
+    t.notMatch(stuck.taken, /hello/)
+    stuck.release()
+    await eventually(() => stuck.taken.endsWith('hello'), 'the body')
+    stuck.push(OK)
+    t.equal((await one.response()).status, 200)
+  })
+})
+
+t.test('what is left of a body when its upstream fails is sent to nobody', async (t) => {
+  const stuck = new Stuck()
+  const { client, exchanges, outcomes, isQuiet } = await transferring(t, { connect: stuck.connect })
   const one = await client()
-  one.send(`PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: ${size}\r\n\r\n`)
-  one.send(Buffer.alloc(size))
-  await upstream.received(1)
-  deadlines.advance(IDLE_MS)
-  deadlines.advance(RESPONSE_MS - IDLE_MS - 1)
-  t.same(outcomes, [])
-  deadlines.advance(1)
-  t.same(outcomes, ['http_response_timeout'])
+  one.send('PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\n')
+  one.send(Buffer.alloc(40_000))
+  await eventually(() => exchanges[0]?.req.isPaused() === true, 'the upstream to be full')
+  one.send(Buffer.alloc(10_000))
+  await eventually(() => exchanges[0]?.req.complete === true, 'the body to be read')
+  const taken = stuck.taken.length
+  stuck.destroy()
+  isFaultAnswer(t, await one.response(), unavailable('connection_terminated'))
+  one.socket.end()
+  await one.closed()
+  t.equal(stuck.taken.length, taken)
+  t.same(outcomes, ['connection_terminated'])
+  await isQuiet(0)
 })
 
 /** A side that takes nothing, and what the kernel says of its send queue at each look. */
