@@ -8,17 +8,13 @@
  */
 import { text as readText } from 'node:stream/consumers'
 import { Command, Option } from 'commander'
-import type { Config } from '../config/schema.ts'
-import { loadFileStore } from '../credentials/file-store.ts'
 import { nameProblem } from '../credentials/login-fields.ts'
-import type { CredentialStore } from '../credentials/store.ts'
-import { loadKeyRing } from '../keys/key-directory.ts'
-import type { KeyRing } from '../keys/key-ring.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, type ParsedOptions, settingsFromCommand } from './config.ts'
+import { loadKeys, loadVerdictSources } from './verdict-sources.ts'
 import { wholeSeconds } from './whole-seconds.ts'
 
 interface IssueOptions extends ParsedOptions {
@@ -51,6 +47,7 @@ Examples:
 /** Makes the command group. `now`: the clock, in epoch milliseconds. */
 export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
   const print = (text: string) => io.stdout.write(`${text}\n`)
+  const warn = (warning: string) => void io.stderr.write(`warning: ${warning}\n`)
   const group = new Command('token')
     .description('mint a token, or explain one')
     .addHelpText('after', GROUP_EXAMPLES)
@@ -84,7 +81,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
     }
     checkName('--account', options.account)
     checkName('--access-key', options.accessKey)
-    const ring = await loadRing(config, io)
+    const ring = await loadKeys(config, { warn })
     if (ring.signing === undefined) {
       throw new UsageFailure(`${config.keys.directory}: holds no private key, so it can only verify`)
     }
@@ -105,37 +102,14 @@ export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
     .addHelpText('after', INSPECT_EXAMPLES)
     .action(async (argument: string | undefined, options: InspectOptions) => {
       const config = settingsFromCommand(options, io, { needsUpstream: false })
-      const [ring, store] = await Promise.all([loadRing(config, io), loadStore(config, io, now)])
-      const standing = store.standing.bind(store)
-      const verify = createVerifier({ ...config.token, keys: () => ring, standing, now })
+      const { ring, ...sources } = await loadVerdictSources(config, { now, warn })
+      const verify = createVerifier({ ...config.token, ...sources, keys: () => ring, now })
       const token = (argument ?? (await readText(io.stdin))).trim()
-      const inspection = await inspectToken(token, { verify, standing, now })
+      const inspection = await inspectToken(token, { verify, ...sources, now })
       print(printable(options.json ? JSON.stringify(inspection) : report(inspection)))
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })
   return group
-}
-
-async function loadRing({ keys }: Config, io: CommandIo): Promise<KeyRing> {
-  /* c8 ignore next: a verify-only configuration is refused while it is read, until remote key sets are built */
-  if (keys.directory === undefined) throw new UsageFailure('keys.directory is needed')
-  const loaded = await loadKeyRing({ directory: keys.directory })
-  if (!loaded.ok) throw new UsageFailure(loaded.problems.join('\n'))
-  warn(loaded.warnings, io)
-  return loaded.ring
-}
-
-async function loadStore(
-  { credentials }: Config,
-  io: CommandIo,
-  now: () => number,
-): Promise<CredentialStore> {
-  /* c8 ignore next: other stores are refused while the configuration is read, until they are built */
-  if (credentials.file === undefined) throw new UsageFailure('credentials.file is needed')
-  const loaded = await loadFileStore({ file: credentials.file, now })
-  if (!loaded.ok) throw new UsageFailure(loaded.problems.join('\n'))
-  warn(loaded.warnings, io)
-  return loaded.store
 }
 
 function checkName(flag: string, name: string): void {
@@ -143,21 +117,18 @@ function checkName(flag: string, name: string): void {
   if (problem !== undefined) throw new UsageFailure(`${flag} ${problem}`)
 }
 
-function warn(warnings: readonly string[], io: CommandIo): void {
-  for (const warning of warnings) io.stderr.write(`warning: ${warning}\n`)
-}
-
 function report(inspection: Inspection): string {
-  const { reason, explanation, kid, alg, timeLeftSeconds, credentialInForce, header, claims } = inspection
+  const { reason, explanation, kid, alg, timeLeftSeconds, revoked, credentialInForce } = inspection
   const lines = [
     ['verdict', reason === null ? 'valid' : `refused (${reason})`],
     ['', explanation],
     ['kid', JSON.stringify(kid)],
     ['alg', JSON.stringify(alg)],
     ['time left', timeLeftSeconds === null ? 'unknown' : `${timeLeftSeconds} s`],
+    ['revoked', revoked === null ? 'unknown' : revoked ? 'yes' : 'no'],
     ['credential', credentialInForce === null ? 'unknown' : credentialInForce ? 'in force' : 'not in force'],
-    ['header', JSON.stringify(header, null, 2)],
-    ['claims', JSON.stringify(claims, null, 2)],
+    ['header', JSON.stringify(inspection.header, null, 2)],
+    ['claims', JSON.stringify(inspection.claims, null, 2)],
   ]
   return lines.map(([name, value]) => `${String(name).padEnd(12)}${value}`).join('\n')
 }

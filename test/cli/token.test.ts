@@ -51,6 +51,7 @@ t.test('issue mints a token that inspect finds valid', async (t) => {
     kid: keys.kid,
     alg: 'ES256',
     timeLeftSeconds: 600,
+    revoked: false,
     credentialInForce: true,
   })
 })
@@ -93,7 +94,7 @@ t.test('inspect reports in words, without the signature', async (t) => {
   t.match(stdout, /^verdict {5}valid\n {12}It is accepted\.\n/)
   t.match(
     stdout,
-    `kid         "${keys.kid}"\nalg         "ES256"\ntime left   3600 s\ncredential  in force\n`,
+    `kid         "${keys.kid}"\nalg         "ES256"\ntime left   3600 s\nrevoked     no\ncredential  in force\n`,
   )
   t.match(stdout, '"client_id": "AK1"')
   t.notOk(stdout.includes(String(minted.split('.')[2]).slice(0, 20)))
@@ -110,11 +111,14 @@ t.test('inspect ends with 1 for a refused token and says why', async (t) => {
     await refused(await mint(), NOW + 3_600_000),
     /expired\nverdict {5}refused \(expired\).+time left {3}0 s/s,
   )
-  t.match(await refused('hello'), /malformed\n.+kid {9}null\n.+time left {3}unknown\ncredential {2}unknown/s)
+  t.match(
+    await refused('hello'),
+    /malformed\n.+kid {9}null\n.+time left {3}unknown\nrevoked {5}unknown\ncredential {2}unknown/s,
+  )
   t.match(await refused(await mint({ header: { kid: 'x' } })), /: unknown_key\n/)
   t.match(await refused(await mint({ claims: { iss: 'x' } })), /: claims\n.+Its iss is missing or not that/s)
   await credential('disable')
-  t.match(await refused(await mint()), /: revoked\n.+credential {2}not in force/s)
+  t.match(await refused(await mint()), /: revoked\n.+revoked {5}yes\ncredential {2}not in force/s)
 })
 
 t.test('inspect prints nothing that a terminal obeys', async (t) => {

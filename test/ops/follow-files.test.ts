@@ -8,7 +8,7 @@ import type { Load } from '../../src/loaded.ts'
 import type { Watch } from '../../src/ops/directory-watch.ts'
 import { versionOf } from '../../src/ops/files-version.ts'
 import { type FollowOptions, followFiles } from '../../src/ops/follow-files.ts'
-import { waitUntil } from '../support/wait-until.ts'
+import { until } from '../support/program.ts'
 import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 
 interface Test {
@@ -58,7 +58,7 @@ async function follow(t: Test, options: Partial<FollowOptions<string>> & { direc
     following.stop()
   })
   const levels = (level: string) => lines.filter((line) => line.level === level)
-  const becomes = (text: string) => waitUntil(() => following.current() === text)
+  const becomes = (text: string) => until(() => following.current() === text, text)
   return { following, directory, file, changes, reloads, lines, levels, becomes }
 }
 
@@ -126,7 +126,7 @@ t.test('a version that cannot be used is told once, counted once, and changes no
   for (const [name, breakIt] of Object.entries(bad)) {
     const { following, file, directory, changes, reloads, levels, becomes } = await follow(t)
     breakIt(file)
-    await waitUntil(() => reloads.length > 0)
+    await until(() => reloads.length > 0, 'a reload')
     await quiet()
     t.same(reloads, [{ result: 'failed', seconds: undefined }], name)
     t.match(levels('error'), [{ fields: { subject: 'texts', problems: [String] } }], name)
@@ -144,7 +144,7 @@ t.test('a pipe in the place of the file is turned down and never opened', async 
   const { file, following, levels, becomes } = await follow(t)
   rmSync(file)
   execFileSync('mkfifo', [file])
-  await waitUntil(() => levels('error').length > 0)
+  await until(() => levels('error').length > 0, 'an error')
   t.same(levels('error')[0]?.fields['problems'], [`${file}: is not a file`])
   t.equal(following.current(), 'one.')
   rmSync(file)
@@ -173,7 +173,7 @@ t.test('somebody who never stops writing does not keep a change out for ever', a
     writeFileSync(file, text)
   }, 5)
   t.teardown(() => clearInterval(writing))
-  await waitUntil(() => changes.length >= 2)
+  await until(() => changes.length >= 2, 'two changes')
   t.match(changes[0], /^two\.+$/)
 })
 
@@ -264,7 +264,7 @@ t.test('a fault of the loader or of who is told costs neither the value nor the 
     writeFileSync(file, text)
     await becomes(text)
   }
-  await waitUntil(() => reloads.length > 1)
+  await until(() => reloads.length > 1, 'another reload')
   t.match(levels('error')[2]?.message, /came into force/)
 })
 
@@ -314,7 +314,7 @@ t.test('only what concerns the files makes it look at once', async (t) => {
   await sleep(150)
   t.equal(whole.reloads.length, 0)
   tell(keys, 'k')
-  await waitUntil(() => whole.reloads.length === 1)
+  await until(() => whole.reloads.length === 1, 'a reload')
   await becomes('five.')
 })
 
@@ -330,7 +330,7 @@ t.test('once stopped nothing changes, not even by a load that was under way', as
     })
   const { following, changes, reloads } = await follow(t, { directory, load })
   const refreshed = following.refresh()
-  await waitUntil(() => loading)
+  await until(() => loading, 'a load')
   const another = following.refresh()
   following.stop()
   finish()
