@@ -38,7 +38,8 @@ export function createResponder({ isClosing, deadlines, idleMs }: ResponderOptio
     const unread = (request === undefined || request.hasBody) && !req.complete
     const close = mustClose || exchange.upgradeHead !== undefined || unread || isClosing()
     if (close) exchange.connection.end()
-    if (unread) lingerAfterResponse(exchange)
+    // Behind what was refused, more may be under way than the rest of its body. (Upgrades linger by themselves.)
+    if (unread || (mustClose && exchange.upgradeHead === undefined)) lingerAfterResponse(exchange)
     if (req.method !== 'HEAD') exchange.bytesOut += answer.body.length
     sendAnswer(res, answer, { requestId, close })
     // Usually it has left in one write; then there is nothing to wait for.

@@ -12,6 +12,7 @@ t.test(
     for (const [name, refused] of [
       ['a look-alike, and no body', `GET /b HTTP/1.1\r\n${head}Authorization_: x\r\n\r\n`],
       ['two hosts, and a whole body', `PUT /b HTTP/1.1\r\n${head}Host: s\r\nContent-Length: 2\r\n\r\nok`],
+      ['an upgrade', `GET /b HTTP/1.1\r\n${head}Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n`],
       ['a part of a body', `PUT * HTTP/1.1\r\n${head}Content-Length: 40\r\n\r\npart`],
       ['garbage behind a body', `PUT * HTTP/1.1\r\n${head}Content-Length: 2\r\n\r\nok\0\0\0`],
       ['garbage alone', 'GET /b\x01 HTTP/1.1\r\n\r\n'],
