@@ -1,0 +1,96 @@
+import { renameSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { loadKeyRing } from '../../src/keys/key-directory.ts'
+import type { KeyRing } from '../../src/keys/key-ring.ts'
+import type { Load } from '../../src/loaded.ts'
+import { versionOf } from '../../src/ops/files-version.ts'
+import { followFiles } from '../../src/ops/follow-files.ts'
+import { withCache } from '../../src/token/cache.ts'
+import { createRevocations } from '../../src/token/revocations.ts'
+import { createRevocationsLoader } from '../../src/token/revocations-file.ts'
+import { createVerifier } from '../../src/token/verify.ts'
+import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
+import { until } from '../support/program.ts'
+import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
+
+/** Checks tokens as a sidecar does, with keys and revocations that follow their files, and remembers them. */
+async function checkTokens(t: Parameters<typeof makeKeyDirectory>[0] & { teardown(stop: () => void): void }) {
+  const key = await makeKeyDirectory(t)
+  writeKey(key.directory, (await makeKey('EdDSA', 'other')).publicJwk)
+  const file = join(key.directory, '.revocations.yaml')
+  writeFileSync(file, 'revocations: []')
+  const change = {
+    log: { info: () => {}, warn: () => {}, error: () => {} },
+    now: Date.now,
+    onChange: () => verify.clear(),
+  }
+  const loadKeys: Load<KeyRing> = async () => {
+    const loaded = await loadKeyRing(key)
+    return loaded.ok ? { ...loaded, value: loaded.ring } : loaded
+  }
+  const keys = followFiles({
+    ...change,
+    subject: 'keys',
+    paths: [key.directory],
+    version: await versionOf([key.directory]),
+    initial: key.ring,
+    load: loadKeys,
+  })
+  const revocations = followFiles({
+    ...change,
+    subject: 'revocations',
+    paths: [file],
+    version: await versionOf([file]),
+    initial: createRevocations([]),
+    load: createRevocationsLoader({ file, required: true }),
+  })
+  t.teardown(keys.stop)
+  t.teardown(revocations.stop)
+  const verifier = createVerifier({
+    keys: keys.current,
+    isRevoked: (token) => revocations.current().isRevoked(token),
+    issuer: ISSUER,
+    audience: AUDIENCE,
+    maxLifetimeSeconds: 86_400,
+    clockToleranceSeconds: 0,
+    now: Date.now,
+  })
+  const verify = withCache(verifier, { maxTokens: 100, maxAgeSeconds: 300, now: Date.now })
+  /** Seconds until a token that was accepted is refused, and why. */
+  const secondsUntilRefused = async (token: string) => {
+    const started = performance.now()
+    let verdict = await verify(token)
+    await until(async () => {
+      verdict = await verify(token)
+      return !verdict.ok
+    }, 'a refusal')
+    return { seconds: (performance.now() - started) / 1000, reason: verdict.ok ? 'ok' : verdict.reason }
+  }
+  return { key, file, verify, secondsUntilRefused }
+}
+
+t.test('a revocation ends a remembered token within a second, and no other one', async (t) => {
+  const { key, file, verify, secondsUntilRefused } = await checkTokens(t)
+  const revoked = await mintToken({ key, claims: { jti: 'token-1' } })
+  const other = await mintToken({ key, claims: { jti: 'token-2' } })
+  for (const token of [revoked, other]) t.match(await verify(token), { ok: true })
+  t.match(await verify(revoked), { ok: true })
+  t.equal(verify.hits, 1, 'it is remembered')
+  writeFileSync(`${file}.new`, 'revocations:\n- jti: token-1\n')
+  renameSync(`${file}.new`, file)
+  const { seconds, reason } = await secondsUntilRefused(revoked)
+  t.equal(reason, 'revoked')
+  t.ok(seconds < 1, `after ${seconds} s`)
+  t.match(await verify(other), { ok: true })
+})
+
+t.test('a key that is removed ends its remembered tokens within a second', async (t) => {
+  const { key, verify, secondsUntilRefused } = await checkTokens(t)
+  const token = await mintToken({ key })
+  t.match(await verify(token), { ok: true })
+  rmSync(`${key.directory}/${key.kid}.jwk.json`)
+  const { seconds, reason } = await secondsUntilRefused(token)
+  t.equal(reason, 'unknown_key')
+  t.ok(seconds < 1, `after ${seconds} s`)
+})
