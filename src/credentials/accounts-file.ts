@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { constants } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import type { Account } from './accounts.ts'
 import { parseAccountsText } from './accounts-text.ts'
@@ -28,7 +29,8 @@ export async function readAccountsFile(file: string): Promise<ReadAccounts> {
   let handle: FileHandle | undefined
   try {
     // One handle for both: the mode belongs to the version that is read, though the name may be swapped.
-    handle = await open(file, 'r')
+    // Without waiting: opening a pipe in the place of the file would last until somebody writes.
+    handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK)
     mode = (await handle.stat()).mode
     bytes = await handle.readFile()
   } catch (error) {

@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { appendFile, chmod, mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
@@ -56,4 +57,10 @@ t.test('bytes that are not UTF-8 are refused, not repaired', async (t) => {
     missing: false,
     problems: [`${file}: is not UTF-8 text`],
   })
+})
+
+t.test('a pipe in the place of the file is not waited for', async (t) => {
+  const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  execFileSync('mkfifo', [file])
+  t.match(await readAccountsFile(file), { ok: false, missing: false })
 })
