@@ -53,6 +53,8 @@ export interface RemoteKeys {
   ring(): KeyRing
   /** Looks for a kid that is not in the ring, if that is due; says whether it is there now. */
   refresh(kid: string): Promise<boolean>
+  /** Fetches the set now, whatever is due, and resolves when that is over. */
+  refetch(): Promise<void>
   /** Resolves with true once there is a first set, with false if it is stopped before. */
   firstSet(): Promise<boolean>
   state(): RemoteKeysState
@@ -109,6 +111,11 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
       }
       await underWay
       return ring.verification.has(kid)
+    },
+    async refetch() {
+      await underWay
+      fetchNow()
+      await underWay
     },
     stop() {
       stopped = true

@@ -204,6 +204,21 @@ t.test('a fetch that began before a key was published is followed by another for
   t.equal(it.fetches, 3)
 })
 
+t.test('who asks for it has the set fetched, due or not', async (t) => {
+  const { it, keys, kids } = follow(t, setOf(first.publicJwk))
+  const asked = keys.refetch()
+  it.answer = setOf(second.publicJwk)
+  await asked
+  t.same([kids(), it.fetches], [['second'], 2], 'a fetch under way may have begun too early')
+  await keys.refresh('x')
+  it.answer = setOf(third.publicJwk)
+  await keys.refetch()
+  t.same(kids(), ['third'])
+  keys.stop()
+  await keys.refetch()
+  t.equal(it.fetches, 4)
+})
+
 t.test('a timer that fires while a fetch is under way begins no second one', async (t) => {
   const { it, settle, respond } = follow(t, setOf(first.publicJwk))
   await settle()
