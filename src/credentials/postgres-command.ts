@@ -33,7 +33,7 @@ export interface CommandTimes {
 
 const USUAL_TIMES: CommandTimes = { connectMs: 5000, lockMs: 10_000, statementMs: 120_000 }
 
-/** Does something in the database. Rejects only on a fault of our own. */
+/** Does something in the database. Never rejects: whatever it fails on is told. */
 export async function inDatabase<T>(
   urlFile: string,
   work: (command: CommandConnection) => Promise<T>,
@@ -49,7 +49,7 @@ export async function inDatabase<T>(
   })
 
   const connections = createConnections(target, { max: 1, connectMs })
-  try {
+  const attempt = async () => {
     const connection = await connections.take()
     try {
       // The client's own limit is only for a server that hangs.
@@ -60,10 +60,11 @@ export async function inDatabase<T>(
     } finally {
       connection.release(true)
     }
-  } catch (error) {
-    const { kind, message } = postgresFault(error)
-    return failed(kind === 'unusable', [message])
-  } finally {
-    await connections.close()
   }
+  const outcome = await attempt().catch((cause: unknown) => {
+    const { kind, message } = postgresFault(cause)
+    return failed(kind === 'unusable', [message])
+  })
+  await connections.close()
+  return outcome
 }

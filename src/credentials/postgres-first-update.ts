@@ -30,18 +30,25 @@ export async function firstUpdate<T>(
   update: () => Promise<T>,
   { longestPauseMs, signal, onAway }: WaitOptions,
 ): Promise<FirstUpdate<T>> {
-  for (let failures = 1; ; failures++) {
+  let failures = 0
+  let outcome: FirstUpdate<T> | undefined
+  while (outcome === undefined) {
     try {
-      return { ok: true, updated: await update() }
+      outcome = { ok: true, updated: await update() }
     } catch (cause) {
       const { kind, message } = postgresFault(cause)
-      if (kind === 'unusable') return { ok: false, problem: message }
-      if (failures === 1) onAway(cause)
+      failures++
+      if (kind === 'unusable') outcome = { ok: false, problem: message }
+      else if (failures === 1) onAway(cause)
     }
-    try {
-      await delay(pauseAfter(failures, longestPauseMs), undefined, { ...(signal && { signal }) })
-    } catch {
-      return { ok: false, problem: 'stopped before it could be reached' }
+    if (outcome === undefined && !(await paused(pauseAfter(failures, longestPauseMs), signal))) {
+      outcome = { ok: false, problem: 'stopped before it could be reached' }
     }
   }
+  return outcome
+}
+
+/** Whether the pause was not cut short. */
+async function paused(ms: number, signal: AbortSignal | undefined): Promise<boolean> {
+  return delay(ms, true, { ...(signal && { signal }) }).catch(() => false)
 }

@@ -67,11 +67,11 @@ export function createListener(options: ListenerOptions): Listener {
       lost(taken, cause)
       return
     }
-    if (connection !== taken) return
+    failures = 0
     if (!listening) onNotify()
     listening = true
-    failures = 0
-    timer = setTimeout(ping, pingMs, taken)
+    // Not where it was given up meanwhile.
+    if (connection === taken) timer = setTimeout(ping, pingMs, taken)
   }
 
   function lost(taken: Connection, cause: unknown): void {

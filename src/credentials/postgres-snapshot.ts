@@ -33,6 +33,8 @@ export interface ReadTimes {
 
 /** What an update brought. */
 export interface Updated {
+  /** Whether anything may be different from before. */
+  readonly changed: boolean
   /** Seconds from the oldest of the changes to now; absent where everything was read and that is unknown. */
   readonly lagSeconds?: number
   /** Rows that cannot be used, among those that were read; they count as not being there. */
@@ -47,13 +49,13 @@ export interface Snapshot {
   /** How many credentials there are. */
   readonly size: number
   /**
-   * Takes over what the database holds now; resolves with nothing where that is in force already. When it rejects,
-   * nothing has changed. Must not be called again before it has ended.
+   * Takes over what the database holds now. When it rejects, nothing has changed. Must not be called again before it
+   * has ended.
    *
    * @param everything - reads all rows, whatever seems to have changed
    * @throws SchemaFault where the tables are too old for this program
    */
-  update(connection: Connection, everything?: boolean): Promise<Updated | undefined>
+  update(connection: Connection, everything?: boolean): Promise<Updated>
 }
 
 /** Content by row. */
@@ -61,6 +63,8 @@ interface Tables {
   readonly credentials: CredentialTable
   readonly revocations: Map<string, Revocation>
 }
+
+const UNCHANGED: Updated = { changed: false, problems: [] }
 
 const emptyTables = (): Tables => ({ credentials: createCredentialTable(), revocations: new Map() })
 
@@ -81,7 +85,7 @@ export function createSnapshot({ askMs, readMs }: ReadTimes): Snapshot {
       apply(changes, tables)
       if (changes.revocations.length > 0) revocations = createRevocations([...tables.revocations.values()])
       known = head.revision
-      return { lagSeconds: head.lagSeconds, problems: changes.problems }
+      return { changed: true, lagSeconds: head.lagSeconds, problems: changes.problems }
     }
     const fresh = emptyTables()
     const problems: string[] = []
@@ -93,7 +97,7 @@ export function createSnapshot({ askMs, readMs }: ReadTimes): Snapshot {
     tables = fresh
     revocations = createRevocations([...fresh.revocations.values()])
     known = head.revision
-    return { problems }
+    return { changed: true, problems }
   }
 
   return {
@@ -106,7 +110,7 @@ export function createSnapshot({ askMs, readMs }: ReadTimes): Snapshot {
       if (everything || known === undefined) return updateFrom(undefined, connection)
       const newest = await askRevision(queryOn(connection, askMs))
       const isKnown = newest?.number === known.number && newest.stamp === known.stamp
-      return isKnown ? undefined : updateFrom(known, connection)
+      return isKnown ? UNCHANGED : updateFrom(known, connection)
     },
   }
 }

@@ -127,7 +127,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   const describe = (cause: unknown) => ({ database: session.label, reason: postgresFault(cause).message })
   let wantsEverything = false
 
-  async function update(): Promise<Updated | undefined> {
+  async function update(): Promise<Updated> {
     const everything = wantsEverything
     wantsEverything = false
     try {
@@ -156,13 +156,13 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     await session.close()
     return { ok: false, problems: [`${urlFile}: the database ${session.label}: ${first.problem}`] }
   }
-  tellOf(first.updated ?? { problems: [] })
+  tellOf(first.updated)
 
   const follower: Follower = createFollower({
     ...times,
     async update() {
       const updated = await update()
-      if (updated === undefined) return
+      if (!updated.changed) return
       onChange()
       tellOf(updated)
     },

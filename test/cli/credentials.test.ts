@@ -1,4 +1,4 @@
-import { appendFile, readFile, stat, writeFile } from 'node:fs/promises'
+import { appendFile, chmod, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { PassThrough, Readable } from 'node:stream'
 import { CommanderError } from 'commander'
@@ -7,8 +7,13 @@ import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { loadFileStore } from '../../src/credentials/file-store.ts'
 import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { NO_SERVER } from '../support/opened-store.ts'
+import { startPostgres } from '../support/postgres.ts'
 
 const NOW = Date.parse('2027-01-01T00:00:00Z')
+const server = await startPostgres(t)
+const NO_SERVER_HERE = server === undefined && NO_SERVER
+const createDatabase = server?.createDatabase ?? (() => Promise.reject(new Error(NO_SERVER)))
 
 interface Ran {
   readonly stdout: string
@@ -218,11 +223,10 @@ t.test('a missing or broken file is told with every problem', async (t) => {
 t.test('wrong usage is told before anything is done', async (t) => {
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
   const usages: [string[], string][] = [
-    [['list'], '--file is required'],
-    [['list', '--postgres-url-file', 'x'], '--postgres-url-file is not supported yet'],
+    [['list'], '--file or --postgres-url-file is required'],
     [
       ['add', '--file', file, '--postgres-url-file', 'x', '--account', 'a'],
-      '--postgres-url-file is not supported yet',
+      '--file and --postgres-url-file name two places: give one of them',
     ],
     [['add', '--file', file, '--account', ''], '--account must be 1 to 1024 characters long'],
     [['add', '--file', file, '--account', 'a\n'], '--account must not hold control characters'],
@@ -246,11 +250,112 @@ t.test('wrong usage is told before anything is done', async (t) => {
     ['enable', '--file', file, '--account', 'a'],
     ['list', '--colour'],
     ['grow'],
+    ['migrate'],
+    ['import', '--file', file],
+    ['import', '--postgres-url-file', file],
   ]) {
     const { error, stderr } = await run(args)
     t.ok(error instanceof CommanderError, args.join(' '))
     t.match(stderr, /^error: .*\n$/, 'one plain line')
   }
+})
+
+t.test(
+  'in PostgreSQL the commands do and print the same as with a file',
+  { skip: NO_SERVER_HERE },
+  async (t) => {
+    const { urlFile } = await createDatabase('tables')
+    const { file } = await makeCredentialsFile(t, [])
+    const places = [
+      ['--file', file],
+      ['--postgres-url-file', urlFile],
+    ]
+    /** Runs a command in both places; returns what they printed, once the printed secrets are made equal. */
+    const both = async (args: readonly string[], stdin = '') => {
+      const runs = await Promise.all(places.map((place) => run([...args, ...place], stdin)))
+      const [one, other] = runs.map(({ stdout, stderr, error }) => ({
+        stdout: stdout.replace(/"secret":"[^"]{43}"/, '"secret":"…"'),
+        stderr,
+        exitCode: error instanceof UsageFailure || error instanceof CommandFailure ? error.exitCode : error,
+        problem: error instanceof Error ? error.message.replace(/^.*: /, '') : undefined,
+      }))
+      t.same(other, one, args.join(' '))
+      return other
+    }
+    const acme = ['--account', 'acme', '--access-key', 'AK1']
+    t.match(await both(['add', ...acme]), { stdout: '{"accountId":"acme","accessKey":"AK1","secret":"…"}\n' })
+    t.match(await both(['add', ...acme]), { exitCode: 1, stdout: '' })
+    await both(['add', '--account', 'other', '--access-key', 'k', '--secret-stdin'], 'hush\n')
+    await both(['add', '--account', 'acme', '--access-key', 'old', '--expires-at', '2027-01-01T00:00:00Z'])
+    t.match(await both(['disable', ...acme]), { stdout: 'disabled\n' })
+    t.match(await both(['list']), {
+      stdout: `ACCOUNT  ACCESS KEY  STATE     SECRET     EXPIRES
+acme     AK1         disabled  generated  never
+acme     old         expired   generated  2027-01-01T00:00:00.000Z
+other    k           in force  chosen     never
+`,
+    })
+    await both(['list', '--json'])
+    t.match(await both(['enable', ...acme, '--json']), {
+      stdout: '{"accountId":"acme","accessKey":"AK1","disabled":false}\n',
+    })
+    t.match(await both(['remove', ...acme]), { stdout: 'removed\n' })
+    for (const command of ['remove', 'disable', 'enable']) {
+      t.match(await both([command, ...acme]), { exitCode: 1, stdout: '' })
+    }
+  },
+)
+
+t.test(
+  'migrate makes the tables once, and says how they may be used',
+  { skip: NO_SERVER_HERE },
+  async (t) => {
+    const { urlFile } = await createDatabase('empty')
+    const migrate = ['migrate', '--postgres-url-file', urlFile]
+    const { error } = await run(['list', '--postgres-url-file', urlFile])
+    t.ok(error instanceof UsageFailure)
+    t.match(error, { message: /its tables are missing: run `storage-auth-sidecar credentials migrate / })
+    t.same(await json([...migrate, '--json']), { version: 1, applied: [1] })
+    t.same(await json([...migrate, '--json']), { version: 1, applied: [] })
+    await chmod(urlFile, 0o644)
+    t.match(await run(migrate), {
+      stdout: 'the tables were up to date (version 1)\n',
+      stderr: `warning: ${urlFile} can be read by every user of this machine\n`,
+    })
+    t.match(
+      (await run(['migrate', '--help'])).stdout,
+      /GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO sidecar;/,
+    )
+    const fresh = await createDatabase('empty')
+    t.match(await run(['migrate', '--postgres-url-file', fresh.urlFile]), {
+      stdout: 'the tables are up to date (version 1)\n',
+    })
+  },
+)
+
+t.test('import takes a file over, all of it or nothing', { skip: NO_SERVER_HERE }, async (t) => {
+  const { urlFile } = await createDatabase('tables')
+  const { file } = await makeCredentialsFile(t, [{}, { accessKey: 'off', disabled: true }])
+  await chmod(file, 0o644)
+  const command = ['import', '--file', file, '--postgres-url-file', urlFile]
+  t.match(await run(command), {
+    stdout: 'imported 2, 0 of them replaced\n',
+    stderr: `warning: ${file} can be read by every user of this machine\n`,
+  })
+  const [fromFile, fromDatabase] = await Promise.all([
+    json(['list', '--file', file, '--json']),
+    json(['list', '--postgres-url-file', urlFile, '--json']),
+  ])
+  t.same(fromDatabase, fromFile)
+  const { error, stdout } = await run(command)
+  t.match(error, {
+    exitCode: 1,
+    message: /nothing was imported: 2 of 2 .*\n.*already: acme AK0\n.*already: acme off$/,
+  })
+  t.equal(stdout, '')
+  t.same(await json([...command, '--replace', '--json']), { imported: 2, replaced: 2 })
+  await writeFile(file, 'accounts: 5\n')
+  t.match((await run(command)).error, { exitCode: 2, message: `${file}:1:11: accounts must be a list` })
 })
 
 t.test('help has examples', async (t) => {

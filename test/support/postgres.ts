@@ -41,6 +41,7 @@ export interface PostgresServer {
 
 /** A database of its own for one test. */
 export interface TestDatabase {
+  readonly name: string
   readonly url: string
   /** A file, mode 0600, that holds the URL. */
   readonly urlFile: string
@@ -202,6 +203,7 @@ ${settings}`,
       const urlFile = join(directory, `${name}.url`)
       await writeFile(urlFile, `${url(name)}\n`, { mode: 0o600 })
       return {
+        name,
         url: url(name),
         urlFile,
         sql: async (text, values) => (await connected(name, text, values)).rows,

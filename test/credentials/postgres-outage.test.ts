@@ -1,0 +1,137 @@
+import t from 'tap'
+import { openPostgresStore, type PostgresStore } from '../../src/credentials/postgres-store.ts'
+import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
+import { NO_SERVER, openStore } from '../support/opened-store.ts'
+import { startPostgres } from '../support/postgres.ts'
+import { until } from '../support/program.ts'
+
+const server = await startPostgres(t)
+if (server === undefined) {
+  t.plan(0, NO_SERVER)
+  process.exit()
+}
+
+const secret = generateSecret()
+const secretHash = await hashSecret(secret, 'sha256')
+const database = await server.createDatabase('tables')
+await database.sql(
+  `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ('acme', 'AK1', $1)`,
+  [secretHash],
+)
+const acme = { accountId: 'acme', accessKey: 'AK1', secret }
+const AWAY = 'database away, last snapshot in force'
+
+/** Logs in and checks a token's standing, over and over, until it is told to stop. */
+function load({ store }: PostgresStore) {
+  const verdicts = new Map<string, number>()
+  let going = true
+  let standings = 0
+  let lost = 0
+  const workers = Array.from({ length: 20 }, async () => {
+    while (going) {
+      const verdict = await store.authenticate(acme)
+      verdicts.set(verdict, (verdicts.get(verdict) ?? 0) + 1)
+      standings++
+      if (!store.standing('acme', 'AK1').inForce) lost++
+      await new Promise((resolve) => setTimeout(resolve, 1))
+    }
+  })
+  return {
+    count: (verdict: string) => verdicts.get(verdict) ?? 0,
+    async stop() {
+      going = false
+      await Promise.all(workers)
+      return { verdicts: [...verdicts.keys()].sort(), standings, lost }
+    },
+  }
+}
+
+t.test('a server that is killed under load costs logins alone, and comes back by itself', async (t) => {
+  const replica = await openStore(t, database.urlFile)
+  const running = load(replica)
+  await until(() => running.count('accepted') > 100, 'logins')
+  await server.kill()
+  await until(() => running.count('unavailable') > 100, 'refused logins')
+  t.same(replica.ready(), { name: 'credentials', ok: true, state: AWAY }, 'it stays ready')
+  await server.start()
+  const before = running.count('accepted')
+  await until(() => running.count('accepted') > before + 100, 'logins')
+  t.equal(replica.ready().state, 'current')
+  const { verdicts, standings, lost } = await running.stop()
+  t.comment(
+    `while it was away, ${running.count('unavailable')} logins were unavailable, ${lost} of ${standings} checks failed`,
+  )
+  t.same(verdicts, ['accepted', 'unavailable'], 'nobody was told that his secret is wrong')
+  t.equal(lost, 0)
+  const away = replica.log.filter(({ message }) => /is (away|back)/.test(String(message)))
+  t.match(away, [{ reason: /^(it|the connection) / }, { message: 'the credentials database is back' }])
+  t.equal(away.length, 2, 'it is told once, not for each login')
+
+  await database.sql('UPDATE storage_auth.credentials SET disabled = true')
+  await until(() => !replica.store.standing('acme', 'AK1').inForce, 'a change after the return')
+  await database.sql('UPDATE storage_auth.credentials SET disabled = false')
+})
+
+t.test('a server that hangs holds nobody for long', async (t) => {
+  const times = { askMs: 200, connectMs: 200, patienceMs: 300 }
+  const replica = await openStore(t, database.urlFile, { times })
+  t.equal(await replica.store.authenticate(acme), 'accepted')
+  await server.freeze()
+  t.teardown(server.thaw)
+  const began = performance.now()
+  const verdicts = await Promise.all(Array.from({ length: 50 }, () => replica.store.authenticate(acme)))
+  t.same(new Set(verdicts), new Set(['unavailable']))
+  await until(() => replica.ready().state === AWAY, 'the failure to be seen')
+  t.equal(await replica.store.authenticate(acme), 'unavailable')
+  t.ok(performance.now() - began < 5000)
+  t.equal(replica.store.standing('acme', 'AK1').inForce, true)
+  t.ok(replica.log.some(({ reason }) => reason === 'it does not answer in time'))
+  server.thaw()
+  await until(async () => (await replica.store.authenticate(acme)) === 'accepted', 'a login')
+})
+
+t.test('a store stops in bounded time while its server hangs', async (t) => {
+  const replica = await openStore(t, database.urlFile)
+  await server.freeze()
+  t.teardown(server.thaw)
+  const login = replica.store.authenticate(acme)
+  const began = performance.now()
+  await replica.stop()
+  t.equal(await login, 'unavailable')
+  t.ok(performance.now() - began < 3000)
+  server.thaw()
+})
+
+t.test('at the start it waits until the server is there', async (t) => {
+  await server.kill()
+  const log: unknown[] = []
+  const write = (fields: object, message: string) => void log.push({ ...fields, message })
+  const opening = openPostgresStore({
+    urlFile: database.urlFile,
+    poolSize: 2,
+    now: Date.now,
+    log: { info: write, warn: write },
+    onChange: () => {},
+  })
+  await until(() => log.length > 0, 'the first failure')
+  t.match(log[0], {
+    message: 'waiting for the credentials database',
+    reason: 'it refuses the connection',
+    database: `127.0.0.1:${server.port}/${database.name}`,
+  })
+  await server.start()
+  const opened = await opening
+  if (!opened.ok) throw new Error(opened.problems.join())
+  t.teardown(opened.stop)
+  t.equal(await opened.store.authenticate(acme), 'accepted')
+  t.equal(log.length, 2, 'and does not tell of each try')
+})
+
+t.test('the wait at the start can be ended', async (t) => {
+  await server.kill()
+  const stop = new AbortController()
+  const options = { urlFile: database.urlFile, poolSize: 2, now: Date.now, onChange: () => {} }
+  const log = { info() {}, warn: () => stop.abort() }
+  const opened = await openPostgresStore({ ...options, log, signal: stop.signal })
+  t.match(opened, { ok: false, problems: [/: stopped before it could be reached$/] })
+})

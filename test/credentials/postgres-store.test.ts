@@ -1,0 +1,445 @@
+import { writeFile } from 'node:fs/promises'
+import t from 'tap'
+import { createPostgresEditor } from '../../src/credentials/postgres-editor.ts'
+import { openPostgresStore } from '../../src/credentials/postgres-store.ts'
+import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
+import { NO_SERVER, openStore } from '../support/opened-store.ts'
+import { startPostgres, type TestDatabase } from '../support/postgres.ts'
+import { until } from '../support/program.ts'
+
+const server = await startPostgres(t)
+if (server === undefined) {
+  t.plan(0, NO_SERVER)
+  process.exit()
+}
+const { createDatabase, url } = server
+
+const HOUR = 3_600_000
+const secret = generateSecret()
+const secretHash = await hashSecret(secret, 'sha256')
+
+/** A database with one credential. */
+async function withAcme(): Promise<TestDatabase> {
+  const database = await createDatabase('tables')
+  await insert(database, 'acme', 'AK1')
+  return database
+}
+
+function insert({ sql }: TestDatabase, account: string, key: string): Promise<unknown> {
+  const text =
+    'INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ($1, $2, $3)'
+  return sql(text, [account, key, secretHash])
+}
+
+const acme = { accountId: 'acme', accessKey: 'AK1', secret }
+const inForce = ({ store }: { store: { standing(account: string, key: string): { inForce: boolean } } }) =>
+  store.standing('acme', 'AK1').inForce
+
+t.test('a login is decided by what the database holds when it comes', async (t) => {
+  const database = await withAcme()
+  // Never asks by itself, and hears nothing.
+  const { store } = await openStore(t, database.urlFile, { poolSize: 1, times: { pollMs: HOUR } })
+  t.equal(await store.authenticate(acme), 'accepted')
+  t.equal(await store.authenticate({ ...acme, secret: 'wrong' }), 'rejected')
+  t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
+  await insert(database, 'acme', 'AK2')
+  t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'accepted')
+  const editor = createPostgresEditor(database.urlFile)
+  await editor.setDisabled({ accountId: 'acme', accessKey: 'AK2' }, true)
+  t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
+  await editor.remove(acme)
+  t.equal(await store.authenticate(acme), 'rejected')
+})
+
+t.test('a change made by one replica is in force on another within a second', async (t) => {
+  const database = await withAcme()
+  const editor = createPostgresEditor(database.urlFile)
+  let inForceAt = () => {}
+  const replica = await openStore(t, database.urlFile, { onChange: () => inForceAt() })
+  const delays: number[] = []
+  for (let round = 0; round < 50; round++) {
+    const disabled = round % 2 === 0
+    const enforced = new Promise<void>((resolve) => {
+      inForceAt = resolve
+    })
+    const began = performance.now()
+    const [changed] = await Promise.all([editor.setDisabled(acme, disabled), enforced])
+    delays.push(performance.now() - began)
+    t.same([changed, inForce(replica)], [{ ok: true }, !disabled])
+  }
+  delays.sort((one, other) => one - other)
+  const [median = 0, worst = 0] = [delays[25], delays[49]]
+  const figures = `median ${median.toFixed(1)} ms, worst ${worst.toFixed(1)} ms`
+  t.comment(`from the start of the command, its connection included, to being in force elsewhere: ${figures}`)
+  t.ok(worst < 1000)
+  const told = replica.reloads.slice(1).map(([result, seconds = -1]) => [result, seconds >= 0 && seconds < 1])
+  t.same(told, Array(50).fill(['ok', true]), 'the time it took is told')
+})
+
+t.test('whatever is done to the tables by hand is in force', async (t) => {
+  const database = await withAcme()
+  const { sql } = database
+  const replica = await openStore(t, database.urlFile)
+  const { store } = replica
+  const statements: [string, () => boolean][] = [
+    [`UPDATE storage_auth.credentials SET disabled = true`, () => !inForce(replica)],
+    [`UPDATE storage_auth.credentials SET disabled = false`, () => inForce(replica)],
+    [`UPDATE storage_auth.credentials SET expires_at = '2001-01-01T00:00:00Z'`, () => !inForce(replica)],
+    [`UPDATE storage_auth.credentials SET expires_at = NULL`, () => inForce(replica)],
+    [
+      `UPDATE storage_auth.credentials SET account_id = 'other'`,
+      () => !inForce(replica) && store.standing('other', 'AK1').inForce,
+    ],
+    [
+      `BEGIN; DELETE FROM storage_auth.credentials; INSERT INTO storage_auth.credentials
+        (account_id, access_key, secret_hash) VALUES ('acme', 'AK1', '${secretHash}'); COMMIT`,
+      () => inForce(replica) && !store.standing('other', 'AK1').inForce,
+    ],
+    [`TRUNCATE storage_auth.credentials`, () => !inForce(replica)],
+    [
+      `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash)
+        SELECT 'acme', 'AK' || n, '${secretHash}' FROM generate_series(1, 5000) AS n`,
+      () => inForce(replica) && store.standing('acme', 'AK5000').inForce,
+    ],
+    [
+      `DELETE FROM storage_auth.credentials WHERE access_key <> 'AK1'`,
+      () => !store.standing('acme', 'AK2').inForce,
+    ],
+    [`UPDATE storage_auth.credentials SET id = DEFAULT, disabled = true`, () => !inForce(replica)],
+  ]
+  for (const [statement, holds] of statements) {
+    await sql(statement)
+    await until(holds, statement)
+  }
+  const told = replica.changes()
+  await sql(`UPDATE storage_auth.credentials SET disabled = true WHERE account_id = 'nobody'`)
+  t.equal(await store.authenticate(acme), 'rejected')
+  t.equal(replica.changes(), told, 'a statement that changes nothing is no change')
+})
+
+t.test('what is undone was never in force', async (t) => {
+  const database = await withAcme()
+  const replica = await openStore(t, database.urlFile)
+  await database.sql('BEGIN; UPDATE storage_auth.credentials SET disabled = true; ROLLBACK')
+  t.equal(await replica.store.authenticate(acme), 'accepted')
+  t.equal(replica.changes(), 0)
+})
+
+t.test('a change that no notification tells of is found all the same', async (t) => {
+  const database = await withAcme()
+  const alone = await openStore(t, database.urlFile, { poolSize: 1 })
+  const changed = performance.now()
+  await database.sql('UPDATE storage_auth.credentials SET disabled = true')
+  await until(() => !inForce(alone), 'the change')
+  t.ok(performance.now() - changed < 1000)
+})
+
+t.test('a listening connection that is silently lost costs no change, and is replaced', async (t) => {
+  const database = await withAcme()
+  const replica = await openStore(t, database.urlFile, { times: { pingMs: 200 } })
+  const listeners = () =>
+    database.sql<{ pid: number }>(
+      `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`,
+    )
+  await until(async () => (await listeners()).length === 1, 'the listener')
+  const pid = (await listeners())[0]?.pid
+  if (pid === undefined) throw new Error('the listener is gone')
+  process.kill(pid, 'SIGSTOP')
+  t.teardown(() => process.kill(pid, 'SIGCONT'))
+  const changed = performance.now()
+  await database.sql('UPDATE storage_auth.credentials SET disabled = true')
+  await until(() => !inForce(replica), 'the change')
+  t.ok(performance.now() - changed < 1000)
+  await until(async () => (await listeners()).some((other) => other.pid !== pid), 'another listener')
+  t.ok(
+    replica.log.some(
+      ({ message, reason }) =>
+        message === 'changes of credentials cannot be heard of, so they are asked for' &&
+        reason === 'it does not answer in time',
+    ),
+  )
+  t.equal(replica.ready().state, 'current')
+})
+
+t.test('a connection that the server ends while it lies idle is not missed', async (t) => {
+  const database = await withAcme()
+  const replica = await openStore(t, database.urlFile, { times: { pollMs: HOUR } })
+  for (let round = 0; round < 3; round++) {
+    await database.sql(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+       WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+    )
+    t.equal(await replica.store.authenticate(acme), 'accepted')
+  }
+  t.equal(replica.ready().state, 'current')
+})
+
+t.test('revocations are followed, and mean what they mean in a file', async (t) => {
+  const database = await createDatabase('tables')
+  const { sql } = database
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
+  const { revocations } = await openStore(t, database.urlFile)
+  const token = { tokenId: 'x', accountId: 'acme', accessKey: 'AK1', issuedAt: 1_800_000_000 }
+  const revoked = (more: object = {}) => revocations().isRevoked({ ...token, ...more })
+  t.equal(revoked({ tokenId: 'first' }), true)
+  t.equal(revoked(), false)
+  await sql(
+    `INSERT INTO storage_auth.revocations (account_id, issued_before) VALUES ('acme', to_timestamp(1800000000))`,
+  )
+  await sql(`INSERT INTO storage_auth.revocations (access_key) VALUES ('AK2')`)
+  await until(() => revocations().size === 3, 'the revocations')
+  t.equal(revoked(), false, 'issued at that time is not issued before it')
+  t.equal(revoked({ issuedAt: 1_799_999_999 }), true)
+  t.equal(revoked({ accessKey: 'AK2' }), true)
+  await sql(`UPDATE storage_auth.revocations SET issued_before = NULL WHERE account_id = 'acme'`)
+  await until(() => revoked(), 'the wider revocation')
+  await sql(`DELETE FROM storage_auth.revocations WHERE access_key IS NULL`)
+  await until(() => !revoked(), 'the withdrawn revocation')
+  t.equal(revocations().size, 1)
+  await sql('TRUNCATE storage_auth.revocations')
+  await until(() => revocations().size === 0, 'no revocations')
+})
+
+t.test('an unusable row counts as not there, is told by its number, and harms no other', async (t) => {
+  const database = await withAcme()
+  const { sql } = database
+  await sql(
+    `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ('acme', 'bad', '$sha256$hush')`,
+  )
+  const replica = await openStore(t, database.urlFile)
+  t.equal(inForce(replica), true)
+  t.equal(replica.store.standing('acme', 'bad').inForce, false)
+  const problem =
+    'credentials, row 2: secret_hash must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it'
+  t.match(replica.log[0], { message: 'a row is left out', problem })
+  t.equal(replica.reloads[0]?.[0], 'failed')
+  await sql(`UPDATE storage_auth.credentials SET secret_hash = '$scrypt$hush' WHERE id = 1`)
+  await until(() => !inForce(replica), 'the change')
+  t.notMatch(JSON.stringify(replica.log), /hush/)
+})
+
+t.test('two replicas that open and follow at the same time come to the same', async (t) => {
+  const database = await createDatabase('tables')
+  let stop = false
+  const writing = (async () => {
+    // Each transaction moves one name from one account to the other: at any revision it stands exactly once.
+    await insert(database, 'left', 'AK')
+    for (let round = 0; !stop; round++) {
+      const [from, to] = round % 2 === 0 ? ['left', 'right'] : ['right', 'left']
+      await database.sql(`BEGIN; DELETE FROM storage_auth.credentials WHERE account_id = '${from}';
+        INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash)
+          VALUES ('${to}', 'AK', '${secretHash}'); COMMIT`)
+    }
+  })()
+  await until(
+    async () => (await database.sql('SELECT FROM storage_auth.credentials')).length === 1,
+    'the row',
+  )
+  let seen = 0
+  const checks: (() => void)[] = []
+  const check = (store: { standing(account: string, key: string): { inForce: boolean } }) => () => {
+    seen++
+    const sides = ['left', 'right'].filter((account) => store.standing(account, 'AK').inForce)
+    if (sides.length !== 1) t.fail(`half a change was in force: ${sides.join()}`)
+  }
+  const replicas = await Promise.all(
+    [1, 2].map(async () => {
+      const replica = await openStore(t, database.urlFile, {
+        onChange: () => {
+          for (const check of checks) check()
+        },
+      })
+      checks.push(check(replica.store))
+      return replica
+    }),
+  )
+  await until(() => seen > 100, 'changes')
+  stop = true
+  await writing
+  const [one, other] = replicas
+  await Promise.all([one?.refresh(), other?.refresh()])
+  t.equal(one?.store.standing('left', 'AK').inForce, other?.store.standing('left', 'AK').inForce)
+})
+
+t.test('a database that is restored from a backup is read anew, whatever its revision', async (t) => {
+  const database = await withAcme()
+  const { sql, urlFile } = database
+  const saved = await sql<{ number: string; stamp: string }>(
+    'SELECT number, stamp FROM storage_auth.revision',
+  )
+  const replica = await openStore(t, urlFile)
+  await sql(`UPDATE storage_auth.credentials SET disabled = true`)
+  await until(() => !inForce(replica), 'the change')
+  // What a restore does: the tables and their notes are as they were, and nothing tells of it.
+  const restore = (how: string) => sql(`BEGIN; SET LOCAL session_replication_role = replica; ${how}; COMMIT`)
+  const { number = '', stamp = '' } = saved[0] ?? {}
+  await restore(`UPDATE storage_auth.credentials SET disabled = false;
+    UPDATE storage_auth.revision SET number = ${number}, stamp = '${stamp}';
+    DELETE FROM storage_auth.changes WHERE revision > ${number}`)
+  await until(() => inForce(replica), 'the restored state')
+  // And another history from there on, to the same number.
+  await sql(`UPDATE storage_auth.credentials SET disabled = true`)
+  await until(() => !inForce(replica), 'the change')
+  await restore(`UPDATE storage_auth.credentials SET disabled = false;
+    UPDATE storage_auth.revision SET stamp = gen_random_uuid();
+    UPDATE storage_auth.changes SET stamp = (SELECT stamp FROM storage_auth.revision) WHERE revision > ${number}`)
+  await until(() => inForce(replica), 'the other history')
+  t.pass('both were noticed')
+})
+
+t.test('a replica that was away for longer than changes are noted reads everything', async (t) => {
+  const database = await withAcme()
+  const replica = await openStore(t, database.urlFile, { poolSize: 1, times: { pollMs: HOUR } })
+  await database.sql(`DO $$ BEGIN
+    UPDATE storage_auth.credentials SET disabled = true;
+    INSERT INTO storage_auth.revocations (jti) VALUES ('x');
+    FOR n IN 1..1100 LOOP UPDATE storage_auth.revocations SET jti = 'x' || n; END LOOP; END $$`)
+  t.equal(await replica.store.authenticate(acme), 'rejected')
+  t.equal(
+    replica.revocations().isRevoked({ tokenId: 'x1100', accountId: '', accessKey: '', issuedAt: 0 }),
+    true,
+  )
+  const notes = await database.sql<{ count: string }>('SELECT count(*) FROM storage_auth.changes')
+  t.same(notes, [{ count: '1000' }], 'notes do not grow without bound')
+})
+
+t.test('names of any length and script are kept apart to the byte', async (t) => {
+  const database = await createDatabase('tables')
+  const editor = createPostgresEditor(database.urlFile)
+  const names = [
+    '😀'.repeat(1024),
+    `${'😀'.repeat(1023)}😁`,
+    'é'.normalize('NFC'),
+    'é'.normalize('NFD'),
+    'E',
+    'e',
+    'e ',
+  ]
+  for (const accountId of names) {
+    for (const accessKey of names) {
+      t.same(await editor.add({ accountId, accessKey, secretHash }), { ok: true })
+    }
+  }
+  const { store } = await openStore(t, database.urlFile)
+  for (const accountId of names) {
+    for (const accessKey of names)
+      t.equal(await store.authenticate({ accountId, accessKey, secret }), 'accepted')
+  }
+  t.match(await editor.add({ accountId: 'e', accessKey: 'é', secretHash }), { ok: false })
+})
+
+t.test('grants to read are enough for a sidecar, and without them it says so', async (t) => {
+  const database = await withAcme()
+  await database.sql('CREATE ROLE sidecar LOGIN; CREATE ROLE stranger LOGIN')
+  await database.sql(`GRANT USAGE ON SCHEMA storage_auth TO sidecar;
+    GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO sidecar`)
+  const as = async (role: string) => {
+    const urlFile = `${database.urlFile}.${role}`
+    await writeFile(urlFile, url(database.name, role))
+    return urlFile
+  }
+  const replica = await openStore(t, await as('sidecar'))
+  t.equal(await replica.store.authenticate(acme), 'accepted')
+  await database.sql('UPDATE storage_auth.credentials SET disabled = true')
+  await until(() => !inForce(replica), 'the change')
+  t.equal(replica.changes(), 1)
+  const forbidden = await createPostgresEditor(await as('sidecar')).setDisabled(acme, false)
+  t.match(forbidden, { ok: false, problems: [/lacks a privilege/] })
+  const log = { info() {}, warn() {} }
+  const options = { poolSize: 2, now: Date.now, log, onChange() {} }
+  t.match(await openPostgresStore({ urlFile: await as('stranger'), ...options }), {
+    ok: false,
+    problems: [/^\S+stranger: the database 127\.0\.0\.1:\d+\/test_\d+: this user lacks a privilege there: /],
+  })
+  await database.sql(`GRANT USAGE ON SCHEMA storage_auth TO stranger;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON storage_auth.credentials TO stranger`)
+  const operator = createPostgresEditor(await as('stranger'))
+  t.same(
+    await operator.setDisabled(acme, false),
+    { ok: true },
+    'who may change credentials need not read the notes',
+  )
+  await until(() => inForce(replica), 'the change')
+})
+
+t.test('only a person can help where there is nothing to read', async (t) => {
+  const log = { info() {}, warn() {} }
+  const options = { poolSize: 2, now: Date.now, log, onChange() {} }
+  const empty = await createDatabase('empty')
+  const old = await createDatabase('tables')
+  await old.sql('TRUNCATE storage_auth.migrations')
+  const noDatabase = `${empty.urlFile}.none`
+  await writeFile(noDatabase, url('none'))
+  const noTls = `${empty.urlFile}.tls`
+  await writeFile(noTls, `${empty.url}?sslmode=require`)
+  const problems: [string, RegExp][] = [
+    [
+      empty.urlFile,
+      /: its tables are missing: run `storage-auth-sidecar credentials migrate --postgres-url-file FILE`/,
+    ],
+    [old.urlFile, /: its tables are not up to date: run `storage-auth-sidecar credentials migrate/],
+    [noDatabase, /: there is no database of that name$/],
+    [noTls, /: it does not offer TLS$/],
+    [`${empty.urlFile}.missing`, /^\S+: cannot be read: there is no such file or directory$/],
+  ]
+  for (const [urlFile, problem] of problems) {
+    t.match(
+      await openPostgresStore({ urlFile, ...options }),
+      { ok: false, problems: [problem] },
+      String(problem),
+    )
+  }
+})
+
+t.test('another URL in the file is used once the former one fails, or when told to look', async (t) => {
+  const [first, second] = [await withAcme(), await withAcme()]
+  await second.sql('UPDATE storage_auth.credentials SET disabled = true')
+  const urlFile = `${first.urlFile}.moving`
+  await writeFile(urlFile, first.url)
+  const replica = await openStore(t, urlFile, { times: { pollMs: HOUR } })
+  await writeFile(urlFile, second.url)
+  t.equal(await replica.store.authenticate(acme), 'accepted', 'a connection that works is kept')
+  await replica.refresh()
+  t.equal(inForce(replica), false)
+  await second.sql('UPDATE storage_auth.credentials SET disabled = false')
+  await until(() => inForce(replica), 'the change, heard of on a connection to the second database')
+
+  await writeFile(urlFile, first.url)
+  await first.sql('UPDATE storage_auth.credentials SET disabled = true')
+  await second.sql('DROP SCHEMA storage_auth CASCADE')
+  t.equal(await replica.store.authenticate(acme), 'rejected', 'no login was unavailable meanwhile')
+  t.equal(replica.ready().state, 'current')
+})
+
+t.test('being told to look reads every row again', async (t) => {
+  const database = await withAcme()
+  const replica = await openStore(t, database.urlFile, { times: { pollMs: HOUR } })
+  await database.sql(
+    `SET session_replication_role = replica; UPDATE storage_auth.credentials SET disabled = true`,
+  )
+  t.equal(
+    await replica.store.authenticate(acme),
+    'accepted',
+    'with its triggers off, the change is not to be seen',
+  )
+  await replica.refresh()
+  t.equal(await replica.store.authenticate(acme), 'rejected')
+})
+
+t.test('no more connections than allowed, and none left behind', async (t) => {
+  const database = await withAcme()
+  const connections = async () => {
+    const [row] = await database.sql<{ count: number }>(
+      `SELECT count(*)::int AS count FROM pg_stat_activity
+       WHERE datname = current_database() AND application_name = 'storage-auth-sidecar'`,
+    )
+    return row?.count ?? 0
+  }
+  const replica = await openStore(t, database.urlFile, { poolSize: 2 })
+  await Promise.all(Array.from({ length: 200 }, () => replica.store.authenticate(acme)))
+  t.ok((await connections()) <= 2)
+  await Promise.all([replica.stop(), replica.stop()])
+  await until(async () => (await connections()) === 0, 'the connections to be closed')
+  t.equal(await replica.store.authenticate(acme), 'unavailable')
+  t.equal(inForce(replica), true, 'what was in force stays so')
+})
