@@ -10,6 +10,7 @@
  */
 import type { OnReadOpts, Socket } from 'node:net'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
+import { hearLastWords } from './last-words.ts'
 import {
   type ResponseHead,
   type ResponseLimits,
@@ -105,6 +106,7 @@ export class UpstreamConnection implements Waiting {
     // Whoever takes the connection over for another protocol needs a stream like any other.
     this.socket = user.onUpgraded === undefined ? options.connect(this.#directRead()) : options.connect()
     this.socket.setNoDelay(true)
+    hearLastWords(this.socket, () => this.#sentInTurn !== options.owner.turn)
     this.socket.once(options.readyEvent, () => this.#start(user))
     this.socket.on('data', this.#onData)
     this.socket.on('drain', () => this.#user?.onDrain())

@@ -50,6 +50,11 @@ function answeringAfter(
 
 /** What an upstream may do with the rest of an upload that it has answered already. */
 const AFTERWARDS: Readonly<Record<string, (socket: Socket) => void>> = {
+  resets: (socket) => socket.resetAndDestroy(),
+  closes: (socket) => {
+    socket.pause()
+    setImmediate(() => socket.destroy())
+  },
   'goes on reading': (socket) => socket.resume(),
   'stops reading': (socket) => socket.pause(),
   'goes on reading, and closes its side': (socket) => {
