@@ -48,6 +48,8 @@ export function lingerThenClose(socket: Socket): void {
   socket.on('end', () => closeWritten(socket))
   socket.end()
   socket.resume()
+  // Where the parser had stopped reading, for backpressure, the stream believes that it is being read: this ends that.
+  socket.push('')
 }
 
 /** Drops what comes, and closes the socket for good after {@link LINGER_MS} or soon after {@link LINGER_BYTES}. */

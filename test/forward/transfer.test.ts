@@ -9,6 +9,7 @@ import { UpstreamPool } from '../../src/forward/upstream-pool.ts'
 import type { Connect } from '../../src/forward/upstreams.ts'
 import { admit } from '../../src/gate/admission.ts'
 import type { Exchange } from '../../src/http/exchange.ts'
+import { LINGER_BYTES } from '../../src/http/linger.ts'
 import { createListener } from '../../src/http/listener.ts'
 import { createResponder } from '../../src/http/respond.ts'
 import { eventually, isFaultAnswer } from '../support/proxied.ts'
@@ -297,6 +298,26 @@ t.test('what is left of a body when its upstream fails is sent to nobody', async
   await one.closed()
   t.equal(stuck.taken.length, taken)
   t.same(outcomes, ['connection_terminated'])
+  await isQuiet(0)
+})
+
+t.test('an upload that is answered while it is held back is read on for a while', async (t) => {
+  // So that a client which sends first and reads then can read the answer.
+  const { upstream, client, exchanges, outcomes, isQuiet } = await transferring(t, {
+    hooks: { read: false, onConnection: (socket) => void socket.pause() },
+  })
+  const size = 64_000_000
+  const one = await client()
+  one.send(`PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: ${size}\r\n\r\n`)
+  one.send(Buffer.alloc(size))
+  await eventually(() => exchanges[0]?.req.isPaused() === true, 'the upstream to be full')
+  upstream.sockets[0]?.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig')
+  t.equal((await one.response()).status, 413)
+  const [exchange] = exchanges
+  await eventually(() => exchange?.req.socket.destroyed === true, 'the connection to be closed')
+  t.same(outcomes, ['ok'])
+  t.ok((exchange?.req.socket.bytesRead ?? 0) - (exchange?.bytesIn ?? 0) > LINGER_BYTES)
+  for (const socket of upstream.sockets) socket.destroy()
   await isQuiet(0)
 })
 
