@@ -9,7 +9,6 @@
  * @module
  */
 import type { AddressInfo } from 'node:net'
-import { namedFiles } from './config/named-files.ts'
 import { formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
@@ -23,22 +22,30 @@ import { createPipeline } from './http/pipeline.ts'
 import { createResponder } from './http/respond.ts'
 import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks } from './keys/jwks.ts'
+import { tokenLifetimes } from './keys/token-lifetimes.ts'
+import { openLiveTrust, UnusableTrust } from './live-trust.ts'
 import { createAccessLog } from './ops/access-log.ts'
 import { createAdminListener } from './ops/admin.ts'
 import { createDeadlines } from './ops/deadlines.ts'
 import { type Drainable, type DrainReport, drain, sleep } from './ops/drain.ts'
 import { DRAIN_DEADLINE, finalStatus } from './ops/final-status.ts'
+import { createJwksMetrics } from './ops/jwks-metrics.ts'
 import type { Logger } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
+import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts'
 import { withCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
-import { loadTrust } from './trust.ts'
 import { VERSION } from './version.ts'
 
 /** Keys, credentials or certificates that cannot be used. The message has a line for each problem. */
 export class UnusableFiles extends Error {
   override readonly name = 'UnusableFiles'
+}
+
+/** It was told to stop while it waited for another issuer or a database. */
+export class StoppedWhileStarting extends Error {
+  override readonly name = 'StoppedWhileStarting'
 }
 
 /** What a sidecar is made of. */
@@ -53,8 +60,13 @@ export interface AppOptions {
 
 /** One sidecar. */
 export interface App {
-  /** Listens on both ports; resolves with where. Rejects when one cannot be had, and listens on neither. */
+  /**
+   * Listens on both ports; resolves with where. The admin listener answers, not ready, while another issuer or a
+   * database is waited for. Rejects when a port cannot be had, and listens on neither.
+   */
   start(): Promise<{ readonly data: AddressInfo; readonly admin: AddressInfo }>
+  /** Loads keys, credentials and revocations anew, changed or not. */
+  reload(): Promise<void>
   /**
    * Stops taking requests and lets those in flight finish; a second call waits for the same end.
    * `lameDuck`: goes on accepting for a while first, if it ever accepted.
@@ -73,17 +85,17 @@ export async function createApp({
   logLinesDropped = () => 0,
   now = Date.now,
 }: AppOptions): Promise<App> {
-  const trust = await loadTrust(namedFiles(config), {
+  const opened = await openLiveTrust(config, {
+    log,
     now,
-    onFault: (cause) => log.error({ err: cause }, 'a login could not be checked'),
+    onChange: () => verify.clear(),
+    onReload: (subject, result, seconds) => reloads.onReload(subject, result, seconds),
+    onFetch: (result) => onFetch?.(result),
   })
-  if (!trust.ok) throw new UnusableFiles(formatProblems(trust.problems))
-  const { ring, store } = trust
-  if (ring === undefined || store === undefined) {
-    throw new UnusableFiles('keys.directory and credentials.file are needed')
-  }
-  for (const warning of trust.warnings) log.warn(warning)
-  const keys = () => ring
+  if (!opened.ok) throw new UnusableFiles(formatProblems(opened.problems))
+  for (const warning of opened.warnings) log.warn(warning)
+  const { trust } = opened
+  const { keys, credentials } = trust
   const state: { value: 'starting' | 'running' | 'stopping'; cutting: boolean } = {
     value: 'starting',
     cutting: false,
@@ -95,8 +107,8 @@ export async function createApp({
   // Who may pass.
   const verify = withCache(
     createVerifier({
-      keys,
-      standing: store.standing,
+      ...trust,
+      ...(credentials && { standing: credentials.standing }),
       issuer,
       audience,
       maxLifetimeSeconds,
@@ -111,12 +123,17 @@ export async function createApp({
     sources: {
       cache: () => verify,
       listener: () => listener,
-      signingKey: () => ring.verification.get(ring.signing?.kid ?? ''),
+      signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
+      tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds, now()),
+      revocations: trust.revocations,
       pools: () => forwarder.pools(),
       logLinesDropped,
     },
     now,
   })
+  const { registry } = metrics
+  const reloads = createReloadMetrics({ registry, subjects: reloadSubjects(config), now })
+  const onFetch = trust.remoteKeys && createJwksMetrics({ registry, state: trust.remoteKeys })
   const gate = createGate({ verify, onCheck: metrics.onTokenCheck })
 
   // What becomes of who passes.
@@ -126,7 +143,8 @@ export async function createApp({
     peer.trusted ? addressBehindProxies(peer, req.headersDistinct['x-forwarded-for'] ?? []) : peer.address
   const tokenEndpoint = createTokenEndpoint({
     responder,
-    credentials: store,
+    credentials,
+    canIssue: () => keys().signing !== undefined,
     throttle: createLoginThrottle({ ...config.limits.loginFailures, now }),
     issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
     clientAddress,
@@ -198,12 +216,8 @@ export async function createApp({
     host: config.admin.host,
     port: config.admin.port,
     registry: metrics.registry,
-    ready: () => [
-      { name: 'keys', ok: true },
-      { name: 'credentials', ok: true },
-      { name: 'accepting', ok: state.value === 'running' },
-    ],
-    jwks: () => publicJwks(ring),
+    ready: () => [...trust.checks(), { name: 'accepting', ok: state.value === 'running' }],
+    jwks: () => publicJwks(keys()),
     onFault,
   })
 
@@ -229,6 +243,7 @@ export async function createApp({
       now: deadlines.now,
     })
     forwarder.close()
+    await trust.stop()
     await admin.close()
     deadlines.stop()
     log.info(report, 'stopped')
@@ -239,18 +254,34 @@ export async function createApp({
     async start() {
       // The data listener last: nobody is let in who would be thrown out again if the other port cannot be had.
       const adminAddress = await admin.listen()
-      const data = await listener.listen().catch(async (error: unknown) => {
-        await admin.close()
-        throw error
-      })
+      const data = await trust
+        .whenComplete()
+        .then((complete) => {
+          if (!complete) throw new StoppedWhileStarting('stopped before anything was let in')
+          return listener.listen()
+        })
+        .catch(async (error: unknown) => {
+          await admin.close()
+          await trust.stop()
+          throw error instanceof UnusableTrust ? new UnusableFiles(error.message) : error
+        })
       state.value = 'running'
       log.info({ listener: 'data', address: data.address, port: data.port }, 'listening')
       log.info({ listener: 'admin', address: adminAddress.address, port: adminAddress.port }, 'listening')
       return { data, admin: adminAddress }
     },
+    reload: trust.refresh,
     stop({ lameDuck } = { lameDuck: false }) {
       stopped ??= stop(lameDuck && state.value === 'running')
       return stopped
     },
   }
+}
+
+/** What this sidecar reloads: what is in files or in its database. */
+function reloadSubjects({ keys, credentials }: Config): ReloadSubject[] {
+  const subjects: ReloadSubject[] = ['revocations']
+  if (keys.directory !== undefined) subjects.push('keys')
+  if (credentials.file !== undefined || credentials.postgres !== undefined) subjects.push('credentials')
+  return subjects
 }

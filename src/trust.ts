@@ -52,13 +52,13 @@ export async function loadTrust(files: NamedFiles, options: TrustOptions): Promi
 /** What is loaded where no file is named. */
 const NOTHING = { ok: true, ring: undefined, store: undefined, warnings: [] } as const
 
-/** Its origin is the file itself, which the message names. */
-const problemOf =
+/** Makes a problem of a setting whose file is at fault. Its origin is the file itself, which the message names. */
+export const problemOf =
   (path: string) =>
   (message: string): Problem => ({ path, message, origin: 'default' })
 
 /** Why an upstream's certificate files cannot be used. */
-function certificateProblems(upstream: NamedFiles['upstreams'][number], index: number): Problem[] {
+export function certificateProblems(upstream: NamedFiles['upstreams'][number], index: number): Problem[] {
   try {
     upstreamAddress(upstream)
     return []

@@ -7,7 +7,7 @@
  * @module
  */
 import { Command } from 'commander'
-import { type App, UnusableFiles } from '../app.ts'
+import { type App, StoppedWhileStarting, UnusableFiles } from '../app.ts'
 import { formatProblems, type NotLoaded } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { loadTrust } from '../trust.ts'
@@ -59,7 +59,7 @@ async function serve(config: Config, deps: ServeDependencies): Promise<void> {
   })
   const app = await deps.createApp(config).catch(explainFiles)
   // Whoever is told to stop while it starts does not begin to listen.
-  if (!stopping) await app.start().catch(explainListening)
+  if (!stopping) await Promise.race([app.start().catch(explainStart), stop])
   const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
   if (cut > 0) throw new CommandFailure(`requests cut at the end of shutdown.deadlineSeconds: ${cut}`)
 }
@@ -70,8 +70,10 @@ function explainFiles(error: unknown): never {
   throw error
 }
 
-/** A port that cannot be had is the machine's matter: one line, exit code 1. */
-function explainListening(error: unknown): never {
+/** Why it did not start. A port that cannot be had is the machine's matter: one line, exit code 1. */
+function explainStart(error: unknown): void {
+  if (error instanceof StoppedWhileStarting) return
+  if (error instanceof UnusableFiles) explainFiles(error)
   if (!(error instanceof Error && 'code' in error && 'syscall' in error)) throw error
   const { code, address, hostname, port }: ListenError = error
   if (code === 'EADDRINUSE') throw new CommandFailure(`port ${port} is in use`)

@@ -27,7 +27,10 @@ export type IssueFailure = (typeof ISSUE_FAILURES)[number]
 /** What the token endpoint works with. */
 export interface TokenEndpointOptions {
   readonly responder: Responder
-  readonly credentials: CredentialStore
+  /** Absent in a sidecar that only verifies. */
+  readonly credentials: CredentialStore | undefined
+  /** Whether there is a key to sign with. */
+  readonly canIssue: () => boolean
   readonly throttle: LoginThrottle
   /** Mints a token. */
   readonly issue: (subject: {
@@ -122,6 +125,10 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
 
   return {
     async issue(exchange) {
+      if (credentials === undefined || !options.canIssue()) {
+        fail(exchange, 'unavailable', ERRORS.serviceNotReady)
+        return
+      }
       const login = await readLogin(exchange)
       if (login === undefined) return
       if ('status' in login) {

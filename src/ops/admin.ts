@@ -13,6 +13,8 @@ import type { Registry } from 'prom-client'
 export interface ReadyCheck {
   readonly name: string
   readonly ok: boolean
+  /** In a word or two, where there is more to say. */
+  readonly state?: string
 }
 
 /** What the admin listener shows. */

@@ -30,6 +30,10 @@ export interface MetricSources {
   }
   /** The key that signs; none in a sidecar that only verifies. */
   readonly signingKey: () => Pick<VerificationKey, 'kid' | 'createdAt'> | undefined
+  /** For how many seconds tokens of each key may still live. */
+  readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
+  /** Revocations in force. */
+  readonly revocations: () => number
   /** The connections to each upstream, and the requests that wait for one. */
   readonly pools: () => readonly {
     readonly upstream: string
@@ -153,6 +157,14 @@ export function createMetrics({ version, upstreams, sources, now }: MetricsOptio
     if (key === undefined) return []
     return [{ labels: { kid: key.kid }, value: Math.max(0, Math.floor(now() / 1000) - key.createdAt) }]
   })
+  gauge(
+    'auth_sidecar_key_token_lifetime_seconds',
+    'Seconds for which tokens of the key may still live.',
+    () => sources.tokenLifetimes().map(({ kid, seconds }) => ({ labels: { kid }, value: seconds })),
+  )
+  gauge('auth_sidecar_revocations', 'Revocations in force.', () => [
+    { labels: {}, value: sources.revocations() },
+  ])
   counter('auth_sidecar_log_lines_dropped_total', 'Log lines lost because nobody read them in time.', () => [
     { labels: {}, value: sources.logLinesDropped() },
   ])
