@@ -91,11 +91,12 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
   async function follow<T>(
     [subject, setting]: readonly [ReloadSubject, string],
     path: string | undefined,
-    load: (path: string) => Load<T>,
+    loaderOf: (path: string) => Load<T>,
   ): Promise<Following<T> | undefined | readonly Problem[]> {
     if (path === undefined) return undefined
+    const load = loaderOf(path)
     const version = await versionOf([path])
-    const loaded = await load(path)()
+    const loaded = await load()
     if (!loaded.ok) return loaded.problems.map(problemOf(setting))
     warnings.push(...loaded.warnings)
     const following = followFiles({
@@ -103,7 +104,7 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
       paths: [path],
       initial: loaded.value,
       version,
-      load: load(path),
+      load,
       onChange: options.onChange,
       onReload: (result, seconds) => options.onReload(subject, result, seconds),
       log,
