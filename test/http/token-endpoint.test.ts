@@ -31,6 +31,7 @@ async function endpoint(
       authenticate: async () => wanted.verdict ?? 'accepted',
       standing: () => ({ inForce: false }),
     },
+    canIssue: () => true,
     throttle: {
       reserve: (account, address) => {
         told.push(`reserved for ${account} at ${address}`)
@@ -180,4 +181,12 @@ t.test('a login that stops half-way is answered when its time is over', async (t
   deadlines.advance(1000)
   isOwnAnswer(t, await client.response(), { status: 408, code: 'InvalidArgument' }, 'late')
   t.same(told, ['invalid'])
+})
+
+t.test('without a key to sign with, or credentials, there is nothing to log in to', async (t) => {
+  for (const wanted of [{ canIssue: () => false }, { credentials: undefined }]) {
+    const { login, told } = await endpoint(t, wanted)
+    isOwnAnswer(t, await login(), { status: 503, code: 'ServiceNotReady' }, Object.keys(wanted).join())
+    t.same(told, ['unavailable'])
+  }
 })
