@@ -132,3 +132,24 @@ t.test('HTTP/1.0 knows no 100', async (t) => {
   t.match(text, /^HTTP\/1\.1 200 OK\r\n/)
   await front.upstreamSaw(t, 1)
 })
+
+t.test('behind a request that is not answered yet the waiting goes on until it is', async (t) => {
+  const front = await startFront(t)
+  front.upstream.reply((socket, { target }) => {
+    const send = () => socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`)
+    setTimeout(send, target === '/slow' ? 100 : 0)
+  })
+  const client = await front.connect()
+  const waiting = `PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}${EXPECTING}Content-Length: 5\r\n\r\n`
+  client.send(`GET /slow HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n${waiting}`)
+  t.equal((await client.response()).body.toString(), '/slow')
+  t.equal((await client.response()).status, 100)
+  client.send('hello')
+  t.equal((await client.response()).body.toString(), '/up')
+  client.send(`GET /slow HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n${waiting}hello`)
+  t.equal((await client.response()).body.toString(), '/slow')
+  t.equal((await client.response()).body.toString(), '/up', 'it was not waited for: nothing to tell')
+  t.equal(client.rest().length, 0)
+  client.socket.destroy()
+  await front.upstreamSaw(t, 4)
+})
