@@ -204,9 +204,7 @@ function openRemoteKeys(url: string, { log, now, onChange, onFetch }: LiveTrustO
     state: remote.state,
     check: () => ({ name: 'keys', ok: remote.state().loaded, ...remote.state() }),
     whenComplete: remote.firstSet,
-    refresh: async () => {
-      await remote.refresh('')
-    },
+    refresh: remote.refetch,
     stop: remote.stop,
   }
 }
