@@ -31,7 +31,7 @@ export interface PostgresServer {
   createDatabase(content: 'empty' | 'tables'): Promise<TestDatabase>
   /** Ends every process of it at once, as a power cut would. */
   kill(): Promise<void>
-  /** Starts it again on the same port, with the same data. */
+  /** Starts it again, unless it runs, on the same port and with the same data. */
   start(): Promise<void>
   /** Makes every process of it stand still: connections stay open, and nothing answers. */
   freeze(): Promise<void>
@@ -138,6 +138,7 @@ ${settings}`,
   }
 
   async function start(): Promise<void> {
+    if (child !== undefined) return
     await until(async () => {
       // Processes of a server that was killed may hold its memory for a moment: then it has to be tried again.
       const started = spawn(join(bin, 'postgres'), ['-D', data], {
@@ -250,7 +251,8 @@ function everybodyMayEnter(directory: string): boolean {
   return (statSync(directory).mode & 0o001) !== 0 && (above === directory || everybodyMayEnter(above))
 }
 
-async function freePort(): Promise<number> {
+/** A port of the loopback interface that nobody listens on. */
+export async function freePort(): Promise<number> {
   const server = createServer()
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const address = server.address()
