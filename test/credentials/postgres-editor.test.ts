@@ -95,6 +95,12 @@ t.test('why nothing could be done is told, and whether the place itself is at fa
     unusable: true,
     problems: [/: must hold one URL such as /],
   })
+  await writeFile(`${empty.urlFile}.tls`, `${empty.url}?sslmode=require`)
+  t.match(await createPostgresEditor(`${empty.urlFile}.tls`).list(), {
+    ok: false,
+    unusable: true,
+    problems: [/: it does not offer TLS$/],
+  })
   await writeFile(`${empty.urlFile}.away`, 'postgres://me:hush@127.0.0.1:1/accounts')
   t.same(await createPostgresEditor(`${empty.urlFile}.away`).list(), {
     ok: false,

@@ -3,11 +3,14 @@ import t from 'tap'
 import { createPostgresEditor } from '../../src/credentials/postgres-editor.ts'
 import { openPostgresStore } from '../../src/credentials/postgres-store.ts'
 import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
+import { makeCertificate } from '../support/certificates.ts'
 import { NO_SERVER, openStore } from '../support/opened-store.ts'
 import { startPostgres, type TestDatabase } from '../support/postgres.ts'
 import { until } from '../support/program.ts'
 
-const server = await startPostgres(t)
+const authority = makeCertificate({ commonName: 'authority', authority: true })
+const certificate = makeCertificate({ commonName: 'server', names: ['127.0.0.1'], issuer: authority })
+const server = await startPostgres(t, { certificate })
 if (server === undefined) {
   t.plan(0, NO_SERVER)
   process.exit()
@@ -370,8 +373,6 @@ t.test('only a person can help where there is nothing to read', async (t) => {
   await old.sql('TRUNCATE storage_auth.migrations')
   const noDatabase = `${empty.urlFile}.none`
   await writeFile(noDatabase, url('none'))
-  const noTls = `${empty.urlFile}.tls`
-  await writeFile(noTls, `${empty.url}?sslmode=require`)
   const problems: [string, RegExp][] = [
     [
       empty.urlFile,
@@ -379,7 +380,6 @@ t.test('only a person can help where there is nothing to read', async (t) => {
     ],
     [old.urlFile, /: its tables are not up to date: run `storage-auth-sidecar credentials migrate/],
     [noDatabase, /: there is no database of that name$/],
-    [noTls, /: it does not offer TLS$/],
     [`${empty.urlFile}.missing`, /^\S+: cannot be read: there is no such file or directory$/],
   ]
   for (const [urlFile, problem] of problems) {
@@ -388,6 +388,32 @@ t.test('only a person can help where there is nothing to read', async (t) => {
       { ok: false, problems: [problem] },
       String(problem),
     )
+  }
+})
+
+t.test('TLS is as the URL says, and a server that nobody vouches for is not used', async (t) => {
+  const database = await withAcme()
+  const caFile = `${database.urlFile}.pem`
+  await writeFile(caFile, authority.cert)
+  const log = { info() {}, warn() {} }
+  const options = { poolSize: 2, now: Date.now, log, onChange() {} }
+  const open = async (parameters: string) => {
+    await writeFile(database.urlFile, `${database.url}?${parameters}`)
+    const opened = await openPostgresStore({ urlFile: database.urlFile, ...options })
+    const encrypted = await database.sql(
+      `SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+       WHERE datname = current_database() AND application_name = 'storage-auth-sidecar'`,
+    )
+    if (opened.ok) await opened.stop()
+    return { opened, encrypted }
+  }
+  for (const parameters of [`sslmode=verify-full&sslrootcert=${caFile}`, 'sslmode=no-verify']) {
+    t.match(await open(parameters), { opened: { ok: true }, encrypted: [{ ssl: true }] }, parameters)
+  }
+  t.match(await open('sslmode=disable'), { opened: { ok: true }, encrypted: [{ ssl: false }] })
+  for (const parameters of ['sslmode=require', 'sslmode=verify-full']) {
+    const problems = [/: its TLS certificate or protocol is not accepted \([A-Z_]+\)$/]
+    t.match(await open(parameters), { opened: { ok: false, problems }, encrypted: [] }, parameters)
   }
 })
 

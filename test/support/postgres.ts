@@ -16,6 +16,7 @@ import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import pg from 'pg'
 import { migrate } from '../../src/credentials/postgres-migrate.ts'
+import type { TestCertificate } from './certificates.ts'
 import { until } from './program.ts'
 
 interface Owner {
@@ -57,11 +58,11 @@ const TEMPLATE = 'credentials_template'
 /**
  * Starts a server, or returns nothing where none can be had. It ends with the test.
  *
- * @param settings - more lines for its configuration
+ * @param certificate - with it the server offers TLS, and without it does not
  */
 export async function startPostgres(
   t: Owner,
-  { settings = '' }: { readonly settings?: string } = {},
+  { certificate }: { readonly certificate?: TestCertificate } = {},
 ): Promise<PostgresServer | undefined> {
   const packaged = programs()
   if (packaged === undefined) return undefined
@@ -103,6 +104,11 @@ export async function startPostgres(
       { ...identity, env: environment, stdio: ['ignore', 'ignore', 'pipe'] },
     ),
   )
+  if (certificate !== undefined) {
+    await writeFile(join(data, 'server.crt'), certificate.cert)
+    await writeFile(join(data, 'server.key'), certificate.key, { mode: 0o600 })
+    if (isRoot) chownSync(join(data, 'server.key'), NOBODY, NOBODY)
+  }
   await writeFile(
     join(data, 'postgresql.auto.conf'),
     `listen_addresses = '127.0.0.1'
@@ -112,7 +118,8 @@ fsync = off
 shared_buffers = 16MB
 max_connections = 60
 autovacuum = off
-${settings}`,
+ssl = ${certificate === undefined ? 'off' : 'on'}
+`,
   )
   await start()
   await connected('postgres', `CREATE DATABASE ${TEMPLATE}`)
