@@ -14,7 +14,7 @@ if (server === undefined) {
 const { createDatabase } = server
 
 /** A listener on a database, and what it tells. */
-function listen(t: { teardown(stop: () => unknown): void }, url: string, pingMs = 50) {
+function listen(t: { teardown(stop: () => unknown): void }, url: string) {
   const connections = createConnections({ url, label: 'x' }, { max: 2, connectMs: 5000 })
   const told = { notified: 0, deaf: 0 }
   const when = { notified: () => {} }
@@ -27,7 +27,7 @@ function listen(t: { teardown(stop: () => unknown): void }, url: string, pingMs 
     onDeaf: () => {
       told.deaf++
     },
-    pingMs,
+    pingMs: 5000,
     longestDeafMs: 50,
   })
   t.teardown(async () => {
@@ -81,11 +81,11 @@ t.test('it may be stopped at any moment, and leaves nothing behind', async (t) =
   connecting.listener.stop()
   const failing = listen(t, server.url('no_such_database'))
   failing.listener.stop()
-  const beginning = listen(t, url, 1)
+  const beginning = listen(t, url)
   await new Promise<void>((resolve) => {
     beginning.when.notified = resolve
   })
-  const hearing = listen(t, url, 1)
+  const hearing = listen(t, url)
   hearing.when.notified = hearing.listener.stop
   await until(() => hearing.told.notified === 1, 'the beginning')
   beginning.listener.stop()

@@ -73,7 +73,7 @@ t.test('a server that is killed under load costs logins alone, and comes back by
 })
 
 t.test('a server that hangs holds nobody for long', async (t) => {
-  const times = { askMs: 200, connectMs: 200, patienceMs: 300 }
+  const times = { askMs: 500, connectMs: 500, patienceMs: 700 }
   const replica = await openStore(t, database.urlFile, { times })
   t.equal(await replica.store.authenticate(acme), 'accepted')
   await server.freeze()
