@@ -221,8 +221,32 @@ export async function createApp({
     onFault,
   })
 
+  /** The data listener last: nobody is let in who would be thrown out again if the other port cannot be had. */
+  const start = async () => {
+    try {
+      const adminAddress = await admin.listen()
+      if (!(await trust.whenComplete())) throw new StoppedWhileStarting('stopped before anything was let in')
+      const data = await listener.listen()
+      if (state.value === 'starting') state.value = 'running'
+      log.info({ listener: 'data', address: data.address, port: data.port }, 'listening')
+      log.info({ listener: 'admin', address: adminAddress.address, port: adminAddress.port }, 'listening')
+      return { data, admin: adminAddress }
+    } catch (error) {
+      await admin.close()
+      await trust.stop()
+      throw error instanceof UnusableTrust ? new UnusableFiles(error.message) : error
+    }
+  }
+
+  let started: ReturnType<typeof start> | undefined
   let stopped: Promise<DrainReport> | undefined
   const stop = async (lameDuck: boolean): Promise<DrainReport> => {
+    if (state.value === 'starting') {
+      state.value = 'stopping'
+      // What a start under way opens is closed below. A start that waits waits no longer.
+      await trust.stop()
+      await started?.catch(() => {})
+    }
     state.value = 'stopping'
     const draining: Drainable = {
       get inFlight() {
@@ -251,24 +275,9 @@ export async function createApp({
   }
 
   return {
-    async start() {
-      // The data listener last: nobody is let in who would be thrown out again if the other port cannot be had.
-      const adminAddress = await admin.listen()
-      const data = await trust
-        .whenComplete()
-        .then((complete) => {
-          if (!complete) throw new StoppedWhileStarting('stopped before anything was let in')
-          return listener.listen()
-        })
-        .catch(async (error: unknown) => {
-          await admin.close()
-          await trust.stop()
-          throw error instanceof UnusableTrust ? new UnusableFiles(error.message) : error
-        })
-      state.value = 'running'
-      log.info({ listener: 'data', address: data.address, port: data.port }, 'listening')
-      log.info({ listener: 'admin', address: adminAddress.address, port: adminAddress.port }, 'listening')
-      return { data, admin: adminAddress }
+    start() {
+      started ??= start()
+      return started
     },
     reload: trust.refresh,
     stop({ lameDuck } = { lameDuck: false }) {

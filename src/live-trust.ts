@@ -81,60 +81,73 @@ export type OpenedTrust =
   | { readonly ok: true; readonly trust: LiveTrust; readonly warnings: readonly string[] }
   | { readonly ok: false; readonly problems: readonly Problem[] }
 
+/** What was loaded for the first time, and how to go on following it. */
+type FirstLoad<Followed> =
+  | { readonly ok: true; readonly follow: () => Followed }
+  | { readonly ok: false; readonly problems: readonly Problem[] }
+
+/** Keys that follow their directory, or another issuer. */
+interface FollowedKeys {
+  readonly current: () => KeyRing
+  readonly issuer?: Pick<LiveTrust, 'refreshKeys' | 'remoteKeys'>
+}
+
 /** Loads what is in files, and begins to follow all of it. Never rejects. */
 export async function openLiveTrust(config: Config, options: LiveTrustOptions): Promise<OpenedTrust> {
-  const { log, now } = options
+  const { log, now, onChange } = options
   const warnings: string[] = []
   const sources: Source[] = []
 
-  /** Loads and follows one file or directory; gives the problems of its setting where that cannot be done. */
-  async function follow<T>(
-    [subject, setting]: readonly [ReloadSubject, string],
-    path: string | undefined,
-    loaderOf: (path: string) => Load<T>,
-  ): Promise<Following<T> | undefined | readonly Problem[]> {
-    if (path === undefined) return undefined
-    const load = loaderOf(path)
+  function added<S extends Source>(source: S): S {
+    sources.push(source)
+    return source
+  }
+
+  /** Loads one file or directory. It is followed once all the others could be loaded, too, and not before. */
+  async function firstLoad<T>(
+    subject: ReloadSubject,
+    setting: string,
+    path: string,
+    load: Load<T>,
+  ): Promise<FirstLoad<Following<T>>> {
     const version = await versionOf([path])
     const loaded = await load()
-    if (!loaded.ok) return loaded.problems.map(problemOf(setting))
+    if (!loaded.ok) return { ok: false, problems: loaded.problems.map(problemOf(setting)) }
     warnings.push(...loaded.warnings)
-    const following = followFiles({
-      subject,
-      paths: [path],
-      initial: loaded.value,
-      version,
-      load,
-      onChange: options.onChange,
-      onReload: (result, seconds) => options.onReload(subject, result, seconds),
-      log,
-      now,
-    })
-    sources.push(
-      CONDITIONS.has(subject) ? { ...following, check: () => ({ name: subject, ok: true }) } : following,
-    )
-    return following
+    const { value: initial } = loaded
+    const onReload = (result: ReloadResult, seconds?: number) => options.onReload(subject, result, seconds)
+    const follow = () => {
+      const paths = [path]
+      const following = followFiles({ subject, paths, initial, version, load, onChange, onReload, log, now })
+      const isCondition = CONDITIONS.has(subject)
+      return added({ ...following, ...(isCondition && { check: () => ({ name: subject, ok: true }) }) })
+    }
+    return { ok: true, follow }
   }
 
   const { keys, credentials, revocations } = config
-  const [ring, accounts, revoked] = await Promise.all([
-    follow(['keys', 'keys.directory'], keys.directory, keyLoader),
-    follow(['credentials', 'credentials.file'], credentials.file, accountsLoader),
-    follow(['revocations', 'revocations.file'], revocations.file, () => createRevocationsLoader(revocations)),
+  const [ringLoad, accountsLoad, revokedLoad] = await Promise.all([
+    keys.directory === undefined
+      ? { ok: true as const, follow: () => added(openRemoteKeys(keys.jwksUrl, options)) }
+      : firstLoad('keys', 'keys.directory', keys.directory, keyLoader(keys.directory)),
+    credentials.file === undefined
+      ? NOT_NAMED
+      : firstLoad('credentials', 'credentials.file', credentials.file, accountsLoader(credentials.file)),
+    firstLoad('revocations', 'revocations.file', revocations.file, createRevocationsLoader(revocations)),
   ])
-  const problems = [ring, accounts, revoked, config.upstreams.flatMap(certificateProblems)].flatMap(
-    problemsIn,
-  )
-  if (problems.length > 0 || isProblems(ring) || isProblems(accounts) || isProblems(revoked)) {
-    for (const source of sources) await source.stop()
+  const problems = [
+    ...[ringLoad, accountsLoad, revokedLoad].flatMap((load) => (load.ok ? [] : load.problems)),
+    ...config.upstreams.flatMap(certificateProblems),
+  ]
+  if (!ringLoad.ok || !accountsLoad.ok || !revokedLoad.ok || problems.length > 0) {
     return { ok: false, problems }
   }
+  const ring: FollowedKeys = ringLoad.follow()
+  const accounts = accountsLoad.follow()
+  const revoked = revokedLoad.follow()
 
-  const remote = keys.jwksUrl === undefined ? undefined : openRemoteKeys(keys.jwksUrl, options)
-  if (remote !== undefined) sources.push(remote)
   const database =
-    credentials.postgres === undefined ? undefined : openDatabase(credentials.postgres, options)
-  if (database !== undefined) sources.push(database)
+    credentials.postgres === undefined ? undefined : added(openDatabase(credentials.postgres, options))
   const fileStore =
     accounts &&
     createCredentialStore({
@@ -145,13 +158,12 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
     })
 
   const trust: LiveTrust = {
-    keys: ring?.current ?? remote?.ring ?? (() => NO_KEYS),
-    ...(remote && { refreshKeys: remote.refreshKid, remoteKeys: remote.state }),
+    keys: ring.current,
+    ...ring.issuer,
     credentials: fileStore ?? database?.store,
     isRevoked: (token) =>
-      revoked?.current().isRevoked(token) === true ||
-      database?.opened()?.revocations().isRevoked(token) === true,
-    revocations: () => (revoked?.current().size ?? 0) + (database?.opened()?.revocations().size ?? 0),
+      revoked.current().isRevoked(token) || database?.opened()?.revocations().isRevoked(token) === true,
+    revocations: () => revoked.current().size + (database?.opened()?.revocations().size ?? 0),
     checks: () => sources.flatMap(({ check }) => check?.() ?? []),
     async whenComplete() {
       for (const source of sources) {
@@ -169,18 +181,11 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
   return { ok: true, trust, warnings }
 }
 
-function isProblems(followed: unknown): followed is readonly Problem[] {
-  return Array.isArray(followed)
-}
-
-function problemsIn(followed: unknown): readonly Problem[] {
-  return isProblems(followed) ? followed : []
-}
-
 /** Without these nobody can be let in: once loaded they stay, whatever becomes of their files. */
 const CONDITIONS: ReadonlySet<ReloadSubject> = new Set(['keys', 'credentials'])
 
-const NO_KEYS: KeyRing = { verification: new Map() }
+/** What is loaded where the settings name no file. */
+const NOT_NAMED: FirstLoad<undefined> = { ok: true, follow: () => undefined }
 
 function keyLoader(directory: string): Load<KeyRing> {
   return async () => {
@@ -199,9 +204,8 @@ function accountsLoader(file: string): Load<Accounts> {
 function openRemoteKeys(url: string, { log, now, onChange, onFetch }: LiveTrustOptions) {
   const remote = createRemoteKeys({ url, log, now, onChange, onFetch })
   return {
-    ring: remote.ring,
-    refreshKid: remote.refresh,
-    state: remote.state,
+    current: remote.ring,
+    issuer: { refreshKeys: remote.refresh, remoteKeys: remote.state },
     check: () => ({ name: 'keys', ok: remote.state().loaded, ...remote.state() }),
     whenComplete: remote.firstSet,
     refresh: remote.refetch,
