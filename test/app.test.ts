@@ -6,11 +6,12 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
-import { type AppOptions, createApp, UnusableFiles } from '../src/app.ts'
+import { type AppOptions, createApp, StoppedWhileStarting, UnusableFiles } from '../src/app.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/ops/log.ts'
 import { makeCredentialsFile, temporaryDirectory } from './support/credentials.ts'
 import { makeKeyDirectory } from './support/keys.ts'
+import { until } from './support/program.ts'
 import { rawClient } from './support/raw-client.ts'
 import { recordingUpstream } from './support/recording-upstream.ts'
 import { startSidecar } from './support/sidecar.ts'
@@ -44,13 +45,21 @@ async function answers(port: number): Promise<boolean> {
   return connected
 }
 
+/** Flags that take the files away again. */
+const NO_FILES = { '--keys-directory': '', '--credentials-file': '' }
+
+/** The flags that are not empty. */
+function defined(flags: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== ''))
+}
+
 /** An app with good files, not started, and its log. */
 async function app(t: Test, flags: Record<string, string> = {}, options: Partial<AppOptions> = {}) {
   const { directory } = await makeKeyDirectory(t)
   const { file } = await makeCredentialsFile(t)
   const loaded = loadConfig({
     env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' },
-    flags: {
+    flags: defined({
       '--listen-host': '127.0.0.1',
       '--listen-port': '0',
       '--admin-host': '127.0.0.1',
@@ -58,7 +67,7 @@ async function app(t: Test, flags: Record<string, string> = {}, options: Partial
       '--keys-directory': directory,
       '--credentials-file': file,
       ...flags,
-    },
+    }),
     notYet: [],
   })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
@@ -111,6 +120,8 @@ t.test('when one port cannot be had nothing listens on the other one', async (t)
     t.notOk(await answers(free), `${other} is free again`)
     t.strictSame(log, [], 'and nothing was said to listen')
   }
+  const { create } = await app(t, { ...(await issuerAway()), '--admin-port': String(await takenPort(t)) })
+  await t.rejects((await create()).start(), { code: 'EADDRINUSE' }, 'nor is an issuer asked any longer')
 })
 
 t.test('files that cannot be used keep it from being made, with every problem told', async (t) => {
@@ -130,20 +141,55 @@ t.test('files that cannot be used keep it from being made, with every problem to
   })
 })
 
-t.test('without a directory of keys or a file of credentials there is nothing to go by', async (t) => {
-  const { create } = await app(t)
-  const loaded = loadConfig({
-    env: {
-      SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9',
-      SIDECAR_KEYS_JWKS_URL: 'https://issuer.example/jwks.json',
-    },
-    flags: {},
-    notYet: [],
-  })
-  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
-  const log = createLog('silent', { write() {} })
-  await t.rejects(createApp({ config: loaded.config, log }), UnusableFiles)
-  t.ok(await create(), 'the same with both is fine')
+/** The flags of a sidecar that takes its keys from an issuer that is away. */
+async function issuerAway(): Promise<Record<string, string>> {
+  return { ...NO_FILES, '--keys-jwks-url': `http://127.0.0.1:${await freePort()}/jwks.json` }
+}
+
+t.test(
+  'with the keys of another issuer it needs no files, and lets nobody in before it has them',
+  async (t) => {
+    const [port, adminPort] = [await freePort(), await freePort()]
+    const { create, log } = await app(t, {
+      ...(await issuerAway()),
+      '--listen-port': String(port),
+      '--admin-port': String(adminPort),
+    })
+    const sidecar = await create()
+    const started = t.rejects(sidecar.start(), StoppedWhileStarting)
+    await until(() => answers(adminPort), 'the admin listener')
+    const admin = await rawClient(t, adminPort)
+    admin.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
+    const { status, body } = await admin.response()
+    t.equal(status, 503)
+    const checks = [
+      { name: 'keys', ok: false, loaded: false },
+      { name: 'accepting', ok: false },
+    ]
+    t.match(JSON.parse(body.toString()), { checks })
+    t.notOk(await answers(port))
+    t.strictSame(
+      await sidecar.stop({ lameDuck: true }),
+      { drained: 0, cut: 0 },
+      'stopped, it waits no longer',
+    )
+    await started
+    t.notOk(await answers(adminPort))
+    t.notOk(log.some(({ msg }) => msg === 'listening'))
+  },
+)
+
+t.test('one that is stopped in the middle of its start leaves nothing that listens', async (t) => {
+  const port = await freePort()
+  const { create, log } = await app(t, { '--listen-port': String(port) })
+  const sidecar = await create()
+  const started = sidecar.start()
+  t.equal(sidecar.start(), started, 'starting twice is starting once')
+  await sidecar.stop()
+  const { admin } = await started
+  t.notOk(await answers(port))
+  t.notOk(await answers(admin.port))
+  t.equal(log.at(-1)?.['msg'], 'stopped')
 })
 
 t.test('what works but should be mended is a warning', async (t) => {
@@ -230,5 +276,5 @@ t.test('a stopped sidecar leaves nothing that would keep its process alive', asy
   const output = text(child.stdout)
   const [code] = await once(child, 'exit')
   t.equal(code, 0, 'it ended by itself')
-  t.equal(await output, 'answered 200, stopped\n')
+  t.equal(await output, 'answered 200 and 200, stopped\n')
 })

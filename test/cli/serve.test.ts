@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { CommanderError } from 'commander'
 import t, { type Test } from 'tap'
-import { type App, UnusableFiles } from '../../src/app.ts'
+import { type App, StoppedWhileStarting, UnusableFiles } from '../../src/app.ts'
 import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
 import { type StopSignal, serveCommand } from '../../src/cli/serve.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
@@ -27,6 +27,9 @@ async function serve(
       await how.start?.()
       done.push('start')
       return { data: address, admin: address }
+    },
+    async reload() {
+      done.push('reload')
     },
     async stop(options) {
       done.push({ stop: options })
@@ -84,6 +87,17 @@ t.test('a signal that comes before anything listens keeps it from listening', as
   t.notOk(done.includes('start'))
 })
 
+t.test('a signal that comes while another issuer or a database is waited for is no failure', async (t) => {
+  const { signal, send } = laterSignal()
+  const start = async () => {
+    send('SIGTERM')
+    throw new StoppedWhileStarting('stopped before anything was let in')
+  }
+  const { done, failure } = await serve(UPSTREAM, { signal, start })
+  t.equal(failure, undefined)
+  t.strictSame(done.slice(1), [{ stop: { lameDuck: true } }])
+})
+
 t.test('requests that had to be cut are a failure', async (t) => {
   const { failure } = await serve(UPSTREAM, { cut: 3 })
   t.type(failure, CommandFailure)
@@ -124,6 +138,10 @@ t.test('files that cannot be used are a matter of configuration', async (t) => {
   t.type(failure, UsageFailure)
   t.match(failure, { exitCode: 2, message: 'the configuration has 1 problem:\n  keys…' })
   t.strictSame(done, [])
+  const { signal } = laterSignal()
+  const waited = await serve(UPSTREAM, { signal, start: create })
+  t.type(waited.failure, UsageFailure, 'also where that shows when a database answers at last')
+  t.match(waited.failure, { exitCode: 2, message: 'the configuration has 1 problem:\n  keys…' })
 })
 
 /** The flags for keys and credentials that can be used. */

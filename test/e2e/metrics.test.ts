@@ -2,6 +2,7 @@ import { connect } from 'node:net'
 import t, { type Test } from 'tap'
 import { UPSTREAM_OUTCOMES } from '../../src/forward/upstream-fault.ts'
 import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
+import { RELOAD_RESULTS } from '../../src/ops/follow-files.ts'
 import { REJECT_REASONS } from '../../src/token/verdict.ts'
 import { VERSION } from '../../src/version.ts'
 import { until } from '../support/program.ts'
@@ -26,12 +27,14 @@ const post = (fields: object) => {
   return `POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
 }
 
-/** Every value that a label of ours may have, whatever clients and upstreams do. */
+/** Every value that a label of ours may have, of one metric or of all, whatever clients and upstreams do. */
 const LABELS: Readonly<Record<string, readonly string[] | RegExp>> = {
   route: ['token_issue', 'token_check', 'proxy', 'public'],
   method: ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'],
   status: /^[1-9]\d\d$/,
-  result: ['accepted', 'rejected'],
+  'auth_sidecar_token_checks_total result': ['accepted', 'rejected'],
+  'auth_sidecar_reloads_total result': RELOAD_RESULTS,
+  subject: ['keys', 'credentials', 'revocations'],
   reason: ['ok', ...REJECT_REASONS, ...ISSUE_FAILURES],
   upstream: ['/', '/dead'],
   outcome: UPSTREAM_OUTCOMES,
@@ -91,7 +94,7 @@ t.test(
     for (const [name, { samples }] of families) {
       if (!name.startsWith('auth_sidecar_')) continue
       for (const [label, value] of samples.flatMap(({ labels }) => Object.entries(labels))) {
-        const allowed = LABELS[label] ?? []
+        const allowed = LABELS[`${name} ${label}`] ?? LABELS[label] ?? []
         t.ok(allowed instanceof RegExp ? allowed.test(value) : allowed.includes(value), `${name} ${label}`)
       }
     }

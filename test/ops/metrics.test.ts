@@ -1,7 +1,11 @@
 import t, { type Test } from 'tap'
 import { UPSTREAM_OUTCOMES } from '../../src/forward/upstream-fault.ts'
 import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
+import { FETCH_RESULTS } from '../../src/keys/remote-keys.ts'
+import { RELOAD_RESULTS } from '../../src/ops/follow-files.ts'
+import { createJwksMetrics } from '../../src/ops/jwks-metrics.ts'
 import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
+import { createReloadMetrics, RELOAD_SUBJECTS } from '../../src/ops/reload-metrics.ts'
 import { REJECT_REASONS } from '../../src/token/verdict.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { type Family, parseMetrics, type Sample } from '../support/prometheus.ts'
@@ -10,6 +14,11 @@ const SOURCES: MetricSources = {
   cache: () => ({ hits: 7, misses: 3, evictions: 2, size: 1 }),
   listener: () => ({ inFlight: 4, connections: 6, droppedConnections: 8 }),
   signingKey: () => ({ kid: 'k1', createdAt: 1000 }),
+  tokenLifetimes: () => [
+    { kid: 'k1', seconds: 86_400 },
+    { kid: 'k0', seconds: 12 },
+  ],
+  revocations: () => 13,
   pools: () => [
     { upstream: '/', connections: 5, queued: 9 },
     { upstream: '/b', connections: 0, queued: 0 },
@@ -43,7 +52,10 @@ const sorted = (labels: Sample['labels']) => JSON.stringify(Object.entries(label
 
 t.test('docs/metrics.md has every metric as it is', async (t) => {
   const { metrics, scrape } = metricsOf()
+  const { registry } = metrics
   metrics.onRequest('proxy', 'GET', 200, 0.1)
+  createReloadMetrics({ registry, subjects: RELOAD_SUBJECTS, now: () => 0 })
+  createJwksMetrics({ registry, state: () => ({ loaded: true, ageSeconds: 1 }) })
   const documented = tableUnder('docs/metrics.md', '# Metrics').map(({ metric, type, labels, meaning }) => ({
     name: codeIn(metric)[0],
     type,
@@ -68,6 +80,9 @@ t.test('docs/metrics.md has the values of the labels', async (t) => {
     tableUnder('docs/metrics.md', '## Labels').map(({ label, values }) => [label, codeIn(values)]),
   )
   t.strictSame(values.get('`outcome`'), [...UPSTREAM_OUTCOMES])
+  t.strictSame(values.get('`subject`'), [...RELOAD_SUBJECTS])
+  t.strictSame(values.get('`result` of reloads and fetches'), [...RELOAD_RESULTS])
+  t.strictSame(FETCH_RESULTS, RELOAD_RESULTS)
   t.strictSame(values.get('`reason` of token checks'), ['ok', ...REJECT_REASONS])
   t.strictSame(values.get('`reason` of failed logins'), [...ISSUE_FAILURES])
 })
@@ -111,8 +126,15 @@ t.test('what others keep is read when somebody scrapes', async (t) => {
     ['auth_sidecar_token_cache_evictions_total', 2],
     ['auth_sidecar_token_cache_entries', 1],
     ['auth_sidecar_log_lines_dropped_total', 11],
+    ['auth_sidecar_revocations', 13],
   ] as const) {
     t.equal(sampleValue(families, name), value, name)
+  }
+  for (const [kid, seconds] of [
+    ['k1', 86_400],
+    ['k0', 12],
+  ] as const) {
+    t.equal(sampleValue(families, 'auth_sidecar_key_token_lifetime_seconds', { kid }), seconds, kid)
   }
   t.equal(sampleValue(families, 'auth_sidecar_upstream_connections', { upstream: '/' }), 5)
   t.equal(sampleValue(families, 'auth_sidecar_upstream_queue', { upstream: '/' }), 9)

@@ -18,6 +18,7 @@ export interface TestSidecar {
   /** The port of the admin listener. */
   readonly adminPort: number
   readonly key: TestKeyDirectory
+  readonly credentialsFile: string
   readonly logins: readonly { accountId: string; accessKey: string; secret: string }[]
   /** A good token of the first credential. */
   readonly token: string
@@ -38,6 +39,8 @@ export interface TestSidecarOptions {
   /** Settings as flags without their dashes: `{ 'timeouts-idle-seconds': '1' }`. */
   readonly settings?: Readonly<Record<string, string>>
   readonly credentials?: readonly CredentialWanted[]
+  /** Makes a sidecar that only verifies, with the keys that stand there. */
+  readonly jwksUrl?: string
   readonly now?: () => number
 }
 
@@ -55,8 +58,9 @@ export async function startSidecar(t: Test, options: TestSidecarOptions = {}): P
     'listen-port': '0',
     'admin-host': '127.0.0.1',
     'admin-port': '0',
-    'keys-directory': key.directory,
-    'credentials-file': file,
+    ...(options.jwksUrl === undefined
+      ? { 'keys-directory': key.directory, 'credentials-file': file }
+      : { 'keys-jwks-url': options.jwksUrl }),
     'log-access': 'all',
     ...(options.upstreamUrl === undefined ? {} : { 'upstream-url': options.upstreamUrl }),
     ...options.settings,
@@ -94,6 +98,7 @@ export async function startSidecar(t: Test, options: TestSidecarOptions = {}): P
     port: data.port,
     adminPort: admin.port,
     key,
+    credentialsFile: file,
     logins,
     token: await mint(),
     mint,
