@@ -1,8 +1,8 @@
 /**
  * Every refusal a client can be given: its status, its public code, its message.
  *
- * Nothing else in the program writes a public code or message. The client sees these words and no others;
- * what really happened goes to the log and, in the words of RFC 9209, into `Proxy-Status`.
+ * Nothing else in the program writes a public code, nor a message but those that name what is wrong with a login.
+ * The client sees these words and no others; what really happened goes to the log and, in the words of RFC 9209, into `Proxy-Status`.
  *
  * @module
  */

@@ -66,7 +66,7 @@ export const settingsSchema = z
         .optional()
         .describe('TLS to clients; plain HTTP without it.'),
     }),
-    admin: section('Admin listener: metrics, health, public keys, status page.', {
+    admin: section('Admin listener: metrics, health, public keys.', {
       host: listenHost().default('0.0.0.0').describe('Address it listens on.'),
       port: port().default(8081).describe('TCP port; 0 lets the system choose one.'),
     }),

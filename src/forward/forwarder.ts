@@ -124,12 +124,12 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
 
   // http-proxy wants a target before it runs any pass; ours chooses its own.
   const proxy = httpProxy.createProxyServer({ target: {} })
+  /** The exchanges of handshakes: http-proxy hands a `ws` pass the socket instead of a response. */
+  const tunnels = new WeakMap<IncomingMessage, Exchange>()
   beforeStockPasses(proxy, {
     web: (_req, res) => transfer(res.exchange),
     ws: (req) => transfer(tunnels.get(req)),
   })
-  /** The exchanges of handshakes: http-proxy hands a `ws` pass the socket instead of a response. */
-  const tunnels = new WeakMap<IncomingMessage, Exchange>()
 
   return {
     forward(exchange) {

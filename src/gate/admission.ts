@@ -51,7 +51,7 @@ export interface Admitted {
   readonly nominated: ReadonlySet<string> | undefined
   /** CORS preflight (Fetch standard): OPTIONS with `Origin` and `Access-Control-Request-Method`. */
   readonly preflight: boolean
-  /** Whether the client closes, or cannot keep, the connection after this exchange. */
+  /** Whether the request line says HTTP/1.0. */
   readonly http10: boolean
 }
 

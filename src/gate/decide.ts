@@ -1,5 +1,5 @@
 /**
- * The gate: what becomes of an admitted request.
+ * The gate: whether a request that needs a token has one.
  *
  * In: the `Authorization` value of an admitted request on a route that needs a token. Out: who the request
  * speaks for, or why it goes no further. A remembered token is decided at once, any other with a promise.
@@ -24,9 +24,9 @@ const malformed: Verdict = { ok: false, reason: 'malformed' }
 
 /** Makes the gate. Its promise rejects only on a fault of our own. */
 export function createGate({ verify, onCheck }: GateOptions): Gate {
-  const count = (passage: Verdict): Verdict => {
-    onCheck(passage.ok ? 'ok' : passage.reason)
-    return passage
+  const count = (verdict: Verdict): Verdict => {
+    onCheck(verdict.ok ? 'ok' : verdict.reason)
+    return verdict
   }
   return (authorization, last) => {
     const bearer = bearerToken(authorization)

@@ -18,6 +18,9 @@ import { parseStrictJson } from '../strict-json.ts'
 /** The largest body of a token request. */
 export const MAX_LOGIN_BYTES = 16 * 1024
 
+/** What is said of a larger one. */
+export const TOO_LARGE = `The body is larger than ${MAX_LOGIN_BYTES / 1024} KiB.`
+
 /** The refusal of a token request; the message is for the client. */
 export interface LoginRefused {
   readonly ok: false
@@ -73,7 +76,7 @@ const fields = [
 
 /** Reads a whole body. Unknown fields are ignored; every wrong field is named. */
 export function parseLogin(body: Uint8Array): { readonly ok: true; readonly login: Login } | LoginRefused {
-  if (body.byteLength > MAX_LOGIN_BYTES) return refused('The body is larger than 16 KiB.')
+  if (body.byteLength > MAX_LOGIN_BYTES) return refused(TOO_LARGE)
   const json = parseStrictJson(body)
   if (!json.ok) {
     const known = fields.find(([field]) => field === json.repeatedKey)

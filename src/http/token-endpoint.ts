@@ -14,7 +14,7 @@ import type { Deadlines } from '../ops/deadlines.ts'
 import type { Identity } from '../token/verdict.ts'
 import { jsonAnswer } from './answers.ts'
 import type { Exchange } from './exchange.ts'
-import { checkLoginHeaders, MAX_LOGIN_BYTES, parseLogin } from './login-request.ts'
+import { checkLoginHeaders, MAX_LOGIN_BYTES, parseLogin, TOO_LARGE } from './login-request.ts'
 import { readBody } from './read-body.ts'
 import type { Responder } from './respond.ts'
 
@@ -65,11 +65,11 @@ export interface TokenEndpoint {
 /** An argument that is not valid, in words that name it. */
 const invalid = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })
 
-const TOO_LARGE = invalid('The body is larger than 16 KiB.')
+const TOO_LARGE_BODY = invalid(TOO_LARGE)
 
 /** What is said of a body that could not be read; nothing to a client that has gone. */
 const BODY_ERRORS = {
-  too_large: TOO_LARGE,
+  too_large: TOO_LARGE_BODY,
   idle: ERRORS.requestTimeout,
   malformed: ERRORS.malformedRequest,
   gone: undefined,
@@ -105,7 +105,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     const { req, res } = exchange
     const headers = checkLoginHeaders(req.headersDistinct)
     if (!headers.ok) return invalid(headers.message)
-    if (Number(req.headers['content-length'] ?? 0) > MAX_LOGIN_BYTES) return TOO_LARGE
+    if (Number(req.headers['content-length'] ?? 0) > MAX_LOGIN_BYTES) return TOO_LARGE_BODY
     if (exchange.expectsContinue) res.writeContinue()
     const { deadlines, idleMs } = options
     const body = await readBody(exchange, { maxBytes: MAX_LOGIN_BYTES, idleMs, deadlines })
