@@ -11,7 +11,7 @@
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Exchange, ExchangeWorker } from '../http/exchange.ts'
-import { lingerAfterResponse } from '../http/linger.ts'
+import { leaveUnread } from '../http/linger.ts'
 import { type BodyFraming, type Head, SMALL_BODY } from '../http/sidecar-response.ts'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import type { SendQueue } from '../ops/send-queue.ts'
@@ -167,11 +167,11 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   }
 
   onEnd(rawTrailers: readonly string[]): void {
-    const { res } = this.#exchange
+    const { req, res } = this.#exchange
     if (!this.#sent) {
       // The upstream has said all it had to say: the rest of the upload is for nobody.
       this.#connection?.abandon()
-      lingerAfterResponse(this.#exchange)
+      leaveUnread(req)
     }
     this.#settle('ok')
     this.#progress()

@@ -10,6 +10,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Exchange } from '../http/exchange.ts'
+import { closeWritten } from '../http/linger.ts'
 import type { Waiting } from '../ops/deadlines.ts'
 import { switchedResponseHead } from './response-head.ts'
 import type { ResponseHead } from './response-parser.ts'
@@ -95,7 +96,7 @@ export class Tunnel extends Transfer {
 
 /** Lets two sockets carry each other's bytes, and die together. */
 function join(client: Socket, upstream: Socket): void {
-  upstream.on('close', () => client.destroySoon())
+  upstream.on('close', () => closeWritten(client))
   client.on('close', () => upstream.destroy())
   client.pipe(upstream)
   upstream.pipe(client)

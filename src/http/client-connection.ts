@@ -89,15 +89,18 @@ export class ClientConnection {
     return this.#ending
   }
 
-  /** The connection ends with a response: no request that has not been started yet ever is (RFC 9112, section 9.6). */
+  /**
+   * The connection ends with a response, and not because the client asked for it: no request that has not been
+   * started yet ever is (RFC 9112, section 9.6), and what the client sends until it sees that costs it no answer.
+   */
   end(): void {
     this.#ending = true
     this.#held.length = 0
     this.#last = undefined
+    this.socket.destroySoon = this.#linger // Node calls it when the last response of a connection has been written
   }
 
-  /** The last response has been written: drops what still comes, for a moment, and closes. */
-  linger(): void {
+  readonly #linger = (): void => {
     this.#stopped = false
     lingerThenClose(this.socket)
   }

@@ -7,8 +7,8 @@
  *
  * @module
  */
+import type { IncomingMessage } from 'node:http'
 import { Socket } from 'node:net'
-import type { Exchange } from './exchange.ts'
 
 /** How long is read at the most, in milliseconds. */
 export const LINGER_MS = 1000
@@ -16,15 +16,12 @@ export const LINGER_MS = 1000
 export const LINGER_BYTES = 256 * 1024
 
 /**
- * Makes a connection, once the response that closes it has been written, wait for what the client still sends: the
- * rest of a body, or requests behind one that was refused. To be called before the response ends. Nothing of the
- * body is read until then: responses to earlier requests may have to go first.
+ * Leaves the rest of a request's body unread until its connection lingers: responses to earlier requests may have to
+ * go first. To be called before the response ends, or Node would read all of it.
  */
-export function lingerAfterResponse({ req, connection }: Pick<Exchange, 'req' | 'connection'>): void {
-  req.on('data', () => {}) // read by us, or Node would read all of it
+export function leaveUnread(req: IncomingMessage): void {
+  req.on('data', () => {})
   req.pause()
-  // Node calls this when the last response of a connection has been written.
-  req.socket.destroySoon = () => connection.linger()
 }
 
 /**
@@ -65,7 +62,7 @@ function boundReading(socket: Socket): void {
   socket.once('close', () => clearInterval(check))
 }
 
-/** Closes when everything has been written. */
-function closeWritten(socket: Socket): void {
+/** Closes when everything has been written, without a look at what still comes. */
+export function closeWritten(socket: Socket): void {
   Socket.prototype.destroySoon.call(socket)
 }

@@ -11,7 +11,7 @@ import type { PublicError } from '../errors.ts'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import { type Answer, type ErrorFacts, errorAnswer, sendAnswer } from './answers.ts'
 import type { Exchange, ExchangeWorker } from './exchange.ts'
-import { lingerAfterResponse } from './linger.ts'
+import { leaveUnread } from './linger.ts'
 
 /** Answers exchanges. */
 export interface Responder {
@@ -38,8 +38,7 @@ export function createResponder({ isClosing, deadlines, idleMs }: ResponderOptio
     const unread = (request === undefined || request.hasBody) && !req.complete
     const close = mustClose || exchange.upgradeHead !== undefined || unread || isClosing()
     if (close) exchange.connection.end()
-    // Behind what was refused, more may be under way than the rest of its body. (Upgrades linger by themselves.)
-    if (unread || (mustClose && exchange.upgradeHead === undefined)) lingerAfterResponse(exchange)
+    if (unread) leaveUnread(req)
     if (req.method !== 'HEAD') exchange.bytesOut += answer.body.length
     sendAnswer(res, answer, { requestId, close })
     // Usually it has left in one write; then there is nothing to wait for.

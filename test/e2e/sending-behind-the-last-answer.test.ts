@@ -36,3 +36,33 @@ t.test(
     t.ok(upstream.requests.every(({ target }) => target === '/a'))
   },
 )
+
+t.test(
+  'what is sent behind a request that was answered early does not cost the client its answer',
+  async (t) => {
+    const upstream = await recordingUpstream(t, {
+      onConnection: (socket) => {
+        socket.once('data', () => socket.write('HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nta'))
+        socket.on('data', (chunk) => {
+          if (chunk.includes('end')) socket.write('il')
+        })
+      },
+      read: false,
+    })
+    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+    const client = await rawClient(t, sidecar.port)
+    const head = `Host: s\r\nAuthorization: Bearer ${sidecar.token}\r\n`
+    client.send(`PUT /a HTTP/1.1\r\n${head}Content-Length: 5\r\n\r\nx`)
+    await client.until('ta')
+    client.send(`xend${`GET /b HTTP/1.1\r\n${head}\r\n`.repeat(3)}`)
+    t.equal((await client.response()).body.toString(), 'tail')
+    t.equal(await client.closed(), 'end')
+    const errors: Error[] = []
+    client.socket.on('error', (error) => errors.push(error))
+    for (let writes = 0; writes < 3; writes++) {
+      client.send(`GET /b HTTP/1.1\r\n${head}\r\n`)
+      await new Promise((resolve) => setTimeout(resolve, 10))
+    }
+    t.strictSame(errors, [])
+  },
+)
