@@ -1,0 +1,289 @@
+import { randomUUID } from 'node:crypto'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { dirname, join } from 'node:path'
+import t, { type Test } from 'tap'
+import { credentialsCommand } from '../../src/cli/credentials.ts'
+import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { makeKey, writeKey } from '../support/keys.ts'
+import { prepareFiles, serve, until } from '../support/program.ts'
+import { runCommand } from '../support/run-command.ts'
+import { startSidecar, type TestSidecarOptions } from '../support/sidecar.ts'
+import { sidecarClient } from '../support/sidecar-client.ts'
+import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
+
+/** Far longer than the second that is promised: a busy machine must not fail the test. */
+const SANE_SECONDS = 5
+
+/** A sidecar with a file of revocations, and what is done with it. */
+async function scene(t: Test, options: TestSidecarOptions = {}) {
+  const revocationsFile = join(await temporaryDirectory(t), 'revocations.yaml')
+  writeFileSync(revocationsFile, 'revocations: []\n')
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: 'http://127.0.0.1:9',
+    ...options,
+    settings: { 'revocations-file': revocationsFile, ...options.settings },
+  })
+  const client = sidecarClient(sidecar)
+  /** Sees to it that the sidecar has verified the tokens, and remembers them. */
+  const remember = async (...tokens: string[]) => {
+    const before = await sidecar.metric('auth_sidecar_token_cache_hits_total')
+    for (const token of [...tokens, ...tokens]) {
+      if ((await client.check(token)) !== 'ok') throw new Error('a good token was refused')
+    }
+    const hits = (await sidecar.metric('auth_sidecar_token_cache_hits_total')) - before
+    t.ok(hits >= tokens.length, 'remembered')
+  }
+  /** Waits until a token is answered otherwise; a change was made just before. */
+  const becomes = async (token: string, answer: string, what: string) => {
+    const changed = performance.now()
+    await until(async () => (await client.check(token)) === answer, what)
+    const seconds = (performance.now() - changed) / 1000
+    t.ok(seconds < SANE_SECONDS, `${what} after ${seconds.toFixed(3)} s`)
+  }
+  const reloads = (subject: string, result: string) =>
+    sidecar.metric(`auth_sidecar_reloads_total{subject="${subject}",result="${result}"}`)
+  return { sidecar, client, revocationsFile, remember, becomes, reloads }
+}
+
+t.test('a credential that is disabled, removed or expired ends its live tokens', async (t) => {
+  const names = ['disabled', 'removed', 'expired', 'untouched'] as const
+  const { sidecar, client, remember, becomes, reloads } = await scene(t, {
+    credentials: names.map((accessKey) => ({ accessKey })),
+  })
+  const { credentialsFile, logins } = sidecar
+  const [disabled, removed, expired, untouched] = await Promise.all(logins.map(client.login))
+  if (!disabled || !removed || !expired || !untouched) throw new Error('four logins were made')
+  await remember(disabled, removed, expired, untouched)
+  const command = (verb: string, accessKey: string) =>
+    runCommand(credentialsCommand, [
+      ...[verb, '--file', credentialsFile],
+      ...['--account', 'acme', '--access-key', accessKey],
+    ])
+
+  t.match(await command('disable', 'disabled'), { failure: undefined })
+  await becomes(disabled, 'InvalidToken', 'the token of a disabled credential is refused')
+  t.match(await command('remove', 'removed'), { failure: undefined })
+  await becomes(removed, 'InvalidToken', 'the token of a removed credential is refused')
+  const text = readFileSync(credentialsFile, 'utf8')
+  const past = new Date(Date.now() - 60_000).toISOString()
+  writeFileSync(credentialsFile, text.replace(/( +)- accessKey: expired\n/, `$&$1  expiresAt: ${past}\n`))
+  await becomes(expired, 'InvalidToken', 'the token of an expired credential is refused')
+  t.match(
+    await Promise.all(logins.slice(0, 3).map(client.login)),
+    Array.from({ length: 3 }, () => '403 Authentication failed'),
+    'and so are logins',
+  )
+  t.equal(await client.check(untouched), 'ok')
+  t.equal(await reloads('credentials', 'ok'), 3)
+  t.equal(await sidecar.metric('auth_sidecar_reload_seconds_count{subject="credentials"}'), 3)
+
+  t.match(await command('enable', 'disabled'), { failure: undefined })
+  await becomes(disabled, 'ok', 'a credential that is enabled again has its token back')
+})
+
+t.test('a credential that expires ends its remembered tokens at that moment', async (t) => {
+  let now = Date.now()
+  const { sidecar, client, remember } = await scene(t, {
+    now: () => now,
+    credentials: [{ expiresAt: new Date(now + 200_000).toISOString() }],
+  })
+  await remember(sidecar.token)
+  now += 199_000
+  t.equal(await client.check(sidecar.token), 'ok')
+  now += 1000
+  t.equal(await client.check(sidecar.token), 'InvalidToken')
+})
+
+t.test('a revocation ends a live token, and no other; taken back, the token is good again', async (t) => {
+  const { sidecar, client, revocationsFile, remember, becomes } = await scene(t)
+  const jti = randomUUID()
+  const token = await sidecar.mint({ claims: { jti } })
+  await remember(token, sidecar.token)
+  writeFileSync(revocationsFile, `revocations:\n- jti: ${jti}\n`)
+  await becomes(token, 'InvalidToken', 'the revoked token is refused')
+  t.equal(await client.check(sidecar.token), 'ok')
+  t.equal(await sidecar.metric('auth_sidecar_revocations'), 1)
+  t.ok(
+    (await sidecar.metric('auth_sidecar_token_checks_total{result="rejected",reason="revoked"}')) > 0,
+    'under its own reason',
+  )
+  writeFileSync(revocationsFile, 'revocations: []\n')
+  await becomes(token, 'ok', 'the token is accepted')
+  t.equal(await sidecar.metric('auth_sidecar_revocations'), 0)
+})
+
+t.test('a key that is removed ends its live tokens, those of the others live on', async (t) => {
+  const { sidecar, client, remember, becomes } = await scene(t)
+  const { directory } = sidecar.key
+  const leaving = await makeKey('ES256', 'leaving')
+  writeFileSync(join(directory, 'active'), sidecar.key.kid)
+  writeKey(directory, leaving.privateJwk)
+  const token = await sidecar.mint({ key: leaving })
+  await becomes(token, 'ok', 'the token of a new key is accepted')
+  await remember(token, sidecar.token)
+  rmSync(join(directory, 'leaving.jwk.json'))
+  await becomes(token, 'InvalidToken', 'the token of the removed key is refused')
+  t.equal(await client.check(sidecar.token), 'ok')
+  t.ok(await sidecar.metric('auth_sidecar_token_checks_total{result="rejected",reason="unknown_key"}'))
+})
+
+/** What becomes of a file by mistake. */
+const MISHAPS: Readonly<Record<string, (path: string) => void>> = {
+  'half-written': (path) => writeFileSync(path, readFileSync(path).subarray(0, 15)),
+  empty: (path) => writeFileSync(path, ''),
+  missing: (path) => rmSync(path),
+  'a directory': (path) => {
+    rmSync(path)
+    mkdirSync(path)
+  },
+}
+
+t.test('a version that cannot be used is reported and counted once, and changes nothing', async (t) => {
+  const { sidecar, client, revocationsFile, reloads } = await scene(t)
+  const jti = randomUUID()
+  const revoked = await sidecar.mint({ claims: { jti } })
+  writeFileSync(revocationsFile, `revocations:\n- jti: ${jti}\n`)
+  await until(async () => (await client.check(revoked)) === 'InvalidToken', 'the revocation')
+
+  const seen = new Set<string>()
+  let going = true
+  const watching = (async () => {
+    while (going) {
+      seen.add(`ready ${(await client.ready()).status}`)
+      seen.add(`token ${await client.check(sidecar.token)}`)
+      seen.add(`revoked token ${await client.check(revoked)}`)
+    }
+  })()
+  for (const [subject, path] of [
+    ['keys', join(sidecar.key.directory, `${sidecar.key.kid}.jwk.json`)],
+    ['credentials', sidecar.credentialsFile],
+    ['revocations', revocationsFile],
+  ] as const) {
+    const failing = () => sidecar.metric(`auth_sidecar_reload_failing{subject="${subject}"}`)
+    const good = readFileSync(path)
+    let failures = 0
+    for (const [what, happens] of Object.entries(MISHAPS)) {
+      const before = await reloads(subject, 'ok')
+      happens(path)
+      await until(async () => (await failing()) === 1, `${subject}: ${what} to be noticed`)
+      t.equal(await reloads(subject, 'failed'), ++failures, `${subject}: ${what}`)
+      rmSync(path, { recursive: true, force: true })
+      writeFileSync(path, good, { mode: 0o600 })
+      await until(async () => (await failing()) === 0, `${subject}: to be well after ${what}`)
+      t.equal(await reloads(subject, 'ok'), before + 1)
+    }
+    t.equal(await reloads(subject, 'failed'), failures, 'once each, however often it was looked at')
+    const told = sidecar.log.filter((line) => line['level'] === 50 && line['subject'] === subject)
+    t.equal(told.length, failures, 'and so it was told')
+  }
+  going = false
+  await watching
+  t.strictSame([...seen].sort(), ['ready 200', 'revoked token InvalidToken', 'token ok'])
+})
+
+for (const [way, write] of Object.entries(WAYS_OF_WRITING)) {
+  t.test(`a credentials file ${way} is followed, again and again`, async (t) => {
+    const directory = join(await temporaryDirectory(t), 'mounted')
+    const { file, logins } = await makeCredentialsFile(t)
+    const good = readFileSync(file, 'utf8')
+    const disabled = good.replace(/( +)- accessKey: .*\n/, '$&$1  disabled: true\n')
+    write(directory, 'credentials.yaml', good)
+    const sidecar = await startSidecar(t, {
+      upstreamUrl: 'http://127.0.0.1:9',
+      settings: { 'credentials-file': join(directory, 'credentials.yaml') },
+    })
+    const client = sidecarClient(sidecar)
+    const [login] = logins
+    if (login === undefined) throw new Error('there is a login')
+    const token = await client.login(login)
+    for (const [text, answer] of [
+      [disabled, 'InvalidToken'],
+      [good, 'ok'],
+      [disabled, 'InvalidToken'],
+    ] as const) {
+      write(directory, 'credentials.yaml', text)
+      await until(async () => (await client.check(token)) === answer, answer)
+      t.pass(answer)
+    }
+  })
+}
+
+/** A Kubernetes volume: one swap brings all its files. */
+function volume(directory: string) {
+  let version = 0
+  return (files: Readonly<Record<string, string>>) => {
+    const next = `..v${++version}`
+    mkdirSync(join(directory, next), { recursive: true })
+    for (const [name, text] of Object.entries(files)) {
+      writeFileSync(join(directory, next, name), text, { mode: 0o600 })
+    }
+    symlinkSync(next, join(directory, '..data_tmp'))
+    renameSync(join(directory, '..data_tmp'), join(directory, '..data'))
+    for (const name of Object.keys(files)) {
+      if (!existsSync(join(directory, name))) symlinkSync(join('..data', name), join(directory, name))
+    }
+    for (const name of readdirSync(directory)) {
+      if (!name.startsWith('..') && !(name in files)) rmSync(join(directory, name))
+    }
+    rmSync(join(directory, `..v${version - 1}`), { recursive: true, force: true })
+  }
+}
+
+t.test('a Secret of keys that Kubernetes swaps is followed as a whole', async (t) => {
+  const directory = join(await temporaryDirectory(t), 'keys')
+  const [old, next] = [await makeKey('ES256', 'swapped-old'), await makeKey('ES256', 'swapped-new')]
+  const swap = volume(directory)
+  const both = {
+    'swapped-old.jwk.json': JSON.stringify(old.privateJwk),
+    'swapped-new.jwk.json': JSON.stringify(next.privateJwk),
+  }
+  swap({ 'swapped-old.jwk.json': both['swapped-old.jwk.json'], active: 'swapped-old' })
+  const { sidecar, client, becomes, reloads } = await scene(t, { settings: { 'keys-directory': directory } })
+  const [ofOld, ofNew] = [await sidecar.mint({ key: old }), await sidecar.mint({ key: next })]
+  t.same([await client.check(ofOld), await client.check(ofNew)], ['ok', 'InvalidToken'])
+  swap({ ...both, active: 'swapped-old' })
+  await becomes(ofNew, 'ok', 'the token of the new key is accepted')
+  t.equal(await client.check(ofOld), 'ok')
+  swap({ 'swapped-new.jwk.json': both['swapped-new.jwk.json'], active: 'swapped-new' })
+  await becomes(ofOld, 'InvalidToken', 'the token of the old key is refused')
+  t.equal(await client.check(ofNew), 'ok')
+  t.equal(await reloads('keys', 'failed'), 0)
+})
+
+t.test('SIGHUP loads everything anew, changed or not, and harms nothing', async (t) => {
+  const { files, token } = await prepareFiles(t)
+  const revocations = join(dirname(files['credentials-file']), 'revocations.yaml')
+  writeFileSync(revocations, 'revocations: []\n')
+  const sidecar = await serve(t, {
+    ...files,
+    'revocations-file': revocations,
+    'upstream-url': 'http://127.0.0.1:9',
+    'shutdown-lame-duck-seconds': '0',
+  })
+  const client = sidecarClient(sidecar)
+  const loaded = () => sidecar.log().filter(({ msg }) => msg === 'a new version is in force').length
+  t.equal(await client.check(token), 'ok')
+  sidecar.child.kill('SIGHUP')
+  await until(() => loaded() === 3, 'keys, credentials and revocations')
+  t.equal(await client.check(token), 'ok')
+  sidecar.child.kill('SIGTERM')
+  t.match(await sidecar.ended, { code: 0, signal: null })
+  t.equal(sidecar.stderr(), '')
+})
+
+t.test('a sidecar that is stopped follows nothing any more', async (t) => {
+  const { sidecar } = await scene(t)
+  await sidecar.stop()
+  rmSync(sidecar.credentialsFile)
+  await sidecar.app.reload()
+  t.match(sidecar.log.at(-1), { msg: 'stopped' })
+})

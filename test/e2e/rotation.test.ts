@@ -1,0 +1,143 @@
+import { copyFileSync, readdirSync, renameSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { runProgram, until } from '../support/program.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { startSidecar } from '../support/sidecar.ts'
+import { kidOf, type SidecarClient, sidecarClient } from '../support/sidecar-client.ts'
+
+const LIFETIME_SECONDS = 2
+
+/** Brings a directory of keys to another place, as a volume that is mounted in two pods. */
+function bring(from: string, to: string): void {
+  const names = readdirSync(from).filter((name) => !name.startsWith('.') && !name.endsWith('.lock'))
+  for (const name of names) {
+    copyFileSync(join(from, name), join(to, `.${name}`))
+    renameSync(join(to, `.${name}`), join(to, name))
+  }
+  for (const name of readdirSync(to)) if (!names.includes(name)) rmSync(join(to, name))
+}
+
+/** A directory of keys, and two sidecars each of which has its own copy of it. */
+async function twoSidecars(t: Test) {
+  const upstream = await recordingUpstream(t)
+  upstream.reply(OK)
+  const directory = await temporaryDirectory(t)
+  const keys = async (...args: string[]) => {
+    const { code, stdout, stderr } = await runProgram(t, ['keys', ...args, '--directory', directory], {
+      unmeasured: true, // quicker
+    })
+    return { code, stderr, stdout }
+  }
+  t.match(await keys('add', '--kid', 'old'), { code: 0 })
+  const { file, logins } = await makeCredentialsFile(t)
+  const [login] = logins
+  if (login === undefined) throw new Error('there is a login')
+  const sidecar = async () => {
+    const copy = await temporaryDirectory(t)
+    bring(directory, copy)
+    const settings = {
+      'keys-directory': copy,
+      'credentials-file': file,
+      'token-lifetime-seconds': String(LIFETIME_SECONDS),
+    }
+    const client = sidecarClient(await startSidecar(t, { upstreamUrl: upstream.url, settings }))
+    return { client, receive: () => bring(directory, copy) }
+  }
+  return { keys, login, one: await sidecar(), other: await sidecar() }
+}
+
+/** Logs in at every sidecar and uses each token that is alive at every sidecar, until it is told to stop. */
+function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarClient['login']>[0]) {
+  const alive: { readonly token: string; readonly until: number }[] = []
+  const count = { uses: 0, refusals: 0, kids: new Set<string>() }
+  let going = true
+  const users = clients.flatMap((client, at) =>
+    [1, 2].map(async () => {
+      while (going) {
+        const token = await client.login(login)
+        const [, claims = ''] = token.split('.')
+        const { exp } = JSON.parse(Buffer.from(claims, 'base64url').toString())
+        count.kids.add(kidOf(token))
+        alive.push({ token, until: exp * 1000 })
+        while ((alive[0]?.until ?? Number.POSITIVE_INFINITY) <= Date.now()) alive.shift()
+        const elsewhere = clients[(at + 1) % clients.length] ?? client
+        for (const { token, until } of alive.slice(-10)) {
+          const status = await elsewhere.forward(token)
+          // Alive still when the answer was there: it must have been accepted.
+          if (Date.now() >= until) continue
+          count.uses++
+          if (status !== 200) count.refusals++
+        }
+        await sleep(30) // the commands need the machine, too
+      }
+    }),
+  )
+  const stop = async () => {
+    going = false
+    await Promise.all(users)
+    return count
+  }
+  return { count, stop }
+}
+
+t.test('no live token is refused in a rotation of keys, whichever sidecar hears of it first', async (t) => {
+  const { keys, login, one, other } = await twoSidecars(t)
+  const clients = [one.client, other.client]
+  const { count, stop } = traffic(clients, login)
+  /** The traffic of a moment, so that there are tokens of every state. */
+  const more = async () => {
+    const { uses } = count
+    await until(() => count.uses > uses + 100, 'traffic')
+  }
+  const signs = (client: SidecarClient, kid: string) => async () => kidOf(await client.login(login)) === kid
+  const shows = (client: SidecarClient, kid: string) => async () => (await client.kids()).includes(kid)
+  await more()
+
+  t.match(await keys('add', '--kid', 'new'), { code: 0 })
+  for (const { client, receive } of [one, other]) {
+    receive()
+    await until(shows(client, 'new'), 'the new key to be published')
+    await more()
+  }
+  t.strictSame([...count.kids], ['old'], 'it does not sign yet')
+
+  t.match(await keys('activate', 'new'), { code: 0 })
+  const activated = Date.now()
+  for (const { client, receive } of [other, one]) {
+    receive()
+    await until(signs(client, 'new'), 'the new key to sign')
+    await more()
+  }
+  const spreadSeconds = Math.ceil((Date.now() - activated) / 1000)
+  const retire = ['retire', 'old', '--max-lifetime-seconds', String(LIFETIME_SECONDS + spreadSeconds)]
+  const refused = await keys(...retire)
+  t.match(refused, { code: 1, stderr: /can be alive until \S+;/ })
+  const from = Date.parse(/until (\S+);/.exec(refused.stderr)?.[1] ?? '')
+  await until(() => Date.now() >= from, 'the time that was told')
+  t.match(await keys(...retire), { code: 0 })
+  for (const { client, receive } of [one, other]) {
+    receive()
+    await until(async () => !(await shows(client, 'old')()), 'the old key to be gone')
+    await more()
+  }
+
+  const { uses, refusals, kids } = await stop()
+  t.equal(refusals, 0)
+  t.ok(uses >= 700, `of ${uses} uses of live tokens`)
+  t.strictSame([...kids], ['old', 'new'])
+  t.comment(`${refusals} of ${uses} uses of live tokens refused`)
+})
+
+t.test('the traffic above does notice a key that signs before everybody knows it', async (t) => {
+  const { keys, login, one, other } = await twoSidecars(t)
+  const { count, stop } = traffic([one.client, other.client], login)
+  t.match(await keys('add', '--kid', 'new', '--activate'), { code: 0 })
+  one.receive()
+  await until(() => count.refusals > 0, 'refusals')
+  other.receive()
+  await stop()
+  t.pass('tokens of the new key were refused')
+})

@@ -1,0 +1,195 @@
+import { once } from 'node:events'
+import { createServer, type Server } from 'node:http'
+import { type AddressInfo, createServer as createTcpServer } from 'node:net'
+import t, { type Test } from 'tap'
+import { keysCommand } from '../../src/cli/keys.ts'
+import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
+import { serveArgs, startProgram, until } from '../support/program.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { runCommand } from '../support/run-command.ts'
+import { startSidecar } from '../support/sidecar.ts'
+import { kidOf, sidecarClient } from '../support/sidecar-client.ts'
+import { mintToken } from '../support/tokens.ts'
+
+/** A sidecar that issues, and one that verifies with the keys that the first one publishes. */
+async function pair(t: Test) {
+  const upstream = await recordingUpstream(t)
+  upstream.reply(OK)
+  const issuer = await startSidecar(t, { upstreamUrl: upstream.url })
+  const jwksUrl = `http://127.0.0.1:${issuer.adminPort}/.well-known/jwks.json`
+  const verifier = await startSidecar(t, { upstreamUrl: upstream.url, jwksUrl })
+  const [login] = issuer.logins
+  if (login === undefined) throw new Error('there is a login')
+  return {
+    upstream,
+    issuer,
+    verifier,
+    login,
+    client: sidecarClient(verifier),
+    atIssuer: sidecarClient(issuer),
+  }
+}
+
+t.test(
+  'what one sidecar issues another one accepts and forwards, but it issues nothing itself',
+  async (t) => {
+    const { upstream, verifier, login, client, atIssuer } = await pair(t)
+    const token = await atIssuer.login(login)
+    t.equal(await client.check(token), 'ok')
+    t.equal(await client.forward(token), 200)
+    t.match(upstream.requests.at(-1)?.headers, {
+      'x-authenticated-account-id': login.accountId,
+      'x-authenticated-access-key': login.accessKey,
+    })
+    t.strictSame(await client.kids(), await atIssuer.kids())
+    t.equal(await client.login(login), '503 ServiceNotReady')
+    const raw = await rawClient(t, verifier.port)
+    raw.send('POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}')
+    t.match(await raw.response(), { status: 503, headers: { 'retry-after': /^\d+$/ } })
+    const failures = 'auth_sidecar_token_issue_failures_total{reason="unavailable"}'
+    t.equal(await verifier.metric(failures), 2)
+    t.match(await client.ready(), {
+      status: 200,
+      checks: [{ name: 'keys', ok: true, loaded: true }, { name: 'accepting' }],
+    })
+  },
+)
+
+t.test('a key is known from the first token that names it, a made-up one never', async (t) => {
+  const { issuer, verifier, login, client, atIssuer } = await pair(t)
+  t.equal(await client.check(await atIssuer.login(login)), 'ok')
+  const { directory } = issuer.key
+  const added = await runCommand(keysCommand, [
+    ...['add', '--directory', directory],
+    ...['--kid', 'fresh', '--activate'],
+  ])
+  t.match(added, { failure: undefined })
+  let token = ''
+  await until(async () => {
+    token = await atIssuer.login(login)
+    return kidOf(token) === 'fresh'
+  }, 'the new key to sign')
+  const fetches = 'auth_sidecar_jwks_fetches_total{result="ok"}'
+  const before = await verifier.metric(fetches)
+  t.equal(await client.check(token), 'ok', 'at once')
+  t.equal(await verifier.metric(fetches), before + 1)
+
+  const madeUp = await mintToken({ key: await makeKey('ES256', 'made-up') })
+  for (let times = 0; times < 5; times++) t.equal(await client.check(madeUp), 'InvalidToken')
+  t.equal(await verifier.metric(fetches), before + 1, 'asking for it costs the issuer nothing')
+})
+
+t.test('while the issuer is away its last keys stay in force', async (t) => {
+  const { issuer, verifier, login, client, atIssuer } = await pair(t)
+  const [used, unused] = [await atIssuer.login(login), await atIssuer.login(login)]
+  t.equal(await client.check(used), 'ok')
+  await issuer.stop()
+  await verifier.app.reload()
+  t.match(await client.ready(), {
+    status: 200,
+    checks: [{ name: 'keys', ok: true, lastFetch: 'failed' }, {}],
+  })
+  t.ok((await verifier.metric('auth_sidecar_jwks_fetches_total{result="failed"}')) > 0)
+  t.same([await client.check(used), await client.check(unused)], ['ok', 'ok'])
+})
+
+t.test('a directory with public keys only verifies, and issues nothing', async (t) => {
+  const key = await makeKey('ES256', 'elsewhere')
+  const directory = await temporaryDirectory(t)
+  writeKey(directory, key.publicJwk)
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: 'http://127.0.0.1:9',
+    settings: { 'keys-directory': directory },
+  })
+  const client = sidecarClient(sidecar)
+  t.equal(await client.check(await sidecar.mint({ key })), 'ok')
+  for (const login of sidecar.logins) t.equal(await client.login(login), '503 ServiceNotReady')
+  t.equal((await client.ready()).status, 200)
+})
+
+/** Ports that nothing listens on. */
+async function freePorts(count: number): Promise<readonly number[]> {
+  const servers = Array.from({ length: count }, () => createTcpServer().listen(0, '127.0.0.1'))
+  await Promise.all(servers.map((server) => once(server, 'listening')))
+  const ports = servers.map((server) => (server.address() as AddressInfo).port)
+  await Promise.all(servers.map((server) => once(server.close(), 'close')))
+  return ports
+}
+
+/** A process that waits for an issuer that is away; its ports, and how to let the issuer come. */
+async function waiting(t: Test) {
+  const [port = 0, adminPort = 0, issuerPort = 0] = await freePorts(3)
+  const key = await makeKeyDirectory(t)
+  const flags = {
+    'listen-port': String(port),
+    'admin-port': String(adminPort),
+    'keys-jwks-url': `http://127.0.0.1:${issuerPort}/keys?canary`,
+    'upstream-url': 'http://127.0.0.1:9',
+    'shutdown-lame-duck-seconds': '0',
+  }
+  const program = startProgram(t, ['serve', ...serveArgs(flags)])
+  const come = async (): Promise<Server> => {
+    const body = JSON.stringify({ keys: [key.publicJwk] })
+    const server = createServer((_req, res) => res.end(body)).listen(issuerPort, '127.0.0.1')
+    t.teardown(() => server.close())
+    await once(server, 'listening')
+    return server
+  }
+  const client = sidecarClient({ port, adminPort })
+  const readiness = () => client.ready().catch(() => undefined)
+  await until(async () => (await readiness())?.status === 503, 'the admin listener')
+  const isOpen = () =>
+    rawClient(t, port).then(
+      () => true,
+      () => false,
+    )
+  return { program, key, come, client, isOpen }
+}
+
+t.test('an issuer that is away at the start is waited for; nobody is let in before', async (t) => {
+  const { program, key, come, client, isOpen } = await waiting(t)
+  t.match(await client.ready(), {
+    status: 503,
+    checks: [
+      { name: 'keys', ok: false },
+      { name: 'accepting', ok: false },
+    ],
+  })
+  t.notOk(await isOpen())
+  await until(() => program.log().length > 0, 'a line of the log')
+  t.match(program.log()[0], { level: 50, msg: 'the JWK Set cannot be used, there is none yet' })
+  await come()
+  await until(async () => (await client.ready()).status === 200, 'being ready')
+  t.equal(await client.check(await mintToken({ key })), 'ok')
+  program.child.kill('SIGTERM')
+  t.match(await program.ended, { code: 0, signal: null })
+  t.notMatch(program.stdout() + program.stderr(), /canary/)
+})
+
+t.test('told to stop while it waits it ends at once and well', async (t) => {
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    const { program, isOpen } = await waiting(t)
+    program.child.kill('SIGHUP')
+    program.child.kill(signal)
+    t.match(await program.ended, { code: 0, signal: null }, signal)
+    t.match(program.log().at(-1), { msg: 'stopped', drained: 0, cut: 0 })
+    t.notOk(program.log().some(({ msg }) => msg === 'listening'))
+    t.equal(program.stderr(), '')
+    t.notOk(await isOpen())
+  }
+})
+
+t.test('credentials beside the keys of another issuer are a mistake in the settings', async (t) => {
+  const { file } = await makeCredentialsFile(t)
+  const flags = {
+    'keys-jwks-url': 'https://issuer.example/keys',
+    'credentials-file': file,
+    'upstream-url': 'http://127.0.0.1:9',
+  }
+  const program = startProgram(t, ['serve', ...serveArgs(flags)])
+  t.match(await program.ended, { code: 2 })
+  t.match(program.stderr(), /credentials\.file/)
+  t.equal(program.stdout(), '', 'nothing was started')
+})
