@@ -29,7 +29,7 @@ export interface Peers {
 }
 
 const root = join(import.meta.dirname, '..')
-const sidecar = join(root, 'dist/main.js')
+export const sidecar = join(root, 'dist/main.js')
 
 /** Starts the upstream and every peer that can be had, or those that are wanted. Needs `wrk` and `nginx`. */
 export async function startPeers(wanted?: readonly string[]): Promise<Peers> {
@@ -106,7 +106,7 @@ export async function startPeers(wanted?: readonly string[]): Promise<Peers> {
 }
 
 /** Makes a key and a credential with the program's own commands; returns a token of it. */
-function makeTrust(directory: string): string {
+export function makeTrust(directory: string): string {
   const run = (...args: string[]) => {
     const { status, stdout, stderr } = spawnSync(process.execPath, [sidecar, ...args], {
       cwd: directory,
@@ -133,7 +133,7 @@ function nginxConfig(prefix: string, server: string): string {
 }
 
 /** A port that was free a moment ago. */
-function freePort(): Promise<number> {
+export function freePort(): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer().once('error', reject)
     server.listen(0, '127.0.0.1', () => {
@@ -144,7 +144,7 @@ function freePort(): Promise<number> {
 }
 
 /** Resolves once somebody accepts connections on a port. */
-async function listening(port: number): Promise<void> {
+export async function listening(port: number): Promise<void> {
   for (let tries = 0; tries < 200; tries++) {
     const open = await new Promise<boolean>((resolve) => {
       const socket = connect(port, '127.0.0.1')
