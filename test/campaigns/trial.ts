@@ -115,9 +115,10 @@ export class Trial {
         this.note(tracked === undefined ? 'an answer to no request' : 'an answer behind the last one')
         return
       }
-      const fleeting = aborted || (ended === 'reset' && this.#sendsBehind(tracked))
+      const { closes, hasHead, verdict, why } = tracked.expected
+      const unsent = verdict === 'unfinished' || why[0] === 'body' // answered early, it may still be cut
+      const fleeting = aborted || unsent || (ended === 'reset' && this.#sendsBehind(tracked))
       this.note(answerProblem(tracked, answer, fleeting))
-      const { closes, hasHead } = tracked.expected
       if (closes === 'yes' && hasHead && !answer.closes)
         this.note('an answer that does not say that it is the last')
       open = answer.whole && !answer.closes
@@ -236,8 +237,13 @@ function cutIsFair(tracked: Tracked): boolean {
 
 /** Whether the upstream's connection may have gone just when the request was written: that is nobody's fault. */
 function isStale({ expected, sightings }: Tracked): boolean {
-  const repeatable = ['GET', 'HEAD'].includes(expected.method) && expected.framing === 'none'
-  return !repeatable && !sightings.some(({ answered }) => answered)
+  return !isRepeatable(expected) && !sightings.some(({ answered }) => answered)
+}
+
+/** Whether a request may be sent again when its connection turns out to be closed. */
+function isRepeatable({ method, framing, body, verdict }: ExpectedRequest): boolean {
+  const bodyless = framing === 'none' || (framing === 'length' && body === '' && verdict !== 'unfinished')
+  return ['GET', 'HEAD'].includes(method) && bodyless
 }
 
 function matches(given: string, allowed: string): boolean {
@@ -304,8 +310,7 @@ export class TrialRegister {
 /** A request may come again only when it changes nothing, and nothing of an answer was sent the first time. */
 function repeatProblem({ expected, sightings }: Tracked): string | undefined {
   if (sightings.length === 0) return undefined
-  const repeatable = ['GET', 'HEAD'].includes(expected.method) && expected.framing === 'none'
-  return repeatable && sightings.length === 1 && !sightings.some(({ answered }) => answered)
+  return isRepeatable(expected) && sightings.length === 1 && !sightings.some(({ answered }) => answered)
     ? undefined
     : 'one request became two at the upstream'
 }
