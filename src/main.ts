@@ -32,18 +32,15 @@ const logDestination = openLogDestination()
 process.stdout.on('error', () => {})
 process.stderr.on('error', () => {})
 
-function createLoggedApp(config: Config, level: string = config.log.level): Promise<App> {
+async function createLoggedApp(config: Config, level: string = config.log.level): Promise<App> {
   const log = createLog(level, logDestination)
   // Where a fault of ours escapes every handler, the request it happened in waits for its time limit; all the
   // others share nothing with it and must not end because of it.
   process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught'))
-  const app = createApp({ config, log, logLinesDropped: () => logDestination.dropped })
-  process.on('SIGHUP', () => void app.then(({ reload }) => reload(), ignored))
+  const app = await createApp({ config, log, logLinesDropped: () => logDestination.dropped })
+  process.on('SIGHUP', () => void app.reload())
   return app
 }
-
-/** What has been told elsewhere. */
-const ignored = () => {}
 
 /** Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm. Within this time it is one. */
 const ECHO_MS = process.env['npm_lifecycle_event'] === 'start' ? 500 : 0

@@ -2,10 +2,13 @@ import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { loadConfig } from '../src/config/load.ts'
+import { hashSecret } from '../src/credentials/secret-hash.ts'
 import { type LiveTrustOptions, openLiveTrust, UnusableTrust } from '../src/live-trust.ts'
 import { createLog } from '../src/ops/log.ts'
 import { makeCredentialsFile, temporaryDirectory } from './support/credentials.ts'
 import { makeKey, makeKeyDirectory, writeKey } from './support/keys.ts'
+import { NO_SERVER } from './support/opened-store.ts'
+import { startPostgres } from './support/postgres.ts'
 import { until } from './support/program.ts'
 
 /** Opens what the flags name; the log, and what was told of changes, in the order in which it was. */
@@ -206,6 +209,61 @@ t.test('a database that is away is waited for: no logins, no tokens, not ready',
   t.notOk(told.some((what) => what.startsWith('credentials')))
   await trust.stop()
   t.equal(await complete, false)
+})
+
+t.test('a database brings credentials and revocations, beside those of the file', async (t) => {
+  const server = await startPostgres(t)
+  if (server === undefined) {
+    t.pass(NO_SERVER)
+    return
+  }
+  const { urlFile, sql } = await server.createDatabase('tables')
+  chmodSync(urlFile, 0o644)
+  const key = await makeKeyDirectory(t)
+  const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
+  writeFileSync(revocations, 'revocations:\n- jti: token-2\n')
+  const insert =
+    'INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ($1, $2, $3)'
+  await sql(insert, ['acme', 'AK0', await hashSecret('hush', 'sha256')])
+  let now: () => number = Date.now
+  const { opened, log, told } = await open(
+    t,
+    {
+      '--keys-directory': key.directory,
+      '--credentials-postgres-url-file': urlFile,
+      '--revocations-file': revocations,
+    },
+    { now: () => now() },
+  )
+  if (!opened.ok) throw new Error(JSON.stringify(opened.problems))
+  const { trust } = opened
+  t.equal(await trust.whenComplete(), true)
+  t.ok(log.some(({ level, msg }) => level === 40 && /every user of this machine/.test(String(msg))))
+  t.strictSame(trust.checks(), [
+    { name: 'keys', ok: true },
+    { name: 'credentials', ok: true, state: 'current' },
+  ])
+  t.match(trust.credentials?.standing('acme', 'AK0'), { inForce: true })
+  t.equal(await trust.credentials?.authenticate({ ...NAME, secret: 'hush' }), 'accepted')
+  t.equal(await trust.credentials?.authenticate({ ...NAME, secret: 'other' }), 'rejected')
+
+  const before = told.length
+  await sql('INSERT INTO storage_auth.revocations (jti) VALUES ($1)', ['token-1'])
+  await until(() => trust.revocations() === 2, 'the revocation')
+  t.strictSame(told.slice(before), ['changed', 'credentials ok'])
+  const revoked = ['token-1', 'token-2', 'token-3'].map((tokenId) => trust.isRevoked({ ...TOKEN, tokenId }))
+  t.strictSame(revoked, [true, true, false])
+  await trust.refresh()
+  t.equal(trust.revocations(), 2)
+
+  now = () => {
+    throw new Error('the clock is broken')
+  }
+  t.equal(await trust.credentials?.authenticate({ ...NAME, secret: 'hush' }), 'unavailable')
+  t.match(log.at(-1), { msg: 'a login could not be checked', err: { message: 'the clock is broken' } })
+  now = Date.now
+  await trust.stop()
+  t.match(trust.credentials?.standing('acme', 'AK0'), { inForce: true }, 'what was in force stays')
 })
 
 t.test('a database that cannot be named is not waited for', async (t) => {
