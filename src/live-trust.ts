@@ -231,6 +231,7 @@ function openDatabase(settings: { urlFile: string; poolSize: number }, options: 
   )
   const store: CredentialStore = {
     authenticate: async (login) => (await opened?.store.authenticate(login)) ?? 'unavailable',
+    hasAccount: (accountId) => opened?.store.hasAccount(accountId) ?? false,
     standing: (accountId, accessKey) => opened?.store.standing(accountId, accessKey) ?? { inForce: false },
   }
   return {

@@ -25,6 +25,7 @@ export interface Account {
 
 /** A snapshot to look credentials up in. */
 export interface Accounts {
+  has(accountId: string): boolean
   find(accountId: string, accessKey: string): Credential | undefined
   /** What each scrypt credential costs to check: one entry for each of them. */
   readonly scryptCosts: readonly ScryptParameters[]
@@ -43,6 +44,7 @@ export function createAccounts(list: readonly Account[]): Accounts {
     .flatMap(({ credentials }) => credentials.map(({ secretHash }) => secretHash))
     .flatMap((hash) => (hash.scheme === 'scrypt' ? [hash.parameters] : []))
   return {
+    has: (accountId) => byAccount.has(accountId),
     find: (accountId, accessKey) => byAccount.get(accountId)?.get(accessKey),
     scryptCosts,
   }

@@ -75,6 +75,7 @@ export function createCredentialStore(options: CredentialStoreOptions): Credenti
         return 'unavailable'
       }
     },
+    hasAccount: (accountId) => accounts().has(accountId),
     standing(accountId, accessKey) {
       const credential = accounts().find(accountId, accessKey)
       if (credential === undefined || !isInForce(credential, now())) return { inForce: false }

@@ -56,6 +56,7 @@ export function createCredentialTable(): CredentialTable {
 
   return {
     accounts: {
+      has: (accountId) => byAccount.has(accountId),
       find: (accountId, accessKey) => byAccount.get(accountId)?.get(accessKey),
       get scryptCosts() {
         scryptCosts ??= costsOf(byAccount.values())

@@ -96,8 +96,8 @@ export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottl
   }
 
   function dropOldestIfOver(): void {
-    const { value: oldest } = failed.rvalues().next()
-    if (oldest && remaining(oldest) === 0) failed.delete(oldest.pair)
+    const oldest = failed.rvalues().next().value as Failures // one has just been added
+    if (remaining(oldest) === 0) failed.delete(oldest.pair)
   }
 
   function release(pair: string): void {

@@ -175,7 +175,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   session.listen()
 
   const { accounts, revocations } = snapshot
-  const { authenticate, standing } = createCredentialStore({
+  const { authenticate, hasAccount, standing } = createCredentialStore({
     ...options,
     accounts,
     hashQueue: createHashQueue(),
@@ -185,6 +185,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     warnings: named.warnings,
     store: {
       authenticate: async (login) => ((await follower.confirm()) ? authenticate(login) : 'unavailable'),
+      hasAccount,
       standing,
     },
     revocations,

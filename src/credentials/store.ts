@@ -28,6 +28,8 @@ export type Standing = { readonly inForce: true; readonly until: number } | { re
 export interface CredentialStore {
   /** Checks a login in the same time whatever it fails on. Never rejects. */
   authenticate(login: Login): Promise<LoginVerdict>
+  /** Whether there is such an account: only then may a log name it, as anything else is text of a stranger's choice. */
+  hasAccount(accountId: string): boolean
   /** Looks a credential up by name, without its secret: called for each token that is verified anew. */
   standing(accountId: string, accessKey: string): Standing
 }

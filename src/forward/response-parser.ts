@@ -73,7 +73,7 @@ const NO_LINES: readonly string[] = []
 /** A chunk-size line carries extensions that nobody uses; a long one is an attack on our memory. */
 const MAX_CHUNK_LINE = 256
 /** Informational responses are not progress: an upstream may not send them for ever. */
-const MAX_INFORMATIONAL = 16
+const MAX_INFORMATIONAL = 100
 
 /** Reads one response. */
 export class ResponseParser {

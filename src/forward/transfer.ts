@@ -251,10 +251,11 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   #giveUp(): void {
     const { res } = this.#exchange
     const connected = this.#connection !== undefined
-    this.#giveUpUpstream()
+    const queued = this.#giveUpUpstream()
     if (res.headersSent)
       this.#fail(this.#clientFull ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
-    else if (!connected) this.#fail('connection_timeout', ERRORS.serviceNotReady)
+    else if (!connected)
+      this.#fail(queued ? 'connection_limit_reached' : 'connection_timeout', ERRORS.serviceNotReady)
     else if (this.#sent) this.#fail('http_response_timeout', ERRORS.serviceNotReady)
     else if (this.#upstreamFull) this.#fail('connection_write_timeout', ERRORS.serviceNotReady)
     else this.#fail('client_idle', ERRORS.requestTimeout)
@@ -338,11 +339,12 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.deadline = this.#context.deadlines.now() + this.#context.responseMs
   }
 
-  /** Closes the connection to the upstream, or gives up waiting for one. */
-  #giveUpUpstream(): void {
-    if (this.#connection === undefined) this.#context.pool.cancel(this)
-    else this.#connection.abandon()
+  /** Closes the connection to the upstream, or gives up waiting for one. Says whether it was waiting in the queue. */
+  #giveUpUpstream(): boolean {
+    if (this.#connection === undefined) return this.#context.pool.cancel(this)
+    this.#connection.abandon()
     this.#connection = undefined
+    return false
   }
 
   /** Answers, or cuts the connection where a part of the response has gone already. */
@@ -374,6 +376,8 @@ function hasDate(headers: readonly string[]): boolean {
 
 /** Destroys a connection in the middle of a response, so that the client sees that it is not whole. */
 function cut({ socket }: Exchange['req'], framedByClose: boolean): void {
+  // What has been given to the response in this turn waits to be written together; the client must see it begin.
+  while (socket.writableCorked > 0) socket.uncork()
   // A clean close would be the very end of such a response; TLS tells the difference by itself.
   if (framedByClose && !('encrypted' in socket)) socket.resetAndDestroy()
   else socket.destroy()

@@ -86,10 +86,11 @@ export class UpstreamPool implements ConnectionOwner {
     this.requestFresh(user)
   }
 
-  /** A request that has been given no connection yet needs none any more. */
-  cancel(user: ConnectionUser): void {
-    if (this.#queue.delete(user)) return
+  /** A request that has been given no connection yet needs none any more. Says whether it was in the queue. */
+  cancel(user: ConnectionUser): boolean {
+    if (this.#queue.delete(user)) return true
     for (const connection of this.#open) if (connection.isFor(user)) connection.abandon()
+    return false
   }
 
   /** Closes every connection that is unused now or becomes so. */

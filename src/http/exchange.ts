@@ -38,6 +38,8 @@ export class Exchange {
   request: Admitted | undefined
   /** The caller, once the token has been verified. */
   identity: Identity | undefined
+  /** The account that a login named, if there is such an account. */
+  namedAccount: string | undefined
   /** Why the request was not answered as the client would wish; a word of a closed set. */
   reason: string | undefined
   /** Body bytes from the client. */

@@ -135,6 +135,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
         fail(exchange, 'invalid', login)
         return
       }
+      if (credentials.hasAccount(login.accountId)) exchange.namedAccount = login.accountId
       const attempt = throttle.reserve(login.accountId, options.clientAddress(exchange))
       if (!attempt.ok) {
         fail(exchange, 'throttled', ERRORS.serviceNotReady, attempt.retryAfterSeconds)

@@ -30,6 +30,7 @@ export function createAccessLog({
   return (exchange, status, milliseconds) => {
     if (mode === 'errors' && status < 400) return
     const { req, request, identity } = exchange
+    const account = identity?.accountId ?? exchange.namedAccount
     const path = request?.path ?? originPath(String(req.url))
     log.info(
       {
@@ -42,7 +43,7 @@ export function createAccessLog({
         bytesIn: exchange.bytesIn,
         bytesOut: exchange.bytesOut,
         ms: Math.round(milliseconds * 1000) / 1000,
-        account: identity && loggable(identity.accountId),
+        account: account && loggable(account),
         tokenId: identity && loggable(identity.tokenId),
         client: clientAddress(exchange),
       },

@@ -117,7 +117,7 @@ t.test('where scrypt prices differ, a name always costs the same one', async (t)
     },
   })
   const store = createCredentialStore({
-    accounts: () => ({ find: () => undefined, scryptCosts }),
+    accounts: () => ({ has: () => false, find: () => undefined, scryptCosts }),
     hashQueue: { run: () => undefined },
     now: () => NOW,
   })

@@ -36,6 +36,17 @@ t.test('after the allowed failures a pair waits until the window has passed', as
   t.equal(attempt(throttle, 'rejected'), 60)
 })
 
+t.test('windows that have passed make room, and their pairs begin anew', async (t) => {
+  const { throttle, clock } = makeThrottle({ count: 1 })
+  fail(throttle, 1, 'first')
+  fail(throttle, 1, 'second')
+  clock.now += 60_000
+  fail(throttle, 1, 'third')
+  t.same(fail(throttle, 2, 'first'), [0, 60])
+  t.same(fail(throttle, 2, 'second'), [0, 60])
+  t.same(fail(throttle, 1, 'third'), [60])
+})
+
 t.test('refused attempts do not prolong the wait', async (t) => {
   const { throttle, clock } = makeThrottle({ count: 1 })
   fail(throttle, 1)

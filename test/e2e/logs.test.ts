@@ -30,7 +30,7 @@ const bearer = (token: string) => `Authorization: Bearer ${token}`
 /** The lines of the access log. */
 const accessLines = ({ log }: TestSidecar) => log.filter(({ msg }) => msg === 'request')
 
-t.test('every refused login and token has its line, and an account only where it was proven', async (t) => {
+t.test('every refused login and token has its line, and an account only where there is one', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, {
     upstreamUrl: upstream.url,
@@ -39,7 +39,7 @@ t.test('every refused login and token has its line, and an account only where it
   })
   const [good = { accountId: '', accessKey: '', secret: '' }, disabled] = sidecar.logins
   const { token } = sidecar
-  const cases: readonly (readonly [request: string, status: number, reason: string])[] = [
+  const cases: readonly (readonly [request: string, status: number, reason: string, account?: string])[] = [
     [request('GET /o'), 400, 'missing'],
     [request('GET /o', 'Authorization: Basic Zm9v'), 400, 'malformed'],
     [request('GET /o', bearer(token), bearer(token)), 400, 'malformed'],
@@ -54,15 +54,15 @@ t.test('every refused login and token has its line, and an account only where it
     [request('PUT /v2/auth/token'), 405, 'method'],
     [login({ ...good, secret: 7 }), 400, 'invalid'],
     [login({ ...good, accountId: 'nobody' }), 403, 'rejected'],
-    [login(disabled ?? {}), 403, 'rejected'],
-    [login({ ...good, secret: 'wrong' }), 403, 'rejected'],
-    [login({ ...good, secret: 'wrong' }), 403, 'rejected'],
-    [login(good), 503, 'throttled'],
+    [login(disabled ?? {}), 403, 'rejected', 'gone'],
+    [login({ ...good, secret: 'wrong' }), 403, 'rejected', 'acme'],
+    [login({ ...good, secret: 'wrong' }), 403, 'rejected', 'acme'],
+    [login(good), 503, 'throttled', 'acme'],
     [request('GET /o', 'Connection: Upgrade', 'Upgrade: websocket', bearer(token)), 400, 'upgrade'],
     [request('TRACE /o'), 400, 'admission'],
     ['rubbish\r\n\r\n', 400, 'parser'],
   ]
-  for (const [text, status, reason] of cases) {
+  for (const [text, status, reason, account] of cases) {
     const response = await ask(t, sidecar.port, text)
     t.equal(response.status, status, reason)
     await until(
@@ -72,7 +72,8 @@ t.test('every refused login and token has its line, and an account only where it
     const { time, ...line } = accessLines(sidecar).at(-1) ?? {}
     t.match(line, { status, reason, client: '127.0.0.1', requestId: /^[\w-]{36}$/ }, reason)
     t.ok(Math.abs(Date.parse(String(time)) - Date.now()) < 60_000, 'with its time')
-    t.notOk('account' in line || 'tokenId' in line, `${reason}: nobody is named`)
+    t.equal(line['account'], account, `${reason}: only an account that exists is named`)
+    t.notOk('tokenId' in line, reason)
   }
   const before = sidecar.log.length
   t.equal((await ask(t, sidecar.port, request('GET /o', bearer(token)))).status, 200)

@@ -176,3 +176,36 @@ t.test('a client that leaves before the answer leaves nothing behind', async (t)
   client.send(`GET / HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
   t.equal((await client.response()).status, 200)
 })
+
+t.test('a public route may be upgraded without a token, and nobody is named to the upstream', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const settings = { ...ON, 'public-routes': '[{ method: GET, path: /chat//room }]' }
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings })
+  upstream.reply(SWITCHED)
+  const client = await rawClient(t, sidecar.port)
+  client.send(handshake('none'))
+  await client.until('Sec-WebSocket-Accept')
+  t.notMatch(upstream.requests[0]?.rawHeaders.join('\n'), /authenticated|authorization/i)
+})
+
+t.test(
+  'a client that sends a lot before the upstream has agreed is not read on, and loses nothing',
+  async (t) => {
+    const upstream = await recordingUpstream(t)
+    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+    let agree = () => {}
+    upstream.reply((socket) => {
+      agree = () => void socket.write(SWITCHED)
+    })
+    const client = await rawClient(t, sidecar.port)
+    client.send(handshake(sidecar.token))
+    await upstream.received(1)
+    const early = Buffer.alloc(300_000, 'x')
+    client.send(early)
+    await new Promise((resolve) => setTimeout(resolve, 50)) // the sidecar stops reading somewhere in between
+    const head = upstream.bytes[0]?.length ?? 0
+    t.equal(upstream.bytes[0]?.includes('xxxx'), false)
+    agree()
+    await upstream.until(() => (upstream.bytes[0]?.length ?? 0) === head + early.length, 'every early byte')
+  },
+)

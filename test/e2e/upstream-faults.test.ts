@@ -2,7 +2,7 @@ import { createServer, type Socket } from 'node:net'
 import t from 'tap'
 import { idle, isFaultAnswer, outcomes, startProxied } from '../support/proxied.ts'
 import { rawClient } from '../support/raw-client.ts'
-import { OK } from '../support/recording-upstream.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
@@ -302,3 +302,18 @@ t.test('a body that turns out to be none after the response has begun cuts the r
   t.match(client.received().toString(), /\r\n\r\npart$/)
   await recovers()
 })
+
+t.test(
+  'a body that breaks in the very packet of its head is cut, but the client sees that it began',
+  async (t) => {
+    const upstream = await recordingUpstream(t)
+    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+    for (const body of ['5\r\nhelloXX', '5\r\nhello\r\nzz\r\n', '5\r\nhello\r\n0\r\nbad trailer\r\n\r\n']) {
+      upstream.reply(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${body}`)
+      const client = await rawClient(t, sidecar.port)
+      client.send(`GET / HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+      await client.closed()
+      t.match(client.received().toString(), /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\n5\r\nhello\r\n$/, body)
+    }
+  },
+)

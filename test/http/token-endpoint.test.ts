@@ -29,6 +29,7 @@ async function endpoint(
     responder: createResponder({ isClosing: () => false, deadlines, idleMs: 1000 }),
     credentials: {
       authenticate: async () => wanted.verdict ?? 'accepted',
+      hasAccount: (accountId) => accountId === 'acme',
       standing: () => ({ inForce: false }),
     },
     canIssue: () => true,
@@ -99,6 +100,7 @@ t.test('a throttled login is told when to come again, and its secret is not look
       authenticate: () => {
         throw new Error('looked at')
       },
+      hasAccount: (accountId) => accountId === 'acme',
       standing: () => ({ inForce: false }),
     },
   })

@@ -7,11 +7,15 @@ const HEAD =
   '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode'
 
 /** A table with one socket in it. */
-const table = (local: string, remote: string, queue: string) =>
-  `${HEAD}\n   7: ${local} ${remote} 01 ${queue}:00000010 01:00000018 00000000     0        0 12345 1 0\n`
+const table = (local: string, remote: string, queue: string, unread = '00000010') =>
+  `${HEAD}\n   7: ${local} ${remote} 01 ${queue}:${unread} 01:00000018 00000000     0        0 12345 1 0\n`
 
-const socket = (localPort?: number, remoteAddress?: string, remotePort?: number) =>
-  ({ localPort, remoteAddress, remotePort }) as Socket
+const socket = (
+  localPort?: number,
+  remoteAddress?: string,
+  remotePort?: number,
+  localAddress = '127.0.0.1',
+) => ({ localAddress, localPort, remoteAddress, remotePort }) as Socket
 
 t.test(
   'finds the length of the send queue of the very socket, in hexadecimal and whatever its family',
@@ -33,10 +37,32 @@ t.test(
   },
 )
 
+t.test(
+  'counts what a peer on this machine was sent and has not read, in whatever family it is told',
+  async (t) => {
+    const ours = table('0100007F:1F90', '0100007F:C350', '00000005')
+    for (const theirs of [
+      table('0100007F:C350', '0100007F:1F90', '0000FFFF', '00000003'),
+      table(
+        '0000000000000000FFFF00000100007F:C350',
+        '0000000000000000FFFF00000100007F:1F90',
+        '0000FFFF',
+        '00000003',
+      ),
+    ]) {
+      const tables: Record<string, string> = { '/proc/net/tcp': ours, '/proc/net/tcp6': theirs }
+      const queue = createSendQueue({ readTable: async (path) => tables[path] ?? '', now: () => 0 })
+      t.equal(await queue(socket(8080, '127.0.0.1', 50000)), 8)
+      t.equal(await queue(socket(8080, '::ffff:127.0.0.1', 50000, '::ffff:127.0.0.1')), 8)
+    }
+  },
+)
+
 t.test('says that nothing is known of a socket that is not connected, or without tables', async (t) => {
   const queue = createSendQueue({ readTable: () => Promise.reject(new Error('ENOENT')), now: () => 0 })
   t.equal(await queue(socket(8080, '10.0.2.5', 50000)), undefined)
-  for (const unconnected of [socket(), socket(1), socket(1, '10.0.2.5')]) {
+  const closed = { localPort: 1, remoteAddress: '10.0.2.5', remotePort: 2 } as Socket
+  for (const unconnected of [closed, socket(), socket(1), socket(1, '10.0.2.5')]) {
     t.equal(await queue(unconnected), undefined)
   }
 })
