@@ -101,7 +101,7 @@ export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottl
   }
 
   function release(pair: string): void {
-    const others = (underWay.get(pair) ?? 0) - 1
+    const others = Number(underWay.get(pair)) - 1 // each reservation is released once
     if (others > 0) underWay.set(pair, others)
     else underWay.delete(pair)
   }
