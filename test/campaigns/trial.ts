@@ -117,7 +117,7 @@ export class Trial {
       }
       const { closes, hasHead, verdict, why } = tracked.expected
       const unsent = verdict === 'unfinished' || why[0] === 'body' // answered early, it may still be cut
-      const fleeting = aborted || unsent || (ended === 'reset' && this.#sendsBehind(tracked))
+      const fleeting = aborted || unsent || (ended === 'reset' && this.#resetIsFair(index))
       this.note(answerProblem(tracked, answer, fleeting))
       if (closes === 'yes' && hasHead && !answer.closes)
         this.note('an answer that does not say that it is the last')
@@ -128,14 +128,20 @@ export class Trial {
     if (!open || left === undefined || aborted || left.expected.verdict === 'unfinished') return
     // What breaks before its head has been sent may still have to be cut: its client cannot be told.
     if (ended !== undefined && cutIsFair(left)) return
-    // A client that is still sending when a later request ends the connection may lose the answers before it.
-    const later = this.requests.slice(answers.length)
-    if (ended === 'reset' && later.some((other) => cutIsFair(other) || this.#sendsBehind(other))) return
+    if (ended === 'reset' && this.#resetIsFair(answers.length)) return
     const how = gaveUp ? 'in time' : `before the ${ended ?? 'client left'}`
     this.note(`no answer to request ${answers.length} ${how}`)
   }
 
-  /** Whether the client goes on sending behind the request that ends its connection: a reset may cost it the answer. */
+  /**
+   * Whether a request from this one on may end the connection by reset. A client that is still sending then loses the
+   * answers that it has not read.
+   */
+  #resetIsFair(from: number): boolean {
+    return this.requests.slice(from).some((request) => cutIsFair(request) || this.#sendsBehind(request))
+  }
+
+  /** Whether the client goes on sending behind a request by which it ended the connection itself. */
   #sendsBehind({ expected }: Tracked): boolean {
     const { closes, http10, fields, end } = expected
     const asks = [...listed(fields, 'connection'), ...listed(fields, 'proxy-connection')]
