@@ -50,7 +50,7 @@ export async function editAccountsFile(
     const held = fileFaultCode(error) === 'ELOCKED'
     return failed(file, held ? 'another command is changing it (it holds the lock)' : fileFault(error))
   }
-  try {
+  const change = async (): Promise<Changed> => {
     const before = await readOrBegin(target, initialText)
     if (!before.ok) return { ok: false, unusable: true, problems: before.problems }
     const edited = edit(before.text, before.accounts)
@@ -59,11 +59,12 @@ export async function editAccountsFile(
     if (compromised) return failed(file, 'the lock was lost, so nothing was changed')
     await replaceFile(target, edited.text)
     return { ok: true }
-  } catch (error) {
-    return failed(file, `cannot be written: ${fileFault(error)}`)
-  } finally {
-    if (!compromised) await unlock()
   }
+  const changed = await change().catch((error: unknown) =>
+    failed(file, `cannot be written: ${fileFault(error)}`),
+  )
+  if (!compromised) await unlock()
+  return changed
 }
 
 async function readOrBegin(file: string, initialText: string | undefined): Promise<ReadAccounts> {

@@ -172,8 +172,8 @@ t.test('somebody who never stops writing does not keep a change out for ever', a
     text += '.'
     writeFileSync(file, text)
   }, 5)
-  t.teardown(() => clearInterval(writing))
   await until(() => changes.length >= 2, 'two changes')
+  clearInterval(writing) // before its directory is gone
   t.match(changes[0], /^two\.+$/)
 })
 
@@ -291,13 +291,16 @@ t.test('only what concerns the files makes it look at once', async (t) => {
   const changedAndTold = async (text: string, name: string | null) => {
     writeFileSync(file, text)
     tell(directory, name)
-    await sleep(150)
-    return following.current() === text
   }
-  t.equal(await changedAndTold('two.', 'neighbour'), false)
-  t.equal(await changedAndTold('three.', 'file'), true)
-  t.equal(await changedAndTold('four.', '..data'), true)
-  t.equal(await changedAndTold('five.', null), true)
+  await changedAndTold('two.', 'neighbour')
+  await sleep(150)
+  t.equal(following.current(), 'one.', 'nobody looked: a busy machine can only make this pass')
+  await changedAndTold('three.', 'file')
+  await becomes('three.')
+  await changedAndTold('four.', '..data')
+  await becomes('four.')
+  await changedAndTold('five.', null)
+  await becomes('five.')
 
   const keys = join(t.testdir({ keys: { k: '' } }), 'keys')
   const whole = await follow(t, {
@@ -315,7 +318,6 @@ t.test('only what concerns the files makes it look at once', async (t) => {
   t.equal(whole.reloads.length, 0)
   tell(keys, 'k')
   await until(() => whole.reloads.length === 1, 'a reload')
-  await becomes('five.')
 })
 
 t.test('once stopped nothing changes, not even by a load that was under way', async (t) => {
