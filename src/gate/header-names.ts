@@ -91,7 +91,7 @@ function judge(name: string): HeaderKind {
   if (folded.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
   // `Authorization_` and `-Host` fold to a name with a loose dash at its end: judged without it.
   const bare = folded.replace(/^-+|-+$/g, '')
-  if (bare.startsWith(IDENTITY_PREFIX) || `${bare}-` === IDENTITY_PREFIX) return HeaderKind.identity
+  if (bare.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
   const imitated = KNOWN.get(bare)
   if (imitated === undefined) return HeaderKind.other
   return SET_BY_US.has(imitated) ? HeaderKind.spoof : HeaderKind.lookAlike
