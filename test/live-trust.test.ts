@@ -198,6 +198,7 @@ t.test('a database that is away is waited for: no logins, no tokens, not ready',
   const complete = trust.whenComplete()
   await until(() => log.some(({ msg }) => msg === 'waiting for the credentials database'), 'the first try')
   t.equal(await trust.credentials?.authenticate({ ...NAME, secret: 'x' }), 'unavailable')
+  t.equal(trust.credentials?.hasAccount('acme'), false)
   t.strictSame(trust.credentials?.standing('acme', 'AK0'), { inForce: false })
   t.equal(trust.isRevoked(TOKEN), false)
   t.equal(trust.revocations(), 0)

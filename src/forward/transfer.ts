@@ -254,8 +254,9 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     const queued = this.#giveUpUpstream()
     if (res.headersSent)
       this.#fail(this.#clientFull ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
-    else if (!connected)
-      this.#fail(queued ? 'connection_limit_reached' : 'connection_timeout', ERRORS.serviceNotReady)
+    else if (queued) this.#fail('connection_limit_reached', ERRORS.serviceNotReady)
+    /* c8 ignore next -- only where connecting may take longer than the response, which settings seldom say */
+    else if (!connected) this.#fail('connection_timeout', ERRORS.serviceNotReady)
     else if (this.#sent) this.#fail('http_response_timeout', ERRORS.serviceNotReady)
     else if (this.#upstreamFull) this.#fail('connection_write_timeout', ERRORS.serviceNotReady)
     else this.#fail('client_idle', ERRORS.requestTimeout)

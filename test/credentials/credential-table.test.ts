@@ -23,6 +23,7 @@ t.test('rows come, change and go', async (t) => {
   ])
   t.equal(accounts.find('acme', 'AK1'), first.credential)
   t.ok(accounts.find('__proto__', 'AK1'))
+  t.same([accounts.has('acme'), accounts.has('constructor')], [true, false])
   t.equal(accounts.find('constructor', 'AK1'), undefined)
   t.equal(table.size, 3)
 
