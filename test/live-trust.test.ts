@@ -245,6 +245,7 @@ t.test('a database brings credentials and revocations, beside those of the file'
     { name: 'credentials', ok: true, state: 'current' },
   ])
   t.match(trust.credentials?.standing('acme', 'AK0'), { inForce: true })
+  t.equal(trust.credentials?.hasAccount('acme'), true)
   t.equal(await trust.credentials?.authenticate({ ...NAME, secret: 'hush' }), 'accepted')
   t.equal(await trust.credentials?.authenticate({ ...NAME, secret: 'other' }), 'rejected')
 

@@ -250,13 +250,10 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   /** Nothing moved for too long: says whose turn it was. */
   #giveUp(): void {
     const { res } = this.#exchange
-    const connected = this.#connection !== undefined
-    const queued = this.#giveUpUpstream()
+    const unconnected = this.#giveUpUpstream()
     if (res.headersSent)
       this.#fail(this.#clientFull ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
-    else if (queued) this.#fail('connection_limit_reached', ERRORS.serviceNotReady)
-    /* c8 ignore next -- only where connecting may take longer than the response, which settings seldom say */
-    else if (!connected) this.#fail('connection_timeout', ERRORS.serviceNotReady)
+    else if (unconnected !== undefined) this.#fail(unconnected, ERRORS.serviceNotReady)
     else if (this.#sent) this.#fail('http_response_timeout', ERRORS.serviceNotReady)
     else if (this.#upstreamFull) this.#fail('connection_write_timeout', ERRORS.serviceNotReady)
     else this.#fail('client_idle', ERRORS.requestTimeout)
@@ -340,12 +337,12 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.deadline = this.#context.deadlines.now() + this.#context.responseMs
   }
 
-  /** Closes the connection to the upstream, or gives up waiting for one. Says whether it was waiting in the queue. */
-  #giveUpUpstream(): boolean {
+  /** Closes the connection to the upstream, or gives up waiting for one. Says what it waited for in vain. */
+  #giveUpUpstream(): UpstreamFault | undefined {
     if (this.#connection === undefined) return this.#context.pool.cancel(this)
     this.#connection.abandon()
     this.#connection = undefined
-    return false
+    return undefined
   }
 
   /** Answers, or cuts the connection where a part of the response has gone already. */

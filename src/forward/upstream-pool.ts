@@ -9,6 +9,7 @@
 import type { Deadlines } from '../ops/deadlines.ts'
 import type { ResponseLimits } from './response-parser.ts'
 import { type ConnectionOwner, type ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
+import type { UpstreamFault } from './upstream-fault.ts'
 import type { Connect } from './upstreams.ts'
 
 /** What a pool works with. */
@@ -86,11 +87,11 @@ export class UpstreamPool implements ConnectionOwner {
     this.requestFresh(user)
   }
 
-  /** A request that has been given no connection yet needs none any more. Says whether it was in the queue. */
-  cancel(user: ConnectionUser): boolean {
-    if (this.#queue.delete(user)) return true
+  /** A request that has been given no connection yet needs none any more. Says what it waited for in vain. */
+  cancel(user: ConnectionUser): UpstreamFault {
+    if (this.#queue.delete(user)) return 'connection_limit_reached'
     for (const connection of this.#open) if (connection.isFor(user)) connection.abandon()
-    return false
+    return 'connection_timeout'
   }
 
   /** Closes every connection that is unused now or becomes so. */
