@@ -1,7 +1,7 @@
 /**
  * The fault run: mixed traffic through a sidecar whose upstream is killed, paused, and answers garbage.
  *
- *     npm run soak [seconds]
+ *     npm run soak [seconds] [seed]
  *
  * Prints what clients saw by kind, and what the sidecar holds at rest before and after. Exit code 1 when anything leaked,
  * an answer was outside the contract, a whole transfer had other bytes, or the process died.
@@ -24,12 +24,11 @@ const WARM_UP_MS = 6000
 /** Longer than an unused connection to the upstream is kept. */
 const QUIET_MS = 6000
 
-const seconds = Number(process.argv[2] ?? 60)
-if (!Number.isInteger(seconds) || seconds < 1) {
-  console.error('usage: npm run soak [seconds]')
+const [seconds = 60, seed = randomInt(2 ** 32), more] = process.argv.slice(2).map(Number)
+if (!Number.isInteger(seconds) || seconds < 1 || !Number.isInteger(seed) || more !== undefined) {
+  console.error('usage: npm run soak [seconds] [seed]')
   process.exit(2)
 }
-const seed = randomInt(2 ** 32)
 console.log(`seed ${seed}, ${seconds} seconds`)
 const trust = await prepareTrust(seconds)
 const upstream = await startSoakUpstream()
