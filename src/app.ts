@@ -8,7 +8,6 @@
  *
  * @module
  */
-import type { AddressInfo } from 'node:net'
 import { formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
@@ -24,12 +23,12 @@ import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks } from './keys/jwks.ts'
 import { tokenLifetimes } from './keys/token-lifetimes.ts'
 import { openLiveTrust, UnusableTrust } from './live-trust.ts'
-import { createAccessLog } from './ops/access-log.ts'
+import { createAccount } from './ops/account.ts'
 import { createAdminListener } from './ops/admin.ts'
 import { createDeadlines } from './ops/deadlines.ts'
-import { type Drainable, type DrainReport, drain, sleep } from './ops/drain.ts'
-import { DRAIN_DEADLINE, finalStatus } from './ops/final-status.ts'
+import type { DrainReport } from './ops/drain.ts'
 import { createJwksMetrics } from './ops/jwks-metrics.ts'
+import { type Addresses, createLifeCycle } from './ops/life-cycle.ts'
 import type { Logger } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts'
@@ -37,16 +36,6 @@ import { withCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 import { VERSION } from './version.ts'
-
-/** Keys, credentials or certificates that cannot be used. The message has a line for each problem. */
-export class UnusableFiles extends Error {
-  override readonly name = 'UnusableFiles'
-}
-
-/** It was told to stop while it waited for another issuer or a database. */
-export class StoppedWhileStarting extends Error {
-  override readonly name = 'StoppedWhileStarting'
-}
 
 /** What a sidecar is made of. */
 export interface AppOptions {
@@ -64,7 +53,7 @@ export interface App {
    * Listens on both ports; resolves with where. The admin listener answers, not ready, while another issuer or a
    * database is waited for. Rejects when a port cannot be had, and listens on neither.
    */
-  start(): Promise<{ readonly data: AddressInfo; readonly admin: AddressInfo }>
+  start(): Promise<Addresses>
   /** Loads keys, credentials and revocations anew, changed or not. */
   reload(): Promise<void>
   /**
@@ -77,7 +66,7 @@ export interface App {
 /**
  * Makes a sidecar: reads keys and credentials, opens nothing.
  *
- * @throws UnusableFiles with every problem of keys, credentials and certificates
+ * @throws UnusableTrust with every problem of keys, credentials and certificates
  */
 export async function createApp({
   config,
@@ -92,15 +81,11 @@ export async function createApp({
     onReload: (subject, result, seconds) => reloads.onReload(subject, result, seconds),
     onFetch: (result) => onFetch?.(result),
   })
-  if (!opened.ok) throw new UnusableFiles(formatProblems(opened.problems))
+  if (!opened.ok) throw new UnusableTrust(formatProblems(opened.problems))
   for (const warning of opened.warnings) log.warn(warning)
   const { trust } = opened
   const { keys, credentials } = trust
-  const state: { value: 'starting' | 'running' | 'stopping'; cutting: boolean } = {
-    value: 'starting',
-    cutting: false,
-  }
-  const isClosing = () => state.value === 'stopping'
+  const isClosing = () => lifeCycle.isStopping()
   const deadlines = createDeadlines()
   const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
@@ -184,16 +169,14 @@ export async function createApp({
     onFault: ({ requestId }, error) => log.error({ requestId, err: error }, 'fault'),
     onTwiceAuthorized: () => metrics.onTokenCheck('malformed'),
   })
-  const accessLog = createAccessLog({ log, mode: config.log.access, clientAddress })
-  const account = (exchange: Exchange, finished: boolean) => {
-    const ms = deadlines.now() - exchange.startedAt
-    if (!finished && state.cutting) exchange.reason = DRAIN_DEADLINE
-    const status = finalStatus(exchange, finished)
-    metrics.onRequest(exchange.route, exchange.req.method, status, ms / 1000)
-    metrics.onBytes('in', exchange.bytesIn)
-    metrics.onBytes('out', exchange.bytesOut)
-    accessLog(exchange, status, ms)
-  }
+  const account = createAccount({
+    metrics,
+    log,
+    mode: config.log.access,
+    clientAddress,
+    monotonicNow: deadlines.now,
+    isCutting: () => lifeCycle.isCutting(),
+  })
   const onFault = (error: Error) => log.error({ err: error }, 'listener fault')
   const listener = createListener({
     host: config.listen.host,
@@ -204,87 +187,29 @@ export async function createApp({
     peerOf: createPeers(config.forwarded.trust),
     now: deadlines.now,
     handle,
-    onOver: account,
-    onRefused: ({ status }, requestId, { address }) => {
-      metrics.onRequest('proxy', undefined, status, 0)
-      if (config.log.access !== 'off')
-        log.info({ requestId, status, reason: 'parser', client: address }, 'request')
-    },
+    onOver: account.onOver,
+    onRefused: account.onRefused,
     onFault,
   })
   const admin = createAdminListener({
     host: config.admin.host,
     port: config.admin.port,
     registry: metrics.registry,
-    ready: () => [...trust.checks(), { name: 'accepting', ok: state.value === 'running' }],
+    ready: () => [...trust.checks(), { name: 'accepting', ok: lifeCycle.isRunning() }],
     jwks: () => publicJwks(keys()),
     onFault,
   })
 
-  /** The data listener last: nobody is let in who would be thrown out again if the other port cannot be had. */
-  const start = async () => {
-    try {
-      const adminAddress = await admin.listen()
-      if (!(await trust.whenComplete())) throw new StoppedWhileStarting('stopped before anything was let in')
-      const data = await listener.listen()
-      if (state.value === 'starting') state.value = 'running'
-      log.info({ listener: 'data', address: data.address, port: data.port }, 'listening')
-      log.info({ listener: 'admin', address: adminAddress.address, port: adminAddress.port }, 'listening')
-      return { data, admin: adminAddress }
-    } catch (error) {
-      await admin.close()
-      await trust.stop()
-      throw error instanceof UnusableTrust ? new UnusableFiles(error.message) : error
-    }
-  }
-
-  let started: ReturnType<typeof start> | undefined
-  let stopped: Promise<DrainReport> | undefined
-  const stop = async (lameDuck: boolean): Promise<DrainReport> => {
-    if (state.value === 'starting') {
-      state.value = 'stopping'
-      // What a start under way opens is closed below. A start that waits waits no longer.
-      await trust.stop()
-      await started?.catch(() => {})
-    }
-    state.value = 'stopping'
-    const draining: Drainable = {
-      get inFlight() {
-        return listener.inFlight
-      },
-      close: listener.close,
-      closeUnused: listener.closeUnused,
-      closeTunnels: listener.closeTunnels,
-      cut() {
-        state.cutting = true
-        return listener.cut()
-      },
-    }
-    const report = await drain(draining, {
-      lameDuckMs: lameDuck ? config.shutdown.lameDuckSeconds * 1000 : 0,
-      deadlineMs: config.shutdown.deadlineSeconds * 1000,
-      sleep,
-      now: deadlines.now,
-    })
-    forwarder.close()
-    await trust.stop()
-    await admin.close()
-    deadlines.stop()
-    log.info(report, 'stopped')
-    return report
-  }
-
-  return {
-    start() {
-      started ??= start()
-      return started
-    },
-    reload: trust.refresh,
-    stop({ lameDuck } = { lameDuck: false }) {
-      stopped ??= stop(lameDuck && state.value === 'running')
-      return stopped
-    },
-  }
+  const lifeCycle = createLifeCycle({
+    listener,
+    admin,
+    trust,
+    forwarder,
+    deadlines,
+    shutdown: config.shutdown,
+    log,
+  })
+  return { start: lifeCycle.start, reload: trust.refresh, stop: lifeCycle.stop }
 }
 
 /** What this sidecar reloads: what is in files or in its database. */

@@ -52,7 +52,7 @@ export interface LiveTrust {
   stop(): Promise<void>
 }
 
-/** What is elsewhere and cannot be used: waiting does not help. The message has a line for each problem. */
+/** Keys, credentials, revocations or certificates that cannot be used. The message has a line for each problem. */
 export class UnusableTrust extends Error {
   override readonly name = 'UnusableTrust'
 }

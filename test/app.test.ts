@@ -6,8 +6,10 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
-import { type AppOptions, createApp, StoppedWhileStarting, UnusableFiles } from '../src/app.ts'
+import { type AppOptions, createApp } from '../src/app.ts'
 import { loadConfig } from '../src/config/load.ts'
+import { UnusableTrust } from '../src/live-trust.ts'
+import { StoppedWhileStarting } from '../src/ops/life-cycle.ts'
 import { createLog } from '../src/ops/log.ts'
 import { makeCredentialsFile, temporaryDirectory } from './support/credentials.ts'
 import { makeKeyDirectory } from './support/keys.ts'
@@ -135,7 +137,7 @@ t.test('files that cannot be used keep it from being made, with every problem to
     ]),
   })
   await t.rejects(create(), {
-    constructor: UnusableFiles,
+    constructor: UnusableTrust,
     message:
       /^the configuration has 3 problems:\n {2}keys\.directory: .*\n {2}credentials\.file: .*\n {2}upstreams\[0\]: .*$/,
   })

@@ -7,9 +7,11 @@
  * @module
  */
 import { Command } from 'commander'
-import { type App, StoppedWhileStarting, UnusableFiles } from '../app.ts'
+import type { App } from '../app.ts'
 import { formatProblems, type NotLoaded } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
+import { UnusableTrust } from '../live-trust.ts'
+import { StoppedWhileStarting } from '../ops/life-cycle.ts'
 import { loadTrust } from '../trust.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions } from './config.ts'
@@ -66,14 +68,14 @@ async function serve(config: Config, deps: ServeDependencies): Promise<void> {
 
 /** Keys, credentials or certificates that cannot be used are a matter of configuration: exit code 2. */
 function explainFiles(error: unknown): never {
-  if (error instanceof UnusableFiles) throw new UsageFailure(error.message)
+  if (error instanceof UnusableTrust) throw new UsageFailure(error.message)
   throw error
 }
 
 /** Why it did not start. A port that cannot be had is the machine's matter: one line, exit code 1. */
 function explainStart(error: unknown): void {
   if (error instanceof StoppedWhileStarting) return
-  if (error instanceof UnusableFiles) explainFiles(error)
+  if (error instanceof UnusableTrust) explainFiles(error)
   if (!(error instanceof Error && 'code' in error && 'syscall' in error)) throw error
   const { code, address, hostname, port }: ListenError = error
   if (code === 'EADDRINUSE') throw new CommandFailure(`port ${port} is in use`)

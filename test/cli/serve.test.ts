@@ -2,9 +2,11 @@ import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { CommanderError } from 'commander'
 import t, { type Test } from 'tap'
-import { type App, StoppedWhileStarting, UnusableFiles } from '../../src/app.ts'
+import type { App } from '../../src/app.ts'
 import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
 import { type StopSignal, serveCommand } from '../../src/cli/serve.ts'
+import { UnusableTrust } from '../../src/live-trust.ts'
+import { StoppedWhileStarting } from '../../src/ops/life-cycle.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 
@@ -133,7 +135,7 @@ t.test('what nobody expected stays what it is', async (t) => {
 })
 
 t.test('files that cannot be used are a matter of configuration', async (t) => {
-  const create = () => Promise.reject(new UnusableFiles('the configuration has 1 problem:\n  keys…'))
+  const create = () => Promise.reject(new UnusableTrust('the configuration has 1 problem:\n  keys…'))
   const { failure, done } = await serve(UPSTREAM, { create })
   t.type(failure, UsageFailure)
   t.match(failure, { exitCode: 2, message: 'the configuration has 1 problem:\n  keys…' })
