@@ -36,11 +36,10 @@ export interface ResponseSink {
   onInformational(head: ResponseHead): void
   onHead(head: ResponseHead): void
   /**
-   * Bytes of the body; `last` when they are known to be its end, so that one write can carry both.
-   *
-   * @returns `'copied'` when nothing needs the chunk any more, so that its memory may be read into again
+   * Bytes of the body; `last` when they are known to be its end, so that one write can carry both. The memory of the
+   * chunk is read into again after the call, unless it is held.
    */
-  onBody(chunk: Buffer, last: boolean): 'copied' | undefined
+  onBody(chunk: Buffer, last: boolean): void
   /** The response is whole. Not called before all of its bytes were. */
   onEnd(rawTrailers: readonly string[]): void
 }
@@ -88,7 +87,6 @@ export class ResponseParser {
   readonly #limits: ResponseLimits
   readonly #mayUpgrade: boolean
   #upgraded: ResponseHead | undefined
-  #lent = false
 
   /**
    * @param sink - who is told what was read
@@ -113,11 +111,6 @@ export class ResponseParser {
     return this.#upgraded
   }
 
-  /** Whether somebody still needs the memory of a chunk that was pushed. */
-  get lent(): boolean {
-    return this.#lent
-  }
-
   /** Whether the connection can carry another request after this response. */
   get keepAlive(): boolean {
     return this.#head?.keepAlive ?? false
@@ -135,7 +128,6 @@ export class ResponseParser {
    * @throws ResponseFault when they are no response; the connection can then not be used for anything
    */
   push(chunk: Buffer): number {
-    this.#lent = false
     let data = chunk
     const before = this.#kept.length
     if (before > 0) {
@@ -176,7 +168,7 @@ export class ResponseParser {
       case State.trailers:
         return this.#readTrailers(data, at)
       default:
-        this.#tellBody(at === 0 ? data : data.subarray(at), false)
+        this.#sink.onBody(at === 0 ? data : data.subarray(at), false)
         return data.length
     }
   }
@@ -223,7 +215,7 @@ export class ResponseParser {
     const end = Math.min(data.length, at + this.#left)
     this.#left -= end - at
     const last = this.#left === 0 && this.#state === State.length
-    this.#tellBody(at === 0 && end === data.length ? data : data.subarray(at, end), last)
+    this.#sink.onBody(at === 0 && end === data.length ? data : data.subarray(at, end), last)
     if (last) this.#finish(NO_LINES)
     else if (this.#left === 0) this.#state = State.chunkEnd
     return end
@@ -260,10 +252,6 @@ export class ResponseParser {
     if (end < 0) return needMore(data, at)
     this.#finish(parseLines(data.toString('latin1', at, end), 0, this.#limits.headerLines))
     return end + 4
-  }
-
-  #tellBody(chunk: Buffer, last: boolean): void {
-    if (this.#sink.onBody(chunk, last) !== 'copied') this.#lent = true
   }
 
   #finish(rawTrailers: readonly string[]): void {

@@ -19,6 +19,7 @@ import { earlyHints } from './early-hints.ts'
 import { upstreamTrailers } from './request-head.ts'
 import { clientResponseHeaders, clientTrailers } from './response-head.ts'
 import type { ResponseHead } from './response-parser.ts'
+import { LOOKS, StallWatch } from './stall-watch.ts'
 import type { ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
 import { faultError, type UpstreamFault, type UpstreamOutcome } from './upstream-fault.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
@@ -41,9 +42,6 @@ export interface TransferContext {
   /** Told the milliseconds from the request's start to the response head. */
   readonly onFirstByte: (ms: number) => void
 }
-
-/** In how many steps the time without progress passes for a side that takes no bytes. */
-const LOOKS = 4
 
 /** One request on its way to the upstream and its response on its way back. */
 export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
@@ -71,10 +69,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   #framing: BodyFraming = 'none'
   /** The upstream's part is over, and counted. */
   #settled = false
-  /** How often the send queue of a side that takes nothing has been looked at since bytes last moved. */
-  #looks = 0
-  /** Its length at the last look; undefined where it cannot be known. */
-  #queued: number | undefined
+  readonly #watch: StallWatch
 
   /**
    * @param exchange - an exchange whose request may pass
@@ -96,6 +91,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.#repeatable = !body.hasBody && (method === 'GET' || method === 'HEAD')
     this.requestHead = requestHead
     this.headRequest = method === 'HEAD'
+    this.#watch = new StallWatch(context.sendQueue)
     this.deadline = context.deadlines.now() + context.responseMs
   }
 
@@ -144,7 +140,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (this.#framing === 'close') this.#resetOnEnd()
   }
 
-  onBody(chunk: Buffer, last: boolean): 'copied' | undefined {
+  onBody(chunk: Buffer, last: boolean): void {
     const { res } = this.#exchange
     this.#exchange.bytesOut += chunk.length
     this.#progress()
@@ -152,12 +148,12 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     if (head !== undefined && last && this.#sent && chunk.length <= SMALL_BODY) {
       this.#head = undefined
       res.sendWhole(head, chunk.toString('latin1'))
-      return 'copied'
+      return
     }
     this.#startResponse()
-    if (last && this.#sent) res.end(chunk)
-    else if (!res.write(chunk)) this.#pauseResponse()
-    return undefined
+    const onWritten = this.#connection?.hold()
+    if (last && this.#sent) res.end(chunk, onWritten)
+    else if (!res.write(chunk, onWritten)) this.#pauseResponse()
   }
 
   onRead(): void {
@@ -224,7 +220,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     }
     const slow = this.#slowSocket()
     if (slow === undefined) this.#giveUp()
-    else this.#look(slow)
+    else void this.#look(slow)
   }
 
   /** The socket that takes no more bytes for now, if it is that which is waited for. */
@@ -234,17 +230,13 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     return this.#upstreamFull ? this.#connection?.socket : undefined
   }
 
-  /** Looks whether the kernel still gets rid of what we gave it: then the other side reads, however slowly. */
-  #look(socket: Socket): void {
-    this.#looks++
+  /** A side that takes nothing may still be reading what it was sent: only the kernel knows. */
+  async #look(socket: Socket): Promise<void> {
     this.deadline = Number.POSITIVE_INFINITY
-    this.#context.sendQueue(socket).then((queued) => {
-      if (this.#looks === 0 || this.#exchange.over) return // bytes moved, or all is over, meanwhile
-      if (queued !== this.#queued) this.#looks = 1
-      this.#queued = queued
-      if (this.#looks === LOOKS) this.#giveUp()
-      else this.deadline = this.#context.deadlines.now() + this.#context.idleMs / LOOKS
-    })
+    const sight = await this.#watch.look(socket)
+    if (sight === 'moved' || this.#exchange.over) return
+    if (sight === 'stalled') this.#giveUp()
+    else this.deadline = this.#context.deadlines.now() + this.#context.idleMs / LOOKS
   }
 
   /** Nothing moved for too long: says whose turn it was. */
@@ -327,8 +319,8 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
 
   #progress(): void {
     const { deadlines, idleMs } = this.#context
-    this.#looks = 0
-    // A side that takes nothing is looked at more often: it may read, and only the kernel knows.
+    this.#watch.reset()
+    // A side that takes nothing is looked at more often.
     const slow = this.#clientFull || this.#upstreamFull || this.#settled
     this.deadline = deadlines.now() + (slow ? idleMs / LOOKS : idleMs)
   }

@@ -11,6 +11,7 @@
 import type { OnReadOpts, Socket } from 'node:net'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import { hearLastWords } from './last-words.ts'
+import type { ReadBlock, ReadMemory } from './read-memory.ts'
 import {
   type ResponseHead,
   type ResponseLimits,
@@ -58,6 +59,8 @@ export interface ConnectionUser extends ResponseSink {
 export interface ConnectionOwner {
   /** Grows with each turn of the event loop in which a request was written. */
   readonly turn: number
+  /** What its connections read into. */
+  readonly memory: ReadMemory
   /** A request was written in this turn. */
   onWrite(): void
   /** A response is whole and the connection can carry another request, from the next turn on. */
@@ -77,9 +80,6 @@ export interface ConnectionOptions {
   readonly limits: ResponseLimits
 }
 
-/** Bytes that one read may bring. */
-const READ_BYTES = 64 * 1024
-
 /** A connection that is being made, in use, or waiting for its next use. */
 export class UpstreamConnection implements Waiting {
   /** When connecting must be done; while unused, when it is closed; `Infinity` in use. */
@@ -94,8 +94,8 @@ export class UpstreamConnection implements Waiting {
   /** A byte of the response has come. */
   #answered = false
   #sentInTurn = -1
-  /** Somebody still needs the bytes that were read last. */
-  #lent = false
+  /** What is read into, where we read for ourselves. */
+  #block: ReadBlock | undefined
 
   /** Begins to connect, for a first user. */
   constructor(options: ConnectionOptions, user: ConnectionUser) {
@@ -131,6 +131,15 @@ export class UpstreamConnection implements Waiting {
     this.#start(user)
   }
 
+  /**
+   * Keeps the bytes that are being told now for longer than that call: they are read over unless somebody holds them.
+   *
+   * @returns what to call when they are not needed any more
+   */
+  hold(): () => void {
+    return this.#block?.hold() ?? NOTHING_HELD
+  }
+
   /** The user wants nothing more of it: closes the connection, since a request or a response is left unfinished. */
   abandon(): void {
     this.#user = undefined
@@ -157,26 +166,30 @@ export class UpstreamConnection implements Waiting {
   }
 
   /**
-   * Reads into memory of our own, which serves again once nobody needs what was read. Node's streams take 64 KiB
-   * for every read, however little comes; without them a small response costs some 2 microseconds less.
+   * Reads into memory that serves again once nobody holds what was read. Without the 64 KiB that Node's streams take
+   * for every read, a small response costs some 2 microseconds less, and a large one no memory.
    */
   #directRead(): OnReadOpts {
-    let memory = Buffer.allocUnsafeSlow(READ_BYTES)
+    const { memory } = this.#options.owner
+    let block = memory.take()
+    this.#block = block
     return {
       buffer: () => {
-        if (this.#lent) memory = Buffer.allocUnsafeSlow(READ_BYTES)
-        this.#lent = false
-        return memory
+        if (block.held) {
+          block.release()
+          block = memory.take()
+          this.#block = block
+        }
+        return block.bytes
       },
       callback: (bytes) => {
-        this.#onData(memory.subarray(0, bytes))
+        this.#onData(block.bytes.subarray(0, bytes))
         return true
       },
     }
   }
 
   readonly #onData = (chunk: Buffer): void => {
-    this.#lent = true
     const user = this.#user
     const parser = this.#parser
     if (user === undefined || parser === undefined || this.#isTooSoon()) {
@@ -187,7 +200,6 @@ export class UpstreamConnection implements Waiting {
     let taken: number
     try {
       taken = parser.push(chunk)
-      this.#lent = parser.lent
     } catch (error) {
       this.#fail(faultOf(error))
       return
@@ -246,6 +258,7 @@ export class UpstreamConnection implements Waiting {
   #onClose(): void {
     this.#fail('connection_terminated')
     this.#options.deadlines.delete(this)
+    this.#block?.release()
     this.#options.owner.onClosed(this)
   }
 
@@ -268,6 +281,9 @@ function wasReset(socket: Socket): boolean {
   // A unix socket has no ports at all.
   return socket.localPort !== undefined && socket.remotePort === undefined
 }
+
+/** What was read by a stream of Node's is nobody's but the reader's. */
+const NOTHING_HELD = (): void => {}
 
 /** Milliseconds for which a connection is kept when the upstream does not say how long it keeps it. */
 const UNUSED_MS = 4000

@@ -7,6 +7,7 @@
  * @module
  */
 import type { Deadlines } from '../ops/deadlines.ts'
+import { ReadMemory } from './read-memory.ts'
 import type { ResponseLimits } from './response-parser.ts'
 import { type ConnectionOwner, type ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
 import type { UpstreamFault } from './upstream-fault.ts'
@@ -28,6 +29,7 @@ export interface UpstreamPoolOptions {
 /** A pool of connections to one upstream. */
 export class UpstreamPool implements ConnectionOwner {
   turn = 0
+  readonly memory = new ReadMemory()
   readonly #options: UpstreamPoolOptions
   /** Unused connections, the one used last at the end. */
   readonly #unused: UpstreamConnection[] = []

@@ -42,7 +42,7 @@ export class FakeUser implements ConnectionUser {
     this.told.push(`head ${status}`)
   }
 
-  onBody(chunk: Buffer): undefined {
+  onBody(chunk: Buffer): void {
     this.told.push(`body ${chunk}`)
     if (this.pauses) this.connection?.socket.pause()
   }

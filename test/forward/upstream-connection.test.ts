@@ -1,4 +1,5 @@
 import t, { type Test } from 'tap'
+import { ReadMemory } from '../../src/forward/read-memory.ts'
 import { type ConnectionOwner, UpstreamConnection } from '../../src/forward/upstream-connection.ts'
 import { eventually } from '../support/proxied.ts'
 import { OK, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts'
@@ -8,6 +9,7 @@ import { connectTo, FakeUser } from './fake-user.ts'
 /** An owner that notes what it is told, and lets turns pass when the test says so. */
 class FakeOwner implements ConnectionOwner {
   turn = 0
+  readonly memory = new ReadMemory()
   writes = 0
   freed = 0
   closed = 0
@@ -241,4 +243,28 @@ t.test('an end that is a reset does not end a body', async (t) => {
   const { user } = connecting(t, upstream)
   await user.hears('fault http_response_incomplete')
   t.notOk(user.told.includes('end'))
+})
+
+t.test('what was read is read over, unless it is held', async (t) => {
+  const holding = (hold: boolean) => async (t: Test) => {
+    const kept: Buffer[] = []
+    const upstream = await recordingUpstream(t)
+    upstream.reply(async (socket) => {
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc')
+      await eventually(() => kept.length === 1, 'the first half')
+      socket.write('def')
+    })
+    const user = new FakeUser()
+    const { connection } = connecting(t, upstream, user)
+    user.onBody = (chunk) => {
+      if (hold) connection.hold()
+      kept.push(chunk)
+    }
+    await user.hears('end')
+    t.equal(kept.length, 2)
+    t.equal(kept[0]?.buffer === kept[1]?.buffer, !hold, 'in one block only if nobody holds it')
+    if (hold) t.equal(String(kept[0]), 'abc')
+  }
+  await t.test('not held', holding(false))
+  await t.test('held', holding(true))
 })
