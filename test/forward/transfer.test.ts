@@ -282,6 +282,24 @@ t.test('a head that is not taken at once', async (t) => {
   })
 })
 
+t.test('bytes that wait to be written are not read over by those behind them', async (t) => {
+  const { upstream, asks, exchanges } = await transferring(t)
+  const letters = ['a', 'b', 'c', 'd']
+  upstream.reply(async (socket) => {
+    socket.write('HTTP/1.1 200 OK\r\nContent-Length: 12000\r\n\r\n')
+    await eventually(() => exchanges[0]?.res.headersSent === true, 'the head')
+    exchanges[0]?.res.socket?.cork() // as if the client took nothing for a while
+    for (const [at, letter] of letters.entries()) {
+      socket.write(letter.repeat(3000))
+      await eventually(() => exchanges[0]?.bytesOut === (at + 1) * 3000, 'each piece')
+    }
+    exchanges[0]?.res.socket?.uncork()
+  })
+  const client = await asks(GET)
+  const { body } = await client.response()
+  t.equal(String(body), letters.map((letter) => letter.repeat(3000)).join(''))
+})
+
 t.test('what is left of a body when its upstream fails is sent to nobody', async (t) => {
   const stuck = new Stuck()
   const { client, exchanges, outcomes, isQuiet } = await transferring(t, { connect: stuck.connect })
