@@ -13,7 +13,7 @@ import type { Config } from './config/schema.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createClientAddress, createPeers } from './forward/forwarded-lines.ts'
 import { createForwarder } from './forward/forwarder.ts'
-import { createGate } from './gate/decide.ts'
+import { createDecide } from './gate/decide.ts'
 import { createRoutes } from './gate/routes.ts'
 import type { Exchange } from './http/exchange.ts'
 import { createListener } from './http/listener.ts'
@@ -119,7 +119,12 @@ export async function createApp({
   const { registry } = metrics
   const reloads = createReloadMetrics({ registry, subjects: reloadSubjects(config), now })
   const onFetch = trust.remoteKeys && createJwksMetrics({ registry, state: trust.remoteKeys })
-  const gate = createGate({ verify, onCheck: metrics.onTokenCheck })
+  const decide = createDecide({
+    limits: config.limits,
+    routeOf: createRoutes({ ...config, basePath: config.listen.basePath }),
+    verify,
+    onCheck: metrics.onTokenCheck,
+  })
 
   // What becomes of who passes.
   const responder = createResponder({ isClosing, deadlines, idleMs: config.timeouts.idleSeconds * 1000 })
@@ -160,14 +165,11 @@ export async function createApp({
 
   // The way of a request.
   const handle = createPipeline({
-    limits: config.limits,
-    routeOf: createRoutes({ ...config, basePath: config.listen.basePath }),
-    gate,
+    decide,
     tokenEndpoint,
     forward: forwarder.forward,
     responder,
     onFault: ({ requestId }, error) => log.error({ requestId, err: error }, 'fault'),
-    onTwiceAuthorized: () => metrics.onTokenCheck('malformed'),
   })
   const account = createAccount({
     metrics,

@@ -1,37 +1,130 @@
 /**
- * The gate: whether a request that needs a token has one.
+ * The gate: what becomes of a request.
  *
- * In: the `Authorization` value of an admitted request on a route that needs a token. Out: who the request
- * speaks for, or why it goes no further. A remembered token is decided at once, any other with a promise.
+ *   admission -> route -> upgrade -> token check -> forward | answer here | refuse
+ *
+ * In: the head of a request. Out: a decision, which whoever asked carries out. Forwarded is what stands on a public
+ * route, as nobody, and what proves its token, as the token's identity; nothing else.
  *
  * @module
  */
-import type { LastToken, RejectReason, Verdict, Verify } from '../token/verdict.ts'
-import { bearerToken } from './bearer.ts'
+import { ERRORS, type PublicError } from '../errors.ts'
+import type { Identity, LastToken, RejectReason, Verdict } from '../token/verdict.ts'
+import { type Admitted, admit, type HeadLimits, type RequestHead } from './admission.ts'
+import type { Route, RouteDecision, Routed } from './routes.ts'
+import { createTokenCheck, type TokenCheckOptions } from './token-check.ts'
 
-/** What the gate works with. */
-export interface GateOptions {
-  readonly verify: Verify
-  /** Told of each token check, for the metrics. */
-  readonly onCheck: (reason: 'ok' | RejectReason) => void
+/** What is looked at: an exchange, and no more of it than this. */
+export interface Undecided {
+  readonly req: RequestHead & { readonly headers: { readonly upgrade?: string | undefined } }
+  /** Defined where the connection left HTTP with this request, which only a handshake may do. */
+  readonly upgradeHead: Buffer | undefined
+  readonly connection: { readonly lastToken: LastToken }
 }
 
-/** Decides on the `Authorization` value of a request that needs a token. */
-export type Gate = (authorization: string | undefined, last?: LastToken) => Verdict | Promise<Verdict>
+/** It goes to the upstream, as `identity`; `undefined` on a public route. */
+export interface Forward {
+  readonly act: 'forward'
+  readonly admitted: Admitted
+  readonly route: 'proxy' | 'public'
+  readonly identity: Identity | undefined
+}
 
-const missing: Verdict = { ok: false, reason: 'missing' }
-const malformed: Verdict = { ok: false, reason: 'malformed' }
+/** The token endpoint answers it: issues a token, tells the time that this one has left, or refuses the method. */
+export type AnswerHere =
+  | { readonly act: 'issue'; readonly admitted: Admitted; readonly route: 'token_issue' }
+  | { readonly act: 'refuse_method'; readonly admitted: Admitted; readonly route: 'token_check' }
+  | {
+      readonly act: 'tell'
+      readonly admitted: Admitted
+      readonly route: 'token_check'
+      readonly identity: Identity
+    }
 
-/** Makes the gate. Its promise rejects only on a fault of our own. */
-export function createGate({ verify, onCheck }: GateOptions): Gate {
-  const count = (verdict: Verdict): Verdict => {
-    onCheck(verdict.ok ? 'ok' : verdict.reason)
-    return verdict
+/** It goes no further. */
+export interface Refuse {
+  readonly act: 'refuse'
+  /** What its token was refused for, or what the request itself was. */
+  readonly reason: RejectReason | 'admission' | 'upgrade'
+  readonly error: PublicError
+  /** Absent where it was not admitted; then nothing that follows on its connection can be believed. */
+  readonly admitted: Admitted | undefined
+  readonly route: Route
+}
+
+/** What becomes of a request. */
+export type Decision = Forward | AnswerHere | Refuse
+
+/** A decision that waits for its token to be verified. The promise rejects only on a fault of our own. */
+export interface Pending {
+  readonly act: 'wait'
+  readonly decision: Promise<Decision>
+  readonly admitted: Admitted
+  readonly route: Route
+}
+
+/** What decides. */
+export interface DecideOptions extends TokenCheckOptions {
+  readonly limits: HeadLimits
+  readonly routeOf: (request: Routed) => RouteDecision
+}
+
+/** Makes the function that decides. A remembered token is decided at once, with one object for the decision. */
+export function createDecide(options: DecideOptions): (undecided: Undecided) => Decision | Pending {
+  const { limits, routeOf, onCheck } = options
+  const check = createTokenCheck(options)
+
+  return (undecided) => {
+    const { req, connection } = undecided
+    const admission = admit(req, limits)
+    if (!admission.ok) {
+      if (!admission.authorization) return refuse('admission', admission.error)
+      onCheck('malformed')
+      return refuse('malformed', admission.error)
+    }
+    const admitted = admission.request
+    const route = routeOf(admitted)
+    if (admitted.upgrade && !((route === 'proxy' || route === 'public') && isWebSocket(admitted, undecided)))
+      return refuse('upgrade', ERRORS.upgradeRefused, admitted)
+    switch (route) {
+      case 'public':
+        return { act: 'forward', admitted, route, identity: undefined }
+      case 'token_issue':
+        return { act: 'issue', admitted, route }
+      case 'method_not_allowed':
+        return { act: 'refuse_method', admitted, route: 'token_check' }
+    }
+    const verdict = check(admitted.authorization, connection.lastToken)
+    if (!(verdict instanceof Promise)) return checked(admitted, route, verdict)
+    return { act: 'wait', decision: verdict.then((late) => checked(admitted, route, late)), admitted, route }
   }
-  return (authorization, last) => {
-    const bearer = bearerToken(authorization)
-    if (bearer.token === undefined) return count(bearer.reason === 'missing' ? missing : malformed)
-    const verdict = verify(bearer.token, last)
-    return verdict instanceof Promise ? verdict.then(count) : count(verdict)
-  }
+}
+
+/** What becomes of a request that needs a token. */
+function checked(admitted: Admitted, route: 'proxy' | 'token_check', verdict: Verdict): Decision {
+  if (!verdict.ok) return refuse(verdict.reason, tokenRefusal(verdict.reason), admitted, route)
+  const { identity } = verdict
+  return route === 'proxy'
+    ? { act: 'forward', admitted, route, identity }
+    : { act: 'tell', admitted, route, identity }
+}
+
+function refuse(
+  reason: Refuse['reason'],
+  error: PublicError,
+  admitted?: Admitted,
+  route: Route = 'proxy',
+): Refuse {
+  return { act: 'refuse', reason, error, admitted, route }
+}
+
+/** What a client is told of its token: only one that we signed is called expired. */
+export function tokenRefusal(reason: RejectReason): PublicError {
+  return reason === 'expired' ? ERRORS.expiredToken : ERRORS.invalidToken
+}
+
+/** Whether a request asks for the one protocol that is let through, in the one form that has nothing odd about it. */
+function isWebSocket({ method, hasBody, http10 }: Admitted, { req, upgradeHead }: Undecided): boolean {
+  const plain = method === 'GET' && !hasBody && !http10
+  return plain && upgradeHead !== undefined && req.headers.upgrade?.toLowerCase() === 'websocket'
 }

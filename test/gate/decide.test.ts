@@ -1,55 +1,125 @@
 import t from 'tap'
-import { createGate } from '../../src/gate/decide.ts'
-import type { Verdict, Verify } from '../../src/token/verdict.ts'
+import { ERRORS } from '../../src/errors.ts'
+import { createDecide, type Undecided } from '../../src/gate/decide.ts'
+import { createRoutes } from '../../src/gate/routes.ts'
+import { REJECT_REASONS, type Verdict, type Verify } from '../../src/token/verdict.ts'
 
-const passed: Verdict = {
-  ok: true,
-  identity: { accountId: 'acme', accessKey: 'AK', tokenId: 'id', expiresAt: 2_000_000_000 },
+const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'id', expiresAt: 2_000_000_000 }
+const passed: Verdict = { ok: true, identity }
+
+/** A request by its request line and header lines; `handshake`: the connection left HTTP with it. */
+function request(line: string, lines: readonly string[] = [], { handshake = false } = {}): Undecided {
+  const [method, url] = line.split(' ')
+  const pairs = ['Host: h', ...lines].map((text) => text.split(': ') as [string, string])
+  const upgrade = pairs.find(([name]) => name === 'Upgrade')?.[1]
+  return {
+    req: { method, url, httpVersion: '1.1', rawHeaders: pairs.flat(), headers: { upgrade } },
+    upgradeHead: handshake ? Buffer.alloc(0) : undefined,
+    connection: { lastToken: { token: '', digest: '' } },
+  }
 }
-const refused: Verdict = { ok: false, reason: 'expired' }
 
-/** A gate that keeps what it was asked and what it counted. */
-function watchedGate(verify: Verify) {
-  const asked: string[] = []
+/** A gate for which every token is good, or what `verify` says. */
+function gate(verify: Verify = () => passed) {
   const counted: string[] = []
-  const gate = createGate({
-    verify: (token) => {
-      asked.push(token)
-      return verify(token)
-    },
+  const decide = createDecide({
+    limits: { headerLines: 20, headerBytes: 1000 },
+    routeOf: createRoutes({
+      basePath: '',
+      publicRoutes: [{ method: 'GET', path: '/healthz' }],
+      corsPreflight: 'deny',
+    }),
+    verify,
     onCheck: (reason) => counted.push(reason),
   })
-  return { gate, asked, counted }
+  return { decide, counted }
 }
 
-t.test('without a bearer token nothing is verified, and the check is counted', async (t) => {
-  const { gate, asked, counted } = watchedGate(() => passed)
-  t.same(gate(undefined), { ok: false, reason: 'missing' })
-  t.same(gate('Basic dXNlcg=='), { ok: false, reason: 'malformed' })
-  t.same(gate(''), { ok: false, reason: 'malformed' })
-  t.same(asked, [])
-  t.same(counted, ['missing', 'malformed', 'malformed'])
+const BEARER = 'Authorization: Bearer t'
+const HANDSHAKE = ['Connection: Upgrade', 'Upgrade: WebSocket']
+
+t.test('what is forwarded stands on a public route, as nobody, or has proven its token', async (t) => {
+  const { decide, counted } = gate()
+  t.match(decide(request('PUT /b/k', [BEARER])), { act: 'forward', route: 'proxy', identity })
+  t.match(decide(request('GET /healthz', [BEARER])), {
+    act: 'forward',
+    route: 'public',
+    identity: undefined,
+  })
+  t.same(counted, ['ok'], 'whatever token comes on a public route, nobody looks at it')
 })
 
-t.test('a remembered token is decided at once', async (t) => {
-  const { gate, asked, counted } = watchedGate((token) => (token === 'good' ? passed : refused))
-  t.equal(gate('Bearer good'), passed)
-  t.equal(gate('bearer   old'), refused)
-  t.same(asked, ['good', 'old'])
-  t.same(counted, ['ok', 'expired'])
+t.test('the token endpoint answers on its own paths', async (t) => {
+  const { decide, counted } = gate()
+  t.match(decide(request('POST /v2/auth/token')), { act: 'issue', route: 'token_issue' })
+  t.match(decide(request('PUT /v2/auth/token')), { act: 'refuse_method', route: 'token_check' })
+  t.same(counted, [], 'without a look at any token')
+  t.match(decide(request('GET /v2/auth/token/', [BEARER])), {
+    act: 'tell',
+    route: 'token_check',
+    identity,
+  })
 })
 
-t.test('any other token is decided, and counted, when its verification is over', async (t) => {
-  const { gate, counted } = watchedGate(async (token) => (token === 'good' ? passed : refused))
-  const verdicts = [gate('Bearer good'), gate('Bearer bad')]
-  t.ok(verdicts.every((verdict) => verdict instanceof Promise))
+t.test('no token is passed but a good one, and only an expired one is called so', async (t) => {
+  for (const reason of REJECT_REASONS) {
+    const { decide, counted } = gate(() => ({ ok: false, reason }))
+    const error = reason === 'expired' ? ERRORS.expiredToken : ERRORS.invalidToken
+    t.match(decide(request('GET /b', [BEARER])), { act: 'refuse', reason, error, route: 'proxy' })
+    t.match(decide(request('GET /v2/auth/token', [BEARER])), { act: 'refuse', reason, route: 'token_check' })
+    t.same(counted, [reason, reason])
+  }
+})
+
+t.test('what is ambiguous is refused before it is routed', async (t) => {
+  const { decide, counted } = gate()
+  for (const line of ['GET /b', 'GET /healthz', 'POST /v2/auth/token']) {
+    t.match(decide(request(line, ['Host: other', BEARER])), {
+      act: 'refuse',
+      reason: 'admission',
+      error: ERRORS.malformedRequest,
+      admitted: undefined,
+    })
+  }
   t.same(counted, [])
-  t.same(await Promise.all(verdicts), [passed, refused])
-  t.same(counted, ['ok', 'expired'])
+  t.match(decide(request('GET /healthz', [BEARER, BEARER])), {
+    act: 'refuse',
+    reason: 'malformed',
+    error: ERRORS.invalidToken,
+    admitted: undefined,
+  })
+  t.same(counted, ['malformed'], 'a second token is a token check that failed')
 })
 
-t.test('a fault of the verification is not taken for a verdict', async (t) => {
-  const { gate, counted } = watchedGate(() => Promise.reject(new Error('no entropy')))
-  await t.rejects(Promise.resolve(gate('Bearer good')), { message: 'no entropy' })
-  t.same(counted, [])
+t.test('only a plain WebSocket handshake leaves HTTP, and only to the storage', async (t) => {
+  const { decide, counted } = gate()
+  const handshake = (line: string, lines: readonly string[] = HANDSHAKE, left = true) =>
+    decide(request(line, [BEARER, ...lines], { handshake: left }))
+  t.match(handshake('GET /b'), { act: 'forward', route: 'proxy', identity })
+  t.match(handshake('GET /healthz'), { act: 'forward', route: 'public' })
+  counted.length = 0
+  for (const refused of [
+    handshake('GET /b', HANDSHAKE, false),
+    handshake('GET /v2/auth/token'),
+    handshake('POST /v2/auth/token'),
+    handshake('PUT /v2/auth/token'),
+    handshake('PUT /b'),
+    handshake('GET /b', ['Connection: Upgrade', 'Upgrade: h2c']),
+    handshake('GET /b', [...HANDSHAKE, 'Content-Length: 5']),
+  ]) {
+    t.match(refused, { act: 'refuse', reason: 'upgrade', error: ERRORS.upgradeRefused, route: 'proxy' })
+  }
+  t.same(counted, [], 'before its token is looked at')
+})
+
+t.test('a token that is not remembered is waited for, and decided the same way', async (t) => {
+  const late = gate(async () => passed).decide(request('GET /b', [BEARER]))
+  if (late.act !== 'wait') throw new Error('nothing was waited for')
+  t.match(late, { route: 'proxy', admitted: { path: '/b' } }, 'whose request it is is known meanwhile')
+  t.match(await late.decision, { act: 'forward', route: 'proxy', identity })
+  const failing = gate(() => {
+    throw new Error('no entropy')
+  }).decide(request('GET /v2/auth/token', [BEARER]))
+  if (failing.act !== 'wait') throw new Error('a fault was taken for a decision')
+  await t.rejects(failing.decision, { message: 'no entropy' })
 })
