@@ -9,8 +9,9 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import { HeaderKind, headerKind } from '../gate/header-names.ts'
+import type { Peer } from '../http/peer.ts'
 import type { Identity } from '../token/verdict.ts'
-import { forwardedLines, type Peer } from './forwarded-lines.ts'
+import { forwardedLines } from './forwarded-lines.ts'
 import { identityLines } from './identity-headers.ts'
 
 /** What a head is made of. */

@@ -9,10 +9,10 @@
  * @module
  */
 import type { Socket } from 'node:net'
-import type { Peer } from '../forward/forwarded-lines.ts'
 import type { LastToken } from '../token/verdict.ts'
 import type { Exchange } from './exchange.ts'
 import { lingerThenClose, writeLastAndLinger } from './linger.ts'
+import type { Peer } from './peer.ts'
 
 /** What a connection works with. */
 export interface ClientConnectionOptions {

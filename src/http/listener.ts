@@ -10,11 +10,11 @@ import { randomUUID } from 'node:crypto'
 import { createServer, type IncomingMessage, type Server } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Peer, PeerFacts } from '../forward/forwarded-lines.ts'
 import { errorAnswer, rawAnswer } from './answers.ts'
 import { ClientConnection } from './client-connection.ts'
 import { Exchange } from './exchange.ts'
 import { lingerThenClose } from './linger.ts'
+import type { Peer, PeerFacts } from './peer.ts'
 import { SidecarResponse } from './sidecar-response.ts'
 
 /** What the listener works with. */

@@ -7,8 +7,8 @@
  * @module
  */
 import type { PublicError } from '../errors.ts'
-import type { Peer } from '../forward/forwarded-lines.ts'
 import type { Exchange } from '../http/exchange.ts'
+import type { Peer } from '../http/peer.ts'
 import { type AccessLogOptions, createAccessLog } from './access-log.ts'
 import { DRAIN_DEADLINE, finalStatus } from './final-status.ts'
 import type { Metrics } from './metrics.ts'

@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { createPeers } from '../../src/forward/forwarded-lines.ts'
 import {
   type RequestHeadParts,
   upstreamRequestHead,
   upstreamTrailers,
 } from '../../src/forward/request-head.ts'
+import { createPeers } from '../../src/http/peer.ts'
 import { admitted, ask, type Line, rawHeaders, type Wanted } from '../support/request-heads.ts'
 
 const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAt: 2_000_000_000 }

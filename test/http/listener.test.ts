@@ -1,6 +1,6 @@
 import t from 'tap'
-import { createPeers } from '../../src/forward/forwarded-lines.ts'
 import { createListener } from '../../src/http/listener.ts'
+import { createPeers } from '../../src/http/peer.ts'
 import { isOwnAnswer } from '../support/front.ts'
 import { eventually, startListening } from '../support/listening.ts'
 

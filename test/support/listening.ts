@@ -4,10 +4,10 @@
  * @module
  */
 import type { Test } from 'tap'
-import { createPeers } from '../../src/forward/forwarded-lines.ts'
 import { admit } from '../../src/gate/admission.ts'
 import type { Exchange } from '../../src/http/exchange.ts'
 import { createListener, type Listener, type ListenerOptions } from '../../src/http/listener.ts'
+import { createPeers } from '../../src/http/peer.ts'
 import { type RawClient, rawClient } from './raw-client.ts'
 
 /** A listener and what happened on it. */
