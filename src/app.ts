@@ -176,7 +176,7 @@ export async function createApp({
     log,
     mode: config.log.access,
     clientAddress,
-    monotonicNow: deadlines.now,
+    monotonicNow: deadlines.monotonicNow,
     isCutting: () => lifeCycle.isCutting(),
   })
   const onFault = (error: Error) => log.error({ err: error }, 'listener fault')
@@ -187,7 +187,7 @@ export async function createApp({
     upgrade: config.upgrade.enabled,
     timeouts: config.timeouts,
     peerOf: createPeers(config.forwarded.trust),
-    now: deadlines.now,
+    monotonicNow: deadlines.monotonicNow,
     handle,
     onOver: account.onOver,
     onRefused: account.onRefused,

@@ -66,7 +66,7 @@ interface Upstream {
 /** Reads the upstreams' certificate files and makes the forwarder. Throws when one cannot be used. */
 export function createForwarder(options: ForwarderOptions): Forwarder {
   const { deadlines, timeouts, limits } = options
-  const sendQueue = createSendQueue({ now: deadlines.now })
+  const sendQueue = createSendQueue({ monotonicNow: deadlines.monotonicNow })
   const pools: { upstream: string; pool: UpstreamPool }[] = []
   const entries = options.upstreams.map((settings) => {
     const { connect, readyEvent, host } = upstreamAddress(settings)
@@ -91,7 +91,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       refuse: options.refuse,
       onOutcome: (outcome) => options.onOutcome(upstream, outcome),
       onFirstByte: (ms) => options.onFirstByte(upstream, ms),
-      epochNow: options.now,
+      now: options.now,
     }
     return { prefix: settings.prefix, upstream: { context, host } satisfies Upstream }
   })

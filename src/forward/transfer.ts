@@ -92,7 +92,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.requestHead = requestHead
     this.headRequest = method === 'HEAD'
     this.#watch = new StallWatch(context.sendQueue)
-    this.deadline = context.deadlines.now() + context.responseMs
+    this.deadline = context.deadlines.monotonicNow() + context.responseMs
   }
 
   /** Sends the request as soon as there is a connection for it. */
@@ -128,7 +128,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   onHead(head: ResponseHead): void {
     const { req, requestId, startedAt } = this.#exchange
     this.#progress()
-    this.#context.onFirstByte(this.#context.deadlines.now() - startedAt)
+    this.#context.onFirstByte(this.#context.deadlines.monotonicNow() - startedAt)
     const chunks = !this.headRequest && req.httpVersionMinor !== 0
     this.#framing =
       head.framing === 'length' || head.framing === 'none' ? head.framing : chunks ? 'chunked' : 'close'
@@ -236,7 +236,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     const sight = await this.#watch.look(socket)
     if (sight === 'moved' || this.#exchange.over) return
     if (sight === 'stalled') this.#giveUp()
-    else this.deadline = this.#context.deadlines.now() + this.#context.idleMs / LOOKS
+    else this.deadline = this.#context.deadlines.monotonicNow() + this.#context.idleMs / LOOKS
   }
 
   /** Nothing moved for too long: says whose turn it was. */
@@ -322,11 +322,11 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.#watch.reset()
     // A side that takes nothing is looked at more often.
     const slow = this.#clientFull || this.#upstreamFull || this.#settled
-    this.deadline = deadlines.now() + (slow ? idleMs / LOOKS : idleMs)
+    this.deadline = deadlines.monotonicNow() + (slow ? idleMs / LOOKS : idleMs)
   }
 
   #awaitHead(): void {
-    this.deadline = this.#context.deadlines.now() + this.#context.responseMs
+    this.deadline = this.#context.deadlines.monotonicNow() + this.#context.responseMs
   }
 
   /** Closes the connection to the upstream, or gives up waiting for one. Says what it waited for in vain. */

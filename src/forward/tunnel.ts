@@ -19,7 +19,7 @@ import { Transfer, type TransferContext } from './transfer.ts'
 /** What every tunnel works with, beside what transfers do. */
 export interface TunnelContext extends TransferContext {
   /** Epoch milliseconds. */
-  readonly epochNow: () => number
+  readonly now: () => number
 }
 
 /** Bytes that are kept of a client that speaks before the other protocol has begun. */
@@ -90,7 +90,7 @@ export class Tunnel extends Transfer {
 
   /** When the token expires, on the clock of the deadlines. */
   #expiry(expiresAt: number): number {
-    return this.#context.deadlines.now() + expiresAt * 1000 - this.#context.epochNow()
+    return this.#context.deadlines.monotonicNow() + expiresAt * 1000 - this.#context.now()
   }
 }
 

@@ -101,7 +101,7 @@ export class UpstreamConnection implements Waiting {
   constructor(options: ConnectionOptions, user: ConnectionUser) {
     this.#options = options
     this.#user = user
-    this.deadline = options.deadlines.now() + options.connectMs
+    this.deadline = options.deadlines.monotonicNow() + options.connectMs
     options.deadlines.add(this)
     // Whoever takes the connection over for another protocol needs a stream like any other.
     this.socket = user.onUpgraded === undefined ? options.connect(this.#directRead()) : options.connect()
@@ -236,7 +236,7 @@ export class UpstreamConnection implements Waiting {
       return
     }
     if (this.socket.isPaused()) this.socket.resume() // else nobody would see it close
-    this.deadline = this.#options.deadlines.now() + unusedMs
+    this.deadline = this.#options.deadlines.monotonicNow() + unusedMs
     this.#options.owner.onFree(this)
   }
 

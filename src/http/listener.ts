@@ -31,7 +31,7 @@ export interface ListenerOptions {
   readonly timeouts: { readonly headersSeconds: number; readonly keepAliveSeconds: number }
   readonly peerOf: (facts: PeerFacts) => Peer
   /** A clock that never goes back, in milliseconds. */
-  readonly now: () => number
+  readonly monotonicNow: () => number
   /** Works on a request. Must not throw. */
   readonly handle: (exchange: Exchange) => void
   /** Told once for each exchange when it is over. `finished`: the response was sent whole. */
@@ -94,7 +94,7 @@ export function createListener(options: ListenerOptions): Listener {
     const connection = new ClientConnection({
       socket,
       peer: options.peerOf({ remoteAddress: socket.remoteAddress, localPort: socket.localPort, tls: false }),
-      openedAt: options.now(),
+      openedAt: options.monotonicNow(),
       maxInFlight: limits.inFlightPerConnection,
       start: (exchange) => {
         exchange.res.on('finish', onFinish)
@@ -116,7 +116,7 @@ export function createListener(options: ListenerOptions): Listener {
 
   const take = (req: IncomingMessage, res: SidecarResponse, expectsContinue: boolean) => {
     const connection = connections.get(req.socket)
-    connection?.take(new Exchange(req, res, connection, options.now(), expectsContinue))
+    connection?.take(new Exchange(req, res, connection, options.monotonicNow(), expectsContinue))
   }
   server.on('request', (req, res) => take(req, res, false))
   server.on('checkContinue', (req, res) => take(req, res, true))
@@ -140,7 +140,7 @@ export function createListener(options: ListenerOptions): Listener {
       res.detachSocket(socket)
       lingerThenClose(socket)
     })
-    connection.take(new Exchange(req, res, connection, options.now(), false, head))
+    connection.take(new Exchange(req, res, connection, options.monotonicNow(), false, head))
   }
   if (options.upgrade) server.on('upgrade', (req, socket, head) => takeUpgrade(req, socket as Socket, head))
 
@@ -191,7 +191,7 @@ export function createListener(options: ListenerOptions): Listener {
     closeUnused: () => {
       server.closeIdleConnections()
       // To Node a connection that has never sent anything is no idle one; its first request may be on its way.
-      const latest = options.now() - FIRST_REQUEST_MS
+      const latest = options.monotonicNow() - FIRST_REQUEST_MS
       for (const [socket, { openedAt }] of connections) {
         if (socket.bytesRead === 0 && openedAt <= latest) socket.destroy()
       }

@@ -37,7 +37,7 @@ class BodyReader implements ExchangeWorker, Waiting {
     this.#exchange = exchange
     this.#limits = limits
     this.#resolve = resolve
-    this.deadline = limits.deadlines.now() + limits.idleMs
+    this.deadline = limits.deadlines.monotonicNow() + limits.idleMs
     limits.deadlines.add(this)
     exchange.req.on('data', (chunk: Buffer) => this.#take(chunk))
     exchange.req.on('end', () => this.#settle({ ok: true, bytes: Buffer.concat(this.#chunks) }))
@@ -63,7 +63,7 @@ class BodyReader implements ExchangeWorker, Waiting {
 
   #take(chunk: Buffer): void {
     this.#exchange.bytesIn += chunk.length
-    this.deadline = this.#limits.deadlines.now() + this.#limits.idleMs
+    this.deadline = this.#limits.deadlines.monotonicNow() + this.#limits.idleMs
     if (this.#exchange.bytesIn <= this.#limits.maxBytes) this.#chunks.push(chunk)
     else this.#settle({ ok: false, reason: 'too_large' })
   }

@@ -63,13 +63,13 @@ class UntakenAnswer implements ExchangeWorker, Waiting {
     this.#exchange = exchange
     this.#deadlines = deadlines
     this.#idleMs = idleMs
-    this.deadline = deadlines.now() + idleMs
+    this.deadline = deadlines.monotonicNow() + idleMs
     deadlines.add(this)
   }
 
   expire(): void {
     const { socket } = this.#exchange.res
-    if (socket === null) this.deadline = this.#deadlines.now() + this.#idleMs
+    if (socket === null) this.deadline = this.#deadlines.monotonicNow() + this.#idleMs
     else socket.destroy()
   }
 

@@ -10,7 +10,7 @@
 
 /** Something that waits. */
 export interface Waiting {
-  /** When to give up, on the clock of {@link Deadlines.now}, in milliseconds; `Infinity` while nothing is awaited. */
+  /** When to give up, by {@link Deadlines.monotonicNow}, in milliseconds; `Infinity` while nothing is awaited. */
   deadline: number
   /** Called once the deadline has passed, every period until it is moved or the thing is removed. */
   expire(): void
@@ -19,7 +19,7 @@ export interface Waiting {
 /** The set of everything that waits. */
 export interface Deadlines {
   /** A clock that never goes back, in milliseconds. */
-  readonly now: () => number
+  readonly monotonicNow: () => number
   add(waiting: Waiting): void
   delete(waiting: Waiting): void
   /** Expires everything that is due; the interval calls it, and tests with a set clock. */
@@ -31,25 +31,25 @@ export interface Deadlines {
 /** What the deadlines run on. */
 export interface DeadlinesOptions {
   /** A clock that never goes back, in milliseconds; default `performance.now`. */
-  readonly now?: () => number
+  readonly monotonicNow?: () => number
   /** Milliseconds between two looks; default 100. */
   readonly periodMs?: number
 }
 
 /** Starts the interval. It does not keep the process alive. */
 export function createDeadlines({
-  now = () => performance.now(),
+  monotonicNow = () => performance.now(),
   periodMs = 100,
 }: DeadlinesOptions = {}): Deadlines {
   const all = new Set<Waiting>()
   const sweep = () => {
-    const time = now()
+    const time = monotonicNow()
     for (const waiting of all) if (waiting.deadline <= time) waiting.expire()
   }
   const interval = setInterval(sweep, periodMs)
   interval.unref()
   return {
-    now,
+    monotonicNow,
     add: (waiting) => void all.add(waiting),
     delete: (waiting) => void all.delete(waiting),
     sweep,

@@ -30,7 +30,7 @@ export interface DrainOptions {
   /** Waits; a test passes its own. */
   readonly sleep: (ms: number, unless: Promise<unknown>) => Promise<void>
   /** A clock that never goes back, in milliseconds. */
-  readonly now: () => number
+  readonly monotonicNow: () => number
 }
 
 /** What became of the requests in flight when the listener stopped listening. */
@@ -44,7 +44,7 @@ const STEP_MS = 50
 
 /** Drains a listener. */
 export async function drain(listener: Drainable, options: DrainOptions): Promise<DrainReport> {
-  const { sleep, now } = options
+  const { sleep, monotonicNow } = options
   await sleep(options.lameDuckMs, new Promise(() => {}))
   const inFlight = listener.inFlight
   let open = true
@@ -53,8 +53,8 @@ export async function drain(listener: Drainable, options: DrainOptions): Promise
   })
   // By the clock and not by counting steps: on a busy machine each takes longer, and whoever told us to stop
   // kills us when his own time is over.
-  const deadline = now() + options.deadlineMs
-  for (let left = options.deadlineMs; open && left > 0; left = deadline - now()) {
+  const deadline = monotonicNow() + options.deadlineMs
+  for (let left = options.deadlineMs; open && left > 0; left = deadline - monotonicNow()) {
     // A response that promised to keep its connection, before we knew, leaves it unused.
     listener.closeUnused()
     if (listener.inFlight === 0) listener.closeTunnels() // they would go on for ever: nothing else is waited for

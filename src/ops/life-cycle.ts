@@ -24,7 +24,7 @@ export interface LifeCycleOptions {
   /** `whenComplete` resolves with false if it was stopped before it had everything. */
   readonly trust: { whenComplete(): Promise<boolean>; stop(): Promise<void> }
   readonly forwarder: { close(): void }
-  readonly deadlines: Pick<Deadlines, 'now' | 'stop'>
+  readonly deadlines: Pick<Deadlines, 'monotonicNow' | 'stop'>
   readonly shutdown: { readonly lameDuckSeconds: number; readonly deadlineSeconds: number }
   readonly log: Logger
 }
@@ -99,7 +99,7 @@ export function createLifeCycle(options: LifeCycleOptions): LifeCycle {
       lameDuckMs: lameDuck ? options.shutdown.lameDuckSeconds * 1000 : 0,
       deadlineMs: options.shutdown.deadlineSeconds * 1000,
       sleep,
-      now: deadlines.now,
+      monotonicNow: deadlines.monotonicNow,
     })
     options.forwarder.close()
     await trust.stop()

@@ -26,21 +26,21 @@ const FRESH_MS = 200
 export interface SendQueueOptions {
   readonly readTable?: ReadTable
   /** A clock that never goes back, in milliseconds. */
-  readonly now: () => number
+  readonly monotonicNow: () => number
 }
 
 /** Makes a function that looks up send queues, reading the tables at most once in {@link FRESH_MS}. */
 export function createSendQueue({
   readTable = (path) => readFile(path, 'latin1'),
-  now,
+  monotonicNow,
 }: SendQueueOptions): SendQueue {
   let readAt = Number.NEGATIVE_INFINITY
   let reading: Promise<ReadonlyMap<string, Queues>> = Promise.resolve(new Map())
   return async ({ localAddress, localPort, remoteAddress, remotePort }) => {
     if (localAddress === undefined || localPort === undefined) return undefined
     if (remoteAddress === undefined || remotePort === undefined) return undefined
-    if (now() - readAt > FRESH_MS) {
-      readAt = now()
+    if (monotonicNow() - readAt > FRESH_MS) {
+      readAt = monotonicNow()
       reading = readQueues(readTable)
     }
     const queues = await reading

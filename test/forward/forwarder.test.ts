@@ -56,7 +56,7 @@ async function listening(
     upgrade: false,
     timeouts: { headersSeconds: 10, keepAliveSeconds: 75 },
     peerOf: createPeers([]),
-    now: deadlines.now,
+    monotonicNow: deadlines.monotonicNow,
     handle: (exchange) => {
       const admission = admit(exchange.req, LIMITS)
       if (admission.ok) exchange.request = admission.request

@@ -69,7 +69,7 @@ async function transferring(t: Test, wanted: Wanted = {}) {
     upgrade: false,
     timeouts: { headersSeconds: 10, keepAliveSeconds: 75 },
     peerOf,
-    now: deadlines.now,
+    monotonicNow: deadlines.monotonicNow,
     handle: (exchange) => {
       exchanges.push(exchange)
       const admission = admit(exchange.req, LIMITS)

@@ -47,7 +47,7 @@ t.test('a request is written when the connection is there, and its response is t
   const upstream = await recordingUpstream(t)
   const { connection, owner, deadlines, user } = connecting(t, upstream)
   t.ok(connection.isFor(user))
-  t.equal(connection.deadline, deadlines.now() + 3000, 'connecting has its time')
+  t.equal(connection.deadline, deadlines.monotonicNow() + 3000, 'connecting has its time')
   user.onHead = ({ status }) => {
     user.told.push(`head ${status}`)
     t.equal(connection.deadline, Number.POSITIVE_INFINITY, 'the response is waited for by its user')
@@ -81,7 +81,7 @@ t.test('an unused connection', async (t) => {
       upstream.reply(`HTTP/1.1 200 OK\r\n${line}Content-Length: 2\r\n\r\nok`)
       const { connection, owner, deadlines, user } = connecting(t, upstream)
       await user.hears('end')
-      t.equal(connection.deadline, deadlines.now() + ms)
+      t.equal(connection.deadline, deadlines.monotonicNow() + ms)
       deadlines.advance(ms - 1)
       t.ok(connection.isOpen)
       deadlines.advance(1)

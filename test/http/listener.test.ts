@@ -17,7 +17,7 @@ t.test('a port that is taken is said to whoever wants to listen', async (t) => {
     upgrade: false,
     timeouts: { headersSeconds: 1, keepAliveSeconds: 1 },
     peerOf: createPeers([]),
-    now: () => 0,
+    monotonicNow: () => 0,
     handle: () => {},
     onOver: () => {},
     onRefused: () => {},
@@ -71,7 +71,7 @@ t.test('a connection is unused when it has answered, or has said nothing for a w
   const { listener, connect, started } = await startListening(
     t,
     ({ req, res }) => void (req.url === '/' && res.end('ok')),
-    { now: () => now },
+    { monotonicNow: () => now },
   )
   const silent = await connect()
   const used = await connect()

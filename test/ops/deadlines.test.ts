@@ -5,7 +5,7 @@ import { createDeadlines, type DeadlinesOptions, type Waiting } from '../../src/
 function clocked(t: Test, options: DeadlinesOptions = {}) {
   const clock = { ms: 0 }
   const expired: string[] = []
-  const deadlines = createDeadlines({ now: () => clock.ms, periodMs: 3_600_000, ...options })
+  const deadlines = createDeadlines({ monotonicNow: () => clock.ms, periodMs: 3_600_000, ...options })
   t.teardown(deadlines.stop)
   const wait = (name: string, deadline: number, expire?: (waiting: Waiting) => void): Waiting => {
     const waiting: Waiting = {
@@ -79,9 +79,9 @@ t.test('what expires may remove itself and others, and add new ones', async (t) 
 t.test('an interval looks by itself, on a clock that only goes forward', async (t) => {
   const deadlines = createDeadlines({ periodMs: 5 })
   t.teardown(deadlines.stop)
-  const start = deadlines.now()
+  const start = deadlines.monotonicNow()
   const met = await new Promise<number>((resolve) => {
-    const expire = () => resolve(deadlines.now())
+    const expire = () => resolve(deadlines.monotonicNow())
     deadlines.add({ deadline: start + 20, expire })
     const alive = setInterval(() => {}, 1000)
     t.teardown(() => clearInterval(alive))
@@ -91,18 +91,18 @@ t.test('an interval looks by itself, on a clock that only goes forward', async (
 
 t.test('the interval ends when it is stopped', async (t) => {
   let looks = 0
-  const now = () => {
+  const monotonicNow = () => {
     looks++
     return 0
   }
-  const stopped = createDeadlines({ now, periodMs: 1 })
+  const stopped = createDeadlines({ monotonicNow, periodMs: 1 })
   stopped.stop()
   const other = createDeadlines({ periodMs: 1 })
   t.teardown(other.stop)
   await new Promise<void>((resolve) => {
     const alive = setInterval(() => {}, 1000)
     t.teardown(() => clearInterval(alive))
-    other.add({ deadline: other.now() + 20, expire: resolve })
+    other.add({ deadline: other.monotonicNow() + 20, expire: resolve })
   })
   t.equal(looks, 0, 'while another looked for 20 ms')
 })
@@ -111,6 +111,6 @@ t.test('the clock is that of the process unless told otherwise', async (t) => {
   const deadlines = createDeadlines()
   t.teardown(deadlines.stop)
   const before = performance.now()
-  const told = deadlines.now()
+  const told = deadlines.monotonicNow()
   t.ok(before <= told && told <= performance.now())
 })

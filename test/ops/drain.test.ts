@@ -32,7 +32,7 @@ function scene({ finishAt = Number.POSITIVE_INFINITY, inFlight = 2, slowness = 1
   const options = {
     lameDuckMs: 5000,
     deadlineMs: 120,
-    now: () => now,
+    monotonicNow: () => now,
     sleep: async (ms: number, unless: Promise<unknown>) => {
       now += ms * slowness
       if (now >= finishAt) {

@@ -28,7 +28,7 @@ t.test(
         '00000007',
       ),
     }
-    const queue = createSendQueue({ readTable: async (path) => tables[path] ?? '', now: () => 0 })
+    const queue = createSendQueue({ readTable: async (path) => tables[path] ?? '', monotonicNow: () => 0 })
     t.equal(await queue(socket(8080, '10.0.2.5', 50000)), 0xabcd)
     t.equal(await queue(socket(8080, '2001:db8::1', 50001)), 7)
     t.equal(await queue(socket(8080, '2001:db8::1%eth0', 50001)), 7, 'a zone is no part of the address')
@@ -51,7 +51,7 @@ t.test(
       ),
     ]) {
       const tables: Record<string, string> = { '/proc/net/tcp': ours, '/proc/net/tcp6': theirs }
-      const queue = createSendQueue({ readTable: async (path) => tables[path] ?? '', now: () => 0 })
+      const queue = createSendQueue({ readTable: async (path) => tables[path] ?? '', monotonicNow: () => 0 })
       t.equal(await queue(socket(8080, '127.0.0.1', 50000)), 8)
       t.equal(await queue(socket(8080, '::ffff:127.0.0.1', 50000, '::ffff:127.0.0.1')), 8)
     }
@@ -59,7 +59,10 @@ t.test(
 )
 
 t.test('says that nothing is known of a socket that is not connected, or without tables', async (t) => {
-  const queue = createSendQueue({ readTable: () => Promise.reject(new Error('ENOENT')), now: () => 0 })
+  const queue = createSendQueue({
+    readTable: () => Promise.reject(new Error('ENOENT')),
+    monotonicNow: () => 0,
+  })
   t.equal(await queue(socket(8080, '10.0.2.5', 50000)), undefined)
   const closed = { localPort: 1, remoteAddress: '10.0.2.5', remotePort: 2 } as Socket
   for (const unconnected of [closed, socket(), socket(1), socket(1, '10.0.2.5')]) {
@@ -75,7 +78,7 @@ t.test('reads the tables once for everybody who asks at about the same time', as
       reads++
       return path === '/proc/net/tcp' ? table('0100007F:0001', '0100007F:0002', reads.toString(16)) : ''
     },
-    now: () => now,
+    monotonicNow: () => now,
   })
   const one = socket(1, '127.0.0.1', 2)
   t.same(await Promise.all([queue(one), queue(one)]), [1, 1])
@@ -97,7 +100,7 @@ t.test(
       server.close()
     })
     let now = 0
-    const queue = createSendQueue({ now: () => (now += 1000) })
+    const queue = createSendQueue({ monotonicNow: () => (now += 1000) })
     t.equal(await queue(writer), 0)
     writer.write(Buffer.alloc(16 * 1024 * 1024))
     let length = await queue(writer)

@@ -41,7 +41,7 @@ export async function startListening(
     upgrade: false,
     timeouts: { headersSeconds: 10, keepAliveSeconds: 75 },
     peerOf: createPeers([]),
-    now: () => performance.now(),
+    monotonicNow: () => performance.now(),
     handle: (exchange) => {
       started.push(exchange)
       handle(exchange)

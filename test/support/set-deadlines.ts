@@ -17,7 +17,7 @@ export interface SetDeadlines extends Deadlines {
 export function setDeadlines(t: { teardown(cleanUp: () => void): void }): SetDeadlines {
   let time = 1000
   const waiting = new Set<Waiting>()
-  const deadlines = createDeadlines({ now: () => time, periodMs: 2 ** 30 })
+  const deadlines = createDeadlines({ monotonicNow: () => time, periodMs: 2 ** 30 })
   t.teardown(deadlines.stop)
   return {
     ...deadlines,
