@@ -1,0 +1,3 @@
+module example.com/storage-service
+
+go 1.21

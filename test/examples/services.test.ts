@@ -1,0 +1,120 @@
+/**
+ * The services in examples/ as their readers run them, each behind a sidecar.
+ */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import t, { type Test } from 'tap'
+import { until } from '../support/program.ts'
+import { startSidecar } from '../support/sidecar.ts'
+
+t.setTimeout(150_000) // compiling Go's standard library for the first time is most of it
+
+/** Names that a careless reader decodes wrongly, cuts, or takes for something else. */
+const NAMES = [
+  'acme',
+  'a b+c%20d%2Fe',
+  'Ünïcödé & Söhne',
+  '口座 中文',
+  'حساب التخزين',
+  'संग्रह',
+  '𝔘𝔫𝔦 🗄️',
+  '"quoted", comma; <b>',
+]
+
+interface Service {
+  readonly port: number
+  log(): Record<string, unknown>[]
+}
+
+/** Starts a service on a free port; it says which. */
+async function start(t: Test, command: string, args: readonly string[]): Promise<Service> {
+  // Without what tap adds to the environment to measure coverage.
+  const child: ChildProcess = spawn('env', ['-u', 'NODE_OPTIONS', command, ...args], {
+    env: { ...process.env, PORT: '0' },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  t.teardown(() => child.kill('SIGKILL'))
+  let stdout = ''
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text
+  })
+  const log = (): Record<string, unknown>[] =>
+    stdout
+      .split('\n')
+      .slice(0, -1)
+      .map((line) => JSON.parse(line))
+  await until(() => log().some(({ msg }) => msg === 'listening'), `${command} to listen`)
+  return { port: Number(log()[0]?.['port']), log }
+}
+
+/** What must hold of each of them. */
+async function isToldWhoCalls(t: Test, service: Service): Promise<void> {
+  const credentials = NAMES.map((name, index) => ({ accountId: name, accessKey: `${name} key ${index}` }))
+  const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${service.port}`, credentials })
+  for (const [index, { accountId, accessKey }] of credentials.entries()) {
+    const requestId = `example-${index}`
+    const claims = { sub: accountId, client_id: accessKey, jti: `id of ${accountId}` }
+    const Authorization = `Bearer ${await sidecar.mint({ claims, lifetimeSeconds: 600 })}`
+    const response = await fetch(`http://127.0.0.1:${sidecar.port}/a/b?c=%20`, {
+      headers: {
+        Authorization,
+        'X-Request-Id': requestId,
+        'X-Authenticated-Account-Id': 'somebody-else',
+        X_Authenticated_Account_Id: 'somebody-else',
+      },
+    })
+    t.equal(response.status, 200, accountId)
+    t.equal(response.headers.get('x-request-id'), requestId)
+    const caller: { readonly expiresAt: number } = JSON.parse(await response.text())
+    t.match(caller, { account: accountId, accessKey, tokenId: claims.jti })
+    t.ok(Math.abs(caller.expiresAt - Date.now() / 1000 - 600) < 120, 'the time it ends')
+    const line = () => service.log().find((line) => line['requestId'] === requestId)
+    await until(line, 'the line of the log')
+    t.match(line(), { msg: 'request', status: 200, caller: { account: accountId } })
+  }
+  const direct = await fetch(`http://127.0.0.1:${service.port}/`)
+  t.equal(direct.status, 403, 'without identity it answers nobody')
+  const half = await fetch(`http://127.0.0.1:${service.port}/`, {
+    headers: { 'X-Authenticated-Account-Id': 'acme' },
+  })
+  t.equal(half.status, 403, 'part of an identity is none')
+}
+
+t.test('Node', async (t) => {
+  await isToldWhoCalls(t, await start(t, process.execPath, ['examples/node/server.mjs']))
+})
+
+t.test('Python', { skip: absent('python3', '--version') }, async (t) => {
+  await isToldWhoCalls(t, await start(t, 'python3', ['examples/python/server.py']))
+})
+
+t.test('Go', { skip: absent('go', 'version') }, async (t) => {
+  const program = join(t.testdir({}), 'service')
+  // The cache stays, so that only the first run compiles the standard library. Nothing is fetched.
+  const env = {
+    ...process.env,
+    GOCACHE: join(tmpdir(), 'storage-auth-sidecar-go-cache'),
+    GOFLAGS: '-buildvcs=false',
+    GOPROXY: 'off',
+    GOTOOLCHAIN: 'local',
+    CGO_ENABLED: '0',
+  }
+  const compiling = spawnSync('go', ['build', '-o', program, '.'], {
+    cwd: resolve('examples/go'),
+    env,
+    encoding: 'utf8',
+    timeout: 90_000,
+  })
+  if (compiling.error !== undefined) {
+    t.ok(true, 'compiles', { skip: 'not compiled within 90 s' })
+    return
+  }
+  t.equal(compiling.status, 0, compiling.stderr)
+  await isToldWhoCalls(t, await start(t, program, []))
+})
+
+/** Why a language is skipped, if it is. */
+function absent(tool: string, arg: string): string | false {
+  return spawnSync(tool, [arg]).status === 0 ? false : `${tool} is not on this machine`
+}
