@@ -7,7 +7,7 @@
  * @module
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { fileFault, fileFaultCode } from '../credentials/file-fault.ts'
+import { fileErrorCode, fileErrorReason } from '../files/file-error.ts'
 import { isKid } from '../keys/jwk-file.ts'
 import { activateKey, addKey, type ChangeRefused, retireKey } from '../keys/key-changes.ts'
 import { readKeyDirectory } from '../keys/key-directory.ts'
@@ -128,9 +128,9 @@ async function inWords<T extends { readonly ok: true }>(
   try {
     outcome = await change()
   } catch (error) {
-    const code = fileFaultCode(error)
+    const code = fileErrorCode(error)
     if (code === 'ELOCKED') throw new CommandFailure(`${directory}: another command is changing it`)
-    const message = `${directory}: ${fileFault(error)}`
+    const message = `${directory}: ${fileErrorReason(error)}`
     throw code === 'ENOENT' ? new UsageFailure(message) : new CommandFailure(message)
   }
   if (outcome.ok) return outcome

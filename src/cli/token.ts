@@ -8,7 +8,7 @@
  */
 import { text as readText } from 'node:stream/consumers'
 import { Command, Option } from 'commander'
-import { nameProblem } from '../credentials/login-fields.ts'
+import { nameProblem } from '../names.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'

@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { fileErrorCode } from '../files/file-error.ts'
 import { nearest } from './nearest.ts'
 import { type Problem, type Step, writePath } from './problem.ts'
 import type { Given, Reading } from './reading.ts'
@@ -104,11 +105,11 @@ function hint({ path, members }: Section, name: string): string {
 }
 
 function reason(error: unknown): string {
-  const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault'
-  return FAULTS.get(code) ?? code
+  const code = fileErrorCode(error)
+  return REASONS.get(code) ?? code
 }
 
-const FAULTS: ReadonlyMap<string, string> = new Map([
+const REASONS: ReadonlyMap<string, string> = new Map([
   ['ENOENT', 'no such file'],
   ['ENOTDIR', 'no such file'],
   ['EACCES', 'permission denied'],

@@ -10,12 +10,12 @@
 import { realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { lock as lockFile } from 'proper-lockfile'
+import { fileErrorCode, fileErrorReason } from '../files/file-error.ts'
+import { replaceFile } from '../files/replace-file.ts'
 import type { Edit } from './accounts-edit.ts'
 import { type ReadAccounts, readAccountsFile } from './accounts-file.ts'
 import { parseAccountsText } from './accounts-text.ts'
 import type { Changed } from './credential-editor.ts'
-import { fileFault, fileFaultCode } from './file-fault.ts'
-import { replaceFile } from './replace-file.ts'
 
 /** How to change a file. */
 export interface FileEditOptions {
@@ -47,8 +47,8 @@ export async function editAccountsFile(
       },
     })
   } catch (error) {
-    const held = fileFaultCode(error) === 'ELOCKED'
-    return failed(file, held ? 'another command is changing it (it holds the lock)' : fileFault(error))
+    const held = fileErrorCode(error) === 'ELOCKED'
+    return failed(file, held ? 'another command is changing it (it holds the lock)' : fileErrorReason(error))
   }
   const change = async (): Promise<Changed> => {
     const before = await readOrBegin(target, initialText)
@@ -61,7 +61,7 @@ export async function editAccountsFile(
     return { ok: true }
   }
   const changed = await change().catch((error: unknown) =>
-    failed(file, `cannot be written: ${fileFault(error)}`),
+    failed(file, `cannot be written: ${fileErrorReason(error)}`),
   )
   if (!compromised) await unlock()
   return changed

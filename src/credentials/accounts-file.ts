@@ -8,9 +8,9 @@
  */
 import { constants } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
+import { fileErrorCode, fileErrorReason } from '../files/file-error.ts'
 import type { Account } from './accounts.ts'
 import { parseAccountsText } from './accounts-text.ts'
-import { fileFault, fileFaultCode } from './file-fault.ts'
 
 /** The outcome of reading a credentials file. `missing`: there is no such file. */
 export type ReadAccounts =
@@ -34,7 +34,7 @@ export async function readAccountsFile(file: string): Promise<ReadAccounts> {
     mode = (await handle.stat()).mode
     bytes = await handle.readFile()
   } catch (error) {
-    return unusable(file, `cannot be read: ${fileFault(error)}`, fileFaultCode(error) === 'ENOENT')
+    return unusable(file, `cannot be read: ${fileErrorReason(error)}`, fileErrorCode(error) === 'ENOENT')
   } finally {
     await handle?.close()
   }

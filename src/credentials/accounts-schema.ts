@@ -7,9 +7,9 @@
  * @module
  */
 import { z } from 'zod'
+import { nameProblem } from '../names.ts'
+import { parseRfc3339 } from '../rfc3339.ts'
 import type { Account } from './accounts.ts'
-import { nameProblem } from './login-fields.ts'
-import { parseRfc3339 } from './rfc3339.ts'
 import { parseSecretHash } from './secret-hash.ts'
 
 /** Where a value stands: member names and indexes from the top. */

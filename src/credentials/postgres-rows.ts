@@ -7,9 +7,10 @@
  *
  * @module
  */
+
+import { nameProblem } from '../names.ts'
 import type { Revocation } from '../token/revocations.ts'
 import type { Credential } from './accounts.ts'
-import { nameProblem } from './login-fields.ts'
 import { parseSecretHash } from './secret-hash.ts'
 
 /** A row of `credentials`, as the columns of {@link CREDENTIAL_COLUMNS}. */

@@ -8,7 +8,7 @@
  */
 import { open } from 'node:fs/promises'
 import pg from 'pg'
-import { fileFault } from './file-fault.ts'
+import { fileErrorReason } from '../files/file-error.ts'
 
 /** A database to connect to. */
 export interface PostgresTarget {
@@ -39,7 +39,7 @@ export async function readUrlFile(file: string): Promise<ReadTarget> {
       await handle.close()
     }
   } catch (error) {
-    return unusable(file, `cannot be read: ${fileFault(error)}`)
+    return unusable(file, `cannot be read: ${fileErrorReason(error)}`)
   }
   const checked = checkUrl(text)
   if (typeof checked === 'string') return unusable(file, checked)
@@ -74,7 +74,7 @@ function checkUrl(text: string): PostgresTarget | string {
   } catch (error) {
     const isFile = error instanceof Error && 'syscall' in error
     return isFile
-      ? `names a certificate or key file that cannot be read: ${fileFault(error)}`
+      ? `names a certificate or key file that cannot be read: ${fileErrorReason(error)}`
       : `holds a URL that cannot be used (${PERCENT}; sslmode=verify-ca needs sslrootcert)`
   }
 }

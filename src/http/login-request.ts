@@ -11,8 +11,9 @@
  *
  * @module
  */
-import { nameProblem, secretProblem } from '../credentials/login-fields.ts'
+
 import type { Login } from '../credentials/store.ts'
+import { nameProblem, secretProblem } from '../names.ts'
 import { parseStrictJson } from '../strict-json.ts'
 
 /** The largest body of a token request. */

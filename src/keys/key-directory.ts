@@ -10,7 +10,7 @@
  */
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { fileFault } from '../credentials/file-fault.ts'
+import { fileErrorReason } from '../files/file-error.ts'
 import { isKid, type KeyFile, parseKeyFile } from './jwk-file.ts'
 import type { KeyRing } from './key-ring.ts'
 
@@ -136,5 +136,5 @@ async function readSmallFile(path: string) {
 const HALF_WRITTEN = /\.tmp$/
 
 function faultOf(error: unknown): string {
-  return error instanceof Problem ? error.message : `cannot be read: ${fileFault(error)}`
+  return error instanceof Problem ? error.message : `cannot be read: ${fileErrorReason(error)}`
 }

@@ -10,7 +10,7 @@
 import type { BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import { fileFaultCode } from '../credentials/file-fault.ts'
+import { fileErrorCode } from '../files/file-error.ts'
 
 /** What files look like at one moment. */
 export interface FilesVersion {
@@ -57,7 +57,7 @@ export async function versionOf(paths: readonly string[]): Promise<FilesVersion>
     }
     watchable(path, stats)
     const names = (await readdir(path)).filter(isVersioned).sort()
-    const members = await Promise.all(names.map((name) => look(join(path, name)).then(textOf, fileFaultCode)))
+    const members = await Promise.all(names.map((name) => look(join(path, name)).then(textOf, fileErrorCode)))
     return JSON.stringify([String(stats.ino), names, members])
   }
 
@@ -69,7 +69,7 @@ export async function versionOf(paths: readonly string[]): Promise<FilesVersion>
         (stats) => watchable(parent, stats),
         () => {}, // a parent that is missing cannot be watched
       )
-      return describe(absolute).catch(fileFaultCode)
+      return describe(absolute).catch(fileErrorCode)
     }),
   )
   return { id: JSON.stringify(described), changedAt: Number(changed), unreadable, directories }

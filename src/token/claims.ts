@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { nameProblem } from '../credentials/login-fields.ts'
+import { nameProblem } from '../names.ts'
 import { isJsonObject, parseStrictJson } from '../strict-json.ts'
 import type { Identity, RejectReason } from './verdict.ts'
 

@@ -8,8 +8,8 @@
  */
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose'
-import { nameProblem } from '../credentials/login-fields.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
+import { nameProblem } from '../names.ts'
 import { MOST_TOKEN_BYTES } from './shape.ts'
 import type { Identity } from './verdict.ts'
 

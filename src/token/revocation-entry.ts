@@ -6,8 +6,8 @@
  *
  * @module
  */
-import { nameProblem } from '../credentials/login-fields.ts'
-import { parseRfc3339 } from '../credentials/rfc3339.ts'
+import { nameProblem } from '../names.ts'
+import { parseRfc3339 } from '../rfc3339.ts'
 import { isJsonObject } from '../strict-json.ts'
 import type { Revocation } from './revocations.ts'
 

@@ -9,7 +9,7 @@
  */
 import { constants } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
-import { fileFault, fileFaultCode } from '../credentials/file-fault.ts'
+import { fileErrorCode, fileErrorReason } from '../files/file-error.ts'
 import type { Load } from '../loaded.ts'
 import { createRevocations, type Revocations } from './revocations.ts'
 import { parseRevocationsText } from './revocations-text.ts'
@@ -32,9 +32,9 @@ export function createRevocationsLoader({ file, required }: RevocationsFile): Lo
     try {
       bytes = await readRegularFile(file)
     } catch (error) {
-      const missing = fileFaultCode(error) === 'ENOENT'
+      const missing = fileErrorCode(error) === 'ENOENT'
       if (missing && !wasThere) return { ok: true, value: createRevocations([]), warnings: [] }
-      return refused(error instanceof Problem ? error.message : `cannot be read: ${fileFault(error)}`)
+      return refused(error instanceof Problem ? error.message : `cannot be read: ${fileErrorReason(error)}`)
     }
     wasThere = true
     let text: string

@@ -7,7 +7,7 @@ import {
   setDisabled,
 } from '../../src/credentials/accounts-edit.ts'
 import { parseAccountsText } from '../../src/credentials/accounts-text.ts'
-import { nameProblem } from '../../src/credentials/login-fields.ts'
+import { nameProblem } from '../../src/names.ts'
 
 const HASH = `$sha256$${'A'.repeat(43)}`
 

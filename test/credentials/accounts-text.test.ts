@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import t from 'tap'
 import { stringify } from 'yaml'
 import { parseAccountsText } from '../../src/credentials/accounts-text.ts'
-import { nameProblem } from '../../src/credentials/login-fields.ts'
+import { nameProblem } from '../../src/names.ts'
 
 const HASH = `$sha256$${'A'.repeat(43)}`
 

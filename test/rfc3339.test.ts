@@ -1,5 +1,5 @@
 import t from 'tap'
-import { parseRfc3339 } from '../../src/credentials/rfc3339.ts'
+import { parseRfc3339 } from '../src/rfc3339.ts'
 
 t.test('a time with a zone is read', async (t) => {
   const times: [string, string][] = [

@@ -1,6 +1,6 @@
 /**
- * What an account identifier, an access key and a secret may look like, wherever they come from: a login, the
- * credentials file, the command line.
+ * What the name of an account or of an access key, and a secret, may look like, wherever they come from: a login, a
+ * token, the credentials file, the command line.
  *
  * In: a text. Out: what is wrong with it, in words that fit behind the field's name and repeat nothing of the
  * text, or nothing. Length is counted in Unicode code points, so that every script has the same room.

@@ -16,12 +16,12 @@ const reasons: Readonly<Record<string, string>> = {
 }
 
 /** The reason in words, or the system's code where we have no words for it. */
-export function fileFault(error: unknown): string {
-  const code = fileFaultCode(error)
+export function fileErrorReason(error: unknown): string {
+  const code = fileErrorCode(error)
   return reasons[code] ?? code
 }
 
 /** The system's code, such as `ENOSPC`. */
-export function fileFaultCode(error: unknown): string {
+export function fileErrorCode(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault'
 }
