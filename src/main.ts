@@ -7,14 +7,9 @@
  * @module
  */
 import { Command, CommanderError } from 'commander'
-import { type App, createApp } from './app.ts'
+import type { App } from './app.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './cli/command-io.ts'
-import { configCommand } from './cli/config.ts'
-import { credentialsCommand } from './cli/credentials.ts'
-import { demoCommand } from './cli/demo.ts'
-import { keysCommand } from './cli/keys.ts'
-import { type StopSignal, serveCommand } from './cli/serve.ts'
-import { tokenCommand } from './cli/token.ts'
+import type { StopSignal } from './cli/serve.ts'
 import type { Config } from './config/schema.ts'
 import { createLog, openLogDestination } from './ops/log.ts'
 import { VERSION } from './version.ts'
@@ -37,6 +32,7 @@ async function createLoggedApp(config: Config, level: string = config.log.level)
   // Where a fault of ours escapes every handler, the request it happened in waits for its time limit; all the
   // others share nothing with it and must not end because of it.
   process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught'))
+  const { createApp } = await import('./app.ts')
   const app = await createApp({ config, log, logLinesDropped: () => logDestination.dropped })
   process.on('SIGHUP', () => void app.reload())
   return app
@@ -66,22 +62,39 @@ Examples:
   storage-auth-sidecar serve --config sidecar.yaml
   storage-auth-sidecar help credentials`
 
+/** The commands. One is loaded when it is asked for: the modules of all would cost each sidecar memory and time. */
+const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
+  serve: async () =>
+    (await import('./cli/serve.ts')).serveCommand(io, { createApp: createLoggedApp, stopRequested }),
+  demo: async () =>
+    (await import('./cli/demo.ts')).demoCommand(io, {
+      createApp: (config) => createLoggedApp(config, 'warn'),
+      stopRequested,
+    }),
+  config: async () => (await import('./cli/config.ts')).configCommand(io),
+  keys: async () => (await import('./cli/keys.ts')).keysCommand(io),
+  credentials: async () => (await import('./cli/credentials.ts')).credentialsCommand(io),
+  token: async () => (await import('./cli/token.ts')).tokenCommand(io),
+}
+
 const program = new Command('storage-auth-sidecar')
   .description('Issues, checks and remembers Account API tokens in front of a storage service.')
   .version(VERSION)
   .exitOverride()
-  .addCommand(serveCommand(io, { createApp: createLoggedApp, stopRequested }))
-  .addCommand(demoCommand(io, { createApp: (config) => createLoggedApp(config, 'warn'), stopRequested }))
-  .addCommand(configCommand(io))
-  .addCommand(keysCommand(io))
-  .addCommand(credentialsCommand(io))
-  .addCommand(tokenCommand(io))
   .addHelpText('after', EXAMPLES)
 
-program.parseAsync().then(
+run().then(
   () => exit(0),
   (error: Error) => exit(explain(error)),
 )
+
+/** Carries out what the command line asks for. Help, and a name that is none, want to know every command. */
+async function run(): Promise<void> {
+  const asked = process.argv[2] ?? ''
+  const names = Object.hasOwn(COMMANDS, asked) ? [asked] : Object.keys(COMMANDS)
+  for (const name of names) program.addCommand(await (COMMANDS[name] as () => Promise<Command>)())
+  await program.parseAsync()
+}
 
 /** Says what went wrong, in words without a stack, and which exit code that is. */
 function explain(error: Error): number {
