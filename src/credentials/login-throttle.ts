@@ -35,6 +35,13 @@ export type Reservation =
     }
   | { readonly ok: false; readonly retryAfterSeconds: number }
 
+/** A login that ended and counts: a failure, or the success that clears those of its pair. */
+export interface ThrottleNote {
+  /** Account and client, as the throttle names them. */
+  readonly pair: string
+  readonly failed: boolean
+}
+
 /** Counts failed logins. */
 export interface LoginThrottle {
   /**
@@ -43,6 +50,8 @@ export interface LoginThrottle {
    * @param address - the client's address as text; see `client-network.ts` for which ones count as one
    */
   reserve(accountId: string, address: string): Reservation
+  /** Counts a login that ended in another process that shares the listener. */
+  learn(note: ThrottleNote): void
 }
 
 /** How the throttle counts. */
@@ -55,6 +64,8 @@ export interface LoginThrottleOptions {
   readonly maxPairs?: number
   /** Epoch milliseconds. */
   readonly now: () => number
+  /** Told of each login that ended here and counts. */
+  readonly onNote?: (note: ThrottleNote) => void
 }
 
 /** The failures of one pair in one window. */
@@ -66,7 +77,7 @@ interface Failures {
 
 /** Makes a throttle. */
 export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottle {
-  const { count, windowSeconds, maxPairs = 100_000, now } = options
+  const { count, windowSeconds, maxPairs = 100_000, now, onNote = () => {} } = options
   // Never read with `get`: the order stays that of first failures, so the oldest window is the one dropped.
   const failed = new LRUCache<string, Failures>({ max: maxPairs })
   const underWay = new Map<string, number>()
@@ -100,6 +111,11 @@ export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottl
     if (remaining(oldest) === 0) failed.delete(oldest.pair)
   }
 
+  function learn({ pair, failed: hasFailed }: ThrottleNote): void {
+    if (hasFailed) addFailure(pair)
+    else failed.delete(pair)
+  }
+
   function release(pair: string): void {
     const others = Number(underWay.get(pair)) - 1 // each reservation is released once
     if (others > 0) underWay.set(pair, others)
@@ -107,6 +123,7 @@ export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottl
   }
 
   return {
+    learn,
     reserve(accountId, address) {
       // The digest, because account names are the client's choice and may be long.
       const pair = `${hash('sha256', accountId, 'base64url')} ${clientNetwork(address)}`
@@ -125,8 +142,10 @@ export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottl
           if (settled) return
           settled = true
           release(pair)
-          if (outcome === 'rejected') addFailure(pair)
-          if (outcome === 'accepted') failed.delete(pair)
+          if (outcome !== 'rejected' && outcome !== 'accepted') return
+          const note = { pair, failed: outcome === 'rejected' }
+          learn(note)
+          onNote(note)
         },
       }
     },

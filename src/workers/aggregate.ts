@@ -1,0 +1,35 @@
+/**
+ * The metrics of all workers as one.
+ *
+ * In: the metrics of each, those of workers that have ended included. Out: one registry. What was counted stays
+ * counted when a worker ends: a total that falls looks like a restart, and every rate over it would jump.
+ *
+ * @module
+ */
+import { AggregatorRegistry, type Registry } from 'prom-client'
+import type { MetricFamily } from './messages.ts'
+
+/** What `process_start_time_seconds` of several processes is; prom-client leaves it out. */
+const AGGREGATORS: Readonly<Record<string, MetricFamily['aggregator']>> = {
+  process_start_time_seconds: 'min',
+}
+
+/** Adds up the metrics of several processes, each metric in its own way. */
+export function aggregate(processes: readonly (readonly MetricFamily[])[]): Registry {
+  return AggregatorRegistry.aggregate(
+    processes.map((families) =>
+      families.map((family) => ({ ...family, aggregator: AGGREGATORS[family.name] ?? family.aggregator })),
+    ),
+  )
+}
+
+/** What is left of ended workers: their counts, without what they held. */
+export async function withEnded(
+  before: readonly MetricFamily[],
+  ended: readonly MetricFamily[],
+): Promise<MetricFamily[]> {
+  const counts = ended.filter(({ type }) => COUNTS.has(String(type)))
+  return aggregate([before, counts]).getMetricsAsJSON()
+}
+
+const COUNTS: ReadonlySet<string> = new Set(['counter', 'histogram'])

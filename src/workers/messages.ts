@@ -1,0 +1,61 @@
+/**
+ * What a supervisor and its workers say to each other, over the channel that Node gives them (JSON).
+ *
+ * @module
+ */
+import type { AddressInfo } from 'node:net'
+import type { MetricObjectWithValues, MetricValue } from 'prom-client'
+import type { Config } from '../config/schema.ts'
+import type { ThrottleNote } from '../credentials/login-throttle.ts'
+import type { ReadyCheck } from '../ops/admin.ts'
+import type { DrainReport } from '../ops/drain.ts'
+import type { StatusKey } from '../ops/status/status.ts'
+
+/** A metric with its values, as prom-client tells it. */
+export type MetricFamily = MetricObjectWithValues<MetricValue<string>>
+
+/** What the admin listener tells of a sidecar, wherever its requests are served. */
+export interface WorkerState {
+  readonly checks: readonly ReadyCheck[]
+  readonly keys: readonly StatusKey[]
+  /** The public keys, as a JWK Set (RFC 7517). */
+  readonly jwks: unknown
+  readonly metrics: readonly MetricFamily[]
+}
+
+/** Said to a worker. */
+export type ToWorker =
+  | { readonly do: 'make'; readonly config: Config }
+  | { readonly do: 'listen' }
+  | { readonly do: 'reload' }
+  | { readonly do: 'stop'; readonly lameDuck: boolean }
+  | { readonly do: 'tell'; readonly question: number }
+  /** A login ended in another worker. */
+  | { readonly do: 'learn'; readonly note: ThrottleNote }
+
+/** Said by a worker. */
+export type FromWorker =
+  | { readonly did: 'make' }
+  | { readonly did: 'listen'; readonly address: AddressInfo }
+  | { readonly did: 'reload' }
+  | { readonly did: 'stop'; readonly report: DrainReport }
+  | { readonly did: 'tell'; readonly question: number; readonly state: WorkerState }
+  | { readonly did: 'learn'; readonly note: ThrottleNote }
+  | { readonly did: 'fail'; readonly error: PlainError }
+
+/** An error on its way to another process, with what Node tells of a listener that could not be made. */
+export interface PlainError {
+  readonly name: string
+  readonly message: string
+  readonly code?: unknown
+  readonly syscall?: unknown
+  readonly address?: unknown
+  readonly port?: unknown
+}
+
+/** Takes an error apart. Its stack stays where it happened. */
+export function plainError(error: unknown): PlainError {
+  if (!(error instanceof Error)) return { name: 'Error', message: 'unknown' }
+  const { name, message, code, syscall, address, port }: Error & Partial<PlainError> = error
+  return { name, message, code, syscall, address, port }
+}

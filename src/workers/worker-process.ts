@@ -1,0 +1,157 @@
+/**
+ * One worker, as its supervisor sees it.
+ *
+ * In: a process that runs the `worker` command. Out: what it was asked for, or a rejection: a worker that ends, or that
+ * does not answer, leaves nobody waiting.
+ *
+ * @module
+ */
+import type { Worker } from 'node:cluster'
+import type { AddressInfo } from 'node:net'
+import type { Config } from '../config/schema.ts'
+import type { ThrottleNote } from '../credentials/login-throttle.ts'
+import type { DrainReport } from '../ops/drain.ts'
+import type { FromWorker, PlainError, ToWorker, WorkerState } from './messages.ts'
+
+/** The part of a cluster worker that is used. */
+export type ForkedWorker = Pick<Worker, 'id' | 'process' | 'send' | 'isConnected'> & {
+  on(event: 'message', listener: (message: FromWorker) => void): unknown
+  on(event: 'exit', listener: (code: number | null, signal: string | null) => void): unknown
+}
+
+/** How a worker ended. */
+export interface WorkerEnd {
+  readonly code: number | null
+  readonly signal: string | null
+}
+
+/** Whoever waits for something. */
+interface Waiter<Value> {
+  resolve(value: Value): void
+  reject(error: unknown): void
+}
+
+/** What an error of a worker is to whoever started it. */
+export type Revive = (error: PlainError) => Error
+
+/** A worker. */
+export class WorkerProcess {
+  readonly #worker: ForkedWorker
+  readonly #waiting = new Map<string, Waiter<never>>()
+  readonly #revive: Revive
+  #questions = 0
+  #ended = false
+  /** What it told last, for when it cannot be asked any more. */
+  lastState: WorkerState | undefined
+  /** Whether it accepts connections. */
+  listening = false
+  readonly ended: Promise<WorkerEnd>
+
+  /**
+   * @param worker - a process that has just been forked
+   * @param onNote - told of each login that ended in it
+   */
+  constructor(
+    worker: ForkedWorker,
+    { revive, onNote }: { readonly revive: Revive; readonly onNote: (note: ThrottleNote) => void },
+  ) {
+    this.#worker = worker
+    this.#revive = revive
+    worker.on('message', (message) => {
+      if (message.did === 'learn') onNote(message.note)
+      else this.#onMessage(message)
+    })
+    this.ended = new Promise((resolve) => {
+      worker.on('exit', (code, signal) => {
+        this.#ended = true
+        this.listening = false
+        this.#rejectAll(new Error('a worker ended'))
+        resolve({ code, signal })
+      })
+    })
+  }
+
+  /** Its process id. */
+  get pid(): number | undefined {
+    return this.#worker.process.pid
+  }
+
+  /** Reads keys and credentials. Rejects with what is wrong with them. */
+  make(config: Config): Promise<void> {
+    return this.#ask('make', { do: 'make', config })
+  }
+
+  /** Begins to listen. */
+  async listen(): Promise<AddressInfo> {
+    const { address } = await this.#ask<{ address: AddressInfo }>('listen', { do: 'listen' })
+    this.listening = true
+    return address
+  }
+
+  /** Loads everything anew. */
+  reload(): Promise<void> {
+    return this.#ask('reload', { do: 'reload' })
+  }
+
+  /** Stops it; it ends by itself afterwards. */
+  async stop(lameDuck: boolean): Promise<DrainReport> {
+    return (await this.#ask<{ report: DrainReport }>('stop', { do: 'stop', lameDuck })).report
+  }
+
+  /** Asks for its state. Rejects when it does not answer in time. */
+  async tell(patienceMs: number): Promise<WorkerState> {
+    const question = ++this.#questions
+    const giveUp = setTimeout(() => this.#reject(`tell ${question}`, new Error('a worker is silent')), patienceMs)
+    try {
+      const { state } = await this.#ask<{ state: WorkerState }>(`tell ${question}`, { do: 'tell', question })
+      this.lastState = state
+      return state
+    } finally {
+      clearTimeout(giveUp)
+    }
+  }
+
+  /** Tells it of a login that ended in another one. */
+  learn(note: ThrottleNote): void {
+    this.#send({ do: 'learn', note })
+  }
+
+  /** Ends it at once. */
+  kill(): void {
+    this.#worker.process.kill('SIGKILL')
+  }
+
+  #ask<Value>(what: string, message: ToWorker): Promise<Value> {
+    return new Promise<Value>((resolve, reject) => {
+      this.#waiting.set(what, { resolve, reject })
+      if (!this.#send(message)) this.#reject(what, new Error('a worker ended'))
+    })
+  }
+
+  #send(message: ToWorker): boolean {
+    if (this.#ended || !this.#worker.isConnected()) return false
+    // A worker that ends meanwhile says so by its exit; without a callback Node would raise an event.
+    this.#worker.send(message, undefined, undefined, () => {})
+    return true
+  }
+
+  #onMessage(message: Exclude<FromWorker, { did: 'learn' }>): void {
+    if (message.did === 'fail') {
+      this.#rejectAll(this.#revive(message.error))
+      return
+    }
+    const what = message.did === 'tell' ? `tell ${message.question}` : message.did
+    const waiter = this.#waiting.get(what) as Waiter<unknown> | undefined
+    this.#waiting.delete(what)
+    waiter?.resolve(message)
+  }
+
+  #reject(what: string, error: Error): void {
+    this.#waiting.get(what)?.reject(error)
+    this.#waiting.delete(what)
+  }
+
+  #rejectAll(error: Error): void {
+    for (const what of [...this.#waiting.keys()]) this.#reject(what, error)
+  }
+}

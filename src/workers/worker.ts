@@ -1,0 +1,69 @@
+/**
+ * A worker: a sidecar without an admin listener, which does what its supervisor says.
+ *
+ * In: messages. Out: messages. It ends when it has stopped, and stops when its supervisor is gone: nobody is left who
+ * could reload it, watch it or end it.
+ *
+ * @module
+ */
+import type { App, AppOptions } from '../app.ts'
+import type { Config } from '../config/schema.ts'
+import { type FromWorker, plainError, type ToWorker } from './messages.ts'
+
+/** The channel to the supervisor: the part of `process` that is used. */
+export interface Channel {
+  send?(message: FromWorker, handle: undefined, options: undefined, done: () => void): boolean
+  on(event: 'message', listener: (message: ToWorker) => void): unknown
+  once(event: 'disconnect', listener: () => void): unknown
+}
+
+/** What a worker works with. */
+export interface WorkerOptions {
+  readonly channel: Channel
+  readonly createApp: (config: Config, inWorker: NonNullable<AppOptions['worker']>) => Promise<App>
+}
+
+/** Obeys until the sidecar has stopped. */
+export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> {
+  return new Promise((resolve) => {
+    let app: App | undefined
+    const say = (message: FromWorker): void => {
+      // Whoever is gone need not hear it.
+      channel.send?.(message, undefined, undefined, () => {})
+    }
+    const stop = async (lameDuck: boolean): Promise<void> => {
+      const report = await app?.stop({ lameDuck })
+      channel.send?.({ did: 'stop', report: report ?? { drained: 0, cut: 0 } }, undefined, undefined, resolve)
+    }
+    const obey = async (message: ToWorker): Promise<void> => {
+      switch (message.do) {
+        case 'make':
+          app = await createApp(message.config, { onThrottleNote: (note) => say({ did: 'learn', note }) })
+          say({ did: 'make' })
+          break
+        case 'listen':
+          if (app !== undefined) say({ did: 'listen', address: (await app.start()).data })
+          break
+        case 'reload':
+          await app?.reload()
+          say({ did: 'reload' })
+          break
+        case 'tell':
+          if (app !== undefined) say({ did: 'tell', question: message.question, state: await app.state() })
+          break
+        case 'learn':
+          app?.learn(message.note)
+          break
+        case 'stop':
+          await stop(message.lameDuck)
+          break
+      }
+    }
+    channel.on('message', (message) => {
+      obey(message).catch((error: unknown) => say({ did: 'fail', error: plainError(error) }))
+    })
+    channel.once('disconnect', () => {
+      Promise.resolve(app?.stop({ lameDuck: false })).then(() => resolve())
+    })
+  })
+}

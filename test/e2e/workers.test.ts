@@ -1,0 +1,204 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import t, { type Test } from 'tap'
+import { prepareFiles, runProgram, serve, serveArgs, until } from '../support/program.ts'
+import { type RawClient, rawClient } from '../support/raw-client.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
+
+/** A sidecar of several processes, in front of an upstream. */
+async function scene(t: Test, flags: Readonly<Record<string, string>> = {}) {
+  const upstream = await recordingUpstream(t)
+  const { files, token, login } = await prepareFiles(t)
+  const sidecar = await serve(t, {
+    ...files,
+    'upstream-url': upstream.url,
+    workers: '2',
+    'shutdown-lame-duck-seconds': '0',
+    ...flags,
+  })
+  const admin = async (path: string) => {
+    const client = await rawClient(t, sidecar.adminPort)
+    client.send(`GET ${path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`)
+    return client.response()
+  }
+  return {
+    upstream,
+    sidecar,
+    files,
+    login,
+    admin,
+    get: `GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`,
+    connect: () => rawClient(t, sidecar.port),
+    /** The workers that have been started, in order. */
+    pids: () => sidecar.log().flatMap(({ msg, pid }) => (msg === 'worker started' ? [Number(pid)] : [])),
+    async metric(name: string) {
+      const lines = (await admin('/metrics')).body.toString().split('\n')
+      return lines
+        .filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`))
+        .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0)
+    },
+  }
+}
+
+/** Sends the request on so many connections of their own; the answers' statuses. */
+async function ask(connect: () => Promise<RawClient>, request: string, times: number): Promise<number[]> {
+  return Promise.all(
+    Array.from({ length: times }, async () => {
+      const client = await connect()
+      client.send(request)
+      const { status } = await client.response()
+      client.socket.destroy()
+      return status
+    }),
+  )
+}
+
+const login = (accountId: string, accessKey: string, secret: string) => {
+  const body = JSON.stringify({ accountId, accessKey, secret })
+  return `POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+}
+
+t.test('processes that share the listener are one sidecar to whoever looks', async (t) => {
+  const { sidecar, connect, get, admin, metric, pids } = await scene(t)
+  t.same(
+    sidecar.log().flatMap(({ msg, listener, port }) => (msg === 'listening' ? [[listener, port]] : [])),
+    [
+      ['data', sidecar.port],
+      ['admin', sidecar.adminPort],
+    ],
+  )
+  t.equal(new Set(pids()).size, 2)
+  t.same(new Set(await ask(connect, get, 20)), new Set([200]))
+  await until(async () => (await metric('auth_sidecar_requests_total')) === 20, 'all requests to be counted')
+  t.ok((await metric('auth_sidecar_token_cache_misses_total')) >= 2, 'each has a cache of its own')
+  t.equal(await metric('auth_sidecar_build_info'), 1, 'what is the same in all is told once')
+  t.equal(await metric('auth_sidecar_workers'), 2)
+  t.match(await admin('/readyz'), { status: 200 })
+  t.equal((await admin('/livez')).status, 200)
+  t.equal(JSON.parse((await admin('/.well-known/jwks.json')).body.toString()).keys.length, 1)
+  const status = JSON.parse((await admin('/status.json')).body.toString())
+  t.match(status, { ready: true, keys: [{ signs: true }] })
+})
+
+t.test('a worker that dies is replaced, and nothing that it counted is forgotten', async (t) => {
+  const { connect, get, metric, pids, admin, sidecar } = await scene(t)
+  await ask(connect, get, 10)
+  await until(async () => (await metric('auth_sidecar_requests_total')) === 10, 'all requests to be counted')
+  const [victim = 0] = pids()
+  process.kill(victim, 'SIGKILL')
+  await until(async () => (await metric('auth_sidecar_worker_restarts_total')) === 1, 'the death to be counted')
+  t.same(new Set(await ask(connect, get, 4)), new Set([200]), 'the other one goes on')
+  t.equal((await admin('/readyz')).status, 200)
+  await until(async () => (await metric('auth_sidecar_workers')) === 2, 'the replacement')
+  t.equal(pids().length, 3)
+  t.same(new Set(await ask(connect, get, 6)), new Set([200]))
+  await until(async () => (await metric('auth_sidecar_requests_total')) === 20, 'all requests to be counted')
+  t.match(
+    sidecar.log().find(({ msg }) => msg === 'worker ended'),
+    { pid: victim, signal: 'SIGKILL' },
+  )
+})
+
+t.test('a change of credentials is enforced in every worker', async (t) => {
+  const { connect, get, files, sidecar } = await scene(t)
+  t.same(new Set(await ask(connect, get, 10)), new Set([200]))
+  const text = readFileSync(files['credentials-file'], 'utf8')
+  writeFileSync(files['credentials-file'], 'accounts: []\n')
+  await until(async () => (await ask(connect, get, 10)).every((status) => status === 400), 'all to refuse')
+  writeFileSync(files['credentials-file'], text)
+  sidecar.child.kill('SIGHUP')
+  await until(async () => (await ask(connect, get, 10)).every((status) => status === 200), 'all to accept')
+})
+
+t.test('failed logins are counted together', async (t) => {
+  const { connect, login: right, metric } = await scene(t, { 'limits-login-failures-count': '4' })
+  const wrong = login(right.accountId, right.accessKey, 'wrong')
+  for (let failure = 0; failure < 4; failure++) {
+    const [status] = await ask(connect, wrong, 1)
+    // Each worker tells the others when a login has ended.
+    await until(
+      async () => (await metric('auth_sidecar_token_issue_failures_total')) === failure + 1,
+      'the failure to be counted',
+    )
+    t.equal(status, 403)
+  }
+  const all = await ask(connect, login(right.accountId, right.accessKey, right.secret), 6)
+  t.same(new Set(all), new Set([503]), 'whichever is asked')
+})
+
+t.test('SIGTERM drains every worker, and the last line adds up', async (t) => {
+  const { upstream, sidecar, connect, get } = await scene(t)
+  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
+  const clients = await Promise.all(Array.from({ length: 4 }, connect))
+  for (const client of clients) {
+    client.send(get)
+    await client.until('half-')
+  }
+  sidecar.child.kill('SIGTERM')
+  await until(() => connect().then(() => false, () => true), 'the listener to be closed')
+  for (const socket of upstream.sockets) socket.write('whole')
+  for (const client of clients) await client.until('half-whole')
+  t.match(await sidecar.ended, { code: 0, signal: null })
+  t.match(sidecar.log().at(-1), { msg: 'stopped', drained: 4, cut: 0 })
+})
+
+t.test('transfers that do not end in time are cut in every worker, and the exit code says so', async (t) => {
+  const { upstream, sidecar, connect, get } = await scene(t, { 'shutdown-deadline-seconds': '0' })
+  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
+  const clients = await Promise.all(Array.from({ length: 4 }, connect))
+  for (const client of clients) {
+    client.send(get)
+    await client.until('half-')
+  }
+  sidecar.child.kill('SIGINT')
+  t.match(await sidecar.ended, { code: 1 })
+  t.match(sidecar.log().at(-1), { msg: 'stopped', drained: 0, cut: 4 })
+})
+
+t.test('a second signal does not wait', async (t) => {
+  const { upstream, sidecar, connect, get, pids } = await scene(t)
+  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
+  const client = await connect()
+  client.send(get)
+  await client.until('half-')
+  sidecar.child.kill('SIGTERM')
+  await until(() => connect().then(() => false, () => true), 'the listener to be closed')
+  sidecar.child.kill('SIGTERM')
+  t.match(await sidecar.ended, { code: 1 })
+  await until(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
+})
+
+t.test('workers do not outlive their supervisor', async (t) => {
+  const { sidecar, pids } = await scene(t)
+  sidecar.child.kill('SIGKILL')
+  await sidecar.ended
+  await until(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
+  t.equal(pids().length, 2)
+})
+
+t.test('what is wrong is said once, and ends the start as it does with one process', async (t) => {
+  const { files } = await prepareFiles(t)
+  const flags = { ...files, 'upstream-url': 'http://127.0.0.1:9', workers: '2' }
+  const broken = await runProgram(t, ['serve', ...serveArgs({ ...flags, 'keys-directory': '/nowhere' })])
+  t.equal(broken.code, 2)
+  t.match(broken.stderr, /keys\.directory/)
+  t.equal(broken.stderr.match(/\n/g)?.length, 2)
+
+  const { port } = await recordingUpstream(t)
+  const inUse = await runProgram(t, ['serve', ...serveArgs({ ...flags, 'listen-port': String(port) })])
+  t.equal(inUse.code, 1)
+  t.equal(inUse.stderr, `port ${port} is in use\n`)
+})
+
+t.test('the worker command is for supervisors alone', async (t) => {
+  const { code, stderr } = await runProgram(t, ['worker'])
+  t.equal(code, 2)
+  t.match(stderr, /serve/)
+})
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}
