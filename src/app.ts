@@ -86,6 +86,7 @@ export async function createApp({
   const { trust } = opened
   const { keys, credentials } = trust
   const isClosing = () => lifeCycle.isStopping()
+  const readyChecks = () => [...trust.checks(), { name: 'accepting', ok: lifeCycle.isRunning() }]
   const deadlines = createDeadlines()
   const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
@@ -112,6 +113,7 @@ export async function createApp({
       tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds, now()),
       revocations: trust.revocations,
       pools: () => forwarder.pools(),
+      ready: () => readyChecks().every(({ ok }) => ok),
       logLinesDropped,
     },
     now,
@@ -197,7 +199,7 @@ export async function createApp({
     host: config.admin.host,
     port: config.admin.port,
     registry: metrics.registry,
-    ready: () => [...trust.checks(), { name: 'accepting', ok: lifeCycle.isRunning() }],
+    ready: readyChecks,
     jwks: () => publicJwks(keys()),
     onFault,
   })
