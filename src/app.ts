@@ -22,7 +22,6 @@ import { createResponder } from './http/respond.ts'
 import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks } from './keys/jwks.ts'
 import { tokenLifetimes } from './keys/token-lifetimes.ts'
-import { openLiveTrust, UnusableTrust } from './live-trust.ts'
 import { createAccount } from './ops/account.ts'
 import { createAdminListener } from './ops/admin.ts'
 import { createDeadlines } from './ops/deadlines.ts'
@@ -35,6 +34,8 @@ import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts
 import { withCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
+import { openLiveTrust } from './trust/live-trust.ts'
+import { UnusableTrust } from './trust/unusable-trust.ts'
 import { VERSION } from './version.ts'
 
 /** What a sidecar is made of. */
