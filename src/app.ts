@@ -31,6 +31,9 @@ import { type Addresses, createLifeCycle } from './ops/life-cycle.ts'
 import type { Logger } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts'
+import { describeKeys } from './ops/status/describe-keys.ts'
+import { statusMetricsOf } from './ops/status/metric-families.ts'
+import { createStatusReporter } from './ops/status/report.ts'
 import { withCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
@@ -202,6 +205,17 @@ export async function createApp({
     registry: metrics.registry,
     ready: readyChecks,
     jwks: () => publicJwks(keys()),
+    status: createStatusReporter({
+      version: VERSION,
+      source: statusMetricsOf(registry),
+      ready: readyChecks,
+      keys: () => describeKeys(keys(), maxLifetimeSeconds, now()),
+      upstreams: config.upstreams,
+      credentials: config.credentials,
+      cacheCapacity: config.cache.maxTokens,
+      now,
+      onFault,
+    }),
     onFault,
   })
 
