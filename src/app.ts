@@ -22,7 +22,6 @@ import { createResponder } from './http/respond.ts'
 import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks } from './keys/jwks.ts'
 import { tokenLifetimes } from './keys/token-lifetimes.ts'
-import { openLiveTrust, UnusableTrust } from './live-trust.ts'
 import { createAccount } from './ops/account.ts'
 import { createAdminListener } from './ops/admin.ts'
 import { createDeadlines } from './ops/deadlines.ts'
@@ -32,9 +31,14 @@ import { type Addresses, createLifeCycle } from './ops/life-cycle.ts'
 import type { Logger } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts'
+import { describeKeys } from './ops/status/describe-keys.ts'
+import { statusMetricsOf } from './ops/status/metric-families.ts'
+import { createStatusReporter } from './ops/status/report.ts'
 import { withCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
+import { openLiveTrust } from './trust/live-trust.ts'
+import { UnusableTrust } from './trust/unusable-trust.ts'
 import { VERSION } from './version.ts'
 
 /** What a sidecar is made of. */
@@ -86,6 +90,7 @@ export async function createApp({
   const { trust } = opened
   const { keys, credentials } = trust
   const isClosing = () => lifeCycle.isStopping()
+  const readyChecks = () => [...trust.checks(), { name: 'accepting', ok: lifeCycle.isRunning() }]
   const deadlines = createDeadlines()
   const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
@@ -112,6 +117,7 @@ export async function createApp({
       tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds, now()),
       revocations: trust.revocations,
       pools: () => forwarder.pools(),
+      ready: () => readyChecks().every(({ ok }) => ok),
       logLinesDropped,
     },
     now,
@@ -197,8 +203,19 @@ export async function createApp({
     host: config.admin.host,
     port: config.admin.port,
     registry: metrics.registry,
-    ready: () => [...trust.checks(), { name: 'accepting', ok: lifeCycle.isRunning() }],
+    ready: readyChecks,
     jwks: () => publicJwks(keys()),
+    status: createStatusReporter({
+      version: VERSION,
+      source: statusMetricsOf(registry),
+      ready: readyChecks,
+      keys: () => describeKeys(keys(), maxLifetimeSeconds, now()),
+      upstreams: config.upstreams,
+      credentials: config.credentials,
+      cacheCapacity: config.cache.maxTokens,
+      now,
+      onFault,
+    }),
     onFault,
   })
 

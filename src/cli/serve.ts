@@ -10,9 +10,9 @@ import { Command } from 'commander'
 import type { App } from '../app.ts'
 import { formatProblems, type NotLoaded } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
-import { UnusableTrust } from '../live-trust.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
-import { loadTrust } from '../trust.ts'
+import { fileProblems } from '../trust/file-problems.ts'
+import { UnusableTrust } from '../trust/unusable-trust.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions } from './config.ts'
 
@@ -49,8 +49,7 @@ export function serveCommand(io: CommandIo, deps: ServeDependencies): Command {
 
 /** The mistakes in the settings, and what is wrong with the files that they name all the same. */
 async function everyProblem({ problems, files }: NotLoaded): Promise<string> {
-  const trust = await loadTrust(files, { now: Date.now })
-  return formatProblems(trust.ok ? problems : [...problems, ...trust.problems])
+  return formatProblems([...problems, ...(await fileProblems(files))])
 }
 
 async function serve(config: Config, deps: ServeDependencies): Promise<void> {

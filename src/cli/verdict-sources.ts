@@ -7,14 +7,13 @@
  * @module
  */
 import type { Config } from '../config/schema.ts'
-import { loadFileStore } from '../credentials/file-store.ts'
+import { createFileStore } from '../credentials/file-store.ts'
 import type { CredentialStore } from '../credentials/store.ts'
-import { loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import { fetchDocument } from '../keys/remote-fetch.ts'
 import { parseJwkSet } from '../keys/remote-jwk-set.ts'
 import type { IsRevoked } from '../token/revocations.ts'
-import { createRevocationsLoader } from '../token/revocations-file.ts'
+import { accountsIn, keysIn, revocationsIn } from '../trust/file-sources.ts'
 import { CommandFailure, UsageFailure } from './command-io.ts'
 
 /** What decides about tokens, at one moment. */
@@ -45,7 +44,7 @@ const PATIENCE_MS = 5000
 export async function loadVerdictSources(config: Config, options: SourcesOptions): Promise<VerdictSources> {
   const ring =
     config.keys.directory === undefined ? await fetchKeys(config, options) : await loadKeys(config, options)
-  const revocations = take(await createRevocationsLoader(config.revocations)(), options)
+  const revocations = take(await revocationsIn(config.revocations).load(), options)
   const credentials = await loadCredentials(config, options)
   return {
     ring,
@@ -63,7 +62,7 @@ export async function loadKeys({ keys }: Config, options: Pick<SourcesOptions, '
   if (keys.directory === undefined) {
     throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')
   }
-  return take(await loadKeyRing({ directory: keys.directory }), options).ring
+  return take(await keysIn(keys.directory).load(), options).value
 }
 
 async function fetchKeys({ keys }: Config, options: SourcesOptions): Promise<KeyRing> {
@@ -87,7 +86,10 @@ async function loadCredentials(
   options: SourcesOptions,
 ): Promise<LoadedCredentials | undefined> {
   const { now, patienceMs = PATIENCE_MS } = options
-  if (file !== undefined) return take(await loadFileStore({ file, now }), options).store
+  if (file !== undefined) {
+    const { value: accounts } = take(await accountsIn(file).load(), options)
+    return createFileStore({ accounts: () => accounts, now })
+  }
   if (postgres === undefined) return undefined
   // Loaded when needed: most have no database, and its client takes a while.
   const { openPostgresStore } = await import('../credentials/postgres-store.ts')

@@ -8,17 +8,23 @@
  */
 import type { Config } from './schema.ts'
 
-/** Where keys, credentials and certificates are; left out where the settings do not say, or say it wrong. */
+/** Where keys, credentials, revocations and certificates are; left out where the settings do not say, or say it wrong. */
 export interface NamedFiles {
   /** Directory of key files. */
   readonly keysDirectory?: string
   readonly credentialsFile?: string
+  readonly revocationsFile?: Config['revocations']
   readonly upstreams: Config['upstreams']
 }
 
 /** @param broken - settings that hold a mistake, a default in their place */
 export function namedFiles(
-  { keys, credentials, upstreams }: Pick<Config, 'keys' | 'credentials' | 'upstreams'>,
+  {
+    keys,
+    credentials,
+    revocations,
+    upstreams,
+  }: Pick<Config, 'keys' | 'credentials' | 'revocations' | 'upstreams'>,
   broken: ReadonlySet<string> = new Set(),
 ): NamedFiles {
   // A mistake anywhere in the group may have meant another source than the default that is left.
@@ -26,6 +32,7 @@ export function namedFiles(
   return {
     ...(keys.directory !== undefined && isSound('keys') && { keysDirectory: keys.directory }),
     ...(credentials.file !== undefined && isSound('credentials') && { credentialsFile: credentials.file }),
+    ...(isSound('revocations') && { revocationsFile: revocations }),
     upstreams,
   }
 }

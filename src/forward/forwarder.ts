@@ -98,8 +98,8 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
   const upstreamOf = createPrefixRouting<Upstream>(entries)
 
   const transfer = (exchange: Exchange | undefined): true => {
-    if (exchange?.request === undefined) throw new Error('an exchange is forwarded only after admission')
-    const { request } = exchange
+    if (exchange?.admitted === undefined) throw new Error('an exchange is forwarded only after admission')
+    const { admitted: request } = exchange
     const upstream = upstreamOf(request.path)
     if (upstream === undefined) {
       const fault = 'destination_not_found'

@@ -205,7 +205,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.#context.deadlines.delete(this)
   }
 
-  onBodyFault(): void {
+  onMalformedBody(): void {
     if (this.#settled) return // nobody reads it any more
     this.#giveUpUpstream()
     this.#fail('client_aborted', ERRORS.malformedRequest)

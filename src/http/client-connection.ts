@@ -40,7 +40,7 @@ export class ClientConnection {
   readonly #held: Exchange[] = []
   /** No further request is taken. */
   #ending = false
-  #bodyIsFaulty = false
+  #bodyIsMalformed = false
   /** The socket is not read. */
   #stopped = false
   /** What is written when everything before it has been answered. */
@@ -122,13 +122,13 @@ export class ClientConnection {
    *
    * @returns whether it was part of a body, rather than a new request
    */
-  faultBody(): boolean {
-    if (this.#bodyIsFaulty) return true
+  malformedBody(): boolean {
+    if (this.#bodyIsMalformed) return true
     const unread = [...this.#inFlight, ...this.#held].find(({ req }) => !req.complete)
     if (unread === undefined) return false
-    this.#bodyIsFaulty = true
+    this.#bodyIsMalformed = true
     this.#ending = true
-    unread.faultBody()
+    unread.malformedBody()
     return true
   }
 

@@ -9,6 +9,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { Admitted } from '../gate/admission.ts'
 import type { Route } from '../gate/routes.ts'
+import type { Reason } from '../reason.ts'
 import type { Identity } from '../token/verdict.ts'
 import type { ClientConnection } from './client-connection.ts'
 import type { SidecarResponse } from './sidecar-response.ts'
@@ -20,11 +21,12 @@ export interface ExchangeWorker {
   /** The connection closed before that. */
   onClientGone(): void
   /** What the client sends as a body is none, from some byte on. */
-  onBodyFault(): void
+  onMalformedBody(): void
 }
 
 /** One request and its response. */
 export class Exchange {
+  /** Node's message: the head as its parser took it, and the body. */
   readonly req: IncomingMessage
   readonly res: SidecarResponse
   readonly connection: ClientConnection
@@ -35,13 +37,14 @@ export class Exchange {
   requestId = ''
   /** Before routing, and for what is refused there: `proxy`. */
   route: Route = 'proxy'
-  request: Admitted | undefined
+  /** What admission read in the request; absent before that, and where it was refused. */
+  admitted: Admitted | undefined
   /** The caller, once the token has been verified. */
   identity: Identity | undefined
   /** The account that a login named, if there is such an account. */
   namedAccount: string | undefined
-  /** Why the request was not answered as the client would wish; a word of a closed set. */
-  reason: string | undefined
+  /** Why the request was not answered as its client would wish. */
+  reason: Reason | undefined
   /** Body bytes from the client. */
   bytesIn = 0
   /** Body bytes to the client. */
@@ -54,7 +57,7 @@ export class Exchange {
   over = false
   /** Whoever works on the response and must know of its end. */
   worker: ExchangeWorker | undefined
-  #bodyIsFaulty = false
+  #bodyIsMalformed = false
 
   constructor(
     req: IncomingMessage,
@@ -76,12 +79,12 @@ export class Exchange {
   /** Gives the exchange to whoever will answer it. */
   attach(worker: ExchangeWorker): void {
     this.worker = worker
-    if (this.#bodyIsFaulty) worker.onBodyFault()
+    if (this.#bodyIsMalformed) worker.onMalformedBody()
   }
 
   /** What the client sends as a body is none: said at once, or as soon as somebody wants to read it. */
-  faultBody(): void {
-    this.#bodyIsFaulty = true
-    this.worker?.onBodyFault()
+  malformedBody(): void {
+    this.#bodyIsMalformed = true
+    this.worker?.onMalformedBody()
   }
 }

@@ -151,7 +151,7 @@ export function createListener(options: ListenerOptions): Listener {
       socket.destroy()
       return
     }
-    if (connection.faultBody() || connection.ending) return
+    if (connection.malformedBody() || connection.ending) return
     const requestId = randomUUID()
     options.onRefused(error, requestId, connection.peer)
     connection.refuse(rawAnswer(errorAnswer(error, { error: 'http_request_error' }), requestId))

@@ -64,7 +64,7 @@ export function createPipeline(options: PipelineOptions): (exchange: Exchange) =
   const work = (exchange: Exchange): void => {
     const decision = decide(exchange)
     const { admitted } = decision
-    exchange.request = admitted
+    exchange.admitted = admitted
     exchange.route = decision.route
     exchange.requestId =
       (admitted === undefined ? requestIdOf(exchange.req.rawHeaders) : admitted.requestId) ?? randomUUID()

@@ -53,7 +53,7 @@ class BodyReader implements ExchangeWorker, Waiting {
     this.#settle({ ok: false, reason: 'gone' })
   }
 
-  onBodyFault(): void {
+  onMalformedBody(): void {
     this.#settle({ ok: false, reason: 'malformed' })
   }
 

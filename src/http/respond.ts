@@ -33,9 +33,9 @@ export interface ResponderOptions {
 /** Makes a responder. */
 export function createResponder({ isClosing, deadlines, idleMs }: ResponderOptions): Responder {
   const respond: Responder['respond'] = (exchange, answer, mustClose = false) => {
-    const { req, res, request, requestId } = exchange
+    const { req, res, admitted, requestId } = exchange
     if (exchange.over || res.headersSent) return
-    const unread = (request === undefined || request.hasBody) && !req.complete
+    const unread = (admitted === undefined || admitted.hasBody) && !req.complete
     const close = mustClose || exchange.upgradeHead !== undefined || unread || isClosing()
     if (close) exchange.connection.end()
     if (unread) leaveUnread(req)
@@ -81,5 +81,5 @@ class UntakenAnswer implements ExchangeWorker, Waiting {
     this.#deadlines.delete(this)
   }
 
-  onBodyFault(): void {}
+  onMalformedBody(): void {}
 }

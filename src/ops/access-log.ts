@@ -29,9 +29,9 @@ export function createAccessLog({
   if (mode === 'off') return () => {}
   return (exchange, status, milliseconds) => {
     if (mode === 'errors' && status < 400) return
-    const { req, request, identity } = exchange
+    const { req, admitted, identity } = exchange
     const account = identity?.accountId ?? exchange.namedAccount
-    const path = request?.path ?? originPath(String(req.url))
+    const path = admitted?.path ?? originPath(String(req.url))
     log.info(
       {
         requestId: exchange.requestId,

@@ -1,5 +1,5 @@
 /**
- * The admin listener: health, metrics and public keys, on a port of their own.
+ * The admin listener: health, metrics, public keys and a status page, on a port of their own.
  *
  * GET and HEAD only; nothing here changes anything, and nothing here is secret.
  *
@@ -8,6 +8,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'
+import type { StatusReporter } from './status/report.ts'
 
 /** One condition of readiness. */
 export interface ReadyCheck {
@@ -26,6 +27,8 @@ export interface AdminOptions {
   readonly ready: () => readonly ReadyCheck[]
   /** The public keys, as a JWK Set (RFC 7517). */
   readonly jwks: () => unknown
+  /** What `/` and `/status.json` show; takes its samples while this listens. */
+  readonly status: StatusReporter
   /** Told of faults of the listening socket. */
   readonly onFault: (error: Error) => void
 }
@@ -42,6 +45,15 @@ interface Page {
   readonly status: number
   readonly type: string
   readonly body: string
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+/** Of every answer. Nobody may show these pages inside theirs, nor guess at what they are. */
+const HEADERS = {
+  'Cache-Control': 'no-store',
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'no-referrer',
+  'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
 }
 
 const json = (status: number, value: unknown, type = 'application/json'): Page => ({
@@ -69,6 +81,16 @@ export function createAdminListener(options: AdminOptions): AdminListener {
         type: options.registry.contentType,
         body: await options.registry.metrics(),
       }),
+    ],
+    ['/status.json', async () => json(200, await options.status.report())],
+    [
+      '/',
+      async () => {
+        const status = await options.status.report()
+        // Loaded when somebody looks: most sidecars are never looked at.
+        const { renderPage, HEADERS: headers } = await import('../status-page/page.ts')
+        return { status: 200, type: 'text/html; charset=utf-8', body: renderPage(status), headers }
+      },
     ],
     ['/.well-known/jwks.json', () => json(200, options.jwks(), 'application/jwk-set+json')],
   ])
@@ -100,22 +122,25 @@ export function createAdminListener(options: AdminOptions): AdminListener {
         server.listen(options.port, options.host, () => {
           server.removeListener('error', reject)
           server.on('error', options.onFault)
+          options.status.start()
           resolve(server.address() as AddressInfo)
         })
       }),
     close: () =>
       new Promise((resolve) => {
+        options.status.stop()
         server.close(() => resolve())
         server.closeAllConnections()
       }),
   }
 }
 
-function send(res: ServerResponse, { status, type, body }: Page): void {
+function send(res: ServerResponse, { status, type, body, headers }: Page): void {
   res.writeHead(status, {
     'Content-Type': type,
     'Content-Length': Buffer.byteLength(body),
-    'Cache-Control': 'no-store',
+    ...HEADERS,
+    ...headers,
     ...(status === 405 ? { Allow: 'GET, HEAD' } : {}),
   })
   res.end(body)

@@ -33,6 +33,7 @@ export function createJwksMetrics({ registry, state }: JwksMetricsOptions): (res
       name: 'auth_sidecar_jwks_age_seconds',
       help: 'Seconds since the issuer last sent a good JWK Set; absent before the first.',
       type: 'gauge',
+      aggregator: 'max',
     },
     () => {
       const { ageSeconds } = state()

@@ -6,13 +6,14 @@
  *
  * @module
  */
-import { collectDefaultMetrics, Registry } from 'prom-client'
+import { Registry } from 'prom-client'
 import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../forward/upstream-fault.ts'
 import type { Route } from '../gate/routes.ts'
 import { ISSUE_FAILURES, type IssueFailure } from '../http/token-endpoint.ts'
 import type { VerificationKey } from '../keys/key-ring.ts'
 import { REJECT_REASONS, type RejectReason } from '../token/verdict.ts'
-import { registerSeries, SecondsTally, WordTally } from './tally.ts'
+import { registerProcessMetrics } from './process-metrics.ts'
+import { type Aggregator, registerSeries, SecondsTally, WordTally } from './tally.ts'
 
 const ROUTES: readonly Route[] = ['token_issue', 'token_check', 'proxy', 'public']
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'] as const
@@ -40,6 +41,8 @@ export interface MetricSources {
     readonly connections: number
     readonly queued: number
   }[]
+  /** What `/readyz` says. */
+  readonly ready: () => boolean
   /** Log lines lost. */
   readonly logLinesDropped: () => number
 }
@@ -70,7 +73,7 @@ export interface MetricsOptions {
 /** Makes the registry and what feeds it. */
 export function createMetrics({ version, upstreams, sources, now }: MetricsOptions): Metrics {
   const registry = new Registry()
-  collectDefaultMetrics({ register: registry })
+  registerProcessMetrics(registry)
 
   const requests = new Map<number, { labels: Record<string, string>; value: number }>()
   const durations = new Map(ROUTES.map((route) => [route, new SecondsTally(SECONDS)]))
@@ -83,8 +86,12 @@ export function createMetrics({ version, upstreams, sources, now }: MetricsOptio
 
   const counter = (name: string, help: string, series: Parameters<typeof registerSeries>[2]) =>
     registerSeries(registry, { name, help, type: 'counter' }, series)
-  const gauge = (name: string, help: string, series: Parameters<typeof registerSeries>[2]) =>
-    registerSeries(registry, { name, help, type: 'gauge' }, series)
+  const gauge = (
+    name: string,
+    help: string,
+    aggregator: Aggregator,
+    series: Parameters<typeof registerSeries>[2],
+  ) => registerSeries(registry, { name, help, type: 'gauge', aggregator }, series)
   const histogram = (name: string, help: string, label: string, tallies: ReadonlyMap<string, SecondsTally>) =>
     registerSeries(registry, { name, help, type: 'histogram' }, () =>
       [...tallies].flatMap(([value, tally]) => tally.series(name, { [label]: value })),
@@ -99,10 +106,13 @@ export function createMetrics({ version, upstreams, sources, now }: MetricsOptio
     'route',
     durations,
   )
-  gauge('auth_sidecar_requests_in_flight', 'Requests that have been started and not answered yet.', () => [
-    { labels: {}, value: sources.listener().inFlight },
-  ])
-  gauge('auth_sidecar_client_connections', 'Open connections of clients.', () => [
+  gauge(
+    'auth_sidecar_requests_in_flight',
+    'Requests that have been started and not answered yet.',
+    'sum',
+    () => [{ labels: {}, value: sources.listener().inFlight }],
+  )
+  gauge('auth_sidecar_client_connections', 'Open connections of clients.', 'sum', () => [
     { labels: {}, value: sources.listener().connections },
   ])
   counter(
@@ -129,7 +139,7 @@ export function createMetrics({ version, upstreams, sources, now }: MetricsOptio
   counter('auth_sidecar_token_cache_evictions_total', 'Tokens dropped from the full cache.', () => [
     { labels: {}, value: sources.cache().evictions },
   ])
-  gauge('auth_sidecar_token_cache_entries', 'Tokens in the cache.', () => [
+  gauge('auth_sidecar_token_cache_entries', 'Tokens in the cache.', 'sum', () => [
     { labels: {}, value: sources.cache().size },
   ])
   counter('auth_sidecar_upstream_requests_total', 'Forwarded requests by upstream and outcome.', () =>
@@ -146,13 +156,16 @@ export function createMetrics({ version, upstreams, sources, now }: MetricsOptio
   counter('auth_sidecar_transferred_bytes_total', 'Body bytes from (in) and to (out) clients.', () =>
     [...bytes.entries()].map(([direction, value]) => ({ labels: { direction }, value })),
   )
-  gauge('auth_sidecar_upstream_connections', 'Connections to the upstream, those being made included.', () =>
-    sources.pools().map(({ upstream, connections }) => ({ labels: { upstream }, value: connections })),
+  gauge(
+    'auth_sidecar_upstream_connections',
+    'Connections to the upstream, those being made included.',
+    'sum',
+    () => sources.pools().map(({ upstream, connections }) => ({ labels: { upstream }, value: connections })),
   )
-  gauge('auth_sidecar_upstream_queue', 'Requests that wait for a connection to the upstream.', () =>
+  gauge('auth_sidecar_upstream_queue', 'Requests that wait for a connection to the upstream.', 'sum', () =>
     sources.pools().map(({ upstream, queued }) => ({ labels: { upstream }, value: queued })),
   )
-  gauge('auth_sidecar_signing_key_age_seconds', 'Seconds since the key that signs was made.', () => {
+  gauge('auth_sidecar_signing_key_age_seconds', 'Seconds since the key that signs was made.', 'max', () => {
     const key = sources.signingKey()
     if (key === undefined) return []
     return [{ labels: { kid: key.kid }, value: Math.max(0, Math.floor(now() / 1000) - key.createdAt) }]
@@ -160,15 +173,22 @@ export function createMetrics({ version, upstreams, sources, now }: MetricsOptio
   gauge(
     'auth_sidecar_key_token_lifetime_seconds',
     'Seconds for which tokens of the key may still live.',
+    'max',
     () => sources.tokenLifetimes().map(({ kid, seconds }) => ({ labels: { kid }, value: seconds })),
   )
-  gauge('auth_sidecar_revocations', 'Revocations in force.', () => [
+  gauge('auth_sidecar_revocations', 'Revocations in force.', 'max', () => [
     { labels: {}, value: sources.revocations() },
   ])
   counter('auth_sidecar_log_lines_dropped_total', 'Log lines lost because nobody read them in time.', () => [
     { labels: {}, value: sources.logLinesDropped() },
   ])
-  gauge('auth_sidecar_build_info', 'Version of the sidecar and of Node.', () => [
+  gauge(
+    'auth_sidecar_ready',
+    '1 while requests are let in and everything they need is loaded, else 0.',
+    'min',
+    () => [{ labels: {}, value: sources.ready() ? 1 : 0 }],
+  )
+  gauge('auth_sidecar_build_info', 'Version of the sidecar and of Node.', 'max', () => [
     { labels: { version, node: process.version }, value: 1 },
   ])
 

@@ -73,6 +73,7 @@ export function createReloadMetrics({ registry, subjects, now }: ReloadMetricsOp
       name: 'auth_sidecar_reload_last_good_timestamp_seconds',
       help: 'When the version in force was loaded, in epoch seconds.',
       type: 'gauge',
+      aggregator: 'min',
     },
     () => entries().map(({ labels, goodSince }) => ({ labels, value: goodSince / 1000 })),
   )
@@ -82,6 +83,7 @@ export function createReloadMetrics({ registry, subjects, now }: ReloadMetricsOp
       name: 'auth_sidecar_reload_failing',
       help: '1 while the newest version cannot be used and an older one is in force, else 0.',
       type: 'gauge',
+      aggregator: 'max',
     },
     () => entries().map(({ labels, failing }) => ({ labels, value: failing })),
   )

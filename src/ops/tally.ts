@@ -15,13 +15,21 @@ interface Series {
   readonly metricName?: string
 }
 
+/**
+ * What becomes of the values that several processes have for one series. Counters and histograms are summed; of a
+ * gauge its sum may be nonsense (twice the age of a key).
+ */
+export type Aggregator = 'sum' | 'min' | 'max'
+
+/** A metric, but for its series. */
+export type Metric = { readonly name: string; readonly help: string } & (
+  | { readonly type: 'counter' | 'histogram' }
+  | { readonly type: 'gauge'; readonly aggregator: Aggregator }
+)
+
 /** Hands series to a registry, which asks for them at each scrape. */
-export function registerSeries(
-  registry: Registry,
-  metric: { readonly name: string; readonly help: string; readonly type: 'counter' | 'gauge' | 'histogram' },
-  series: () => readonly Series[],
-): void {
-  const source = { ...metric, get: async () => ({ ...metric, aggregator: 'sum', values: series() }) }
+export function registerSeries(registry: Registry, metric: Metric, series: () => readonly Series[]): void {
+  const source = { ...metric, get: async () => ({ aggregator: 'sum', ...metric, values: series() }) }
   // prom-client asks a metric for nothing but `name` and `get`; its types ask for its own classes.
   registry.registerMetric(source as never)
 }

@@ -38,9 +38,11 @@ export async function lookAtRest(sidecar: SidecarProcess, looks = 4): Promise<At
     await new Promise((resolve) => setTimeout(resolve, 300))
     const metrics = await sidecar.metrics()
     const value = (name: string) => metrics.get(name) ?? 0
+    const sum = (prefix: string) =>
+      [...metrics].reduce((all, [series, value]) => (series.startsWith(prefix) ? all + value : all), 0)
     all.push({
       descriptors: sidecar.descriptors(),
-      handles: value('nodejs_active_handles_total'),
+      handles: sum('nodejs_active_handles{'),
       inFlight: value('auth_sidecar_requests_in_flight'),
       clientConnections: value('auth_sidecar_client_connections'),
       upstreamConnections: value('auth_sidecar_upstream_connections{upstream="/"}'),

@@ -1,8 +1,6 @@
-import { writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
 import t from 'tap'
-import { loadFileStore } from '../../src/credentials/file-store.ts'
-import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
+import { loadFileStore } from '../support/file-store.ts'
 
 const now = () => Date.parse('2027-01-01T00:00:00Z')
 
@@ -31,13 +29,4 @@ t.test('a store without accounts is fine and accepts nobody', async (t) => {
     loaded.ok && (await loaded.store.authenticate({ accountId: 'a', accessKey: 'b', secret: 'c' })),
     'rejected',
   )
-})
-
-t.test('a file with problems makes no store', async (t) => {
-  const file = join(await temporaryDirectory(t), 'credentials.yaml')
-  await writeFile(file, '')
-  t.same(await loadFileStore({ file, now }), {
-    ok: false,
-    problems: [`${file}:1:1: is empty; without accounts, write \`accounts: []\``],
-  })
 })

@@ -10,9 +10,9 @@ import t, { type Test } from 'tap'
 import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
 import { type DemoApp, demoCommand } from '../../src/cli/demo.ts'
 import type { Config } from '../../src/config/schema.ts'
-import { loadFileStore } from '../../src/credentials/file-store.ts'
 import { guide } from '../../src/demo/guide.ts'
 import { loadKeyRing } from '../../src/keys/key-directory.ts'
+import { loadFileStore } from '../support/file-store.ts'
 
 const LISTENING = {
   data: { address: '127.0.0.1', port: 1234, family: 'IPv4' },

@@ -135,6 +135,7 @@ t.test('each request is counted once, under what it was', async (t) => {
     ['auth_sidecar_upstream_response_seconds_count{upstream="/"}', 5],
     ['auth_sidecar_upstream_queue{upstream="/"}', 0],
     ['auth_sidecar_upstream_connections{upstream="/dead"}', 0],
+    ['auth_sidecar_ready', 1],
   ] as const) {
     await until(async () => (await sidecar.metric(series)) === value, `${series} to be ${value}`)
     t.pass(series)

@@ -2,6 +2,7 @@
  * The services in examples/ as their readers run them, each behind a sidecar.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import t, { type Test } from 'tap'
@@ -83,6 +84,21 @@ async function isToldWhoCalls(t: Test, service: Service): Promise<void> {
 
 t.test('Node', async (t) => {
   await isToldWhoCalls(t, await start(t, process.execPath, ['examples/node/server.mjs']))
+})
+
+t.test('docs/upstream-services.md: a service is tried without the sidecar', async (t) => {
+  const [, section = ''] = readFileSync('docs/upstream-services.md', 'utf8').split(
+    '## Try it without the sidecar',
+  )
+  const [command = '', shown] = [...section.matchAll(/^```\w*\n([\s\S]*?)\n```$/gm)].map(([, block]) => block)
+  const headers = [...command.matchAll(/-H '([\w-]+): (\w+)'/g)].map(([, name = '', value = '']) => [
+    name,
+    value,
+  ])
+  t.equal(headers.length, 4)
+  const service = await start(t, process.execPath, ['examples/node/server.mjs'])
+  const response = await fetch(`http://127.0.0.1:${service.port}/`, { headers: Object.fromEntries(headers) })
+  t.equal(await response.text(), shown)
 })
 
 t.test('Python', { skip: absent('python3', '--version') }, async (t) => {

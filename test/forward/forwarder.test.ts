@@ -59,7 +59,7 @@ async function listening(
     monotonicNow: deadlines.monotonicNow,
     handle: (exchange) => {
       const admission = admit(exchange.req, LIMITS)
-      if (admission.ok) exchange.request = admission.request
+      if (admission.ok) exchange.admitted = admission.request
       exchange.requestId = 'id'
       forwarder.forward(exchange)
     },

@@ -74,7 +74,7 @@ async function transferring(t: Test, wanted: Wanted = {}) {
       exchanges.push(exchange)
       const admission = admit(exchange.req, LIMITS)
       if (!admission.ok) throw new Error('not admitted')
-      exchange.request = admission.request
+      exchange.admitted = admission.request
       const head = upstreamRequestHead({
         request: admission.request,
         rawHeaders: exchange.req.rawHeaders,

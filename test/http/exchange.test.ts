@@ -9,7 +9,7 @@ function countingWorker(): ExchangeWorker & { readonly told: string[] } {
     told,
     onFinished: () => void told.push('finished'),
     onClientGone: () => void told.push('gone'),
-    onBodyFault: () => void told.push('fault'),
+    onMalformedBody: () => void told.push('fault'),
   }
 }
 

@@ -127,7 +127,7 @@ t.test('what a client sends as a body does not matter any more once it has been 
   await eventually(() => listening.started.length === 2, 'both requests')
   const [slow, refused] = listening.started
   if (refused !== undefined) responder.respond(refused, OK)
-  refused?.faultBody()
+  refused?.malformedBody()
   slow?.res.end('slow')
   t.equal((await client.response()).body.toString(), 'slow')
   t.equal((await client.response()).status, 200)

@@ -21,8 +21,8 @@ function logged(mode: AccessMode, seen: readonly (Seen & { readonly status: numb
   const accessLog = createAccessLog({ log, mode, clientAddress: () => '192.0.2.1' })
   for (const { method = 'GET', url = '/from-url', path, status, route = 'proxy', ...rest } of seen) {
     const req = { method, url } as IncomingMessage
-    const request = path === undefined ? undefined : { path }
-    const facts = { requestId: 'id-1', route, bytesIn: 3, bytesOut: 4, req, request, ...rest }
+    const admitted = path === undefined ? undefined : { path }
+    const facts = { requestId: 'id-1', route, bytesIn: 3, bytesOut: 4, req, admitted, ...rest }
     accessLog(facts as unknown as Exchange, status, 1.23456)
   }
   return lines

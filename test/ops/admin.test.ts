@@ -2,6 +2,7 @@ import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
 import { type AdminOptions, createAdminListener, type ReadyCheck } from '../../src/ops/admin.ts'
 import { rawClient } from '../support/raw-client.ts'
+import { statusScene } from '../support/status-scene.ts'
 
 /** An admin listener on a free port. */
 async function adminListener(t: Test, options: Partial<AdminOptions> = {}) {
@@ -12,6 +13,7 @@ async function adminListener(t: Test, options: Partial<AdminOptions> = {}) {
     registry: new Registry(),
     ready: () => [{ name: 'keys', ok: true }],
     jwks: () => ({ keys: [{ kid: 'k1' }] }),
+    status: statusScene().reporter,
     onFault: (error) => void faults.push(error),
     ...options,
   })
@@ -28,7 +30,7 @@ async function adminListener(t: Test, options: Partial<AdminOptions> = {}) {
   return { admin, port, faults, ask, get }
 }
 
-const PAGES = ['/livez', '/readyz', '/metrics', '/.well-known/jwks.json']
+const PAGES = ['/', '/status.json', '/livez', '/readyz', '/metrics', '/.well-known/jwks.json']
 
 t.test('every page answers GET, and HEAD with the same header and no body', async (t) => {
   const { ask, get } = await adminListener(t)
@@ -37,6 +39,9 @@ t.test('every page answers GET, and HEAD with the same header and no body', asyn
     t.equal(response.status, 200, page)
     t.equal(response.headers['content-length'], String(response.body.length), page)
     t.equal(response.headers['cache-control'], 'no-store', page)
+    t.equal(response.headers['x-content-type-options'], 'nosniff', page)
+    t.equal(response.headers['referrer-policy'], 'no-referrer', page)
+    t.match(response.headers['content-security-policy'], /default-src 'none'.*frame-ancestors 'none'/, page)
     const head = await ask(`HEAD ${page} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`, { head: true })
     t.equal(head.status, 200, page)
     t.equal(head.headers['content-type'], response.headers['content-type'], page)
@@ -81,6 +86,27 @@ t.test('public keys are served as a JWK Set', async (t) => {
   t.strictSame(response.json(), { keys: [{ kid: 'k1' }] })
 })
 
+t.test('the status is served as JSON, and as a page that allows its own script only', async (t) => {
+  const { get } = await adminListener(t)
+  const status = await get('/status.json')
+  t.equal(status.headers['content-type'], 'application/json')
+  t.match(status.json(), { ready: true, version: '1.2.3' })
+  const page = await get('/')
+  t.equal(page.headers['content-type'], 'text/html; charset=utf-8')
+  t.match(page.headers['content-security-policy'], /script-src 'sha256-/)
+  t.match(page.body.toString(), '<title>✓ Ready')
+})
+
+t.test('samples for the status are taken while it listens, and only then', async (t) => {
+  const calls: string[] = []
+  const { reporter } = statusScene()
+  const status = { ...reporter, start: () => void calls.push('start'), stop: () => void calls.push('stop') }
+  const { admin } = await adminListener(t, { status })
+  t.strictSame(calls, ['start'])
+  await admin.close()
+  t.strictSame(calls, ['start', 'stop'])
+})
+
 t.test('metrics are served as Prometheus text', async (t) => {
   const { get } = await adminListener(t)
   const response = await get('/metrics')
@@ -90,8 +116,10 @@ t.test('metrics are served as Prometheus text', async (t) => {
 t.test('other pages are not found, whatever they resemble', async (t) => {
   const { get } = await adminListener(t)
   for (const target of [
-    '/',
     '/metrics/',
+    '/status',
+    '/status.json/',
+    '/index.html',
     '//metrics',
     '/Metrics',
     '/%6detrics',
@@ -170,6 +198,7 @@ t.test('an address that cannot be had is an error, and leaves nothing open', asy
     registry: new Registry(),
     ready: () => [],
     jwks: () => ({}),
+    status: statusScene().reporter,
     onFault: () => {},
   })
   await t.rejects(second.listen(), { code: 'EADDRINUSE' })

@@ -23,6 +23,7 @@ const SOURCES: MetricSources = {
     { upstream: '/', connections: 5, queued: 9 },
     { upstream: '/b', connections: 0, queued: 0 },
   ],
+  ready: () => true,
   logLinesDropped: () => 11,
 }
 

@@ -60,7 +60,9 @@ t.test('a scrape shows the state of that moment in the exposition format', async
   registerSeries(registry, { name: 'wait_seconds', help: 'Waits.', type: 'histogram' }, () =>
     seconds.series('wait_seconds', { route: 'proxy' }),
   )
-  registerSeries(registry, { name: 'open', help: 'Open.', type: 'gauge' }, () => [{ labels: {}, value: 7 }])
+  registerSeries(registry, { name: 'open', help: 'Open.', type: 'gauge', aggregator: 'sum' }, () => [
+    { labels: {}, value: 7 },
+  ])
   words.add('out', 10)
   seconds.observe(0.25)
   seconds.observe(1)
@@ -103,7 +105,8 @@ t.test('the series of several processes can be added up', async (t) => {
 
 t.test('two metrics of one name are a mistake', async (t) => {
   const registry = new Registry()
-  const register = () => registerSeries(registry, { name: 'open', help: 'Open.', type: 'gauge' }, () => [])
+  const register = () =>
+    registerSeries(registry, { name: 'open', help: 'Open.', type: 'gauge', aggregator: 'sum' }, () => [])
   register()
   t.throws(register)
 })

@@ -64,7 +64,7 @@ export async function startListening(
 export function admitted(exchange: Exchange): void {
   const admission = admit(exchange.req, { headerLines: 200, headerBytes: 16_384 })
   if (!admission.ok) throw new Error(admission.error.message)
-  exchange.request = admission.request
+  exchange.admitted = admission.request
   exchange.requestId = 'id'
 }
 

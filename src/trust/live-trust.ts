@@ -6,26 +6,27 @@
  *
  * @module
  */
-import type { Problem } from './config/problem.ts'
-import type { Config } from './config/schema.ts'
-import { type Accounts, createAccounts } from './credentials/accounts.ts'
-import { readAccountsFile } from './credentials/accounts-file.ts'
-import { createCredentialStore } from './credentials/credential-store.ts'
-import { createHashQueue } from './credentials/hash-queue.ts'
-import type { PostgresStore } from './credentials/postgres-store.ts'
-import type { CredentialStore } from './credentials/store.ts'
-import { loadKeyRing } from './keys/key-directory.ts'
-import type { KeyRing } from './keys/key-ring.ts'
-import { createRemoteKeys, type FetchResult, type RemoteKeysState } from './keys/remote-keys.ts'
-import type { Load } from './loaded.ts'
-import type { ReadyCheck } from './ops/admin.ts'
-import { versionOf } from './ops/files-version.ts'
-import { type Following, followFiles, type ReloadResult } from './ops/follow-files.ts'
-import type { Logger } from './ops/log.ts'
-import type { ReloadSubject } from './ops/reload-metrics.ts'
-import type { IsRevoked } from './token/revocations.ts'
-import { createRevocationsLoader } from './token/revocations-file.ts'
-import { certificateProblems, problemOf } from './trust.ts'
+import type { Problem } from '../config/problem.ts'
+import type { Config } from '../config/schema.ts'
+import { createFileStore } from '../credentials/file-store.ts'
+import type { CredentialStore } from '../credentials/store.ts'
+import type { KeyRing } from '../keys/key-ring.ts'
+import { createRemoteKeys, type FetchResult, type RemoteKeysState } from '../keys/remote-keys.ts'
+import type { ReadyCheck } from '../ops/admin.ts'
+import { versionOf } from '../ops/files-version.ts'
+import { type Following, followFiles, type ReloadResult } from '../ops/follow-files.ts'
+import type { Logger } from '../ops/log.ts'
+import type { ReloadSubject } from '../ops/reload-metrics.ts'
+import type { IsRevoked } from '../token/revocations.ts'
+import { openDatabase } from './database.ts'
+import {
+  accountsIn,
+  certificateProblems,
+  type FileSource,
+  keysIn,
+  problemsOf,
+  revocationsIn,
+} from './file-sources.ts'
 
 /** What is in force. */
 export interface LiveTrust {
@@ -50,11 +51,6 @@ export interface LiveTrust {
   refresh(): Promise<void>
   /** Nothing changes any more from now on. */
   stop(): Promise<void>
-}
-
-/** Keys, credentials, revocations or certificates that cannot be used. The message has a line for each problem. */
-export class UnusableTrust extends Error {
-  override readonly name = 'UnusableTrust'
 }
 
 /** What it works with. */
@@ -104,15 +100,11 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
   }
 
   /** Loads one file or directory. It is followed once all the others could be loaded, too, and not before. */
-  async function firstLoad<T>(
-    subject: ReloadSubject,
-    setting: string,
-    path: string,
-    load: Load<T>,
-  ): Promise<FirstLoad<Following<T>>> {
+  async function firstLoad<T>(source: FileSource<T>): Promise<FirstLoad<Following<T>>> {
+    const { subject, path, load } = source
     const version = await versionOf([path])
     const loaded = await load()
-    if (!loaded.ok) return { ok: false, problems: loaded.problems.map(problemOf(setting)) }
+    if (!loaded.ok) return { ok: false, problems: problemsOf(source, loaded) }
     warnings.push(...loaded.warnings)
     const { value: initial } = loaded
     const onReload = (result: ReloadResult, seconds?: number) => options.onReload(subject, result, seconds)
@@ -125,19 +117,17 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
     return { ok: true, follow }
   }
 
-  const { keys, credentials, revocations } = config
+  const { keys, credentials } = config
   const [ringLoad, accountsLoad, revokedLoad] = await Promise.all([
     keys.directory === undefined
       ? { ok: true as const, follow: () => added(openRemoteKeys(keys.jwksUrl, options)) }
-      : firstLoad('keys', 'keys.directory', keys.directory, keyLoader(keys.directory)),
-    credentials.file === undefined
-      ? NOT_NAMED
-      : firstLoad('credentials', 'credentials.file', credentials.file, accountsLoader(credentials.file)),
-    firstLoad('revocations', 'revocations.file', revocations.file, createRevocationsLoader(revocations)),
+      : firstLoad(keysIn(keys.directory)),
+    credentials.file === undefined ? NOT_NAMED : firstLoad(accountsIn(credentials.file)),
+    firstLoad(revocationsIn(config.revocations)),
   ])
   const problems = [
     ...[ringLoad, accountsLoad, revokedLoad].flatMap((load) => (load.ok ? [] : load.problems)),
-    ...config.upstreams.flatMap(certificateProblems),
+    ...certificateProblems(config.upstreams),
   ]
   if (!ringLoad.ok || !accountsLoad.ok || !revokedLoad.ok || problems.length > 0) {
     return { ok: false, problems }
@@ -146,16 +136,20 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
   const accounts = accountsLoad.follow()
   const revoked = revokedLoad.follow()
 
+  const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
   const database =
-    credentials.postgres === undefined ? undefined : added(openDatabase(credentials.postgres, options))
-  const fileStore =
-    accounts &&
-    createCredentialStore({
-      accounts: accounts.current,
-      hashQueue: createHashQueue(),
-      now,
-      onFault: (cause) => log.error({ err: cause }, 'a login could not be checked'),
-    })
+    credentials.postgres &&
+    added(
+      openDatabase({
+        ...credentials.postgres,
+        log,
+        now,
+        onChange,
+        onReload: (result, seconds) => options.onReload('credentials', result, seconds),
+        onFault,
+      }),
+    )
+  const fileStore = accounts && createFileStore({ accounts: accounts.current, now, onFault })
 
   const trust: LiveTrust = {
     keys: ring.current,
@@ -187,20 +181,6 @@ const CONDITIONS: ReadonlySet<ReloadSubject> = new Set(['keys', 'credentials'])
 /** What is loaded where the settings name no file. */
 const NOT_NAMED: FirstLoad<undefined> = { ok: true, follow: () => undefined }
 
-function keyLoader(directory: string): Load<KeyRing> {
-  return async () => {
-    const loaded = await loadKeyRing({ directory })
-    return loaded.ok ? { ok: true, value: loaded.ring, warnings: loaded.warnings } : loaded
-  }
-}
-
-function accountsLoader(file: string): Load<Accounts> {
-  return async () => {
-    const read = await readAccountsFile(file)
-    return read.ok ? { ok: true, value: createAccounts(read.accounts), warnings: read.warnings } : read
-  }
-}
-
 function openRemoteKeys(url: string, { log, now, onChange, onFetch }: LiveTrustOptions) {
   const remote = createRemoteKeys({ url, log, now, onChange, onFetch })
   return {
@@ -210,49 +190,5 @@ function openRemoteKeys(url: string, { log, now, onChange, onFetch }: LiveTrustO
     whenComplete: remote.firstSet,
     refresh: remote.refetch,
     stop: remote.stop,
-  }
-}
-
-/** The database, from when it is asked for the first time; it may take its time to answer. */
-function openDatabase(settings: { urlFile: string; poolSize: number }, options: LiveTrustOptions) {
-  const { log, now, onChange, onReload } = options
-  const waiting = new AbortController()
-  let opened: PostgresStore | undefined
-  const opening = import('./credentials/postgres-store.ts').then(({ openPostgresStore }) =>
-    openPostgresStore({
-      ...settings,
-      now,
-      log,
-      onChange,
-      onReload: (result, seconds) => onReload('credentials', result, seconds),
-      onFault: (cause) => log.error({ err: cause }, 'a login could not be checked'),
-      signal: waiting.signal,
-    }),
-  )
-  const store: CredentialStore = {
-    authenticate: async (login) => (await opened?.store.authenticate(login)) ?? 'unavailable',
-    hasAccount: (accountId) => opened?.store.hasAccount(accountId) ?? false,
-    standing: (accountId, accessKey) => opened?.store.standing(accountId, accessKey) ?? { inForce: false },
-  }
-  return {
-    store,
-    opened: () => opened,
-    check: () => opened?.ready() ?? { name: 'credentials', ok: false },
-    async whenComplete() {
-      const outcome = await opening
-      if (outcome.ok) {
-        opened = outcome
-        for (const warning of outcome.warnings) log.warn(warning)
-        return true
-      }
-      if (waiting.signal.aborted) return false
-      throw new UnusableTrust(outcome.problems.join('\n'))
-    },
-    refresh: async () => opened?.refresh(),
-    async stop() {
-      waiting.abort()
-      const outcome = await opening
-      if (outcome.ok) await outcome.stop()
-    },
   }
 }

@@ -1,0 +1,85 @@
+/**
+ * How the upstreams did in a window.
+ *
+ * In: where they are, what the counters grew by, the state of the pools. Out: a line for each.
+ *
+ * @module
+ */
+import { type MetricFamily, valueIn } from './metric-families.ts'
+import type { StatusUpstream, UpstreamState } from './status.ts'
+import { byFirst, type Growth, percentiles, share, total, type Window } from './window.ts'
+
+/** An upstream as the settings name it. */
+export interface UpstreamPlace {
+  readonly prefix: string
+  /** `http://…`, `https://…` or `unix:/path`. */
+  readonly url: string
+}
+
+/** A window, once it has been looked at from all sides. */
+export interface UpstreamActivity {
+  readonly window: Window
+  readonly steps: readonly Window[]
+  readonly families: readonly MetricFamily[]
+}
+
+const NOTHING: Growth = new Map()
+
+/** Describes each upstream. */
+export function describeUpstreams(
+  places: readonly UpstreamPlace[],
+  { window, steps, families }: UpstreamActivity,
+): readonly StatusUpstream[] {
+  const outcomes = byFirst(window.grown('outcomes'))
+  const firstBytes = byFirst(window.grown('firstBytes'))
+  const stepOutcomes = steps.map((step) => ({
+    time: new Date(step.until).toISOString(),
+    outcomes: byFirst(step.grown('outcomes')),
+  }))
+  return places.map(({ prefix, url }): StatusUpstream => {
+    const grown = outcomes.get(prefix) ?? NOTHING
+    const failed = total(faultsIn(grown))
+    const busy = stepOutcomes
+      .map(({ time, outcomes }) => ({ time, outcomes: outcomes.get(prefix) ?? NOTHING }))
+      .filter(({ outcomes }) => total(outcomes) > 0)
+    const bad = busy.filter(({ outcomes }) => total(faultsIn(outcomes)) > 0).at(-1)
+    const outcome = bad && [...faultsIn(bad.outcomes).keys()][0]
+    const count = total(grown)
+    return {
+      prefix,
+      address: addressOf(url),
+      state: stateOf(count, failed, busy.at(-1)?.outcomes ?? NOTHING),
+      connections: valueIn(families, 'auth_sidecar_upstream_connections', { upstream: prefix }) ?? 0,
+      queued: valueIn(families, 'auth_sidecar_upstream_queue', { upstream: prefix }) ?? 0,
+      count,
+      failed,
+      failedRatio: share(failed, count),
+      outcomes: Object.fromEntries([...grown].filter(([, value]) => value > 0)),
+      lastFault: bad === undefined || outcome === undefined ? null : { outcome, time: bad.time },
+      firstByte: percentiles(firstBytes.get(prefix) ?? NOTHING),
+    }
+  })
+}
+
+/** Those outcomes that occurred and are a fault, the most frequent one first. What a client did is none. */
+function faultsIn(grown: Growth): Growth {
+  return new Map(
+    [...grown]
+      .filter(([outcome, value]) => value > 0 && outcome !== 'ok' && !outcome.startsWith('client_'))
+      .sort(([, a], [, b]) => b - a),
+  )
+}
+
+function stateOf(count: number, failed: number, lately: Growth): UpstreamState {
+  if (count === 0) return 'idle'
+  if (failed === 0) return 'ok'
+  // When the last step with requests brought nothing but faults, the upstream is taken to be down.
+  return total(faultsIn(lately)) === total(lately) ? 'failing' : 'degraded'
+}
+
+/** Where it is, without anything that a URL may hold besides. */
+function addressOf(url: string): string {
+  if (url.startsWith('unix:')) return url
+  const { protocol, host } = new URL(url)
+  return `${protocol}//${host}`
+}

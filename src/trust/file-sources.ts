@@ -1,0 +1,86 @@
+/**
+ * The files that decide who gets in, and how each is loaded.
+ *
+ * In: where a file is. Out: its loader, and the setting that named it. Whoever needs keys, credentials or revocations
+ * from a file loads them through these: to serve, to explain a token, or only to say what is wrong with them.
+ *
+ * @module
+ */
+import type { NamedFiles } from '../config/named-files.ts'
+import type { Problem } from '../config/problem.ts'
+import { type Accounts, createAccounts } from '../credentials/accounts.ts'
+import { readAccountsFile } from '../credentials/accounts-file.ts'
+import { upstreamAddress } from '../forward/upstreams.ts'
+import { loadKeyRing } from '../keys/key-directory.ts'
+import type { KeyRing } from '../keys/key-ring.ts'
+import type { Load, Loaded } from '../loaded.ts'
+import type { ReloadSubject } from '../ops/reload-metrics.ts'
+import type { Revocations } from '../token/revocations.ts'
+import { createRevocationsLoader, type RevocationsFile } from '../token/revocations-file.ts'
+
+/** A file, or a directory of them, that decides who gets in. */
+export interface FileSource<T> {
+  readonly subject: ReloadSubject
+  /** The setting that names it. */
+  readonly setting: string
+  readonly path: string
+  readonly load: Load<T>
+}
+
+/** The directory of key files. */
+export function keysIn(directory: string): FileSource<KeyRing> {
+  return {
+    subject: 'keys',
+    setting: 'keys.directory',
+    path: directory,
+    load: async () => {
+      const loaded = await loadKeyRing({ directory })
+      return loaded.ok ? { ok: true, value: loaded.ring, warnings: loaded.warnings } : loaded
+    },
+  }
+}
+
+/** The credentials file. */
+export function accountsIn(file: string): FileSource<Accounts> {
+  return {
+    subject: 'credentials',
+    setting: 'credentials.file',
+    path: file,
+    load: async () => {
+      const read = await readAccountsFile(file)
+      return read.ok ? { ok: true, value: createAccounts(read.accounts), warnings: read.warnings } : read
+    },
+  }
+}
+
+/** The revocations file. Its loader remembers whether it was there before. */
+export function revocationsIn(named: RevocationsFile): FileSource<Revocations> {
+  return {
+    subject: 'revocations',
+    setting: 'revocations.file',
+    path: named.file,
+    load: createRevocationsLoader(named),
+  }
+}
+
+/** Why what was loaded cannot be used; nothing where it can. */
+export function problemsOf({ setting }: FileSource<unknown>, loaded: Loaded<unknown>): readonly Problem[] {
+  return loaded.ok ? [] : loaded.problems.map((message) => problemOf(setting, message))
+}
+
+/** Why the certificate files of upstreams cannot be used. */
+export function certificateProblems(upstreams: NamedFiles['upstreams']): readonly Problem[] {
+  return upstreams.flatMap((upstream, index) => {
+    try {
+      upstreamAddress(upstream)
+      return []
+    } catch (error) {
+      return [problemOf(`upstreams[${index}]`, (error as Error).message)]
+    }
+  })
+}
+
+/** A problem of a setting whose file cannot be used. Its origin is the file itself, which the message names. */
+function problemOf(path: string, message: string): Problem {
+  return { path, message, origin: 'default' }
+}

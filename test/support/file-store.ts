@@ -1,0 +1,15 @@
+/**
+ * A credential store over what a credentials file holds at this moment.
+ *
+ * @module
+ */
+import { createFileStore } from '../../src/credentials/file-store.ts'
+import { accountsIn } from '../../src/trust/file-sources.ts'
+
+/** Loads the file and makes a store of it. `now`: epoch milliseconds. */
+export async function loadFileStore({ file, now }: { readonly file: string; readonly now: () => number }) {
+  const loaded = await accountsIn(file).load()
+  if (!loaded.ok) return loaded
+  const { value: accounts, warnings } = loaded
+  return { ok: true as const, store: createFileStore({ accounts: () => accounts, now }), warnings }
+}
