@@ -10,7 +10,7 @@
  */
 import { formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
-import { createLoginThrottle } from './credentials/login-throttle.ts'
+import { createLoginThrottle, type ThrottleNote } from './credentials/login-throttle.ts'
 import { createForwarder } from './forward/forwarder.ts'
 import { createDecide } from './gate/decide.ts'
 import { createRoutes } from './gate/routes.ts'
@@ -23,17 +23,17 @@ import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks } from './keys/jwks.ts'
 import { tokenLifetimes } from './keys/token-lifetimes.ts'
 import { createAccount } from './ops/account.ts'
-import { createAdminListener } from './ops/admin.ts'
 import { createDeadlines } from './ops/deadlines.ts'
 import type { DrainReport } from './ops/drain.ts'
 import { createJwksMetrics } from './ops/jwks-metrics.ts'
 import { type Addresses, createLifeCycle } from './ops/life-cycle.ts'
 import type { Logger } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
+import { loggedMilestones, type Milestones } from './ops/milestones.ts'
 import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts'
+import { type AdminSources, createSidecarAdmin } from './ops/sidecar-admin.ts'
 import { describeKeys } from './ops/status/describe-keys.ts'
-import { statusMetricsOf } from './ops/status/metric-families.ts'
-import { createStatusReporter } from './ops/status/report.ts'
+import { type RegisteredFamily, statusMetricsOf } from './ops/status/metric-families.ts'
 import { withCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
@@ -49,6 +49,8 @@ export interface AppOptions {
   readonly logLinesDropped?: () => number
   /** Epoch milliseconds; default `Date.now`. */
   readonly now?: () => number
+  /** It is one of several that share the listener: it has no admin listener, and tells the others of logins. */
+  readonly worker?: { readonly onThrottleNote: (note: ThrottleNote) => void }
 }
 
 /** One sidecar. */
@@ -67,6 +69,16 @@ export interface App {
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
+/** A sidecar whose requests are served in this process. */
+export interface ServingApp extends App {
+  /** What the admin listener tells of it. */
+  readonly sources: AdminSources
+  /** Its metrics as values: all, or those of the status page. */
+  metrics(which: 'all' | 'status'): Promise<readonly RegisteredFamily[]>
+  /** Counts a login that ended in another worker. */
+  learn(note: ThrottleNote): void
+}
+
 /**
  * Makes a sidecar: reads keys and credentials, opens nothing.
  *
@@ -77,7 +89,8 @@ export async function createApp({
   log,
   logLinesDropped = () => 0,
   now = Date.now,
-}: AppOptions): Promise<App> {
+  worker,
+}: AppOptions): Promise<ServingApp> {
   const opened = await openLiveTrust(config, {
     log,
     now,
@@ -137,11 +150,16 @@ export async function createApp({
   const addressBehindProxies = createClientAddress(config.forwarded.trust)
   const clientAddress = ({ connection: { peer }, req }: Exchange) =>
     peer.trusted ? addressBehindProxies(peer, req.headersDistinct['x-forwarded-for'] ?? []) : peer.address
+  const throttle = createLoginThrottle({
+    ...config.limits.loginFailures,
+    now,
+    ...(worker && { onNote: worker.onThrottleNote }),
+  })
   const tokenEndpoint = createTokenEndpoint({
     responder,
     credentials,
     canIssue: () => keys().signing !== undefined,
-    throttle: createLoginThrottle({ ...config.limits.loginFailures, now }),
+    throttle,
     issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
     clientAddress,
     deadlines,
@@ -199,37 +217,38 @@ export async function createApp({
     onRefused: account.onRefused,
     onFault,
   })
-  const admin = createAdminListener({
-    host: config.admin.host,
-    port: config.admin.port,
-    registry: metrics.registry,
+  // Whoever watches.
+  const statusMetrics = statusMetricsOf(registry)
+  const sources: AdminSources = {
     ready: readyChecks,
+    keys: () => describeKeys(keys(), maxLifetimeSeconds, now()),
     jwks: () => publicJwks(keys()),
-    status: createStatusReporter({
-      version: VERSION,
-      source: statusMetricsOf(registry),
-      ready: readyChecks,
-      keys: () => describeKeys(keys(), maxLifetimeSeconds, now()),
-      upstreams: config.upstreams,
-      credentials: config.credentials,
-      cacheCapacity: config.cache.maxTokens,
-      now,
-      onFault,
-    }),
-    onFault,
-  })
-
+    exposition: registry,
+    statusMetrics,
+    rssBytes: process.memoryUsage.rss,
+  }
   const lifeCycle = createLifeCycle({
     listener,
-    admin,
+    admin: worker ? NO_ADMIN : createSidecarAdmin(config, sources, { now, onFault }),
     trust,
     forwarder,
     deadlines,
     shutdown: config.shutdown,
-    log,
+    ...(worker ? SILENT : loggedMilestones(log)),
   })
-  return { start: lifeCycle.start, reload: trust.refresh, stop: lifeCycle.stop }
+  return {
+    start: lifeCycle.start,
+    reload: trust.refresh,
+    stop: lifeCycle.stop,
+    sources,
+    metrics: (which) => (which === 'all' ? registry.getMetricsAsJSON() : statusMetrics()),
+    learn: throttle.learn,
+  }
 }
+
+/** A worker's supervisor listens for it, and says so. */
+const NO_ADMIN = { listen: async () => ({ address: '', family: '', port: 0 }), close: async () => {} }
+const SILENT: Milestones = { onListening() {}, onStopped() {} }
 
 /** What this sidecar reloads: what is in files or in its database. */
 function reloadSubjects({ keys, credentials }: Config): ReloadSubject[] {

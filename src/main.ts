@@ -6,12 +6,13 @@
  *
  * @module
  */
+import { availableParallelism } from 'node:os'
 import { Command, CommanderError } from 'commander'
-import type { App } from './app.ts'
+import type { App, AppOptions, ServingApp } from './app.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './cli/command-io.ts'
 import type { StopSignal } from './cli/serve.ts'
 import type { Config } from './config/schema.ts'
-import { createLog, openLogDestination } from './ops/log.ts'
+import { createLog, type Logger, openLogDestination } from './ops/log.ts'
 import { VERSION } from './version.ts'
 
 const io: CommandIo = {
@@ -27,15 +28,48 @@ const logDestination = openLogDestination()
 process.stdout.on('error', () => {})
 process.stderr.on('error', () => {})
 
+/** Makes the sidecar, of as many processes as are wanted. */
 async function createLoggedApp(config: Config, level: string = config.log.level): Promise<App> {
+  const workers = config.workers === 'auto' ? availableParallelism() : config.workers
+  const app = workers === 1 ? await serveHere(config, level) : await serveBy(workers, config, level)
+  process.on('SIGHUP', () => void app.reload())
+  return app
+}
+
+/** Serves requests in this process, alone or as one of several. */
+async function serveHere(
+  config: Config,
+  level: string,
+  worker?: NonNullable<AppOptions['worker']>,
+): Promise<ServingApp> {
+  const { createApp } = await import('./app.ts')
+  const log = openLog(level)
+  const logLinesDropped = () => logDestination.dropped
+  return createApp({ config, log, logLinesDropped, ...(worker && { worker }) })
+}
+
+/** Serves requests in so many processes, which this one starts and watches. */
+async function serveBy(workers: number, config: Config, level: string): Promise<App> {
+  const { createAppOfWorkers } = await import('./workers/app-of-workers.ts')
+  return createAppOfWorkers({ config, log: openLog(level), workers, program: import.meta.filename })
+}
+
+function openLog(level: string): Logger {
   const log = createLog(level, logDestination)
   // Where a fault of ours escapes every handler, the request it happened in waits for its time limit; all the
   // others share nothing with it and must not end because of it.
   process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught'))
-  const { createApp } = await import('./app.ts')
-  const app = await createApp({ config, log, logLinesDropped: () => logDestination.dropped })
-  process.on('SIGHUP', () => void app.reload())
-  return app
+  return log
+}
+
+/** A worker is told what to do by its supervisor; a signal to the terminal's processes is none of its business. */
+async function runAsWorker(): Promise<Command> {
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
+  const { workerCommand } = await import('./cli/worker.ts')
+  return workerCommand({
+    channel: process,
+    createApp: (config, worker) => serveHere(config, config.log.level, worker),
+  })
 }
 
 /** Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm. Within this time it is one. */
@@ -76,6 +110,8 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   credentials: async () => (await import('./cli/credentials.ts')).credentialsCommand(io),
   token: async () => (await import('./cli/token.ts')).tokenCommand(io),
 }
+/** Commands that are not for people, and in no help. */
+const HIDDEN: typeof COMMANDS = { worker: runAsWorker }
 
 const program = new Command('storage-auth-sidecar')
   .description('Issues, checks and remembers Account API tokens in front of a storage service.')
@@ -91,8 +127,9 @@ run().then(
 /** Carries out what the command line asks for. Help, and a name that is none, want to know every command. */
 async function run(): Promise<void> {
   const asked = process.argv[2] ?? ''
-  const names = Object.hasOwn(COMMANDS, asked) ? [asked] : Object.keys(COMMANDS)
-  for (const name of names) program.addCommand(await (COMMANDS[name] as () => Promise<Command>)())
+  const known = { ...COMMANDS, ...HIDDEN }
+  const load = Object.hasOwn(known, asked) ? [known[asked]] : Object.values(COMMANDS)
+  for (const command of load) if (command !== undefined) program.addCommand(await command())
   await program.parseAsync()
 }
 

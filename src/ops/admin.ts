@@ -7,7 +7,6 @@
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { Registry } from 'prom-client'
 import type { StatusReporter } from './status/report.ts'
 
 /** One condition of readiness. */
@@ -18,13 +17,23 @@ export interface ReadyCheck {
   readonly state?: string
 }
 
+/** Metrics as text, such as a registry of prom-client. */
+export interface Exposition {
+  readonly contentType: string
+  metrics(): Promise<string>
+}
+
+/** What this process knows, or has to ask others for. */
+export type Awaitable<Value> = Value | Promise<Value>
+
 /** What the admin listener shows. */
 export interface AdminOptions {
   readonly host: string
   readonly port: number
-  readonly registry: Registry
+  /** What `/metrics` says. */
+  readonly exposition: Exposition
   /** Every condition of readiness; the sidecar is ready when all of them hold. */
-  readonly ready: () => readonly ReadyCheck[]
+  readonly ready: () => Awaitable<readonly ReadyCheck[]>
   /** The public keys, as a JWK Set (RFC 7517). */
   readonly jwks: () => unknown
   /** What `/` and `/status.json` show; takes its samples while this listens. */
@@ -68,8 +77,8 @@ export function createAdminListener(options: AdminOptions): AdminListener {
     ['/livez', () => json(200, { status: 'alive' })],
     [
       '/readyz',
-      () => {
-        const checks = options.ready()
+      async () => {
+        const checks = await options.ready()
         const ready = checks.every(({ ok }) => ok)
         return json(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', checks })
       },
@@ -78,8 +87,8 @@ export function createAdminListener(options: AdminOptions): AdminListener {
       '/metrics',
       async () => ({
         status: 200,
-        type: options.registry.contentType,
-        body: await options.registry.metrics(),
+        type: options.exposition.contentType,
+        body: await options.exposition.metrics(),
       }),
     ],
     ['/status.json', async () => json(200, await options.status.report())],
@@ -92,7 +101,7 @@ export function createAdminListener(options: AdminOptions): AdminListener {
         return { status: 200, type: 'text/html; charset=utf-8', body: renderPage(status), headers }
       },
     ],
-    ['/.well-known/jwks.json', () => json(200, options.jwks(), 'application/jwk-set+json')],
+    ['/.well-known/jwks.json', async () => json(200, await options.jwks(), 'application/jwk-set+json')],
   ])
 
   const answer = async ({ method, url }: IncomingMessage): Promise<Page> => {

@@ -10,7 +10,6 @@
 import type { AddressInfo } from 'node:net'
 import type { Deadlines } from './deadlines.ts'
 import { type Drainable, type DrainReport, drain, sleep } from './drain.ts'
-import type { Logger } from './log.ts'
 
 /** It was told to stop while it waited for another issuer or a database. */
 export class StoppedWhileStarting extends Error {
@@ -26,7 +25,10 @@ export interface LifeCycleOptions {
   readonly forwarder: { close(): void }
   readonly deadlines: Pick<Deadlines, 'monotonicNow' | 'stop'>
   readonly shutdown: { readonly lameDuckSeconds: number; readonly deadlineSeconds: number }
-  readonly log: Logger
+  /** Told once, when both listen. */
+  readonly onListening: (where: Addresses) => void
+  /** Told once, when nothing is left. */
+  readonly onStopped: (report: DrainReport) => void
 }
 
 /** Where a sidecar listens. */
@@ -51,7 +53,7 @@ export interface LifeCycle {
 
 /** Makes a life that has not begun. */
 export function createLifeCycle(options: LifeCycleOptions): LifeCycle {
-  const { listener, admin, trust, deadlines, log } = options
+  const { listener, admin, trust, deadlines } = options
   let phase: 'starting' | 'running' | 'stopping' = 'starting'
   let cutting = false
   let started: Promise<Addresses> | undefined
@@ -77,9 +79,9 @@ export function createLifeCycle(options: LifeCycleOptions): LifeCycle {
       if (!(await trust.whenComplete())) throw new StoppedWhileStarting('stopped before anything was let in')
       const data = await listener.listen()
       if (phase === 'starting') phase = 'running'
-      log.info({ listener: 'data', address: data.address, port: data.port }, 'listening')
-      log.info({ listener: 'admin', address: adminAddress.address, port: adminAddress.port }, 'listening')
-      return { data, admin: adminAddress }
+      const where = { data, admin: adminAddress }
+      options.onListening(where)
+      return where
     } catch (error) {
       await admin.close()
       await trust.stop()
@@ -105,7 +107,7 @@ export function createLifeCycle(options: LifeCycleOptions): LifeCycle {
     await trust.stop()
     await admin.close()
     deadlines.stop()
-    log.info(report, 'stopped')
+    options.onStopped(report)
     return report
   }
 

@@ -7,15 +7,15 @@
  * @module
  */
 import { AggregatorRegistry, type Registry } from 'prom-client'
-import type { MetricFamily } from './messages.ts'
+import type { RegisteredFamily } from '../ops/status/metric-families.ts'
 
 /** What `process_start_time_seconds` of several processes is; prom-client leaves it out. */
-const AGGREGATORS: Readonly<Record<string, MetricFamily['aggregator']>> = {
+const AGGREGATORS: Readonly<Record<string, RegisteredFamily['aggregator']>> = {
   process_start_time_seconds: 'min',
 }
 
 /** Adds up the metrics of several processes, each metric in its own way. */
-export function aggregate(processes: readonly (readonly MetricFamily[])[]): Registry {
+export function aggregate(processes: readonly (readonly RegisteredFamily[])[]): Registry {
   return AggregatorRegistry.aggregate(
     processes.map((families) =>
       families.map((family) => ({ ...family, aggregator: AGGREGATORS[family.name] ?? family.aggregator })),
@@ -25,9 +25,9 @@ export function aggregate(processes: readonly (readonly MetricFamily[])[]): Regi
 
 /** What is left of ended workers: their counts, without what they held. */
 export async function withEnded(
-  before: readonly MetricFamily[],
-  ended: readonly MetricFamily[],
-): Promise<MetricFamily[]> {
+  before: readonly RegisteredFamily[],
+  ended: readonly RegisteredFamily[],
+): Promise<RegisteredFamily[]> {
   const counts = ended.filter(({ type }) => COUNTS.has(String(type)))
   return aggregate([before, counts]).getMetricsAsJSON()
 }

@@ -4,15 +4,12 @@
  * @module
  */
 import type { AddressInfo } from 'node:net'
-import type { MetricObjectWithValues, MetricValue } from 'prom-client'
 import type { Config } from '../config/schema.ts'
 import type { ThrottleNote } from '../credentials/login-throttle.ts'
 import type { ReadyCheck } from '../ops/admin.ts'
 import type { DrainReport } from '../ops/drain.ts'
+import type { RegisteredFamily } from '../ops/status/metric-families.ts'
 import type { StatusKey } from '../ops/status/status.ts'
-
-/** A metric with its values, as prom-client tells it. */
-export type MetricFamily = MetricObjectWithValues<MetricValue<string>>
 
 /** What the admin listener tells of a sidecar, wherever its requests are served. */
 export interface WorkerState {
@@ -20,8 +17,12 @@ export interface WorkerState {
   readonly keys: readonly StatusKey[]
   /** The public keys, as a JWK Set (RFC 7517). */
   readonly jwks: unknown
-  readonly metrics: readonly MetricFamily[]
+  readonly metrics: readonly RegisteredFamily[]
+  readonly rssBytes: number
 }
+
+/** Which metrics a worker tells: all, or those of the status page, which cost less. */
+export type Extent = 'all' | 'status'
 
 /** Said to a worker. */
 export type ToWorker =
@@ -29,12 +30,14 @@ export type ToWorker =
   | { readonly do: 'listen' }
   | { readonly do: 'reload' }
   | { readonly do: 'stop'; readonly lameDuck: boolean }
-  | { readonly do: 'tell'; readonly question: number }
+  | { readonly do: 'tell'; readonly question: number; readonly extent: Extent }
   /** A login ended in another worker. */
   | { readonly do: 'learn'; readonly note: ThrottleNote }
 
 /** Said by a worker. */
 export type FromWorker =
+  /** It listens to what it is told; what was said before is lost. */
+  | { readonly did: 'begin' }
   | { readonly did: 'make' }
   | { readonly did: 'listen'; readonly address: AddressInfo }
   | { readonly did: 'reload' }

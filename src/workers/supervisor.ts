@@ -9,14 +9,19 @@
  *
  * @module
  */
-import type { AddressInfo } from 'node:net'
+import { Registry } from 'prom-client'
+import type { App } from '../app.ts'
 import type { Config } from '../config/schema.ts'
-import type { AdminListener, AdminSources, ReadyCheck } from '../ops/admin.ts'
+import type { AdminListener, ReadyCheck } from '../ops/admin.ts'
 import type { DrainReport } from '../ops/drain.ts'
-import { type Addresses, StoppedWhileStarting } from '../ops/life-cycle.ts'
+import type { Addresses } from '../ops/life-cycle.ts'
 import type { Logger } from '../ops/log.ts'
+import { loggedMilestones } from '../ops/milestones.ts'
+import type { AdminSources } from '../ops/sidecar-admin.ts'
+import type { RegisteredFamily } from '../ops/status/metric-families.ts'
 import { aggregate, withEnded } from './aggregate.ts'
-import type { MetricFamily, WorkerState } from './messages.ts'
+import type { Extent, WorkerState } from './messages.ts'
+import { ownMetrics } from './own-metrics.ts'
 import { shareOf } from './share.ts'
 import { type ForkedWorker, type Revive, type WorkerEnd, WorkerProcess } from './worker-process.ts'
 
@@ -35,13 +40,6 @@ export interface SupervisorOptions {
   readonly monotonicNow: () => number
 }
 
-/** Several workers as one sidecar. */
-export interface Supervisor {
-  start(): Promise<Addresses>
-  reload(): Promise<void>
-  stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
-}
-
 /** How long a worker may take to tell its state. */
 const PATIENCE_MS = 1000
 /** A worker that has lived so long did not end because of how it was started. */
@@ -55,15 +53,17 @@ const STOP_MARGIN_MS = 3000
  *
  * @throws what the first worker finds wrong with keys, credentials and certificates
  */
-export async function createSupervisor(options: SupervisorOptions): Promise<Supervisor> {
+export async function createSupervisor(options: SupervisorOptions): Promise<App> {
   const { log, monotonicNow, sleep } = options
   const config = shareOf(options.config, options.workers)
   const workers = new Set<WorkerProcess>()
   let phase: 'starting' | 'running' | 'stopping' = 'starting'
   let restarts = 0
   let delayMs = 0
+  const milestones = loggedMilestones(log)
+  const own = ownMetrics({ workers: () => listening().length, restarts: () => restarts })
   /** What workers that have ended had counted. */
-  let counted: MetricFamily[] = []
+  let counted: RegisteredFamily[] = []
 
   const add = (): WorkerProcess => {
     const worker = new WorkerProcess(options.fork(), {
@@ -74,13 +74,18 @@ export async function createSupervisor(options: SupervisorOptions): Promise<Supe
     })
     const since = monotonicNow()
     workers.add(worker)
+    log.info({ pid: worker.pid }, 'worker started')
     worker.ended.then((end) => onEnd(worker, end, monotonicNow() - since))
     return worker
   }
 
-  const onEnd = async (worker: WorkerProcess, { code, signal }: WorkerEnd, livedMs: number): Promise<void> => {
+  const onEnd = async (
+    worker: WorkerProcess,
+    { code, signal }: WorkerEnd,
+    livedMs: number,
+  ): Promise<void> => {
     workers.delete(worker)
-    counted = await withEnded(counted, worker.lastState?.metrics ?? [])
+    counted = await withEnded(counted, worker.metrics)
     if (phase !== 'running') return
     restarts++
     log.error({ pid: worker.pid, code, signal }, 'worker ended')
@@ -103,31 +108,32 @@ export async function createSupervisor(options: SupervisorOptions): Promise<Supe
 
   const listening = (): WorkerProcess[] => [...workers].filter((worker) => worker.listening)
 
-  let asking: Promise<WorkerState[]> | undefined
   /** The states of all that serve and answer. */
-  const states = (): Promise<WorkerState[]> => {
-    asking ??= ask().finally(() => {
-      asking = undefined
-    })
-    return asking
-  }
-  const ask = async (): Promise<WorkerState[]> => {
-    const told = await Promise.all([...workers].map((worker) => worker.tell(PATIENCE_MS).catch(() => undefined)))
+  const states = async (extent: Extent): Promise<WorkerState[]> => {
+    const told = await Promise.all(
+      listening().map((worker) => worker.tell(extent, PATIENCE_MS).catch(() => undefined)),
+    )
     return told.filter((state) => state !== undefined)
+  }
+  /** All metrics, those of workers that do not answer as they told them last. */
+  const registry = async (extent: Extent) => {
+    await states(extent)
+    return aggregate([...[...workers].map(({ metrics }) => metrics), counted, await own.getMetricsAsJSON()])
   }
 
   const admin = options.createAdmin({
     async ready() {
-      const told = await states()
-      return [...together(told), { name: 'accepting', ok: phase === 'running' && listening().length > 0 }]
+      const told = await states('status')
+      return together(told, { name: 'accepting', ok: phase === 'running' && told.length > 0 })
     },
-    keys: async () => (await states())[0]?.keys ?? [],
-    jwks: async () => (await states())[0]?.jwks ?? { keys: [] },
-    async metrics() {
-      await states()
-      const all = [...workers].map(({ lastState }) => lastState?.metrics ?? [])
-      return aggregate([...all, counted, ownMetrics(listening().length, restarts)])
+    keys: async () => (await states('status'))[0]?.keys ?? [],
+    jwks: async () => (await states('status'))[0]?.jwks ?? { keys: [] },
+    exposition: {
+      contentType: Registry.PROMETHEUS_CONTENT_TYPE,
+      metrics: async () => (await registry('all')).metrics(),
     },
+    statusMetrics: async () => (await registry('status')).getMetricsAsJSON(),
+    rssBytes: async () => (await states('status')).reduce((sum, { rssBytes }) => sum + rssBytes, 0),
   })
 
   const first = add()
@@ -135,13 +141,12 @@ export async function createSupervisor(options: SupervisorOptions): Promise<Supe
 
   const start = async (): Promise<Addresses> => {
     try {
-      const adminAddress = await admin.listen()
-      const data = await first.listen()
+      const where = { admin: await admin.listen(), data: await first.listen() }
       const others = Array.from({ length: options.workers - 1 }, add)
       await Promise.all(others.map((worker) => worker.make(config).then(() => worker.listen())))
-      if (phase !== 'starting') throw new StoppedWhileStarting('stopped before anything was let in')
-      phase = 'running'
-      return { data, admin: adminAddress }
+      if (phase === 'starting') phase = 'running'
+      milestones.onListening(where)
+      return where
     } catch (error) {
       await admin.close()
       for (const worker of workers) worker.kill()
@@ -156,25 +161,49 @@ export async function createSupervisor(options: SupervisorOptions): Promise<Supe
     const giveUp = setTimeout(() => {
       for (const worker of workers) worker.kill()
     }, mostMs)
-    const reports = await Promise.all(
-      // Of one that has to be ended nobody knows what it had in flight.
-      [...workers].map((worker) => worker.stop(lameDuck).catch(() => ({ drained: 0, cut: 1 }))),
-    )
+    const stopping = [...workers].map(async (worker) => {
+      const report = await worker.stop(lameDuck).catch(() => UNKNOWN)
+      await worker.ended
+      return report
+    })
+    const report = { drained: 0, cut: 0 }
+    for (const { drained, cut } of await Promise.all(stopping)) {
+      report.drained += drained
+      report.cut += cut
+    }
     clearTimeout(giveUp)
     await admin.close()
-    return reports.reduce((sum, { drained, cut }) => ({ drained: sum.drained + drained, cut: sum.cut + cut }))
+    milestones.onStopped(report)
+    return report
   }
 
-  return { start, stop, reload: async () => void (await Promise.allSettled([...workers].map((w) => w.reload()))) }
+  let started: Promise<Addresses> | undefined
+  let stopped: Promise<DrainReport> | undefined
+  return {
+    start() {
+      started ??= start()
+      return started
+    },
+    async reload() {
+      await Promise.allSettled([...workers].map((worker) => worker.reload()))
+    },
+    stop({ lameDuck } = { lameDuck: false }) {
+      stopped ??= stop(lameDuck && phase === 'running')
+      return stopped
+    },
+  }
 }
 
-/** Every condition of readiness: it holds if it holds in each worker. */
-function together(states: readonly WorkerState[]): ReadyCheck[] {
+/** Of a worker that had to be ended nobody knows what it had in flight. */
+const UNKNOWN: DrainReport = { drained: 0, cut: 1 }
+
+/** Every condition of readiness: it holds if it holds in each worker, but for the one that is the supervisor's. */
+function together(states: readonly WorkerState[], own: ReadyCheck): ReadyCheck[] {
   const checks = new Map<string, ReadyCheck>()
   for (const state of states) {
     for (const check of state.checks) {
       if (checks.get(check.name)?.ok !== false) checks.set(check.name, check)
     }
   }
-  return [...checks.values()]
+  return [...checks.set(own.name, own).values()]
 }

@@ -11,7 +11,8 @@ import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
 import type { ThrottleNote } from '../credentials/login-throttle.ts'
 import type { DrainReport } from '../ops/drain.ts'
-import type { FromWorker, PlainError, ToWorker, WorkerState } from './messages.ts'
+import type { RegisteredFamily } from '../ops/status/metric-families.ts'
+import type { Extent, FromWorker, PlainError, ToWorker, WorkerState } from './messages.ts'
 
 /** The part of a cluster worker that is used. */
 export type ForkedWorker = Pick<Worker, 'id' | 'process' | 'send' | 'isConnected'> & {
@@ -41,11 +42,12 @@ export class WorkerProcess {
   readonly #revive: Revive
   #questions = 0
   #ended = false
-  /** What it told last, for when it cannot be asked any more. */
-  lastState: WorkerState | undefined
+  /** Its metrics as it told them last, by name: for when it cannot be asked any more. */
+  readonly #lastMetrics = new Map<string, RegisteredFamily>()
   /** Whether it accepts connections. */
   listening = false
   readonly ended: Promise<WorkerEnd>
+  readonly #begun: Promise<void>
 
   /**
    * @param worker - a process that has just been forked
@@ -61,6 +63,8 @@ export class WorkerProcess {
       if (message.did === 'learn') onNote(message.note)
       else this.#onMessage(message)
     })
+    this.#begun = this.#answer('begin')
+    this.#begun.catch(() => {}) // whoever makes it is told, and it may never be made
     this.ended = new Promise((resolve) => {
       worker.on('exit', (code, signal) => {
         this.#ended = true
@@ -77,8 +81,14 @@ export class WorkerProcess {
   }
 
   /** Reads keys and credentials. Rejects with what is wrong with them. */
-  make(config: Config): Promise<void> {
-    return this.#ask('make', { do: 'make', config })
+  async make(config: Config): Promise<void> {
+    await this.#begun
+    await this.#ask('make', { do: 'make', config })
+  }
+
+  /** Its metrics as far as they are known. */
+  get metrics(): readonly RegisteredFamily[] {
+    return [...this.#lastMetrics.values()]
   }
 
   /** Begins to listen. */
@@ -99,12 +109,19 @@ export class WorkerProcess {
   }
 
   /** Asks for its state. Rejects when it does not answer in time. */
-  async tell(patienceMs: number): Promise<WorkerState> {
+  async tell(extent: Extent, patienceMs: number): Promise<WorkerState> {
     const question = ++this.#questions
-    const giveUp = setTimeout(() => this.#reject(`tell ${question}`, new Error('a worker is silent')), patienceMs)
+    const giveUp = setTimeout(
+      () => this.#reject(`tell ${question}`, new Error('a worker is silent')),
+      patienceMs,
+    )
     try {
-      const { state } = await this.#ask<{ state: WorkerState }>(`tell ${question}`, { do: 'tell', question })
-      this.lastState = state
+      const { state } = await this.#ask<{ state: WorkerState }>(`tell ${question}`, {
+        do: 'tell',
+        question,
+        extent,
+      })
+      for (const family of state.metrics) this.#lastMetrics.set(family.name, family)
       return state
     } finally {
       clearTimeout(giveUp)
@@ -122,10 +139,14 @@ export class WorkerProcess {
   }
 
   #ask<Value>(what: string, message: ToWorker): Promise<Value> {
-    return new Promise<Value>((resolve, reject) => {
-      this.#waiting.set(what, { resolve, reject })
-      if (!this.#send(message)) this.#reject(what, new Error('a worker ended'))
-    })
+    const answer = this.#answer<Value>(what)
+    if (!this.#send(message)) this.#reject(what, new Error('a worker ended'))
+    return answer
+  }
+
+  /** Waits for an answer, or for the end of the worker. */
+  #answer<Value>(what: string): Promise<Value> {
+    return new Promise<Value>((resolve, reject) => this.#waiting.set(what, { resolve, reject }))
   }
 
   #send(message: ToWorker): boolean {

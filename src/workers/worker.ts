@@ -6,9 +6,9 @@
  *
  * @module
  */
-import type { App, AppOptions } from '../app.ts'
+import type { AppOptions, ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
-import { type FromWorker, plainError, type ToWorker } from './messages.ts'
+import { type Extent, type FromWorker, plainError, type ToWorker, type WorkerState } from './messages.ts'
 
 /** The channel to the supervisor: the part of `process` that is used. */
 export interface Channel {
@@ -20,13 +20,13 @@ export interface Channel {
 /** What a worker works with. */
 export interface WorkerOptions {
   readonly channel: Channel
-  readonly createApp: (config: Config, inWorker: NonNullable<AppOptions['worker']>) => Promise<App>
+  readonly createApp: (config: Config, inWorker: NonNullable<AppOptions['worker']>) => Promise<ServingApp>
 }
 
 /** Obeys until the sidecar has stopped. */
 export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> {
   return new Promise((resolve) => {
-    let app: App | undefined
+    let app: ServingApp | undefined
     const say = (message: FromWorker): void => {
       // Whoever is gone need not hear it.
       channel.send?.(message, undefined, undefined, () => {})
@@ -49,7 +49,8 @@ export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> 
           say({ did: 'reload' })
           break
         case 'tell':
-          if (app !== undefined) say({ did: 'tell', question: message.question, state: await app.state() })
+          if (app !== undefined)
+            say({ did: 'tell', question: message.question, state: await stateOf(app, message.extent) })
           break
         case 'learn':
           app?.learn(message.note)
@@ -62,8 +63,19 @@ export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> 
     channel.on('message', (message) => {
       obey(message).catch((error: unknown) => say({ did: 'fail', error: plainError(error) }))
     })
+    say({ did: 'begin' })
     channel.once('disconnect', () => {
       Promise.resolve(app?.stop({ lameDuck: false })).then(() => resolve())
     })
   })
+}
+
+async function stateOf({ sources, metrics }: ServingApp, extent: Extent): Promise<WorkerState> {
+  return {
+    checks: await sources.ready(),
+    keys: await sources.keys(),
+    jwks: await sources.jwks(),
+    metrics: await metrics(extent),
+    rssBytes: await sources.rssBytes(),
+  }
 }

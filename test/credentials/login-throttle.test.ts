@@ -1,5 +1,9 @@
 import t from 'tap'
-import { createLoginThrottle, type LoginThrottle } from '../../src/credentials/login-throttle.ts'
+import {
+  createLoginThrottle,
+  type LoginThrottle,
+  type ThrottleNote,
+} from '../../src/credentials/login-throttle.ts'
 import type { LoginVerdict } from '../../src/credentials/store.ts'
 
 const CLIENT = '192.0.2.7'
@@ -165,4 +169,24 @@ t.test('the usual table holds many pairs', async (t) => {
   const throttle = createLoginThrottle({ count: 1, windowSeconds: 60, now: () => 0 })
   for (let account = 0; account < 2000; account++) fail(throttle, 1, `account ${account}`)
   t.equal(attempt(throttle, 'busy', 'account 0'), 60)
+})
+
+t.test('what ended in another process counts like what ended here', async (t) => {
+  const notes: ThrottleNote[] = []
+  const clock = { now: 1_800_000_000_000 }
+  const options = { count: 2, windowSeconds: 60, now: () => clock.now }
+  const here = createLoginThrottle(options)
+  const there = createLoginThrottle({ ...options, onNote: (note) => notes.push(note) })
+  t.same(fail(there, 2), [0, 0])
+  for (const note of notes.splice(0)) here.learn(note)
+  t.equal(attempt(here, 'accepted'), 60)
+  clock.now += 60_000
+  attempt(there, 'busy')
+  attempt(there, 'unavailable')
+  t.same(notes, [], 'what is no failure is told to nobody')
+  t.same(fail(here, 1), [0])
+  attempt(there, 'accepted')
+  for (const note of notes) here.learn(note)
+  t.same(fail(here, 2), [0, 0], 'a success elsewhere clears the pair')
+  t.notMatch(JSON.stringify(notes), /acme/, 'names travel as digests')
 })

@@ -85,7 +85,10 @@ t.test('a worker that dies is replaced, and nothing that it counted is forgotten
   await until(async () => (await metric('auth_sidecar_requests_total')) === 10, 'all requests to be counted')
   const [victim = 0] = pids()
   process.kill(victim, 'SIGKILL')
-  await until(async () => (await metric('auth_sidecar_worker_restarts_total')) === 1, 'the death to be counted')
+  await until(
+    async () => (await metric('auth_sidecar_worker_restarts_total')) === 1,
+    'the death to be counted',
+  )
   t.same(new Set(await ask(connect, get, 4)), new Set([200]), 'the other one goes on')
   t.equal((await admin('/readyz')).status, 200)
   await until(async () => (await metric('auth_sidecar_workers')) === 2, 'the replacement')
@@ -134,7 +137,14 @@ t.test('SIGTERM drains every worker, and the last line adds up', async (t) => {
     await client.until('half-')
   }
   sidecar.child.kill('SIGTERM')
-  await until(() => connect().then(() => false, () => true), 'the listener to be closed')
+  await until(
+    () =>
+      connect().then(
+        () => false,
+        () => true,
+      ),
+    'the listener to be closed',
+  )
   for (const socket of upstream.sockets) socket.write('whole')
   for (const client of clients) await client.until('half-whole')
   t.match(await sidecar.ended, { code: 0, signal: null })
@@ -161,7 +171,14 @@ t.test('a second signal does not wait', async (t) => {
   client.send(get)
   await client.until('half-')
   sidecar.child.kill('SIGTERM')
-  await until(() => connect().then(() => false, () => true), 'the listener to be closed')
+  await until(
+    () =>
+      connect().then(
+        () => false,
+        () => true,
+      ),
+    'the listener to be closed',
+  )
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 1 })
   await until(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')

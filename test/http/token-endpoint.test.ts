@@ -38,6 +38,7 @@ async function endpoint(
         told.push(`reserved for ${account} at ${address}`)
         return reservation
       },
+      learn: () => {},
     },
     issue: async () => ({ token: 'a.b.c', identity }),
     clientAddress: () => 'there',
@@ -95,7 +96,7 @@ t.test('every other end of a login has its answer, its reason and its place in t
 
 t.test('a throttled login is told when to come again, and its secret is not looked at', async (t) => {
   const { login, told } = await endpoint(t, {
-    throttle: { reserve: () => ({ ok: false, retryAfterSeconds: 33 }) },
+    throttle: { reserve: () => ({ ok: false, retryAfterSeconds: 33 }), learn: () => {} },
     credentials: {
       authenticate: () => {
         throw new Error('looked at')

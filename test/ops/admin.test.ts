@@ -10,7 +10,7 @@ async function adminListener(t: Test, options: Partial<AdminOptions> = {}) {
   const admin = createAdminListener({
     host: '127.0.0.1',
     port: 0,
-    registry: new Registry(),
+    exposition: new Registry(),
     ready: () => [{ name: 'keys', ok: true }],
     jwks: () => ({ keys: [{ kid: 'k1' }] }),
     status: statusScene().reporter,
@@ -182,7 +182,7 @@ t.test('a page that cannot be made is a fault of ours, told to the log and not t
       throw fault
     },
   } as never)
-  const { get, faults } = await adminListener(t, { registry })
+  const { get, faults } = await adminListener(t, { exposition: registry })
   const response = await get('/metrics')
   t.equal(response.status, 500)
   t.notMatch(response.body.toString(), /canary/)
@@ -195,7 +195,7 @@ t.test('an address that cannot be had is an error, and leaves nothing open', asy
   const second = createAdminListener({
     host: '127.0.0.1',
     port,
-    registry: new Registry(),
+    exposition: new Registry(),
     ready: () => [],
     jwks: () => ({}),
     status: statusScene().reporter,

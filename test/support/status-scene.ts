@@ -50,6 +50,7 @@ export function statusScene({ sources, ...options }: SceneOptions = {}) {
     keys: () => [],
     credentials: { file: 'credentials.yaml' },
     cacheCapacity: 10_000,
+    rssBytes: process.memoryUsage.rss,
     onFault: (error) => void faults.push(error),
     ...options,
     upstreams,

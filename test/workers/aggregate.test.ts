@@ -17,7 +17,9 @@ async function familiesOf({ count = 0, held = 0, key = 0, startedAt = 0, seconds
 /** The samples of a registry, by name and labels. */
 async function samplesOf(registry: Pick<Registry, 'metrics'>): Promise<Record<string, number>> {
   const lines = (await registry.metrics()).split('\n').filter((line) => line !== '' && !line.startsWith('#'))
-  return Object.fromEntries(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.split(' ').at(-1))]))
+  return Object.fromEntries(
+    lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.split(' ').at(-1))]),
+  )
 }
 
 t.test('counts and what is held add up, what is the same in all is told once', async (t) => {

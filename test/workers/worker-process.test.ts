@@ -1,31 +1,9 @@
-import { EventEmitter } from 'node:events'
 import t from 'tap'
-import type { FromWorker, PlainError, ToWorker, WorkerState } from '../../src/workers/messages.ts'
+import type { RegisteredFamily } from '../../src/ops/status/metric-families.ts'
+import type { PlainError, WorkerState } from '../../src/workers/messages.ts'
 import { type ForkedWorker, WorkerProcess } from '../../src/workers/worker-process.ts'
 import { accepted } from '../config/support.ts'
-
-/** A forked process that does nothing by itself. */
-class FakeFork extends EventEmitter {
-  readonly id = 1
-  readonly said: ToWorker[] = []
-  killed: string | undefined
-  connected = true
-  readonly process = {
-    pid: 4711,
-    kill: (signal: string) => {
-      this.killed = signal
-      return true
-    },
-  }
-  isConnected = () => this.connected
-  send(message: ToWorker): boolean {
-    this.said.push(message)
-    return true
-  }
-  says(message: FromWorker): void {
-    this.emit('message', message)
-  }
-}
+import { FakeFork } from './fake-fork.ts'
 
 function forked() {
   const fork = new FakeFork()
@@ -38,13 +16,16 @@ function forked() {
 }
 
 const { config } = accepted({})
-const state: WorkerState = { checks: [], keys: [], jwks: { keys: [] }, metrics: [] }
+const state: WorkerState = { checks: [], keys: [], jwks: { keys: [] }, metrics: [], rssBytes: 1 }
 const address = { address: '::', family: 'IPv6', port: 8080 }
 
 t.test('is asked in words and answers in words', async (t) => {
   const { fork, worker } = forked()
   t.equal(worker.pid, 4711)
   const made = worker.make(config)
+  t.same(fork.said, [], 'it does not listen yet')
+  fork.says({ did: 'begin' })
+  await new Promise(setImmediate)
   fork.says({ did: 'make' })
   await made
   t.notOk(worker.listening)
@@ -70,18 +51,30 @@ t.test('is asked in words and answers in words', async (t) => {
 
 t.test('questions that cross are told apart, and the last answer is kept', async (t) => {
   const { fork, worker } = forked()
-  const [first, second] = [worker.tell(1000), worker.tell(1000)]
+  const [first, second] = [worker.tell('status', 1000), worker.tell('all', 1000)]
   const late = { ...state, jwks: 'late' }
   fork.says({ did: 'tell', question: 2, state })
   fork.says({ did: 'tell', question: 1, state: late })
   t.same(await Promise.all([first, second]), [late, state])
-  t.equal(worker.lastState?.jwks === 'late' || worker.lastState === state, true)
   fork.says({ did: 'tell', question: 9, state }) // to a question that nobody waits for any more
+})
+
+t.test('what it told last of each metric is kept', async (t) => {
+  const { fork, worker } = forked()
+  const family = (name: string, value: number) =>
+    ({ name, values: [{ labels: {}, value }] }) as unknown as RegisteredFamily
+  for (const metrics of [[family('a', 1), family('b', 1)], [family('a', 2)]]) {
+    const told = worker.tell('all', 1000)
+    const question = fork.said.length
+    fork.says({ did: 'tell', question, state: { ...state, metrics } })
+    await told
+  }
+  t.same(worker.metrics, [family('a', 2), family('b', 1)])
 })
 
 t.test('a worker that does not answer keeps nobody waiting', async (t) => {
   const { worker } = forked()
-  await t.rejects(worker.tell(1), { message: 'a worker is silent' })
+  await t.rejects(worker.tell('all', 1), { message: 'a worker is silent' })
 })
 
 t.test('a worker that ends rejects whatever it was asked', async (t) => {
@@ -89,7 +82,7 @@ t.test('a worker that ends rejects whatever it was asked', async (t) => {
   const listening = worker.listen()
   fork.says({ did: 'listen', address })
   await listening
-  const asked = [worker.reload(), worker.tell(1000), worker.stop(false)]
+  const asked = [worker.reload(), worker.tell('all', 1000), worker.stop(false)]
   fork.emit('exit', null, 'SIGKILL')
   for (const { status } of await Promise.allSettled(asked)) t.equal(status, 'rejected')
   t.same(await worker.ended, { code: null, signal: 'SIGKILL' })
@@ -103,12 +96,15 @@ t.test('a worker that ends rejects whatever it was asked', async (t) => {
 t.test('a worker whose channel is closed is not written to', async (t) => {
   const { fork, worker } = forked()
   fork.connected = false
+  fork.says({ did: 'begin' })
   await t.rejects(worker.make(config), { message: 'a worker ended' })
 })
 
 t.test('what a worker finds wrong is what whoever asked is told', async (t) => {
   const { fork, worker } = forked()
   const made = worker.make(config)
+  fork.says({ did: 'begin' })
+  await new Promise(setImmediate)
   fork.says({ did: 'fail', error: { name: 'Error', message: 'keys: none' } })
   await t.rejects(made, new TypeError('keys: none'))
 })

@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events'
 import t from 'tap'
-import type { App } from '../../src/app.ts'
+import type { ServingApp } from '../../src/app.ts'
 import { type FromWorker, plainError, type ToWorker, type WorkerState } from '../../src/workers/messages.ts'
 import { type Channel, runWorker } from '../../src/workers/worker.ts'
 import { accepted } from '../config/support.ts'
@@ -28,23 +28,34 @@ class FakeChannel extends EventEmitter {
 
 const { config } = accepted({})
 const address = { address: '::', family: 'IPv6', port: 8080 }
-const state: WorkerState = { checks: [], keys: [], jwks: { keys: [] }, metrics: [] }
+const state: WorkerState = { checks: [], keys: [], jwks: { keys: [] }, metrics: [], rssBytes: 1 }
 
 /** A worker whose sidecar notes what it is told. */
 function running(failing: Partial<Record<'make' | 'start', Error>> = {}) {
   const told: unknown[] = []
   let note: (note: { pair: string; failed: boolean }) => void = () => {}
-  const app: App = {
+  const app: ServingApp = {
     start: async () => {
       if (failing.start !== undefined) throw failing.start
-      return { data: address, admin: undefined }
+      return { data: address, admin: address }
     },
     reload: async () => void told.push('reload'),
     stop: async (how) => {
       told.push(how)
       return { drained: 3, cut: 0 }
     },
-    state: async () => state,
+    sources: {
+      ready: () => state.checks,
+      keys: () => state.keys,
+      jwks: () => state.jwks,
+      exposition: { contentType: '', metrics: async () => '' },
+      statusMetrics: async () => [],
+      rssBytes: () => state.rssBytes,
+    },
+    metrics: async (which) => {
+      told.push(which)
+      return state.metrics
+    },
     learn: (learnt) => void told.push(learnt),
   }
   const channel = new FakeChannel()
@@ -65,13 +76,17 @@ t.test('does what it is told, and ends when it has stopped', async (t) => {
   t.same(await channel.asks({ do: 'make', config }), { did: 'make' })
   t.same(await channel.asks({ do: 'listen' }), { did: 'listen', address })
   t.same(await channel.asks({ do: 'reload' }), { did: 'reload' })
-  t.same(await channel.asks({ do: 'tell', question: 7 }), { did: 'tell', question: 7, state })
+  t.same(await channel.asks({ do: 'tell', question: 7, extent: 'status' }), {
+    did: 'tell',
+    question: 7,
+    state,
+  })
   noted({ pair: 'a b', failed: true })
   t.same(channel.heard.at(-1), { did: 'learn', note: { pair: 'a b', failed: true } })
   channel.emit('message', { do: 'learn', note: { pair: 'c d', failed: false } })
   t.same(await channel.asks({ do: 'stop', lameDuck: true }), { did: 'stop', report: { drained: 3, cut: 0 } })
   await ended
-  t.same(told, [config, 'reload', { pair: 'c d', failed: false }, { lameDuck: true }])
+  t.same(told, [config, 'reload', 'status', { pair: 'c d', failed: false }, { lameDuck: true }])
 })
 
 t.test('says what is wrong with keys, credentials or its port', async (t) => {
@@ -92,7 +107,7 @@ t.test('says what is wrong with keys, credentials or its port', async (t) => {
 t.test('one that has nothing yet stops all the same', async (t) => {
   const { channel, ended } = running()
   channel.emit('message', { do: 'listen' })
-  channel.emit('message', { do: 'tell', question: 1 })
+  channel.emit('message', { do: 'tell', question: 1, extent: 'all' })
   channel.emit('message', { do: 'learn', note: { pair: 'a b', failed: true } })
   t.same(await channel.asks({ do: 'reload' }), { did: 'reload' })
   t.same(await channel.asks({ do: 'stop', lameDuck: true }), { did: 'stop', report: { drained: 0, cut: 0 } })

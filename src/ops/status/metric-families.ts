@@ -16,6 +16,9 @@ export interface MetricFamily {
   }[]
 }
 
+/** A metric as a registry tells it: with what is needed to add up those of several processes. */
+export type RegisteredFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
+
 /** The metrics that the status page is made of. */
 export const STATUS_METRICS = [
   'auth_sidecar_requests_total',
@@ -48,7 +51,7 @@ export type StatusMetric = (typeof STATUS_METRICS)[number]
  * Reads them from the registry of this process, and only them: to collect everything would cost more, and would reset
  * prom-client's measurement of the event loop between two scrapes.
  */
-export function statusMetricsOf(registry: Registry): () => Promise<readonly MetricFamily[]> {
+export function statusMetricsOf(registry: Registry): () => Promise<RegisteredFamily[]> {
   return async () => {
     const metrics = STATUS_METRICS.map((name) => registry.getSingleMetric(name))
     return Promise.all(metrics.filter((metric) => metric !== undefined).map((metric) => metric.get()))

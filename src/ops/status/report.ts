@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { ReadyCheck } from '../admin.ts'
+import type { Awaitable, ReadyCheck } from '../admin.ts'
 import { describeUpstreams, type UpstreamPlace } from './describe-upstreams.ts'
 import { measureEventLoop } from './event-loop-lag.ts'
 import { type MetricFamily, seriesOf, valueIn } from './metric-families.ts'
@@ -32,15 +32,17 @@ export interface StatusReporterOptions {
   /** The metrics of this process, or of all that share the listener. */
   readonly source: SamplerOptions['source']
   /** Every condition of readiness. */
-  readonly ready: () => readonly ReadyCheck[]
+  readonly ready: () => Awaitable<readonly ReadyCheck[]>
   /** The keys in force. */
-  readonly keys: () => readonly StatusKey[]
+  readonly keys: () => Awaitable<readonly StatusKey[]>
   /** Setting `upstreams`. */
   readonly upstreams: readonly UpstreamPlace[]
   /** Setting `credentials`. */
   readonly credentials: { readonly file?: string | undefined; readonly postgres?: object | undefined }
   /** Setting `cache.maxTokens`. */
   readonly cacheCapacity: number
+  /** The resident memory of whatever serves the requests. */
+  readonly rssBytes: () => Awaitable<number>
   /** Epoch milliseconds. */
   readonly now: () => number
   /** Told why a sample could not be taken. */
@@ -91,7 +93,7 @@ export function createStatusReporter(options: StatusReporterOptions): StatusRepo
       const window = windowOf([...kept, sample], sampler.columns)
       const steps = windowOf(kept, sampler.columns).steps()
       const last = steps.at(-1)
-      const checks = options.ready()
+      const checks = await options.ready()
       const value = (...wanted: Parameters<typeof valueIn> extends [unknown, ...infer Rest] ? Rest : never) =>
         valueIn(families, ...wanted) ?? 0
       const answers = window.grown('answers')
@@ -139,7 +141,7 @@ export function createStatusReporter(options: StatusReporterOptions): StatusRepo
           failed: total(failures),
           byReason: Object.fromEntries(failures),
         },
-        keys: options.keys(),
+        keys: await options.keys(),
         issuer: issuerOf(families),
         upstreams: describeUpstreams(options.upstreams, {
           window,
@@ -150,7 +152,7 @@ export function createStatusReporter(options: StatusReporterOptions): StatusRepo
         revocations: { inForce: value('auth_sidecar_revocations') },
         reloads: reloadsIn(families),
         process: {
-          rssBytes: process.memoryUsage.rss(),
+          rssBytes: await options.rssBytes(),
           eventLoopLagP99Seconds: rounded(sample.lag.p99Seconds),
           eventLoopLagWorstSeconds: rounded(worstLag([...kept, sample])),
           logLinesDropped: value('auth_sidecar_log_lines_dropped_total'),

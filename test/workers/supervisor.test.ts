@@ -1,0 +1,271 @@
+import { Counter, Registry } from 'prom-client'
+import t from 'tap'
+import { createLog } from '../../src/ops/log.ts'
+import type { AdminSources } from '../../src/ops/sidecar-admin.ts'
+import { revive } from '../../src/workers/app-of-workers.ts'
+import type { FromWorker, ToWorker, WorkerState } from '../../src/workers/messages.ts'
+import { createSupervisor } from '../../src/workers/supervisor.ts'
+import type { ForkedWorker } from '../../src/workers/worker-process.ts'
+import { accepted } from '../config/support.ts'
+import { until } from '../support/program.ts'
+import { FakeFork } from './fake-fork.ts'
+
+const { config } = accepted({ yaml: 'shutdown: { lameDuckSeconds: 5, deadlineSeconds: 25 }' })
+const address = { address: '::', family: 'IPv6', port: 8080 }
+
+/** A worker that does as it is told, unless the test wants something else said. */
+class Obedient extends FakeFork {
+  instead: Partial<Record<ToWorker['do'], FromWorker | 'nothing'>> = {}
+  state: Partial<WorkerState> = {}
+
+  constructor() {
+    super()
+    setImmediate(() => this.says({ did: 'begin' }))
+  }
+
+  override send(message: ToWorker): boolean {
+    super.send(message)
+    const answer = this.instead[message.do] ?? this.#answer(message)
+    if (answer !== 'nothing') setImmediate(() => this.says(answer))
+    if (message.do === 'stop' && answer !== 'nothing') setImmediate(() => this.ends(0, null))
+    return true
+  }
+
+  ends(code: number | null, signal: string | null): void {
+    this.emit('exit', code, signal)
+  }
+
+  #answer(message: ToWorker): FromWorker | 'nothing' {
+    switch (message.do) {
+      case 'listen':
+        return { did: 'listen', address }
+      case 'stop':
+        return { did: 'stop', report: { drained: 1, cut: 0 } }
+      case 'tell':
+        return {
+          did: 'tell',
+          question: message.question,
+          state: { checks: [], keys: [], jwks: { keys: ['k'] }, metrics: [], rssBytes: 7, ...this.state },
+        }
+      case 'learn':
+        return 'nothing'
+      default:
+        return { did: message.do }
+    }
+  }
+}
+
+/** A supervisor of two workers that the test plays. */
+async function supervising(prepare: (fork: Obedient, at: number) => void = () => {}) {
+  const forks: Obedient[] = []
+  const log: Record<string, unknown>[] = []
+  const slept: number[] = []
+  const clock = { now: 0 }
+  let sources: AdminSources | undefined
+  const admin = { listening: false }
+  const create = () =>
+    createSupervisor({
+      config,
+      workers: 2,
+      log: createLog('info', { write: (line: string) => void log.push(JSON.parse(line)) }),
+      fork: () => {
+        const fork = new Obedient()
+        prepare(fork, forks.length)
+        forks.push(fork)
+        return fork as unknown as ForkedWorker
+      },
+      revive,
+      createAdmin: (given) => {
+        sources = given
+        return {
+          listen: async () => {
+            admin.listening = true
+            return { ...address, port: 8081 }
+          },
+          close: async () => {
+            admin.listening = false
+          },
+        }
+      },
+      sleep: async (ms) => void slept.push(ms),
+      monotonicNow: () => clock.now,
+    })
+  return {
+    create,
+    forks,
+    log,
+    slept,
+    clock,
+    admin,
+    told: () => sources as AdminSources,
+    said: (at: number) => forks[at]?.said.map(({ do: what }) => what),
+    lines: () => log.map(({ msg }) => msg),
+  }
+}
+
+t.test('the first worker finds what is wrong before there is a second', async (t) => {
+  const { create, forks, admin } = await supervising((fork) => {
+    fork.instead.make = { did: 'fail', error: { name: 'UnusableTrust', message: 'keys: none' } }
+  })
+  await t.rejects(create(), { name: 'UnusableTrust', message: 'keys: none' })
+  t.equal(forks.length, 1)
+  t.notOk(admin.listening)
+})
+
+t.test('starts once, listens, and says so', async (t) => {
+  const { create, said, lines, log } = await supervising()
+  const app = await create()
+  const [where] = await Promise.all([app.start(), app.start()])
+  t.same(where, { data: address, admin: { ...address, port: 8081 } })
+  t.same(
+    [said(0), said(1)],
+    [
+      ['make', 'listen'],
+      ['make', 'listen'],
+    ],
+  )
+  t.same(lines(), ['worker started', 'worker started', 'listening', 'listening'])
+  t.match(log.at(-1), { listener: 'admin', port: 8081 })
+})
+
+t.test('a worker that cannot listen ends the start, and leaves nothing behind', async (t) => {
+  const { create, forks, admin } = await supervising((fork, at) => {
+    if (at === 1)
+      fork.instead.listen = {
+        did: 'fail',
+        error: { name: 'Error', message: 'no', code: 'EADDRINUSE', syscall: 'listen', port: 80 },
+      }
+  })
+  const app = await create()
+  await t.rejects(app.start(), { message: 'no', code: 'EADDRINUSE', syscall: 'listen', port: 80 })
+  t.notOk(admin.listening)
+  t.same(
+    forks.map(({ killed }) => killed),
+    ['SIGKILL', 'SIGKILL'],
+  )
+})
+
+t.test('workers that end again and again are replaced later and later', async (t) => {
+  const { create, forks, slept, clock, lines } = await supervising()
+  const app = await create()
+  await app.start()
+  for (let death = 0; death < 9; death++) {
+    clock.now += 1000
+    const expected = forks.length + 1
+    forks.at(-1)?.ends(null, 'SIGSEGV')
+    await until(() => forks.length === expected && forks.at(-1)?.said.length === 2, 'the replacement')
+  }
+  t.same(slept, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000])
+  clock.now += 10_000
+  forks.at(-1)?.ends(1, null)
+  await until(() => slept.length === 10, 'the replacement')
+  t.equal(slept.at(-1), 0, 'one that lived long is replaced at once')
+  t.equal(lines().filter((line) => line === 'worker ended').length, 10)
+})
+
+t.test('a replacement that cannot start is ended, and replaced', async (t) => {
+  const { create, forks, lines } = await supervising((fork, at) => {
+    if (at === 2) fork.instead.make = { did: 'fail', error: { name: 'UnusableTrust', message: 'keys: none' } }
+  })
+  const app = await create()
+  await app.start()
+  forks[0]?.ends(1, null)
+  await until(() => forks[2]?.killed === 'SIGKILL', 'the end of the replacement')
+  t.ok(lines().includes('worker not started'))
+  forks[2]?.ends(null, 'SIGKILL')
+  await until(() => forks[3]?.said.length === 2, 'the next one')
+})
+
+t.test('what is told is that of all workers that serve and answer', async (t) => {
+  const registry = new Registry()
+  new Counter({ name: 'a_total', help: 'a', registers: [registry] }).inc(2)
+  const metrics = await registry.getMetricsAsJSON()
+  const { create, forks, told } = await supervising((fork, at) => {
+    fork.state = {
+      metrics,
+      checks: [
+        { name: 'keys', ok: true },
+        { name: 'credentials', ok: at === 0, state: at === 0 ? 'file' : 'stale' },
+      ],
+    }
+  })
+  const app = await create()
+  t.same(await told().ready(), [{ name: 'accepting', ok: false }])
+  t.same(await told().keys(), [])
+  t.same(await told().jwks(), { keys: [] })
+  await app.start()
+  t.same(await told().ready(), [
+    { name: 'keys', ok: true },
+    { name: 'credentials', ok: false, state: 'stale' },
+    { name: 'accepting', ok: true },
+  ])
+  t.same(await told().jwks(), { keys: ['k'] })
+  t.equal(await told().rssBytes(), 14)
+  t.match(await told().exposition.metrics(), /^a_total 4$/m)
+  t.match(await told().exposition.metrics(), /^auth_sidecar_workers 2$/m)
+  forks[1]?.ends(1, null)
+  await until(() => forks.length === 3, 'the replacement')
+  const families = await told().statusMetrics()
+  t.match(
+    families.find(({ name }) => name === 'a_total'),
+    { values: [{ value: 6 }] },
+    'what the ended one counted, and what the replacement did',
+  )
+})
+
+t.test('a login that ended in one worker is told to the others', async (t) => {
+  const { create, forks } = await supervising()
+  const app = await create()
+  await app.start()
+  const note = { pair: 'a b', failed: true }
+  forks[0]?.says({ did: 'learn', note })
+  t.same(forks[1]?.said.at(-1), { do: 'learn', note })
+  t.not(forks[0]?.said.at(-1)?.do, 'learn')
+})
+
+t.test('reload reaches every worker, whatever one of them says', async (t) => {
+  const { create, forks, said } = await supervising()
+  const app = await create()
+  await app.start()
+  const [first] = forks
+  if (first !== undefined) first.instead.reload = { did: 'fail', error: { name: 'Error', message: 'no' } }
+  await app.reload()
+  t.equal(said(0)?.at(-1), 'reload')
+  t.equal(said(1)?.at(-1), 'reload')
+})
+
+t.test('stops once, adds up, and replaces nobody', async (t) => {
+  const { create, forks, said, lines, log, admin } = await supervising()
+  const app = await create()
+  await app.start()
+  const [report] = await Promise.all([app.stop({ lameDuck: true }), app.stop()])
+  t.same(report, { drained: 2, cut: 0 })
+  t.same(forks[0]?.said.at(-1), { do: 'stop', lameDuck: true })
+  t.equal(said(0)?.filter((what) => what === 'stop').length, 1)
+  t.equal(forks.length, 2)
+  t.notOk(admin.listening)
+  t.equal(lines().at(-1), 'stopped')
+  t.match(log.at(-1), { drained: 2, cut: 0 })
+})
+
+t.test('told to stop before it ever let anybody in, it does not go on accepting', async (t) => {
+  const { create, forks } = await supervising()
+  const app = await create()
+  await app.stop({ lameDuck: true })
+  t.same(forks[0]?.said.at(-1), { do: 'stop', lameDuck: false })
+})
+
+t.test('a worker that does not stop in its time is ended, and counts as cut', async (t) => {
+  const { create, forks } = await supervising((fork) => {
+    fork.instead.stop = 'nothing'
+  })
+  const app = await create()
+  await app.start()
+  t.intercept(globalThis, 'setTimeout', {
+    value: Object.assign((act: () => void) => setImmediate(act), { __promisify__: undefined }),
+  })
+  const stopped = app.stop()
+  await until(() => forks.every(({ killed }) => killed === 'SIGKILL'), 'their end')
+  for (const fork of forks) fork.ends(null, 'SIGKILL')
+  t.same(await stopped, { drained: 0, cut: 2 })
+})
