@@ -13,7 +13,7 @@
 import type { Revocations } from '../token/revocations.ts'
 import { createCredentialStore } from './credential-store.ts'
 import { createHashQueue } from './hash-queue.ts'
-import { postgresFault } from './postgres-fault.ts'
+import { postgresFailure } from './postgres-failure.ts'
 import { firstUpdate } from './postgres-first-update.ts'
 import { createFollower, type Follower } from './postgres-follower.ts'
 import { createSession } from './postgres-session.ts'
@@ -124,7 +124,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     onDeaf: (cause) =>
       log.warn(describe(cause), 'changes of credentials cannot be heard of, so they are asked for'),
   })
-  const describe = (cause: unknown) => ({ database: session.label, reason: postgresFault(cause).message })
+  const describe = (cause: unknown) => ({ database: session.label, reason: postgresFailure(cause).message })
   let wantsEverything = false
 
   async function update(): Promise<Updated> {

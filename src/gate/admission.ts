@@ -55,7 +55,7 @@ export interface Admitted {
   readonly http10: boolean
 }
 
-/** The outcome of admission. `authorization: true` says that the fault is a second `Authorization`. */
+/** The outcome of admission. `authorization: true` says that what is wrong is a second `Authorization`. */
 export type Admission =
   | { readonly ok: true; readonly request: Admitted }
   | { readonly ok: false; readonly error: PublicError; readonly authorization: boolean }

@@ -10,7 +10,7 @@
 import pg from 'pg'
 
 /** What a failure means. */
-export interface PostgresFault {
+export interface PostgresFailure {
   /**
    * `away`: the database cannot be reached or asked now; waiting may help. `timeout`: the same, after waiting for
    * an answer. `unusable`: it answers, and somebody has to change something there or in the URL.
@@ -20,8 +20,8 @@ export interface PostgresFault {
 }
 
 /** The tables are there, but not in the form this program reads. */
-export class SchemaFault extends Error {
-  override readonly name = 'SchemaFault'
+export class SchemaFailure extends Error {
+  override readonly name = 'SchemaFailure'
 }
 
 /** What to do where tables are missing. */
@@ -49,9 +49,9 @@ const REACHING: Readonly<Record<string, string>> = {
 }
 
 /** Says what a failure means. */
-export function postgresFault(error: unknown): PostgresFault {
+export function postgresFailure(error: unknown): PostgresFailure {
   if (!(error instanceof Error)) return { kind: 'away', message: 'it failed for an unknown reason' }
-  if (error instanceof SchemaFault) return { kind: 'unusable', message: error.message }
+  if (error instanceof SchemaFailure) return { kind: 'unusable', message: error.message }
   const code = 'code' in error ? String(error.code) : ''
   if (error instanceof pg.DatabaseError) {
     const known = UNUSABLE[code]
@@ -62,13 +62,13 @@ export function postgresFault(error: unknown): PostgresFault {
   if (code === 'ETIMEDOUT' || TIMEOUTS.test(error.message)) {
     return { kind: 'timeout', message: 'it does not answer in time' }
   }
-  const tls = tlsFault(code, error.message)
+  const tls = tlsFailure(code, error.message)
   if (tls !== undefined) return { kind: 'unusable', message: tls }
   return { kind: 'away', message: REACHING[code] ?? `the connection failed (${code || error.message})` }
 }
 
 /** What keeps two ends from agreeing on TLS; neither changes its mind by itself. */
-function tlsFault(code: string, message: string): string | undefined {
+function tlsFailure(code: string, message: string): string | undefined {
   if (message === 'The server does not support SSL connections') return 'it does not offer TLS'
   const isTls = /^ERR_(?:SSL|TLS)_/.test(code) || code.includes('CERT') || code.startsWith('UNABLE_TO_')
   return isTls ? `its TLS certificate or protocol is not accepted (${code})` : undefined

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import t from 'tap'
-import { postgresFault, RUN_MIGRATE, SchemaFault } from '../../src/credentials/postgres-fault.ts'
+import { postgresFailure, RUN_MIGRATE, SchemaFailure } from '../../src/credentials/postgres-failure.ts'
 
 function reported(code: string, message = 'm') {
   const error = new pg.DatabaseError(message, message.length, 'error')
@@ -47,7 +47,7 @@ t.test('what was thrown is told by what to do about it', async (t) => {
     [reported('3D000'), 'unusable', 'there is no database of that name'],
     [reported('28000'), 'unusable', 'it does not let this user in'],
     [reported('28P01'), 'unusable', 'it does not let this user in with this password'],
-    [new SchemaFault('too old'), 'unusable', 'too old'],
+    [new SchemaFailure('too old'), 'unusable', 'too old'],
     [new Error('The server does not support SSL connections'), 'unusable', 'it does not offer TLS'],
     [
       coded('DEPTH_ZERO_SELF_SIGNED_CERT'),
@@ -65,5 +65,5 @@ t.test('what was thrown is told by what to do about it', async (t) => {
       'its TLS certificate or protocol is not accepted (ERR_SSL_WRONG_VERSION_NUMBER)',
     ],
   ]
-  for (const [thrown, kind, message] of faults) t.same(postgresFault(thrown), { kind, message }, message)
+  for (const [thrown, kind, message] of faults) t.same(postgresFailure(thrown), { kind, message }, message)
 })
