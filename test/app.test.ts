@@ -139,7 +139,7 @@ t.test('files that cannot be used keep it from being made, with every problem to
   await t.rejects(create(), {
     constructor: UnusableTrust,
     message:
-      /^the configuration has 3 problems:\n {2}keys\.directory: .*\n {2}credentials\.file: .*\n {2}upstreams\[0\]: .*$/,
+      /^the configuration has 3 problems:\n {2}keys\.directory: .*\n {2}credentials\.file: .*\n {2}upstreams\[0\]\.caFile: .*$/,
   })
 })
 

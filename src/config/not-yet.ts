@@ -8,7 +8,7 @@ import type { Problem } from './problem.ts'
 import type { Given } from './reading.ts'
 
 /** Settings, or groups of settings, that are refused. Removing a line enables the feature. */
-export const NOT_YET: readonly string[] = ['listen.tls', 'workers']
+export const NOT_YET: readonly string[] = ['workers']
 
 /** The refused setting or group that a setting belongs to. */
 export function featureNotYet(path: string, notYet: readonly string[]): string | undefined {

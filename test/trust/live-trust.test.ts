@@ -135,7 +135,7 @@ t.test('every problem of every file is told at once, with the setting that names
     'keys.directory',
     'credentials.file',
     'revocations.file',
-    'upstreams[0]',
+    'upstreams[0].caFile',
   ])
   t.strictSame(told, [])
 })
@@ -146,7 +146,7 @@ t.test('a file of certificates alone is enough to be refused', async (t) => {
     { prefix: '/', url: 'https://127.0.0.1:9', caFile: '/nonexistent/ca.pem' },
   ])
   const { opened } = await open(t, { ...flags, '--upstreams': upstreams })
-  t.match(opened, { ok: false, problems: [{ path: 'upstreams[0]' }] })
+  t.match(opened, { ok: false, problems: [{ path: 'upstreams[0].caFile' }] })
 })
 
 t.test('what works but should be mended is told from the start', async (t) => {
