@@ -11,7 +11,9 @@ t.test('of good files there is nothing to say, warnings or not', async (t) => {
   writeFileSync(join(directory, 'note.txt'), '')
   const { file } = await makeCredentialsFile(t)
   const revocationsFile = { file: join(directory, 'none.yaml'), required: false }
-  const upstreams = [{ prefix: '/', url: 'http://127.0.0.1:1' }]
+  const caFile = join(t.testdir(), 'ca.pem')
+  writeFileSync(caFile, makeCertificate({ commonName: 'authority', authority: true }).cert)
+  const upstreams = [{ prefix: '/', url: 'https://127.0.0.1:1', caFile }]
   const files = { keysDirectory: directory, credentialsFile: file, revocationsFile, upstreams }
   t.strictSame(await fileProblems(files), [])
 })
