@@ -11,7 +11,7 @@ t.test('of good files there is nothing to say, warnings or not', async (t) => {
   writeFileSync(join(directory, 'note.txt'), '')
   const { file } = await makeCredentialsFile(t)
   const revocationsFile = { file: join(directory, 'none.yaml'), required: false }
-  const caFile = join(t.testdir(), 'ca.pem')
+  const caFile = join(directory, '.ca.pem')
   writeFileSync(caFile, makeCertificate({ commonName: 'authority', authority: true }).cert)
   const upstreams = [{ prefix: '/', url: 'https://127.0.0.1:1', caFile }]
   const files = { keysDirectory: directory, credentialsFile: file, revocationsFile, upstreams }
