@@ -75,8 +75,9 @@ export function linePath(
 export function chartWords({ title, lines, show }: Chart): string {
   const words = lines.map(({ name, values }) => {
     const known = values.filter((value) => value !== null)
-    if (known.length === 0) return `${name}: nothing yet`
-    return `${name}: ${show(known.at(-1) ?? null)} last, ${show(Math.max(...known))} at most`
+    const last = known.at(-1)
+    if (last === undefined) return `${name}: nothing yet`
+    return `${name}: ${show(last)} last, ${show(Math.max(...known))} at most`
   })
   return `${title}. ${words.join('; ')}.`
 }

@@ -14,6 +14,7 @@ import { createSampler, type EventLoopLag, type Sample, type SamplerOptions } fr
 import type { Status, StatusKey, StatusReload, StatusSeries } from './status.ts'
 import {
   byFirst,
+  countOf,
   type Growth,
   merged,
   observations,
@@ -116,7 +117,7 @@ export function createStatusReporter(options: StatusReporterOptions): StatusRepo
           count: total(answers),
           perSecond: last === undefined ? null : perSecond(total(last.grown('answers')), last.seconds),
           byStatus: Object.fromEntries(answers),
-          errorRatio: share(answers.get('5xx') ?? 0, total(answers)),
+          errorRatio: share(countOf(answers, '5xx'), total(answers)),
           inFlight: value('auth_sidecar_requests_in_flight'),
           connections: value('auth_sidecar_client_connections'),
         },
@@ -223,11 +224,11 @@ function seriesIn(steps: readonly Window[]): StatusSeries {
   return {
     times: steps.map(({ until }) => Math.round(until / 1000)),
     requestsPerSecond: steps.map((step) => perSecond(total(step.grown('answers')), step.seconds)),
-    errorsPerSecond: steps.map((step) => perSecond(step.grown('answers').get('5xx') ?? 0, step.seconds)),
+    errorsPerSecond: steps.map((step) => perSecond(countOf(step.grown('answers'), '5xx'), step.seconds)),
     rejectionsPerSecond: Object.fromEntries(
       reasons.map((reason) => [
         reason,
-        rejections.map(({ seconds, grown }) => perSecond(grown.get(reason) ?? 0, seconds)),
+        rejections.map(({ seconds, grown }) => perSecond(countOf(grown, reason), seconds)),
       ]),
     ),
     p50Seconds: durations.map(({ p50Seconds }) => p50Seconds),

@@ -32,7 +32,12 @@ export interface Window {
 
 /** The window that samples span; of a single one it is empty. */
 export function windowOf(samples: readonly Sample[], columns: Columns): Window {
-  const pairs = samples.slice(1).map((later, at) => [samples[at] ?? later, later] as const)
+  const pairs: [earlier: Sample, later: Sample][] = []
+  let earlier: Sample | undefined
+  for (const later of samples) {
+    if (earlier !== undefined) pairs.push([earlier, later])
+    earlier = later
+  }
   const from = samples[0]?.at ?? 0
   const until = samples.at(-1)?.at ?? 0
   return {
@@ -50,6 +55,11 @@ export function windowOf(samples: readonly Sample[], columns: Columns): Window {
     },
     steps: () => pairs.map((pair) => windowOf(pair, columns)),
   }
+}
+
+/** How much one column grew; 0 where there is none. */
+export function countOf(grown: Growth, name: string): number {
+  return grown.get(name) ?? 0
 }
 
 /** All that a group grew by. */
@@ -72,7 +82,7 @@ export function byFirst(grown: Growth): Map<string, Map<string, number>> {
 
 /** How many observations the buckets of a histogram hold. */
 export function observations(buckets: Growth): number {
-  return buckets.get('+Inf') ?? 0
+  return countOf(buckets, '+Inf')
 }
 
 /** The percentiles of observations, by the upper bounds of their buckets. */
@@ -89,7 +99,7 @@ export function percentiles(buckets: Growth): Percentiles {
 export function merged(histograms: Iterable<Growth>): Growth {
   const sum = new Map<string, number>()
   for (const buckets of histograms) {
-    for (const [le, grown] of buckets) sum.set(le, (sum.get(le) ?? 0) + grown)
+    for (const [le, grown] of buckets) sum.set(le, countOf(sum, le) + grown)
   }
   return sum
 }
