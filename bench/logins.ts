@@ -2,7 +2,7 @@
  * `npm run bench:logins`: whether logins get in the way of anybody, and what they tell to who guesses.
  *
  * - p99 of token checks, of remembered tokens and of new ones, while 200 clients log in with scrypt credentials
- *   all at once, and how the logins were answered that were too many;
+ *   all at once, waiting a second after a 503 as they are told to, then not waiting; and how they were answered;
  * - logins per second of one process on one core, with a generated secret and with one that somebody brought;
  * - median times of failed logins by reason, one after the other and interleaved: they must not differ.
  *
@@ -88,31 +88,44 @@ async function underLogins(): Promise<void> {
   const { port, stop } = await start(scryptFile)
   const logins = writeRequests(lab, 'scrypt-logins', [loginText(brought.known)])
   const hot = writeRequests(lab, 'hot', [requestText({ token: trust.mint('ES256') })])
-  const newTokens = Array.from({ length: 200 * seconds }, () => requestText({ token: trust.mint('ES256') }))
+  const newTokens = Array.from({ length: 250 * seconds + 100 }, () =>
+    requestText({ token: trust.mint('ES256') }),
+  )
   const cold = writeRequests(lab, 'cold', newTokens)
   await runClient(lab, { port, requests: hot, connections: 20, seconds: 2 })
   const quiet = await Promise.all([
     runClient(lab, { port, requests: hot, connections: 20, seconds: 3, rate: 500 }),
     runClient(lab, { port, requests: cold, connections: 20, seconds: 3, rate: 20 }),
   ])
-  const [answered, ...busy] = await Promise.all([
-    runClient(lab, { port, requests: logins, connections: 200, seconds }),
-    runClient(lab, { port, requests: hot, connections: 20, seconds, rate: 500 }),
-    runClient(lab, { port, requests: cold, connections: 20, seconds, rate: 100, start: 60 }),
-  ])
+  let unused = 60 // the turn of the first new token that has not been sent
+  const during = async (pauseMs: number) => {
+    const start = unused
+    unused += 100 * seconds + 20
+    return Promise.all([
+      runClient(lab, { port, requests: logins, connections: 200, seconds, pauseMs }),
+      runClient(lab, { port, requests: hot, connections: 100, seconds, rate: 500 }),
+      runClient(lab, { port, requests: cold, connections: 100, seconds, rate: 100, start }),
+    ])
+  }
+  const [polite, ...withPolite] = await during(1000)
+  const [rude, ...withRude] = await during(0)
   await stop()
-  for (const report of [...quiet, ...busy]) mustBeForwarded(report)
+  for (const report of [...quiet, ...withPolite, ...withRude]) mustBeForwarded(report)
   const names = ['remembered tokens', 'new tokens']
   const rows = [
     ...quiet.map((report, at) => checkRow(`${names[at]}, no logins`, report)),
-    ...busy.map((report, at) => checkRow(`${names[at]}, 200 parallel scrypt logins`, report)),
+    ...withPolite.map((report, at) => checkRow(`${names[at]}, 200 that wait after a 503`, report)),
+    ...withRude.map((report, at) => checkRow(`${names[at]}, 200 that come back at once`, report)),
   ]
   console.log(`## Token checks while 200 clients log in with scrypt credentials\n\n${tableOf(rows)}\n`)
-  const { statuses = {} } = answered
-  const said = Object.entries(statuses).map(([status, count]) => `${status}: ${count}`)
-  console.log(
-    `Logins in ${seconds} s by status: ${said.join(', ')}; connections that failed: ${answered.failed}.\n`,
-  )
+  const clients = { 'clients that wait': polite, 'clients that do not': rude }
+  for (const [name, { statuses = {}, failed }] of Object.entries(clients)) {
+    const said = Object.entries(statuses).map(([status, count]) => `${status}: ${count}`)
+    console.log(
+      `Logins of ${name}, in ${seconds} s, by status: ${said.join(', ')}; failed connections: ${failed}.`,
+    )
+  }
+  console.log()
 }
 
 function checkRow(name: string, { p50, p99, requests }: LoadReport): Row {

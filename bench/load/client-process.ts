@@ -20,12 +20,16 @@ const {
   seconds,
   rate,
   start = 0,
+  pauseMs = 0,
 }: LoadOptions = JSON.parse(process.argv[2] ?? '')
 const texts = readFileSync(requests.file, 'latin1').split(SEPARATOR)
 const order =
   requests.orderFile === undefined
     ? undefined
     : readFileSync(requests.orderFile, 'latin1').split('\n').map(Number)
+
+/** What a connection does after an answer. */
+type Next = (connection: ClientConnection, answer: Answer | undefined) => void
 
 const statuses: Record<string, number> = {}
 const latencies: number[] = []
@@ -40,12 +44,12 @@ function nextText(): string {
 }
 
 /** Sends the next request; latency counts from `due`. */
-function send(connection: ClientConnection, due: number, then: (connection: ClientConnection) => void): void {
+function send(connection: ClientConnection, due: number, then: Next): void {
   connection.ask(nextText(), (answer) => {
     const now = performance.now()
     if (now >= ends) return // an answer after the end counts no more than one that did not come yet
     count(answer, (now - due) * 1000)
-    then(connection)
+    then(connection, answer)
   })
 }
 
@@ -61,12 +65,16 @@ function count(answer: Answer | undefined, microseconds: number): void {
 }
 
 if (rate === undefined) {
-  const again = (connection: ClientConnection) => send(connection, performance.now(), again)
-  for (const connection of all) again(connection)
+  const ask = (connection: ClientConnection) => send(connection, performance.now(), again)
+  const again: Next = (connection, answer) => {
+    if (pauseMs > 0 && (answer?.status ?? 500) >= 400) setTimeout(ask, pauseMs, connection)
+    else ask(connection)
+  }
+  for (const connection of all) ask(connection)
 } else {
   const idle = [...all]
   const waiting: number[] = []
-  const freed = (connection: ClientConnection) => {
+  const freed: Next = (connection) => {
     const due = waiting.shift()
     if (due === undefined) idle.push(connection)
     else send(connection, due, freed)
@@ -87,6 +95,5 @@ setTimeout(() => {
   const elapsed = (performance.now() - began) / 1000
   const [p50, p99] = [quantile(latencies, 0.5), quantile(latencies, 0.99)]
   const counts = { requests: latencies.length, seconds: elapsed, bytes, refused, failed, statuses }
-  console.log(JSON.stringify({ ...counts, p50, p99 }))
-  for (const connection of all) connection.close()
+  process.stdout.write(JSON.stringify({ ...counts, p50, p99 }), () => process.exit())
 }, seconds * 1000)
