@@ -44,7 +44,7 @@ export interface LiveCertificatesOptions {
   /** Epoch milliseconds. */
   readonly now: () => number
   /** Called right after the data listener's have changed. */
-  readonly onListenerCertificates?: (material: CertificateMaterial) => void
+  readonly onListenerCertificates: (material: CertificateMaterial) => void
   /** Told what became of a new version of a set. */
   readonly onReload: (result: ReloadResult, seconds: number | undefined, set: string) => void
 }
@@ -75,7 +75,7 @@ export async function loadCertificateSets(
       return loaded.ok ? loaded : { ok: false, problems: loaded.problems.map(formatProblem) }
     }
     const onChange = ({ material }: Certificates) => {
-      if (name === LISTENER_SET) onListenerCertificates?.(material)
+      if (name === LISTENER_SET) onListenerCertificates(material)
     }
     const told = (result: ReloadResult, seconds?: number) => onReload(result, seconds, name)
     const common = { subject: 'certificates', paths, initial, version, load, onChange, log, now }
@@ -83,15 +83,22 @@ export async function loadCertificateSets(
   }
 
   const loads = await Promise.all(sets.map(firstLoad))
-  const problems = loads.flatMap((load) => (load.ok ? [] : load.problems))
+  const problems: Problem[] = []
+  const follows: Follow[] = []
+  for (const load of loads) {
+    if (load.ok) follows.push(load.follow)
+    else problems.push(...load.problems)
+  }
   if (problems.length > 0) return { ok: false, problems }
-  const follow = () => inForce(new Map(loads.flatMap((load) => (load.ok ? [load.follow()] : []))))
-  return { ok: true, warnings, follow }
+  return { ok: true, warnings, follow: () => inForce(new Map(follows.map((follow) => follow()))) }
 }
+
+/** Begins to follow a set, and says its name. */
+type Follow = () => readonly [string, Following<Certificates>]
 
 /** What was loaded of one set, and how to go on following it. */
 type FirstLoad =
-  | { readonly ok: true; readonly follow: () => readonly [string, Following<Certificates>] }
+  | { readonly ok: true; readonly follow: Follow }
   | { readonly ok: false; readonly problems: readonly Problem[] }
 
 function inForce(sets: ReadonlyMap<string, Following<Certificates>>): LiveCertificates {

@@ -181,7 +181,7 @@ export function createListener(options: ListenerOptions): Listener {
     refuse(socket as Socket, ERRORS.malformedRequest)
   })
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    if (secure && (!connections.has(socket as Socket) || error.code?.startsWith('ERR_SSL_'))) {
+    if (secure && (!connections.has(socket as Socket) || String(error.code).startsWith('ERR_SSL_'))) {
       // Whatever is said to somebody with whom TLS does not work would not be understood.
       if (!connections.has(socket as Socket)) options.onHandshakeFailed?.(error.code)
       socket.destroy()

@@ -49,7 +49,6 @@ export function createSecureServer(
     handshakeTimeout: handshakeMs,
     requestCert: requiresCertificate,
     rejectUnauthorized: requiresCertificate,
-    allowHalfOpen: true, // as Node's HTTP servers have it: who says his end may still be waiting for an answer
   })
   /** When each was opened, by the sockets that carry them. */
   const handshakes = new Map<Socket, number>()
@@ -57,7 +56,11 @@ export function createSecureServer(
     handshakes.set(carrier, monotonicNow())
     carrier.once('close', () => handshakes.delete(carrier))
   })
-  server.on('secureConnection', (socket) => void handshakes.delete(carrierOf(socket)))
+  server.on('secureConnection', (socket) => {
+    handshakes.delete(carrierOf(socket))
+    // As Node's HTTP servers have it. Not sooner: who says his end in a handshake is gone, and must not hold a place.
+    socket.allowHalfOpen = true
+  })
 
   return {
     server,

@@ -26,6 +26,7 @@ async function open(
     log: createLog('info', { write: (line: string) => void log.push(JSON.parse(line)) }),
     now: Date.now,
     onChange: () => void told.push('changed'),
+    onListenerCertificates: () => void told.push('certificates changed'),
     onReload: (subject, result) => void told.push(`${subject} ${result}`),
     onFetch: (result) => void told.push(`fetch ${result}`),
     ...options,
