@@ -41,7 +41,7 @@ export function readCommandLine(
   try {
     values = parse(args)
   } catch (error) {
-    return error instanceof Error ? error.message : String(error)
+    return String(error)
   }
   const { quick, check } = values
   const rounds = Number(values.rounds ?? (quick ? 1 : 5))

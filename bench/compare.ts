@@ -11,11 +11,11 @@ import type { Bench } from './bench.ts'
 import type { Running } from './lab/lab.ts'
 import { freePort, listening } from './lab/ports.ts'
 import { cpuMicroseconds, residentMegabytes } from './lab/proc.ts'
-import { median } from './lab/statistics.ts'
 import type { LoadResult } from './load/load.ts'
 import { checkPeer } from './peers/check.ts'
 import type { Peer } from './peers/peer.ts'
 import type { Row } from './report/columns.ts'
+import { figuresOf, type Sample, withRatios } from './report/figures.ts'
 
 /** One line of a comparison. */
 export interface Entrant {
@@ -32,11 +32,6 @@ export interface CompareOptions {
   readonly upstreamPort?: number
   /** Seconds of one measurement, if not the run's. */
   readonly seconds?: number
-}
-
-/** A measurement. */
-export interface Sample extends LoadResult {
-  readonly cpuMicros: number
 }
 
 interface Started {
@@ -109,42 +104,4 @@ async function measure({ entrant, running, port, name }: Started, seconds: numbe
   } catch (cause) {
     throw new Error(`${name}: ${cause instanceof Error ? cause.message : cause}`, { cause })
   }
-}
-
-/** The medians of several measurements. */
-export function figuresOf(samples: readonly Sample[]): Row['figures'] {
-  const of = (figure: (sample: Sample) => number) => median(samples.map(figure))
-  return {
-    cpuMicros: of(({ cpuMicros, requests }) => cpuMicros / requests),
-    perSecond: of(({ requests, seconds }) => requests / seconds),
-    p50: of(({ p50 }) => p50 / 1000),
-    p99: of(({ p99 }) => p99 / 1000),
-    megabytesPerSecond: of(({ bytes, seconds }) => bytes / 1e6 / seconds),
-    cpuPerGigabyte: of(({ cpuMicros, bytes }) => cpuMicros / 1e6 / (bytes / 1e9)),
-  }
-}
-
-/** Adds the ratio of CPU time to nginx and to stock http-proxy, where they are among the rows. */
-export function withRatios(rows: readonly Row[]): Row[] {
-  const cost = (name: string) => rows.find((row) => row.name === name)?.figures.cpuMicros
-  const [nginx, stock] = [cost('nginx'), cost('http-proxy')]
-  return rows.map(({ name, figures }) => {
-    const { cpuMicros } = figures
-    const toNginx = cpuMicros !== undefined && nginx !== undefined && { toNginx: cpuMicros / nginx }
-    const toStock = cpuMicros !== undefined && stock !== undefined && { toStock: cpuMicros / stock }
-    return { name, figures: { ...figures, ...toNginx, ...toStock } }
-  })
-}
-
-/** Half the time of a measurement, in whole seconds. */
-export const halved = (seconds: number): number => Math.ceil(seconds / 2)
-
-/** Rows with only these figures. */
-export function only(rows: readonly Row[], ...wanted: readonly (keyof Row['figures'])[]): Row[] {
-  return rows.map(({ name, figures }) => ({
-    name,
-    figures: Object.fromEntries(
-      wanted.flatMap((one) => (figures[one] === undefined ? [] : [[one, figures[one]]])),
-    ),
-  }))
 }

@@ -21,6 +21,7 @@ import { checkPeer } from './peers/check.ts'
 import { bare, stock } from './peers/node-peers.ts'
 import type { Peer } from './peers/peer.ts'
 import { sidecar } from './peers/sidecar.ts'
+import { judge, TOLERANCE } from './report/guard-verdict.ts'
 
 /** What is committed. */
 export interface Baseline {
@@ -31,19 +32,9 @@ export interface Baseline {
   readonly date: string
 }
 
-/** The verdict over one measurement. */
-export type GuardVerdict = 'good' | 'too dear' | 'much cheaper'
-
-const TOLERANCE = 0.15
 const ATTEMPTS = 3
 const ROUNDS = 5
 const FILE = join(import.meta.dirname, 'baseline.json')
-
-/** Compares a ratio with the baseline. */
-export function judge(ratio: number, baseline: number): GuardVerdict {
-  if (ratio > baseline * (1 + TOLERANCE)) return 'too dear'
-  return ratio < baseline * (1 - TOLERANCE) ? 'much cheaper' : 'good'
-}
 
 /** Runs the guard; false when it found the sidecar too dear every time. */
 export async function runGuard({ writeBaseline }: Pick<BenchOptions, 'writeBaseline'>): Promise<boolean> {

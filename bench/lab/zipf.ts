@@ -32,7 +32,7 @@ function firstAbove(values: Float64Array, limit: number): number {
   let high = values.length - 1
   while (low < high) {
     const middle = (low + high) >>> 1
-    if ((values[middle] ?? 0) > limit) high = middle
+    if (Number(values[middle]) > limit) high = middle
     else low = middle + 1
   }
   return low

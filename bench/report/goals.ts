@@ -101,7 +101,7 @@ const REST: readonly GoalKind[] = [
   {
     goal: 'idle: at most 80 MB resident',
     found: (find) => find('start', 'sidecar', 'rss'),
-    reads: (found) => `${found.toFixed(0)} MB`,
+    reads: (found) => `${found.toFixed(1)} MB`,
     atMost: 80,
   },
   {

@@ -7,7 +7,7 @@
  * @module
  */
 import type { Bench, Scenario } from '../bench.ts'
-import { compare, type Entrant, halved, only } from '../compare.ts'
+import { compare, type Entrant } from '../compare.ts'
 import { metric } from '../lab/metric.ts'
 import { freePort } from '../lab/ports.ts'
 import { type Requests, requestText, writeRequests } from '../lab/requests.ts'
@@ -17,6 +17,7 @@ import { haproxyJwt } from '../peers/haproxy.ts'
 import { fastify } from '../peers/node-peers.ts'
 import type { Peer } from '../peers/peer.ts'
 import { sidecar } from '../peers/sidecar.ts'
+import { halved, only } from '../report/figures.ts'
 
 const TOKENS = 12_000
 /** More than can be under way at the end of a round, so that the next begins behind them. */

@@ -4,11 +4,12 @@
  * @module
  */
 import type { Scenario } from '../bench.ts'
-import { compare, halved, only } from '../compare.ts'
+import { compare } from '../compare.ts'
 import { haproxy } from '../peers/haproxy.ts'
 import { nginx } from '../peers/nginx.ts'
 import { stock } from '../peers/node-peers.ts'
 import { sidecar } from '../peers/sidecar.ts'
+import { halved, only } from '../report/figures.ts'
 import { entrantsOf } from './hot-token.ts'
 
 const PEERS = [sidecar(), nginx, haproxy, stock]

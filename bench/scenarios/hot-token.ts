@@ -4,7 +4,7 @@
  * @module
  */
 import type { Bench, Scenario } from '../bench.ts'
-import { compare, type Entrant, only } from '../compare.ts'
+import { compare, type Entrant } from '../compare.ts'
 import { requestText, writeRequests } from '../lab/requests.ts'
 import { load } from '../load/load.ts'
 import { haproxy, haproxyJwt } from '../peers/haproxy.ts'
@@ -12,6 +12,7 @@ import { nginx } from '../peers/nginx.ts'
 import { bare, fastify, stock } from '../peers/node-peers.ts'
 import type { Peer } from '../peers/peer.ts'
 import { sidecar } from '../peers/sidecar.ts'
+import { only } from '../report/figures.ts'
 
 /** Everybody. */
 const PEERS = [sidecar(), nginx, haproxy, haproxyJwt('ES256'), haproxyJwt('RS256'), stock, fastify(), bare]

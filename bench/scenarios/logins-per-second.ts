@@ -4,10 +4,11 @@
  * @module
  */
 import type { Scenario } from '../bench.ts'
-import { compare, only } from '../compare.ts'
+import { compare } from '../compare.ts'
 import { requestText, writeRequests } from '../lab/requests.ts'
 import { load } from '../load/load.ts'
 import { sidecar } from '../peers/sidecar.ts'
+import { only } from '../report/figures.ts'
 
 export const loginsPerSecond: Scenario = {
   name: 'login',

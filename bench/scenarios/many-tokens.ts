@@ -4,7 +4,7 @@
  * @module
  */
 import type { Scenario } from '../bench.ts'
-import { compare, only } from '../compare.ts'
+import { compare } from '../compare.ts'
 import { requestText, writeRequests } from '../lab/requests.ts'
 import { seeded, zipf } from '../lab/zipf.ts'
 import { load } from '../load/load.ts'
@@ -12,6 +12,7 @@ import { haproxyJwt } from '../peers/haproxy.ts'
 import { nginx } from '../peers/nginx.ts'
 import { fastify, stock } from '../peers/node-peers.ts'
 import { sidecar } from '../peers/sidecar.ts'
+import { only } from '../report/figures.ts'
 
 const TOKENS = 10_000
 const EXPONENT = 1

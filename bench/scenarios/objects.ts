@@ -5,7 +5,7 @@
  */
 import { join } from 'node:path'
 import type { Bench, Scenario } from '../bench.ts'
-import { compare, only } from '../compare.ts'
+import { compare } from '../compare.ts'
 import type { LoadReport } from '../load/load.ts'
 import type { ObjectLoad } from '../load/object-client.ts'
 import { haproxy } from '../peers/haproxy.ts'
@@ -14,6 +14,7 @@ import { stock } from '../peers/node-peers.ts'
 import { sidecar } from '../peers/sidecar.ts'
 import { startObjectUpstream } from '../peers/upstreams.ts'
 import type { Row } from '../report/columns.ts'
+import { only } from '../report/figures.ts'
 
 const MIB = 2 ** 20
 const PEERS = [sidecar(), nginx, haproxy, stock]

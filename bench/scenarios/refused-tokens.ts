@@ -4,7 +4,7 @@
  * @module
  */
 import type { Bench, Scenario } from '../bench.ts'
-import { compare, type Entrant, halved, only } from '../compare.ts'
+import { compare, type Entrant } from '../compare.ts'
 import { requestText, writeRequests } from '../lab/requests.ts'
 import type { Trust } from '../lab/trust.ts'
 import { load } from '../load/load.ts'
@@ -12,6 +12,7 @@ import { haproxyJwt } from '../peers/haproxy.ts'
 import { fastify } from '../peers/node-peers.ts'
 import type { Peer } from '../peers/peer.ts'
 import { sidecar } from '../peers/sidecar.ts'
+import { halved, only } from '../report/figures.ts'
 import { entrantsOf } from './hot-token.ts'
 
 /** Bad tokens, the cheap reasons first; the last two can only be told after the signature was checked. */
