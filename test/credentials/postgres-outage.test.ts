@@ -75,8 +75,8 @@ t.test('a server that is killed under load costs logins alone, and comes back by
 t.test(
   'an outage is told as a failed reload until it is over, whether anything has changed or not',
   async (t) => {
-    const results: string[] = []
-    const replica = await openStore(t, database.urlFile, { onReload: (result) => void results.push(result) })
+    const replica = await openStore(t, database.urlFile)
+    const results = () => replica.reloads.map(([result]) => result)
     const outage = async (meanwhile: () => Promise<unknown>) => {
       await server.freeze()
       t.teardown(server.thaw)
