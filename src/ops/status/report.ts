@@ -14,9 +14,9 @@ import { createSampler, type EventLoopLag, type Sample, type SamplerOptions } fr
 import type { Status, StatusKey, StatusReload, StatusSeries } from './status.ts'
 import {
   byFirst,
+  bySecond,
   countOf,
   type Growth,
-  merged,
   observations,
   percentiles,
   perSecond,
@@ -170,8 +170,8 @@ function rejectionsIn(window: Window): Growth {
 }
 
 function latencyIn(window: Window): Status['latency'] {
-  const routes = byFirst(window.grown('durations'))
-  return [['all', merged(routes.values())] as const, ...routes]
+  const durations = window.grown('durations')
+  return [['all', bySecond(durations)] as const, ...byFirst(durations)]
     .map(([route, buckets]) => ({ route, count: observations(buckets), ...percentiles(buckets) }))
     .filter(({ route, count }) => count > 0 || route === 'all')
 }
@@ -218,13 +218,14 @@ function worstLag(samples: readonly { readonly lag: EventLoopLag }[]): Sample['l
 }
 
 function seriesIn(steps: readonly Window[]): StatusSeries {
+  const answers = steps.map((step) => ({ seconds: step.seconds, grown: step.grown('answers') }))
   const rejections = steps.map((step) => ({ seconds: step.seconds, grown: rejectionsIn(step) }))
   const reasons = [...(rejections.at(-1)?.grown.keys() ?? [])]
-  const durations = steps.map((step) => percentiles(merged(byFirst(step.grown('durations')).values())))
+  const durations = steps.map((step) => percentiles(bySecond(step.grown('durations'))))
   return {
     times: steps.map(({ until }) => Math.round(until / 1000)),
-    requestsPerSecond: steps.map((step) => perSecond(total(step.grown('answers')), step.seconds)),
-    errorsPerSecond: steps.map((step) => perSecond(countOf(step.grown('answers'), '5xx'), step.seconds)),
+    requestsPerSecond: answers.map(({ seconds, grown }) => perSecond(total(grown), seconds)),
+    errorsPerSecond: answers.map(({ seconds, grown }) => perSecond(countOf(grown, '5xx'), seconds)),
     rejectionsPerSecond: Object.fromEntries(
       reasons.map((reason) => [
         reason,
