@@ -24,6 +24,7 @@ export function renderParts(status: Status): Record<string, string> {
   return {
     verdict: verdictPart(status),
     about: aboutPart(status),
+    updated: updatedPart(status),
     figures: figuresPart(status),
     requests: requestsPart(status),
     latency: latencyPart(status),
@@ -77,6 +78,11 @@ export function verdictPart({ ready, checks }: Status): string {
 /** Versions and age. */
 export function aboutPart({ version, node, uptimeSeconds, startedAt }: Status): string {
   return `<span>${escapeText(version)}</span><span>Node ${escapeText(node)}</span><span>up <time datetime="${escapeText(startedAt)}">${showAge(uptimeSeconds)}</time></span>`
+}
+
+/** When all this was so. */
+export function updatedPart({ time }: Status): string {
+  return `Updated <time datetime="${escapeText(time)}">${escapeText(showClock(time))}</time>`
 }
 
 /** The numbers to look at first. */
