@@ -2,43 +2,70 @@
  * The monitoring component as kustomize renders it: with the gateway, with the sidecar component, with settings laid
  * over it as docs/alerts.md shows.
  */
-import { execFileSync, spawnSync } from 'node:child_process'
-import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
-import { parse, parseAllDocuments } from 'yaml'
+import { parse } from 'yaml'
+import { CAN_RENDER, copyManifests, type Labels, type Resource, render } from '../k8s/render.ts'
+import { problemsOf } from '../k8s/validate.ts'
 import { temporaryDirectory } from '../support/credentials.ts'
-import { monitoringFile } from './prometheus-rules.ts'
+import { monitoringFile, type RuleFile } from './prometheus-rules.ts'
 
-const K8S = fileURLToPath(new URL('../../k8s', import.meta.url))
-const skip =
-  spawnSync('kubectl', ['kustomize', '--help']).status === 0 ? false : 'kubectl is not on this machine'
-
-/** The parts of a resource that are looked at. */
-interface Resource {
-  readonly kind: string
-  readonly metadata: {
-    readonly name: string
-    readonly namespace?: string
-    readonly labels?: Record<string, string>
-  }
-  readonly data?: Readonly<Record<string, string>>
-  // biome-ignore lint/suspicious/noExplicitAny: whatever a kind has
-  readonly spec?: any
-}
+const skip = CAN_RENDER ? false : 'kubectl is not on this machine'
 
 /** Renders `top/kustomization.yaml` beside a copy of ours; files are named by their paths. */
-async function render(t: Test, files: Readonly<Record<string, unknown>>): Promise<Resource[]> {
+async function renderTop(t: Test, files: Readonly<Record<string, unknown>>): Promise<Resource[]> {
   const directory = await temporaryDirectory(t)
-  cpSync(K8S, join(directory, 'k8s'), { recursive: true })
+  copyManifests(directory)
   for (const [path, content] of Object.entries(files)) {
     const file = join(directory, 'top', path)
     mkdirSync(dirname(file), { recursive: true })
-    writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content))
+    writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content)) // JSON is YAML
   }
-  const rendered = execFileSync('kubectl', ['kustomize', join(directory, 'top')], { encoding: 'utf8' })
-  return parseAllDocuments(rendered).map((document) => document.toJS())
+  return render(join(directory, 'top'))
+}
+
+/** The one resource of a kind, with the parts of it that are looked at. */
+function only<Parts>(resources: readonly Resource[], kind: string): Resource & Parts {
+  const [found, ...more] = resources.filter((resource) => resource.kind === kind)
+  if (found === undefined || more.length > 0) throw new Error(`there is one ${kind}`)
+  return found as Resource & Parts
+}
+
+/** What is looked at of a PodMonitor. */
+interface Monitor {
+  readonly spec: {
+    readonly selector: {
+      readonly matchExpressions: readonly { key: string; operator: string; values: string[] }[]
+    }
+    readonly podMetricsEndpoints: readonly {
+      readonly port: string
+      readonly relabelings: readonly {
+        readonly sourceLabels: readonly string[]
+        readonly regex: string
+        readonly targetLabel: string
+      }[]
+    }[]
+  }
+}
+
+/** What is looked at of a container. */
+interface Container {
+  readonly name: string
+  readonly ports?: readonly { readonly name?: string; readonly containerPort: number }[]
+}
+
+/** What is looked at of a Deployment. */
+interface Workload {
+  readonly spec: {
+    readonly template: {
+      readonly metadata: { readonly labels?: Labels }
+      readonly spec: {
+        readonly containers: readonly Container[]
+        readonly initContainers?: readonly Container[]
+      }
+    }
+  }
 }
 
 /** A service of somebody, without any label of ours. */
@@ -65,23 +92,17 @@ const GATEWAY = {
   },
 }
 
-const kinds = (resources: readonly Resource[], kind: string) =>
-  resources.filter((resource) => resource.kind === kind)
-
-/** The ports that a PodMonitor finds in the pods of a Deployment, by the name of the container. */
-function scrapedPorts(monitor: Resource, { spec }: Resource) {
-  const { labels = {} } = spec.template.metadata
-  const expressions: readonly { key: string; operator: string; values: string[] }[] =
-    monitor.spec.selector.matchExpressions
-  const isSelected = expressions.every(
+/** The ports that a PodMonitor finds in the pods of a Deployment, behind the name of the container. */
+function scrapedPorts(monitor: Monitor, { spec: { template } }: Workload) {
+  const { labels = {} } = template.metadata
+  const isSelected = monitor.spec.selector.matchExpressions.every(
     ({ key, operator, values }) => operator === 'In' && values.includes(labels[key] ?? ''),
   )
   if (!isSelected) return []
-  const { containers = [], initContainers = [] } = spec.template.spec
+  const names = new Set(monitor.spec.podMetricsEndpoints.map(({ port }) => port))
+  const { containers, initContainers = [] } = template.spec
   return [...containers, ...initContainers].flatMap(({ name, ports = [] }) =>
-    ports
-      .filter((port: { name?: string }) => port.name === monitor.spec.podMetricsEndpoints[0].port)
-      .map(({ containerPort }: { containerPort: number }) => [name, containerPort]),
+    ports.filter((port) => names.has(port.name ?? '')).map(({ containerPort }) => [name, containerPort]),
   )
 }
 
@@ -105,26 +126,45 @@ for (const [what, files] of Object.entries({
   },
 })) {
   t.test(`with ${what} the PodMonitor finds the admin port, once in each pod`, { skip }, async (t) => {
-    const resources = await render(t, files)
-    const [monitor] = kinds(resources, 'PodMonitor')
-    if (monitor === undefined) throw new Error('there is a PodMonitor')
+    const resources = await renderTop(t, files)
+    const monitor = only<Monitor>(resources, 'PodMonitor')
     t.equal(monitor.metadata.namespace, 'shop')
-    const deployments = kinds(resources, 'Deployment')
-    t.equal(deployments.length, 1)
-    for (const deployment of deployments) {
-      t.strictSame(scrapedPorts(monitor, deployment), [['storage-auth-sidecar', 8081]])
-    }
+    const deployment = only<Workload>(resources, 'Deployment')
+    t.strictSame(scrapedPorts(monitor, deployment), [['storage-auth-sidecar', 8081]])
+    for (const resource of resources) t.strictSame(await problemsOf(resource), [], resource.kind)
   })
 }
 
+t.test('each workload is a job of its own, labelled or not', async (t) => {
+  const { spec }: Monitor = parse(monitoringFile('pod-monitor/pod-monitor.yaml'))
+  const [{ relabelings } = { relabelings: [] }] = spec.podMetricsEndpoints
+  /** As Prometheus does it: the values joined, the expression anchored at both ends, its group the new value. */
+  const jobOf = (kind: string, controller: string, name = '') => {
+    const labels = new Map([
+      ['__meta_kubernetes_pod_controller_kind', kind],
+      ['__meta_kubernetes_pod_controller_name', controller],
+      ['__meta_kubernetes_pod_label_app_kubernetes_io_name', name],
+    ])
+    for (const { sourceLabels, regex, targetLabel } of relabelings) {
+      const joined = sourceLabels.map((label) => labels.get(label) ?? '').join(';')
+      const [, value] = new RegExp(`^(?:${regex})$`).exec(joined) ?? []
+      if (value !== undefined) labels.set(targetLabel, value)
+    }
+    return labels.get('job')
+  }
+  t.equal(jobOf('ReplicaSet', 'object-storage-7d9f8b6c5d'), 'object-storage')
+  t.equal(jobOf('StatefulSet', 'object-storage'), 'object-storage')
+  t.equal(jobOf('ReplicaSet', 'object-storage-7d9f8b6c5d', 'files'), 'files')
+  t.equal(jobOf('Job', 'import-x2x4z'), undefined, "the operator's own name of the job stays")
+})
+
 t.test('the dashboard and the rules arrive as they are', { skip }, async (t) => {
-  const resources = await render(t, GATEWAY)
+  const resources = await renderTop(t, GATEWAY)
   const map = resources.find(({ metadata }) => metadata.name === 'storage-auth-sidecar-dashboard')
   t.match(map?.metadata, { labels: { grafana_dashboard: '1' } })
   const name = 'storage-auth-sidecar.dashboard.json'
-  t.equal(map?.data?.[name], monitoringFile(name))
-  const [rule] = kinds(resources, 'PrometheusRule')
-  t.strictSame(rule?.spec, parse(monitoringFile('prometheus-rule.yaml')).spec)
+  t.strictSame(map?.['data'], { [name]: monitoringFile(name) })
+  t.strictSame(only(resources, 'PrometheusRule')['spec'], parse(monitoringFile('prometheus-rule.yaml')).spec)
 })
 
 t.test('a label for the operator and a runbook elsewhere are set as the guide shows', { skip }, async (t) => {
@@ -133,26 +173,24 @@ t.test('a label for the operator and a runbook elsewhere are set as the guide sh
     ([, block = '']) => block,
   )
   const { components } = parse(first.replaceAll('../../', '../k8s/'))
-  const resources = await render(t, {
+  const resources = await renderTop(t, {
     'kustomization.yaml': { resources: ['../k8s/base'], components },
     'monitoring-settings/kustomization.yaml': settings,
   })
   for (const kind of ['PodMonitor', 'PrometheusRule']) {
-    const found = kinds(resources, kind)
-    t.equal(found.length, 1)
-    t.match(found[0]?.metadata.labels, { release: 'kube-prometheus-stack' }, kind)
+    const { metadata } = only(resources, kind)
+    t.match(metadata.labels, { release: 'kube-prometheus-stack' }, kind)
   }
   t.notOk(
-    kinds(resources, 'ConfigMap').find(({ metadata }) => metadata.name.startsWith('runbook')),
+    resources.some(({ metadata }) => metadata.name.startsWith('runbook')),
     'what only kustomize needs is not applied',
   )
-  const groups: readonly { rules: readonly { alert?: string; annotations?: { runbook_url: string } }[] }[] =
-    kinds(resources, 'PrometheusRule')[0]?.spec.groups
+  const { groups } = only<{ spec: RuleFile }>(resources, 'PrometheusRule').spec
   const alerts = groups.flatMap(({ rules }) => rules).filter(({ alert }) => alert !== undefined)
   t.ok(alerts.length > 20)
   for (const { alert = '', annotations } of alerts) {
     t.equal(
-      annotations?.runbook_url,
+      annotations?.['runbook_url'],
       `https://wiki.example.com/storage-auth-sidecar/alerts#${alert.toLowerCase()}`,
     )
   }
