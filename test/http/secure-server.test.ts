@@ -3,6 +3,7 @@ import { type ConnectionOptions, connect } from 'node:tls'
 import t, { type Test } from 'tap'
 import type { Exchange } from '../../src/http/exchange.ts'
 import type { ListenerOptions } from '../../src/http/listener.ts'
+import { resetConnection } from '../../src/http/secure-server.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { startListening } from '../support/listening.ts'
 import { eventually } from '../support/proxied.ts'
@@ -117,4 +118,17 @@ t.test('a listener without TLS has none to renew', async (t) => {
   const client = await plain()
   client.send('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
   t.equal((await client.response()).status, 200)
+})
+
+t.test('a connection can be reset, with TLS or without', async (t) => {
+  const reset = ({ req }: Exchange) => resetConnection(req.socket)
+  const request = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
+  const plain = await (await startListening(t, reset)).connect()
+  plain.send(request)
+  t.equal(await plain.closed(), 'reset')
+  const { port, listener } = await startListening(t, reset, { certificates: pair('first') })
+  const secure = await rawTlsClient(t, port, { rejectUnauthorized: false })
+  secure.send(request)
+  t.equal(await secure.closed(), 'reset')
+  await eventually(() => listener.connections === 0, 'it to be forgotten')
 })
