@@ -1,5 +1,3 @@
-# syntax=docker/dockerfile:1
-
 # The storage auth sidecar as a container image: the compiled program and its production packages on a
 # distroless Node, without shell, npm or compiler.
 #
@@ -55,7 +53,7 @@ RUN ["/nodejs/bin/node", "/app/dist/main.js", "config", "schema"]
 EXPOSE 8080 8081
 STOPSIGNAL SIGTERM
 # Kubernetes passes this over and has probes of its own. Another admin port comes from SIDECAR_ADMIN_PORT.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --start-interval=1s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5s --retries=3 \
   CMD ["/nodejs/bin/node", "-e", "require('node:http').get({ host: '127.0.0.1', port: process.env.SIDECAR_ADMIN_PORT || 8081, path: '/livez', timeout: 3000 }, ({ statusCode }) => process.exit(statusCode === 200 ? 0 : 1)).on('timeout', () => process.exit(1)).on('error', () => process.exit(1))"]
 # Node is process 1 and gets the signals: no shell and no npm in between.
 ENTRYPOINT ["/nodejs/bin/node", "/app/dist/main.js"]

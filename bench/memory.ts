@@ -9,18 +9,18 @@
  *
  * @module
  */
-import { spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { mkdtempSync, rmSync } from 'node:fs'
 import { request } from 'node:http'
 import { connect, type Socket } from 'node:net'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
-import { residentMegabytes } from './measure.ts'
+import { openLab } from './lab/lab.ts'
+import { freePort, listening } from './lab/ports.ts'
+import { residentMegabytes } from './lab/proc.ts'
+import { makeTrust } from './lab/trust.ts'
 import { patternOf } from './pattern.ts'
-import { freePort, listening, makeTrust, sidecar } from './peers.ts'
+import { sidecar } from './peers/sidecar.ts'
 
 const { values } = parseArgs({
   options: {
@@ -33,27 +33,17 @@ const size = Number(values.gigabytes) * 2 ** 30
 const clients = Number(values.clients)
 const seconds = Number(values.seconds)
 
-const directory = mkdtempSync(join(tmpdir(), 'bench-memory-'))
-const token = makeTrust(directory)
-const [upstreamPort, port, adminPort] = [await freePort(), await freePort(), await freePort()]
-const run = (args: string[], env: Record<string, string> = {}) =>
-  spawn(process.execPath, args, {
-    cwd: directory,
-    stdio: ['ignore', 'ignore', 'inherit'],
-    env: { ...process.env, ...env },
-  })
-const upstream = run([
+const lab = openLab()
+const trust = makeTrust(lab)
+const [upstreamPort, port] = [await freePort(), await freePort()]
+lab.run(1, process.execPath, [
   `--import=${import.meta.resolve('ts-blank-space/register')}`,
   join(import.meta.dirname, 'memory-upstream.ts'),
   String(upstreamPort),
 ])
-const proxy = run([sidecar, 'serve', '--keys-directory', 'keys', '--credentials-file', 'credentials.yaml'], {
-  SIDECAR_UPSTREAM_URL: `http://127.0.0.1:${upstreamPort}`,
-  SIDECAR_LISTEN_PORT: String(port),
-  SIDECAR_ADMIN_PORT: String(adminPort),
-  SIDECAR_LIMITS_UPSTREAM_CONNECTIONS: String(clients + 10),
-})
-const authorization = `Bearer ${token}`
+const settings = { SIDECAR_LIMITS_UPSTREAM_CONNECTIONS: String(clients + 10) }
+const proxy = sidecar('ES256', settings).start({ lab, trust, port, upstreamPort })
+const authorization = `Bearer ${trust.mint('ES256')}`
 
 try {
   await listening(upstreamPort)
@@ -69,14 +59,12 @@ try {
   await phase(`${clients} readers of 1 KB/s, 1 GiB each, ${seconds} s`, () => hold(slowReader))
   await phase(`${clients} uploads of 1 GiB that stand still, ${seconds} s`, () => hold(stalledUpload))
 } finally {
-  proxy.kill('SIGKILL')
-  upstream.kill('SIGKILL')
-  rmSync(directory, { recursive: true, force: true })
+  lab.close()
 }
 
 /** Runs one phase and prints what it cost. */
 async function phase(name: string, work: () => Promise<string>): Promise<void> {
-  const pid = proxy.pid ?? 0
+  const { pid } = proxy
   const before = residentMegabytes(pid)
   let peak = before
   const sampling = setInterval(() => {

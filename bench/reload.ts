@@ -17,7 +17,7 @@ import { followFiles } from '../src/ops/follow-files.ts'
 import { createRevocations } from '../src/token/revocations.ts'
 import { createRevocationsLoader } from '../src/token/revocations-file.ts'
 import { WAYS_OF_WRITING, type WayOfWriting } from '../test/support/ways-of-writing.ts'
-import { median } from './measure.ts'
+import { median } from './lab/statistics.ts'
 
 const { values } = parseArgs({
   options: { rounds: { type: 'string', default: '50' }, only: { type: 'string', default: '' } },

@@ -15,7 +15,7 @@ import { readFileSync } from 'node:fs'
 import { npm } from './npm.mjs'
 
 /** How long the registry is waited for. */
-const PATIENCE_MS = 60_000
+const PATIENCE_MS = 30_000
 
 const locked = Object.entries(JSON.parse(readFileSync('package-lock.json', 'utf8')).packages)
 const shipped = locked.filter(([path, { dev }]) => path !== '' && dev !== true)
@@ -41,7 +41,14 @@ process.exitCode = deprecated.length > 0 || (advisories?.length ?? 0) > 0 ? 1 : 
 
 /** What the registry knows, a package each; undefined when it does not say. */
 function askRegistry() {
-  const [command, ...args] = [...npm(), 'audit', '--omit=dev', '--json', '--package-lock-only']
+  const [command, ...args] = [
+    ...npm(),
+    'audit',
+    '--omit=dev',
+    '--json',
+    '--package-lock-only',
+    '--fetch-retries=1',
+  ]
   const options = { encoding: 'utf8', timeout: PATIENCE_MS, stdio: ['ignore', 'pipe', 'ignore'] }
   const { stdout } = spawnSync(command, args, options)
   try {

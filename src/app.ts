@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { certificateSets } from './certificates/certificate-sets.ts'
 import { formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle, type ThrottleNote } from './credentials/login-throttle.ts'
@@ -23,6 +24,7 @@ import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks } from './keys/jwks.ts'
 import { tokenLifetimes } from './keys/token-lifetimes.ts'
 import { createAccount } from './ops/account.ts'
+import { createCertificateMetrics } from './ops/certificate-metrics.ts'
 import { createDeadlines } from './ops/deadlines.ts'
 import type { DrainReport } from './ops/drain.ts'
 import { createJwksMetrics } from './ops/jwks-metrics.ts'
@@ -95,7 +97,8 @@ export async function createApp({
     log,
     now,
     onChange: () => verify.clear(),
-    onReload: (subject, result, seconds) => reloads.onReload(subject, result, seconds),
+    onReload: (...reload) => reloads.onReload(...reload),
+    onListenerCertificates: (certificates) => listener.renew(certificates),
     onFetch: (result) => onFetch?.(result),
   })
   if (!opened.ok) throw new UnusableTrust(formatProblems(opened.problems))
@@ -137,6 +140,7 @@ export async function createApp({
   })
   const { registry } = metrics
   const reloads = createReloadMetrics({ registry, subjects: reloadSubjects(config), now })
+  createCertificateMetrics({ registry, expiries: trust.certificates.expiries })
   const onFetch = trust.remoteKeys && createJwksMetrics({ registry, state: trust.remoteKeys })
   const decide = createDecide({
     limits: config.limits,
@@ -171,6 +175,7 @@ export async function createApp({
   })
   const forwarder = createForwarder({
     ...config,
+    secureContextOf: trust.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
     deadlines,
     isClosing,
@@ -207,6 +212,7 @@ export async function createApp({
   const listener = createListener({
     host: config.listen.host,
     port: config.listen.port,
+    certificates: trust.certificates.listener(),
     limits: config.limits,
     upgrade: config.upgrade.enabled,
     timeouts: config.timeouts,
@@ -215,6 +221,7 @@ export async function createApp({
     handle,
     onOver: account.onOver,
     onRefused: account.onRefused,
+    onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
     onFault,
   })
   // Whoever watches.
@@ -251,9 +258,10 @@ const NO_ADMIN = { listen: async () => ({ address: '', family: '', port: 0 }), c
 const SILENT: Milestones = { onListening() {}, onStopped() {} }
 
 /** What this sidecar reloads: what is in files or in its database. */
-function reloadSubjects({ keys, credentials }: Config): ReloadSubject[] {
+function reloadSubjects({ listen, upstreams, keys, credentials }: Config): ReloadSubject[] {
   const subjects: ReloadSubject[] = ['revocations']
   if (keys.directory !== undefined) subjects.push('keys')
   if (credentials.file !== undefined || credentials.postgres !== undefined) subjects.push('credentials')
+  if (certificateSets({ tls: listen.tls, upstreams }).length > 0) subjects.push('certificates')
   return subjects
 }

@@ -1,5 +1,6 @@
 /**
- * Node's HTTP server without any proxying: what cannot be gone below in this language.
+ * Node's HTTP server without any proxying: what cannot be gone below in this language. Also the upstream where nginx
+ * is not installed.
  *
  *     node bare.js PORT
  *
@@ -10,7 +11,9 @@ import { createServer } from 'node:http'
 const body = Buffer.alloc(1024, 'x')
 const headers = ['Content-Type', 'text/plain', 'Content-Length', '1024']
 
-createServer((_req, res) => {
+const server = createServer((_req, res) => {
   res.writeHead(200, headers)
   res.end(body)
-}).listen(Number(process.argv[2]), '127.0.0.1')
+})
+server.keepAliveTimeout = 75_000
+server.listen(Number(process.argv[2]), '127.0.0.1', 4096)

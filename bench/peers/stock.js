@@ -14,7 +14,7 @@ const proxy = httpProxy.createProxyServer({ target, agent: new Agent({ keepAlive
 proxy.on('error', (_error, _req, res) => res.destroy())
 const remembered = new Map()
 
-createServer((req, res) => {
+const server = createServer((req, res) => {
   const key = createHash('sha256')
     .update(req.headers.authorization ?? '')
     .digest('base64url')
@@ -22,4 +22,6 @@ createServer((req, res) => {
   if (!remembered.has(key)) remembered.set(key, 'bench')
   req.headers['x-authenticated-account-id'] = remembered.get(key)
   proxy.web(req, res)
-}).listen(Number(port), '127.0.0.1')
+})
+server.keepAliveTimeout = 75_000
+server.listen(Number(port), '127.0.0.1', 4096)

@@ -11,7 +11,6 @@ import { checkEach } from './check-each.ts'
 import { type ReadFile, readConfigFile } from './config-file.ts'
 import { type NamedFiles, namedFiles } from './named-files.ts'
 import { FILE_VARIABLE, type Named, readEnvironment, readFlags } from './named-settings.ts'
-import { NOT_YET, refuseNotYet } from './not-yet.ts'
 import type { Problem } from './problem.ts'
 import type { Given, Reading } from './reading.ts'
 import { NEEDS_UPSTREAM, RULES } from './rules.ts'
@@ -51,8 +50,6 @@ export interface LoadOptions {
   readonly needsUpstream?: boolean
   /** Default: `fs.readFileSync`. */
   readonly readFile?: ReadFile
-  /** Settings refused because their feature is not built; default: those of `not-yet.ts`. */
-  readonly notYet?: readonly string[]
 }
 
 /** Reads, checks and settles the configuration. Mistakes are values; nothing is thrown. */
@@ -65,8 +62,7 @@ export function loadConfig(options: LoadOptions): Loaded | NotLoaded {
   const problems = sources.flatMap((source) => source.problems)
 
   const { settings, broken, issues } = checkEach(given)
-  const sound = [...given.values()].filter(({ setting }) => !broken.has(setting.unit))
-  problems.push(...issues, ...refuseNotYet(sound, options.notYet ?? NOT_YET))
+  problems.push(...issues)
   const isSet = (path: string) => given.has(path)
   const rules = options.needsUpstream === false ? RULES : [NEEDS_UPSTREAM, ...RULES]
   // Of a file that could not be read, nothing can be said to be missing or in conflict.

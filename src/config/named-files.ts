@@ -14,17 +14,20 @@ export interface NamedFiles {
   readonly keysDirectory?: string
   readonly credentialsFile?: string
   readonly revocationsFile?: Config['revocations']
+  /** Certificates of the data listener. */
+  readonly tls?: NonNullable<Config['listen']['tls']>
   readonly upstreams: Config['upstreams']
 }
 
 /** @param broken - settings that hold a mistake, a default in their place */
 export function namedFiles(
   {
+    listen,
     keys,
     credentials,
     revocations,
     upstreams,
-  }: Pick<Config, 'keys' | 'credentials' | 'revocations' | 'upstreams'>,
+  }: Pick<Config, 'listen' | 'keys' | 'credentials' | 'revocations' | 'upstreams'>,
   broken: ReadonlySet<string> = new Set(),
 ): NamedFiles {
   // A mistake anywhere in the group may have meant another source than the default that is left.
@@ -33,6 +36,7 @@ export function namedFiles(
     ...(keys.directory !== undefined && isSound('keys') && { keysDirectory: keys.directory }),
     ...(credentials.file !== undefined && isSound('credentials') && { credentialsFile: credentials.file }),
     ...(isSound('revocations') && { revocationsFile: revocations }),
+    ...(listen.tls !== undefined && { tls: listen.tls }),
     upstreams,
   }
 }

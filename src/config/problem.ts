@@ -36,10 +36,14 @@ export function writePath(steps: readonly Step[]): string {
 /** Puts all problems into one text: a summary, then one line for each. */
 export function formatProblems(problems: readonly Problem[]): string {
   const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`
-  return [`the configuration has ${count}:`, ...problems.map((problem) => `  ${line(problem)}`)].join('\n')
+  return [
+    `the configuration has ${count}:`,
+    ...problems.map((problem) => `  ${formatProblem(problem)}`),
+  ].join('\n')
 }
 
-function line({ path, message, origin }: Problem): string {
+/** Puts one problem into one line. */
+export function formatProblem({ path, message, origin }: Problem): string {
   const subject = path === '' ? '' : `${path}: `
   const place = origin === 'default' ? '' : ` (${origin})`
   return `${subject}${message}${place}`.replace(/[\p{Cc}\u2028\u2029]/gu, (character) =>

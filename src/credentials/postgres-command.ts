@@ -8,7 +8,7 @@
  */
 import type { NotDone } from './credential-editor.ts'
 import { type Connection, createConnections } from './postgres-connections.ts'
-import { postgresFault } from './postgres-fault.ts'
+import { postgresFailure } from './postgres-failure.ts'
 import { type Query, queryOn } from './postgres-read.ts'
 import { readUrlFile } from './postgres-url.ts'
 
@@ -62,7 +62,7 @@ export async function inDatabase<T>(
     }
   }
   const outcome = await attempt().catch((cause: unknown) => {
-    const { kind, message } = postgresFault(cause)
+    const { kind, message } = postgresFailure(cause)
     return failed(kind === 'unusable', [message])
   })
   await connections.close()

@@ -7,7 +7,7 @@
  * @module
  */
 import { setTimeout as delay } from 'node:timers/promises'
-import { postgresFault } from './postgres-fault.ts'
+import { postgresFailure } from './postgres-failure.ts'
 import { pauseAfter } from './postgres-follower.ts'
 
 /** The outcome; the problem fits behind the database's name. */
@@ -36,7 +36,7 @@ export async function firstUpdate<T>(
     try {
       outcome = { ok: true, updated: await update() }
     } catch (cause) {
-      const { kind, message } = postgresFault(cause)
+      const { kind, message } = postgresFailure(cause)
       failures++
       if (kind === 'unusable') outcome = { ok: false, problem: message }
       else if (failures === 1) onAway(cause)

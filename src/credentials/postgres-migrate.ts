@@ -8,7 +8,7 @@
  * @module
  */
 import type { ClientBase } from 'pg'
-import { SchemaFault } from './postgres-fault.ts'
+import { SchemaFailure } from './postgres-failure.ts'
 import { MIGRATIONS, type Migration, SCHEMA } from './postgres-schema.ts'
 
 /** What was done. */
@@ -24,7 +24,7 @@ const LOCK = 0x5341_5343
 /**
  * Migrates.
  *
- * @throws SchemaFault where the database cannot hold the tables
+ * @throws SchemaFailure where the database cannot hold the tables
  */
 export async function migrate(
   client: ClientBase,
@@ -49,7 +49,7 @@ async function migrateLocked(client: ClientBase, migrations: readonly Migration[
   )
   const [found] = rows
   // Names may be in any script.
-  if (found?.encoding !== 'UTF8') throw new SchemaFault(`its encoding must be UTF8, not ${found?.encoding}`)
+  if (found?.encoding !== 'UTF8') throw new SchemaFailure(`its encoding must be UTF8, not ${found?.encoding}`)
   // Asked first: IF NOT EXISTS alone needs the right to create schemas even where there is nothing to create.
   if (!found.present) await client.query(`CREATE SCHEMA ${SCHEMA}`)
   await client.query(

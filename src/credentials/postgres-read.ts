@@ -6,7 +6,7 @@
 import type { Revocation } from '../token/revocations.ts'
 import type { CredentialChange } from './credential-table.ts'
 import type { Connection } from './postgres-connections.ts'
-import { RUN_MIGRATE, SchemaFault } from './postgres-fault.ts'
+import { RUN_MIGRATE, SchemaFailure } from './postgres-failure.ts'
 import {
   CREDENTIAL_COLUMNS,
   type CredentialRow,
@@ -71,7 +71,7 @@ export async function askRevision(query: Query): Promise<Revision | undefined> {
 /**
  * Looks at what has changed since a revision, or since ever.
  *
- * @throws SchemaFault where the tables are too old for this program
+ * @throws SchemaFailure where the tables are too old for this program
  */
 export async function readHead(query: Query, known?: Revision): Promise<Head> {
   const { rows } = await query<Revision & { version: number; follows: boolean; lag: number }>(
@@ -86,7 +86,7 @@ export async function readHead(query: Query, known?: Revision): Promise<Head> {
   )
   const [head] = rows
   if (head === undefined || head.version < LEAST_VERSION) {
-    throw new SchemaFault(`its tables are not up to date: ${RUN_MIGRATE}`)
+    throw new SchemaFailure(`its tables are not up to date: ${RUN_MIGRATE}`)
   }
   const { number, stamp, follows, lag } = head
   return { revision: { number, stamp }, follows, lagSeconds: lag }

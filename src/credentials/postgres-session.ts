@@ -7,7 +7,7 @@
  * @module
  */
 import { type Connection, type Connections, createConnections } from './postgres-connections.ts'
-import { postgresFault } from './postgres-fault.ts'
+import { postgresFailure } from './postgres-failure.ts'
 import { createListener, type Listener } from './postgres-listener.ts'
 import { type PostgresTarget, readUrlFile } from './postgres-url.ts'
 
@@ -93,7 +93,7 @@ export function createSession(options: SessionOptions): Session {
         const moved = await move()
         // A connection that was closed while it lay idle does not mean that the database is away. But whoever has
         // waited for an answer in vain does not wait again.
-        if (closed || (!moved && postgresFault(cause).kind === 'timeout')) throw cause
+        if (closed || (!moved && postgresFailure(cause).kind === 'timeout')) throw cause
         return useOnce(work)
       }
     },

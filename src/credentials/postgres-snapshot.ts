@@ -53,7 +53,7 @@ export interface Snapshot {
    * has ended.
    *
    * @param everything - reads all rows, whatever seems to have changed
-   * @throws SchemaFault where the tables are too old for this program
+   * @throws SchemaFailure where the tables are too old for this program
    */
   update(connection: Connection, everything?: boolean): Promise<Updated>
 }

@@ -13,7 +13,7 @@
 import type { Revocations } from '../token/revocations.ts'
 import { createCredentialStore } from './credential-store.ts'
 import { createHashQueue } from './hash-queue.ts'
-import { postgresFault } from './postgres-fault.ts'
+import { postgresFailure } from './postgres-failure.ts'
 import { firstUpdate } from './postgres-first-update.ts'
 import { createFollower, type Follower } from './postgres-follower.ts'
 import { createSession } from './postgres-session.ts'
@@ -124,8 +124,12 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     onDeaf: (cause) =>
       log.warn(describe(cause), 'changes of credentials cannot be heard of, so they are asked for'),
   })
-  const describe = (cause: unknown) => ({ database: session.label, reason: postgresFault(cause).message })
+  const describe = (cause: unknown) => ({ database: session.label, reason: postgresFailure(cause).message })
   let wantsEverything = false
+  /** What was told of the version in force. */
+  let result: 'ok' | 'failed' = 'ok'
+  /** Whether the database has been away since. */
+  let wasAway = false
 
   async function update(): Promise<Updated> {
     const everything = wantsEverything
@@ -139,7 +143,9 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
   }
 
   function tellOf({ problems, lagSeconds }: Updated): void {
-    onReload?.(problems.length === 0 ? 'ok' : 'failed', lagSeconds)
+    result = problems.length === 0 ? 'ok' : 'failed'
+    wasAway = false
+    onReload?.(result, lagSeconds)
     for (const problem of problems.slice(0, MOST_PROBLEMS_LOGGED)) {
       log.warn({ database: session.label, problem }, 'a row is left out')
     }
@@ -167,10 +173,15 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
       tellOf(updated)
     },
     onAway(cause) {
+      wasAway = true
       onReload?.('failed')
       log.warn(describe(cause), 'the credentials database is away: no logins, tokens go on being checked')
     },
-    onBack: () => log.info({ database: session.label }, 'the credentials database is back'),
+    onBack() {
+      // Where nothing has changed meanwhile nobody has said yet that all is well again.
+      if (wasAway) onReload?.(result)
+      log.info({ database: session.label }, 'the credentials database is back')
+    },
   })
   session.listen()
 

@@ -8,6 +8,7 @@
  * @module
  */
 import type { IncomingMessage } from 'node:http'
+import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
 import type { Exchange } from '../http/exchange.ts'
 import type { SidecarResponse } from '../http/sidecar-response.ts'
@@ -23,6 +24,8 @@ import { createPrefixRouting, type UpstreamSettings, upstreamAddress } from './u
 /** What forwarding works with. */
 export interface ForwarderOptions {
   readonly upstreams: readonly UpstreamSettings[]
+  /** See {@link upstreamAddress}, by the prefix of the upstream; default: none. */
+  readonly secureContextOf?: (prefix: string) => (() => SecureContext) | undefined
   readonly deadlines: Deadlines
   readonly timeouts: {
     readonly idleSeconds: number
@@ -63,13 +66,16 @@ interface Upstream {
   readonly host: string
 }
 
-/** Reads the upstreams' certificate files and makes the forwarder. Throws when one cannot be used. */
+/** Makes the forwarder. */
 export function createForwarder(options: ForwarderOptions): Forwarder {
   const { deadlines, timeouts, limits } = options
   const sendQueue = createSendQueue({ monotonicNow: deadlines.monotonicNow })
   const pools: { upstream: string; pool: UpstreamPool }[] = []
   const entries = options.upstreams.map((settings) => {
-    const { connect, readyEvent, host } = upstreamAddress(settings)
+    const { connect, readyEvent, host } = upstreamAddress(
+      settings,
+      options.secureContextOf?.(settings.prefix),
+    )
     const upstream = settings.prefix
     const pool = new UpstreamPool({
       connect,

@@ -12,6 +12,7 @@ import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Exchange, ExchangeWorker } from '../http/exchange.ts'
 import { leaveUnread } from '../http/linger.ts'
+import { resetConnection } from '../http/secure-server.ts'
 import { type BodyFraming, type Head, SMALL_BODY } from '../http/sidecar-response.ts'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import type { SendQueue } from '../ops/send-queue.ts'
@@ -368,7 +369,7 @@ function hasDate(headers: readonly string[]): boolean {
 function cut({ socket }: Exchange['req'], framedByClose: boolean): void {
   // What has been given to the response in this turn waits to be written together; the client must see it begin.
   while (socket.writableCorked > 0) socket.uncork()
-  // A clean close would be the very end of such a response; TLS tells the difference by itself.
-  if (framedByClose && !('encrypted' in socket)) socket.resetAndDestroy()
+  // A clean close would be the very end of such a response.
+  if (framedByClose) resetConnection(socket)
   else socket.destroy()
 }

@@ -6,19 +6,14 @@
  *
  * @module
  */
-import { readFileSync } from 'node:fs'
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
-import { connect as connectTls, createSecureContext } from 'node:tls'
+import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
 
 /** One upstream as the settings give it. */
 export interface UpstreamSettings {
   readonly prefix: string
   /** `http://…`, `https://…` or `unix:/path`. */
   readonly url: string
-  /** PEM files, for https. */
-  readonly caFile?: string | undefined
-  readonly certFile?: string | undefined
-  readonly keyFile?: string | undefined
 }
 
 /**
@@ -37,8 +32,16 @@ export interface UpstreamAddress {
   readonly host: string
 }
 
-/** Reads an upstream's URL and certificate files. Throws when a file cannot be read or used. */
-export function upstreamAddress(settings: UpstreamSettings): UpstreamAddress {
+/**
+ * Reads an upstream's URL.
+ *
+ * @param secureContext - gives what a new connection over TLS is made with; default: the public authorities, and no
+ *   certificate of ours
+ */
+export function upstreamAddress(
+  settings: UpstreamSettings,
+  secureContext?: () => SecureContext,
+): UpstreamAddress {
   if (settings.url.startsWith('unix:')) {
     const path = settings.url.slice('unix:'.length)
     return {
@@ -59,16 +62,21 @@ export function upstreamAddress(settings: UpstreamSettings): UpstreamAddress {
       host: url.host,
     }
   }
-  const secureContext = createSecureContext({
-    ...(settings.caFile === undefined ? {} : { ca: readFileSync(settings.caFile) }),
-    ...(settings.certFile === undefined ? {} : { cert: readFileSync(settings.certFile) }),
-    ...(settings.keyFile === undefined ? {} : { key: readFileSync(settings.keyFile) }),
-  })
+  const current = secureContext ?? constant(createSecureContext())
   // The name that the certificate must carry is the upstream's; a client's `Host` has no say in it.
   const servername = isIP(hostname) === 0 ? hostname : ''
-  const options = { host: hostname, port, servername, secureContext, ALPNProtocols: ['http/1.1'] }
-  return { connect: () => connectTls(options), readyEvent: 'secureConnect', host: url.host }
+  const options = { host: hostname, port, servername, ALPNProtocols: ['http/1.1'] }
+  return {
+    connect: () => connectTls({ ...options, secureContext: current() }),
+    readyEvent: 'secureConnect',
+    host: url.host,
+  }
 }
+
+const constant =
+  <T>(value: T) =>
+  () =>
+    value
 
 const reading = (onread: OnReadOpts | undefined) => (onread === undefined ? {} : { onread })
 

@@ -8,10 +8,13 @@
  *
  * @module
  */
-import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
+import { nominate } from './connection-header.ts'
+import { isChunked, isContentLength, isOneFraming } from './framing.ts'
 import { HeaderKind, headerKind } from './header-names.ts'
+import { isHost } from './host.ts'
 import { isRequestId } from './request-id.ts'
+import { originForm } from './request-target.ts'
 
 /** A request head: what `http.IncomingMessage` gives, and no more. */
 export interface RequestHead {
@@ -55,7 +58,7 @@ export interface Admitted {
   readonly http10: boolean
 }
 
-/** The outcome of admission. `authorization: true` says that the fault is a second `Authorization`. */
+/** The outcome of admission. `authorization: true` says that what is wrong is a second `Authorization`. */
 export type Admission =
   | { readonly ok: true; readonly request: Admitted }
   | { readonly ok: false; readonly error: PublicError; readonly authorization: boolean }
@@ -112,7 +115,7 @@ export function admit(head: RequestHead, limits: HeadLimits): Admission {
         contentLength = value
         break
       case HeaderKind.transferEncoding:
-        if (transferEncoding !== undefined || value.toLowerCase() !== 'chunked') return malformed
+        if (transferEncoding !== undefined || !isChunked(value)) return malformed
         transferEncoding = value
         break
       case HeaderKind.authorization:
@@ -135,8 +138,7 @@ export function admit(head: RequestHead, limits: HeadLimits): Admission {
     }
   }
   if (bytes > limits.headerBytes) return tooLarge
-  // HTTP/1.0 knows no chunks: what follows could be read as a body or as a request (RFC 9112, section 6.1).
-  if (transferEncoding !== undefined && (http10 || contentLength !== undefined)) return malformed
+  if (!isOneFraming(contentLength, transferEncoding, http10)) return malformed
   if (host === undefined ? !http10 : !isHost(host)) return malformed
 
   const url = head.url ?? ''
@@ -164,96 +166,4 @@ export function admit(head: RequestHead, limits: HeadLimits): Admission {
       http10,
     },
   }
-}
-
-/**
- * Adds the names that one `Connection` line nominates.
- *
- * @returns undefined when a name is nominated that must arrive: obeying it would remove the framing or the
- *   identity, ignoring it would leave the client in a wrong belief
- */
-function nominate(names: Set<string> | undefined, value: string): Set<string> | undefined {
-  const all = names ?? new Set<string>()
-  for (const part of value.split(',')) {
-    const name = part.trim().toLowerCase()
-    switch (headerKind(name)) {
-      case HeaderKind.host:
-      case HeaderKind.authorization:
-      case HeaderKind.contentLength:
-      case HeaderKind.transferEncoding:
-      case HeaderKind.lookAlike:
-      case HeaderKind.identity:
-        return undefined
-    }
-    if (name !== '') all.add(name)
-  }
-  return all
-}
-
-/**
- * The target in origin form, or undefined when it has none. The absolute form is taken when it names the very
- * authority of `Host` (RFC 9112, section 3.2.2); `*` and the authority form are not.
- */
-function originForm(url: string, host: string | undefined): string | undefined {
-  let target = url
-  if (url.charCodeAt(0) !== 0x2f) {
-    const scheme = /^https?:\/\//i.exec(url)
-    if (scheme === null || host === undefined) return undefined
-    const rest = url.slice(scheme[0].length)
-    if (rest.slice(0, host.length).toLowerCase() !== host.toLowerCase()) return undefined
-    target = rest.slice(host.length)
-    if (target === '' || target.charCodeAt(0) === 0x3f) target = `/${target}`
-    else if (target.charCodeAt(0) !== 0x2f) return undefined
-  }
-  for (let at = 0; at < target.length; at++) {
-    const code = target.charCodeAt(at)
-    if (code <= 0x20 || code === 0x23 || code === 0x7f) return undefined
-  }
-  return target
-}
-
-/** A plain decimal number of bytes that a double holds exactly: one spelling for one length. */
-function isContentLength(value: string): boolean {
-  if (value.length === 0 || value.length > 15) return false
-  if (value.length > 1 && value.charCodeAt(0) === 0x30) return false
-  for (let at = 0; at < value.length; at++) {
-    const code = value.charCodeAt(at)
-    if (code < 0x30 || code > 0x39) return false
-  }
-  return true
-}
-
-/**
- * `uri-host [ ":" port ]` (RFC 9110, section 7.2) without userinfo, lists or anything that ends an authority, and
- * no IPv6 address or port that a URL parser behind us would stumble over.
- */
-function isHost(value: string): boolean {
-  let at = 0
-  if (value.charCodeAt(0) === 0x5b) {
-    at = value.indexOf(']') + 1
-    const address = value.slice(1, at - 1)
-    // A zone index means an interface of the client's machine, not of ours.
-    if (at === 0 || !isIPv6(address) || address.includes('%')) return false
-  } else {
-    while (at < value.length && isHostCharacter(value.charCodeAt(at))) at++
-    if (at === 0) return false
-  }
-  if (at === value.length) return true
-  if (value.charCodeAt(at) !== 0x3a || value.length - at > 6) return false
-  let port = 0
-  for (at++; at < value.length; at++) {
-    const code = value.charCodeAt(at)
-    if (code < 0x30 || code > 0x39) return false
-    port = port * 10 + code - 0x30
-  }
-  return port <= 65535
-}
-
-/** Letters, digits and `-._~%!$&'()*+;=`: a registered name without the comma, which makes lists (RFC 3986, 3.2.2). */
-function isHostCharacter(code: number): boolean {
-  if (code >= 0x61 && code <= 0x7a) return true
-  if (code >= 0x30 && code <= 0x39) return true
-  if (code >= 0x41 && code <= 0x5a) return true
-  if (code === 0x2d || code === 0x2e || code === 0x5f || code === 0x7e) return true
-  return code === 0x21 || (code >= 0x24 && code <= 0x2b) || code === 0x3b || code === 0x3d
 }

@@ -1,26 +1,30 @@
 /**
  * The data listener: sockets in, exchanges out.
  *
- * Configures Node's HTTP server so that nothing about a request is decided before we see it, gives every answer
+ * Configures Node's HTTP server, with TLS in front of it or not, so that nothing about a request is decided before we see it, gives every answer
  * that the parser would make in our own words, and keeps the connections, so that stopping can wait for them.
  *
  * @module
  */
 import { randomUUID } from 'node:crypto'
-import { createServer, type IncomingMessage, type Server } from 'node:http'
+import { createServer, type IncomingMessage, type Server, type ServerOptions } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import type { CertificateMaterial } from '../certificates/certificate-files.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { errorAnswer, rawAnswer } from './answers.ts'
 import { ClientConnection } from './client-connection.ts'
 import { Exchange } from './exchange.ts'
 import { lingerThenClose } from './linger.ts'
 import type { Peer, PeerFacts } from './peer.ts'
+import { createSecureServer } from './secure-server.ts'
 import { SidecarResponse } from './sidecar-response.ts'
 
 /** What the listener works with. */
 export interface ListenerOptions {
   readonly host: string
   readonly port: number
+  /** What clients are shown; plain HTTP without it. With authorities, clients must show a certificate of theirs. */
+  readonly certificates?: CertificateMaterial | undefined
   readonly limits: {
     readonly headerBytes: number
     readonly connections: number
@@ -38,6 +42,8 @@ export interface ListenerOptions {
   readonly onOver: (exchange: Exchange, finished: boolean) => void
   /** Told of each request that the parser refused. */
   readonly onRefused: (error: PublicError, requestId: string, peer: Peer) => void
+  /** Told of each TLS handshake that failed, with Node's code of the reason. */
+  readonly onHandshakeFailed?: (code: string | undefined) => void
   /** Told of faults of the listening socket, such as running out of descriptors. */
   readonly onFault: (error: Error) => void
 }
@@ -51,6 +57,8 @@ export interface Listener {
    * exchanges is over.
    */
   close(): Promise<void>
+  /** Shows other certificates to clients that come from now on; only where there were some to begin with. */
+  renew(certificates: CertificateMaterial): void
   /** Closes connections on which nothing is in flight. */
   closeUnused(): void
   /** Closes every connection that has left HTTP. */
@@ -59,7 +67,7 @@ export interface Listener {
   cut(): number
   /** Requests in flight. */
   readonly inFlight: number
-  /** Open connections. */
+  /** Open connections, those in a TLS handshake included. */
   readonly connections: number
   /** Connections closed at once, because there were too many. */
   readonly droppedConnections: number
@@ -71,7 +79,7 @@ export function createListener(options: ListenerOptions): Listener {
   const connections = new Map<Socket, ClientConnection>()
   let onLastClosed = () => {}
 
-  const server: Server<typeof IncomingMessage, typeof SidecarResponse> = createServer({
+  const http: ServerOptions<typeof IncomingMessage, typeof SidecarResponse> = {
     ServerResponse: SidecarResponse,
     // Counted by the parser without separators and with the target; the exact bound is admission's.
     maxHeaderSize: 2 * limits.headerBytes + 1,
@@ -82,7 +90,15 @@ export function createListener(options: ListenerOptions): Listener {
     requireHostHeader: false, // admission says it in our own words
     insecureHTTPParser: false,
     noDelay: true,
-  })
+  }
+  const secure =
+    options.certificates &&
+    createSecureServer(http, {
+      certificates: options.certificates,
+      handshakeMs: timeouts.headersSeconds * 1000,
+      monotonicNow: options.monotonicNow,
+    })
+  const server: Server<typeof IncomingMessage, typeof SidecarResponse> = secure?.server ?? createServer(http)
   server.maxHeadersCount = 0 // beyond a count, Node hides headers that the parser obeys; admission counts
   server.maxConnections = limits.connections
   let droppedConnections = 0
@@ -90,10 +106,14 @@ export function createListener(options: ListenerOptions): Listener {
     droppedConnections++
   })
 
-  server.on('connection', (socket: Socket) => {
+  server.on(secure ? 'secureConnection' : 'connection', (socket: Socket) => {
     const connection = new ClientConnection({
       socket,
-      peer: options.peerOf({ remoteAddress: socket.remoteAddress, localPort: socket.localPort, tls: false }),
+      peer: options.peerOf({
+        remoteAddress: socket.remoteAddress,
+        localPort: socket.localPort,
+        tls: secure !== undefined,
+      }),
       openedAt: options.monotonicNow(),
       maxInFlight: limits.inFlightPerConnection,
       start: (exchange) => {
@@ -161,6 +181,12 @@ export function createListener(options: ListenerOptions): Listener {
     refuse(socket as Socket, ERRORS.malformedRequest)
   })
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    if (secure && (!connections.has(socket as Socket) || String(error.code).startsWith('ERR_SSL_'))) {
+      // Whatever is said to somebody with whom TLS does not work would not be understood.
+      if (!connections.has(socket as Socket)) options.onHandshakeFailed?.(error.code)
+      socket.destroy()
+      return
+    }
     if (error.code === 'ECONNRESET' || error.code === 'EPIPE' || error.code === 'HPE_CLOSED_CONNECTION') {
       // Gone, or bytes behind a request that said it was the last.
       if (error.code !== 'HPE_CLOSED_CONNECTION') socket.destroy()
@@ -188,6 +214,7 @@ export function createListener(options: ListenerOptions): Listener {
         })
         server.closeIdleConnections()
       }),
+    renew: (certificates) => secure?.renew(certificates),
     closeUnused: () => {
       server.closeIdleConnections()
       // To Node a connection that has never sent anything is no idle one; its first request may be on its way.
@@ -195,6 +222,7 @@ export function createListener(options: ListenerOptions): Listener {
       for (const [socket, { openedAt }] of connections) {
         if (socket.bytesRead === 0 && openedAt <= latest) socket.destroy()
       }
+      secure?.closeHandshakes(latest)
     },
     closeTunnels: () => {
       for (const { socket, isTunnel } of connections.values()) if (isTunnel) socket.destroy()
@@ -202,13 +230,14 @@ export function createListener(options: ListenerOptions): Listener {
     cut: () => {
       const cut = inFlight()
       for (const socket of connections.keys()) socket.destroy()
+      secure?.closeHandshakes(Number.POSITIVE_INFINITY)
       return cut
     },
     get inFlight() {
       return inFlight()
     },
     get connections() {
-      return connections.size
+      return connections.size + (secure?.handshakes ?? 0)
     },
     get droppedConnections() {
       return droppedConnections

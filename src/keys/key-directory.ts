@@ -89,7 +89,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   try {
     names = (await readdir(directory)).sort()
   } catch (error) {
-    return { files, problems: [`${directory}: ${faultOf(error)}`], warnings }
+    return { files, problems: [`${directory}: ${unreadable(error)}`], warnings }
   }
   for (const name of names) {
     const path = join(directory, name)
@@ -104,7 +104,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
         warnings.push(`${path}: passed over, key files are named <kid>${KEY_FILE_SUFFIX}`)
       }
     } catch (error) {
-      problems.push(`${path}: ${faultOf(error)}`)
+      problems.push(`${path}: ${unreadable(error)}`)
     }
   }
   return { files, ...(active !== undefined && { active }), problems, warnings }
@@ -135,6 +135,6 @@ async function readSmallFile(path: string) {
 /** What the atomic replacement of a file leaves beside it for a moment. */
 const HALF_WRITTEN = /\.tmp$/
 
-function faultOf(error: unknown): string {
+function unreadable(error: unknown): string {
   return error instanceof Problem ? error.message : `cannot be read: ${fileErrorReason(error)}`
 }

@@ -39,7 +39,7 @@ export async function fetchDocument(url: string, options: FetchOptions): Promise
     .then((response) => readResponse(response, maxBytes))
     .catch((error: unknown): Fetched => {
       if (abort.signal.aborted) return { ok: false, problem: `was not there within ${timeoutMs / 1000} s` }
-      return { ok: false, problem: `cannot be fetched: ${faultCode(error)}` }
+      return { ok: false, problem: `cannot be fetched: ${errorCode(error)}` }
     })
   clearTimeout(timer)
   abort.abort() // what is left is not read, and must not be waited for
@@ -64,7 +64,7 @@ function statusProblem(status: number): string {
 }
 
 /** `fetch` says what happened in the cause of its error; codes of systems and libraries hold nothing secret. */
-function faultCode(error: unknown): string {
+function errorCode(error: unknown): string {
   const cause = error instanceof Error ? error.cause : undefined
   return cause instanceof Error && 'code' in cause ? String(cause.code) : 'unknown fault'
 }

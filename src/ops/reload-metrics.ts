@@ -1,5 +1,5 @@
 /**
- * Counts what became of new versions of keys, credentials and revocations, and how soon they were in force.
+ * Counts what became of new versions of keys, credentials, revocations and certificates, and how soon they were in force.
  *
  * In: the outcome of each reload. Out: series for a scrape, with the subject as their label.
  *
@@ -17,8 +17,11 @@ export type ReloadSubject = (typeof RELOAD_SUBJECTS)[number]
 
 /** Everything about reloads that is counted as it happens. */
 export interface ReloadMetrics {
-  /** `seconds`: from the change to its being in force, where a change was the reason. */
-  onReload(subject: ReloadSubject, result: ReloadResult, seconds?: number): void
+  /**
+   * `seconds`: from the change to its being in force, where a change was the reason. `part`: which of several things
+   * under the subject; the subject fails for as long as one of them does.
+   */
+  onReload(subject: ReloadSubject, result: ReloadResult, seconds?: number, part?: string): void
 }
 
 /** What the series are made of. */
@@ -43,7 +46,7 @@ export function createReloadMetrics({ registry, subjects, now }: ReloadMetricsOp
         results: new WordTally(RELOAD_RESULTS),
         seconds: new SecondsTally(SECONDS),
         goodSince: start,
-        failing: 0,
+        failing: new Set<string>(),
       },
     ]),
   )
@@ -85,16 +88,18 @@ export function createReloadMetrics({ registry, subjects, now }: ReloadMetricsOp
       type: 'gauge',
       aggregator: 'max',
     },
-    () => entries().map(({ labels, failing }) => ({ labels, value: failing })),
+    () => entries().map(({ labels, failing }) => ({ labels, value: failing.size > 0 ? 1 : 0 })),
   )
 
   return {
-    onReload(subject, result, seconds) {
+    onReload(subject, result, seconds, part = '') {
       const counted = all.get(subject)
       if (counted === undefined) return
       counted.results.add(result)
-      counted.failing = result === 'ok' ? 0 : 1
-      if (result === 'ok') counted.goodSince = now()
+      if (result === 'ok') {
+        counted.failing.delete(part)
+        counted.goodSince = now()
+      } else counted.failing.add(part)
       if (seconds !== undefined) counted.seconds.observe(seconds)
     },
   }

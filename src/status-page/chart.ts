@@ -30,11 +30,11 @@ export interface Chart {
   readonly show: (value: number | null) => string
 }
 
-/** The smallest round number that is not smaller: 1, 2 or 5 times a power of ten. */
+/** The smallest round number that is not smaller: its half is round as well. */
 export function ceilingOf(value: number): number {
   if (value <= 0) return 1
   const power = 10 ** Math.floor(Math.log10(value))
-  const step = [1, 2, 5, 10].find((digit) => digit * power >= value * 0.999999) ?? 10
+  const step = [1, 2, 3, 4, 5, 6, 8].find((digit) => digit * power >= value * 0.999999) ?? 10
   return Number((step * power).toPrecision(1))
 }
 
@@ -75,8 +75,9 @@ export function linePath(
 export function chartWords({ title, lines, show }: Chart): string {
   const words = lines.map(({ name, values }) => {
     const known = values.filter((value) => value !== null)
-    if (known.length === 0) return `${name}: nothing yet`
-    return `${name}: ${show(known.at(-1) ?? null)} last, ${show(Math.max(...known))} at most`
+    const last = known.at(-1)
+    if (last === undefined) return `${name}: nothing yet`
+    return `${name}: ${show(last)} last, ${show(Math.max(...known))} at most`
   })
   return `${title}. ${words.join('; ')}.`
 }

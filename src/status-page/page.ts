@@ -62,7 +62,7 @@ export function renderPage(status: Status): string {
 <header>
 <h1>Storage auth sidecar</h1>
 <div id="about">${html['about']}</div>
-<div id="updated">Updated ${figures.escapeText(figures.showClock(status.time))}</div>
+<div id="updated">${html['updated']}</div>
 </header>
 <main>
 <section aria-label="State"><div id="trouble" role="alert"></div><div id="verdict" role="status">${html['verdict']}</div></section>

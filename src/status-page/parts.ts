@@ -24,6 +24,7 @@ export function renderParts(status: Status): Record<string, string> {
   return {
     verdict: verdictPart(status),
     about: aboutPart(status),
+    updated: updatedPart(status),
     figures: figuresPart(status),
     requests: requestsPart(status),
     latency: latencyPart(status),
@@ -42,7 +43,7 @@ export function mark(kind: 'good' | 'warn' | 'bad' | 'idle', words: string): str
 }
 
 /**
- * A table; the first cell of each row is its header. Cells are HTML. Roles are said in so many words because a phone shows
+ * A table; the first cell of each row is its header. Caption and cells are HTML. Roles are said in so many words because a phone shows
  * some tables as blocks, which would lose them; there each cell brings its title.
  */
 export function table(
@@ -79,6 +80,11 @@ export function aboutPart({ version, node, uptimeSeconds, startedAt }: Status): 
   return `<span>${escapeText(version)}</span><span>Node ${escapeText(node)}</span><span>up <time datetime="${escapeText(startedAt)}">${showAge(uptimeSeconds)}</time></span>`
 }
 
+/** When all this was so. */
+export function updatedPart({ time }: Status): string {
+  return `Updated <time datetime="${escapeText(time)}">${escapeText(showClock(time))}</time>`
+}
+
 /** The numbers to look at first. */
 export function figuresPart(status: Status): string {
   const { requests, rejections, latency, cache, process, window } = status
@@ -110,13 +116,9 @@ export function figuresPart(status: Status): string {
     figure(
       'Cache hits',
       showShare(cache.hitRatio),
-      `${showCount(cache.entries)} of ${showCount(cache.capacity)} kept`,
+      `${showCount(cache.entries)} of ${showCount(cache.capacity)}`,
     ),
-    figure(
-      'In flight',
-      showCount(requests.inFlight),
-      `${showCount(requests.connections)} client connections`,
-    ),
+    figure('In flight', showCount(requests.inFlight), `${showCount(requests.connections)} connections`),
     figure('Event loop lag', showLatency(process.eventLoopLagP99Seconds), `worst ${lag}`),
     figure(
       'Memory',
@@ -194,7 +196,7 @@ export function rejectionsPart(status: Status): string {
   })
   const scale = highest > 0 ? `, full height ${showAmount(ceilingOf(highest))}/s` : ''
   return table(
-    `Refused tokens by reason ${windowWords(status)}${scale}`,
+    `Refused tokens by reason <span class="quiet">${windowWords(status)}${scale}</span>`,
     ['Reason', 'Over time', 'Per s', 'Count'],
     rows,
   )
@@ -212,14 +214,15 @@ export function routesPart(status: Status): string {
   ])
   const answers = Object.entries(requests.byStatus)
     .filter(([, count]) => count > 0)
-    .map(([name, count]) => `${escapeText(name)} <b>${showCount(count)}</b>`)
+    .map(([name, count]) => `<span class="unit">${escapeText(name)} <b>${showCount(count)}</b></span>`)
   const failures = Object.entries(logins.byReason)
     .filter(([, count]) => count > 0)
-    .map(([reason, count]) => `${escapeText(reason)} ${showCount(count)}`)
+    .map(([reason, count]) => `<span class="unit">${escapeText(reason)} ${showCount(count)}</span>`)
   const failed = failures.length > 0 ? `: ${failures.join(', ')}` : ''
-  return `${table(`Latency by route ${windowWords(status)}`, ['Route', 'Requests', 'p50', 'p90', 'p99'], routes)}
+  const caption = `Latency by route <span class="quiet">${windowWords(status)}</span>`
+  return `${table(caption, ['Route', 'Requests', 'p50', 'p90', 'p99'], routes)}
 <dl class="facts"><div><dt>Answers</dt><dd>${answers.length > 0 ? answers.join(' · ') : 'none'}</dd></div>
-<div><dt>Logins</dt><dd><b>${showCount(logins.issued)}</b> tokens issued · <b>${showCount(logins.failed)}</b> failed${failed}</dd></div></dl>`
+<div><dt>Logins</dt><dd><span class="unit"><b>${showCount(logins.issued)}</b> tokens issued</span> · <b>${showCount(logins.failed)}</b> failed${failed}</dd></div></dl>`
 }
 
 /** Upstreams, with what went wrong. */
@@ -242,7 +245,7 @@ export function upstreamsPart(status: Status): string {
     ]
   })
   const titles = ['Upstream', 'State', 'Requests', 'Failed', 'First byte', 'Pool']
-  return table(`Upstreams ${windowWords(status)}`, titles, rows)
+  return table(`Upstreams <span class="quiet">${windowWords(status)}</span>`, titles, rows)
 }
 
 /** Keys: never a part of one. */

@@ -7,7 +7,7 @@
  * @module
  */
 import type { Status } from '../ops/status/status.ts'
-import { escapeText, showAge, showClock } from './figures.ts'
+import { showAge, showClock } from './figures.ts'
 import { renderParts } from './parts.ts'
 
 /** What is used of an element. */
@@ -58,7 +58,6 @@ export function keepFresh(window: PageWindow): void {
     if (status.version !== document.body.dataset['version']) return window.location.reload()
     lostAt = undefined
     for (const [id, html] of Object.entries(renderParts(status))) show(id, html)
-    show('updated', `Updated ${escapeText(showClock(status.time))}`)
     show('trouble', '')
     document.title = titleOf(status)
     document.body.classList.toggle('stale', false)

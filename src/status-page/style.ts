@@ -51,7 +51,7 @@ section { grid-column: span 12; background: var(--panel); border: 1px solid var(
 #verdict { display: flex; flex-wrap: wrap; align-items: center; gap: 6px 28px; }
 .verdict { font-size: 18px; font-weight: 650; }
 .checks { display: flex; flex-wrap: wrap; gap: 2px 20px; list-style: none; }
-.mark { white-space: nowrap; }
+.mark, .unit { white-space: nowrap; }
 .verdict .mark { white-space: normal; }
 .mark i {
   display: inline-block; width: 1.35em; height: 1.35em; line-height: 1.35em; margin-right: .45em;
@@ -74,7 +74,7 @@ section { grid-column: span 12; background: var(--panel); border: 1px solid var(
 .scale { display: flex; flex-direction: column; justify-content: space-between; text-align: right; margin: -8px 0; }
 .hours { grid-column: 2; display: flex; justify-content: space-between; }
 .chart { display: block; width: 100%; height: 132px; }
-.spark { display: block; width: 100%; height: 20px; }
+.spark { display: block; width: 100%; height: 22px; }
 .rule { stroke: var(--rule); stroke-width: 1; vector-effect: non-scaling-stroke; fill: none; }
 .line { fill: none; stroke: currentColor; stroke-width: 1.75; vector-effect: non-scaling-stroke; stroke-linejoin: round; stroke-linecap: round; }
 .area { fill: currentColor; opacity: .1; }
@@ -87,10 +87,12 @@ section { grid-column: span 12; background: var(--panel); border: 1px solid var(
 .spark .line { stroke-dasharray: none; stroke-width: 1.25; }
 table { width: 100%; border-collapse: collapse; }
 caption { text-align: left; font-size: 13px; font-weight: 650; margin-bottom: 6px; }
+caption .quiet { font-weight: 400; }
 th, td { padding: 5px 0 5px 16px; text-align: right; vertical-align: top; border-top: 1px solid var(--rule); font-weight: 400; }
 thead th { border-top: 0; padding-top: 0; color: var(--quiet); font-size: 12.5px; }
 th:first-child { padding-left: 0; text-align: left; }
-td .quiet, th .quiet { font-size: 12.5px; }
+td { white-space: nowrap; }
+td .quiet, th .quiet { font-size: 12.5px; white-space: normal; overflow-wrap: anywhere; }
 #rejections td, #rejections th { padding-top: 3px; padding-bottom: 3px; }
 #rejections td:nth-child(2) { width: 48%; vertical-align: middle; }
 #rejections th:nth-child(2), #upstreams :is(td, th):nth-child(2), #keys :is(td, th):is(:nth-child(2), :nth-child(3)), #trust table :is(td, th):nth-child(2) { text-align: left; }
@@ -120,9 +122,12 @@ footer { padding-top: 14px; padding-bottom: 28px; color: var(--quiet); display: 
   #upstreams thead, #keys thead { position: absolute; clip-path: inset(50%); width: 1px; height: 1px; overflow: hidden; }
   #upstreams caption, #keys caption { display: block; }
   #upstreams :is(table, tbody, tr, th, td), #keys :is(table, tbody, tr, th, td) { display: block; }
-  #upstreams tr, #keys tr { display: grid; grid-template-columns: 1fr 1fr; gap: 4px 12px; padding: 8px 0; border-top: 1px solid var(--rule); }
+  #upstreams tr, #keys tr { display: grid; gap: 4px 12px; padding: 8px 0; border-top: 1px solid var(--rule); }
+  #upstreams tr { grid-template-columns: repeat(3, minmax(0, 1fr)); }
+  #keys tr { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   #upstreams tr :is(th, td), #keys tr :is(th, td) { padding: 0; border: 0; text-align: left; }
-  #upstreams tr th, #keys tr th { grid-column: span 2; }
+  #upstreams tr th { grid-column: span 3; }
+  #upstreams td:nth-child(2), #keys tr th { grid-column: span 2; }
   #upstreams td::before, #keys td::before { content: attr(data-title); display: block; color: var(--quiet); font-size: 12px; }
 }
 @media (prefers-reduced-motion: no-preference) {

@@ -6,11 +6,9 @@
  *
  * @module
  */
-import type { NamedFiles } from '../config/named-files.ts'
 import type { Problem } from '../config/problem.ts'
 import { type Accounts, createAccounts } from '../credentials/accounts.ts'
 import { readAccountsFile } from '../credentials/accounts-file.ts'
-import { upstreamAddress } from '../forward/upstreams.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import type { Load, Loaded } from '../loaded.ts'
@@ -66,18 +64,6 @@ export function revocationsIn(named: RevocationsFile): FileSource<Revocations> {
 /** Why what was loaded cannot be used; nothing where it can. */
 export function problemsOf({ setting }: FileSource<unknown>, loaded: Loaded<unknown>): readonly Problem[] {
   return loaded.ok ? [] : loaded.problems.map((message) => problemOf(setting, message))
-}
-
-/** Why the certificate files of upstreams cannot be used. */
-export function certificateProblems(upstreams: NamedFiles['upstreams']): readonly Problem[] {
-  return upstreams.flatMap((upstream, index) => {
-    try {
-      upstreamAddress(upstream)
-      return []
-    } catch (error) {
-      return [problemOf(`upstreams[${index}]`, (error as Error).message)]
-    }
-  })
 }
 
 /** A problem of a setting whose file cannot be used. Its origin is the file itself, which the message names. */

@@ -1,11 +1,17 @@
 /**
- * What decides who gets in, kept in force while it changes: keys, credentials, revocations.
+ * What decides who gets in, kept in force while it changes: keys, credentials, revocations; and certificates.
  *
  * In: settings. Out: functions that give what is in force at the moment they are called. Files must be good to begin
  * with; another issuer or a database may be away, and is waited for before anybody is let in.
  *
  * @module
  */
+import { certificateSets } from '../certificates/certificate-sets.ts'
+import {
+  type LiveCertificates,
+  type LiveCertificatesOptions,
+  loadCertificateSets,
+} from '../certificates/live-certificates.ts'
 import type { Problem } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import { createFileStore } from '../credentials/file-store.ts'
@@ -19,14 +25,7 @@ import type { Logger } from '../ops/log.ts'
 import type { ReloadSubject } from '../ops/reload-metrics.ts'
 import type { IsRevoked } from '../token/revocations.ts'
 import { openDatabase } from './database.ts'
-import {
-  accountsIn,
-  certificateProblems,
-  type FileSource,
-  keysIn,
-  problemsOf,
-  revocationsIn,
-} from './file-sources.ts'
+import { accountsIn, type FileSource, keysIn, problemsOf, revocationsIn } from './file-sources.ts'
 
 /** What is in force. */
 export interface LiveTrust {
@@ -38,6 +37,7 @@ export interface LiveTrust {
   readonly isRevoked: IsRevoked
   /** How many revocations are in force. */
   readonly revocations: () => number
+  readonly certificates: Pick<LiveCertificates, 'listener' | 'upstream' | 'expiries'>
   /** The state of the other issuer's keys, where there is one. */
   readonly remoteKeys?: () => RemoteKeysState
   readonly checks: () => readonly ReadyCheck[]
@@ -54,13 +54,14 @@ export interface LiveTrust {
 }
 
 /** What it works with. */
-export interface LiveTrustOptions {
+export interface LiveTrustOptions extends Pick<LiveCertificatesOptions, 'onListenerCertificates'> {
   readonly log: Logger
   /** Epoch milliseconds. */
   readonly now: () => number
   /** Called right after anything else has come into force: whoever remembers verdicts must forget them now. */
   readonly onChange: () => void
-  readonly onReload: (subject: ReloadSubject, result: ReloadResult, seconds?: number) => void
+  /** `part`: which of several things under the same subject, as there are certificates. */
+  readonly onReload: (subject: ReloadSubject, result: ReloadResult, seconds?: number, part?: string) => void
   readonly onFetch: (result: FetchResult) => void
 }
 
@@ -118,23 +119,26 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
   }
 
   const { keys, credentials } = config
-  const [ringLoad, accountsLoad, revokedLoad] = await Promise.all([
+  const [ringLoad, accountsLoad, revokedLoad, certificatesLoad] = await Promise.all([
     keys.directory === undefined
       ? { ok: true as const, follow: () => added(openRemoteKeys(keys.jwksUrl, options)) }
       : firstLoad(keysIn(keys.directory)),
     credentials.file === undefined ? NOT_NAMED : firstLoad(accountsIn(credentials.file)),
     firstLoad(revocationsIn(config.revocations)),
+    loadCertificateSets(certificateSets({ tls: config.listen.tls, upstreams: config.upstreams }), {
+      ...options,
+      onReload: (result, seconds, set) => options.onReload('certificates', result, seconds, set),
+    }),
   ])
-  const problems = [
-    ...[ringLoad, accountsLoad, revokedLoad].flatMap((load) => (load.ok ? [] : load.problems)),
-    ...certificateProblems(config.upstreams),
-  ]
-  if (!ringLoad.ok || !accountsLoad.ok || !revokedLoad.ok || problems.length > 0) {
-    return { ok: false, problems }
+  if (!ringLoad.ok || !accountsLoad.ok || !revokedLoad.ok || !certificatesLoad.ok) {
+    const all = [ringLoad, accountsLoad, revokedLoad, certificatesLoad]
+    return { ok: false, problems: all.flatMap((load) => (load.ok ? [] : load.problems)) }
   }
+  warnings.push(...certificatesLoad.warnings)
   const ring: FollowedKeys = ringLoad.follow()
   const accounts = accountsLoad.follow()
   const revoked = revokedLoad.follow()
+  const certificates = added(certificatesLoad.follow())
 
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
   const database =
@@ -158,6 +162,7 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
     isRevoked: (token) =>
       revoked.current().isRevoked(token) || database?.opened()?.revocations().isRevoked(token) === true,
     revocations: () => revoked.current().size + (database?.opened()?.revocations().size ?? 0),
+    certificates,
     checks: () => sources.flatMap(({ check }) => check?.() ?? []),
     async whenComplete() {
       for (const source of sources) {

@@ -21,8 +21,8 @@ import type { AdminSources } from '../ops/sidecar-admin.ts'
 import type { RegisteredFamily } from '../ops/status/metric-families.ts'
 import { aggregate, withEnded } from './aggregate.ts'
 import type { Extent, WorkerState } from './messages.ts'
-import { ownMetrics } from './own-metrics.ts'
 import { shareOf } from './share.ts'
+import { createWorkerMetrics } from './worker-metrics.ts'
 import { type ForkedWorker, type Revive, type WorkerEnd, WorkerProcess } from './worker-process.ts'
 
 /** What a supervisor works with. */
@@ -61,7 +61,8 @@ export async function createSupervisor(options: SupervisorOptions): Promise<App>
   let restarts = 0
   let delayMs = 0
   const milestones = loggedMilestones(log)
-  const own = ownMetrics({ workers: () => listening().length, restarts: () => restarts })
+  const own = new Registry()
+  createWorkerMetrics({ registry: own, workers: () => listening().length, restarts: () => restarts })
   /** What workers that have ended had counted. */
   let counted: RegisteredFamily[] = []
 

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { formatProblems, loadConfig } from '../../src/config/load.ts'
-import { accepted, load, refused } from './support.ts'
+import { accepted, refused } from './support.ts'
 
 t.test('every setting has its documented default', async (t) => {
   const { config, origins } = accepted({})
@@ -129,27 +129,6 @@ nonsense: 1
       'token.maxLifetimeSeconds: wants at least token.lifetimeSeconds (10): our own tokens would be refused (sidecar.yaml:7:51)',
     ],
   )
-})
-
-t.test('features that are not built are refused as long as they are not set to their default', async (t) => {
-  const notYet = ['listen.tls', 'credentials.postgres', 'keys.jwksUrl', 'revocations', 'workers']
-  const yaml = `
-listen: { tls: { certFile: c, keyFile: k } }
-credentials: { postgres: { urlFile: f } }
-keys: { jwksUrl: "http://issuer/keys" }
-revocations: { file: r }
-workers: auto
-`
-  const problems = refused({ yaml, notYet }).filter((problem) => problem.includes('not supported yet'))
-  t.strictSame(problems, [
-    'listen.tls: not supported yet (sidecar.yaml:2:28)',
-    'credentials.postgres: not supported yet (sidecar.yaml:3:37)',
-    'keys.jwksUrl: not supported yet (sidecar.yaml:4:18)',
-    'revocations: not supported yet (sidecar.yaml:5:22)',
-    'workers: not supported yet (sidecar.yaml:6:10)',
-  ])
-  const defaults = 'workers: 1\nrevocations: { file: /etc/storage-auth-sidecar/revocations.yaml }'
-  t.ok(load({ yaml: defaults, notYet }).ok)
 })
 
 t.test('the file is the one named by --config, else by SIDECAR_CONFIG, else there is none', async (t) => {

@@ -23,6 +23,13 @@ t.test('good settings name every file', async (t) => {
   })
 })
 
+t.test('certificates of the data listener are named', async (t) => {
+  const { config } = accepted({
+    flags: { ...FLAGS, '--listen-tls-cert-file': '/c.pem', '--listen-tls-key-file': '/k.pem' },
+  })
+  t.match(namedFiles(config), { tls: { certFile: '/c.pem', keyFile: '/k.pem' } })
+})
+
 t.test('a mistake elsewhere leaves the files known', async (t) => {
   t.strictSame(filesOf({ flags: { '--listen-port': 'x' } }), {
     keysDirectory: '/k',

@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { parse, parseDocument } from 'yaml'
 import { configJsonSchema } from '../../src/config/json-schema.ts'
-import { NOT_YET } from '../../src/config/not-yet.ts'
 import { withSettingsTable } from '../../src/config/reference.ts'
 import { SETTINGS, valueAt } from '../../src/config/settings.ts'
 import { accepted } from './support.ts'
@@ -38,7 +37,7 @@ t.test('config/sidecar.schema.json is what `config schema` prints', async (t) =>
 
 t.test('config/sidecar.yaml loads as it is and gives every setting its default', async (t) => {
   const yaml = read('config/sidecar.yaml')
-  const { config } = accepted({ yaml, env: {}, notYet: NOT_YET })
+  const { config } = accepted({ yaml, env: {} })
   t.strictSame(config, accepted({}).config)
   // With what stands behind a # put in force, nothing is left out.
   const all = parseDocument(

@@ -1,5 +1,5 @@
 /**
- * Loads settings from texts, with every feature taken for built and one upstream unless a test says otherwise.
+ * Loads settings from texts, with one upstream unless a test says otherwise.
  *
  * @module
  */
@@ -15,7 +15,7 @@ const upstream = { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9000' }
 /** Loads what the sources say. */
 export function load({ yaml, env = upstream, flags = {}, ...rest }: Sources) {
   const file = yaml === undefined ? {} : { file: 'sidecar.yaml', readFile: () => Buffer.from(yaml) }
-  return loadConfig({ env, flags, notYet: [], ...file, ...rest })
+  return loadConfig({ env, flags, ...file, ...rest })
 }
 
 /** The configuration; throws when there are problems. */

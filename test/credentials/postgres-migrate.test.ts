@@ -76,7 +76,10 @@ t.test('a database that cannot hold every script is refused', async (t) => {
   const database = await createDatabase('empty')
   await database.sql(`CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'`)
   const client = await connect(t, url('latin'))
-  await t.rejects(migrate(client), { name: 'SchemaFault', message: 'its encoding must be UTF8, not LATIN1' })
+  await t.rejects(migrate(client), {
+    name: 'SchemaFailure',
+    message: 'its encoding must be UTF8, not LATIN1',
+  })
 })
 
 t.test('the tables let nothing in by hand that no file could hold', async (t) => {

@@ -72,6 +72,27 @@ t.test('a server that is killed under load costs logins alone, and comes back by
   await database.sql('UPDATE storage_auth.credentials SET disabled = false')
 })
 
+t.test(
+  'an outage is told as a failed reload until it is over, whether anything has changed or not',
+  async (t) => {
+    const replica = await openStore(t, database.urlFile)
+    const results = () => replica.reloads.map(([result]) => result)
+    const outage = async (meanwhile: () => Promise<unknown>) => {
+      await server.freeze()
+      t.teardown(server.thaw)
+      await until(() => replica.ready().state === AWAY, 'the failure to be seen')
+      server.thaw()
+      await meanwhile()
+      await until(() => replica.ready().state === 'current', 'the return to be seen')
+    }
+    await outage(async () => {})
+    t.strictSame(results(), ['ok', 'failed', 'ok'])
+    await outage(() => database.sql('UPDATE storage_auth.credentials SET disabled = false'))
+    await until(() => results().length >= 5, 'the change')
+    t.equal(results().at(-1), 'ok')
+  },
+)
+
 t.test('a server that hangs holds nobody for long', async (t) => {
   const times = { askMs: 500, connectMs: 500, patienceMs: 700 }
   const replica = await openStore(t, database.urlFile, { times })

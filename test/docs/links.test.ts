@@ -84,7 +84,7 @@ t.test('every npm command that a page names is there', async (t) => {
 
 t.test('CONTRIBUTING.md knows the folders of the sources', async (t) => {
   const [, layout = ''] = read('CONTRIBUTING.md').split('## Layout')
-  const named = [...layout.matchAll(/^src\/(\w+)\/ /gm)].map(([, folder = '']) => folder)
+  const named = [...layout.matchAll(/^src\/([\w-]+)\/ /gm)].map(([, folder = '']) => folder)
   const there = readdirSync('src', { withFileTypes: true }).filter((entry) => entry.isDirectory())
   t.strictSame(named.sort(), there.map(({ name }) => name).sort())
 })

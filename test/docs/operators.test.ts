@@ -33,7 +33,7 @@ function commandsUnder(path: string, heading: string): string[][] {
 }
 
 /** Runs a command with the files of a document in a directory of the test, at a time in epoch milliseconds. */
-async function run(t: Test, directory: string, args: readonly string[], at = NOW) {
+async function run(t: Test, directory: string, args: readonly string[], at = NOW, stdin = '') {
   const [group, ...words] = args
   const rest = words.map((word) =>
     /^(?:keys|credentials\.yaml|postgres\.url)$/.test(word) ? join(directory, word) : word,
@@ -42,7 +42,7 @@ async function run(t: Test, directory: string, args: readonly string[], at = NOW
   const outcome =
     group === 'keys'
       ? await runCommand((io) => keysCommand(io, { now }), rest)
-      : await runCommand((io) => credentialsCommand(io, { now }), rest)
+      : await runCommand((io) => credentialsCommand(io, { now }), rest, { stdin })
   t.comment(args.join(' '))
   return outcome
 }
@@ -74,6 +74,17 @@ t.test('the commands for credentials in a file work in their order', async (t) =
   const commands = commandsUnder('docs/credentials-and-revocations.md', 'Credentials in a file')
   t.equal(commands.length, 5)
   for (const args of commands) t.match(await run(t, directory, args), { failure: undefined })
+})
+
+t.test('a secret that somebody brings is kept as scrypt, with its expiry', async (t) => {
+  const directory = await temporaryDirectory(t)
+  const [add, ...more] = commandsUnder('docs/credentials-and-revocations.md', 'Secrets')
+  if (!add) throw new Error('there is one command')
+  t.strictSame(more, [])
+  t.match(await run(t, directory, add, NOW, 'correct horse battery\n'), { failure: undefined })
+  const text = readFileSync(join(directory, 'credentials.yaml'), 'utf8')
+  t.match(text, /secretHash: \$scrypt\$ln=14,r=8,p=5\$/)
+  t.match(text, 'expiresAt: 2030-01-01T00:00:00Z')
 })
 
 t.test('the commands for PostgreSQL are understood, and want the file with the URL', async (t) => {

@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs'
 import type { AddressInfo, Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { createForwarder, type ForwarderOptions } from '../../src/forward/forwarder.ts'
@@ -6,7 +5,6 @@ import { admit } from '../../src/gate/admission.ts'
 import { createListener } from '../../src/http/listener.ts'
 import { createPeers } from '../../src/http/peer.ts'
 import { createResponder } from '../../src/http/respond.ts'
-import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/proxied.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
@@ -132,19 +130,4 @@ t.test('what has not been admitted is never forwarded', async (t) => {
     const res = { exchange }
     t.throws(() => forwarder.forward({ req: {}, res, ...exchange } as never), /only after admission/)
   }
-})
-
-t.test('an upstream whose certificate files cannot be used is said when it is made', async (t) => {
-  const directory = t.testdir({ 'broken.pem': 'no certificate' })
-  const { cert, key } = makeCertificate({ commonName: 'sidecar' })
-  const { key: another } = makeCertificate({ commonName: 'another' })
-  writeFileSync(`${directory}/cert.pem`, cert)
-  writeFileSync(`${directory}/key.pem`, key)
-  writeFileSync(`${directory}/another.pem`, another)
-  const upstream = { prefix: '/', url: 'https://localhost' }
-  const [certFile, keyFile] = [`${directory}/cert.pem`, `${directory}/key.pem`]
-  t.doesNotThrow(() => forwarding(t, [{ ...upstream, certFile, keyFile }]))
-  t.throws(() => forwarding(t, [{ ...upstream, caFile: `${directory}/missing.pem` }]), /ENOENT/)
-  t.throws(() => forwarding(t, [{ ...upstream, certFile: `${directory}/broken.pem`, keyFile }]))
-  t.throws(() => forwarding(t, [{ ...upstream, certFile, keyFile: `${directory}/another.pem` }]), /mismatch/)
 })

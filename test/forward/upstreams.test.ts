@@ -1,11 +1,16 @@
-import { writeFileSync } from 'node:fs'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { join } from 'node:path'
-import { createServer as createTlsServer, type TLSSocket, type TlsOptions } from 'node:tls'
+import {
+  createSecureContext,
+  createServer as createTlsServer,
+  type SecureContextOptions,
+  type TLSSocket,
+  type TlsOptions,
+} from 'node:tls'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import { faultOf } from '../../src/forward/upstream-fault.ts'
-import { createPrefixRouting, type UpstreamSettings, upstreamAddress } from '../../src/forward/upstreams.ts'
+import { createPrefixRouting, upstreamAddress } from '../../src/forward/upstreams.ts'
 import { makeCertificate } from '../support/certificates.ts'
 
 /** Listens; the port is 0 on a path. */
@@ -25,8 +30,9 @@ async function listen(t: Test, server: Server, path?: string): Promise<number> {
 }
 
 /** Connects as the address says: `ready`, or the fault it ends with. */
-async function connectTo(t: Test, settings: UpstreamSettings): Promise<string> {
-  const { connect, readyEvent } = upstreamAddress(settings)
+async function connectTo(t: Test, url: string, certificates?: SecureContextOptions): Promise<string> {
+  const context = certificates && createSecureContext(certificates)
+  const { connect, readyEvent } = upstreamAddress({ prefix: '/', url }, context && (() => context))
   const socket = connect()
   t.teardown(() => socket.destroy())
   return new Promise((resolve) => {
@@ -37,15 +43,15 @@ async function connectTo(t: Test, settings: UpstreamSettings): Promise<string> {
 
 t.test('an upstream is reached over TCP', async (t) => {
   const port = await listen(t, createServer())
-  t.equal(await connectTo(t, { prefix: '/', url: `http://127.0.0.1:${port}` }), 'ready')
-  t.equal(await connectTo(t, { prefix: '/', url: `http://localhost:${port}` }), 'ready')
+  t.equal(await connectTo(t, `http://127.0.0.1:${port}`), 'ready')
+  t.equal(await connectTo(t, `http://localhost:${port}`), 'ready')
 })
 
 t.test('an upstream is reached over a unix socket', async (t) => {
   const path = join(t.testdir(), 's')
   await listen(t, createServer(), path)
-  t.equal(await connectTo(t, { prefix: '/', url: `unix:${path}` }), 'ready')
-  t.equal(await connectTo(t, { prefix: '/', url: `unix:${path}-other` }), 'connection_refused')
+  t.equal(await connectTo(t, `unix:${path}`), 'ready')
+  t.equal(await connectTo(t, `unix:${path}-other`), 'connection_refused')
 })
 
 t.test('what Host names for a request that has none', async (t) => {
@@ -65,13 +71,7 @@ t.test('what Host names for a request that has none', async (t) => {
 
 t.test('over TLS', async (t) => {
   const authority = makeCertificate({ commonName: 'test authority', authority: true })
-  const directory = t.testdir()
-  const file = (name: string, content: string) => {
-    const path = join(directory, name)
-    writeFileSync(path, content)
-    return path
-  }
-  const caFile = file('ca.pem', authority.cert)
+  const ca = authority.cert
 
   /** A server with a certificate for these names, and the names it was asked for. */
   const tlsServer = async (names: readonly string[], options: TlsOptions = {}) => {
@@ -83,7 +83,7 @@ t.test('over TLS', async (t) => {
 
   t.test('the upstream is asked for by its name, for HTTP/1.1', async (t) => {
     const { port, accepted } = await tlsServer(['localhost'])
-    t.equal(await connectTo(t, { prefix: '/', url: `https://localhost:${port}`, caFile }), 'ready')
+    t.equal(await connectTo(t, `https://localhost:${port}`, { ca }), 'ready')
     const socket = await accepted
     t.equal(socket.servername, 'localhost')
     t.equal(socket.alpnProtocol, 'http/1.1')
@@ -93,26 +93,22 @@ t.test('over TLS', async (t) => {
     'an upstream that is an address is asked for without a name, and checked all the same',
     async (t) => {
       const { port, accepted } = await tlsServer(['127.0.0.1'])
-      t.equal(await connectTo(t, { prefix: '/', url: `https://127.0.0.1:${port}`, caFile }), 'ready')
+      t.equal(await connectTo(t, `https://127.0.0.1:${port}`, { ca }), 'ready')
       t.equal((await accepted).servername, false)
       const named = await tlsServer(['localhost'])
       const url = `https://127.0.0.1:${named.port}`
-      t.equal(await connectTo(t, { prefix: '/', url, caFile }), 'tls_certificate_error')
+      t.equal(await connectTo(t, url, { ca }), 'tls_certificate_error')
     },
   )
 
   t.test('a certificate that does not hold is refused', async (t) => {
-    const settings = ({ port }: { readonly port: number }, ca?: string) => ({
-      prefix: '/',
-      url: `https://localhost:${port}`,
-      ...(ca !== undefined && { caFile: ca }),
-    })
+    const url = ({ port }: { readonly port: number }) => `https://localhost:${port}`
     const good = await tlsServer(['localhost'])
-    t.equal(await connectTo(t, settings(good)), 'tls_certificate_error', 'an authority that nobody knows')
+    t.equal(await connectTo(t, url(good)), 'tls_certificate_error', 'an authority that nobody knows')
     const other = makeCertificate({ commonName: 'other authority', authority: true })
-    t.equal(await connectTo(t, settings(good, file('other.pem', other.cert))), 'tls_certificate_error')
+    t.equal(await connectTo(t, url(good), { ca: other.cert }), 'tls_certificate_error')
     const elsewhere = await tlsServer(['elsewhere.example'])
-    t.equal(await connectTo(t, settings(elsewhere, caFile)), 'tls_certificate_error', 'another name')
+    t.equal(await connectTo(t, url(elsewhere), { ca }), 'tls_certificate_error', 'another name')
     const old = makeCertificate({
       commonName: 'upstream',
       names: ['localhost'],
@@ -120,11 +116,11 @@ t.test('over TLS', async (t) => {
       notAfter: Date.now() - 1000,
     })
     const expired = await tlsServer([], { cert: old.cert, key: old.key })
-    t.equal(await connectTo(t, settings(expired, caFile)), 'tls_certificate_error', 'run out')
+    t.equal(await connectTo(t, url(expired), { ca }), 'tls_certificate_error', 'run out')
     const noAuthority = makeCertificate({ commonName: 'leaf', issuer: authority })
     const leaf = makeCertificate({ commonName: 'upstream', names: ['localhost'], issuer: noAuthority })
     const chained = await tlsServer([], { cert: leaf.cert + noAuthority.cert, key: leaf.key })
-    t.equal(await connectTo(t, settings(chained, caFile)), 'tls_certificate_error', 'signed by no authority')
+    t.equal(await connectTo(t, url(chained), { ca }), 'tls_certificate_error', 'signed by no authority')
   })
 
   t.test('an upstream that does not speak TLS is refused', async (t) => {
@@ -132,38 +128,36 @@ t.test('over TLS', async (t) => {
       t,
       createServer((socket) => void socket.write('HTTP/1.1 400 Bad Request\r\n\r\n')),
     )
-    t.equal(
-      await connectTo(t, { prefix: '/', url: `https://localhost:${port}`, caFile }),
-      'tls_protocol_error',
-    )
+    t.equal(await connectTo(t, `https://localhost:${port}`, { ca }), 'tls_protocol_error')
   })
 
   t.test('our own certificate is shown to an upstream that asks for it', async (t) => {
     const ours = makeCertificate({ commonName: 'sidecar', issuer: authority })
     const { port, accepted } = await tlsServer(['localhost'], { requestCert: true, ca: authority.cert })
-    const settings = {
-      prefix: '/',
-      url: `https://localhost:${port}`,
-      caFile,
-      certFile: file('cert.pem', ours.cert),
-      keyFile: file('key.pem', ours.key),
-    }
-    t.equal(await connectTo(t, settings), 'ready')
+    const { cert, key } = ours
+    t.equal(await connectTo(t, `https://localhost:${port}`, { ca, cert, key }), 'ready')
     const socket = await accepted
     t.equal(socket.getPeerCertificate().subject.CN, 'sidecar')
     t.equal(socket.authorized, true)
   })
 
-  t.test('files that cannot be used are found at once', async (t) => {
-    const url = 'https://localhost:8443'
-    const missing = join(directory, 'missing.pem')
-    const { key } = makeCertificate({ commonName: 'another' })
-    t.throws(() => upstreamAddress({ prefix: '/', url, caFile: missing }), { code: 'ENOENT' })
-    t.throws(() => upstreamAddress({ prefix: '/', url, certFile: caFile, keyFile: missing }), {
-      code: 'ENOENT',
-    })
-    t.throws(() => upstreamAddress({ prefix: '/', url, certFile: file('junk.pem', 'junk'), keyFile: caFile }))
-    t.throws(() => upstreamAddress({ prefix: '/', url, certFile: caFile, keyFile: file('foreign.pem', key) }))
+  t.test('each connection is made with what is in force when it begins', async (t) => {
+    const { port } = await tlsServer(['localhost'])
+    const stranger = makeCertificate({ commonName: 'another authority', authority: true })
+    let trusted = stranger.cert
+    const address = upstreamAddress({ prefix: '/', url: `https://localhost:${port}` }, () =>
+      createSecureContext({ ca: trusted }),
+    )
+    const outcome = () =>
+      new Promise((resolve) => {
+        const socket = address.connect()
+        t.teardown(() => socket.destroy())
+        socket.once(address.readyEvent, () => resolve('ready'))
+        socket.once('error', (error) => resolve(faultOf(error)))
+      })
+    t.equal(await outcome(), 'tls_certificate_error')
+    trusted = ca
+    t.equal(await outcome(), 'ready')
   })
 })
 

@@ -39,13 +39,17 @@ export async function buildImage(
     env,
   }: { readonly context: string; readonly into: string; readonly env: Readonly<Record<string, string>> },
 ): Promise<BuiltStage> {
-  const built = new Map<string, BuiltStage>()
+  const built = new Map<string, Promise<BuiltStage>>()
+  let image: Promise<BuiltStage> | undefined
+  // At the same time, like BuildKit: a stage waits when it copies from another.
   for (const [index, stage] of stages.entries()) {
     const root = join(into, `stage-${index}`)
     mkdirSync(root)
-    built.set(stage.name, await buildStage(stage, { root, context, env, built }))
+    image = buildStage(stage, { root, context, env, built })
+    built.set(stage.name, image)
   }
-  const image = built.get(stages.at(-1)?.name ?? '')
+  // All of them, so that none is at work any more when another has failed.
+  await Promise.allSettled(built.values())
   if (image === undefined) throw new Error('the Dockerfile has no stage')
   return image
 }
@@ -56,7 +60,7 @@ async function buildStage(
     readonly root: string
     readonly context: string
     readonly env: Readonly<Record<string, string>>
-    readonly built: ReadonlyMap<string, BuiltStage>
+    readonly built: ReadonlyMap<string, Promise<BuiltStage>>
   },
 ): Promise<BuiltStage> {
   let workdir = '/'
@@ -71,7 +75,7 @@ async function buildStage(
       Object.assign(env, Object.fromEntries(step.properties))
     } else if (step.keyword === 'COPY') {
       const from = step.flags.get('from')
-      const source = from === undefined ? on.context : on.built.get(from)?.root
+      const source = from === undefined ? on.context : (await on.built.get(from))?.root
       if (source === undefined) throw new Error(`COPY from a stage that there is not: ${from}`)
       copy(step, source, join(on.root, workdir))
     } else if (step.keyword === 'RUN') {

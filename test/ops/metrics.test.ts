@@ -2,11 +2,13 @@ import t, { type Test } from 'tap'
 import { UPSTREAM_OUTCOMES } from '../../src/forward/upstream-fault.ts'
 import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
 import { FETCH_RESULTS } from '../../src/keys/remote-keys.ts'
+import { createCertificateMetrics } from '../../src/ops/certificate-metrics.ts'
 import { RELOAD_RESULTS } from '../../src/ops/follow-files.ts'
 import { createJwksMetrics } from '../../src/ops/jwks-metrics.ts'
 import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
 import { createReloadMetrics, RELOAD_SUBJECTS } from '../../src/ops/reload-metrics.ts'
 import { REJECT_REASONS } from '../../src/token/verdict.ts'
+import { createWorkerMetrics } from '../../src/workers/worker-metrics.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { type Family, parseMetrics, type Sample } from '../support/prometheus.ts'
 
@@ -56,7 +58,10 @@ t.test('docs/metrics.md has every metric as it is', async (t) => {
   const { registry } = metrics
   metrics.onRequest('proxy', 'GET', 200, 0.1)
   createReloadMetrics({ registry, subjects: RELOAD_SUBJECTS, now: () => 0 })
+  const certificate = 'listener'
+  createCertificateMetrics({ registry, expiries: () => [{ certificate, expiresAt: 1_500 }] })
   createJwksMetrics({ registry, state: () => ({ loaded: true, ageSeconds: 1 }) })
+  createWorkerMetrics({ registry, workers: () => 2, restarts: () => 0 })
   const documented = tableUnder('docs/metrics.md', '# Metrics').map(({ metric, type, labels, meaning }) => ({
     name: codeIn(metric)[0],
     type,

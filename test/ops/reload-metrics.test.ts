@@ -47,3 +47,16 @@ t.test(
     t.match(await registry.metrics(), 'auth_sidecar_reload_failing{subject="keys"} 0')
   },
 )
+
+t.test('a subject fails for as long as one of its parts does', async (t) => {
+  const registry = new Registry()
+  const { onReload } = createReloadMetrics({ registry, subjects: ['certificates'], now: () => 0 })
+  const failing = async () =>
+    /auth_sidecar_reload_failing\{subject="certificates"\} (\d)/.exec(await registry.metrics())?.[1]
+  onReload('certificates', 'failed', undefined, 'listener')
+  onReload('certificates', 'failed', undefined, 'upstream:/')
+  onReload('certificates', 'ok', 0.1, 'listener')
+  t.equal(await failing(), '1', 'the upstream\u2019s are still the old ones')
+  onReload('certificates', 'ok', 0.1, 'upstream:/')
+  t.equal(await failing(), '0')
+})

@@ -18,16 +18,19 @@ const chart = (values: readonly (number | null)[], times = values.map((_, at) =>
   show: showAmount,
 })
 
-t.test('scales end at 1, 2 or 5 times a power of ten, at or above the highest value', async (t) => {
+t.test('scales end at a round number, at or above the highest value', async (t) => {
   for (const [value, ceiling] of [
     [0, 1],
     [-1, 1],
     [0.0011, 0.002],
-    [0.3, 0.5],
+    [0.3, 0.3],
+    [0.7, 0.8],
+    [0.81, 1],
     [1, 1],
     [1.01, 2],
     [4.9, 5],
-    [5.1, 10],
+    [5.1, 6],
+    [8.1, 10],
     [84, 100],
     [1000, 1000],
   ] as const) {
@@ -65,7 +68,7 @@ t.test('a chart is told in words, to whoever cannot see it', async (t) => {
 
 t.test('a chart has its scale, its span and the last value of each line beside it', async (t) => {
   const drawn = drawChart(chart([1, 8, 3]))
-  t.match(drawn, '<span>10</span><span>5</span><span>0</span>')
+  t.match(drawn, '<span>8</span><span>4</span><span>0</span>')
   t.match(drawn, '<span>10 min ago</span><span>5 min</span><span>now</span>')
   t.match(drawn, 'all <b>3</b>')
   t.match(drawChart(chart([])), 'all <b>–</b>')

@@ -15,6 +15,8 @@ export interface CertificateWanted {
   readonly issuer?: TestCertificate
   /** Whether it may sign others. */
   readonly authority?: boolean
+  /** For a key of RSA instead of P-256. */
+  readonly rsaBits?: number
   /** Epoch milliseconds; by default tomorrow. */
   readonly notAfter?: number
 }
@@ -29,11 +31,13 @@ export interface TestCertificate {
 
 const DAY_MS = 86_400_000
 
-/** Makes a certificate (ECDSA P-256, RFC 5280). */
+/** Makes a certificate (RFC 5280), signed with ECDSA. */
 export function makeCertificate(wanted: CertificateWanted): TestCertificate {
   const { commonName, names = [], authority = false, notAfter = Date.now() + DAY_MS } = wanted
-  const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
-  const signer = wanted.issuer ?? { commonName, privateKey }
+  const p256 = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const { privateKey, publicKey } =
+    wanted.rsaBits === undefined ? p256 : generateKeyPairSync('rsa', { modulusLength: wanted.rsaBits })
+  const signer = wanted.issuer ?? { commonName, privateKey: p256.privateKey }
   const ecdsaWithSha256 = sequence(objectId(1, 2, 840, 10045, 4, 3, 2))
   const serial = crypto.getRandomValues(Buffer.alloc(8))
   serial[0] = 1 // positive, and no leading zero

@@ -4,6 +4,7 @@
  * @module
  */
 import { connect, type Socket } from 'node:net'
+import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
 import { GrowingBuffer } from './growing-buffer.ts'
 
 /** A response as it stood on the wire. */
@@ -51,7 +52,25 @@ export async function rawClient(
   localAddress?: string,
 ): Promise<RawClient> {
   const from = localAddress === undefined ? {} : { localAddress }
-  const socket = connect({ port, host, allowHalfOpen: true, ...from })
+  return clientOn(t, connect({ port, host, allowHalfOpen: true, ...from }), 'connect')
+}
+
+/** Connects over TLS to a port of this machine. Rejects when the handshake fails. */
+export async function rawTlsClient(
+  t: Owner,
+  port: number,
+  options: ConnectionOptions,
+): Promise<RawClient & { readonly socket: TLSSocket }> {
+  const halfOpen = { allowHalfOpen: true } // known to Node, not to its types
+  const socket = connectTls({ port, host: '127.0.0.1', ...halfOpen, ...options })
+  return { ...(await clientOn(t, socket, 'secureConnect')), socket }
+}
+
+async function clientOn(
+  t: Owner,
+  socket: Socket,
+  readyEvent: 'connect' | 'secureConnect',
+): Promise<RawClient> {
   t.teardown(() => socket.destroy())
   const all = new GrowingBuffer()
   let received = all.bytes
@@ -110,7 +129,7 @@ export async function rawClient(
   }
 
   await new Promise<void>((resolve, reject) => {
-    socket.once('connect', resolve)
+    socket.once(readyEvent, resolve)
     socket.once('error', reject)
   })
   return {

@@ -2,6 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { fileProblems } from '../../src/trust/file-problems.ts'
+import { makeCertificate } from '../support/certificates.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 
@@ -10,7 +11,9 @@ t.test('of good files there is nothing to say, warnings or not', async (t) => {
   writeFileSync(join(directory, 'note.txt'), '')
   const { file } = await makeCredentialsFile(t)
   const revocationsFile = { file: join(directory, 'none.yaml'), required: false }
-  const upstreams = [{ prefix: '/', url: 'http://127.0.0.1:1' }]
+  const caFile = join(directory, '.ca.pem')
+  writeFileSync(caFile, makeCertificate({ commonName: 'authority', authority: true }).cert)
+  const upstreams = [{ prefix: '/', url: 'https://127.0.0.1:1', caFile }]
   const files = { keysDirectory: directory, credentialsFile: file, revocationsFile, upstreams }
   t.strictSame(await fileProblems(files), [])
 })
@@ -27,11 +30,13 @@ t.test('every problem of every file is told, with its setting and its file, and 
     keys: {},
   })
   mkdirSync(join(directory, 'keys', 'dir.jwk.json'))
+  writeFileSync(join(directory, 'good.pem'), makeCertificate({ commonName: 'sidecar' }).cert)
   writeFileSync(join(directory, 'keys', 'k1.jwk.json'), '"canary"')
   const problems = await fileProblems({
     keysDirectory: join(directory, 'keys'),
     credentialsFile: join(directory, 'credentials.yaml'),
     revocationsFile: { file: join(directory, 'revocations.yaml'), required: true },
+    tls: { certFile: join(directory, 'good.pem'), keyFile: join(directory, 'ca.pem') },
     upstreams: [
       { prefix: '/', url: 'http://127.0.0.1:1' },
       { prefix: '/a', url: 'https://127.0.0.1:1', caFile: join(directory, 'missing.pem') },
@@ -43,8 +48,9 @@ t.test('every problem of every file is told, with its setting and its file, and 
     { path: 'keys.directory', message: /k1\.jwk\.json/ },
     { path: 'credentials.file', message: /credentials\.yaml/ },
     { path: 'revocations.file', message: /revocations\.yaml/ },
-    { path: 'upstreams[1]', message: /missing\.pem/ },
-    { path: 'upstreams[2]', message: /\w/ },
+    { path: 'listen.tls.keyFile', message: /ca\.pem: holds no private key/ },
+    { path: 'upstreams[1].caFile', message: /missing\.pem: cannot be read/ },
+    { path: 'upstreams[2].certFile', message: /ca\.pem: holds no certificate/ },
   ])
   t.notMatch(JSON.stringify(problems), /canary/)
 })

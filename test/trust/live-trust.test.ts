@@ -26,6 +26,7 @@ async function open(
     log: createLog('info', { write: (line: string) => void log.push(JSON.parse(line)) }),
     now: Date.now,
     onChange: () => void told.push('changed'),
+    onListenerCertificates: () => void told.push('certificates changed'),
     onReload: (subject, result) => void told.push(`${subject} ${result}`),
     onFetch: (result) => void told.push(`fetch ${result}`),
     ...options,
@@ -135,7 +136,7 @@ t.test('every problem of every file is told at once, with the setting that names
     'keys.directory',
     'credentials.file',
     'revocations.file',
-    'upstreams[0]',
+    'upstreams[0].caFile',
   ])
   t.strictSame(told, [])
 })
@@ -146,7 +147,7 @@ t.test('a file of certificates alone is enough to be refused', async (t) => {
     { prefix: '/', url: 'https://127.0.0.1:9', caFile: '/nonexistent/ca.pem' },
   ])
   const { opened } = await open(t, { ...flags, '--upstreams': upstreams })
-  t.match(opened, { ok: false, problems: [{ path: 'upstreams[0]' }] })
+  t.match(opened, { ok: false, problems: [{ path: 'upstreams[0].caFile' }] })
 })
 
 t.test('what works but should be mended is told from the start', async (t) => {

@@ -9,7 +9,7 @@
 import { type MetricFamily, type StatusMetric, seriesOf } from './metric-families.ts'
 
 /** Counters that belong together. */
-export const GROUPS = [
+const GROUPS = [
   'answers', // by class of status
   'durations', // by route and bucket
   'checks', // by reason
@@ -47,13 +47,24 @@ export type Row = Float64Array
 
 /** Which column stands where in a row. */
 export class Columns {
-  readonly #groups = new Map<Group, Map<string, number>>(GROUPS.map((group) => [group, new Map()]))
+  readonly #groups: Readonly<Record<Group, Map<string, number>>> = {
+    answers: new Map(),
+    durations: new Map(),
+    checks: new Map(),
+    issued: new Map(),
+    failures: new Map(),
+    hits: new Map(),
+    misses: new Map(),
+    outcomes: new Map(),
+    firstBytes: new Map(),
+  }
   #count = 0
 
   /** Packs what the families say now. */
   read(families: readonly MetricFamily[]): Row {
     const row: number[] = []
-    for (const [group, columns] of this.#groups) {
+    for (const group of GROUPS) {
+      const columns = this.#groups[group]
       const [metric, columnOf] = SOURCES[group]
       for (const { labels, value, metricName = metric } of seriesOf(families, metric)) {
         // Of a histogram, its buckets are all there is to be known.
@@ -72,11 +83,9 @@ export class Columns {
 
   /** The columns of a group: what tells them apart, and where they stand. */
   of(group: Group): ReadonlyMap<string, number> {
-    return this.#groups.get(group) ?? NONE
+    return this.#groups[group]
   }
 }
-
-const NONE: ReadonlyMap<string, number> = new Map()
 
 /**
  * How much a counter grew from one row to a later one. A counter that fell belongs to a process that started anew, and

@@ -25,6 +25,6 @@ export function describeKeys(ring: KeyRing, maxLifetimeSeconds: number, now: num
       signs: kid === ring.signing?.kid,
       createdAt: new Date(createdAt * 1000).toISOString(),
       ageSeconds: Math.max(0, Math.floor(now / 1000 - createdAt)),
-      tokensLiveSeconds: lifetimes.get(kid) ?? maxLifetimeSeconds,
+      tokensLiveSeconds: lifetimes.get(kid) as number, // told of each key of the ring
     }))
 }

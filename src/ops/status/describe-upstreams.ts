@@ -7,7 +7,7 @@
  */
 import { type MetricFamily, valueIn } from './metric-families.ts'
 import type { StatusUpstream, UpstreamState } from './status.ts'
-import { byFirst, type Growth, percentiles, share, total, type Window } from './window.ts'
+import { type Growth, percentiles, share, total, type Window, within } from './window.ts'
 
 /** An upstream as the settings name it. */
 export interface UpstreamPlace {
@@ -23,42 +23,47 @@ export interface UpstreamActivity {
   readonly families: readonly MetricFamily[]
 }
 
-const NOTHING: Growth = new Map()
-
 /** Describes each upstream. */
 export function describeUpstreams(
   places: readonly UpstreamPlace[],
   { window, steps, families }: UpstreamActivity,
 ): readonly StatusUpstream[] {
-  const outcomes = byFirst(window.grown('outcomes'))
-  const firstBytes = byFirst(window.grown('firstBytes'))
-  const stepOutcomes = steps.map((step) => ({
-    time: new Date(step.until).toISOString(),
-    outcomes: byFirst(step.grown('outcomes')),
-  }))
+  const outcomes = window.grown('outcomes')
+  const firstBytes = window.grown('firstBytes')
   return places.map(({ prefix, url }): StatusUpstream => {
-    const grown = outcomes.get(prefix) ?? NOTHING
+    const grown = within(outcomes, prefix)
     const failed = total(faultsIn(grown))
-    const busy = stepOutcomes
-      .map(({ time, outcomes }) => ({ time, outcomes: outcomes.get(prefix) ?? NOTHING }))
-      .filter(({ outcomes }) => total(outcomes) > 0)
-    const bad = busy.filter(({ outcomes }) => total(faultsIn(outcomes)) > 0).at(-1)
-    const outcome = bad && [...faultsIn(bad.outcomes).keys()][0]
+    const [lately, lastFault] = endOf(failed > 0 ? steps : [], prefix)
     const count = total(grown)
     return {
       prefix,
       address: addressOf(url),
-      state: stateOf(count, failed, busy.at(-1)?.outcomes ?? NOTHING),
+      state: stateOf(count, failed, lately),
       connections: valueIn(families, 'auth_sidecar_upstream_connections', { upstream: prefix }) ?? 0,
       queued: valueIn(families, 'auth_sidecar_upstream_queue', { upstream: prefix }) ?? 0,
       count,
       failed,
       failedRatio: share(failed, count),
       outcomes: Object.fromEntries([...grown].filter(([, value]) => value > 0)),
-      lastFault: bad === undefined || outcome === undefined ? null : { outcome, time: bad.time },
-      firstByte: percentiles(firstBytes.get(prefix) ?? NOTHING),
+      lastFault,
+      firstByte: percentiles(within(firstBytes, prefix)),
     }
   })
+}
+
+/**
+ * What the last step with requests brought, and the most frequent fault of the last step with faults. Looks back from
+ * the end, and no further than it must.
+ */
+function endOf(steps: readonly Window[], prefix: string): [lately: Growth, StatusUpstream['lastFault']] {
+  let lately: Growth = new Map()
+  for (const step of steps.toReversed()) {
+    const outcomes = within(step.grown('outcomes'), prefix)
+    if (total(lately) === 0) lately = outcomes
+    const [outcome] = faultsIn(outcomes).keys()
+    if (outcome !== undefined) return [lately, { outcome, time: new Date(step.until).toISOString() }]
+  }
+  return [lately, null]
 }
 
 /** Those outcomes that occurred and are a fault, the most frequent one first. What a client did is none. */

@@ -11,11 +11,10 @@ export type Bucket = readonly [bound: number, cumulative: number]
  * The value below which the share `q` of the observations lies, taken to be spread evenly within a bucket, as
  * Prometheus' `histogram_quantile` does. What lies above the last finite bound is told as that bound.
  *
- * @param buckets - in any order; `Infinity` is the bound of the last one
+ * @param ascending - by bound; `Infinity` is that of the last one
  * @returns null where nothing was observed
  */
-export function quantile(q: number, buckets: readonly Bucket[]): number | null {
-  const ascending = [...buckets].sort(([a], [b]) => a - b)
+export function quantile(q: number, ascending: readonly Bucket[]): number | null {
   const rank = q * (ascending.at(-1)?.[1] ?? 0)
   if (rank === 0) return null
   let below: Bucket = [0, 0]

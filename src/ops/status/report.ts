@@ -14,8 +14,9 @@ import { createSampler, type EventLoopLag, type Sample, type SamplerOptions } fr
 import type { Status, StatusKey, StatusReload, StatusSeries } from './status.ts'
 import {
   byFirst,
+  bySecond,
+  countOf,
   type Growth,
-  merged,
   observations,
   percentiles,
   perSecond,
@@ -118,7 +119,7 @@ export function createStatusReporter(options: StatusReporterOptions): StatusRepo
           count: total(answers),
           perSecond: last === undefined ? null : perSecond(total(last.grown('answers')), last.seconds),
           byStatus: Object.fromEntries(answers),
-          errorRatio: share(answers.get('5xx') ?? 0, total(answers)),
+          errorRatio: share(countOf(answers, '5xx'), total(answers)),
           inFlight: value('auth_sidecar_requests_in_flight'),
           connections: value('auth_sidecar_client_connections'),
         },
@@ -171,8 +172,8 @@ function rejectionsIn(window: Window): Growth {
 }
 
 function latencyIn(window: Window): Status['latency'] {
-  const routes = byFirst(window.grown('durations'))
-  return [['all', merged(routes.values())] as const, ...routes]
+  const durations = window.grown('durations')
+  return [['all', bySecond(durations)] as const, ...byFirst(durations)]
     .map(([route, buckets]) => ({ route, count: observations(buckets), ...percentiles(buckets) }))
     .filter(({ route, count }) => count > 0 || route === 'all')
 }
@@ -219,17 +220,18 @@ function worstLag(samples: readonly { readonly lag: EventLoopLag }[]): Sample['l
 }
 
 function seriesIn(steps: readonly Window[]): StatusSeries {
+  const answers = steps.map((step) => ({ seconds: step.seconds, grown: step.grown('answers') }))
   const rejections = steps.map((step) => ({ seconds: step.seconds, grown: rejectionsIn(step) }))
   const reasons = [...(rejections.at(-1)?.grown.keys() ?? [])]
-  const durations = steps.map((step) => percentiles(merged(byFirst(step.grown('durations')).values())))
+  const durations = steps.map((step) => percentiles(bySecond(step.grown('durations'))))
   return {
     times: steps.map(({ until }) => Math.round(until / 1000)),
-    requestsPerSecond: steps.map((step) => perSecond(total(step.grown('answers')), step.seconds)),
-    errorsPerSecond: steps.map((step) => perSecond(step.grown('answers').get('5xx') ?? 0, step.seconds)),
+    requestsPerSecond: answers.map(({ seconds, grown }) => perSecond(total(grown), seconds)),
+    errorsPerSecond: answers.map(({ seconds, grown }) => perSecond(countOf(grown, '5xx'), seconds)),
     rejectionsPerSecond: Object.fromEntries(
       reasons.map((reason) => [
         reason,
-        rejections.map(({ seconds, grown }) => perSecond(grown.get(reason) ?? 0, seconds)),
+        rejections.map(({ seconds, grown }) => perSecond(countOf(grown, reason), seconds)),
       ]),
     ),
     p50Seconds: durations.map(({ p50Seconds }) => p50Seconds),

@@ -32,7 +32,12 @@ export interface Window {
 
 /** The window that samples span; of a single one it is empty. */
 export function windowOf(samples: readonly Sample[], columns: Columns): Window {
-  const pairs = samples.slice(1).map((later, at) => [samples[at] ?? later, later] as const)
+  const pairs: [earlier: Sample, later: Sample][] = []
+  let earlier: Sample | undefined
+  for (const later of samples) {
+    if (earlier !== undefined) pairs.push([earlier, later])
+    earlier = later
+  }
   const from = samples[0]?.at ?? 0
   const until = samples.at(-1)?.at ?? 0
   return {
@@ -50,6 +55,11 @@ export function windowOf(samples: readonly Sample[], columns: Columns): Window {
     },
     steps: () => pairs.map((pair) => windowOf(pair, columns)),
   }
+}
+
+/** How much one column grew; 0 where there is none. */
+export function countOf(grown: Growth, name: string): number {
+  return grown.get(name) ?? 0
 }
 
 /** All that a group grew by. */
@@ -70,28 +80,41 @@ export function byFirst(grown: Growth): Map<string, Map<string, number>> {
   return outer
 }
 
+/** Of columns that are told apart by two labels, those with this first one: by the second. */
+export function within(grown: Growth, first: string): Growth {
+  const start = `${first}\n`
+  const inner = new Map<string, number>()
+  for (const [name, value] of grown) {
+    if (name.startsWith(start)) inner.set(name.slice(start.length), value)
+  }
+  return inner
+}
+
+/** Sums the columns that are told apart by two labels up by the second one. */
+export function bySecond(grown: Growth): Map<string, number> {
+  const sums = new Map<string, number>()
+  for (const [name, value] of grown) {
+    const second = name.slice(name.indexOf('\n') + 1)
+    sums.set(second, countOf(sums, second) + value)
+  }
+  return sums
+}
+
 /** How many observations the buckets of a histogram hold. */
 export function observations(buckets: Growth): number {
-  return buckets.get('+Inf') ?? 0
+  return countOf(buckets, '+Inf')
 }
 
 /** The percentiles of observations, by the upper bounds of their buckets. */
 export function percentiles(buckets: Growth): Percentiles {
-  const sorted = [...buckets].map(([le, grown]): Bucket => [le === '+Inf' ? Infinity : Number(le), grown])
+  const sorted = [...buckets]
+    .map(([le, grown]): Bucket => [le === '+Inf' ? Infinity : Number(le), grown])
+    .sort(([a], [b]) => a - b)
   return {
     p50Seconds: rounded(quantile(0.5, sorted)),
     p90Seconds: rounded(quantile(0.9, sorted)),
     p99Seconds: rounded(quantile(0.99, sorted)),
   }
-}
-
-/** The buckets of several histograms as one. */
-export function merged(histograms: Iterable<Growth>): Growth {
-  const sum = new Map<string, number>()
-  for (const buckets of histograms) {
-    for (const [le, grown] of buckets) sum.set(le, (sum.get(le) ?? 0) + grown)
-  }
-  return sum
 }
 
 /** A part of a whole, from 0 to 1; null where there is no whole. */

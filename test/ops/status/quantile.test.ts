@@ -14,18 +14,17 @@ t.test('a percentile lies in the bucket where its rank falls, as far into it as 
   t.equal(quantile(1, buckets), 1)
 })
 
-t.test(
-  'the order of the buckets does not matter, and buckets that hold nothing more are passed over',
-  async (t) => {
-    const buckets = [
-      [Infinity, 4],
-      [4, 4],
-      [1, 0],
-      [2, 0],
-    ] as const
-    t.equal(quantile(0.5, buckets), 3)
-  },
-)
+t.test('buckets that hold nothing more are passed over', async (t) => {
+  const buckets = [
+    [1, 0],
+    [2, 0],
+    [4, 4],
+    [8, 4],
+    [Infinity, 4],
+  ] as const
+  t.equal(quantile(0.5, buckets), 3)
+  t.equal(quantile(1, buckets), 4)
+})
 
 t.test('what lies above the last bound is told as that bound', async (t) => {
   t.equal(

@@ -1,4 +1,5 @@
 import t from 'tap'
+import { registerSeries } from '../../../src/ops/tally.ts'
 import { REJECT_REASONS } from '../../../src/token/verdict.ts'
 import { NOON, statusScene } from '../../support/status-scene.ts'
 
@@ -229,7 +230,6 @@ t.test(
 t.test(
   'where keys come from another issuer, the age of its last set is told once there is one',
   async (t) => {
-    const { registerSeries } = await import('../../../src/ops/tally.ts')
     const { reporter, registry } = statusScene()
     let age: number | undefined
     registerSeries(
@@ -273,9 +273,15 @@ t.test('samples are taken from the start on, the event loop is measured, and bot
   reporter.stop()
 })
 
-t.test('a reload whose last good version is not known has no time', async (t) => {
+t.test('what is not known of reloads is nothing', async (t) => {
   const { reporter, registry } = statusScene()
   registry.removeSingleMetric('auth_sidecar_reload_last_good_timestamp_seconds')
   registry.removeSingleMetric('auth_sidecar_reload_failing')
-  t.match(await reporter.report(), { reloads: [{ failing: false, lastGoodAt: null }] })
+  registry.removeSingleMetric('auth_sidecar_reloads_total')
+  registerSeries(registry, { name: 'auth_sidecar_reloads_total', help: 'x', type: 'counter' }, () => [
+    { labels: { subject: 'keys', result: 'ok' }, value: 3 },
+  ])
+  t.match(await reporter.report(), {
+    reloads: [{ subject: 'keys', ok: 3, failed: 0, failing: false, lastGoodAt: null }],
+  })
 })

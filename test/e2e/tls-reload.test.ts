@@ -1,0 +1,285 @@
+import { once } from 'node:events'
+import { existsSync, mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { type ConnectionOptions, connect, createServer, type TlsOptions } from 'node:tls'
+import t, { type Test } from 'tap'
+import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
+import { temporaryDirectory } from '../support/credentials.ts'
+import { makeKeyDirectory } from '../support/keys.ts'
+import { prepareFiles, runProgram, serve, until } from '../support/program.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { OK } from '../support/recording-upstream.ts'
+import { NAMES, type Secured, startSecured, writePair } from '../support/secured.ts'
+import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
+
+/** Far longer than the second that is promised: a busy machine must not fail the test. */
+const SANE_SECONDS = 5
+
+/** Whom a new connection meets. */
+async function shown(port: number, options: ConnectionOptions): Promise<string> {
+  const socket = connect({ port, host: '127.0.0.1', servername: 'localhost', ...options })
+  try {
+    await once(socket, 'secureConnect')
+    return String(socket.getPeerCertificate().subject.CN)
+  } finally {
+    socket.destroy()
+  }
+}
+
+/** Waits until new connections meet somebody. */
+async function becomes({ sidecar, authority }: Secured, t: Test, name: string): Promise<void> {
+  const changed = performance.now()
+  await until(async () => (await shown(sidecar.port, { ca: authority.cert })) === name, `${name} to be shown`)
+  t.ok((performance.now() - changed) / 1000 < SANE_SECONDS, `in time for ${name}`)
+}
+
+const reloads = (sidecar: TestSidecar, result: string) =>
+  sidecar.metric(`auth_sidecar_reloads_total{subject="certificates",result="${result}"}`)
+
+const isFailing = (sidecar: TestSidecar) =>
+  sidecar.metric('auth_sidecar_reload_failing{subject="certificates"}')
+
+const serverNamed = (commonName: string, issuer: TestCertificate, notAfter?: number) =>
+  makeCertificate({ commonName, names: NAMES, issuer, ...(notAfter !== undefined && { notAfter }) })
+
+let versions = 0
+
+/** The ways in which a pair comes to its place. */
+const WAYS: Readonly<Record<string, typeof writePair>> = {
+  'rewritten in place': writePair,
+  'renamed over, the key first': (directory, { cert, key }) => {
+    for (const [name, text] of [
+      ['key.pem', key],
+      ['cert.pem', cert],
+    ] as const) {
+      writeFileSync(join(directory, `.${name}.new`), text, { mode: 0o600 })
+      renameSync(join(directory, `.${name}.new`), join(directory, name))
+    }
+  },
+  'swapped as a Kubernetes volume': (directory, pair) => {
+    const version = `..${++versions}`
+    writePair(join(directory, version), pair)
+    symlinkSync(version, join(directory, '..data_tmp'))
+    renameSync(join(directory, '..data_tmp'), join(directory, '..data'))
+    rmSync(join(directory, `..${versions - 1}`), { recursive: true, force: true })
+    for (const name of ['cert.pem', 'key.pem']) {
+      if (existsSync(join(directory, '..linked'))) continue
+      rmSync(join(directory, name), { force: true })
+      symlinkSync(join('..data', name), join(directory, name))
+    }
+    mkdirSync(join(directory, '..linked'), { recursive: true })
+  },
+}
+
+t.test('new certificates are shown to whoever comes after them, and nobody is cut off', async (t) => {
+  const secured = await startSecured(t)
+  const { sidecar, authority, directory, head } = secured
+  const kept = await secured.connect()
+  let running = true
+  const statuses: number[] = []
+  const failures: unknown[] = []
+  const client = async (keeps: boolean) => {
+    let connection = await secured.connect()
+    while (running) {
+      try {
+        connection.send(head('GET /object', ...(keeps ? [] : ['Connection: close'])))
+        statuses.push((await connection.response()).status)
+        if (!keeps) connection = await secured.connect()
+      } catch (error) {
+        failures.push(error)
+        connection = await secured.connect()
+      }
+    }
+  }
+  const clients = [client(true), client(true), client(false), client(false)]
+  await becomes(secured, t, 'first')
+  for (const [way, write] of Object.entries(WAYS)) {
+    for (const round of [1, 2]) {
+      const name = `${way} ${round}`
+      write(directory, serverNamed(name, authority))
+      await becomes(secured, t, name)
+    }
+  }
+  running = false
+  await Promise.all(clients)
+  t.strictSame(failures, [])
+  t.ok(statuses.length > 100, `${statuses.length} requests`)
+  t.strictSame(new Set(statuses), new Set([200]))
+  kept.send(head('GET /object'))
+  t.equal((await kept.response()).status, 200, 'a connection from before lives on')
+  t.equal(kept.socket.getPeerCertificate().subject.CN, 'first')
+  t.equal(await reloads(sidecar, 'ok'), 6)
+  t.equal(await isFailing(sidecar), 0)
+})
+
+t.test('a pair that does not fit together is reported and ignored until it does', async (t) => {
+  const secured = await startSecured(t)
+  const { sidecar, authority, directory } = secured
+  const notAfter = Math.floor(Date.now() / 1000 + 7 * 86_400) * 1000
+  const second = serverNamed('second', authority, notAfter)
+  const expiry = () =>
+    sidecar.metric('auth_sidecar_certificate_not_after_timestamp_seconds{certificate="listener"}')
+  t.not(await expiry(), notAfter / 1000)
+  writeFileSync(join(directory, 'cert.pem'), second.cert)
+  await until(async () => (await reloads(sidecar, 'failed')) === 1, 'half a pair to be reported')
+  t.equal(await isFailing(sidecar), 1)
+  t.equal(await shown(sidecar.port, { ca: authority.cert }), 'first')
+  t.equal(await secured.get(), 200)
+  const said = sidecar.log.find(({ subject }) => subject === 'certificates')
+  t.match(said?.['problems'], [/^listen\.tls\.keyFile: .*key\.pem: wants the private key of the first cert/])
+  t.notMatch(JSON.stringify(sidecar.log), /BEGIN/)
+  writeFileSync(join(directory, 'key.pem'), second.key)
+  await becomes(secured, t, 'second')
+  t.equal(await isFailing(sidecar), 0)
+  t.equal(await reloads(sidecar, 'ok'), 1)
+  t.equal(await expiry(), notAfter / 1000)
+  rmSync(join(directory, 'key.pem'))
+  await until(async () => (await isFailing(sidecar)) === 1, 'the missing file to be reported')
+  t.equal(await shown(sidecar.port, { ca: authority.cert }), 'second')
+})
+
+t.test('being told to reload loads them, changed or not', async (t) => {
+  const { sidecar } = await startSecured(t)
+  await sidecar.app.reload()
+  t.equal(await reloads(sidecar, 'ok'), 1)
+})
+
+t.test('other authorities for clients are in force for who comes after them', async (t) => {
+  const [before, after] = ['before', 'after'].map((commonName) =>
+    makeCertificate({ commonName, authority: true }),
+  ) as [TestCertificate, TestCertificate]
+  const clientCaFile = join(await temporaryDirectory(t), 'clients.pem')
+  writeFileSync(clientCaFile, before.cert)
+  const secured = await startSecured(t, { settings: { 'listen-tls-client-ca-file': clientCaFile } })
+  const [old, young] = [before, after].map((issuer) => {
+    const { cert, key } = makeCertificate({ commonName: 'a client', issuer })
+    return { cert, key }
+  }) as [ConnectionOptions, ConnectionOptions]
+  const status = (options: ConnectionOptions) => secured.get(options).catch(() => 0)
+  t.equal(await status(old), 200)
+  t.equal(await status(young), 0)
+  const first = await secured.connect({ ...old, maxVersion: 'TLSv1.2' })
+  const session = first.socket.getSession()
+  writeFileSync(clientCaFile, after.cert)
+  await until(async () => (await status(young)) === 200, 'the other authority to be known')
+  t.equal(await status(old), 0)
+  t.equal(
+    await status({ ...old, maxVersion: 'TLSv1.2', ...(session && { session }) }),
+    0,
+    'nor with a session',
+  )
+  first.send(secured.head('GET /object'))
+  t.equal((await first.response()).status, 200, 'who is in stays in')
+})
+
+/** A TLS upstream that closes each connection with its answer; the names of the certificates it was shown. */
+async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ url: string; clients: string[] }> {
+  const clients: string[] = []
+  const server = createServer(options, (socket) => {
+    clients.push(String(socket.getPeerCertificate().subject?.CN))
+    socket.on('error', () => {})
+    socket.on('data', () => socket.end(OK.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')))
+  })
+  server.on('tlsClientError', () => {})
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => server.close())
+  return { url: `https://localhost:${(server.address() as AddressInfo).port}`, clients }
+}
+
+t.test('new connections to upstreams are made with what their files hold now', async (t) => {
+  const authority = makeCertificate({ commonName: 'test authority', authority: true })
+  const stranger = makeCertificate({ commonName: 'another authority', authority: true })
+  const directory = await temporaryDirectory(t)
+  const path = (name: string) => join(directory, name)
+  const ours = (commonName: string) => makeCertificate({ commonName, issuer: authority })
+  const { url, clients } = await tlsUpstream(t, {
+    ...serverNamed('upstream', authority),
+    ca: authority.cert,
+    requestCert: true,
+  })
+  writeFileSync(path('ca.pem'), stranger.cert)
+  writePair(directory, ours('before'))
+  const files = { caFile: path('ca.pem'), certFile: path('cert.pem'), keyFile: path('key.pem') }
+  const sidecar = await startSidecar(t, {
+    settings: { upstreams: JSON.stringify([{ prefix: '/', url, ...files }]) },
+  })
+  const get = async () => {
+    const client = await rawClient(t, sidecar.port)
+    client.send(
+      `GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\nConnection: close\r\n\r\n`,
+    )
+    return (await client.response()).status
+  }
+  t.equal(await get(), 503, 'an authority that we do not know')
+  writeFileSync(path('ca.pem'), authority.cert)
+  const changed = performance.now()
+  await until(async () => (await get()) === 200, 'the authority to be known')
+  t.ok((performance.now() - changed) / 1000 < SANE_SECONDS)
+  t.equal(clients.at(-1), 'before')
+  writePair(directory, ours('after'))
+  await until(async () => (await get()) === 200 && clients.at(-1) === 'after', 'our new certificate')
+  writeFileSync(path('key.pem'), 'no key')
+  await until(async () => (await isFailing(sidecar)) === 1, 'the broken key to be reported')
+  t.equal(await get(), 200)
+  t.equal(clients.at(-1), 'after')
+  t.ok(
+    (await sidecar.metric('auth_sidecar_certificate_not_after_timestamp_seconds{certificate="upstream:/"}')) >
+      0,
+  )
+})
+
+t.test(
+  'the program says everything that is wrong with its certificates at once, and exits with 2',
+  async (t) => {
+    const { directory: keys } = await makeKeyDirectory(t)
+    const directory = await temporaryDirectory(t)
+    const { cert } = makeCertificate({ commonName: 'sidecar' })
+    const other = makeCertificate({ commonName: 'other' })
+    writeFileSync(join(directory, 'cert.pem'), cert)
+    writeFileSync(join(directory, 'key.pem'), other.key)
+    const { code, stdout, stderr } = await runProgram(
+      t,
+      [
+        'serve',
+        ...['--keys-directory', keys, '--credentials-file', join(directory, 'none.yaml')],
+        ...['--listen-tls-cert-file', join(directory, 'cert.pem')],
+        ...['--listen-tls-key-file', join(directory, 'key.pem')],
+        ...['--listen-tls-client-ca-file', join(directory, 'key.pem')],
+        '--upstreams',
+        JSON.stringify([{ prefix: '/', url: 'https://127.0.0.1:1', caFile: join(directory, 'none.pem') }]),
+      ],
+      { env: {} },
+    )
+    t.equal(code, 2)
+    for (const line of [
+      /credentials\.file: .*none\.yaml/,
+      /listen\.tls\.keyFile: .*key\.pem: wants the private key of the first certificate in .*cert\.pem/,
+      /listen\.tls\.clientCaFile: .*key\.pem: holds no certificate in PEM/,
+      /upstreams\[0\]\.caFile: .*none\.pem: cannot be read: there is no such file/,
+    ]) {
+      t.match(stderr, line)
+    }
+    t.notOk(`${stdout}${stderr}`.includes(other.key.split('\n')[1] ?? 'x'), 'and shows none of the key')
+  },
+)
+
+t.test('SIGHUP makes the program load them', async (t) => {
+  const { files } = await prepareFiles(t)
+  const directory = await temporaryDirectory(t)
+  writePair(directory, makeCertificate({ commonName: 'sidecar', names: NAMES }))
+  const program = await serve(t, {
+    ...files,
+    'upstream-url': 'http://127.0.0.1:9',
+    'listen-tls-cert-file': join(directory, 'cert.pem'),
+    'listen-tls-key-file': join(directory, 'key.pem'),
+  })
+  program.child.kill('SIGHUP')
+  await program.until(
+    () =>
+      program
+        .log()
+        .some(({ subject, msg }) => subject === 'certificates' && msg === 'a new version is in force'),
+    'the certificates to be loaded',
+  )
+})

@@ -1,0 +1,68 @@
+/**
+ * A real browser, where the machine has one: Debian's Chromium, driven over its debugging protocol.
+ *
+ * @module
+ */
+import { existsSync } from 'node:fs'
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
+
+const EXECUTABLE = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
+
+/** Why tests in a browser are left out; false where they are not. */
+export const NO_BROWSER: string | false = existsSync(EXECUTABLE) ? false : `there is no ${EXECUTABLE}`
+
+/** Quiet: nothing of its own over the network, and as root in a container. */
+const ARGUMENTS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  '--disable-lcd-text', // grey edges of letters: pictures are smaller, and look the same everywhere
+]
+
+/** Starts a browser with a profile of its own; it ends with the test. */
+export async function startBrowser(t: { teardown(cleanUp: () => unknown): void }): Promise<Browser> {
+  // Loaded here, so that tests of other things never wait for it.
+  const { chromium } = await import('playwright-core')
+  const browser = await chromium.launch({ executablePath: EXECUTABLE, args: ARGUMENTS })
+  t.teardown(() => browser.close())
+  return browser
+}
+
+/** A page, and everything it should not have done. */
+export interface WatchedPage {
+  readonly page: Page
+  /** Errors and warnings on the console, exceptions, violations of the policy, requests that leave the origin. */
+  readonly complaints: string[]
+}
+
+/** Opens a page and keeps an eye on it. */
+export async function openPage(
+  browser: Browser,
+  url: string,
+  options: BrowserContextOptions = {},
+): Promise<WatchedPage> {
+  const context = await browser.newContext(options)
+  const page = await context.newPage()
+  await page.clock.install()
+  const complaints: string[] = []
+  page.on('console', (message) => {
+    if (message.type() !== 'log') complaints.push(`${message.type()}: ${message.text()}`)
+  })
+  page.on('pageerror', (error) => void complaints.push(`exception: ${error.message}`))
+  page.on('request', (request) => {
+    const asked = request.url()
+    if (!asked.startsWith('data:') && new URL(asked).origin !== new URL(url).origin) {
+      complaints.push(`request: ${asked}`)
+    }
+  })
+  // As text: what runs in the page is not of this program, nor are its types.
+  await page.addInitScript(
+    "addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective))",
+  )
+  await page.goto(url)
+  return { page, complaints }
+}
