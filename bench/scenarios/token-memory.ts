@@ -26,7 +26,7 @@ export const tokenMemory: Scenario = {
     const hot = writeRequests(lab, 'token-memory-hot', texts.slice(0, 1))
     const remembering: number[] = []
     const forgetting: number[] = []
-    for (let round = 0; round < rounds; round++) {
+    for (let round = 0; round < Math.min(rounds, 3); round++) {
       remembering.push(await growth(bench, hot, cold))
       forgetting.push(await growth(bench, hot, cold, { SIDECAR_CACHE_MAX_TOKENS: '1' }))
     }
