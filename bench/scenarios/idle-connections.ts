@@ -66,7 +66,7 @@ async function measure(
     const open = Number(readFileSync(ready, 'utf8'))
     await sleep(1000)
     const before = cpuMicroseconds(running.pid)
-    const seconds = quick ? 2 : 5
+    const seconds = quick ? 1 : 5
     await sleep(seconds * 1000)
     const idleCpuPercent = (cpuMicroseconds(running.pid) - before) / (seconds * 1e4)
     const rss = residentMegabytes(running.pid)

@@ -104,7 +104,7 @@ export function figuresPart(status: Status): string {
       `${showCount(requests.byStatus['5xx'] ?? 0)} ${windowWords(status)}`,
     ),
     figure(
-      'Refused tokens',
+      'Refusals',
       `${showAmount(rejections.perSecond)}<small>/s</small>`,
       wait || `${showCount(rejections.count)} ${windowWords(status)}`,
     ),

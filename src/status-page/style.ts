@@ -38,7 +38,7 @@ b { font-weight: 650; }
 i { font-style: normal; }
 code { font: 12.5px/1.4 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
 #trouble p {
-  margin-top: 12px; padding: 8px 14px; border: 1px solid var(--bad); border-left-width: 5px;
+  margin-bottom: 10px; padding: 8px 14px; border: 1px solid var(--bad); border-left-width: 5px;
   border-radius: 6px; background: var(--panel);
 }
 #trouble b, #trouble i { color: var(--bad); margin-right: 4px; }

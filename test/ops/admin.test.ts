@@ -7,13 +7,16 @@ import { statusScene } from '../support/status-scene.ts'
 /** An admin listener on a free port. */
 async function adminListener(t: Test, options: Partial<AdminOptions> = {}) {
   const faults: Error[] = []
+  const { reporter } = statusScene()
+  // Memory and the lag of the event loop change from one answer to the next, and the length of an answer with them.
+  const report = await reporter.report()
   const admin = createAdminListener({
     host: '127.0.0.1',
     port: 0,
     exposition: new Registry(),
     ready: () => [{ name: 'keys', ok: true }],
     jwks: () => ({ keys: [{ kid: 'k1' }] }),
-    status: statusScene().reporter,
+    status: { ...reporter, report: async () => report },
     onFault: (error) => void faults.push(error),
     ...options,
   })

@@ -56,7 +56,7 @@ t.test('key figures are those of the status', async (t) => {
   const text = await textOf('figures', report)
   t.match(text, 'Requests 20 /s 100 in 5 s')
   t.match(text, 'Errors (5xx) 5.0 % 5 in 5 s')
-  t.match(text, 'Refused tokens 2 /s 10 in 5 s')
+  t.match(text, 'Refusals 2 /s 10 in 5 s')
   t.match(text, 'Latency p99 5.0 ms p50 3.8 ms')
   t.match(text, 'Cache hits 75.0 % 4 of 10,000')
   t.match(text, 'In flight 3 7 connections')
