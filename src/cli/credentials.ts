@@ -88,7 +88,9 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       const { expiresAt } = options
       const name = checkedName({ accessKey: newAccessKey(), ...options })
       if (expiresAt !== undefined && parseRfc3339(expiresAt) === undefined) {
-        throw new UsageFailure('--expires-at must be an RFC 3339 time with its zone: 2027-12-31T23:59:59Z')
+        throw new UsageFailure(
+          '--expires-at must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z',
+        )
       }
       const secret = options.secretStdin ? await secretFrom(io.stdin) : generateSecret()
       const secretHash = await hashSecret(secret, options.secretStdin ? 'scrypt' : 'sha256')

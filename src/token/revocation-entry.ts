@@ -45,7 +45,8 @@ export function checkRevocation(entry: unknown): CheckedEntry {
     if (problem !== undefined) problems.push({ member, message: problem })
   }
   const given = entry['issuedBefore']
-  const issuedBefore = typeof given === 'string' ? parseRfc3339(given) : undefined
+  // Up: whatever was issued before that moment is revoked, and the rest of a millisecond must not be lost.
+  const issuedBefore = typeof given === 'string' ? parseRfc3339(given, 'up') : undefined
   if (Object.hasOwn(entry, 'issuedBefore')) {
     if (subject === 'jti') problems.push({ member: 'issuedBefore', message: 'must not stand beside jti' })
     if (issuedBefore === undefined) {

@@ -236,7 +236,7 @@ t.test('wrong usage is told before anything is done', async (t) => {
     ],
     [
       ['add', '--file', file, '--account', 'a', '--expires-at', 'tomorrow'],
-      '--expires-at must be an RFC 3339 time with its zone: 2027-12-31T23:59:59Z',
+      '--expires-at must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z',
     ],
   ]
   for (const [args, message] of usages) {
@@ -295,6 +295,17 @@ acme     old         expired   generated  2027-01-01T00:00:00.000Z
 other    k           in force  chosen     never
 `,
     })
+    for (const time of ['9999-12-31T23:59:59-12:00', '0000-01-01T00:00:00+00:01', '2027-02-29T00:00:00Z']) {
+      t.match(
+        await both(['add', '--account', 'late', '--expires-at', time]),
+        { exitCode: 2, stdout: '' },
+        time,
+      )
+    }
+    for (const time of ['9999-12-31T23:59:59.9999Z', '0000-01-01T00:00:00Z', '2016-12-31T23:59:60Z']) {
+      const late = ['--account', 'late', '--access-key', time]
+      t.match(await both(['add', ...late, '--expires-at', time]), { exitCode: undefined }, time)
+    }
     await both(['list', '--json'])
     t.match(await both(['enable', ...acme, '--json']), {
       stdout: '{"accountId":"acme","accessKey":"AK1","disabled":false}\n',

@@ -123,6 +123,34 @@ t.test('jti is a text of at most 256 without control characters', async (t) => {
   }
 })
 
+t.test('a plain time elsewhere in the token does not speak for one that is not plain', async (t) => {
+  for (const claim of ['exp', 'iat'] as const) {
+    const value = good[claim]
+    const elsewhere = [
+      `"x":{"${claim}":${value}}`,
+      `"x":[{"${claim}":${value}},{"${claim}":1}]`,
+      `"x":{"y":{"${claim}":${value}},"${claim}":1}`,
+      `"x":${JSON.stringify(`\\","${claim}":${value},"`)}`,
+      `"${claim} ":${value}`,
+      `"x":"${claim}","y":${value}`,
+      `"x\\\\":{"${claim}":${value}}`,
+    ]
+    for (const member of elsewhere) {
+      for (const spelling of [`${value}.0`, `${value}e0`]) {
+        const text = withText(claim, spelling)
+        t.equal(check(`${text.slice(0, -1)},${member}}`), claim, `${member} behind ${spelling}`)
+        t.equal(check(`{${member},${text.slice(1)}`), claim, `${member} before ${spelling}`)
+      }
+      t.equal(check(`{${member},${JSON.stringify(good).slice(1)}`), 'ok', `${member} is nothing to us`)
+    }
+    const escaped = JSON.stringify(good).replace(
+      `"${claim}"`,
+      `"\\u00${claim.charCodeAt(0).toString(16)}${claim.slice(1)}"`,
+    )
+    t.equal(check(escaped), claim, 'a name spelled with escapes is not plain either')
+  }
+})
+
 t.test('exp and iat are whole numbers in plain form', async (t) => {
   for (const claim of ['exp', 'iat'] as const) {
     const value = good[claim]

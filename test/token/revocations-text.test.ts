@@ -51,6 +51,20 @@ t.test('every form that YAML has for a list is read', async (t) => {
     t.same(await accepted(text), [], text)
 })
 
+t.test('issuedBefore revokes what was issued in the same second, however short before it', async (t) => {
+  const second = Date.parse('2026-01-01T00:00:13Z')
+  for (const fraction of ['.001', '.0001', '.000000001', '.9999999']) {
+    for (const text of [
+      `revocations:\n- accountId: acme-backups\n  issuedBefore: 2026-01-01T00:00:13${fraction}Z\n`,
+      `revocations: [{ accessKey: a, issuedBefore: "2026-01-01T01:00:13${fraction}+01:00" }]`,
+    ]) {
+      const [entry] = await accepted(text)
+      const bound = typeof entry === 'object' && 'issuedBefore' in entry ? (entry.issuedBefore ?? 0) : 0
+      t.ok(bound > second && bound <= second + 1000, text)
+    }
+  }
+})
+
 t.test('whatever the names, cut or whole, a list means what YAML says it means', async (t) => {
   const name = fc.oneof(
     fc.constantFrom(
