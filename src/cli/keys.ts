@@ -8,6 +8,7 @@
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { fileErrorCode, fileErrorReason } from '../files/file-error.ts'
+import { LOCK_HELD } from '../files/lock-held.ts'
 import { isKid } from '../keys/jwk-file.ts'
 import { activateKey, addKey, type ChangeRefused, retireKey } from '../keys/key-changes.ts'
 import { readKeyDirectory } from '../keys/key-directory.ts'
@@ -129,7 +130,7 @@ async function inWords<T extends { readonly ok: true }>(
     outcome = await change()
   } catch (error) {
     const code = fileErrorCode(error)
-    if (code === 'ELOCKED') throw new CommandFailure(`${directory}: another command is changing it`)
+    if (code === 'ELOCKED') throw new CommandFailure(`${directory}: ${LOCK_HELD}`)
     const message = `${directory}: ${fileErrorReason(error)}`
     throw code === 'ENOENT' ? new UsageFailure(message) : new CommandFailure(message)
   }

@@ -11,6 +11,7 @@ import { realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { lock as lockFile } from 'proper-lockfile'
 import { fileErrorCode, fileErrorReason } from '../files/file-error.ts'
+import { LOCK_HELD, LOCK_STALE_MS } from '../files/lock-held.ts'
 import { replaceFile } from '../files/replace-file.ts'
 import type { Edit } from './accounts-edit.ts'
 import { type ReadAccounts, readAccountsFile } from './accounts-file.ts'
@@ -39,6 +40,7 @@ export async function editAccountsFile(
   try {
     target = await realTarget(file)
     unlock = await lock(target, {
+      stale: LOCK_STALE_MS,
       realpath: false, // ours also works for a file that is still to be created
       retries: { retries: lockRetries, factor: 1, minTimeout: 100, maxTimeout: 100 },
       // Happens to a process that stood still for ten seconds; the default throws from a timer.
@@ -48,7 +50,7 @@ export async function editAccountsFile(
     })
   } catch (error) {
     const held = fileErrorCode(error) === 'ELOCKED'
-    return failed(file, held ? 'another command is changing it (it holds the lock)' : fileErrorReason(error))
+    return failed(file, held ? LOCK_HELD : fileErrorReason(error))
   }
   const change = async (): Promise<Changed> => {
     const before = await readOrBegin(target, initialText)

@@ -7,6 +7,7 @@
  * @module
  */
 import { join } from 'node:path'
+import { LOCK_STALE_MS } from '../files/lock-held.ts'
 
 /**
  * Runs `work` while holding the lock, waiting about two seconds for another command to finish.
@@ -18,6 +19,7 @@ export async function withDirectoryLock<T>(directory: string, work: () => Promis
   // Loaded when needed: it installs exit handlers, which a serving process should not have.
   const { lock } = await import('proper-lockfile')
   const release = await lock(directory, {
+    stale: LOCK_STALE_MS,
     lockfilePath: join(directory, '.lock'),
     retries: { retries: 8, minTimeout: 50, maxTimeout: 300 },
   })

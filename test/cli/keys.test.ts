@@ -169,7 +169,10 @@ t.test('a directory that another command is changing is left alone', async (t) =
   mkdirSync(`${directory}/.lock`)
   const before = readFileSync(`${directory}/es256-key.jwk.json`, 'utf8')
   const { failure } = await keys(['add', '--directory', directory, '--kid', 'b'])
-  t.match(failure, { exitCode: 1, message: `${directory}: another command is changing it` })
+  t.match(failure, {
+    exitCode: 1,
+    message: `${directory}: another command is changing it (it holds the lock); if that command was killed, try again in 10 seconds`,
+  })
   t.notOk(existsSync(`${directory}/b.jwk.json`))
   t.equal(readFileSync(`${directory}/es256-key.jwk.json`, 'utf8'), before)
 })

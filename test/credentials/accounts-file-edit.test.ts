@@ -60,7 +60,9 @@ t.test('a file that another command holds is not touched', async (t) => {
   t.same(await editAccountsFile(file, add('new'), { lockRetries: 1 }), {
     ok: false,
     unusable: false,
-    problems: [`${file}: another command is changing it (it holds the lock)`],
+    problems: [
+      `${file}: another command is changing it (it holds the lock); if that command was killed, try again in 10 seconds`,
+    ],
   })
   t.equal(await readFile(file, 'utf8'), before)
   await unlock()
