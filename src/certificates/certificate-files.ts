@@ -7,10 +7,10 @@
  * @module
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
-import { readFile, stat } from 'node:fs/promises'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import type { Problem } from '../config/problem.ts'
 import { fileErrorReason } from '../files/file-error.ts'
+import { readRegularFile } from '../files/read-regular-file.ts'
 import { type CertificateSet, filesOf, type NamedCertificateFile } from './certificate-sets.ts'
 
 /** What the files of a set hold, as Node's TLS takes it. */
@@ -49,9 +49,9 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
 
   const read = async (file: NamedCertificateFile | undefined): Promise<PemFile | undefined> => {
     if (file === undefined) return undefined
-    const found = await readPem(file.path)
-    if (typeof found !== 'string') return { ...found, file }
-    report(file, found)
+    const found = await readRegularFile(file.path, MOST_BYTES)
+    if (found.ok) return { ...found, file }
+    report(file, found.problem)
     return undefined
   }
   const [cert, key, ca] = await Promise.all([read(set.cert), read(set.key), read(set.ca)])
@@ -105,18 +105,6 @@ interface PemFile {
   readonly file: NamedCertificateFile
   readonly bytes: Buffer
   readonly mode: number
-}
-
-/** Follows links, and reads nothing that could be endless: no pipe, no device. A text is what is wrong. */
-async function readPem(path: string): Promise<Omit<PemFile, 'file'> | string> {
-  try {
-    const found = await stat(path)
-    if (!found.isFile()) return 'is not a file'
-    if (found.size > MOST_BYTES) return `is larger than ${MOST_BYTES} bytes`
-    return { bytes: await readFile(path), mode: found.mode }
-  } catch (error) {
-    return `cannot be read: ${fileErrorReason(error)}`
-  }
 }
 
 const BEGIN = '-----BEGIN CERTIFICATE-----'

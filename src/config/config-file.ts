@@ -114,6 +114,8 @@ const REASONS: ReadonlyMap<string, string> = new Map([
   ['ENOTDIR', 'no such file'],
   ['EACCES', 'permission denied'],
   ['EISDIR', 'it is a directory'],
+  ['ENOTREGULAR', 'it is not a file'],
+  ['EFBIG', 'it is too large'],
   // What TextDecoder says of bytes that are no UTF-8.
   ['ERR_ENCODING_INVALID_ENCODED_DATA', 'not UTF-8 text'],
 ])

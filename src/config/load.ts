@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { readFileSync } from 'node:fs'
+import { readRegularFileSync } from '../files/read-regular-file.ts'
 import { checkEach } from './check-each.ts'
 import { type ReadFile, readConfigFile } from './config-file.ts'
 import { type NamedFiles, namedFiles } from './named-files.ts'
@@ -48,13 +48,18 @@ export interface LoadOptions {
   readonly flags: Named
   /** Whether a configuration without an upstream is a mistake; default true. */
   readonly needsUpstream?: boolean
-  /** Default: `fs.readFileSync`. */
+  /** Default: from the disk. */
   readonly readFile?: ReadFile
 }
 
+/** No settings file comes near this. */
+const MOST_BYTES = 1_048_576
+
+const readSmallFile: ReadFile = (path) => readRegularFileSync(path, MOST_BYTES)
+
 /** Reads, checks and settles the configuration. Mistakes are values; nothing is thrown. */
 export function loadConfig(options: LoadOptions): Loaded | NotLoaded {
-  const { file = options.env[FILE_VARIABLE], env, flags, readFile = (path) => readFileSync(path) } = options
+  const { file = options.env[FILE_VARIABLE], env, flags, readFile = readSmallFile } = options
   const sources: Reading[] = [readEnvironment(env), readFlags(flags)]
   if (file !== undefined) sources.unshift(readConfigFile(file, readFile))
   const given = new Map<string, Given>()

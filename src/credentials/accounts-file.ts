@@ -6,9 +6,7 @@
  *
  * @module
  */
-import { constants } from 'node:fs'
-import { type FileHandle, open } from 'node:fs/promises'
-import { fileErrorCode, fileErrorReason } from '../files/file-error.ts'
+import { readRegularFile } from '../files/read-regular-file.ts'
 import type { Account } from './accounts.ts'
 import { parseAccountsText } from './accounts-text.ts'
 
@@ -22,26 +20,16 @@ export type ReadAccounts =
     }
   | { readonly ok: false; readonly missing: boolean; readonly problems: readonly string[] }
 
+/** Some 200,000 credentials; whatever is larger is no such file. */
+const MOST_BYTES = 33_554_432
+
 /** Reads and checks a credentials file. Never rejects: a file that cannot be read is a problem like others. */
 export async function readAccountsFile(file: string): Promise<ReadAccounts> {
-  let bytes: Buffer
-  let mode: number
-  let handle: FileHandle | undefined
-  try {
-    // One handle for both: the mode belongs to the version that is read, though the name may be swapped.
-    // Without waiting: opening a pipe in the place of the file would last until somebody writes.
-    handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK)
-    mode = (await handle.stat()).mode
-    bytes = await handle.readFile()
-  } catch (error) {
-    return unusable(file, `cannot be read: ${fileErrorReason(error)}`, fileErrorCode(error) === 'ENOENT')
-  } finally {
-    await handle?.close()
-  }
-
+  const read = await readRegularFile(file, MOST_BYTES)
+  if (!read.ok) return unusable(file, read.problem, read.missing)
   let text: string
   try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+    text = new TextDecoder('utf-8', { fatal: true }).decode(read.bytes)
   } catch {
     return unusable(file, 'is not UTF-8 text')
   }
@@ -49,7 +37,7 @@ export async function readAccountsFile(file: string): Promise<ReadAccounts> {
   if (!parsed.ok) {
     return { ok: false, missing: false, problems: parsed.problems.map((problem) => `${file}:${problem}`) }
   }
-  const worldReadable = (mode & 0o004) !== 0
+  const worldReadable = (read.mode & 0o004) !== 0
   const warnings = worldReadable ? [`${file} can be read by every user of this machine`] : []
   return { ok: true, accounts: parsed.accounts, text, warnings }
 }

@@ -8,7 +8,7 @@
  */
 import { Socket } from 'node:net'
 import pg from 'pg'
-import type { PostgresTarget } from './postgres-url.ts'
+import { type PostgresTarget, tlsFileProblem } from './postgres-url.ts'
 
 /** One connection, while somebody has it. */
 export type Connection = pg.PoolClient
@@ -73,7 +73,11 @@ export function createConnections(
 
   return {
     target,
-    take: () => pool.connect(),
+    async take() {
+      const problem = await tlsFileProblem(target)
+      if (problem !== undefined) throw new Error(`a certificate or key file that the URL names ${problem}`)
+      return pool.connect()
+    },
     close() {
       closed ??= close()
       return closed

@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { withinTime } from '../files/within-time.ts'
 import { type Connection, type Connections, createConnections } from './postgres-connections.ts'
 import { postgresFailure } from './postgres-failure.ts'
 import { createListener, type Listener } from './postgres-listener.ts'
@@ -36,7 +37,10 @@ export interface Session {
   use<T>(work: (connection: Connection) => Promise<T>): Promise<T>
   /** Hears notifications from now on. */
   listen(): void
-  /** Reads the URL file, and says whether it named another URL, which is used from now on. Never rejects. */
+  /**
+   * Reads the URL file, and says whether it named another URL, which is used from now on. Ends in time, whatever is in
+   * the place of the file. Never rejects.
+   */
   move(): Promise<boolean>
   /** Never rejects. */
   close(): Promise<void>
@@ -69,8 +73,8 @@ export function createSession(options: SessionOptions): Session {
   }
 
   async function move(): Promise<boolean> {
-    const read = await readUrlFile(urlFile)
-    if (closed || !read.ok || read.target.url === connections.target.url) return false
+    const read = await withinTime(readUrlFile(urlFile), options.connectMs)
+    if (closed || read?.ok !== true || read.target.url === connections.target.url) return false
     void leave(connections)
     connections = createConnections(read.target, { ...options, max: poolSize })
     if (listens) listen()

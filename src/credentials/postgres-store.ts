@@ -153,6 +153,8 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     log.info({ credentials, revocations: snapshot.revocations().size }, 'credentials are up to date')
   }
 
+  // Ends what is being asked just now as well, and not only the wait between two questions.
+  options.signal?.addEventListener('abort', () => void session.close(), { once: true })
   const first = await firstUpdate(update, {
     ...times,
     signal: options.signal,

@@ -6,9 +6,8 @@
  *
  * @module
  */
-import { open } from 'node:fs/promises'
 import pg from 'pg'
-import { fileErrorReason } from '../files/file-error.ts'
+import { readRegularFile } from '../files/read-regular-file.ts'
 
 /** A database to connect to. */
 export interface PostgresTarget {
@@ -16,6 +15,8 @@ export interface PostgresTarget {
   readonly url: string
   /** `host:port/database`, for people. */
   readonly label: string
+  /** The certificate and key files that the URL names. */
+  readonly tlsFiles: readonly string[]
 }
 
 /** The outcome of reading; problems and warnings are lines for a person. */
@@ -23,27 +24,21 @@ export type ReadTarget =
   | { readonly ok: true; readonly target: PostgresTarget; readonly warnings: readonly string[] }
   | { readonly ok: false; readonly problems: readonly string[] }
 
+/** No URL comes near this. */
+const MOST_URL_BYTES = 65_536
+/** Bundles of all public authorities have a fifth of this. */
+const MOST_PEM_BYTES = 1_048_576
+
 const EXAMPLE = 'postgres://user:password@host:5432/database'
 const SSL_MODES = new Set(['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full'])
 
 /** Reads and checks the file. Never rejects. */
 export async function readUrlFile(file: string): Promise<ReadTarget> {
-  let text: string
-  let mode: number
-  try {
-    const handle = await open(file, 'r')
-    try {
-      mode = (await handle.stat()).mode
-      text = (await handle.readFile('utf8')).trim()
-    } finally {
-      await handle.close()
-    }
-  } catch (error) {
-    return unusable(file, `cannot be read: ${fileErrorReason(error)}`)
-  }
-  const checked = checkUrl(text)
+  const read = await readRegularFile(file, MOST_URL_BYTES)
+  if (!read.ok) return unusable(file, read.problem)
+  const checked = await checkUrl(read.bytes.toString().trim())
   if (typeof checked === 'string') return unusable(file, checked)
-  const worldReadable = (mode & 0o004) !== 0
+  const worldReadable = (read.mode & 0o004) !== 0
   return {
     ok: true,
     target: checked,
@@ -51,8 +46,20 @@ export async function readUrlFile(file: string): Promise<ReadTarget> {
   }
 }
 
+/**
+ * What is wrong with the files that a URL names, if anything is. pg opens them for each connection, waiting, and with it
+ * all of the program.
+ */
+export async function tlsFileProblem({
+  tlsFiles,
+}: Pick<PostgresTarget, 'tlsFiles'>): Promise<string | undefined> {
+  const read = await Promise.all(tlsFiles.map((path) => readRegularFile(path, MOST_PEM_BYTES)))
+  const unread = read.find(({ ok }) => !ok)
+  return unread === undefined || unread.ok ? undefined : unread.problem
+}
+
 /** What the URL names, or what is wrong with it. */
-function checkUrl(text: string): PostgresTarget | string {
+async function checkUrl(text: string): Promise<PostgresTarget | string> {
   if (text === '') return `is empty; it must hold a URL such as ${EXAMPLE}`
   if (!/^postgres(ql)?:\/\/\S+$/.test(text)) return `must hold one URL such as ${EXAMPLE}`
   let url: URL
@@ -68,14 +75,16 @@ function checkUrl(text: string): PostgresTarget | string {
   if (mode !== null && !SSL_MODES.has(mode))
     return `has an sslmode that is none of ${[...SSL_MODES].join(', ')}`
   const exact = url.searchParams.get('uselibpqcompat') === 'true' ? text : withPlainSslMode(text)
+  const tlsFiles = ['sslrootcert', 'sslcert', 'sslkey'].flatMap((name) =>
+    url.searchParams.getAll(name).filter(Boolean),
+  )
+  const problem = await tlsFileProblem({ tlsFiles })
+  if (problem !== undefined) return `names a certificate or key file that ${problem}`
   try {
     const { host, port, database = '' } = new pg.Client({ connectionString: exact })
-    return { url: exact, label: `${host}:${port}/${database}` }
-  } catch (error) {
-    const isFile = error instanceof Error && 'syscall' in error
-    return isFile
-      ? `names a certificate or key file that cannot be read: ${fileErrorReason(error)}`
-      : `holds a URL that cannot be used (${PERCENT}; sslmode=verify-ca needs sslrootcert)`
+    return { url: exact, tlsFiles, label: `${host}:${port}/${database}` }
+  } catch {
+    return `holds a URL that cannot be used (${PERCENT}; sslmode=verify-ca needs sslrootcert)`
   }
 }
 

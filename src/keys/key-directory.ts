@@ -8,9 +8,10 @@
  *
  * @module
  */
-import { readdir, readFile, stat } from 'node:fs/promises'
+import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileErrorReason } from '../files/file-error.ts'
+import { readRegularFile } from '../files/read-regular-file.ts'
 import { isKid, type KeyFile, parseKeyFile } from './jwk-file.ts'
 import type { KeyRing } from './key-ring.ts'
 
@@ -124,12 +125,11 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
 /** Why a file was not even parsed. */
 class Problem extends Error {}
 
-/** Follows links, and reads nothing that could be endless: no pipe, no device. */
+/** @throws Problem when it is not read */
 async function readSmallFile(path: string) {
-  const found = await stat(path)
-  if (!found.isFile()) throw new Problem('is not a file')
-  if (found.size > MOST_BYTES) throw new Problem(`is larger than ${MOST_BYTES} bytes`)
-  return { bytes: await readFile(path), mode: found.mode, modifiedAt: Math.floor(found.mtimeMs / 1000) }
+  const read = await readRegularFile(path, MOST_BYTES)
+  if (!read.ok) throw new Problem(read.problem)
+  return { ...read, modifiedAt: Math.floor(read.modifiedAt / 1000) }
 }
 
 /** What the atomic replacement of a file leaves beside it for a moment. */

@@ -7,9 +7,7 @@
  *
  * @module
  */
-import { constants } from 'node:fs'
-import { type FileHandle, open } from 'node:fs/promises'
-import { fileErrorCode, fileErrorReason } from '../files/file-error.ts'
+import { readRegularFile } from '../files/read-regular-file.ts'
 import type { Load } from '../loaded.ts'
 import { createRevocations, type Revocations } from './revocations.ts'
 import { parseRevocationsText } from './revocations-text.ts'
@@ -28,18 +26,15 @@ const MOST_BYTES = 33_554_432
 export function createRevocationsLoader({ file, required }: RevocationsFile): Load<Revocations> {
   let wasThere = required
   return async () => {
-    let bytes: Buffer
-    try {
-      bytes = await readRegularFile(file)
-    } catch (error) {
-      const missing = fileErrorCode(error) === 'ENOENT'
-      if (missing && !wasThere) return { ok: true, value: createRevocations([]), warnings: [] }
-      return refused(error instanceof Problem ? error.message : `cannot be read: ${fileErrorReason(error)}`)
+    const read = await readRegularFile(file, MOST_BYTES)
+    if (!read.ok) {
+      if (read.missing && !wasThere) return { ok: true, value: createRevocations([]), warnings: [] }
+      return refused(read.problem)
     }
     wasThere = true
     let text: string
     try {
-      text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+      text = new TextDecoder('utf-8', { fatal: true }).decode(read.bytes)
     } catch {
       return refused('is not UTF-8 text')
     }
@@ -50,22 +45,5 @@ export function createRevocationsLoader({ file, required }: RevocationsFile): Lo
 
   function refused(what: string): { readonly ok: false; readonly problems: readonly string[] } {
     return { ok: false, problems: [`${file}: ${what}`] }
-  }
-}
-
-/** Why a file was not even read. */
-class Problem extends Error {}
-
-/** Opened without waiting: a pipe in the place of the file would wait for somebody to write. */
-async function readRegularFile(file: string): Promise<Buffer> {
-  let handle: FileHandle | undefined
-  try {
-    handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK)
-    const stats = await handle.stat()
-    if (!stats.isFile()) throw new Problem('is not a file')
-    if (stats.size > MOST_BYTES) throw new Problem(`is larger than ${MOST_BYTES} bytes`)
-    return await handle.readFile()
-  } finally {
-    await handle?.close()
   }
 }

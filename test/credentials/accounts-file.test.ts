@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { appendFile, chmod, mkdir, writeFile } from 'node:fs/promises'
+import { appendFile, chmod, mkdir, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
 import { readAccountsFile } from '../../src/credentials/accounts-file.ts'
@@ -45,7 +45,7 @@ t.test('a file that cannot be read is a problem in plain words', async (t) => {
   t.same(await readAccountsFile(file), {
     ok: false,
     missing: false,
-    problems: [`${file}: cannot be read: it is a directory`],
+    problems: [`${file}: is not a file`],
   })
 })
 
@@ -62,5 +62,12 @@ t.test('bytes that are not UTF-8 are refused, not repaired', async (t) => {
 t.test('a pipe in the place of the file is not waited for', async (t) => {
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
   execFileSync('mkfifo', [file])
-  t.match(await readAccountsFile(file), { ok: false, missing: false })
+  t.match(await readAccountsFile(file), { ok: false, missing: false, problems: [`${file}: is not a file`] })
+})
+
+t.test('a file of a size that no credentials have is not even read', async (t) => {
+  const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  await writeFile(file, '')
+  await truncate(file, 33_554_433)
+  t.match(await readAccountsFile(file), { problems: [`${file}: is larger than 33554432 bytes`] })
 })

@@ -15,7 +15,7 @@ const { createDatabase } = server
 
 /** A listener on a database, and what it tells. */
 function listen(t: { teardown(stop: () => unknown): void }, url: string) {
-  const connections = createConnections({ url, label: 'x' }, { max: 2, connectMs: 5000 })
+  const connections = createConnections({ url, label: 'x', tlsFiles: [] }, { max: 2, connectMs: 5000 })
   const told = { notified: 0, deaf: 0 }
   const when = { notified: () => {} }
   const listener = createListener({

@@ -1,3 +1,5 @@
+import { execFileSync } from 'node:child_process'
+import { rm, writeFile } from 'node:fs/promises'
 import t from 'tap'
 import { openPostgresStore, type PostgresStore } from '../../src/credentials/postgres-store.ts'
 import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
@@ -120,6 +122,43 @@ t.test('a store stops in bounded time while its server hangs', async (t) => {
   await replica.stop()
   t.equal(await login, 'unavailable')
   t.ok(performance.now() - began < 3000)
+  server.thaw()
+})
+
+t.test('a pipe in the place of the URL file holds up neither the return nor a stop', async (t) => {
+  const urlFile = `${database.urlFile}.pipe`
+  await writeFile(urlFile, database.url)
+  const replica = await openStore(t, urlFile)
+  await rm(urlFile)
+  execFileSync('mkfifo', [urlFile])
+  await server.kill()
+  await until(async () => (await replica.store.authenticate(acme)) === 'unavailable', 'a refused login')
+  await replica.refresh() // reads the URL file, as each failure does
+  await server.start()
+  await until(async () => (await replica.store.authenticate(acme)) === 'accepted', 'a login')
+  await server.kill()
+  await until(async () => (await replica.store.authenticate(acme)) === 'unavailable', 'a refused login')
+  await replica.stop()
+  await rm(urlFile)
+  await server.start()
+})
+
+t.test('a wait at the start for a server that hangs ends as soon as it is told to', async (t) => {
+  await server.freeze()
+  t.teardown(server.thaw)
+  const stop = new AbortController()
+  const opening = openPostgresStore({
+    urlFile: database.urlFile,
+    poolSize: 2,
+    now: Date.now,
+    log: { info() {}, warn() {} },
+    onChange: () => {},
+    signal: stop.signal,
+    times: { connectMs: 3_600_000, readMs: 3_600_000 },
+  })
+  await new Promise((resolve) => setTimeout(resolve, 50))
+  stop.abort()
+  t.match(await opening, { ok: false, problems: [/: stopped before it could be reached$/] })
   server.thaw()
 })
 
