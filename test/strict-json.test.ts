@@ -1,5 +1,5 @@
 import t from 'tap'
-import { isJsonObject, parseStrictJson } from '../src/strict-json.ts'
+import { isJsonObject, MOST_NESTED, parseStrictJson } from '../src/strict-json.ts'
 
 const bytes = (text: string) => new TextEncoder().encode(text)
 
@@ -39,6 +39,50 @@ t.test('is not brought down by depth', async (t) => {
   const deep = '['.repeat(100_000)
   t.same(parseStrictJson(bytes(deep)).ok, false)
   t.same(parseStrictJson(bytes(`${deep}{"a":1,"a":1}${']'.repeat(100_000)}`)).ok, false)
+})
+
+const exact = { exact: true }
+
+t.test('asked to be exact, it refuses what another reader would take for something else', async (t) => {
+  const places = [
+    (it: string) => it,
+    (it: string) => `[${it}]`,
+    (it: string) => `{"a":{"b":[1,${it}]},"c":2}`,
+  ]
+  const numbers = ['1e999', '-1e999', '1E+400', `9${'0'.repeat(400)}`, `-${'9'.repeat(310)}.5`, '1.8e308']
+  const surrogates = ['"\\ud800"', '"\\uDFFF x"', '"a\\udc00\\ud800"', '"\\ud83d\\u0041"', '{"\\ud800":1}']
+  for (const value of [...numbers, ...surrogates]) {
+    for (const place of places) {
+      const text = place(value)
+      t.same(parseStrictJson(bytes(text), exact), { ok: false, inexact: JSON.parse(text) }, text)
+      t.equal(parseStrictJson(bytes(text)).ok, true, 'which others need not mind')
+    }
+  }
+  const plain = [
+    '1.7e308',
+    '-0',
+    '1e-999',
+    '12345678901234567890',
+    '"1e999"',
+    '"\\ud83d\\ude00"',
+    '"\\\\ud800"',
+  ]
+  for (const value of plain) {
+    for (const place of places) t.equal(parseStrictJson(bytes(place(value)), exact).ok, true, place(value))
+  }
+  t.same(parseStrictJson(bytes('{"a":1e999,"a":1}'), exact), { ok: false, repeatedKey: 'a' })
+})
+
+t.test('asked to be exact, it nests as deep as anything useful, and no deeper', async (t) => {
+  const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`
+  const objects = (depth: number) => `${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`
+  for (const text of [nested(MOST_NESTED), objects(MOST_NESTED), `[${nested(MOST_NESTED - 1)},[],[]]`]) {
+    t.equal(parseStrictJson(bytes(text), exact).ok, true)
+  }
+  for (const depth of [MOST_NESTED + 1, 6000]) {
+    t.equal(parseStrictJson(bytes(nested(depth)), exact).ok, false, `${depth} arrays`)
+    t.equal(parseStrictJson(bytes(objects(depth)), exact).ok, false, `${depth} objects`)
+  }
 })
 
 t.test('keeps the names of one object apart from those of another', async (t) => {

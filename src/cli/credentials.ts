@@ -152,7 +152,7 @@ async function secretFrom(stdin: CommandIo['stdin']): Promise<string> {
   } catch {
     throw new UsageFailure('the secret on stdin is not UTF-8 text')
   }
-  const secret = text.replace(/\r?\n$/, '')
+  const secret = text.endsWith('\n') ? text.slice(0, -1) : text // a CR before it is part of the secret, as is any other byte
   const problem = secretProblem(secret)
   if (problem !== undefined) throw new UsageFailure(`the secret on stdin ${problem}`)
   return secret

@@ -3,7 +3,7 @@
  *
  * In: the header fields and the body of a POST to the token endpoint. Out: the login, or a message for the client that
  * names the field at fault and never repeats what was sent. Nothing is repaired and nothing guessed: the body
- * is UTF-8 JSON or it is refused.
+ * is UTF-8 JSON that every reader takes alike, in the fields that are ignored, too, or it is refused.
  *
  * An account identifier or access key with a control character is refused here and not as a failed login: no
  * such name can exist (it would have to stand in a token and in a header), and whoever sends one has a bug to
@@ -14,7 +14,7 @@
 
 import type { Login } from '../credentials/store.ts'
 import { nameProblem, secretProblem } from '../names.ts'
-import { parseStrictJson } from '../strict-json.ts'
+import { MOST_NESTED, type NotJson, parseStrictJson } from '../strict-json.ts'
 
 /** The largest body of a token request. */
 export const MAX_LOGIN_BYTES = 16 * 1024
@@ -78,17 +78,10 @@ const fields = [
 /** Reads a whole body. Unknown fields are ignored; every wrong field is named. */
 export function parseLogin(body: Uint8Array): { readonly ok: true; readonly login: Login } | LoginRefused {
   if (body.byteLength > MAX_LOGIN_BYTES) return refused(TOO_LARGE)
-  const json = parseStrictJson(body)
-  if (!json.ok) {
-    const known = fields.find(([field]) => field === json.repeatedKey)
-    if (known !== undefined) return refused(`${known[0]} must not stand twice.`)
-    return refused(
-      json.repeatedKey === undefined
-        ? 'The body must be JSON, in UTF-8.'
-        : 'No member of the body may stand twice.',
-    )
-  }
-  const { value } = json
+  const json = parseStrictJson(body, { exact: true })
+  // A field that cannot be represented is named like any other wrong one.
+  const value = json.ok ? json.value : json.inexact
+  if (!json.ok && value === undefined) return refused(notJson(json))
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     return refused('The body must be a JSON object.')
   }
@@ -98,8 +91,17 @@ export function parseLogin(body: Uint8Array): { readonly ok: true; readonly logi
     return problem === undefined ? [] : [`${field} ${problem}.`]
   })
   if (problems.length > 0) return refused(problems.join(' '))
+  if (!json.ok) return refused(INEXACT)
   const { accountId, accessKey, secret } = value as Login // each was just checked to be a string
   return { ok: true, login: { accountId, accessKey, secret } }
+}
+
+const INEXACT = `The body holds a number or a character that cannot be represented, or more than ${MOST_NESTED} levels.`
+
+function notJson({ repeatedKey }: Pick<NotJson, 'repeatedKey'>): string {
+  if (repeatedKey === undefined) return 'The body must be JSON, in UTF-8.'
+  const known = fields.find(([field]) => field === repeatedKey)
+  return known === undefined ? 'No member of the body may stand twice.' : `${known[0]} must not stand twice.`
 }
 
 function fieldProblem(value: unknown, problemOf: (text: string) => string | undefined): string | undefined {

@@ -73,7 +73,8 @@ t.test('a secret from stdin is taken to the byte, without one final newline', as
   const secrets: [string, string][] = [
     ['hush', 'hush'],
     ['hush\n', 'hush'],
-    ['hush\r\n', 'hush'],
+    ['hush\r\n', 'hush\r'],
+    ['hush\r\n\n', 'hush\r\n'],
     ['hush\n\n', 'hush\n'],
     [' hush\r', ' hush\r'],
     [`\ufeff${'é'.normalize('NFD')}`, `\ufeff${'é'.normalize('NFD')}`],
@@ -102,7 +103,7 @@ t.test('a secret that nobody could send is refused', async (t) => {
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
   const secrets: [string | Buffer, string][] = [
     ['', 'the secret on stdin must be 1 to 1024 characters long'],
-    ['\r\n', 'the secret on stdin must be 1 to 1024 characters long'],
+    ['\n', 'the secret on stdin must be 1 to 1024 characters long'],
     ['x'.repeat(1025), 'the secret on stdin must be 1 to 1024 characters long'],
     [Buffer.from([0x68, 0xff]), 'the secret on stdin is not UTF-8 text'],
   ]

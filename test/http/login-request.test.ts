@@ -103,6 +103,27 @@ t.test('the fields at fault are named', async (t) => {
   for (const [value, message] of bad) t.equal(messageFor(value), message)
 })
 
+t.test('what cannot be represented is refused in fields that are ignored, too', async (t) => {
+  const extra = (value: string) => `{"accountId":"a","accessKey":"k","secret":"s","extra":${value}}`
+  const values = [
+    '1e999',
+    '[{"x":-1e400}]',
+    '"\\ud800"',
+    '{"\\udfff":1}',
+    `${'['.repeat(6000)}${']'.repeat(6000)}`,
+  ]
+  for (const value of values) {
+    t.match(
+      messageFor(extra(value)),
+      /^The body holds .* cannot be represented, or more than 32 levels\.$/,
+      value,
+    )
+  }
+  for (const value of ['1e308', '[{"x":[1.5]}]', '"\\ud83d\\ude00"', 'null']) {
+    t.equal(parseLogin(Buffer.from(extra(value))).ok, true, value)
+  }
+})
+
 t.test('a field that stands twice is refused in either order, and named', async (t) => {
   t.equal(
     messageFor('{"accountId":"a","accessKey":"k","secret":"hush","secret":"x"}'),
