@@ -4,6 +4,7 @@
  * In: the URL of its JWK Set. Out: the newest good set, fetched every minute and, for a kid that nobody knows,
  * at once, though never twice within five seconds: tokens with made-up kids cost one fetch in that time, whoever
  * sends how many of them. While the issuer is away or answers nonsense, the last good set stays in force.
+ * Nobody waits for one that is slow: a fetch is waited for in its first second only, by a bounded number of askers.
  * Nothing here rejects.
  *
  * @module
@@ -35,6 +36,8 @@ export interface RemoteKeysOptions {
   readonly fetchSet?: (url: string, abort: AbortController) => Promise<Fetched>
   /** Calls back after a time and returns how to prevent it; default: `setTimeout`. */
   readonly after?: (ms: number, callback: () => void) => () => void
+  /** The same, for how long a fetch is waited for; default: `setTimeout`. */
+  readonly afterPatience?: (ms: number, callback: () => void) => () => void
 }
 
 /** How things stand. */
@@ -51,7 +54,7 @@ export interface RemoteKeysState {
 export interface RemoteKeys {
   /** The keys in force; none before the first set. */
   ring(): KeyRing
-  /** Looks for a kid that is not in the ring, if that is due; says whether it is there now. */
+  /** Looks for a kid that is not in the ring, if that is due; says, within a second or two, whether it is there now. */
   refresh(kid: string): Promise<boolean>
   /** Fetches the set now, whatever is due, and resolves when that is over. */
   refetch(): Promise<void>
@@ -71,11 +74,18 @@ const COOLDOWN_MS = 5000
 /** How long after a failed fetch the next one is made: doubled from the first to the last. */
 const RETRY_MS = { first: 500, last: 5000 } as const
 
+/** For how long after its begin a fetch is waited for. It goes on, and what it brings comes into force. */
+const PATIENCE_MS = 1000
+
+/** How many may wait for a fetch at once: each holds a request open. */
+const MOST_WAITING = 256
+
 const NO_KEYS: KeyRing = { verification: new Map() }
 
 /** Begins to fetch. Its timer keeps the process alive until it is stopped, as a start that waits for keys must. */
 export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   const { url, log, now, onChange, onFetch, fetchSet = fetchBounded, after = afterTimeout } = options
+  const { afterPatience = afterTimeout } = options
   const { origin, pathname } = new URL(url)
   const from = `${origin}${pathname}` // a query may be a secret
   let ring = NO_KEYS
@@ -85,6 +95,9 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   let told = ''
   let lookedForKidAt = Number.NEGATIVE_INFINITY
   let underWay: Promise<void> | undefined
+  /** Resolves when the fetch under way is over, or has taken too long to wait for. */
+  let answered: Promise<void> | undefined
+  let waiting = 0
   let abort = new AbortController()
   let cancelNext: (() => void) | undefined
   let stopped = false
@@ -103,13 +116,16 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
       ...(lastFetch !== undefined && { lastFetch }),
     }),
     async refresh(kid) {
+      if (waiting >= MOST_WAITING) return ring.verification.has(kid)
+      waiting++
       // A fetch under way may have begun before the key was published; another one follows it then, if it is due.
-      await underWay
-      if (!ring.verification.has(kid) && isKidFetchDue()) {
+      await answered
+      if (!ring.verification.has(kid) && underWay === undefined && isKidFetchDue()) {
         lookedForKidAt = now()
         fetchNow()
       }
-      await underWay
+      await answered
+      waiting--
       return ring.verification.has(kid)
     },
     async refetch() {
@@ -134,6 +150,11 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   function fetchNow(): void {
     if (stopped || underWay !== undefined) return
     cancelNext?.()
+    let giveUp = () => {}
+    const patience = new Promise<void>((resolve) => {
+      giveUp = resolve
+    })
+    const cancelPatience = afterPatience(PATIENCE_MS, giveUp)
     underWay = fetchOnce()
       .then((loaded) => {
         if (stopped) return
@@ -143,10 +164,12 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
       .catch((error: unknown) => log.error({ from, err: error }, 'fault while a JWK Set came into force'))
       .then(() => {
         underWay = undefined
+        cancelPatience()
         if (stopped) return
         const retry = Math.min(RETRY_MS.first * 2 ** (failures - 1), RETRY_MS.last)
         cancelNext = after(failures === 0 ? REFRESH_MS : retry, fetchNow)
       })
+    answered = Promise.race([underWay, patience])
   }
 
   async function fetchOnce(): Promise<Loaded<KeyRing>> {

@@ -11,6 +11,7 @@
  */
 import { compactVerify, errors } from 'jose'
 import type { Standing } from '../credentials/store.ts'
+import { isKid } from '../keys/jwk-file.ts'
 import type { KeyRing, VerificationKey } from '../keys/key-ring.ts'
 import { type ClaimRules, checkClaims } from './claims.ts'
 import { isAccessTokenType, parseProtectedHeader } from './protected-header.ts'
@@ -39,7 +40,7 @@ export interface VerifierOptions extends ClaimRules {
   readonly keys: () => KeyRing
   /**
    * Looks for keys that are newer than those in force, where they come from elsewhere: called for a kid that is not
-   * known, as often as tokens name one. Says whether it is known now. Does not reject.
+   * known and that a key can have, as often as tokens name one. Says whether it is known now. Does not reject.
    */
   readonly refreshKeys?: (kid: string) => Promise<boolean>
   /** Whether the credential that a token was issued for is in force; absent where credentials are kept elsewhere. */
@@ -75,7 +76,8 @@ export function createVerifier(options: VerifierOptions): (token: string) => Pro
     const header = parseProtectedHeader(token.slice(0, token.indexOf('.')))
     if (header === undefined) return REFUSALS.malformed
     const { kid } = header
-    if (kid === undefined) return REFUSALS.unknown_key
+    // What no key can be called is not looked for elsewhere.
+    if (kid === undefined || !isKid(kid)) return REFUSALS.unknown_key
     let key = keys().verification.get(kid)
     // A key that signs since a moment ago may be one that we have not heard of yet.
     if (key === undefined && (await refreshKeys?.(kid)) === true) key = keys().verification.get(kid)

@@ -204,6 +204,61 @@ t.test('a fetch that began before a key was published is followed by another for
   t.equal(it.fetches, 3)
 })
 
+t.test('an issuer that hangs is waited for a second, not longer, and its answer still counts', async (t) => {
+  let patience = { ms: -1, end: () => {} }
+  const { it, keys, settle, respond, fireTimer } = follow(t, setOf(first.publicJwk), {
+    afterPatience: (ms, end) => {
+      patience = { ms, end }
+      return () => {}
+    },
+  })
+  await settle()
+  it.answer = undefined
+  const answers: boolean[] = []
+  const ask = (kid: string) => void keys.refresh(kid).then((found) => answers.push(found))
+  for (const kid of ['second', 'x', 'y']) ask(kid)
+  await settle()
+  t.same([it.fetches, patience.ms, answers], [2, 1000, []])
+  patience.end()
+  await settle()
+  t.same(answers, [false, false, false])
+  it.time += 6000
+  ask('second')
+  await settle()
+  t.same(answers.length, 4, 'who comes later does not wait at all')
+  respond(setOf(first.publicJwk))
+  await settle()
+  it.answer = setOf(first.publicJwk, second.publicJwk)
+  t.equal(
+    await keys.refresh('second'),
+    true,
+    'nor was the next fetch used up by who found this one under way',
+  )
+  it.answer = undefined
+  await fireTimer()
+  patience.end()
+  respond(setOf(third.publicJwk))
+  await settle()
+  t.ok(keys.ring().verification.has('third'), 'what comes late comes into force')
+})
+
+t.test('only so many wait at once, and whoever finds the key there has not to wait', async (t) => {
+  const { it, keys, settle, respond } = follow(t, setOf(first.publicJwk))
+  await settle()
+  it.answer = undefined
+  let answered = 0
+  for (let at = 0; at < 1000; at++) void keys.refresh(`made-up-${at}`).then(() => answered++)
+  await settle()
+  t.equal(answered, 1000 - 256)
+  t.equal(await keys.refresh('first'), true)
+  respond(setOf(second.publicJwk))
+  await settle()
+  t.equal(answered, 1000)
+  it.time += 5000
+  it.answer = setOf(third.publicJwk)
+  t.equal(await keys.refresh('third'), true, 'all places are free again')
+})
+
 t.test('who asks for it has the set fetched, due or not', async (t) => {
   const { it, keys, kids } = follow(t, setOf(first.publicJwk))
   const asked = keys.refetch()

@@ -259,6 +259,30 @@ t.test('for a kid that is not known newer keys are looked for, and for no other 
   t.equal(reasonOf(await vanishing(await mint())), 'unknown_key', 'whatever was said, the keys decide')
 })
 
+t.test('a kid that no key can have is not looked for', async (t) => {
+  let asked = 0
+  const refreshKeys = async () => {
+    asked++
+    return false
+  }
+  const verify = verifierFor(ring, { refreshKeys })
+  for (const kid of [
+    '',
+    '.hidden',
+    '../../dev/null',
+    '/etc/passwd',
+    'a b',
+    "' OR 1=1",
+    '|sleep 10',
+    'é',
+    'x'.repeat(129),
+    'a\n',
+  ]) {
+    t.equal(reasonOf(await verify(await mint({ header: { kid } }))), 'unknown_key', JSON.stringify(kid))
+  }
+  t.equal(asked, 0)
+})
+
 t.test('keys are those in force at the moment', async (t) => {
   let keys = ring
   const verify = verifierFor(ring, { keys: () => keys })
