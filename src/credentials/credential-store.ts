@@ -11,6 +11,7 @@
  */
 import { createHmac, randomBytes } from 'node:crypto'
 import { type Accounts, isInForce } from './accounts.ts'
+import { clientNetwork } from './client-network.ts'
 import type { HashQueue } from './hash-queue.ts'
 import { type ScryptHash, scryptDecoy, sha256Decoy, verifyScrypt, verifySha256 } from './secret-hash.ts'
 import type { CredentialStore, Login, LoginVerdict } from './store.ts'
@@ -51,7 +52,7 @@ export function createCredentialStore(options: CredentialStoreOptions): Credenti
     return newest?.secretHash.digest.equals(checked) === true && isInForce(newest, now())
   }
 
-  async function check(login: Login): Promise<LoginVerdict> {
+  async function check(login: Login, address: string): Promise<LoginVerdict> {
     const before = accounts()
     const own = before.find(login.accountId, login.accessKey)?.secretHash
     const fast = own?.scheme === 'sha256' ? own : nobodysSecret
@@ -61,15 +62,15 @@ export function createCredentialStore(options: CredentialStoreOptions): Credenti
 
     const slow = own?.scheme === 'scrypt' ? own : decoyFor(login, before)
     if (slow === undefined) return 'rejected'
-    const matches = await (hashQueue.run(() => verifyScrypt(login.secret, slow)) ?? 'busy')
-    if (matches === 'busy') return 'busy'
-    return matches && stillInForce(login, slow.digest) ? 'accepted' : 'rejected'
+    const hashed = await hashQueue.run(clientNetwork(address), () => verifyScrypt(login.secret, slow))
+    if (!hashed.ran) return 'busy'
+    return hashed.result && stillInForce(login, slow.digest) ? 'accepted' : 'rejected'
   }
 
   return {
-    async authenticate(login) {
+    async authenticate(login, address = '') {
       try {
-        return await check(login)
+        return await check(login, address)
       } catch (cause) {
         onFault?.(cause)
         return 'unavailable'

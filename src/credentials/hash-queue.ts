@@ -1,8 +1,11 @@
 /**
- * Slow hashing, one at a time, with a short queue in front.
+ * Slow hashing, one at a time, with a short queue in front that is fair to every client.
  *
- * In: jobs. Out: their results, in order, or at once that the queue is full. Whatever is asked for, at most one
- * job runs.
+ * In: jobs, and whose they are. Out: their results, or that there was no room. Whatever is asked for, at most one
+ * job runs, and no more wait than there are places. Clients take turns, so that one that asks for many waits on
+ * itself. While there are places anybody may take them; when there are none, a client with fewer jobs
+ * waiting takes the place of the one with most, whose oldest job gives way. So whoever floods the queue from one
+ * network delays others by one job, and never has them turned away.
  *
  * An scrypt run occupies one of libuv's four pool threads, and jose verifies tokens (through WebCrypto) on the
  * same four: with 40 runs under way a verification was seen to wait 6.5 s. One run at a time leaves three
@@ -12,13 +15,25 @@
  * @module
  */
 
+/** The outcome of a queued job: its result, or that it was not run. */
+export type Hashed<T> = { readonly ran: true; readonly result: T } | { readonly ran: false }
+
 /** Runs slow jobs one after the other. */
 export interface HashQueue {
   /**
-   * Queues a job. Returns nothing, and does not run it, when the queue is full; otherwise a promise that ends as
-   * the job does.
+   * Queues a job.
+   *
+   * @param client - who shares turns and places: see `client-network.ts`
+   * @returns a promise that ends as the job does, or says that it had no place, at once or when it lost it
    */
-  run<T>(job: () => Promise<T>): Promise<T> | undefined
+  run<T>(client: string, job: () => Promise<T>): Promise<Hashed<T>>
+}
+
+/** A job that waits. */
+interface Waiting {
+  /** Runs it; ends when it is over, however that was. */
+  readonly start: () => Promise<void>
+  readonly giveWay: () => void
 }
 
 /**
@@ -28,15 +43,69 @@ export interface HashQueue {
  *   as long as a client should wait before it is told to come back
  */
 export function createHashQueue({ maxWaiting = 16 }: { readonly maxWaiting?: number } = {}): HashQueue {
-  let unfinished = 0
-  let last: Promise<unknown> = Promise.resolve()
+  // Whose turn is next stands first. Nobody is in here without a job.
+  const clients = new Map<string, Waiting[]>()
+  let waiting = 0
+  let isRunning = false
+
+  /** Takes the oldest job of a client; whoever has more goes to the end of the line. */
+  function take(client: string, jobs: Waiting[]): Waiting | undefined {
+    const job = jobs.shift()
+    waiting--
+    if (jobs.length === 0) clients.delete(client)
+    return job
+  }
+
+  async function runAll(): Promise<void> {
+    isRunning = true
+    for (let next = first(clients); next !== undefined; next = first(clients)) {
+      const [client, jobs] = next
+      const job = take(client, jobs)
+      if (clients.delete(client)) clients.set(client, jobs)
+      await job?.start()
+    }
+    isRunning = false
+  }
+
+  /** Finds a place for one more job of a client, if need be at the cost of the client that has most. */
+  function makeRoom(client: string): boolean {
+    if (waiting < maxWaiting) return true
+    let greediest: [string, Waiting[]] | undefined
+    for (const entry of clients) {
+      if (greediest === undefined || entry[1].length > greediest[1].length) greediest = entry
+    }
+    const own = clients.get(client)?.length ?? 0
+    // Between clients that have as many the place would only be passed back and forth.
+    if (greediest === undefined || greediest[1].length <= own + 1) return false
+    take(...greediest)?.giveWay()
+    return true
+  }
+
   return {
-    run(job) {
-      if (unfinished > maxWaiting) return undefined
-      unfinished++
-      const result = last.then(job).finally(() => unfinished--)
-      last = result.catch(() => {}) // a job that fails does not hold up the next
-      return result
+    run<T>(client: string, job: () => Promise<T>): Promise<Hashed<T>> {
+      if (isRunning && !makeRoom(client)) return Promise.resolve({ ran: false })
+      return new Promise((resolve, reject) => {
+        const entry: Waiting = {
+          async start() {
+            try {
+              resolve({ ran: true, result: await job() })
+            } catch (error) {
+              reject(error)
+            }
+          },
+          giveWay: () => resolve({ ran: false }),
+        }
+        const jobs = clients.get(client)
+        if (jobs === undefined) clients.set(client, [entry])
+        else jobs.push(entry)
+        waiting++
+        if (!isRunning) void runAll()
+      })
     },
   }
+}
+
+function first<K, V>(map: ReadonlyMap<K, V>): [K, V] | undefined {
+  const { value } = map.entries().next()
+  return value
 }

@@ -197,7 +197,7 @@ export async function openPostgresStore(options: PostgresStoreOptions): Promise<
     ok: true,
     warnings: named.warnings,
     store: {
-      authenticate: async (login) => ((await follower.confirm()) ? authenticate(login) : 'unavailable'),
+      authenticate: async (...login) => ((await follower.confirm()) ? authenticate(...login) : 'unavailable'),
       hasAccount,
       standing,
     },

@@ -13,7 +13,7 @@ export interface Login {
 
 /**
  * How a login ended. `rejected` covers unknown account, unknown key, wrong secret, disabled and expired
- * credential: nobody outside may tell them apart. `busy` is a full hashing queue, `unavailable` a store that
+ * credential: nobody outside may tell them apart. `busy` is a full queue, `unavailable` a store that
  * cannot be asked.
  */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
@@ -26,8 +26,12 @@ export type Standing = { readonly inForce: true; readonly until: number } | { re
 
 /** A set of credentials: checks logins, and says whether a credential's tokens are still good. */
 export interface CredentialStore {
-  /** Checks a login in the same time whatever it fails on. Never rejects. */
-  authenticate(login: Login): Promise<LoginVerdict>
+  /**
+   * Checks a login in the same time whatever it fails on. Never rejects.
+   *
+   * @param address - the client's, as text: clients take turns at what is slow; those without one count as one client
+   */
+  authenticate(login: Login, address?: string): Promise<LoginVerdict>
   /** Whether there is such an account: only then may a log name it, as anything else is text of a stranger's choice. */
   hasAccount(accountId: string): boolean
   /** Looks a credential up by name, without its secret: called for each token that is verified anew. */

@@ -136,12 +136,13 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
         return
       }
       if (credentials.hasAccount(login.accountId)) exchange.namedAccount = login.accountId
-      const attempt = throttle.reserve(login.accountId, options.clientAddress(exchange))
+      const address = options.clientAddress(exchange)
+      const attempt = throttle.reserve(login.accountId, address)
       if (!attempt.ok) {
         fail(exchange, 'throttled', ERRORS.serviceNotReady, attempt.retryAfterSeconds)
         return
       }
-      const verdict = await credentials.authenticate(login)
+      const verdict = await credentials.authenticate(login, address)
       attempt.settle(verdict)
       if (verdict === 'accepted') {
         const { token, identity } = await mint(login)

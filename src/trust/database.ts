@@ -27,7 +27,7 @@ export function openDatabase(options: DatabaseOptions) {
     openPostgresStore({ ...options, signal: waiting.signal }),
   )
   const store: CredentialStore = {
-    authenticate: async (login) => (await opened?.store.authenticate(login)) ?? 'unavailable',
+    authenticate: async (...login) => (await opened?.store.authenticate(...login)) ?? 'unavailable',
     hasAccount: (accountId) => opened?.store.hasAccount(accountId) ?? false,
     standing: (accountId, accessKey) => opened?.store.standing(accountId, accessKey) ?? { inForce: false },
   }

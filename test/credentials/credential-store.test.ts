@@ -27,11 +27,18 @@ function login(accessKey: string, secret = SECRET, accountId = 'acme'): Login {
 
 /** A store whose slow hashing is counted, over accounts that a test can replace. */
 function makeStore(list: readonly Account[], queue: HashQueue = createHashQueue()) {
-  const state = { accounts: createAccounts(list), runs: 0, now: NOW, faults: [] as unknown[] }
+  const state = {
+    accounts: createAccounts(list),
+    runs: 0,
+    now: NOW,
+    faults: [] as unknown[],
+    clients: [] as string[],
+  }
   const hashQueue: HashQueue = {
-    run(job) {
+    run(client, job) {
       state.runs++
-      return queue.run(job)
+      state.clients.push(client)
+      return queue.run(client, job)
     },
   }
   const store = createCredentialStore({
@@ -118,7 +125,7 @@ t.test('where scrypt prices differ, a name always costs the same one', async (t)
   })
   const store = createCredentialStore({
     accounts: () => ({ has: () => false, find: () => undefined, scryptCosts }),
-    hashQueue: { run: () => undefined },
+    hashQueue: { run: async () => ({ ran: false }) },
     now: () => NOW,
   })
   for (let name = 0; name < 100; name++) {
@@ -130,13 +137,40 @@ t.test('where scrypt prices differ, a name always costs the same one', async (t)
 })
 
 t.test('a full queue is busy, whatever the login would have failed on', async (t) => {
-  const full: HashQueue = { run: () => undefined }
+  const full: HashQueue = { run: async () => ({ ran: false }) }
   const { store } = makeStore([mixed], full)
   for (const attempt of [login('slow'), login('slow', 'wrong'), login('unknown'), login('fast', 'wrong')]) {
     t.equal(await store.authenticate(attempt), 'busy')
   }
   t.equal(await store.authenticate(login('fast')), 'accepted', 'a generated secret does not queue')
 })
+
+t.test('clients take turns at slow hashing, one for each network', async (t) => {
+  const { store, state } = makeStore([mixed])
+  for (const address of ['192.0.2.1', '::ffff:192.0.2.1', '2001:db8::1', '2001:db8::2']) {
+    await store.authenticate(login('slow'), address)
+  }
+  await store.authenticate(login('unknown'))
+  t.same(state.clients, ['192.0.2.1', '192.0.2.1', '2001:db8:0:0:0:0:0:0/64', '2001:db8:0:0:0:0:0:0/64', ''])
+})
+
+t.test(
+  'names that nobody has, invented at one address, turn away no right secret from another',
+  async (t) => {
+    const hashQueue = createHashQueue()
+    const { store } = makeStore([mixed], hashQueue)
+    const flood = Array.from({ length: 40 }, (_, at) =>
+      store.authenticate(login('key', 'guess', `invented ${at}`), '192.0.2.66'),
+    )
+    const elsewhere = ['198.51.100.1', '198.51.100.2', '198.51.100.3'].map((address) =>
+      store.authenticate(login('slow'), address),
+    )
+    t.same(await Promise.all(elsewhere), ['accepted', 'accepted', 'accepted'])
+    const verdicts = await Promise.all(flood)
+    t.ok(verdicts.includes('busy'), 'the flood itself is told to come back')
+    t.equal(verdicts.filter((verdict) => verdict === 'rejected').length, 17 - elsewhere.length)
+  },
+)
 
 t.test('a fault while hashing is told and makes the store unavailable, never an exception', async (t) => {
   const broken: HashQueue = { run: () => Promise.reject(new Error('no memory')) }

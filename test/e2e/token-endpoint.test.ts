@@ -420,6 +420,31 @@ t.test('failures are counted for the client behind a trusted proxy, not for the 
   t.same([await from('203.0.113.1'), await from('203.0.113.1'), await from('203.0.113.2')], [403, 503, 403])
 })
 
+t.test('a flood of invented accounts from one address turns away no right login from another', async (t) => {
+  const front = await startFront(t, {
+    settings: { 'forwarded-trust': '["127.0.0.1/32"]' },
+    credentials: [{ scheme: 'scrypt', secret: 'brought by a person' }],
+  })
+  const from = (address: string, login: object) =>
+    front.ask(post(JSON.stringify(login), `X-Forwarded-For: ${address}\r\n`))
+  const invented = (at: number) => ({ accountId: `invented ${at}`, accessKey: 'k', secret: 'guess' })
+  let statuses: number[] = []
+  let isOver = false
+  const attackers = Array.from({ length: 30 }, async (_, attacker) => {
+    for (let at = 0; !isOver; at++) {
+      statuses.push((await from('192.0.2.66', invented(1000 * attacker + at))).status)
+    }
+  })
+  while (!statuses.includes(503)) await new Promise((resolve) => setTimeout(resolve, 20))
+  statuses = []
+  const [login] = front.sidecar.logins
+  for (let at = 1; at <= 5; at++) t.equal((await from(`198.51.100.${at}`, login ?? {})).status, 200)
+  isOver = true
+  await Promise.all(attackers)
+  t.ok(statuses.includes(503), 'the flood went on meanwhile')
+  t.ok(statuses.every((status) => status === 403 || status === 503))
+})
+
 t.test('credentials in the query are not looked at and not logged', async (t) => {
   const front = await startFront(t)
   const [login] = front.sidecar.logins
