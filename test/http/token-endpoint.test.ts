@@ -61,11 +61,22 @@ async function endpoint(
     else tokenEndpoint.refuseMethod(exchange)
   })
   const client = await listening.connect()
-  const login = (body = LOGIN) => {
+  const send = (body = LOGIN) =>
     client.send(`POST / HTTP/1.1\r\nHost: h\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+  const login = (body?: string) => {
+    send(body)
     return client.response()
   }
-  return { told, faults, deadlines, listening, client, login }
+  /** A login whose answer is held back for a moment. */
+  const slowedLogin = async () => {
+    send()
+    await eventually(() => {
+      deadlines.advance(50)
+      return client.received().length > 0
+    }, 'the answer')
+    return client.response()
+  }
+  return { send, slowedLogin, told, faults, deadlines, listening, client, login }
 }
 
 t.test('an accepted login gets a token and the time it has', async (t) => {
@@ -83,8 +94,8 @@ t.test('every other end of a login has its answer, its reason and its place in t
     ['busy', 503, 'ServiceNotReady', 'proxy_internal_response'],
     ['unavailable', 503, 'ServiceNotReady', 'proxy_internal_response'],
   ] as const) {
-    const { login, told, listening } = await endpoint(t, { verdict })
-    const answer = await login()
+    const { slowedLogin, told, listening } = await endpoint(t, { verdict })
+    const answer = await slowedLogin()
     isOwnAnswer(t, answer, { status, code }, verdict)
     t.equal(answer.headers['proxy-status'], `storage-auth-sidecar; error=${error}`)
     t.equal(answer.headers['connection'], 'keep-alive')
@@ -95,7 +106,7 @@ t.test('every other end of a login has its answer, its reason and its place in t
 })
 
 t.test('a throttled login is told when to come again, and its secret is not looked at', async (t) => {
-  const { login, told } = await endpoint(t, {
+  const { slowedLogin, told } = await endpoint(t, {
     throttle: { reserve: () => ({ ok: false, retryAfterSeconds: 33 }), learn: () => {} },
     credentials: {
       authenticate: () => {
@@ -105,10 +116,25 @@ t.test('a throttled login is told when to come again, and its secret is not look
       standing: () => ({ inForce: false }),
     },
   })
-  const answer = await login()
+  const answer = await slowedLogin()
   isOwnAnswer(t, answer, { status: 503, code: 'ServiceNotReady' }, 'throttled')
   t.equal(answer.headers['retry-after'], '33')
   t.same(told, ['throttled'])
+})
+
+t.test('a login that is turned away waits a moment for its answer; no other does', async (t) => {
+  const { send, told, client, deadlines } = await endpoint(t, { verdict: 'busy' })
+  send()
+  await eventually(() => told.includes('settled busy'), 'the verdict')
+  deadlines.advance(249)
+  await new Promise(setImmediate)
+  t.notOk(told.includes('busy'))
+  t.equal(client.received().length, 0)
+  deadlines.advance(1)
+  t.equal((await client.response()).status, 503)
+  t.equal(deadlines.waiting.size, 0)
+  const denied = await endpoint(t, { verdict: 'rejected' })
+  t.equal((await denied.login()).status, 403)
 })
 
 t.test('what is no login is neither counted against anybody nor checked', async (t) => {
