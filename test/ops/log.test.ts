@@ -29,7 +29,7 @@ function scriptedDescriptor() {
 
 t.test('lines that come while one is being written are written together, in order', async (t) => {
   const descriptor = scriptedDescriptor()
-  const destination = openLogDestination(descriptor)
+  const destination = openLogDestination({ ...descriptor, gatherMs: 0 })
   destination.write('a\n')
   destination.write('b\n')
   destination.write('ç\n')
@@ -47,9 +47,58 @@ t.test('lines that come while one is being written are written together, in orde
   t.equal(destination.dropped, 0)
 })
 
+t.test('lines that follow each other closely are gathered, the first is not made to wait', async (t) => {
+  const descriptor = scriptedDescriptor()
+  const clock = { now: 1000 }
+  const timers: { act: () => void; ms: number }[] = []
+  t.intercept(globalThis, 'setTimeout', {
+    value: (act: () => void, ms: number) => timers.push({ act, ms }),
+  })
+  const destination = openLogDestination({ ...descriptor, gatherMs: 10, monotonicNow: () => clock.now })
+  destination.write('a\n')
+  t.equal(descriptor.writes[0]?.text, 'a\n')
+  descriptor.end()
+  clock.now += 4
+  destination.write('b\n')
+  destination.write('c\n')
+  t.equal(descriptor.writes.length, 1)
+  t.same(
+    timers.map(({ ms }) => ms),
+    [6],
+  )
+  timers[0]?.act()
+  t.equal(descriptor.writes[1]?.text, 'b\nc\n')
+  destination.write('d\n')
+  descriptor.end()
+  t.equal(descriptor.writes.length, 2, 'the one behind a write waits, too')
+  clock.now += 10
+  timers[1]?.act()
+  t.equal(descriptor.writes[2]?.text, 'd\n')
+  descriptor.end()
+  clock.now += 10
+  destination.write('e\n')
+  t.equal(descriptor.writes[3]?.text, 'e\n', 'after a while a line is written at once')
+})
+
+t.test('flush does not wait for more lines', async (t) => {
+  const descriptor = scriptedDescriptor()
+  const destination = openLogDestination({ ...descriptor, gatherMs: 2 ** 30 })
+  destination.write('a\n')
+  descriptor.end()
+  destination.write('b\n')
+  t.equal(descriptor.writes.length, 1)
+  const flushed = destination.flush()
+  t.equal(descriptor.writes[1]?.text, 'b\n')
+  destination.write('c\n')
+  descriptor.end()
+  t.equal(descriptor.writes[2]?.text, 'c\n')
+  descriptor.end()
+  await flushed
+})
+
 t.test('what the system did not take is written next', async (t) => {
   const descriptor = scriptedDescriptor()
-  const destination = openLogDestination(descriptor)
+  const destination = openLogDestination({ ...descriptor, gatherMs: 0 })
   destination.write('abc\n')
   destination.write('d\n')
   descriptor.end(1)
@@ -60,7 +109,7 @@ t.test('what the system did not take is written next', async (t) => {
 
 t.test('a full pipe is tried again, and no line lost', async (t) => {
   const descriptor = scriptedDescriptor()
-  const destination = openLogDestination(descriptor)
+  const destination = openLogDestination({ ...descriptor, gatherMs: 0 })
   destination.write('a\n')
   descriptor.fail('EAGAIN')
   destination.write('b\n')
@@ -74,7 +123,7 @@ t.test('a full pipe is tried again, and no line lost', async (t) => {
 
 t.test('what waits for a reader is bounded, what is more is dropped and counted', async (t) => {
   const descriptor = scriptedDescriptor()
-  const destination = openLogDestination({ ...descriptor, maxWaiting: 6 })
+  const destination = openLogDestination({ ...descriptor, maxWaiting: 6, gatherMs: 0 })
   for (const line of ['a\n', 'b\n', 'c\n', 'd\n', 'e\n', 'f\n']) destination.write(line)
   t.equal(destination.dropped, 2)
   descriptor.end()
@@ -85,7 +134,7 @@ t.test('what waits for a reader is bounded, what is more is dropped and counted'
 
 t.test('lines for a reader that is gone are counted, and the next ones tried all the same', async (t) => {
   const descriptor = scriptedDescriptor()
-  const destination = openLogDestination(descriptor)
+  const destination = openLogDestination({ ...descriptor, gatherMs: 0 })
   destination.write('a\n')
   destination.write('b\n')
   destination.write('c\n')
@@ -99,7 +148,7 @@ t.test('lines for a reader that is gone are counted, and the next ones tried all
 
 t.test('flush waits until the last line is written', async (t) => {
   const descriptor = scriptedDescriptor()
-  const destination = openLogDestination(descriptor)
+  const destination = openLogDestination({ ...descriptor, gatherMs: 0 })
   await destination.flush(0)
   destination.write('a\n')
   destination.write('b\n')
@@ -115,7 +164,7 @@ t.test('flush waits until the last line is written', async (t) => {
 
 t.test('flush does not wait for a reader that never reads', async (t) => {
   const descriptor = scriptedDescriptor()
-  const destination = openLogDestination(descriptor)
+  const destination = openLogDestination({ ...descriptor, gatherMs: 0 })
   destination.write('a\n')
   await destination.flush(1)
   t.equal(descriptor.writes.length, 1)
