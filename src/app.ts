@@ -130,7 +130,7 @@ export async function createApp({
       cache: () => verify,
       listener: () => listener,
       signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
-      tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds, now()),
+      tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
       revocations: trust.revocations,
       pools: () => forwarder.pools(),
       ready: () => readyChecks().every(({ ok }) => ok),
@@ -228,7 +228,7 @@ export async function createApp({
   const statusMetrics = statusMetricsOf(registry)
   const sources: AdminSources = {
     ready: readyChecks,
-    keys: () => describeKeys(keys(), maxLifetimeSeconds, now()),
+    keys: () => describeKeys(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
     jwks: () => publicJwks(keys()),
     exposition: registry,
     statusMetrics,

@@ -27,9 +27,11 @@ export function parseRfc3339(text: string, rounding: 'down' | 'up' = 'down'): nu
   // `Date.parse` takes 30 February for 2 March: only a day that keeps its name exists.
   if (new Date(`${date}T00:00:00Z`).toJSON()?.startsWith(date) !== true) return undefined
   const isLeap = second === '60'
-  const utterable = isLeap ? text.replace(':60', ':59') : text
+  // Of a long fraction `Date.parse` makes anything.
+  const milliseconds = text.replace(fraction, fraction.slice(0, 4)).toUpperCase()
+  const utterable = isLeap ? milliseconds.replace(':60', ':59') : milliseconds
   const partlyOver = rounding === 'up' && /[1-9]/.test(fraction.slice(4))
-  const time = Date.parse(utterable.toUpperCase()) + (isLeap ? 1000 : 0) + (partlyOver ? 1 : 0)
+  const time = Date.parse(utterable) + (isLeap ? 1000 : 0) + (partlyOver ? 1 : 0)
   if (time < YEAR_0 || time >= YEAR_10000) return undefined
   return isLeap && !isFirstSecondOfMonth(time) ? undefined : time
 }

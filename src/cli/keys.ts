@@ -63,7 +63,10 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       .addHelpText('after', `\nExample:\n  storage-auth-sidecar keys ${name} ${example}`)
       .requiredOption('--directory <path>', 'the directory of the keys')
       .option('--json', 'print JSON')
-  const maxLifetime = new Option('--max-lifetime-seconds <n>', 'the longest lifetime that tokens are given')
+  const maxLifetime = new Option(
+    '--max-lifetime-seconds <n>',
+    'the longest lifetime that tokens are given, and token.clockToleranceSeconds',
+  )
     .argParser(wholeSeconds)
     .default(86_400)
 

@@ -57,7 +57,7 @@ export async function editAccountsFile(
     if (!before.ok) return { ok: false, unusable: true, problems: before.problems }
     const edited = edit(before.text, before.accounts)
     if (!edited.ok) return failed(file, edited.problem)
-    if (!parseAccountsText(edited.text).ok) return failed(file, 'the change would leave it invalid')
+    if (!(await parseAccountsText(edited.text)).ok) return failed(file, 'the change would leave it invalid')
     if (compromised) return failed(file, 'the lock was lost, so nothing was changed')
     await replaceFile(target, edited.text)
     return { ok: true }

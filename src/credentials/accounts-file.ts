@@ -33,7 +33,7 @@ export async function readAccountsFile(file: string): Promise<ReadAccounts> {
   } catch {
     return unusable(file, 'is not UTF-8 text')
   }
-  const parsed = parseAccountsText(text)
+  const parsed = await parseAccountsText(text)
   if (!parsed.ok) {
     return { ok: false, missing: false, problems: parsed.problems.map((problem) => `${file}:${problem}`) }
   }

@@ -22,6 +22,9 @@ export interface Problem {
   readonly unknownMember?: string
 }
 
+/** The problem of an account that stands twice. */
+export const ACCOUNT_TWICE = 'names an account that stands in the list before'
+
 /** The outcome of a check. */
 export type CheckedAccounts =
   | { readonly ok: true; readonly accounts: readonly Account[] }
@@ -108,12 +111,17 @@ const anyAccount = z
   .catch({ accountId: undefined, credentials: [] })
 const anyCredential = z.object({ accessKey: z.unknown() }).catch({ accessKey: undefined })
 
+/** What stands where the names of accounts are to stand, in any value. */
+export function namesIn(value: unknown): unknown[] {
+  return anyNames.parse(value).accounts.map((item) => anyAccount.parse(item).accountId)
+}
+
 function repeatedNames(value: unknown): Problem[] {
   const accounts = anyNames.parse(value).accounts.map((item) => anyAccount.parse(item))
   return [
     ...repeats(accounts.map(({ accountId }) => accountId)).map((index) => ({
       path: ['accounts', index, 'accountId'],
-      message: 'names an account that stands in the list before',
+      message: ACCOUNT_TWICE,
     })),
     ...accounts.flatMap(({ credentials }, index) =>
       repeats(credentials.map((item) => anyCredential.parse(item).accessKey)).map((at) => ({

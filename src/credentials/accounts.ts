@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { atOnce, inSlices } from '../files/in-slices.ts'
 import type { ScryptParameters, SecretHash } from './secret-hash.ts'
 
 /** One credential of an account. */
@@ -33,16 +34,32 @@ export interface Accounts {
 
 /** Indexes accounts. Identifiers are unique among accounts, and access keys within one. */
 export function createAccounts(list: readonly Account[]): Accounts {
+  return atOnce(indexing(list))
+}
+
+/** Indexes accounts in slices: 100,000 credentials take some 50 ms. */
+export function createAccountsInSlices(list: readonly Account[]): Promise<Accounts> {
+  return inSlices(indexing(list))
+}
+
+/** How many credentials are one step of the work. */
+const STEP = 256
+
+function* indexing(list: readonly Account[]): Generator<undefined, Accounts> {
   // Maps, not objects: an account may be called `__proto__` or `constructor`.
-  const byAccount = new Map(
-    list.map(({ accountId, credentials }) => [
-      accountId,
-      new Map(credentials.map((credential) => [credential.accessKey, credential])),
-    ]),
-  )
-  const scryptCosts = list
-    .flatMap(({ credentials }) => credentials.map(({ secretHash }) => secretHash))
-    .flatMap((hash) => (hash.scheme === 'scrypt' ? [hash.parameters] : []))
+  const byAccount = new Map<string, ReadonlyMap<string, Credential>>()
+  const scryptCosts: ScryptParameters[] = []
+  let done = 0
+  for (const { accountId, credentials } of list) {
+    const byAccessKey = new Map<string, Credential>()
+    byAccount.set(accountId, byAccessKey)
+    for (const credential of credentials) {
+      byAccessKey.set(credential.accessKey, credential)
+      const { secretHash } = credential
+      if (secretHash.scheme === 'scrypt') scryptCosts.push(secretHash.parameters)
+      if (++done % STEP === 0) yield
+    }
+  }
   return {
     has: (accountId) => byAccount.has(accountId),
     find: (accountId, accessKey) => byAccount.get(accountId)?.get(accessKey),

@@ -9,7 +9,7 @@
  * @module
  */
 import { closeSync, constants, fstatSync, openSync, readSync, type Stats } from 'node:fs'
-import { type FileHandle, open } from 'node:fs/promises'
+import { open } from 'node:fs/promises'
 import { fileErrorCode, fileErrorReason } from './file-error.ts'
 
 /** The outcome; the problem fits behind the path and a colon. */
@@ -41,18 +41,23 @@ const WITHOUT_WAITING = constants.O_RDONLY | constants.O_NONBLOCK
 
 /** Reads a file. Never rejects. */
 export async function readRegularFile(path: string, mostBytes: number): Promise<ReadFile> {
-  let handle: FileHandle | undefined
   try {
-    handle = await open(path, WITHOUT_WAITING)
-    const stats = await handle.stat()
-    const gathered = gather(stats, mostBytes)
-    while (gathered.took((await handle.read(gathered.room())).bytesRead)) {}
-    return { ok: true, bytes: gathered.bytes(), mode: stats.mode, modifiedAt: stats.mtimeMs }
+    return await readOrThrow(path, mostBytes)
   } catch (error) {
     const problem = error instanceof Unfit ? error.message : `cannot be read: ${fileErrorReason(error)}`
     return { ok: false, missing: fileErrorCode(error) === 'ENOENT', problem }
+  }
+}
+
+async function readOrThrow(path: string, mostBytes: number): Promise<ReadFile> {
+  const file = await open(path, WITHOUT_WAITING)
+  try {
+    const stats = await file.stat()
+    const gathered = gather(stats, mostBytes)
+    while (gathered.took((await file.read(gathered.room())).bytesRead)) {}
+    return { ok: true, bytes: gathered.bytes(), mode: stats.mode, modifiedAt: stats.mtimeMs }
   } finally {
-    await handle?.close()
+    await file.close()
   }
 }
 

@@ -231,7 +231,8 @@ export class UpstreamConnection implements Waiting {
     this.#parser = undefined
     this.#usedBefore = true
     const unusedMs = unusedFor(parser)
-    if (!clean || unusedMs <= 0) {
+    // An upstream may answer before it has taken the request: the next one would wait behind the rest.
+    if (!clean || unusedMs <= 0 || this.socket.writableLength > 0) {
       this.socket.destroy()
       return
     }

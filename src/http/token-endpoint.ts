@@ -7,7 +7,7 @@
  * @module
  */
 
-import type { LoginThrottle } from '../credentials/login-throttle.ts'
+import type { Attempt, LoginThrottle, NoAttempt } from '../credentials/login-throttle.ts'
 import type { CredentialStore, Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
@@ -120,6 +120,21 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     return parsed.ok ? parsed.login : invalid(parsed.message)
   }
 
+  /** Asks the throttle for leave, and waits in line if need be; nothing when the client has gone meanwhile. */
+  async function leaveFor(
+    exchange: Exchange,
+    accountId: string,
+    address: string,
+  ): Promise<Attempt | NoAttempt | undefined> {
+    const reservation = throttle.reserve(accountId, address)
+    if (reservation.ok !== 'later') return reservation
+    const { leave, turn } = reservation
+    exchange.attach({ onClientGone: leave, onFinished: leave, onMalformedBody: () => {} })
+    const outcome = await turn
+    exchange.worker = undefined
+    return outcome
+  }
+
   async function mint(login: Login): Promise<{ token: string; identity: Identity }> {
     try {
       return await options.issue(login)
@@ -143,9 +158,10 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       }
       if (credentials.hasAccount(login.accountId)) exchange.namedAccount = login.accountId
       const address = options.clientAddress(exchange)
-      const attempt = throttle.reserve(login.accountId, address)
+      const attempt = await leaveFor(exchange, login.accountId, address)
+      if (attempt === undefined) return
       if (!attempt.ok) {
-        await turnAway(exchange, 'throttled', attempt.retryAfterSeconds)
+        await turnAway(exchange, attempt.reason, attempt.retryAfterSeconds)
         return
       }
       const verdict = await credentials.authenticate(login, address)

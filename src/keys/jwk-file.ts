@@ -5,7 +5,7 @@
  * reason why it cannot be trusted. A reason never quotes what the file holds.
  *
  * Beside the registered members two of our own are read: `iat`, when the key was made, and `signedUntil`,
- * when it stopped signing, both in epoch seconds. Whatever else stands in the file is ignored and never
+ * when it stopped signing (0: it never has), both in epoch seconds. Whatever else stands in the file is ignored and never
  * published.
  *
  * @module
@@ -25,6 +25,8 @@ export interface KeyFile {
   readonly verification: VerificationKey
   /** Absent when the file holds a public key only. */
   readonly signing?: SigningKey
+  /** When the file was last changed, in epoch seconds. */
+  readonly modifiedAt: number
   /** The whole document as written, private members included: for rewriting the file, never for output. */
   readonly document: Readonly<Record<string, unknown>>
 }
@@ -90,6 +92,7 @@ export async function parseKeyFile({ bytes, kid, modifiedAt }: KeyFileText): Pro
         ...(isEpochSeconds(signedUntil) && { signedUntil }),
       },
       ...(imported.sign !== undefined && { signing: { kid, alg, key: imported.sign } }),
+      modifiedAt,
       document: jwk,
     },
   }

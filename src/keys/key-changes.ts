@@ -20,6 +20,7 @@ import {
   signingFile,
 } from './key-directory.ts'
 import type { Algorithm } from './key-ring.ts'
+import { lastSigned, NEVER_SIGNED } from './last-signed.ts'
 import { retirementOf } from './retirement.ts'
 
 /**
@@ -70,10 +71,12 @@ export async function addKey(
     if (keys.files.has(kid)) return refused(`there is already a key ${kid}`)
     // Two private keys need an `active` file: write it before the second one appears.
     const signing = signingFile(keys).file
-    if (signing !== undefined && keys.active === undefined) await writeActive(directory, signing.kid)
-    await writeDocument(directory, kid, await generateKey(alg, kid, createdAt))
+    if (signing !== undefined && keys.active === undefined)
+      await writeActive(directory, signing.kid, signing.document)
     const active = change.activate === true || privateFiles(keys).length === 0
-    if (active) await handOver(directory, keys, kid, now)
+    const generated = await generateKey(alg, kid, createdAt)
+    await writeDocument(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
+    if (active) await handOver(directory, keys, kid, generated, now)
     return { ok: true, kid, alg, active, createdAt }
   })
 }
@@ -95,7 +98,7 @@ export async function activateKey(
     if (incoming === undefined) return refused(`there is no key ${kid}`)
     if (incoming.signing === undefined) return refused(`of ${kid} only the public half is here`)
     const previous = signingFile(keys).file?.kid
-    await handOver(directory, keys, kid, now)
+    await handOver(directory, keys, kid, incoming.document, now)
     return { ok: true, ...(previous !== undefined && previous !== kid && { previous }) }
   })
 }
@@ -124,11 +127,14 @@ export async function retireKey(
     if (signing.problems.length > 0) return refused(`${signing.problems.join('; ')}; activate one first`)
     if (signing.file === file) return refused(`${kid} signs new tokens; activate another key first`)
     if (change.force !== true) {
-      const retirement = retirementOf(file, change.maxLifetimeSeconds)
+      const retirement = retirementOf(file, keys, change.maxLifetimeSeconds)
       if (!retirement.known) return refused(`${kid}: ${retirement.why}; --force removes it all the same`)
       if (now() < retirement.from * 1000) {
         const from = new Date(retirement.from * 1000).toISOString()
-        return refused(`tokens signed by ${kid} can be alive until ${from}; --force removes it all the same`)
+        const why = retirement.why === undefined ? '' : `: ${retirement.why}`
+        return refused(
+          `tokens signed by ${kid} can be alive until ${from}${why}; --force removes it all the same`,
+        )
       }
     }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
@@ -138,23 +144,35 @@ export async function retireKey(
 
 /**
  * Makes `kid` sign. The notes go first: should the last write fail, the old key goes on signing and can still
- * be noted. Where it is not clear which key has signed, any of them may have.
+ * be noted. Where it is not clear which key has signed, any of them may have. Notes that cannot be trusted, since
+ * `active` was changed by hand, are put right, so that from now on they can.
  */
 async function handOver(
   directory: string,
   keys: KeyDirectory,
   kid: string,
+  document: Readonly<Record<string, unknown>>,
   now: () => number,
 ): Promise<void> {
   const signing = signingFile(keys).file
-  const signedUntil = Math.ceil(now() / 1000)
-  for (const file of signing === undefined ? privateFiles(keys) : [signing]) {
-    if (file.kid !== kid) await writeDocument(directory, file.kid, { ...file.document, signedUntil })
+  const state = { ...keys, signing }
+  const stopped = Math.ceil(now() / 1000)
+  for (const file of privateFiles(keys)) {
+    if (file.kid === kid) continue
+    const signedUntil = signing === undefined || file === signing ? stopped : lastSigned(file, state)?.at
+    if (file.document['signedUntil'] === signedUntil) continue
+    await writeDocument(directory, file.kid, { ...file.document, signedUntil })
   }
-  await writeActive(directory, kid)
+  await writeActive(directory, kid, document)
 }
 
-async function writeActive(directory: string, kid: string): Promise<void> {
+/** Writes the file of the key that signs and, right after it, `active`: see `last-signed.ts`. */
+async function writeActive(
+  directory: string,
+  kid: string,
+  { signedUntil: _outdated, ...document }: Readonly<Record<string, unknown>>,
+): Promise<void> {
+  await writeDocument(directory, kid, document)
   await replaceFile(join(directory, ACTIVE_FILE), `${kid}\n`)
 }
 

@@ -13,7 +13,8 @@ import { join } from 'node:path'
 import { fileErrorReason } from '../files/file-error.ts'
 import { readRegularFile } from '../files/read-regular-file.ts'
 import { isKid, type KeyFile, parseKeyFile } from './jwk-file.ts'
-import type { KeyRing } from './key-ring.ts'
+import type { KeyRing, VerificationKey } from './key-ring.ts'
+import { lastSigned } from './last-signed.ts'
 
 /** The file that names the signing key. */
 export const ACTIVE_FILE = 'active'
@@ -30,6 +31,8 @@ export interface KeyDirectory {
   readonly files: ReadonlyMap<string, KeyFile>
   /** The kid that `active` names, whether there is such a key or not; absent when there is no such file. */
   readonly active?: string
+  /** When that file was last changed, in epoch seconds. */
+  readonly activeModifiedAt?: number
   /** Every reason why a file cannot be used. */
   readonly problems: readonly string[]
   /** What works but should be mended. */
@@ -50,7 +53,12 @@ export async function loadKeyRing({ directory }: { readonly directory: string })
   const signing = signingFile(read)
   const problems = [...read.problems, ...signing.problems.map((problem) => `${directory}: ${problem}`)]
   if (problems.length > 0) return { ok: false, problems }
-  const verification = new Map([...read.files].map(([kid, file]) => [kid, file.verification]))
+  const state = { ...read, signing: signing.file }
+  const verification = new Map<string, VerificationKey>()
+  for (const [kid, file] of read.files) {
+    const last = lastSigned(file, state)
+    verification.set(kid, { ...file.verification, ...(last !== undefined && { signedUntil: last.at }) })
+  }
   const ring: KeyRing = { verification, ...(signing.file?.signing && { signing: signing.file.signing }) }
   return { ok: true, ring, warnings: read.warnings }
 }
@@ -85,7 +93,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   const files = new Map<string, KeyFile>()
   const problems: string[] = []
   const warnings: string[] = []
-  let active: string | undefined
+  let active: { readonly active: string; readonly activeModifiedAt: number } | undefined
   let names: string[]
   try {
     names = (await readdir(directory)).sort()
@@ -97,8 +105,9 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
     try {
       if (name.startsWith('.')) continue
       if (name === ACTIVE_FILE) {
-        active = (await readSmallFile(path)).bytes.toString().trim()
-        if (!isKid(active)) problems.push(`${path}: does not hold a kid`)
+        const { bytes, modifiedAt } = await readSmallFile(path)
+        active = { active: bytes.toString().trim(), activeModifiedAt: modifiedAt }
+        if (!isKid(active.active)) problems.push(`${path}: does not hold a kid`)
       } else if (name.endsWith(KEY_FILE_SUFFIX)) {
         await readKeyFile(path, name.slice(0, -KEY_FILE_SUFFIX.length))
       } else if (!HALF_WRITTEN.test(name)) {
@@ -108,7 +117,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
       problems.push(`${path}: ${unreadable(error)}`)
     }
   }
-  return { files, ...(active !== undefined && { active }), problems, warnings }
+  return { files, ...active, problems, warnings }
 
   async function readKeyFile(path: string, kid: string): Promise<void> {
     if (!isKid(kid)) throw new Problem('the name holds no kid of 1 to 128 letters, digits, . _ -')

@@ -7,6 +7,7 @@
  */
 import { type KeyDirectory, signingFile } from './key-directory.ts'
 import type { Algorithm } from './key-ring.ts'
+import { NEVER_SIGNED } from './last-signed.ts'
 import { retirementOf } from './retirement.ts'
 
 /** One key. Times are RFC 3339 in UTC. */
@@ -36,14 +37,15 @@ export function listKeys(keys: KeyDirectory, maxLifetimeSeconds: number): readon
     .map((file) => {
       const { createdAt, signedUntil } = file.verification
       const active = file === signing
-      const retirement = retirementOf(file, maxLifetimeSeconds)
+      const retirement = retirementOf(file, keys, maxLifetimeSeconds)
       return {
         kid: file.kid,
         alg: file.alg,
         active,
         private: file.signing !== undefined,
         created: time(createdAt),
-        signedUntil: active || signedUntil === undefined ? null : time(signedUntil),
+        signedUntil:
+          active || signedUntil === undefined || signedUntil === NEVER_SIGNED ? null : time(signedUntil),
         removableFrom: active || !retirement.known ? null : time(Math.max(retirement.from, createdAt)),
       }
     })

@@ -24,7 +24,10 @@ export interface VerificationKey {
   readonly publicJwk?: JWK
   /** When the key was made (`iat` of its file, else the file's modification time), in epoch seconds. */
   readonly createdAt: number
-  /** When the key last stopped signing, in epoch seconds; absent when it never has, outdated while it signs. */
+  /**
+   * When the key last signed, at the latest, in epoch seconds; 0 when it never has, absent when nobody knows, outdated
+   * while it signs.
+   */
   readonly signedUntil?: number
 }
 

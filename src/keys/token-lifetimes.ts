@@ -6,6 +6,7 @@
  * @module
  */
 import type { KeyRing } from './key-ring.ts'
+import { NEVER_SIGNED, tokensEndAt } from './last-signed.ts'
 
 /** Of one key, in how many seconds the last token that it can have signed will have expired; 0 when all have. */
 export interface TokenLifetime {
@@ -15,19 +16,21 @@ export interface TokenLifetime {
 
 /**
  * Lists the keys of a ring. One that is not known to have stopped signing counts as signing: it may do so in another
- * sidecar, which has read its files a moment earlier, or with another issuer.
+ * sidecar, which has read its files a moment earlier, or with another issuer. So does one that has never signed, as it
+ * has been published to sign.
  *
- * @param maxLifetimeSeconds - the longest lifetime tokens are given
+ * @param longestSeconds - for how long after it was issued a token may be accepted: its longest lifetime and the clock
+ *   tolerance
  * @param now - epoch milliseconds
  */
 export function tokenLifetimes(
   { verification, signing }: KeyRing,
-  maxLifetimeSeconds: number,
+  longestSeconds: number,
   now: number,
 ): readonly TokenLifetime[] {
   return [...verification.values()].map(({ kid, signedUntil }) => {
-    const signs = signedUntil === undefined || kid === signing?.kid
-    const seconds = signs ? maxLifetimeSeconds : Math.ceil(signedUntil + maxLifetimeSeconds - now / 1000)
+    const signs = signedUntil === undefined || signedUntil === NEVER_SIGNED || kid === signing?.kid
+    const seconds = signs ? longestSeconds : Math.ceil(tokensEndAt(signedUntil, longestSeconds) - now / 1000)
     return { kid, seconds: Math.max(0, seconds) }
   })
 }

@@ -19,6 +19,9 @@ export interface ListMember {
   readonly line: number
 }
 
+/** How many lines are one step of the work. */
+const STEP_LINES = 256
+
 const NOTHING = /^[ \t]*(?:#.*)?\r?$/
 const BEGINNING = /^---[ \t]*\r?$/
 const FIRST_DASH = /^( *)-(?: |\r?$)/
@@ -26,9 +29,10 @@ const FIRST_DASH = /^( *)-(?: |\r?$)/
 /**
  * Cuts the list that is the value of `name`, the only member of the document.
  *
+ * @yields a member, or nothing from time to time where one is long, so that the work can be interrupted
  * @returns whether the text is such a list; when it is not, the members before are to be thrown away
  */
-export function* cutBlockList(text: string, name: string): Generator<ListMember, boolean> {
+export function* cutBlockList(text: string, name: string): Generator<ListMember | undefined, boolean> {
   const head = new RegExp(`^${name}:[ \\t]*(?:#.*)?\\r?$`)
   let inList = false
   let dash: string | undefined
@@ -59,6 +63,7 @@ export function* cutBlockList(text: string, name: string): Generator<ListMember,
       return false
     }
     at = lineEnd + 1
+    if (line % STEP_LINES === 0) yield
   }
   if (dash === undefined) return false
   yield { text: text.slice(from), line: fromLine }

@@ -6,9 +6,9 @@
  *
  * @module
  */
-import { setImmediate as turn } from 'node:timers/promises'
 import { writePath } from '../config/problem.ts'
 import { type Position, parseYaml, type YamlDocument } from '../config/yaml-text.ts'
+import { inSlices } from '../files/in-slices.ts'
 import { isJsonObject } from '../strict-json.ts'
 import { cutBlockList, type ListMember } from './block-list.ts'
 import { checkRevocation } from './revocation-entry.ts'
@@ -19,9 +19,6 @@ export type ParsedRevocations =
   | { readonly ok: true; readonly revocations: readonly Revocation[] }
   | { readonly ok: false; readonly problems: readonly string[] }
 
-/** For how many milliseconds the list is read before others get their turn. */
-const SLICE_MS = 5
-
 const EMPTY = 'without entries, write `revocations: []`'
 
 interface Findings {
@@ -31,23 +28,19 @@ interface Findings {
 
 /** Reads the text of a revocations file. */
 export async function parseRevocationsText(text: string): Promise<ParsedRevocations> {
-  const { problems, revocations } = (await readInSlices(text)) ?? readWhole(text)
+  const { problems, revocations } = (await inSlices(readCut(text))) ?? readWhole(text)
   return problems.length === 0 ? { ok: true, revocations } : { ok: false, problems }
 }
 
 /** Reads the usual form, a block list. Nothing: the text has another one. */
-async function readInSlices(text: string): Promise<Findings | undefined> {
+function* readCut(text: string): Generator<unknown, Findings | undefined> {
   const findings: Findings = { revocations: [], problems: [] }
   const members = cutBlockList(text, 'revocations')
-  let sliceEnd = performance.now() + SLICE_MS
   let index = 0
   let step = members.next()
   while (step.done !== true) {
-    readMember(step.value, index++, findings)
-    if (performance.now() > sliceEnd) {
-      await turn()
-      sliceEnd = performance.now() + SLICE_MS
-    }
+    if (step.value !== undefined) readMember(step.value, index++, findings)
+    yield
     step = members.next()
   }
   return step.value ? findings : undefined

@@ -7,7 +7,7 @@
  * @module
  */
 import type { Problem } from '../config/problem.ts'
-import { type Accounts, createAccounts } from '../credentials/accounts.ts'
+import { type Accounts, createAccountsInSlices } from '../credentials/accounts.ts'
 import { readAccountsFile } from '../credentials/accounts-file.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
@@ -46,7 +46,8 @@ export function accountsIn(file: string): FileSource<Accounts> {
     path: file,
     load: async () => {
       const read = await readAccountsFile(file)
-      return read.ok ? { ok: true, value: createAccounts(read.accounts), warnings: read.warnings } : read
+      if (!read.ok) return read
+      return { ok: true, value: await createAccountsInSlices(read.accounts), warnings: read.warnings }
     },
   }
 }

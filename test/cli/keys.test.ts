@@ -36,15 +36,15 @@ t.test('a whole rotation', async (t) => {
     stderr: '',
     failure: undefined,
   })
-  const early = await keys(['retire', 'old', '--directory', directory], NOW + 86_399_999)
+  const early = await keys(['retire', 'old', '--directory', directory], NOW + 86_400_999)
   t.match(early.failure, {
     exitCode: 1,
-    message: /^tokens signed by old can be alive until 2026-11-21T12:00:00/,
+    message: /^tokens signed by old can be alive until 2026-11-21T12:00:01/,
   })
   t.equal(early.stdout, '')
   const active = await keys(['retire', 'new', '--directory', directory, '--force'], NOW + 86_400_000)
   t.match(active.failure, { exitCode: 1, message: /^new signs new tokens/ })
-  t.match(await keys(['retire', 'old', '--directory', directory], NOW + 86_400_000), {
+  t.match(await keys(['retire', 'old', '--directory', directory], NOW + 86_401_000), {
     stdout: 'old is removed\n',
     failure: undefined,
   })
@@ -55,8 +55,8 @@ t.test('retire goes by the longest lifetime it is told, and by force', async (t)
   const directory = t.testdir({})
   for (const kid of ['a', 'b', 'c']) await keys(['add', '--directory', directory, '--kid', kid, '--activate'])
   const soon = ['--directory', directory, '--max-lifetime-seconds', '60', '--json']
-  t.match((await keys(['retire', 'a', ...soon], NOW + 59_999)).failure, { exitCode: 1 })
-  t.same(JSON.parse((await keys(['retire', 'a', ...soon], NOW + 60_000)).stdout), { retired: 'a' })
+  t.match((await keys(['retire', 'a', ...soon], NOW + 60_999)).failure, { exitCode: 1 })
+  t.same(JSON.parse((await keys(['retire', 'a', ...soon], NOW + 61_000)).stdout), { retired: 'a' })
   t.same(JSON.parse((await keys(['retire', 'b', ...soon, '--force'])).stdout), { retired: 'b' })
 })
 
@@ -83,7 +83,7 @@ t.test('list shows what a rotation needs to know, and warnings apart', async (t)
     stdout.split('\n').map((line) => line.split(/ {2,}/)),
     [
       ['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'REMOVABLE FROM'],
-      ['a', 'ES256', 'verifies', time, time, '2026-11-21T12:00:00.000Z'],
+      ['a', 'ES256', 'verifies', time, time, '2026-11-21T12:00:01.000Z'],
       ['b', 'ES256', 'active', time, '-', '-'],
       ['half', 'EdDSA', 'public only', time, '-', '-'],
       ['spare', 'ES256', 'verifies', time, '-', 'now'],
@@ -95,7 +95,7 @@ t.test('list shows what a rotation needs to know, and warnings apart', async (t)
     kid: 'a',
     active: false,
     signedUntil: time,
-    removableFrom: '2026-11-20T12:01:00.000Z',
+    removableFrom: '2026-11-20T12:01:01.000Z',
   })
   t.equal(listed.length, 4)
   const empty = await keys(['list', '--json', '--directory', t.testdir({})])

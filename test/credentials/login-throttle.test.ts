@@ -1,7 +1,10 @@
 import t from 'tap'
 import {
+  type Attempt,
   createLoginThrottle,
+  type InLine,
   type LoginThrottle,
+  type NoAttempt,
   type ThrottleNote,
 } from '../../src/credentials/login-throttle.ts'
 import type { LoginVerdict } from '../../src/credentials/store.ts'
@@ -17,6 +20,7 @@ function makeThrottle({ count = 20, windowSeconds = 60, maxPairs = 1000 } = {}) 
 /** One whole attempt; what the throttle said to it: 0 to go on, or the seconds to wait. */
 function attempt(throttle: LoginThrottle, outcome: LoginVerdict, account = 'acme', address = CLIENT): number {
   const reservation = throttle.reserve(account, address)
+  if (reservation.ok === 'later') throw new Error('it would have to wait')
   if (!reservation.ok) return reservation.retryAfterSeconds
   reservation.settle(outcome)
   return 0
@@ -90,30 +94,160 @@ t.test('a login that was not judged is neither a failure nor a success', async (
   t.same(fail(throttle, 2), [0, 60])
 })
 
+/** Asks for leave, and keeps account of what came of it. */
+function asker(throttle: LoginThrottle, account = 'acme', address = CLIENT) {
+  const under: Attempt[] = []
+  const refused: NoAttempt[] = []
+  const places: InLine[] = []
+  const take = (outcome: Attempt | NoAttempt | undefined) => {
+    if (outcome?.ok === true) under.push(outcome)
+    else if (outcome !== undefined) refused.push(outcome)
+  }
+  const ask = (times = 1) => {
+    for (let at = 0; at < times; at++) {
+      const reservation = throttle.reserve(account, address)
+      if (reservation.ok === 'later') {
+        places.push(reservation)
+        void reservation.turn.then(take)
+      } else take(reservation)
+    }
+  }
+  /** Ends the oldest attempt under way. */
+  const end = async (outcome: LoginVerdict) => {
+    under.shift()?.settle(outcome)
+    await turn()
+  }
+  return { ask, end, under, refused, places }
+}
+
+const turn = () => new Promise((resolve) => setImmediate(resolve))
+
 t.test('a thousand guesses at once get no more tries than one by one', async (t) => {
   const { throttle } = makeThrottle()
   fail(throttle, 5)
-  const reservations = Array.from({ length: 1000 }, () => throttle.reserve('acme', CLIENT))
-  t.equal(reservations.filter(({ ok }) => ok).length, 15)
-  t.same(reservations.at(-1), { ok: false, retryAfterSeconds: 1 }, 'those under way may yet succeed')
-  for (const reservation of reservations) {
-    if (!reservation.ok) continue
-    reservation.settle('rejected')
-    reservation.settle('accepted') // a second call does nothing
+  const { ask, under, refused, places } = asker(throttle)
+  ask(1000)
+  t.same([under.length, places.length, refused.length], [15, 100, 885], 'those left, and a bounded line')
+  t.same(refused[0], { ok: false, reason: 'busy', retryAfterSeconds: 1 }, 'those under way may yet succeed')
+  let tries = 0
+  for (; under.length > 0; tries++) {
+    const attempt = under.shift()
+    attempt?.settle('rejected')
+    attempt?.settle('accepted') // a second call does nothing
+    await turn()
   }
+  t.equal(tries, 15)
+  t.same(refused.at(-1), { ok: false, reason: 'throttled', retryAfterSeconds: 60 }, 'those in line, at once')
+  t.equal(refused.length, 985)
   t.equal(attempt(throttle, 'rejected'), 60)
 })
 
-t.test('attempts under way before any failure are bounded, too', async (t) => {
+t.test('right logins at once all go through, however many, in their order', async (t) => {
+  const { throttle } = makeThrottle({ count: 3 })
+  fail(throttle, 2)
+  const { ask, end, under, refused, places } = asker(throttle)
+  ask(50)
+  t.same([under.length, places.length], [1, 49])
+  let done = 0
+  for (; under.length > 0; done++) {
+    t.ok(under.length <= 3, 'never more under way than failures left')
+    await end('accepted')
+  }
+  t.same([done, refused.length], [50, 0])
+  t.same(fail(throttle, 4), [0, 0, 0, 60], 'nothing is left of them')
+})
+
+t.test('a login that was not judged lets the next in line go on', async (t) => {
   const { throttle } = makeThrottle({ count: 2 })
-  const first = throttle.reserve('acme', CLIENT)
-  const second = throttle.reserve('acme', CLIENT)
-  t.equal(throttle.reserve('acme', CLIENT).ok, false)
-  if (first.ok) first.settle('busy')
-  t.equal(throttle.reserve('acme', CLIENT).ok, true, 'one that has ended makes room for one')
-  t.equal(throttle.reserve('acme', CLIENT).ok, false)
-  if (second.ok) second.settle('accepted')
-  t.equal(throttle.reserve('acme', CLIENT).ok, true)
+  const { ask, end, under, places } = asker(throttle)
+  ask(4)
+  t.same([under.length, places.length], [2, 2], 'attempts before any failure are bounded, too')
+  await end('busy')
+  t.equal(under.length, 2)
+  await end('unavailable')
+  t.equal(under.length, 2)
+  await end('accepted')
+  await end('accepted')
+  t.equal(attempt(throttle, 'busy'), 0, 'nobody is left in line')
+})
+
+t.test('nobody overtakes those in line, and who leaves holds up nobody', async (t) => {
+  const { throttle } = makeThrottle({ count: 1 })
+  const early = asker(throttle)
+  const late = asker(throttle)
+  early.ask(3)
+  late.ask()
+  early.places[0]?.leave()
+  early.places[0]?.leave() // a second call does nothing
+  await early.end('accepted')
+  t.same([early.under.length, late.under.length], [1, 0])
+  late.ask()
+  await early.end('accepted')
+  t.same([late.under.length, late.places.length, early.refused.length], [1, 2, 0])
+})
+
+t.test('the wait in line has an end', async (t) => {
+  const timers = new Set<{ ms: number; fire: () => void }>()
+  const throttle = createLoginThrottle({
+    count: 1,
+    windowSeconds: 60,
+    now: () => 0,
+    after: (ms, fire) => {
+      const timer = { ms, fire }
+      timers.add(timer)
+      return () => timers.delete(timer)
+    },
+  })
+  const { ask, end, under, refused } = asker(throttle)
+  ask(3)
+  t.same(
+    [...timers].map(({ ms }) => ms),
+    [5000, 5000],
+  )
+  const [first] = timers
+  first?.fire()
+  await turn()
+  t.same(refused, [{ ok: false, reason: 'busy', retryAfterSeconds: 1 }])
+  await end('accepted')
+  t.same([under.length, timers.size], [1, 0], 'the other one had its turn, and no timer is left')
+})
+
+t.test('all lines together are bounded, too, and places are free again', async (t) => {
+  const { throttle } = makeThrottle({ count: 1 })
+  const askers = Array.from({ length: 11 }, (_, at) => asker(throttle, `account ${at}`))
+  for (const { ask } of askers) ask(101)
+  t.same(
+    askers.map(({ places }) => places.length),
+    [...Array(10).fill(100), 0],
+  )
+  t.ok(askers.every(({ under }) => under.length === 1))
+  await askers[0]?.end('rejected')
+  askers[10]?.ask(150)
+  t.equal(askers[10]?.places.length, 100)
+  for (const { places } of askers) for (const { leave } of places) leave()
+})
+
+t.test('what ends in another process moves the line, too', async (t) => {
+  const notes: ThrottleNote[] = []
+  const { throttle: here } = makeThrottle({ count: 2 })
+  const there = createLoginThrottle({
+    count: 2,
+    windowSeconds: 60,
+    now: () => 0,
+    onNote: (note) => notes.push(note),
+  })
+  const { ask, under, refused } = asker(here)
+  fail(here, 1)
+  ask(2)
+  attempt(there, 'accepted')
+  for (const note of notes.splice(0)) here.learn(note)
+  await turn()
+  t.equal(under.length, 2, 'a success clears the failures')
+  ask()
+  fail(there, 2)
+  for (const note of notes) here.learn(note)
+  await turn()
+  t.match(refused, [{ reason: 'throttled' }])
 })
 
 t.test('a failure that ends after the window opens a new one', async (t) => {
@@ -121,7 +255,7 @@ t.test('a failure that ends after the window opens a new one', async (t) => {
   fail(throttle, 1)
   const slow = throttle.reserve('acme', CLIENT)
   clock.now += 61_000
-  if (slow.ok) slow.settle('rejected')
+  if (slow.ok === true) slow.settle('rejected')
   t.same(fail(throttle, 2), [0, 60])
 })
 

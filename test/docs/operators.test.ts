@@ -55,10 +55,10 @@ t.test('the steps of a rotation do what is said of them', async (t) => {
   t.strictSame(more, [])
   t.match(JSON.parse((await run(t, directory, add)).stdout), { kid: 'new', active: false })
   t.match(await run(t, directory, activate), { failure: undefined, stdout: 'new signs in place of old\n' })
-  t.match((await run(t, directory, list)).stdout, /^old .* 2026-11-21T12:01:00\.000Z$/m)
-  const early = await run(t, directory, retire, NOW + 86_459_000)
-  t.match(early.failure, { exitCode: 1, message: /until 2026-11-21T12:01:00\.000Z/ })
-  t.match(await run(t, directory, retire, NOW + 86_460_000), { failure: undefined })
+  t.match((await run(t, directory, list)).stdout, /^old .* 2026-11-21T12:01:01\.000Z$/m)
+  const early = await run(t, directory, retire, NOW + 86_460_000)
+  t.match(early.failure, { exitCode: 1, message: /until 2026-11-21T12:01:01\.000Z/ })
+  t.match(await run(t, directory, retire, NOW + 86_461_000), { failure: undefined })
 })
 
 t.test('a key that has leaked goes at once', async (t) => {

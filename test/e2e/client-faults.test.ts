@@ -78,8 +78,10 @@ t.test('a client that leaves while its request is with the upstream takes it wit
       for (const socket of front.upstream.sockets) socket.destroy()
       const client = await front.connect()
       await reach(client)
+      const left = performance.now()
       depart(client)
       await nothingIsLeft(t, front, `${stage}, ${departure}`)
+      t.ok(performance.now() - left < 1000, `${stage}, ${departure}: soon`)
       client.socket.destroy()
     }
   }

@@ -1,3 +1,4 @@
+import { generateKeyPairSync } from 'node:crypto'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
@@ -128,6 +129,43 @@ t.test(
     t.equal(upstream.sockets.length, 0)
   },
 )
+
+t.test('with keys that are too weak nothing starts, and none of them is told', async (t) => {
+  const { files } = await prepareFiles(t)
+  const hmac = (kid: string, secret: string) => ({
+    ...{ kty: 'oct', kid, alg: 'HS256', use: 'sig' },
+    k: Buffer.from(secret).toString('base64url'),
+  })
+  const rsa = (kid: string, options: { modulusLength: number; publicExponent?: number }) => ({
+    ...generateKeyPairSync('rsa', options).publicKey.export({ format: 'jwk' }),
+    ...{ kid, alg: 'RS256', use: 'sig' },
+  })
+  const ec = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  const weak = {
+    short: hmac('short', 'canary-canary'),
+    known: hmac('known', 'your-256-bit-secret-your-256-bit-secret'),
+    small: rsa('small', { modulusLength: 1024 }),
+    three: rsa('three', { modulusLength: 2048, publicExponent: 3 }),
+    encrypts: { ...ec.publicKey.export({ format: 'jwk' }), kid: 'encrypts', alg: 'ES256', use: 'enc' },
+    pem: ec.privateKey.export({ type: 'pkcs8', format: 'pem' }),
+    two: { ...ec.publicKey.export({ format: 'jwk' }), kid: 'two', alg: 'HS256', use: 'sig' },
+  }
+  for (const [kid, key] of Object.entries(weak)) {
+    const text = typeof key === 'string' ? key : JSON.stringify(key)
+    writeFileSync(join(files['keys-directory'], `${kid}.jwk.json`), text, { mode: 0o600 })
+  }
+  const { code, stdout, stderr } = await runProgram(
+    t,
+    ['serve', ...Object.entries(files).flatMap(([name, value]) => [`--${name}`, value])],
+    { env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' } },
+  )
+  t.equal(code, 2)
+  t.equal(stdout, '')
+  for (const kid of Object.keys(weak))
+    t.match(stderr, new RegExp(`^  keys\\.directory: .*${kid}\\.jwk\\.json`, 'm'))
+  t.notMatch(stderr, /canary|your-256|PRIVATE KEY|^ +at /m)
+  for (const { k } of [weak.short, weak.known]) t.notOk(stderr.includes(k))
+})
 
 t.test('with good settings every problem of keys and credentials is in one report', async (t) => {
   const { files } = await prepareFiles(t)

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, constants, openSync, readSync } from 'node:fs'
 import type { AddressInfo } from 'node:net'
-import { createServer } from 'node:net'
+import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { temporaryDirectory } from '../support/credentials.ts'
@@ -101,31 +101,35 @@ t.test(
   },
 )
 
-t.test('SIGHUP and a closed stdin end nothing; the second signal ends everything at once', async (t) => {
-  const { upstream, sidecar, get } = await scene(
-    t,
-    { 'shutdown-lame-duck-seconds': '3600', 'log-access': 'all' },
-    { stdio: ['pipe', 'pipe', 'pipe'] },
-  )
-  sidecar.child.stdin?.destroy()
-  sidecar.child.kill('SIGHUP')
-  const client = await rawClient(t, sidecar.port)
-  for (let times = 0; times < 3; times++) {
-    client.send(get)
-    t.equal((await client.response()).status, 200)
-  }
-  await begin(client, get, upstream)
-  sidecar.child.kill('SIGTERM')
-  client.send('')
-  await until(async () => {
-    const probe = await rawClient(t, sidecar.adminPort)
-    probe.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
-    return (await probe.response()).status === 503
-  }, 'the first signal')
-  sidecar.child.kill('SIGINT')
-  t.match(await sidecar.ended, { code: 1, signal: null })
-  await client.closed()
-})
+t.test(
+  'SIGHUP, SIGPIPE and a closed stdin end nothing; the second signal ends everything at once',
+  async (t) => {
+    const { upstream, sidecar, get } = await scene(
+      t,
+      { 'shutdown-lame-duck-seconds': '3600', 'log-access': 'all' },
+      { stdio: ['pipe', 'pipe', 'pipe'] },
+    )
+    sidecar.child.stdin?.destroy()
+    sidecar.child.kill('SIGHUP')
+    sidecar.child.kill('SIGPIPE')
+    const client = await rawClient(t, sidecar.port)
+    for (let times = 0; times < 3; times++) {
+      client.send(get)
+      t.equal((await client.response()).status, 200)
+    }
+    await begin(client, get, upstream)
+    sidecar.child.kill('SIGTERM')
+    client.send('')
+    await until(async () => {
+      const probe = await rawClient(t, sidecar.adminPort)
+      probe.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
+      return (await probe.response()).status === 503
+    }, 'the first signal')
+    sidecar.child.kill('SIGINT')
+    t.match(await sidecar.ended, { code: 1, signal: null })
+    await client.closed()
+  },
+)
 
 t.test('a log that nobody reads, and then nobody can read, stops neither traffic nor the end', async (t) => {
   const pipe = join(await temporaryDirectory(t), 'stdout')
@@ -196,6 +200,42 @@ t.test('a log that nobody reads, and then nobody can read, stops neither traffic
   t.match(await sidecar.ended, { code: 0, signal: null })
   t.equal(sidecar.stderr(), '')
 })
+
+/** Whether the limits of a process that runs cannot be changed here. */
+const LIMITS_ARE_FIXED = spawnSync('prlimit', ['--version']).status !== 0
+
+t.test(
+  'out of descriptors it stays, serves whom it has, and takes others when there are some again',
+  { skip: LIMITS_ARE_FIXED },
+  async (t) => {
+    const { sidecar, get } = await scene(t, {}, { unmeasured: true })
+    spawnSync('prlimit', ['--pid', String(sidecar.pid), '--nofile=100:100'])
+    const kept = await rawClient(t, sidecar.port)
+    kept.send(get)
+    t.equal((await kept.response()).status, 200)
+    const many = Array.from({ length: 200 }, () => connect(sidecar.port, '127.0.0.1'))
+    const refused = () => many.filter(({ destroyed }) => destroyed).length
+    for (const socket of many) socket.on('error', () => {})
+    await until(() => refused() > 50, 'connections to be closed for want of descriptors')
+    kept.send(get)
+    t.equal((await kept.response()).status, 200, 'who is there is served')
+    for (const socket of many) socket.destroy()
+    await until(
+      () =>
+        rawClient(t, sidecar.port)
+          .then((client) => {
+            client.send(get)
+            return client.response()
+          })
+          .then(
+            ({ status }) => status === 200,
+            () => false,
+          ),
+      'somebody new to be served',
+    )
+    t.equal(sidecar.child.exitCode, null)
+  },
+)
 
 t.test('nothing has to be written, and no home be there', async (t) => {
   // Node's own permissions stand for a read-only file system: tests may run as root, who may write everywhere.

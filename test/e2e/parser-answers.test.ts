@@ -151,6 +151,31 @@ t.test('a head that does not come in time is answered, however slowly it drips',
   await front.upstreamSaw(t, 1)
 })
 
+t.test('many heads that drip are answered in time, and others do not notice them', async (t) => {
+  const front = await startFront(t, { settings: { 'timeouts-headers-seconds': '1' } })
+  const drips = await Promise.all(Array.from({ length: 300 }, () => front.connect()))
+  for (const client of drips) client.send('GET /b/k HTTP/1.1\r\nHost: h\r\nX: ')
+  const drip = setInterval(() => {
+    for (const { socket } of drips) if (socket.writable) socket.write('a')
+  }, 100)
+  t.teardown(() => clearInterval(drip))
+  const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`
+  let served = 0
+  const answers = Promise.all(drips.map((client) => client.response()))
+  for (let over = false; !over; served++) {
+    t.equal((await front.ask(get)).status, 200)
+    over = await Promise.race([answers.then(() => true), new Promise<false>((go) => setImmediate(go, false))])
+  }
+  for (const response of await answers) {
+    if (response.status !== 408) t.fail(`${response.status} for a head that never ended`)
+  }
+  clearInterval(drip)
+  for (const { socket } of drips) socket.end()
+  front.upstream.requests.length = 0
+  await front.upstreamSaw(t, 0)
+  t.ok(served > 1)
+})
+
 t.test('a body may take longer than a head', async (t) => {
   const front = await startFront(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
   const client = await front.connect()

@@ -358,6 +358,8 @@ t.test('a header that readers could cut differently is refused', async (t) => {
     'X\x00: a',
     'X: a\x00b',
     'X: a\rb',
+    'X\ry: a',
+    'X\ny: a',
     'X: a\nY: b',
     'X\x7f: a',
     'X: a\x7f',
@@ -404,6 +406,9 @@ t.test('chunks that are none break the upload off, and no whole request reaches 
     ['a size with a sign', '+5\r\nhello\r\n0\r\n\r\n'],
     ['a negative size', '-5\r\nhello\r\n0\r\n\r\n'],
     ['a size with a space in front', ' 5\r\nhello\r\n0\r\n\r\n'],
+    ['a size with a space behind', '5 \r\nhello\r\n0\r\n\r\n'],
+    ['a size with a tab behind', '5\t\r\nhello\r\n0\r\n\r\n'],
+    ['a bare carriage return in an extension', '5;a\rb\r\nhello\r\n0\r\n\r\n'],
     ['a size beyond 64 bits', 'fffffffffffffffff\r\nhello\r\n0\r\n\r\n'],
     ['no size', '\r\nhello\r\n0\r\n\r\n'],
     ['a size that is a word', 'five\r\nhello\r\n0\r\n\r\n'],
@@ -514,6 +519,21 @@ t.test('a byte too many behind a body is a request that cannot be understood', a
       t.equal(front.upstream.requests[0]?.body.toString(), 'hello')
       await front.upstreamSaw(t, 1)
     }
+  }
+})
+
+t.test('bytes behind the last chunk are a request that cannot be understood', async (t) => {
+  const front = await startFront(t)
+  for (const extra of ['X\r\n\r\n', '\x00\r\n\r\n', '0\r\n\r\n', '5\r\nhello\r\n0\r\n\r\n']) {
+    const client = await front.connect()
+    client.send(
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('hello')}0\r\n\r\n${extra}`,
+    )
+    t.equal((await client.response()).status, 200, 'the request itself is answered')
+    isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, JSON.stringify(extra))
+    t.equal(await client.closed(), 'end')
+    t.equal(front.upstream.requests[0]?.body.toString(), 'hello')
+    await front.upstreamSaw(t, 1)
   }
 })
 

@@ -395,6 +395,62 @@ t.test('guessing is slowed for the pair that guesses, and for nobody else', asyn
   t.ok((await front.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')) >= 3)
 })
 
+t.test('a field that stands twice is refused, whichever of the two is the right one', async (t) => {
+  const front = await startFront(t)
+  const [{ accountId, accessKey, secret } = { accountId: '', accessKey: '', secret: '' }] =
+    front.sidecar.logins
+  const others = `"accountId":"${accountId}","accessKey":"${accessKey}"`
+  for (const [first, second] of [
+    [secret, 'wrong'],
+    ['wrong', secret],
+    [secret, secret],
+  ]) {
+    const answer = await front.ask(post(`{${others},"secret":"${first}","secret":"${second}"}`))
+    isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, 'secret')
+    t.equal(messageOf(answer), 'secret must not stand twice.')
+  }
+})
+
+t.test('secrets beyond any length are refused before anything is hashed', async (t) => {
+  const front = await startFront(t, {
+    credentials: [{ scheme: 'scrypt' }],
+    settings: { 'limits-login-failures-count': '100000' },
+  })
+  const [login] = front.sidecar.logins
+  const started = performance.now()
+  for (const length of [1025, 2 ** 20]) {
+    for (let round = 0; round < 25; round++) {
+      const client = await front.connect()
+      client.send(post(JSON.stringify({ ...login, secret: 'x'.repeat(length) })))
+      isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, `${length}`)
+      client.socket.destroy()
+    }
+  }
+  // At some 50 milliseconds or more a hash, one at a time, hashing them would take longer.
+  t.ok(performance.now() - started < 5000)
+  t.equal((await front.ask(post(JSON.stringify(login)))).status, 200)
+  await front.upstreamSaw(t, 0)
+})
+
+t.test('who somebody claims to be by a header makes no difference to a login or a check', async (t) => {
+  const front = await startFront(t, { credentials: [{ accountId: 'acme' }, { accountId: 'victim' }] })
+  const claims =
+    'X-Authenticated-Account-Id: victim\r\nx_authenticated_account_id: victim\r\nX-Forwarded-User: victim\r\n'
+  const answer = await front.ask(post(JSON.stringify(front.sidecar.logins[0]), claims))
+  isOwnAnswer(t, answer, { status: 200 }, 'a login')
+  const { token } = JSON.parse(answer.body.toString())
+  const told = await front.ask(
+    `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`,
+  )
+  isOwnAnswer(t, told, { status: 200 }, 'a check')
+  const refused = await front.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}\r\n`)
+  isOwnAnswer(t, refused, { status: 400, code: 'InvalidToken' }, 'no token')
+  await front.upstreamSaw(t, 0)
+  await front.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`)
+  t.equal(front.upstream.requests[0]?.headers['x-authenticated-account-id'], 'acme')
+  t.notMatch(JSON.stringify(front.sidecar.log), 'victim', 'nor is anybody named for it')
+})
+
 t.test('a success clears the failures before it', async (t) => {
   const front = await startFront(t, {
     settings: { 'limits-login-failures-count': '3' },

@@ -1,7 +1,9 @@
+import { createHash } from 'node:crypto'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import t from 'tap'
 import { WebSocket, WebSocketServer } from 'ws'
+import { eventually } from '../support/proxied.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
@@ -62,6 +64,29 @@ t.test('off, a handshake is refused and nothing reaches the upstream', async (t)
   t.equal(upstream.sockets.length, 0)
 })
 
+t.test('off, a client that resets around the refusal is a connection less and nothing else', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+  for (const protocol of ['websocket', 'h2c']) {
+    const text = handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${protocol}`)
+    const before = await rawClient(t, sidecar.port)
+    before.send(text)
+    before.socket.resetAndDestroy()
+    const after = await rawClient(t, sidecar.port)
+    after.send(text)
+    t.equal((await after.response()).status, 400)
+    after.socket.resetAndDestroy()
+  }
+  await eventually(
+    async () => (await sidecar.metric('auth_sidecar_client_connections')) === 0,
+    'no connection to be left',
+  )
+  const client = await rawClient(t, sidecar.port)
+  client.send(`GET / HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  t.equal((await client.response()).status, 200)
+  t.equal(upstream.requests.length, 1)
+})
+
 t.test('on, whatever is not a plain WebSocket handshake with a good token is refused', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
@@ -103,6 +128,81 @@ t.test(
     t.equal(upstream.bytes[0]?.includes('smuggled'), false)
   },
 )
+
+t.test(
+  'a version that the upstream does not speak is told so, and nothing behind is forwarded',
+  async (t) => {
+    const upstream = await recordingUpstream(t)
+    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+    upstream.reply('HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n')
+    const client = await rawClient(t, sidecar.port)
+    const text = handshake(sidecar.token).replace('Version: 13', 'Version: 9999')
+    client.send(`${text}GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n`)
+    const response = await client.response()
+    t.match(response, { status: 426, headers: { 'sec-websocket-version': '13', connection: 'close' } })
+    client.send('GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n')
+    t.equal(await client.closed(), 'end')
+    t.equal(upstream.requests.length, 1)
+    t.notOk(upstream.bytes.some((bytes) => bytes.includes('smuggled')))
+  },
+)
+
+/** What a WebSocket client hears of messages of every kind, and of the end, sent to a server that echoes. */
+async function conversation(url: string, token: string): Promise<unknown[]> {
+  const heard: unknown[] = []
+  const client = new WebSocket(url, { headers: { authorization: `Bearer ${token}` } })
+  const ended = new Promise<void>((resolve, reject) => {
+    client.on('close', (code, reason) => {
+      heard.push(['close', code, reason.toString()])
+      resolve()
+    })
+    client.on('error', reject)
+  })
+  client.on('pong', (data) => heard.push(['pong', data.toString()]))
+  await new Promise((resolve) => client.once('open', resolve))
+  const next = (event: 'message' | 'pong') => new Promise((resolve) => client.once(event, resolve))
+  client.on('message', (data: Buffer, isBinary) => {
+    heard.push([isBinary, data.length, createHash('sha256').update(data).digest('hex')])
+  })
+  for (const size of [0, 1, 125, 126, 127, 65_535, 65_536, 1_000_000]) {
+    for (const binary of [true, false]) {
+      const echoed = next('message')
+      client.send(Buffer.alloc(size, 'e'), { binary, compress: size % 2 === 0 })
+      await echoed
+    }
+  }
+  const whole = next('message')
+  for (let part = 0; part < 20; part++) {
+    client.send(`part ${part}`, { fin: part === 19 })
+    if (part === 10) client.ping('in between') // control frames may stand between the parts of a message
+  }
+  await whole
+  const last = next('pong')
+  client.ping('x'.repeat(125))
+  await last
+  client.close(4321, 'enough')
+  await ended
+  return heard
+}
+
+t.test('a conversation through the sidecar is the one without it', async (t) => {
+  const server = createServer()
+  const sockets = new WebSocketServer({ server, perMessageDeflate: true })
+  sockets.on('connection', (socket) => {
+    socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary }))
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => {
+    sockets.close()
+    server.close()
+    server.closeAllConnections()
+  })
+  const { port } = server.address() as AddressInfo
+  const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${port}`, settings: ON })
+  const direct = await conversation(`ws://127.0.0.1:${port}/`, sidecar.token)
+  t.equal(direct.length, 20, 'messages, pongs and the end')
+  t.strictSame(await conversation(`ws://127.0.0.1:${sidecar.port}/`, sidecar.token), direct)
+})
 
 t.test('a 101 that does not name the protocol is an internal error', async (t) => {
   const upstream = await recordingUpstream(t)

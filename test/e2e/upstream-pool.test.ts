@@ -263,6 +263,10 @@ t.test('a full pool', async (t) => {
     late.send(head('GET /late'))
     isFaultAnswer(t, await late.response(), LIMIT)
     t.equal(await outcome('connection_limit_reached'), 1)
+    for (const page of ['/livez', '/readyz']) {
+      const { status } = await fetch(`http://127.0.0.1:${sidecar.adminPort}${page}`)
+      t.equal(status, 200, `${page}: it is the upstream that is busy`)
+    }
     for (const [at, client] of clients.entries()) {
       await eventually(() => hold.length === at + 1, `request ${at}`)
       hold[at]?.write(OK)

@@ -100,7 +100,7 @@ t.test(
     for (const { message } of problems) t.match(message, /: is not a file$/)
 
     t.same(await readUrlFile(pipe), { ok: false, problems: [`${pipe}: is not a file`] })
-    const urlFile = join(t.testdir({}), 'url')
+    const urlFile = join(pipe, '..', 'url')
     for (const name of ['sslrootcert', 'sslcert', 'sslkey']) {
       writeFileSync(urlFile, `postgres://me:hush@db/accounts?${name}=${pipe}`)
       t.same(await readUrlFile(urlFile), {

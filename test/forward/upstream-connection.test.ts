@@ -70,6 +70,17 @@ t.test('a part of a response is told as such', async (t) => {
   await user.hears('end')
 })
 
+t.test('a connection whose request has not been taken whole is not used again', async (t) => {
+  const upstream = await recordingUpstream(t, { read: false, onConnection: (socket) => void socket.pause() })
+  const { connection, owner, user } = connecting(t, upstream)
+  await user.hears('connected')
+  connection.socket.write(Buffer.alloc(32 * 1024 * 1024)) // more than sockets hold
+  upstream.sockets[0]?.write(OK)
+  await user.hears('end')
+  t.ok(connection.socket.destroyed)
+  t.equal(owner.freed, 0)
+})
+
 t.test('an unused connection', async (t) => {
   for (const [what, line, ms] of [
     ['is kept for 4 s when nothing is promised', '', 4000],

@@ -49,7 +49,8 @@ t.test('a further key is published and does not sign before it is told to', asyn
   t.equal(three.active, true)
   t.equal(await signerOf(directory), three.kid)
   t.equal(noteOf(directory, one.kid), seconds, 'it is noted when the outgoing key stopped')
-  t.equal(noteOf(directory, two.kid), undefined)
+  t.equal(noteOf(directory, two.kid), 0, 'that it never signed is noted, too')
+  t.equal(noteOf(directory, three.kid), undefined)
 })
 
 t.test('a second private key does not make it unclear which one signs', async (t) => {
@@ -125,12 +126,12 @@ t.test('a key is retired when the last token it signed has run out, not a moment
   const old = await add(directory, { kid: 'old' })
   await add(directory, { activate: true })
   const retire = (at: number) => retireKey({ directory, kid: old.kid, maxLifetimeSeconds: 60, now: () => at })
-  t.match(await retire(NOW + 59_999), {
+  t.match(await retire(NOW + 60_999), {
     kind: 'refused',
-    problems: [/alive until 2026-11-20T12:01:00\.000Z/],
+    problems: [/alive until 2026-11-20T12:01:01\.000Z/],
   })
   t.ok(existsSync(`${directory}/old.jwk.json`))
-  t.same(await retire(NOW + 60_000), { ok: true })
+  t.same(await retire(NOW + 61_000), { ok: true })
   t.notOk(existsSync(`${directory}/old.jwk.json`))
   t.ok((await loadKeyRing({ directory })).ok)
 })

@@ -15,11 +15,14 @@ t.test('lists keys oldest first, with what a rotation needs to know', async (t) 
     ...(await makeKey('ES256', 'old')).privateJwk,
     ...{ iat: day, signedUntil: day + 9 },
   })
-  writeKey(directory, { ...(await makeKey('HS256', 'spare')).privateJwk, ...{ iat: day + 1 } })
+  writeKey(directory, {
+    ...(await makeKey('HS256', 'spare')).privateJwk,
+    ...{ iat: day + 1, signedUntil: 0 },
+  })
   const at = (second: number) => `2026-11-20T00:00:${String(second).padStart(2, '0')}.000Z`
   const never = { active: false, private: true, signedUntil: null }
   t.same(listKeys(await readKeyDirectory(directory), 10), [
-    { ...never, kid: 'old', alg: 'ES256', created: at(0), signedUntil: at(9), removableFrom: at(19) },
+    { ...never, kid: 'old', alg: 'ES256', created: at(0), signedUntil: at(9), removableFrom: at(20) },
     { ...never, kid: 'spare', alg: 'HS256', created: at(1), removableFrom: at(1) },
     { ...never, kid: 'new', alg: 'ES256', active: true, created: at(2), removableFrom: null },
     { ...never, kid: 'half', alg: 'EdDSA', private: false, created: at(3), removableFrom: null },

@@ -8,7 +8,7 @@ function cut(text: string) {
   for (;;) {
     const { done, value } = steps.next()
     if (done === true) return value ? members : undefined
-    members.push([value.line, value.text])
+    if (value !== undefined) members.push([value.line, value.text])
   }
 }
 

@@ -10,12 +10,12 @@ import type { StatusKey } from './status.ts'
 /**
  * Describes every key, newest first.
  *
- * @param maxLifetimeSeconds - the longest lifetime tokens are given
+ * @param longestSeconds - for how long after it was issued a token may be accepted
  * @param now - epoch milliseconds
  */
-export function describeKeys(ring: KeyRing, maxLifetimeSeconds: number, now: number): readonly StatusKey[] {
+export function describeKeys(ring: KeyRing, longestSeconds: number, now: number): readonly StatusKey[] {
   const lifetimes = new Map(
-    tokenLifetimes(ring, maxLifetimeSeconds, now).map(({ kid, seconds }) => [kid, seconds]),
+    tokenLifetimes(ring, longestSeconds, now).map(({ kid, seconds }) => [kid, seconds]),
   )
   return [...ring.verification.values()]
     .sort((a, b) => b.createdAt - a.createdAt)
