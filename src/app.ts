@@ -29,7 +29,7 @@ import { createDeadlines } from './ops/deadlines.ts'
 import type { DrainReport } from './ops/drain.ts'
 import { createJwksMetrics } from './ops/jwks-metrics.ts'
 import { type Addresses, createLifeCycle } from './ops/life-cycle.ts'
-import type { Logger } from './ops/log.ts'
+import { type Logger, listenerFaults } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { loggedMilestones, type Milestones } from './ops/milestones.ts'
 import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts'
@@ -208,7 +208,7 @@ export async function createApp({
     monotonicNow: deadlines.monotonicNow,
     isCutting: () => lifeCycle.isCutting(),
   })
-  const onFault = (error: Error) => log.error({ err: error }, 'listener fault')
+  const onFault = listenerFaults(log)
   const listener = createListener({
     host: config.listen.host,
     port: config.listen.port,

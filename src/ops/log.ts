@@ -143,6 +143,11 @@ export function createLog(level: string, destination: DestinationStream): Logger
   )
 }
 
+/** Makes what is told of faults of a listening socket, such as running out of descriptors. */
+export function listenerFaults(log: Logger): (error: Error) => void {
+  return (error) => log.error({ err: error }, 'listener fault')
+}
+
 /**
  * What is logged of an error. Only these fields: Node hangs more on some errors, such as the raw bytes of a request
  * that could not be parsed, its token among them.

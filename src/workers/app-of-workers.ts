@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { App } from '../app.ts'
 import type { Config } from '../config/schema.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
-import type { Logger } from '../ops/log.ts'
+import { type Logger, listenerFaults } from '../ops/log.ts'
 import { createSidecarAdmin } from '../ops/sidecar-admin.ts'
 import { UnusableTrust } from '../trust/unusable-trust.ts'
 import { createFork } from './fork.ts'
@@ -30,14 +30,14 @@ export interface AppOfWorkersOptions {
  * @throws UnusableTrust with every problem of keys, credentials and certificates
  */
 export function createAppOfWorkers({ config, log, workers, program }: AppOfWorkersOptions): Promise<App> {
-  const onFault = (error: Error) => log.error({ err: error }, 'listener fault')
   return createSupervisor({
     config,
     workers,
     log,
     fork: createFork(program),
     revive,
-    createAdmin: (sources) => createSidecarAdmin(config, sources, { now: Date.now, onFault }),
+    createAdmin: (sources) =>
+      createSidecarAdmin(config, sources, { now: Date.now, onFault: listenerFaults(log) }),
     sleep,
     monotonicNow: () => performance.now(),
   })

@@ -57,98 +57,99 @@ const login = (accountId: string, accessKey: string, secret: string) => {
   return `POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
 }
 
-t.test('processes that share the listener are one sidecar to whoever looks', async (t) => {
-  const { sidecar, connect, get, admin, metric, pids } = await scene(t)
-  t.same(
-    sidecar.log().flatMap(({ msg, listener, port }) => (msg === 'listening' ? [[listener, port]] : [])),
-    [
-      ['data', sidecar.port],
-      ['admin', sidecar.adminPort],
-    ],
-  )
-  t.equal(new Set(pids()).size, 2)
-  t.same(new Set(await ask(connect, get, 20)), new Set([200]))
-  await until(async () => (await metric('auth_sidecar_requests_total')) === 20, 'all requests to be counted')
-  t.ok((await metric('auth_sidecar_token_cache_misses_total')) >= 2, 'each has a cache of its own')
-  t.equal(await metric('auth_sidecar_build_info'), 1, 'what is the same in all is told once')
-  t.equal(await metric('auth_sidecar_workers'), 2)
-  t.match(await admin('/readyz'), { status: 200 })
-  t.equal((await admin('/livez')).status, 200)
-  t.equal(JSON.parse((await admin('/.well-known/jwks.json')).body.toString()).keys.length, 1)
-  const status = JSON.parse((await admin('/status.json')).body.toString())
-  t.match(status, { ready: true, keys: [{ signs: true }] })
-})
+t.test('processes that share the listener are one sidecar', async (t) => {
+  const {
+    upstream,
+    sidecar,
+    files,
+    login: right,
+    admin,
+    get,
+    connect,
+    pids,
+    metric,
+  } = await scene(t, {
+    'limits-login-failures-count': '4',
+  })
+  /** Asks until every answer is the one that is wanted. */
+  const allSay = (status: number, what: string) =>
+    until(async () => (await ask(connect, get, 8)).every((answer) => answer === status), what)
+  /** Waits until so many requests more than before have been counted. */
+  const counted = (name: string, expected: number) =>
+    until(async () => (await metric(name)) === expected, `${expected} of ${name}`)
 
-t.test('a worker that dies is replaced, and nothing that it counted is forgotten', async (t) => {
-  const { connect, get, metric, pids, admin, sidecar } = await scene(t)
-  await ask(connect, get, 10)
-  await until(async () => (await metric('auth_sidecar_requests_total')) === 10, 'all requests to be counted')
-  const [victim = 0] = pids()
-  process.kill(victim, 'SIGKILL')
-  await until(
-    async () => (await metric('auth_sidecar_worker_restarts_total')) === 1,
-    'the death to be counted',
-  )
-  t.same(new Set(await ask(connect, get, 4)), new Set([200]), 'the other one goes on')
-  t.equal((await admin('/readyz')).status, 200)
-  await until(async () => (await metric('auth_sidecar_workers')) === 2, 'the replacement')
-  t.equal(pids().length, 3)
-  t.same(new Set(await ask(connect, get, 6)), new Set([200]))
-  await until(async () => (await metric('auth_sidecar_requests_total')) === 20, 'all requests to be counted')
-  t.match(
-    sidecar.log().find(({ msg }) => msg === 'worker ended'),
-    { pid: victim, signal: 'SIGKILL' },
-  )
-})
-
-t.test('a change of credentials is enforced in every worker', async (t) => {
-  const { connect, get, files, sidecar } = await scene(t)
-  t.same(new Set(await ask(connect, get, 10)), new Set([200]))
-  const text = readFileSync(files['credentials-file'], 'utf8')
-  writeFileSync(files['credentials-file'], 'accounts: []\n')
-  await until(async () => (await ask(connect, get, 10)).every((status) => status === 400), 'all to refuse')
-  writeFileSync(files['credentials-file'], text)
-  sidecar.child.kill('SIGHUP')
-  await until(async () => (await ask(connect, get, 10)).every((status) => status === 200), 'all to accept')
-})
-
-t.test('failed logins are counted together', async (t) => {
-  const { connect, login: right, metric } = await scene(t, { 'limits-login-failures-count': '4' })
-  const wrong = login(right.accountId, right.accessKey, 'wrong')
-  for (let failure = 0; failure < 4; failure++) {
-    const [status] = await ask(connect, wrong, 1)
-    // Each worker tells the others when a login has ended.
-    await until(
-      async () => (await metric('auth_sidecar_token_issue_failures_total')) === failure + 1,
-      'the failure to be counted',
+  await t.test('to whoever looks', async (t) => {
+    t.same(
+      sidecar.log().flatMap(({ msg, listener, port }) => (msg === 'listening' ? [[listener, port]] : [])),
+      [
+        ['data', sidecar.port],
+        ['admin', sidecar.adminPort],
+      ],
     )
-    t.equal(status, 403)
-  }
-  const all = await ask(connect, login(right.accountId, right.accessKey, right.secret), 6)
-  t.same(new Set(all), new Set([503]), 'whichever is asked')
-})
+    t.equal(new Set(pids()).size, 2)
+    t.same(new Set(await ask(connect, get, 20)), new Set([200]))
+    await counted('auth_sidecar_requests_total', 20)
+    t.ok((await metric('auth_sidecar_token_cache_misses_total')) >= 2, 'each has a cache of its own')
+    t.equal(await metric('auth_sidecar_build_info'), 1, 'what is the same in all is told once')
+    t.equal(await metric('auth_sidecar_workers'), 2)
+    t.match(await admin('/readyz'), { status: 200 })
+    t.equal((await admin('/livez')).status, 200)
+    t.equal(JSON.parse((await admin('/.well-known/jwks.json')).body.toString()).keys.length, 1)
+    const status = JSON.parse((await admin('/status.json')).body.toString())
+    t.match(status, { ready: true, keys: [{ signs: true }] })
+  })
 
-t.test('SIGTERM drains every worker, and the last line adds up', async (t) => {
-  const { upstream, sidecar, connect, get } = await scene(t)
-  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
-  const clients = await Promise.all(Array.from({ length: 4 }, connect))
-  for (const client of clients) {
-    client.send(get)
-    await client.until('half-')
-  }
-  sidecar.child.kill('SIGTERM')
-  await until(
-    () =>
-      connect().then(
-        () => false,
-        () => true,
-      ),
-    'the listener to be closed',
-  )
-  for (const socket of upstream.sockets) socket.write('whole')
-  for (const client of clients) await client.until('half-whole')
-  t.match(await sidecar.ended, { code: 0, signal: null })
-  t.match(sidecar.log().at(-1), { msg: 'stopped', drained: 4, cut: 0 })
+  await t.test('a worker that dies is replaced, and nothing that it counted is forgotten', async (t) => {
+    const before = await metric('auth_sidecar_requests_total')
+    const [victim = 0] = pids()
+    process.kill(victim, 'SIGKILL')
+    await counted('auth_sidecar_worker_restarts_total', 1)
+    t.same(new Set(await ask(connect, get, 4)), new Set([200]), 'the other one goes on')
+    t.equal((await admin('/readyz')).status, 200)
+    await counted('auth_sidecar_workers', 2)
+    t.equal(pids().length, 3)
+    t.same(new Set(await ask(connect, get, 6)), new Set([200]))
+    await counted('auth_sidecar_requests_total', before + 10)
+    t.match(
+      sidecar.log().find(({ msg }) => msg === 'worker ended'),
+      { pid: victim, signal: 'SIGKILL' },
+    )
+  })
+
+  await t.test('a change of credentials is enforced by every worker', async () => {
+    const text = readFileSync(files['credentials-file'], 'utf8')
+    writeFileSync(files['credentials-file'], 'accounts: []\n')
+    await allSay(400, 'all to refuse')
+    writeFileSync(files['credentials-file'], text)
+    sidecar.child.kill('SIGHUP')
+    await allSay(200, 'all to accept')
+  })
+
+  await t.test('failed logins are counted together', async (t) => {
+    const wrong = login(right.accountId, right.accessKey, 'wrong')
+    for (let failure = 1; failure <= 4; failure++) {
+      t.same(await ask(connect, wrong, 1), [403])
+      // Each worker tells the others when a login has ended.
+      await counted('auth_sidecar_token_issue_failures_total', failure)
+    }
+    const all = await ask(connect, login(right.accountId, right.accessKey, right.secret), 6)
+    t.same(new Set(all), new Set([503]), 'whichever is asked')
+  })
+
+  await t.test('SIGTERM drains every worker, and the last line adds up', async (t) => {
+    upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
+    const clients = await Promise.all(Array.from({ length: 4 }, connect))
+    for (const client of clients) {
+      client.send(get)
+      await client.until('half-')
+    }
+    sidecar.child.kill('SIGTERM')
+    await until(() => cannotConnect(connect), 'the listener to be closed')
+    for (const socket of upstream.sockets) if (!socket.destroyed) socket.write('whole')
+    for (const client of clients) await client.until('half-whole')
+    t.match(await sidecar.ended, { code: 0, signal: null })
+    t.match(sidecar.log().at(-1), { msg: 'stopped', drained: 4, cut: 0 })
+  })
 })
 
 t.test('transfers that do not end in time are cut in every worker, and the exit code says so', async (t) => {
@@ -171,14 +172,7 @@ t.test('a second signal does not wait', async (t) => {
   client.send(get)
   await client.until('half-')
   sidecar.child.kill('SIGTERM')
-  await until(
-    () =>
-      connect().then(
-        () => false,
-        () => true,
-      ),
-    'the listener to be closed',
-  )
+  await until(() => cannotConnect(connect), 'the listener to be closed')
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 1 })
   await until(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
@@ -218,4 +212,12 @@ function isAlive(pid: number): boolean {
   } catch {
     return false
   }
+}
+
+/** Whether nobody listens any more. */
+function cannotConnect(connect: () => Promise<RawClient>): Promise<boolean> {
+  return connect().then(
+    () => false,
+    () => true,
+  )
 }

@@ -56,7 +56,7 @@ class Obedient extends FakeFork {
 }
 
 /** A supervisor of two workers that the test plays. */
-async function supervising(prepare: (fork: Obedient, at: number) => void = () => {}) {
+function supervising(prepare: (fork: Obedient, at: number) => void = () => {}) {
   const forks: Obedient[] = []
   const log: Record<string, unknown>[] = []
   const slept: number[] = []
@@ -104,7 +104,7 @@ async function supervising(prepare: (fork: Obedient, at: number) => void = () =>
 }
 
 t.test('the first worker finds what is wrong before there is a second', async (t) => {
-  const { create, forks, admin } = await supervising((fork) => {
+  const { create, forks, admin } = supervising((fork) => {
     fork.instead.make = { did: 'fail', error: { name: 'UnusableTrust', message: 'keys: none' } }
   })
   await t.rejects(create(), { name: 'UnusableTrust', message: 'keys: none' })
@@ -113,7 +113,7 @@ t.test('the first worker finds what is wrong before there is a second', async (t
 })
 
 t.test('starts once, listens, and says so', async (t) => {
-  const { create, said, lines, log } = await supervising()
+  const { create, said, lines, log } = supervising()
   const app = await create()
   const [where] = await Promise.all([app.start(), app.start()])
   t.same(where, { data: address, admin: { ...address, port: 8081 } })
@@ -129,7 +129,7 @@ t.test('starts once, listens, and says so', async (t) => {
 })
 
 t.test('a worker that cannot listen ends the start, and leaves nothing behind', async (t) => {
-  const { create, forks, admin } = await supervising((fork, at) => {
+  const { create, forks, admin } = supervising((fork, at) => {
     if (at === 1)
       fork.instead.listen = {
         did: 'fail',
@@ -146,7 +146,7 @@ t.test('a worker that cannot listen ends the start, and leaves nothing behind', 
 })
 
 t.test('workers that end again and again are replaced later and later', async (t) => {
-  const { create, forks, slept, clock, lines } = await supervising()
+  const { create, forks, slept, clock, lines } = supervising()
   const app = await create()
   await app.start()
   for (let death = 0; death < 9; death++) {
@@ -164,7 +164,7 @@ t.test('workers that end again and again are replaced later and later', async (t
 })
 
 t.test('a replacement that cannot start is ended, and replaced', async (t) => {
-  const { create, forks, lines } = await supervising((fork, at) => {
+  const { create, forks, lines } = supervising((fork, at) => {
     if (at === 2) fork.instead.make = { did: 'fail', error: { name: 'UnusableTrust', message: 'keys: none' } }
   })
   const app = await create()
@@ -180,7 +180,7 @@ t.test('what is told is that of all workers that serve and answer', async (t) =>
   const registry = new Registry()
   new Counter({ name: 'a_total', help: 'a', registers: [registry] }).inc(2)
   const metrics = await registry.getMetricsAsJSON()
-  const { create, forks, told } = await supervising((fork, at) => {
+  const { create, forks, told } = supervising((fork, at) => {
     fork.state = {
       metrics,
       checks: [
@@ -214,7 +214,7 @@ t.test('what is told is that of all workers that serve and answer', async (t) =>
 })
 
 t.test('a login that ended in one worker is told to the others', async (t) => {
-  const { create, forks } = await supervising()
+  const { create, forks } = supervising()
   const app = await create()
   await app.start()
   const note = { pair: 'a b', failed: true }
@@ -224,7 +224,7 @@ t.test('a login that ended in one worker is told to the others', async (t) => {
 })
 
 t.test('reload reaches every worker, whatever one of them says', async (t) => {
-  const { create, forks, said } = await supervising()
+  const { create, forks, said } = supervising()
   const app = await create()
   await app.start()
   const [first] = forks
@@ -235,7 +235,7 @@ t.test('reload reaches every worker, whatever one of them says', async (t) => {
 })
 
 t.test('stops once, adds up, and replaces nobody', async (t) => {
-  const { create, forks, said, lines, log, admin } = await supervising()
+  const { create, forks, said, lines, log, admin } = supervising()
   const app = await create()
   await app.start()
   const [report] = await Promise.all([app.stop({ lameDuck: true }), app.stop()])
@@ -249,14 +249,25 @@ t.test('stops once, adds up, and replaces nobody', async (t) => {
 })
 
 t.test('told to stop before it ever let anybody in, it does not go on accepting', async (t) => {
-  const { create, forks } = await supervising()
+  const { create, forks } = supervising()
   const app = await create()
   await app.stop({ lameDuck: true })
   t.same(forks[0]?.said.at(-1), { do: 'stop', lameDuck: false })
 })
 
+t.test('told to stop while its workers begin to listen, it is never ready', async (t) => {
+  const { create, forks, told } = supervising()
+  const app = await create()
+  const started = app.start()
+  await until(() => forks[1]?.said.at(-1)?.do === 'listen', 'the second worker')
+  const stopped = app.stop({ lameDuck: true })
+  await started
+  t.same(await told().ready(), [{ name: 'accepting', ok: false }])
+  t.same(await stopped, { drained: 2, cut: 0 })
+})
+
 t.test('a worker that does not stop in its time is ended, and counts as cut', async (t) => {
-  const { create, forks } = await supervising((fork) => {
+  const { create, forks } = supervising((fork) => {
     fork.instead.stop = 'nothing'
   })
   const app = await create()
