@@ -22,6 +22,11 @@ export const ACTIVE_FILE = 'active'
 /** What follows the kid in the name of a key file. */
 export const KEY_FILE_SUFFIX = '.jwk.json'
 
+/** Whether a file of that name says anything of keys. */
+export function isKeyFileName(name: string): boolean {
+  return name === ACTIVE_FILE || name.endsWith(KEY_FILE_SUFFIX)
+}
+
 /** No key of ours comes near this; whatever is larger is no key file. */
 const MOST_BYTES = 65_536
 

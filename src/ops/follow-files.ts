@@ -3,8 +3,9 @@
  *
  * In: files or directories, and how to load them. Out: the newest good version, within a second of its being
  * written, however that was done: rewritten in place, renamed over, the directory replaced, a Kubernetes volume
- * swapped. Always: a version is loaded whole, and only if it did not change meanwhile; one that cannot be used is
- * reported and counted once, and the last good one stays. Nothing here throws or keeps the process alive.
+ * swapped, and whatever else is going on beside it. Always: a version is loaded whole, and, unless there is no end of
+ * changes, only if it did not change meanwhile; one that cannot be used is reported and counted once, when it has
+ * stood still, and the last good one stays. Nothing here throws or keeps the process alive.
  *
  * Directories are watched for speed. A slow look at the files is the net under it, since watches get lost: with
  * the directory, on network file systems, at the machine's limit.
@@ -14,7 +15,14 @@
 import { basename, resolve } from 'node:path'
 import type { Load, Loaded } from '../loaded.ts'
 import { createDirectoryWatch, type Watch } from './directory-watch.ts'
-import { type FilesVersion, isVersioned, versionOf } from './files-version.ts'
+import {
+  type FilesVersion,
+  type IsPart,
+  isReplaced,
+  isVersioned,
+  oldestChange,
+  versionOf,
+} from './files-version.ts'
 import type { Logger } from './log.ts'
 
 /** What became of a version: in force, or turned down in favour of the last good one. */
@@ -36,7 +44,7 @@ export interface FollowOptions<T> {
   readonly load: Load<T>
   /** Called right after another value has come into force. */
   readonly onChange?: (value: T) => void
-  /** `seconds`: from the change of the files to its being in force; absent when no change was the reason. */
+  /** `seconds`: from the oldest change that was not in force yet to its being in force; absent when no change was the reason. */
   readonly onReload?: (result: ReloadResult, seconds?: number) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   /** Epoch milliseconds. */
@@ -45,9 +53,11 @@ export interface FollowOptions<T> {
   readonly watch?: Watch
   /** Milliseconds between two looks when no watch tells of a change; default 250. */
   readonly pollMs?: number
-  /** For how many milliseconds files must stand still before they are read; default 150. */
+  /** Which files of a directory count; default: all but dot files and half-written replacements. */
+  readonly isPart?: IsPart
+  /** For how many milliseconds files must stand still before they are read that may be half-written; default 150. */
   readonly settleMs?: number
-  /** After how many milliseconds files are read that do not stand still; default 5000. */
+  /** After how many milliseconds files are read that do not stand still; default 600. */
   readonly patienceMs?: number
 }
 
@@ -70,23 +80,25 @@ const MOST_PROBLEMS_LOGGED = 20
 /** Begins to follow. */
 export function followFiles<T>(options: FollowOptions<T>): Following<T> {
   const { subject, load, onChange, onReload, log, now } = options
-  const { pollMs = 250, settleMs = 150, patienceMs = 5000 } = options
+  const { pollMs = 250, settleMs = 150, patienceMs = 600, isPart } = options
   const paths = options.paths.map((path) => resolve(path))
   const names = new Set(paths.map((path) => basename(path)))
   let value = options.initial
   /** The version that `value` was loaded from, or that was turned down in its favour. */
-  let judged = options.version.id
-  /** The version last seen, and since when; `movingSince`: when the first change after `judged` was seen. */
-  let seen = judged
+  let judged = options.version
+  /** The version last seen, since when, and whether it was tried before it had stood still. */
+  let seen = judged.id
   let stillSince = Number.NEGATIVE_INFINITY
-  let movingSince: number | undefined
+  let tried = false
+  /** When the first change after `judged` was seen, and when it was made. */
+  let moving: { readonly since: number; readonly changedAt: number } | undefined
   let forced: (() => void)[] = []
   let stopped = false
 
   const watch = createDirectoryWatch({
     // Of the directory around a file, only the file's own name and the links of a Kubernetes volume matter.
     onEvent: (directory, name) => {
-      const followed = paths.includes(directory) ? name === null || isVersioned(name) : false
+      const followed = paths.includes(directory) ? name === null || isVersioned(name, isPart) : false
       if (followed || name === null || names.has(name) || name.startsWith('..')) lookWithin(LOOK_MS)
     },
     onFault: (cause) =>
@@ -139,41 +151,48 @@ export function followFiles<T>(options: FollowOptions<T>): Following<T> {
 
   /** Looks at the files, and loads them if it is time to. Returns in how many milliseconds to look again. */
   async function look(): Promise<number> {
-    const found = await versionOf(paths)
+    const found = await versionOf(paths, isPart)
     watch.arm(found.directories)
     const at = performance.now()
     if (found.id !== seen) {
       seen = found.id
       stillSince = at
+      tried = false
     }
-    const changed = found.id !== judged
-    if (changed) movingSince ??= at
-    else movingSince = undefined
+    const changed = found.id !== judged.id
+    if (changed) moving ??= { since: at, changedAt: oldestChange(judged, found) }
+    else moving = undefined
     if (stopped || (!changed && forced.length === 0)) return pollMs
     // What is being written may be good YAML already, and yet only half of what it is going to be.
-    const settled = at - stillSince >= settleMs
-    const overdue = movingSince !== undefined && at - movingSince >= patienceMs
-    if (!settled && !overdue) return Math.min(LOOK_MS, settleMs)
+    const still = at - stillSince
+    const settled = still >= settleMs
+    const overdue = moving !== undefined && at - moving.since >= patienceMs
+    // Somebody may have removed a file and be writing it anew, which a rename is told from by a moment of silence.
+    const whole = still >= Math.min(LOOK_MS, settleMs) && isReplaced(judged, found)
+    const early = !tried && (whole || forced.length > 0)
+    if (!settled && !overdue && !early) return Math.min(LOOK_MS, settleMs)
 
+    tried = true
     const waiting = forced
     forced = []
     const loaded = await loadReadable(found)
-    const after = await versionOf(paths)
+    const after = await versionOf(paths, isPart)
     if (stopped) {
       for (const done of waiting) done()
       return pollMs
     }
-    if (after.id !== found.id && !overdue) {
+    const isMoving = after.id !== found.id
+    if (!overdue && (isMoving || !(loaded.ok || settled))) {
       forced = [...waiting, ...forced]
-      return 0
+      return isMoving ? 0 : Math.min(LOOK_MS, settleMs)
     }
-    judged = found.id
-    movingSince = undefined
+    judged = found
     try {
-      judge(loaded, changed ? found.changedAt : undefined)
+      judge(loaded, moving?.changedAt)
     } catch (error) {
       log.error({ subject, err: error }, 'fault while a new version came into force')
     }
+    moving = undefined
     for (const done of waiting) done()
     return 0
   }

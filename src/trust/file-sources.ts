@@ -9,9 +9,10 @@
 import type { Problem } from '../config/problem.ts'
 import { type Accounts, createAccountsInSlices } from '../credentials/accounts.ts'
 import { readAccountsFile } from '../credentials/accounts-file.ts'
-import { loadKeyRing } from '../keys/key-directory.ts'
+import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import type { Load, Loaded } from '../loaded.ts'
+import type { IsPart } from '../ops/files-version.ts'
 import type { ReloadSubject } from '../ops/reload-metrics.ts'
 import type { Revocations } from '../token/revocations.ts'
 import { createRevocationsLoader, type RevocationsFile } from '../token/revocations-file.ts'
@@ -22,6 +23,8 @@ export interface FileSource<T> {
   /** The setting that names it. */
   readonly setting: string
   readonly path: string
+  /** Which files of a directory count. */
+  readonly isPart?: IsPart
   readonly load: Load<T>
 }
 
@@ -31,6 +34,7 @@ export function keysIn(directory: string): FileSource<KeyRing> {
     subject: 'keys',
     setting: 'keys.directory',
     path: directory,
+    isPart: isKeyFileName,
     load: async () => {
       const loaded = await loadKeyRing({ directory })
       return loaded.ok ? { ok: true, value: loaded.ring, warnings: loaded.warnings } : loaded

@@ -102,8 +102,8 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
 
   /** Loads one file or directory. It is followed once all the others could be loaded, too, and not before. */
   async function firstLoad<T>(source: FileSource<T>): Promise<FirstLoad<Following<T>>> {
-    const { subject, path, load } = source
-    const version = await versionOf([path])
+    const { subject, path, isPart, load } = source
+    const version = await versionOf([path], isPart)
     const loaded = await load()
     if (!loaded.ok) return { ok: false, problems: problemsOf(source, loaded) }
     warnings.push(...loaded.warnings)
@@ -111,7 +111,8 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
     const onReload = (result: ReloadResult, seconds?: number) => options.onReload(subject, result, seconds)
     const follow = () => {
       const paths = [path]
-      const following = followFiles({ subject, paths, initial, version, load, onChange, onReload, log, now })
+      const what = { subject, paths, ...(isPart && { isPart }), initial, version, load }
+      const following = followFiles({ ...what, onChange, onReload, log, now })
       const isCondition = CONDITIONS.has(subject)
       return added({ ...following, ...(isCondition && { check: () => ({ name: subject, ok: true }) }) })
     }

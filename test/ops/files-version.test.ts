@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import { versionOf } from '../../src/ops/files-version.ts'
+import { isReplaced, oldestChange, versionOf } from '../../src/ops/files-version.ts'
 
 t.test('every change of a file or of what is in a directory makes another version', async (t) => {
   const root = t.testdir({ file: 'a', directory: { one: '1', two: '2' } })
@@ -83,4 +83,61 @@ t.test('it tells when the newest change was made, in whatever file and however i
     changedAt = later.changedAt
   }
   t.equal((await versionOf(['/no/such/directory/file'])).changedAt, 0)
+})
+
+t.test('what was put into place whole is told from what may be half-written', async (t) => {
+  const root = t.testdir({ directory: { one: '1', two: '2' } })
+  const directory = join(root, 'directory')
+  const changes: [string, boolean, () => void][] = [
+    ['nothing', true, () => {}],
+    ['a file that nobody reads', true, () => writeFileSync(join(directory, 'log'), 'x')],
+    ['rewritten in place', false, () => writeFileSync(join(directory, 'one'), '1+')],
+    [
+      'renamed over',
+      true,
+      () => {
+        writeFileSync(join(root, 'next'), '1')
+        renameSync(join(root, 'next'), join(directory, 'one'))
+      },
+    ],
+    ['removed', true, () => rmSync(join(directory, 'one'))],
+    ['new', false, () => writeFileSync(join(directory, 'one'), '1')],
+    [
+      'one of each',
+      false,
+      () => {
+        writeFileSync(join(directory, 'one'), '1+')
+        rmSync(join(directory, 'two'))
+      },
+    ],
+  ]
+  const isPart = (name: string) => name !== 'log'
+  let former = await versionOf([directory], isPart)
+  for (const [name, replaced, change] of changes) {
+    change()
+    const version = await versionOf([directory], isPart)
+    t.equal(isReplaced(former, version), replaced, name)
+    former = version
+  }
+})
+
+t.test('the oldest of several changes is the one that counts', async (t) => {
+  const at = (changedAt: number, files: Record<string, number>) => ({
+    id: '',
+    unreadable: [],
+    directories: new Map(),
+    changedAt,
+    files: new Map(
+      Object.entries(files).map(([path, time]) => [
+        path,
+        { id: `${time}`, inode: `${time}`, changedAt: time },
+      ]),
+    ),
+  })
+  const former = at(100, { a: 50, b: 90, c: 70 })
+  t.equal(oldestChange(former, at(300, { a: 200, b: 300, c: 70 })), 200, 'the first of two')
+  t.equal(oldestChange(former, at(300, { a: 50, b: 60, c: 70 })), 300, 'a file from elsewhere that is older')
+  t.equal(oldestChange(former, at(300, { a: 50, b: 90 })), 300, 'a file that is gone')
+  t.equal(oldestChange(former, at(300, { a: 50, b: 250 })), 250, 'one gone and one changed')
+  t.equal(oldestChange(former, at(300, { a: 50, b: 90, c: 70, d: 250 })), 250, 'a new one')
 })

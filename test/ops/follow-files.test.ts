@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
+import { appendFileSync, existsSync, mkdirSync, renameSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -61,6 +61,8 @@ async function follow(t: Test, options: Partial<FollowOptions<string>> & { direc
   const becomes = (text: string) => until(() => following.current() === text, text)
   return { following, directory, file, changes, reloads, lines, levels, becomes }
 }
+
+const HOUR = 3_600_000
 
 /** Longer than it takes to look, to find files still, and to load them, a few times over. */
 const quiet = () => sleep(300)
@@ -153,7 +155,7 @@ t.test('a pipe in the place of the file is turned down and never opened', async 
 })
 
 t.test('of what is being written no part is taken for the whole', async (t) => {
-  const { file, changes, reloads, becomes } = await follow(t, { settleMs: 150 })
+  const { file, changes, reloads, becomes } = await follow(t, { settleMs: 150, patienceMs: HOUR })
   // Each of these is a good version by itself.
   for (let text = 'a.'; text.length < 20; text += 'a.') {
     writeFileSync(file, text)
@@ -163,6 +165,108 @@ t.test('of what is being written no part is taken for the whole', async (t) => {
   await becomes('whole.')
   t.same(changes, ['whole.'])
   t.equal(reloads.length, 1)
+})
+
+t.test(
+  'what comes into place whole is in force without standing still, and so is what was asked for',
+  async (t) => {
+    const { directory, file, following, becomes, changes } = await follow(t, {
+      settleMs: HOUR,
+      patienceMs: HOUR,
+    })
+    const replace = (text: string) => {
+      writeFileSync(join(directory, '.next'), text)
+      renameSync(join(directory, '.next'), file)
+    }
+    replace('two.')
+    await becomes('two.')
+    // However often that is done: each waits for the one before to be in force, and the next one comes at once.
+    for (let step = 0; step < 5; step++) {
+      replace(`step ${step}.`)
+      await becomes(`step ${step}.`)
+    }
+    writeFileSync(file, 'in place.')
+    await sleep(200)
+    t.not(following.current(), 'in place.', 'this may be half-written')
+    await following.refresh()
+    t.equal(following.current(), 'in place.')
+    t.equal(changes.length, 7)
+  },
+)
+
+t.test('of files that never stand still a new version is in force all the same', async (t) => {
+  const ways: Record<string, (directory: string, name: string, text: string) => void> = {
+    'replaced again and again': WAYS_OF_WRITING['renamed over'],
+    'rewritten again and again': WAYS_OF_WRITING['rewritten in place'],
+  }
+  for (const [name, write] of Object.entries(ways)) {
+    const { directory, following, reloads } = await follow(t, { settleMs: 150 })
+    let writes = 0
+    const writing = setInterval(() => write(directory, 'file', `${++writes}.`), 100)
+    await until(() => following.current() !== 'one.', name)
+    const refreshed = following.refresh()
+    await refreshed
+    clearInterval(writing)
+    t.ok(
+      reloads.every(({ result }) => result === 'ok'),
+      name,
+    )
+    following.stop()
+  }
+})
+
+t.test(
+  'what is bad when it is asked for may be half-written: it is told of once it stands still',
+  async (t) => {
+    const { file, following, reloads } = await follow(t, { settleMs: 400, patienceMs: HOUR })
+    writeFileSync(file, 'tw')
+    const refreshed = following.refresh()
+    await sleep(100)
+    t.same(reloads, [])
+    writeFileSync(file, 'two.')
+    await refreshed
+    t.equal(following.current(), 'two.')
+    t.equal(reloads.length, 1)
+  },
+)
+
+t.test('files that say nothing do not keep a change out, and are none', async (t) => {
+  const directory = t.testdir({ file: 'one.', keys: { k: 'one.', old: '' } })
+  const keys = join(directory, 'keys')
+  const isPart = (name: string) => name === 'k' || name === 'old'
+  const load: Load<string> = async () => ({
+    ok: true,
+    value: existsSync(join(keys, 'old')) ? 'old' : 'gone',
+    warnings: [],
+  })
+  const { following, reloads, becomes } = await follow(t, {
+    directory,
+    paths: [keys],
+    isPart,
+    version: await versionOf([keys], isPart),
+    load,
+    settleMs: HOUR,
+    patienceMs: HOUR,
+  })
+  const writing = setInterval(() => appendFileSync(join(keys, 'sync.log'), 'x'), 5)
+  t.teardown(() => clearInterval(writing))
+  await quiet()
+  t.same(reloads, [])
+  rmSync(join(keys, 'old'))
+  await becomes('gone')
+  clearInterval(writing)
+  following.stop()
+})
+
+t.test('the time a change takes counts from the first one that was not in force', async (t) => {
+  const { file, reloads, becomes } = await follow(t, { settleMs: 150, patienceMs: HOUR })
+  for (const text of ['two.', 'three.', 'four.', 'five.']) {
+    writeFileSync(file, text)
+    await sleep(60)
+  }
+  await becomes('five.')
+  t.equal(reloads.length, 1)
+  t.ok((reloads[0]?.seconds ?? 0) >= 0.3, 'three pauses, and until it stood still')
 })
 
 t.test('somebody who never stops writing does not keep a change out for ever', async (t) => {
