@@ -13,6 +13,7 @@ import { CommandFailure, type CommandIo, UsageFailure } from './cli/command-io.t
 import type { StopSignal } from './cli/serve.ts'
 import type { Config } from './config/schema.ts'
 import { createLog, type Logger, openLogDestination } from './ops/log.ts'
+import { nodeFloorWarnings } from './ops/node-floor.ts'
 import { VERSION } from './version.ts'
 
 const io: CommandIo = {
@@ -29,9 +30,9 @@ process.stdout.on('error', () => {})
 process.stderr.on('error', () => {})
 
 /** Makes the sidecar, of as many processes as are wanted. */
-async function createLoggedApp(config: Config, level: string = config.log.level): Promise<App> {
+async function createLoggedApp(config: Config, log: Logger): Promise<App> {
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
-  const app = workers === 1 ? await serveHere(config, level) : await serveBy(workers, config, level)
+  const app = workers === 1 ? await serveHere(config, log) : await serveBy(workers, config, log)
   process.on('SIGHUP', () => void app.reload())
   return app
 }
@@ -39,19 +40,18 @@ async function createLoggedApp(config: Config, level: string = config.log.level)
 /** Serves requests in this process, alone or as one of several. */
 async function serveHere(
   config: Config,
-  level: string,
+  log: Logger,
   worker?: NonNullable<AppOptions['worker']>,
 ): Promise<ServingApp> {
   const { createApp } = await import('./app.ts')
-  const log = openLog(level)
   const logLinesDropped = () => logDestination.dropped
   return createApp({ config, log, logLinesDropped, ...(worker && { worker }) })
 }
 
 /** Serves requests in so many processes, which this one starts and watches. */
-async function serveBy(workers: number, config: Config, level: string): Promise<App> {
+async function serveBy(workers: number, config: Config, log: Logger): Promise<App> {
   const { createAppOfWorkers } = await import('./workers/app-of-workers.ts')
-  return createAppOfWorkers({ config, log: openLog(level), workers, program: import.meta.filename })
+  return createAppOfWorkers({ config, log, workers, program: import.meta.filename })
 }
 
 function openLog(level: string): Logger {
@@ -68,8 +68,12 @@ async function runAsWorker(): Promise<Command> {
   const { workerCommand } = await import('./cli/worker.ts')
   return workerCommand({
     channel: process,
-    createApp: (config, worker) => serveHere(config, config.log.level, worker),
+    createApp: (config, worker) => serveHere(config, openLog(config.log.level), worker),
   })
+}
+
+function warnOfOldNode(log: Logger): void {
+  for (const warning of nodeFloorWarnings(process.versions.node)) log.warn(warning)
 }
 
 /** Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm. Within this time it is one. */
@@ -99,10 +103,24 @@ Examples:
 /** The commands. One is loaded when it is asked for: the modules of all would cost each sidecar memory and time. */
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   serve: async () =>
-    (await import('./cli/serve.ts')).serveCommand(io, { createApp: createLoggedApp, stopRequested }),
+    (await import('./cli/serve.ts')).serveCommand(io, {
+      async createApp(config) {
+        const log = openLog(config.log.level)
+        const app = await createLoggedApp(config, log)
+        return {
+          ...app,
+          async start() {
+            const where = await app.start()
+            warnOfOldNode(log)
+            return where
+          },
+        }
+      },
+      stopRequested,
+    }),
   demo: async () =>
     (await import('./cli/demo.ts')).demoCommand(io, {
-      createApp: (config) => createLoggedApp(config, 'warn'),
+      createApp: (config) => createLoggedApp(config, openLog('warn')),
       stopRequested,
     }),
   config: async () => (await import('./cli/config.ts')).configCommand(io),
