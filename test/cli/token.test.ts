@@ -118,6 +118,8 @@ t.test('inspect ends with 1 for a refused token and says why', async (t) => {
     await refused('hello'),
     /malformed\n.+kid {9}null\n.+time left {3}unknown\nrevoked {5}unknown\ncredential {2}unknown/s,
   )
+  t.match(await refused(''), /: missing\n.+There is no token/s)
+  t.match(await refused(`Bearer ${await mint()}`), /: malformed\n.+begins with the scheme.+"sub": "acme"/s)
   t.match(await refused(await mint({ header: { kid: 'x' } })), /: unknown_key\n/)
   t.match(await refused(await mint({ claims: { iss: 'x' } })), /: claims\n.+Its iss is missing or not that/s)
   await credential('disable')
