@@ -31,3 +31,21 @@ export function secretProblem(text: string): string | undefined {
 export function nameProblem(text: string): string | undefined {
   return secretProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
 }
+
+/**
+ * How many bytes the two names of a credential may take in a token, in UTF-8 and with what JSON escapes: beside them there
+ * is room in 8 KiB for all else that a token holds, and for the signature of an RSA key of 4096 bits. Two names of
+ * 1024 ASCII characters fit, and one of them may be in any script.
+ */
+export const MAX_NAMES_BYTES = 5120
+
+/** What keeps two good names from being those of one credential, in words that fit behind the access key's. */
+export function namesProblem(accountId: string, accessKey: string): string | undefined {
+  const bytes = [accountId, accessKey].reduce(
+    (sum, name) => sum + Buffer.byteLength(JSON.stringify(name)) - 2,
+    0,
+  )
+  return bytes <= MAX_NAMES_BYTES
+    ? undefined
+    : `must be shorter: no token has room for it beside its account (${MAX_NAMES_BYTES} bytes for both, in UTF-8)`
+}

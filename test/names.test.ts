@@ -1,5 +1,5 @@
 import t from 'tap'
-import { nameProblem, secretProblem } from '../src/names.ts'
+import { MAX_NAMES_BYTES, nameProblem, namesProblem, secretProblem } from '../src/names.ts'
 
 t.test('a field has 1 to 1024 code points, whatever the script', async (t) => {
   for (const text of ['a', ' ', 'é'.normalize('NFD'), 'a'.repeat(1024), '😀'.repeat(1024)]) {
@@ -24,4 +24,22 @@ t.test('a control character is refused in a name and allowed in a secret', async
     t.equal(nameProblem(text), 'must not hold control characters')
     t.equal(secretProblem(text), undefined)
   }
+})
+
+t.test('two names fit into a token together, unless both are long in a script of many bytes', async (t) => {
+  for (const name of ['a', '"', '\\', 'я']) {
+    t.equal(namesProblem(name.repeat(1024), name.repeat(1024)), undefined, name)
+    t.equal(namesProblem('😀'.repeat(1024), 'a'.repeat(1024)), undefined)
+    t.equal(namesProblem('a'.repeat(1024), '😀'.repeat(1024)), undefined)
+  }
+  t.equal(MAX_NAMES_BYTES, 5120)
+  const wanted =
+    'must be shorter: no token has room for it beside its account (5120 bytes for both, in UTF-8)'
+  t.equal(namesProblem('密'.repeat(1024), '密'.repeat(682)), undefined)
+  t.equal(namesProblem('密'.repeat(1024), '密'.repeat(683)), wanted)
+  t.equal(
+    namesProblem('😀'.repeat(1024), `${'a'.repeat(1022)}я"`),
+    wanted,
+    'an escape counts as it is written',
+  )
 })

@@ -13,7 +13,7 @@ import { Command } from 'commander'
 import { type Credential, isInForce } from '../credentials/accounts.ts'
 import type { CredentialName } from '../credentials/accounts-edit.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
-import { nameProblem, secretProblem } from '../names.ts'
+import { nameProblem, namesProblem, secretProblem } from '../names.ts'
 import { parseRfc3339 } from '../rfc3339.ts'
 import { type CommandIo, UsageFailure } from './command-io.ts'
 import { done, openEditor, type PlaceOptions } from './credential-places.ts'
@@ -87,6 +87,8 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       const editor = await openEditor(options)
       const { expiresAt } = options
       const name = checkedName({ accessKey: newAccessKey(), ...options })
+      const tooLong = namesProblem(name.accountId, name.accessKey)
+      if (tooLong !== undefined) throw new UsageFailure(`--access-key ${tooLong}`)
       if (expiresAt !== undefined && parseRfc3339(expiresAt) === undefined) {
         throw new UsageFailure(
           '--expires-at must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z',

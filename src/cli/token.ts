@@ -8,7 +8,7 @@
  */
 import { text as readText } from 'node:stream/consumers'
 import { Command, Option } from 'commander'
-import { nameProblem } from '../names.ts'
+import { nameProblem, namesProblem } from '../names.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
@@ -81,6 +81,8 @@ export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
     }
     checkName('--account', options.account)
     checkName('--access-key', options.accessKey)
+    const tooLong = namesProblem(options.account, options.accessKey)
+    if (tooLong !== undefined) throw new UsageFailure(`--access-key ${tooLong}`)
     const ring = await loadKeys(config, { warn })
     if (ring.signing === undefined) {
       throw new UsageFailure(`${config.keys.directory}: holds no private key, so it can only verify`)

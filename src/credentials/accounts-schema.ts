@@ -7,7 +7,7 @@
  * @module
  */
 import { z } from 'zod'
-import { nameProblem } from '../names.ts'
+import { nameProblem, namesProblem } from '../names.ts'
 import { parseRfc3339 } from '../rfc3339.ts'
 import type { Account } from './accounts.ts'
 import { parseSecretHash } from './secret-hash.ts'
@@ -76,10 +76,19 @@ const credential = z
     disabled,
   }))
 
-const account = z.strictObject(
-  { accountId: name, credentials: z.array(credential, { error: wanted('a list') }) },
-  { error: wanted('a map with accountId and credentials') },
-)
+const account = z
+  .strictObject(
+    { accountId: name, credentials: z.array(credential, { error: wanted('a list') }) },
+    { error: wanted('a map with accountId and credentials') },
+  )
+  .superRefine(({ accountId, credentials }, context) => {
+    for (const [index, { accessKey }] of credentials.entries()) {
+      const message = namesProblem(accountId, accessKey)
+      if (message !== undefined) {
+        context.addIssue({ code: 'custom', path: ['credentials', index, 'accessKey'], message })
+      }
+    }
+  })
 
 const document = z.strictObject(
   { accounts: z.array(account, { error: wanted('a list') }) },

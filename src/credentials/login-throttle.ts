@@ -195,22 +195,22 @@ export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottl
   function standInLine(pair: string): NoAttempt | InLine {
     const line = lines.get(pair) ?? new Set()
     if (line.size >= MOST_IN_LINE.pair || inLine >= MOST_IN_LINE.all) return BUSY
-    let tell: Waiting = () => {}
+    let end: Waiting | undefined
     const turn = new Promise<Parameters<Waiting>[0]>((resolve) => {
-      tell = resolve
+      const place: Waiting = (outcome) => {
+        if (!line.delete(place)) return
+        inLine--
+        if (line.size === 0) lines.delete(pair)
+        cancel()
+        resolve(outcome)
+      }
+      const cancel = after(MOST_WAIT_MS, () => place(BUSY))
+      line.add(place)
+      end = place
     })
-    const end: Waiting = (outcome) => {
-      if (!line.delete(end)) return
-      inLine--
-      if (line.size === 0) lines.delete(pair)
-      cancel()
-      tell(outcome)
-    }
-    const cancel = after(MOST_WAIT_MS, () => end(BUSY))
-    line.add(end)
     lines.set(pair, line)
     inLine++
-    return { ok: 'later', turn, leave: () => end(undefined) }
+    return { ok: 'later', turn, leave: () => end?.(undefined) }
   }
 
   return {

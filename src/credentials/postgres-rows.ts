@@ -8,7 +8,7 @@
  * @module
  */
 
-import { nameProblem } from '../names.ts'
+import { nameProblem, namesProblem } from '../names.ts'
 import type { Revocation } from '../token/revocations.ts'
 import type { Credential } from './accounts.ts'
 import { parseSecretHash } from './secret-hash.ts'
@@ -56,7 +56,7 @@ export function credentialOf(row: CredentialRow): ReadCredential {
   })
   const accountProblem = nameProblem(accountId)
   if (accountProblem !== undefined) return bad('account_id', accountProblem)
-  const accessKeyProblem = nameProblem(accessKey)
+  const accessKeyProblem = nameProblem(accessKey) ?? namesProblem(accountId, accessKey)
   if (accessKeyProblem !== undefined) return bad('access_key', accessKeyProblem)
   const hash = parseSecretHash(row.secret_hash)
   if (!hash.ok) return bad('secret_hash', hash.problem)

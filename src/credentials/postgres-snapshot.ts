@@ -9,7 +9,12 @@
  *
  * @module
  */
-import { createRevocations, type Revocation, type Revocations } from '../token/revocations.ts'
+import {
+  createRevocations,
+  createRevocationsInSlices,
+  type Revocation,
+  type Revocations,
+} from '../token/revocations.ts'
 import type { Accounts } from './accounts.ts'
 import { type CredentialTable, createCredentialTable } from './credential-table.ts'
 import type { Connection } from './postgres-connections.ts'
@@ -82,20 +87,26 @@ export function createSnapshot({ askMs, readMs }: ReadTimes): Snapshot {
     if (base !== undefined && head.follows) {
       const changes = await readTouched(query, base)
       await query('COMMIT')
-      apply(changes, tables)
-      if (changes.revocations.length > 0) revocations = createRevocations([...tables.revocations.values()])
+      // First what takes a while, during which requests are answered; then both come into force in one step.
+      applyRevocations(changes, tables)
+      const isNew = changes.revocations.length > 0
+      const fresh = isNew ? await createRevocationsInSlices(tables.revocations.values()) : revocations
+      tables.credentials.apply(changes.credentials)
+      revocations = fresh
       known = head.revision
       return { changed: true, lagSeconds: head.lagSeconds, problems: changes.problems }
     }
     const fresh = emptyTables()
     const problems: string[] = []
     for await (const page of readAll(query)) {
-      apply(page, fresh)
+      fresh.credentials.apply(page.credentials)
+      applyRevocations(page, fresh)
       problems.push(...page.problems)
     }
     await query('COMMIT')
+    const freshRevocations = await createRevocationsInSlices(fresh.revocations.values())
     tables = fresh
-    revocations = createRevocations([...fresh.revocations.values()])
+    revocations = freshRevocations
     known = head.revision
     return { changed: true, problems }
   }
@@ -115,8 +126,7 @@ export function createSnapshot({ askMs, readMs }: ReadTimes): Snapshot {
   }
 }
 
-function apply({ credentials, revocations }: RowChanges, tables: Tables): void {
-  tables.credentials.apply(credentials)
+function applyRevocations({ revocations }: RowChanges, tables: Tables): void {
   for (const { id, stored } of revocations) {
     if (stored === undefined) tables.revocations.delete(id)
     else tables.revocations.set(id, stored)

@@ -150,11 +150,10 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
   function fetchNow(): void {
     if (stopped || underWay !== undefined) return
     cancelNext?.()
-    let giveUp = () => {}
+    let cancelPatience: (() => void) | undefined
     const patience = new Promise<void>((resolve) => {
-      giveUp = resolve
+      cancelPatience = afterPatience(PATIENCE_MS, resolve)
     })
-    const cancelPatience = afterPatience(PATIENCE_MS, giveUp)
     underWay = fetchOnce()
       .then((loaded) => {
         if (stopped) return
@@ -164,7 +163,7 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
       .catch((error: unknown) => log.error({ from, err: error }, 'fault while a JWK Set came into force'))
       .then(() => {
         underWay = undefined
-        cancelPatience()
+        cancelPatience?.()
         if (stopped) return
         const retry = Math.min(RETRY_MS.first * 2 ** (failures - 1), RETRY_MS.last)
         cancelNext = after(failures === 0 ? REFRESH_MS : retry, fetchNow)

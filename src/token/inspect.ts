@@ -8,8 +8,8 @@
  */
 import type { Standing } from '../credentials/store.ts'
 import { isJsonObject, parseStrictJson } from '../strict-json.ts'
+import { malformationOf } from './malformation.ts'
 import type { IsRevoked, RevocableToken } from './revocations.ts'
-import { hasTokenShape } from './shape.ts'
 import type { RejectReason } from './verdict.ts'
 import type { Verified } from './verify.ts'
 
@@ -26,7 +26,7 @@ export interface Inspection {
   readonly revoked: boolean | null
   /** Whether the credential it names is in force here; null when it names none, or credentials are not kept here. */
   readonly credentialInForce: boolean | null
-  /** What the token says, proven only where the verdict is not about key, algorithm or signature. */
+  /** What the token says, proven only where the verdict is not about shape, key, algorithm or signature. */
   readonly header: Members | null
   readonly claims: Members | null
 }
@@ -46,13 +46,20 @@ type Members = Readonly<Record<string, unknown>>
 /** Deeper or wider than any header or payload of ours; printing it would take longer than reading it. */
 const MOST_NESTED = 64
 
+/** The longest part that is shown, in characters: several times what a token may have. */
+const MOST_SHOWN = 65_536
+
 /** Says everything about a token; whatever the text, this is a value. */
 export async function inspectToken(
   token: string,
   { verify, standing, isRevoked, now }: InspectOptions,
 ): Promise<Inspection> {
-  const verified = await verify(token)
-  const [header, claims] = hasTokenShape(token) ? token.split('.', 2).map(members) : []
+  const verified: Verified = token === '' ? { ok: false, reason: 'missing' } : await verify(token)
+  // What can be read of a text that is no token is shown, too: it says where it came from.
+  const [header, claims] = token
+    .replace(/^bearer\s+/i, '')
+    .split('.', 2)
+    .map(members)
   const exp = claims?.['exp']
   const { sub, client_id: clientId } = claims ?? {}
   const credential =
@@ -62,7 +69,7 @@ export async function inspectToken(
   return {
     verdict: verified.ok ? 'valid' : 'refused',
     reason: verified.ok ? null : verified.reason,
-    explanation: explain(verified, credentialInForce),
+    explanation: explain(token, verified, credentialInForce),
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
@@ -74,6 +81,7 @@ export async function inspectToken(
 }
 
 function members(segment: string): Members | undefined {
+  if (segment.length > MOST_SHOWN) return undefined
   const bytes = Buffer.from(segment, 'base64url')
   const opened = bytes.reduce((count, byte) => count + (byte === 0x7b || byte === 0x5b ? 1 : 0), 0)
   if (opened > MOST_NESTED) return undefined
@@ -92,9 +100,10 @@ function text(value: unknown): string | null {
   return typeof value === 'string' ? value : null
 }
 
-function explain(verified: Verified, credentialInForce: boolean | null): string {
+function explain(token: string, verified: Verified, credentialInForce: boolean | null): string {
   if (verified.ok) return 'It is accepted.'
   const { reason, claim = 'payload' } = verified
+  if (reason === 'malformed') return malformationOf(token)
   if (reason === 'claims') return `Its ${claim} is missing or not that of an access token for this service.`
   if (reason === 'revoked' && credentialInForce !== false) {
     return 'It was good, and has been revoked: by its jti, its account or its access key.'
@@ -102,9 +111,8 @@ function explain(verified: Verified, credentialInForce: boolean | null): string 
   return EXPLANATIONS[reason]
 }
 
-const EXPLANATIONS: Readonly<Record<Exclude<RejectReason, 'claims'>, string>> = {
+const EXPLANATIONS: Readonly<Record<Exclude<RejectReason, 'claims' | 'malformed'>, string>> = {
   missing: 'There is no token.',
-  malformed: 'It is no compact JWS in canonical base64url, or its header is not one that we accept.',
   unknown_key: 'No key here has the kid it names, so nothing it says is proven.',
   algorithm: 'Its alg is not that of the key it names, so nothing it says is proven.',
   signature: 'The key it names did not sign it, so nothing it says is proven.',

@@ -17,7 +17,8 @@ export interface ProtectedHeader {
   readonly typ: unknown
 }
 
-const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty']
+/** Parameters that change what the rest of a token means: one that has any of them is refused. */
+export const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty']
 
 /**
  * Parses a protected header.

@@ -9,7 +9,7 @@
  */
 import { readRegularFile } from '../files/read-regular-file.ts'
 import type { Load } from '../loaded.ts'
-import { createRevocations, type Revocations } from './revocations.ts'
+import { createRevocations, createRevocationsInSlices, type Revocations } from './revocations.ts'
 import { parseRevocationsText } from './revocations-text.ts'
 
 /** Where revocations are. */
@@ -40,7 +40,7 @@ export function createRevocationsLoader({ file, required }: RevocationsFile): Lo
     }
     const parsed = await parseRevocationsText(text)
     if (!parsed.ok) return { ok: false, problems: parsed.problems.map((problem) => `${file}:${problem}`) }
-    return { ok: true, value: createRevocations(parsed.revocations), warnings: [] }
+    return { ok: true, value: await createRevocationsInSlices(parsed.revocations), warnings: [] }
   }
 
   function refused(what: string): { readonly ok: false; readonly problems: readonly string[] } {

@@ -7,6 +7,8 @@
  * @module
  */
 
+import { atOnce, inSlices } from '../files/in-slices.ts'
+
 /** One revocation. `issuedBefore` is in epoch milliseconds; without it, every token is meant. */
 export type Revocation =
   | { readonly jti: string }
@@ -36,17 +38,31 @@ export interface Revocations {
 }
 
 /** Indexes revocations. */
-export function createRevocations(list: readonly Revocation[]): Revocations {
+export function createRevocations(list: Iterable<Revocation>): Revocations {
+  return atOnce(indexing(list))
+}
+
+/** Indexes revocations in slices: 300,000 take some 100 ms. The list must not change meanwhile. */
+export function createRevocationsInSlices(list: Iterable<Revocation>): Promise<Revocations> {
+  return inSlices(indexing(list))
+}
+
+/** How many revocations are one step of the work. */
+const STEP = 1024
+
+function* indexing(list: Iterable<Revocation>): Generator<undefined, Revocations> {
   const tokens = new Set<string>()
   const accounts = new Map<string, number>()
   const accessKeys = new Map<string, number>()
+  let size = 0
   for (const entry of list) {
+    if (++size % STEP === 0) yield
     if ('jti' in entry) tokens.add(entry.jti)
     else if ('accountId' in entry) extend(accounts, entry.accountId, entry.issuedBefore)
     else extend(accessKeys, entry.accessKey, entry.issuedBefore)
   }
   return {
-    size: list.length,
+    size,
     isRevoked: ({ tokenId, accountId, accessKey, issuedAt }) =>
       tokens.has(tokenId) ||
       issuedAt * 1000 < (accounts.get(accountId) ?? NEVER) ||

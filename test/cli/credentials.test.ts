@@ -99,6 +99,16 @@ t.test('a secret from stdin is taken to the byte, without one final newline', as
   t.notMatch(await readFile(file, 'utf8'), /sha256|hush/)
 })
 
+t.test('names that no token has room for are refused, and nothing is written', async (t) => {
+  const file = join(await temporaryDirectory(t), 'credentials.yaml')
+  const name = ['--account', '密'.repeat(1024), '--access-key', '密'.repeat(1024)]
+  const { error, stdout } = await run(['add', '--file', file, ...name])
+  t.ok(error instanceof UsageFailure)
+  t.match(error, { message: /^--access-key must be shorter: no token has room for it beside its account/ })
+  t.equal(stdout, '')
+  await t.rejects(readFile(file, 'utf8'), { code: 'ENOENT' })
+})
+
 t.test('a secret that nobody could send is refused', async (t) => {
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
   const secrets: [string | Buffer, string][] = [

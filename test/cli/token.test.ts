@@ -74,6 +74,9 @@ t.test('issue refuses what cannot stand in a token, and a directory that cannot 
   const { token, keys } = await setUp(t)
   const bad = await token(['issue', '--account', 'a\r\nb', '--access-key', 'AK1'])
   t.match(bad.failure, { exitCode: 2, message: '--account must not hold control characters' })
+  const long = '密'.repeat(1024)
+  const tooLong = await token(['issue', '--account', long, '--access-key', long])
+  t.match(tooLong.failure, { exitCode: 2, message: /^--access-key must be shorter: no token has room/ })
   t.match((await token(['issue', '--account', 'acme'])).failure, { exitCode: 2 })
   rmSync(`${keys.directory}/${keys.kid}.jwk.json`)
   writeKey(keys.directory, keys.publicJwk)
@@ -115,6 +118,8 @@ t.test('inspect ends with 1 for a refused token and says why', async (t) => {
     await refused('hello'),
     /malformed\n.+kid {9}null\n.+time left {3}unknown\nrevoked {5}unknown\ncredential {2}unknown/s,
   )
+  t.match(await refused(''), /: missing\n.+There is no token/s)
+  t.match(await refused(`Bearer ${await mint()}`), /: malformed\n.+begins with the scheme.+"sub": "acme"/s)
   t.match(await refused(await mint({ header: { kid: 'x' } })), /: unknown_key\n/)
   t.match(await refused(await mint({ claims: { iss: 'x' } })), /: claims\n.+Its iss is missing or not that/s)
   await credential('disable')

@@ -86,6 +86,19 @@ more: 1
   ])
 })
 
+t.test('names that no token has room for are a problem, told where the access key stands', async (t) => {
+  const account = (accountId: string, accessKey: string) =>
+    `  - accountId: ${accountId}\n    credentials:\n      - accessKey: ${accessKey}\n        secretHash: ${HASH}\n`
+  const fits = account('密'.repeat(1024), 'a'.repeat(1000))
+  t.match(await parseAccountsText(`accounts:\n${fits}`), { ok: true })
+  t.same(await parseAccountsText(`accounts:\n${fits}${account('密'.repeat(1023), '密'.repeat(1024))}`), {
+    ok: false,
+    problems: [
+      '8:20: accounts[1].credentials[0].accessKey must be shorter: no token has room for it beside its account (5120 bytes for both, in UTF-8)',
+    ],
+  })
+})
+
 t.test('a name that stands twice is a problem of its own', async (t) => {
   const account = `{ accountId: a, credentials: [{ accessKey: k, secretHash: ${HASH} }] }`
   t.same(await problemsOf(`accounts:\n  - ${account}\n  - ${account}\n`), [

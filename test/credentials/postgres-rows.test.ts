@@ -32,6 +32,10 @@ t.test('a row that the tables should not have let in is told by its number alone
     [{ account_id: 'hush\n' }, 'credentials, row 7: account_id must not hold control characters'],
     [{ access_key: '' }, 'credentials, row 7: access_key must be 1 to 1024 characters long'],
     [
+      { account_id: '密'.repeat(1000), access_key: '密'.repeat(1000) },
+      'credentials, row 7: access_key must be shorter: no token has room for it beside its account (5120 bytes for both, in UTF-8)',
+    ],
+    [
       { secret_hash: 'hush' },
       'credentials, row 7: secret_hash must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it',
     ],

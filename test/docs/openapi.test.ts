@@ -139,14 +139,14 @@ t.test('every documented answer comes as it is documented, and no other one', as
       if (clock.broken) throw new Error('the clock is broken')
       return Date.now()
     },
-    credentials: [{}, { accountId: '𝔘'.repeat(1024), accessKey: '𝔘'.repeat(1024) }],
+    credentials: [{}],
     settings: {
       'limits-login-failures-count': '1',
       'timeouts-idle-seconds': '0.3',
       'timeouts-headers-seconds': '0.3',
     },
   })
-  const [login, longest] = front.sidecar.logins
+  const [login] = front.sidecar.logins
   const expired = await front.sidecar.mint({ now: Date.now() - 7200_000, lifetimeSeconds: 3600 })
   const record = createRecord()
 
@@ -160,7 +160,9 @@ t.test('every documented answer comes as it is documented, and no other one', as
     const stranger = JSON.stringify({ ...login, accountId: `stranger of ${path}` })
     await ask('post', 'a wrong login', post(path, stranger))
     await ask('post', 'a wrong login again', post(path, stranger))
-    await ask('post', 'names that no token has room for', post(path, JSON.stringify(longest)))
+    clock.broken = true
+    await ask('post', 'a fault', post(path, stranger))
+    clock.broken = false
     await ask('post', 'half a body', `POST ${path} HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{`)
 
     for (const method of ['get', 'head']) {

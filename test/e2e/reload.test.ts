@@ -287,3 +287,28 @@ t.test('a sidecar that is stopped follows nothing any more', async (t) => {
   await sidecar.app.reload()
   t.match(sidecar.log.at(-1), { msg: 'stopped' })
 })
+
+t.test(
+  'a login whose credential is disabled while its secret is hashed buys nothing that lasts',
+  async (t) => {
+    const sidecar = await startSidecar(t, {
+      upstreamUrl: 'http://127.0.0.1:9',
+      credentials: [{ scheme: 'scrypt' }],
+    })
+    const [login] = sidecar.logins
+    if (login === undefined) throw new Error('there is a login')
+    const client = sidecarClient(sidecar)
+    const answer = client.login(login)
+    const text = readFileSync(sidecar.credentialsFile, 'utf8')
+    writeFileSync(
+      sidecar.credentialsFile,
+      text.replace(/^( *)secretHash:/m, '$1disabled: true\n$1secretHash:'),
+    )
+    const token = await answer
+    if (token !== '403 Authentication failed') {
+      t.match(token, /^[\w-]+\.[\w-]+\.[\w-]+$/, 'by the state before')
+      await until(async () => (await client.check(token)) === 'InvalidToken', 'the token to end')
+    }
+    t.equal(await client.login(login), '403 Authentication failed')
+  },
+)

@@ -72,6 +72,40 @@ t.test('explains every reason, and names the claim at fault', async (t) => {
   t.match((await inspect(token, { ok: false, reason: 'claims' })).explanation, /^Its payload is/)
 })
 
+t.test('no token at all is missing, and no verifier is asked', async (t) => {
+  const verify = () => Promise.reject(new Error('asked'))
+  const inspection = await inspectToken('', { verify, isRevoked: () => false, now: () => NOW })
+  t.match(inspection, {
+    verdict: 'refused',
+    reason: 'missing',
+    explanation: 'There is no token.',
+    claims: null,
+  })
+})
+
+t.test('of what is no token it shows what can be read, and says which rule is broken', async (t) => {
+  const token = await mintToken({ key, claims })
+  const malformed: Verified = { ok: false, reason: 'malformed' }
+  for (const [text, explanation] of [
+    [`${token}.more`, /^It has 4 parts/],
+    [`Bearer ${token}`, /^It begins with the scheme/],
+    [`${token}${'A'.repeat(8192)}`, /^It has \d+ characters/],
+    [`${token}=`, /^Its signature has =/],
+  ] as const) {
+    t.match(await inspect(text, malformed), {
+      reason: 'malformed',
+      kid: key.kid,
+      claims: { sub: 'acme' },
+      timeLeftSeconds: 3600,
+      explanation,
+    })
+  }
+  const nothing = { kid: null, alg: null, header: null, claims: null, timeLeftSeconds: null, revoked: null }
+  for (const text of ['Bearer x', 'hello', '.', `${'A'.repeat(70_000)}.${'A'.repeat(70_000)}`]) {
+    t.match(await inspect(text, malformed), nothing)
+  }
+})
+
 t.test('tells the time left in whole seconds, none when it has run out', async (t) => {
   const token = await mintToken({ key, claims })
   const leftAt = async (at: number) => (await inspect(token, accepted, { at })).timeLeftSeconds
@@ -133,7 +167,6 @@ t.test('has nothing to tell of what cannot be read', async (t) => {
   for (const token of [
     '',
     'hello',
-    `${segment('{"alg":"ES256"}')}.${segment('{}')}`,
     [segment('no'), segment('[1]'), 'AA'].join('.'),
     [segment(deep), segment(deep), 'AA'].join('.'),
     [segment('{"a":1,"a":2}'), segment('\uFEFF{}'), 'AA'].join('.'),

@@ -1,6 +1,7 @@
 import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
 import { ALGORITHMS, type KeyRing } from '../../src/keys/key-ring.ts'
+import { namesProblem } from '../../src/names.ts'
 import { createIssuer, NoSigningKeyError, UnfitSubjectError } from '../../src/token/issue.ts'
 import { createVerifier } from '../../src/token/verify.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
@@ -86,4 +87,20 @@ t.test('no token for a name that a verifier would refuse', async (t) => {
   await t.rejects(issue({ accountId: long, accessKey: long }), {
     message: 'the names are too long for one token',
   })
+})
+
+t.test('any two names that a credential can have fit into a token, with the largest usual key', async (t) => {
+  const kid = 'k'.repeat(128)
+  const { ring } = await makeKeyDirectory(t, { alg: 'RS256', kid })
+  const issue = issuerFor(ring)
+  for (const [accountId, accessKey] of [
+    ['😀'.repeat(1024), 'a'.repeat(1024)],
+    ['"'.repeat(1024), '\\'.repeat(1024)],
+    ['密'.repeat(1024), '密'.repeat(682)],
+  ] as const) {
+    t.equal(namesProblem(accountId, accessKey), undefined)
+    const { token } = await issue({ accountId, accessKey })
+    const signature4096 = Math.ceil((4096 / 8) * (4 / 3))
+    t.ok(token.lastIndexOf('.') + 1 + signature4096 <= 8192)
+  }
 })

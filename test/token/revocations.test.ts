@@ -1,5 +1,10 @@
 import t from 'tap'
-import { createRevocations, type RevocableToken, type Revocation } from '../../src/token/revocations.ts'
+import {
+  createRevocations,
+  createRevocationsInSlices,
+  type RevocableToken,
+  type Revocation,
+} from '../../src/token/revocations.ts'
 
 const token: RevocableToken = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAt: 1000 }
 const revoked = (list: readonly Revocation[], changed: Partial<RevocableToken> = {}) =>
@@ -45,4 +50,22 @@ t.test('a list of 100,000 is asked as quickly as a short one', async (t) => {
   // A walk through the list would take some 10 s.
   t.ok(performance.now() - started < 1000)
   t.equal(isRevoked({ ...token, tokenId: 'token-99999' }), true)
+})
+
+t.test('a list of any length is indexed while others get their turn', async (t) => {
+  const list = Array.from({ length: 300_000 }, (_, at): Revocation => ({ jti: `token-${at}` }))
+  let turns = 0
+  let going = true
+  const turn = () => {
+    turns++
+    if (going) setImmediate(turn)
+  }
+  setImmediate(turn)
+  const began = performance.now()
+  const { size, isRevoked } = await createRevocationsInSlices(list)
+  going = false
+  const ms = performance.now() - began
+  t.equal(size, 300_000)
+  t.equal(isRevoked({ tokenId: 'token-299999', accountId: 'a', accessKey: 'k', issuedAt: 1 }), true)
+  t.ok(turns >= ms / 100, `${turns} turns in ${Math.round(ms)} ms`)
 })
