@@ -35,7 +35,7 @@ import { loggedMilestones, type Milestones } from './ops/milestones.ts'
 import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts'
 import { type AdminSources, createSidecarAdmin } from './ops/sidecar-admin.ts'
 import { describeKeys } from './ops/status/describe-keys.ts'
-import { type RegisteredFamily, statusMetricsOf } from './ops/status/metric-families.ts'
+import { countsOf, type RegisteredFamily, statusMetricsOf } from './ops/status/metric-families.ts'
 import { withCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
@@ -75,8 +75,8 @@ export interface App {
 export interface ServingApp extends App {
   /** What the admin listener tells of it. */
   readonly sources: AdminSources
-  /** Its metrics as values: all, or those of the status page. */
-  metrics(which: 'all' | 'status'): Promise<readonly RegisteredFamily[]>
+  /** Its metrics as values: all, those that only grow, or those of the status page. */
+  readonly metrics: Readonly<Record<'all' | 'counts' | 'status', () => Promise<RegisteredFamily[]>>>
   /** Counts a login that ended in another worker. */
   learn(note: ThrottleNote): void
 }
@@ -248,7 +248,11 @@ export async function createApp({
     reload: trust.refresh,
     stop: lifeCycle.stop,
     sources,
-    metrics: (which) => (which === 'all' ? registry.getMetricsAsJSON() : statusMetrics()),
+    metrics: {
+      all: () => registry.getMetricsAsJSON(),
+      counts: countsOf(registry),
+      status: statusMetrics,
+    },
     learn: throttle.learn,
   }
 }

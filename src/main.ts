@@ -51,6 +51,7 @@ async function serveHere(
 /** Serves requests in so many processes, which this one starts and watches. */
 async function serveBy(workers: number, config: Config, log: Logger): Promise<App> {
   const { createAppOfWorkers } = await import('./workers/app-of-workers.ts')
+  logDestination.share()
   return createAppOfWorkers({ config, log, workers, program: import.meta.filename })
 }
 
@@ -66,6 +67,7 @@ function openLog(level: string): Logger {
 async function runAsWorker(): Promise<Command> {
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
   const { workerCommand } = await import('./cli/worker.ts')
+  logDestination.share()
   return workerCommand({
     channel: process,
     createApp: (config, worker) => serveHere(config, openLog(config.log.level), worker),

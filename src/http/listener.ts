@@ -100,13 +100,21 @@ export function createListener(options: ListenerOptions): Listener {
     })
   const server: Server<typeof IncomingMessage, typeof SidecarResponse> = secure?.server ?? createServer(http)
   server.maxHeadersCount = 0 // beyond a count, Node hides headers that the parser obeys; admission counts
-  server.maxConnections = limits.connections
+  let open = 0
   let droppedConnections = 0
-  server.on('drop', () => {
+  // Not by `maxConnections`: one of several processes would hand the socket back and be offered it again, for ever.
+  server.on('connection', (socket: Socket) => {
+    open++
+    socket.once('close', () => {
+      open--
+    })
+    if (open <= limits.connections) return
     droppedConnections++
+    socket.destroy()
   })
 
   server.on(secure ? 'secureConnection' : 'connection', (socket: Socket) => {
+    if (socket.destroyed) return
     const connection = new ClientConnection({
       socket,
       peer: options.peerOf({

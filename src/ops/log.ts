@@ -22,6 +22,11 @@ export interface LogDestination extends DestinationStream {
   readonly dropped: number
   /** Resolves when every line is written or lost; waits at most `patienceMs` for a reader that does not read. */
   flush(patienceMs?: number): Promise<void>
+  /**
+   * Other processes write to the descriptor, too: from now on whole lines only, and no more at once than a pipe takes
+   * in one piece (PIPE_BUF, pipe(7)), or their lines and ours would run into each other.
+   */
+  share(): void
 }
 
 /** How a descriptor is written to; `fs.write` but for tests. */
@@ -51,6 +56,9 @@ export interface LogDestinationOptions {
   readonly monotonicNow?: () => number
 }
 
+/** What a pipe takes whole or not at all, in bytes. */
+const PIPE_BUF = 4096
+
 /** How long a full pipe is left alone before it is tried again, in milliseconds. */
 const FULL_PIPE_MS = 10
 
@@ -64,6 +72,7 @@ export function openLogDestination(options: LogDestinationOptions = {}): LogDest
   let linesWaiting = 0
   let linesUnderWay = 0
   let dropped = 0
+  let isShared = false
   const whenIdle = new Set<() => void>()
 
   const writeWaiting = (): void => {
@@ -73,10 +82,11 @@ export function openLogDestination(options: LogDestinationOptions = {}): LogDest
       for (const resolve of whenIdle) resolve()
       return
     }
-    const bytes = Buffer.from(waiting)
-    linesUnderWay = linesWaiting
-    waiting = ''
-    linesWaiting = 0
+    const [text, lines] = isShared ? firstLines(waiting, PIPE_BUF) : [waiting, linesWaiting]
+    const bytes = Buffer.from(text)
+    linesUnderWay = lines
+    waiting = waiting.slice(text.length)
+    linesWaiting -= lines
     writtenAt = monotonicNow()
     writeFrom(bytes, 0)
   }
@@ -84,7 +94,8 @@ export function openLogDestination(options: LogDestinationOptions = {}): LogDest
   /** Writes now, or with what comes until the time between two writes has passed. */
   const writeInTime = (): void => {
     const early = writtenAt + gatherMs - monotonicNow()
-    if (early <= 0 || linesWaiting === 0 || whenIdle.size > 0) writeWaiting()
+    // Of what is written in pieces the next one follows at once.
+    if (early <= 0 || waiting.length > PIPE_BUF || linesWaiting === 0 || whenIdle.size > 0) writeWaiting()
     else gathering ??= setTimeout(writeWaiting, early)
   }
 
@@ -117,6 +128,9 @@ export function openLogDestination(options: LogDestinationOptions = {}): LogDest
     get dropped() {
       return dropped
     },
+    share() {
+      isShared = true
+    },
     flush: (patienceMs = 500) =>
       new Promise((resolve) => {
         if (linesUnderWay === 0 && linesWaiting === 0) {
@@ -133,6 +147,20 @@ export function openLogDestination(options: LogDestinationOptions = {}): LogDest
         if (linesUnderWay === 0) writeWaiting()
       }),
   }
+}
+
+/** As many whole lines as have so many bytes, one at the least, and their number. */
+function firstLines(text: string, maxBytes: number): [text: string, lines: number] {
+  let end = text.indexOf('\n') + 1
+  let bytes = Buffer.byteLength(text.slice(0, end))
+  let lines = 1
+  for (let next = text.indexOf('\n', end) + 1; next > 0; next = text.indexOf('\n', end) + 1) {
+    bytes += Buffer.byteLength(text.slice(end, next))
+    if (bytes > maxBytes) break
+    end = next
+    lines++
+  }
+  return [text.slice(0, end), lines]
 }
 
 /** Makes the logger. */

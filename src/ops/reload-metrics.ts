@@ -58,6 +58,7 @@ export function createReloadMetrics({ registry, subjects, now }: ReloadMetricsOp
       name: 'auth_sidecar_reloads_total',
       help: 'New versions that were put in force (ok) or could not be used (failed).',
       type: 'counter',
+      aggregator: 'max', // each process of a sidecar loads the same version
     },
     () =>
       entries().flatMap(({ labels, results }) =>

@@ -29,11 +29,20 @@ export interface AdminSources {
   readonly rssBytes: () => Awaitable<number>
 }
 
+/** What it works with besides. */
+export interface SidecarAdminOptions {
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  readonly onFault: (error: Error) => void
+  /** How many processes serve, each with a cache of its own; default 1. */
+  readonly processes?: number
+}
+
 /** Makes the admin listener. */
 export function createSidecarAdmin(
   config: Config,
   { statusMetrics, keys, rssBytes, ...sources }: AdminSources,
-  { now, onFault }: { readonly now: () => number; readonly onFault: (error: Error) => void },
+  { now, onFault, processes = 1 }: SidecarAdminOptions,
 ): AdminListener {
   return createAdminListener({
     ...config.admin,
@@ -45,7 +54,7 @@ export function createSidecarAdmin(
       keys,
       upstreams: config.upstreams,
       credentials: config.credentials,
-      cacheCapacity: config.cache.maxTokens,
+      cacheCapacity: config.cache.maxTokens * processes,
       rssBytes,
       now,
       onFault,

@@ -23,7 +23,7 @@ export type Aggregator = 'sum' | 'min' | 'max'
 
 /** A metric, but for its series. */
 export type Metric = { readonly name: string; readonly help: string } & (
-  | { readonly type: 'counter' | 'histogram' }
+  | { readonly type: 'counter' | 'histogram'; readonly aggregator?: Aggregator }
   | { readonly type: 'gauge'; readonly aggregator: Aggregator }
 )
 

@@ -7,7 +7,7 @@
  * @module
  */
 import { AggregatorRegistry, type Registry } from 'prom-client'
-import type { RegisteredFamily } from '../ops/status/metric-families.ts'
+import { onlyGrows, type RegisteredFamily } from '../ops/status/metric-families.ts'
 
 /** What `process_start_time_seconds` of several processes is; prom-client leaves it out. */
 const AGGREGATORS: Readonly<Record<string, RegisteredFamily['aggregator']>> = {
@@ -28,8 +28,6 @@ export async function withEnded(
   before: readonly RegisteredFamily[],
   ended: readonly RegisteredFamily[],
 ): Promise<RegisteredFamily[]> {
-  const counts = ended.filter(({ type }) => COUNTS.has(String(type)))
+  const counts = ended.filter(onlyGrows)
   return aggregate([before, counts]).getMetricsAsJSON()
 }
-
-const COUNTS: ReadonlySet<string> = new Set(['counter', 'histogram'])

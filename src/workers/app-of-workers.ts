@@ -37,7 +37,11 @@ export function createAppOfWorkers({ config, log, workers, program }: AppOfWorke
     fork: createFork(program),
     revive,
     createAdmin: (sources) =>
-      createSidecarAdmin(config, sources, { now: Date.now, onFault: listenerFaults(log) }),
+      createSidecarAdmin(config, sources, {
+        now: Date.now,
+        onFault: listenerFaults(log),
+        processes: workers,
+      }),
     sleep,
     monotonicNow: () => performance.now(),
   })

@@ -21,8 +21,8 @@ export interface WorkerState {
   readonly rssBytes: number
 }
 
-/** Which metrics a worker tells: all, or those of the status page, which cost less. */
-export type Extent = 'all' | 'status'
+/** Which metrics a worker tells: all, those that only grow, or those of the status page; the latter two cost less. */
+export type Extent = 'all' | 'counts' | 'status'
 
 /** Said to a worker. */
 export type ToWorker =
@@ -44,7 +44,7 @@ export type FromWorker =
   | { readonly did: 'stop'; readonly report: DrainReport }
   | { readonly did: 'tell'; readonly question: number; readonly state: WorkerState }
   | { readonly did: 'learn'; readonly note: ThrottleNote }
-  | { readonly did: 'fail'; readonly error: PlainError }
+  | { readonly did: 'fail'; readonly what: 'make' | 'listen' | 'reload' | 'stop'; readonly error: PlainError }
 
 /** An error on its way to another process, with what Node tells of a listener that could not be made. */
 export interface PlainError {
@@ -53,12 +53,13 @@ export interface PlainError {
   readonly code?: unknown
   readonly syscall?: unknown
   readonly address?: unknown
+  readonly hostname?: unknown
   readonly port?: unknown
 }
 
 /** Takes an error apart. Its stack stays where it happened. */
 export function plainError(error: unknown): PlainError {
   if (!(error instanceof Error)) return { name: 'Error', message: 'unknown' }
-  const { name, message, code, syscall, address, port }: Error & Partial<PlainError> = error
-  return { name, message, code, syscall, address, port }
+  const { name, message, code, syscall, address, hostname, port }: Error & Partial<PlainError> = error
+  return { name, message, code, syscall, address, hostname, port }
 }

@@ -14,7 +14,7 @@ import type { App } from '../app.ts'
 import type { Config } from '../config/schema.ts'
 import type { AdminListener, ReadyCheck } from '../ops/admin.ts'
 import type { DrainReport } from '../ops/drain.ts'
-import type { Addresses } from '../ops/life-cycle.ts'
+import { type Addresses, StoppedWhileStarting } from '../ops/life-cycle.ts'
 import type { Logger } from '../ops/log.ts'
 import { loggedMilestones } from '../ops/milestones.ts'
 import type { AdminSources } from '../ops/sidecar-admin.ts'
@@ -40,8 +40,14 @@ export interface SupervisorOptions {
   readonly monotonicNow: () => number
 }
 
-/** How long a worker may take to tell its state. */
-const PATIENCE_MS = 1000
+/** How long a worker may take to tell its state: probes wait a second, and for all that is asked of us. */
+const PATIENCE_MS = 400
+/** For how long an answer serves everybody who asks. */
+const FRESH_MS = 100
+/** How often counts are fetched: what a worker that dies has counted since is lost. */
+const WATCH_MS = 1000
+/** A worker that says nothing for so long will never again. */
+const SILENT_MS = 20_000
 /** A worker that has lived so long did not end because of how it was started. */
 const SETTLED_MS = 10_000
 const MOST_DELAY_MS = 10_000
@@ -55,7 +61,7 @@ const STOP_MARGIN_MS = 3000
  */
 export async function createSupervisor(options: SupervisorOptions): Promise<App> {
   const { log, monotonicNow, sleep } = options
-  const config = shareOf(options.config, options.workers)
+  let config = shareOf(options.config, options.workers)
   const workers = new Set<WorkerProcess>()
   let phase: 'starting' | 'running' | 'stopping' = 'starting'
   let restarts = 0
@@ -69,6 +75,7 @@ export async function createSupervisor(options: SupervisorOptions): Promise<App>
   const add = (): WorkerProcess => {
     const worker = new WorkerProcess(options.fork(), {
       revive: options.revive,
+      monotonicNow,
       onNote: (note) => {
         for (const other of workers) if (other !== worker) other.learn(note)
       },
@@ -102,6 +109,7 @@ export async function createSupervisor(options: SupervisorOptions): Promise<App>
       await worker.make(config)
       await worker.listen()
     } catch (error) {
+      if (phase !== 'running') return // told to stop meanwhile, it does so by itself
       log.error({ pid: worker.pid, err: error }, 'worker not started')
       worker.kill()
     }
@@ -109,32 +117,63 @@ export async function createSupervisor(options: SupervisorOptions): Promise<App>
 
   const listening = (): WorkerProcess[] => [...workers].filter((worker) => worker.listening)
 
-  /** The states of all that serve and answer. */
-  const states = async (extent: Extent): Promise<WorkerState[]> => {
+  /** Asks every worker for its state. Those that do not answer in time are left out. */
+  const states = async (extent: Extent): Promise<(readonly [WorkerProcess, WorkerState])[]> => {
+    const asked = [...workers].filter(({ made }) => made)
     const told = await Promise.all(
-      listening().map((worker) => worker.tell(extent, PATIENCE_MS).catch(() => undefined)),
+      asked.map(async (worker) => {
+        const state = await worker.tell(extent, PATIENCE_MS).catch(() => undefined)
+        return state && ([worker, state] as const)
+      }),
     )
-    return told.filter((state) => state !== undefined)
+    return told.filter((entry) => entry !== undefined)
   }
+  let recent: ReturnType<typeof states> | undefined
+  let freshUntil = Number.NEGATIVE_INFINITY
+  /** The states as they were a moment ago at the most: whoever shows a page asks for many things at once. */
+  const recentStates = () => {
+    if (recent === undefined || monotonicNow() >= freshUntil) {
+      freshUntil = Number.POSITIVE_INFINITY // for as long as they are being asked for
+      recent = states('status').finally(() => {
+        freshUntil = monotonicNow() + FRESH_MS
+      })
+    }
+    return recent
+  }
+  const firstState = async () => (await recentStates())[0]?.[1]
   /** All metrics, those of workers that do not answer as they told them last. */
-  const registry = async (extent: Extent) => {
-    await states(extent)
+  const registry = async (asked: Promise<unknown>) => {
+    await asked
     return aggregate([...[...workers].map(({ metrics }) => metrics), counted, await own.getMetricsAsJSON()])
   }
 
+  /** Fetches what has been counted, and ends workers that hang. */
+  const watch = setInterval(() => {
+    void states('counts')
+    for (const worker of workers) {
+      if (!worker.listening || monotonicNow() - worker.heardAt < SILENT_MS) continue
+      log.error({ pid: worker.pid }, 'worker hangs')
+      worker.kill()
+    }
+  }, WATCH_MS).unref()
+
   const admin = options.createAdmin({
     async ready() {
-      const told = await states('status')
-      return together(told, { name: 'accepting', ok: phase === 'running' && told.length > 0 })
+      const told = await recentStates()
+      const accepting = phase === 'running' && told.some(([worker]) => worker.listening)
+      return together(
+        told.map(([, state]) => state),
+        { name: 'accepting', ok: accepting },
+      )
     },
-    keys: async () => (await states('status'))[0]?.keys ?? [],
-    jwks: async () => (await states('status'))[0]?.jwks ?? { keys: [] },
+    keys: async () => (await firstState())?.keys ?? [],
+    jwks: async () => (await firstState())?.jwks ?? { keys: [] },
     exposition: {
       contentType: Registry.PROMETHEUS_CONTENT_TYPE,
-      metrics: async () => (await registry('all')).metrics(),
+      metrics: async () => (await registry(states('all'))).metrics(),
     },
-    statusMetrics: async () => (await registry('status')).getMetricsAsJSON(),
-    rssBytes: async () => (await states('status')).reduce((sum, { rssBytes }) => sum + rssBytes, 0),
+    statusMetrics: async () => (await registry(recentStates())).getMetricsAsJSON(),
+    rssBytes: async () => (await recentStates()).reduce((sum, [, { rssBytes }]) => sum + rssBytes, 0),
   })
 
   const first = add()
@@ -143,12 +182,17 @@ export async function createSupervisor(options: SupervisorOptions): Promise<App>
   const start = async (): Promise<Addresses> => {
     try {
       const where = { admin: await admin.listen(), data: await first.listen() }
+      // Where any port would do, it is this one from now on.
+      config = { ...config, listen: { ...config.listen, port: where.data.port } }
       const others = Array.from({ length: options.workers - 1 }, add)
       await Promise.all(others.map((worker) => worker.make(config).then(() => worker.listen())))
       if (phase === 'starting') phase = 'running'
       milestones.onListening(where)
       return where
     } catch (error) {
+      // Told to stop meanwhile: what has begun is stopped in good order.
+      if (phase === 'stopping') throw new StoppedWhileStarting('stopped before anything was let in')
+      clearInterval(watch)
       await admin.close()
       for (const worker of workers) worker.kill()
       throw error
@@ -173,6 +217,7 @@ export async function createSupervisor(options: SupervisorOptions): Promise<App>
       report.cut += cut
     }
     clearTimeout(giveUp)
+    clearInterval(watch)
     await admin.close()
     milestones.onStopped(report)
     return report

@@ -35,6 +35,15 @@ interface Waiter<Value> {
 /** What an error of a worker is to whoever started it. */
 export type Revive = (error: PlainError) => Error
 
+/** What a worker works with. */
+export interface WorkerProcessOptions {
+  readonly revive: Revive
+  /** Told of each login that ended in it. */
+  readonly onNote: (note: ThrottleNote) => void
+  /** A clock that never goes back, in milliseconds. */
+  readonly monotonicNow: () => number
+}
+
 /** A worker. */
 export class WorkerProcess {
   readonly #worker: ForkedWorker
@@ -44,22 +53,22 @@ export class WorkerProcess {
   #ended = false
   /** Its metrics as it told them last, by name: for when it cannot be asked any more. */
   readonly #lastMetrics = new Map<string, RegisteredFamily>()
+  /** Whether it has its keys and credentials, or is getting them: it can tell its state. */
+  made = false
   /** Whether it accepts connections. */
   listening = false
+  /** When it last said something, on a clock that never goes back, in milliseconds. */
+  heardAt: number
   readonly ended: Promise<WorkerEnd>
   readonly #begun: Promise<void>
 
-  /**
-   * @param worker - a process that has just been forked
-   * @param onNote - told of each login that ended in it
-   */
-  constructor(
-    worker: ForkedWorker,
-    { revive, onNote }: { readonly revive: Revive; readonly onNote: (note: ThrottleNote) => void },
-  ) {
+  /** @param worker - a process that has just been forked */
+  constructor(worker: ForkedWorker, { revive, onNote, monotonicNow }: WorkerProcessOptions) {
+    this.heardAt = monotonicNow()
     this.#worker = worker
     this.#revive = revive
     worker.on('message', (message) => {
+      this.heardAt = monotonicNow()
       if (message.did === 'learn') onNote(message.note)
       else this.#onMessage(message)
     })
@@ -84,6 +93,7 @@ export class WorkerProcess {
   async make(config: Config): Promise<void> {
     await this.#begun
     await this.#ask('make', { do: 'make', config })
+    this.made = true
   }
 
   /** Its metrics as far as they are known. */
@@ -105,6 +115,7 @@ export class WorkerProcess {
 
   /** Stops it; it ends by itself afterwards. */
   async stop(lameDuck: boolean): Promise<DrainReport> {
+    await this.#begun
     return (await this.#ask<{ report: DrainReport }>('stop', { do: 'stop', lameDuck })).report
   }
 
@@ -158,7 +169,7 @@ export class WorkerProcess {
 
   #onMessage(message: Exclude<FromWorker, { did: 'learn' }>): void {
     if (message.did === 'fail') {
-      this.#rejectAll(this.#revive(message.error))
+      this.#reject(message.what, this.#revive(message.error))
       return
     }
     const what = message.did === 'tell' ? `tell ${message.question}` : message.did

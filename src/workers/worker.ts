@@ -1,8 +1,7 @@
 /**
  * A worker: a sidecar without an admin listener, which does what its supervisor says.
  *
- * In: messages. Out: messages. It ends when it has stopped, and stops when its supervisor is gone: nobody is left who
- * could reload it, watch it or end it.
+ * In: messages. Out: messages. It ends when it has stopped; when its supervisor is gone, `node:cluster` ends it.
  *
  * @module
  */
@@ -14,7 +13,6 @@ import { type Extent, type FromWorker, plainError, type ToWorker, type WorkerSta
 export interface Channel {
   send?(message: FromWorker, handle: undefined, options: undefined, done: () => void): boolean
   on(event: 'message', listener: (message: ToWorker) => void): unknown
-  once(event: 'disconnect', listener: () => void): unknown
 }
 
 /** What a worker works with. */
@@ -61,12 +59,13 @@ export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> 
       }
     }
     channel.on('message', (message) => {
-      obey(message).catch((error: unknown) => say({ did: 'fail', error: plainError(error) }))
+      obey(message).catch((error: unknown) => {
+        // What nobody waits for is not told.
+        const { do: what } = message
+        if (what !== 'tell' && what !== 'learn') say({ did: 'fail', what, error: plainError(error) })
+      })
     })
     say({ did: 'begin' })
-    channel.once('disconnect', () => {
-      Promise.resolve(app?.stop({ lameDuck: false })).then(() => resolve())
-    })
   })
 }
 
@@ -75,7 +74,7 @@ async function stateOf({ sources, metrics }: ServingApp, extent: Extent): Promis
     checks: await sources.ready(),
     keys: await sources.keys(),
     jwks: await sources.jwks(),
-    metrics: await metrics(extent),
+    metrics: await metrics[extent](),
     rssBytes: await sources.rssBytes(),
   }
 }

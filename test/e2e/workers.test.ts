@@ -152,17 +152,32 @@ t.test('processes that share the listener are one sidecar', async (t) => {
   })
 })
 
-t.test('transfers that do not end in time are cut in every worker, and the exit code says so', async (t) => {
-  const { upstream, sidecar, connect, get } = await scene(t, { 'shutdown-deadline-seconds': '0' })
+t.test('what is bounded for the sidecar is shared out', async (t) => {
+  const { upstream, sidecar, connect, get, metric } = await scene(t, {
+    'limits-connections': '10',
+    'shutdown-deadline-seconds': '0',
+  })
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
   const clients = await Promise.all(Array.from({ length: 4 }, connect))
   for (const client of clients) {
     client.send(get)
     await client.until('half-')
   }
-  sidecar.child.kill('SIGINT')
-  t.match(await sidecar.ended, { code: 1 })
-  t.match(sidecar.log().at(-1), { msg: 'stopped', drained: 0, cut: 4 })
+
+  await t.test('sockets above the limit are closed at once', async (t) => {
+    const more = await Promise.all(Array.from({ length: 10 }, connect))
+    const name = 'auth_sidecar_client_connections_dropped_total'
+    await until(async () => (await metric(name)) === 4, 'four of them to be closed')
+    await until(() => more.filter(({ socket }) => socket.closed).length === 4, 'their clients to see it')
+    t.equal(await metric('auth_sidecar_client_connections'), 10)
+    for (const { socket } of more) socket.destroy()
+  })
+
+  await t.test('what does not end in time is cut in every worker, and the exit code says so', async (t) => {
+    sidecar.child.kill('SIGINT')
+    t.match(await sidecar.ended, { code: 1 })
+    t.match(sidecar.log().at(-1), { msg: 'stopped', drained: 0, cut: 4 })
+  })
 })
 
 t.test('a second signal does not wait', async (t) => {

@@ -80,6 +80,29 @@ t.test('lines that follow each other closely are gathered, the first is not made
   t.equal(descriptor.writes[3]?.text, 'e\n', 'after a while a line is written at once')
 })
 
+t.test(
+  'with other writers on the descriptor, whole lines go out, no more than a pipe takes in one piece',
+  async (t) => {
+    const descriptor = scriptedDescriptor()
+    const destination = openLogDestination({ ...descriptor, gatherMs: 0 })
+    destination.share()
+    const lines = ['first', 'ä'.repeat(1500), 'b'.repeat(1000), 'c'.repeat(100), 'd'.repeat(5000), 'e', 'f']
+    for (const line of lines) destination.write(`${line}\n`)
+    for (let write = 0; write < descriptor.writes.length; write++) descriptor.end()
+    t.strictSame(
+      descriptor.writes.map(({ text }) => text.split('\n').map((line) => line.length)),
+      [
+        [5, 0],
+        [1500, 1000, 0],
+        [100, 0],
+        [5000, 0],
+        [1, 1, 0],
+      ],
+    )
+    t.equal(descriptor.writes.map(({ text }) => text).join(''), lines.map((line) => `${line}\n`).join(''))
+  },
+)
+
 t.test('flush does not wait for more lines', async (t) => {
   const descriptor = scriptedDescriptor()
   const destination = openLogDestination({ ...descriptor, gatherMs: 2 ** 30 })

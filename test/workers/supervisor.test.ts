@@ -105,7 +105,7 @@ function supervising(prepare: (fork: Obedient, at: number) => void = () => {}) {
 
 t.test('the first worker finds what is wrong before there is a second', async (t) => {
   const { create, forks, admin } = supervising((fork) => {
-    fork.instead.make = { did: 'fail', error: { name: 'UnusableTrust', message: 'keys: none' } }
+    fork.instead.make = { did: 'fail', what: 'make', error: { name: 'UnusableTrust', message: 'keys: none' } }
   })
   await t.rejects(create(), { name: 'UnusableTrust', message: 'keys: none' })
   t.equal(forks.length, 1)
@@ -133,6 +133,7 @@ t.test('a worker that cannot listen ends the start, and leaves nothing behind', 
     if (at === 1)
       fork.instead.listen = {
         did: 'fail',
+        what: 'listen',
         error: { name: 'Error', message: 'no', code: 'EADDRINUSE', syscall: 'listen', port: 80 },
       }
   })
@@ -165,7 +166,12 @@ t.test('workers that end again and again are replaced later and later', async (t
 
 t.test('a replacement that cannot start is ended, and replaced', async (t) => {
   const { create, forks, lines } = supervising((fork, at) => {
-    if (at === 2) fork.instead.make = { did: 'fail', error: { name: 'UnusableTrust', message: 'keys: none' } }
+    if (at === 2)
+      fork.instead.make = {
+        did: 'fail',
+        what: 'make',
+        error: { name: 'UnusableTrust', message: 'keys: none' },
+      }
   })
   const app = await create()
   await app.start()
@@ -180,7 +186,7 @@ t.test('what is told is that of all workers that serve and answer', async (t) =>
   const registry = new Registry()
   new Counter({ name: 'a_total', help: 'a', registers: [registry] }).inc(2)
   const metrics = await registry.getMetricsAsJSON()
-  const { create, forks, told } = supervising((fork, at) => {
+  const { create, forks, told, clock } = supervising((fork, at) => {
     fork.state = {
       metrics,
       checks: [
@@ -190,10 +196,17 @@ t.test('what is told is that of all workers that serve and answer', async (t) =>
     }
   })
   const app = await create()
-  t.same(await told().ready(), [{ name: 'accepting', ok: false }])
-  t.same(await told().keys(), [])
-  t.same(await told().jwks(), { keys: [] })
+  t.same(
+    await told().ready(),
+    [
+      { name: 'keys', ok: true },
+      { name: 'credentials', ok: true, state: 'file' },
+      { name: 'accepting', ok: false },
+    ],
+    'also before anybody is let in',
+  )
   await app.start()
+  clock.now += 100
   t.same(await told().ready(), [
     { name: 'keys', ok: true },
     { name: 'credentials', ok: false, state: 'stale' },
@@ -204,13 +217,113 @@ t.test('what is told is that of all workers that serve and answer', async (t) =>
   t.match(await told().exposition.metrics(), /^a_total 4$/m)
   t.match(await told().exposition.metrics(), /^auth_sidecar_workers 2$/m)
   forks[1]?.ends(1, null)
-  await until(() => forks.length === 3, 'the replacement')
+  await until(() => forks[2]?.said.length === 2, 'the replacement')
+  clock.now += 100
   const families = await told().statusMetrics()
   t.match(
     families.find(({ name }) => name === 'a_total'),
     { values: [{ value: 6 }] },
     'what the ended one counted, and what the replacement did',
   )
+})
+
+t.test('of a sidecar that has no worker at the moment there is little to tell', async (t) => {
+  const { create, forks, told, slept } = supervising((fork, at) => {
+    if (at === 2) fork.instead.make = 'nothing'
+    if (at === 3) fork.instead.make = 'nothing'
+  })
+  const app = await create()
+  await app.start()
+  for (const fork of forks) fork.ends(null, 'SIGKILL')
+  await until(() => slept.length === 2, 'their replacements')
+  t.same(await told().ready(), [{ name: 'accepting', ok: false }])
+  t.same(await told().keys(), [])
+  t.same(await told().jwks(), { keys: [] })
+})
+
+t.test('a moment ago is soon enough for whoever asks for many things', async (t) => {
+  const { create, told, said, clock } = supervising()
+  const app = await create()
+  await app.start()
+  await Promise.all([told().ready(), told().keys(), told().jwks(), told().rssBytes()])
+  clock.now += 99
+  await told().statusMetrics()
+  t.equal(said(0)?.filter((what) => what === 'tell').length, 1)
+  clock.now += 1
+  await told().ready()
+  t.equal(said(0)?.filter((what) => what === 'tell').length, 2)
+})
+
+t.test('a worker that hangs is ended, and what it had counted was fetched before', async (t) => {
+  let look = () => {}
+  t.intercept(globalThis, 'setInterval', {
+    value: (act: () => void, ms: number) => {
+      t.equal(ms, 1000)
+      look = act
+      return { unref: () => undefined }
+    },
+  })
+  const { create, forks, clock, lines } = supervising()
+  const app = await create()
+  await app.start()
+  look()
+  t.same(forks[0]?.said.at(-1), { do: 'tell', question: 1, extent: 'counts' })
+  await until(() => forks[1]?.said.length === 3, 'the other to be asked')
+  await new Promise(setImmediate)
+  clock.now += 19_999
+  look()
+  t.equal(forks[0]?.killed, undefined)
+  await new Promise(setImmediate)
+  for (const fork of forks) fork.instead.tell = 'nothing'
+  clock.now += 20_000
+  forks[1]?.says({ did: 'learn', note: { pair: 'a b', failed: true } })
+  look()
+  t.equal(forks[0]?.killed, 'SIGKILL')
+  t.equal(forks[1]?.killed, undefined)
+  t.ok(lines().includes('worker hangs'))
+})
+
+t.test(
+  'told to stop while another worker begins to listen, it waits for it, and nothing was cut',
+  async (t) => {
+    const { create, forks, lines } = supervising((fork, at) => {
+      if (at === 1) fork.instead.listen = 'nothing'
+    })
+    const app = await create()
+    const started = t.rejects(app.start(), { name: 'StoppedWhileStarting' })
+    await until(() => forks[1]?.said.at(-1)?.do === 'listen', 'the second worker')
+    const stopped = app.stop({ lameDuck: true })
+    const error = { name: 'StoppedWhileStarting', message: 'stopped' }
+    forks[1]?.says({ did: 'fail', what: 'listen', error })
+    await started
+    t.same(await stopped, { drained: 2, cut: 0 })
+    t.same(
+      forks.map(({ killed }) => killed),
+      [undefined, undefined],
+    )
+    t.notOk(lines().includes('worker not started'))
+  },
+)
+
+t.test('a replacement that is made while all is stopped is stopped with the others', async (t) => {
+  const { create, forks, lines } = supervising((fork, at) => {
+    if (at === 2) fork.instead.make = 'nothing'
+  })
+  const app = await create()
+  await app.start()
+  forks[0]?.ends(1, null)
+  await until(() => forks[2]?.said.length === 1, 'the replacement')
+  const stopped = app.stop()
+  forks[2]?.says({ did: 'fail', what: 'make', error: { name: 'Error', message: 'no' } })
+  t.same(await stopped, { drained: 2, cut: 0 })
+  t.notOk(lines().includes('worker not started'))
+})
+
+t.test('where any port would do, a replacement listens where the others do', async (t) => {
+  const { create, forks } = supervising()
+  const app = await create()
+  await app.start()
+  t.match(forks[1]?.said[0], { do: 'make', config: { listen: { port: 8080 } } })
 })
 
 t.test('a login that ended in one worker is told to the others', async (t) => {
@@ -228,7 +341,8 @@ t.test('reload reaches every worker, whatever one of them says', async (t) => {
   const app = await create()
   await app.start()
   const [first] = forks
-  if (first !== undefined) first.instead.reload = { did: 'fail', error: { name: 'Error', message: 'no' } }
+  if (first !== undefined)
+    first.instead.reload = { did: 'fail', what: 'reload', error: { name: 'Error', message: 'no' } }
   await app.reload()
   t.equal(said(0)?.at(-1), 'reload')
   t.equal(said(1)?.at(-1), 'reload')

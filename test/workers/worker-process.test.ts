@@ -6,13 +6,15 @@ import { accepted } from '../config/support.ts'
 import { FakeFork } from './fake-fork.ts'
 
 function forked() {
+  const clock = { now: 1000 }
   const fork = new FakeFork()
   const notes: unknown[] = []
   const worker = new WorkerProcess(fork as unknown as ForkedWorker, {
     revive: ({ message }: PlainError) => new TypeError(message),
     onNote: (note) => notes.push(note),
+    monotonicNow: () => clock.now,
   })
-  return { fork, worker, notes }
+  return { fork, worker, notes, clock }
 }
 
 const { config } = accepted({})
@@ -38,6 +40,7 @@ t.test('is asked in words and answers in words', async (t) => {
   await reloaded
   worker.learn({ pair: 'a b', failed: true })
   const stopped = worker.stop(true)
+  await new Promise(setImmediate)
   fork.says({ did: 'stop', report: { drained: 2, cut: 1 } })
   t.same(await stopped, { drained: 2, cut: 1 })
   t.same(fork.said, [
@@ -105,7 +108,7 @@ t.test('what a worker finds wrong is what whoever asked is told', async (t) => {
   const made = worker.make(config)
   fork.says({ did: 'begin' })
   await new Promise(setImmediate)
-  fork.says({ did: 'fail', error: { name: 'Error', message: 'keys: none' } })
+  fork.says({ did: 'fail', what: 'make', error: { name: 'Error', message: 'keys: none' } })
   await t.rejects(made, new TypeError('keys: none'))
 })
 

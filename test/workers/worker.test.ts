@@ -52,9 +52,13 @@ function running(failing: Partial<Record<'make' | 'start', Error>> = {}) {
       statusMetrics: async () => [],
       rssBytes: () => state.rssBytes,
     },
-    metrics: async (which) => {
-      told.push(which)
-      return state.metrics
+    metrics: {
+      all: async () => [],
+      counts: async () => [],
+      status: async () => {
+        told.push('status')
+        return []
+      },
     },
     learn: (learnt) => void told.push(learnt),
   }
@@ -93,6 +97,7 @@ t.test('says what is wrong with keys, credentials or its port', async (t) => {
   const unusable = running({ make: new TypeError('keys: none') })
   t.match(await unusable.channel.asks({ do: 'make', config }), {
     did: 'fail',
+    what: 'make',
     error: { name: 'TypeError', message: 'keys: none' },
   })
   const inUse = Object.assign(new Error('in use'), { code: 'EADDRINUSE', syscall: 'listen', port: 80 })
@@ -112,17 +117,6 @@ t.test('one that has nothing yet stops all the same', async (t) => {
   t.same(await channel.asks({ do: 'reload' }), { did: 'reload' })
   t.same(await channel.asks({ do: 'stop', lameDuck: true }), { did: 'stop', report: { drained: 0, cut: 0 } })
   await ended
-})
-
-t.test('finishes what it has in flight when its supervisor is gone', async (t) => {
-  const { channel, ended, told } = running()
-  await channel.asks({ do: 'make', config })
-  channel.emit('disconnect')
-  await ended
-  t.same(told, [config, { lameDuck: false }])
-  const unmade = running()
-  unmade.channel.emit('disconnect')
-  await unmade.ended
 })
 
 t.test('an error travels as what it says, never as its stack', async (t) => {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Registry } from 'prom-client'
+import type { Metric, Registry } from 'prom-client'
 
 /** One metric with its series: the shape of prom-client's `getMetricsAsJSON`, and of its aggregation. */
 export interface MetricFamily {
@@ -56,6 +56,19 @@ export function statusMetricsOf(registry: Registry): () => Promise<RegisteredFam
     const metrics = STATUS_METRICS.map((name) => registry.getSingleMetric(name))
     return Promise.all(metrics.filter((metric) => metric !== undefined).map((metric) => metric.get()))
   }
+}
+
+/** Reads what only grows. What is measured between two scrapes is left alone. */
+export function countsOf(registry: Registry): () => Promise<RegisteredFamily[]> {
+  return async () => {
+    const counts = registry.getMetricsAsArray().filter(onlyGrows)
+    return Promise.all(counts.map(({ name }) => (registry.getSingleMetric(name) as Metric).get()))
+  }
+}
+
+/** Whether the values of a metric only grow for as long as its process lives. */
+export function onlyGrows({ type }: { readonly type: unknown }): boolean {
+  return type === 'counter' || type === 'histogram'
 }
 
 /** The series of one metric; none when it is not there. */
