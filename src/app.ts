@@ -23,7 +23,7 @@ import { createResponder } from './http/respond.ts'
 import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks } from './keys/jwks.ts'
 import { tokenLifetimes } from './keys/token-lifetimes.ts'
-import { createAccount } from './ops/account.ts'
+import { createAccounting } from './ops/accounting.ts'
 import { createCertificateMetrics } from './ops/certificate-metrics.ts'
 import { createDeadlines } from './ops/deadlines.ts'
 import type { DrainReport } from './ops/drain.ts'
@@ -200,7 +200,7 @@ export async function createApp({
     responder,
     onFault: ({ requestId }, error) => log.error({ requestId, err: error }, 'fault'),
   })
-  const account = createAccount({
+  const accounting = createAccounting({
     metrics,
     log,
     mode: config.log.access,
@@ -219,8 +219,8 @@ export async function createApp({
     peerOf: createPeers(config.forwarded.trust),
     monotonicNow: deadlines.monotonicNow,
     handle,
-    onOver: account.onOver,
-    onRefused: account.onRefused,
+    onOver: accounting.onOver,
+    onRefused: accounting.onRefused,
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
     onFault,
   })

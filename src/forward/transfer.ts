@@ -10,7 +10,7 @@
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Exchange, ExchangeWorker } from '../http/exchange.ts'
+import type { Answerer, Exchange } from '../http/exchange.ts'
 import { leaveUnread } from '../http/linger.ts'
 import { resetConnection } from '../http/secure-server.ts'
 import { type BodyFraming, type Head, SMALL_BODY } from '../http/sidecar-response.ts'
@@ -45,7 +45,7 @@ export interface TransferContext {
 }
 
 /** One request on its way to the upstream and its response on its way back. */
-export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
+export class Transfer implements ConnectionUser, Answerer, Waiting {
   deadline: number
   readonly requestHead: string
   readonly headRequest: boolean

@@ -121,9 +121,7 @@ export function createListener(options: ListenerOptions): Listener {
         options.handle(exchange)
       },
       onOver: (exchange, finished) => {
-        exchange.over = true
-        if (finished) exchange.worker?.onFinished()
-        else exchange.worker?.onClientGone()
+        exchange.end(finished)
         options.onOver(exchange, finished)
       },
     })
@@ -262,5 +260,5 @@ const PARSER_ERRORS: Readonly<Record<string, PublicError>> = {
 
 /** One function for all responses, so that none needs a closure of its own. */
 function onFinish(this: SidecarResponse): void {
-  this.exchange?.connection.onFinished(this.exchange)
+  this.exchange?.connection.responseSent(this.exchange)
 }

@@ -131,7 +131,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     const { leave, turn } = reservation
     exchange.attach({ onClientGone: leave, onFinished: leave, onMalformedBody: () => {} })
     const outcome = await turn
-    exchange.worker = undefined
+    exchange.answerer = undefined
     return outcome
   }
 
