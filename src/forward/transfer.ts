@@ -17,10 +17,10 @@ import { type BodyFraming, type Head, SMALL_BODY } from '../http/sidecar-respons
 import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import type { SendQueue } from '../ops/send-queue.ts'
 import { earlyHints } from './early-hints.ts'
-import { upstreamTrailers } from './request-head.ts'
-import { clientResponseHeaders, clientTrailers } from './response-head.ts'
 import type { ResponseHead } from './response-parser.ts'
 import { LOOKS, StallWatch } from './stall-watch.ts'
+import { clientResponseHeaders, clientTrailers } from './towards-client.ts'
+import { upstreamTrailers } from './towards-upstream.ts'
 import type { ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
 import { faultError, type UpstreamFault, type UpstreamOutcome } from './upstream-fault.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
@@ -48,7 +48,7 @@ export interface TransferContext {
 export class Transfer implements ConnectionUser, Answerer, Waiting {
   deadline: number
   readonly requestHead: string
-  readonly headRequest: boolean
+  readonly isHead: boolean
   readonly #context: TransferContext
   readonly #exchange: Exchange
   readonly #chunked: boolean
@@ -91,7 +91,7 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
     this.#sent = !body.hasBody
     this.#repeatable = !body.hasBody && (method === 'GET' || method === 'HEAD')
     this.requestHead = requestHead
-    this.headRequest = method === 'HEAD'
+    this.isHead = method === 'HEAD'
     this.#watch = new StallWatch(context.sendQueue)
     this.deadline = context.deadlines.monotonicNow() + context.responseMs
   }
@@ -130,7 +130,7 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
     const { req, requestId, startedAt } = this.#exchange
     this.#progress()
     this.#context.onFirstByte(this.#context.deadlines.monotonicNow() - startedAt)
-    const chunks = !this.headRequest && req.httpVersionMinor !== 0
+    const chunks = !this.isHead && req.httpVersionMinor !== 0
     this.#framing =
       head.framing === 'length' || head.framing === 'none' ? head.framing : chunks ? 'chunked' : 'close'
     // Answered before the request was read: what is left of it makes the connection useless.
@@ -189,7 +189,7 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
   }
 
   /** The connection has left HTTP: nothing more is waited for here. */
-  onSwitched(): void {
+  leaveHttp(): void {
     this.#settle('ok')
     this.#context.deadlines.delete(this)
   }
