@@ -1,4 +1,6 @@
+import { mkdtemp, rm } from 'node:fs/promises'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import {
   createSecureContext,
@@ -47,7 +49,10 @@ t.test('an upstream is reached over TCP', async (t) => {
 })
 
 t.test('an upstream is reached over a unix socket', async (t) => {
-  const path = join(t.testdir(), 's')
+  // The operating system takes 107 bytes of such a path: a checkout may be deep.
+  const directory = await mkdtemp(join(tmpdir(), 'upstream-'))
+  t.teardown(() => rm(directory, { recursive: true, force: true }))
+  const path = join(directory, 's')
   await listen(t, createServer(), path)
   t.equal(await connectTo(t, `unix:${path}`), 'ready')
   t.equal(await connectTo(t, `unix:${path}-other`), 'connection_refused')
