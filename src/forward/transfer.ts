@@ -68,6 +68,8 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
   /** The response head that has been read but not sent yet: it goes out with the first bytes of the body. */
   #head: Head | undefined
   #framing: BodyFraming = 'none'
+  /** The upstream said no. */
+  #refused = false
   /** The upstream's part is over, and counted. */
   #settled = false
   readonly #watch: StallWatch
@@ -128,6 +130,7 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
 
   onHead(head: ResponseHead): void {
     const { req, requestId, startedAt } = this.#exchange
+    this.#refused = head.status >= 400
     this.#progress()
     this.#context.onFirstByte(this.#context.deadlines.monotonicNow() - startedAt)
     const chunks = !this.isHead && req.httpVersionMinor !== 0
@@ -169,6 +172,8 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
       // The upstream has said all it had to say: the rest of the upload is for nobody.
       this.#connection?.abandon()
       leaveUnread(req)
+    } else if (this.#refused && this.#mayLieUnread()) {
+      this.#connection?.abandon()
     }
     this.#settle('ok')
     this.#progress()
@@ -318,6 +323,14 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
     })
   }
 
+  /**
+   * Whether some of the request may still lie in the kernel's buffers, where nobody sees it: an upstream that refuses
+   * an upload may read no more of it, and the next request on the connection would wait behind the rest.
+   */
+  #mayLieUnread(): boolean {
+    return this.#chunked || this.#exchange.bytesIn > MOST_READ_ANYWAY
+  }
+
   #progress(): void {
     const { deadlines, idleMs } = this.#context
     this.#watch.reset()
@@ -356,6 +369,9 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
     this.#context.onOutcome(outcome)
   }
 }
+
+/** Servers read a body up to about this size even where they have no use for it, in bytes. */
+const MOST_READ_ANYWAY = 64 * 1024
 
 function hasDate(headers: readonly string[]): boolean {
   for (let at = 0; at < headers.length; at += 2) {
