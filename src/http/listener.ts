@@ -147,6 +147,7 @@ export function createListener(options: ListenerOptions): Listener {
       refuse(socket, ERRORS.upgradeRefused) // nobody sends a handshake behind requests that are not answered
       return
     }
+    // Node no longer closes for a client that ends; a tunnel passes the end on instead.
     socket.once('end', () => {
       if (connection.isTunnel) return
       socket.destroySoon()
@@ -160,6 +161,7 @@ export function createListener(options: ListenerOptions): Listener {
     })
     connection.take(new Exchange(req, res, connection, options.monotonicNow(), false, head))
   }
+  // Where nobody listens, Node makes it a request like any other, which the gate refuses: it has no `upgradeHead`.
   if (options.upgrade) server.on('upgrade', (req, socket, head) => takeUpgrade(req, socket as Socket, head))
 
   const refuse = (socket: Socket, error: PublicError) => {
