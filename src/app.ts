@@ -113,8 +113,10 @@ export async function createApp({
   // Who may pass.
   const verify = withCache(
     createVerifier({
-      ...trust,
-      ...(credentials && { standing: credentials.standing }),
+      keys,
+      refreshKeys: trust.refreshKeys,
+      standing: credentials?.standing,
+      isRevoked: trust.isRevoked,
       issuer,
       audience,
       maxLifetimeSeconds,
@@ -144,7 +146,11 @@ export async function createApp({
   const onFetch = trust.remoteKeys && createJwksMetrics({ registry, state: trust.remoteKeys })
   const decide = createDecide({
     limits: config.limits,
-    routeOf: createRoutes({ ...config, basePath: config.listen.basePath }),
+    routeOf: createRoutes({
+      basePath: config.listen.basePath,
+      publicRoutes: config.publicRoutes,
+      corsPreflight: config.corsPreflight,
+    }),
     verify,
     onCheck: metrics.onTokenCheck,
   })
@@ -174,7 +180,9 @@ export async function createApp({
     onIssueFailure: metrics.onIssueFailure,
   })
   const forwarder = createForwarder({
-    ...config,
+    upstreams: config.upstreams,
+    limits: config.limits,
+    timeouts: config.timeouts,
     secureContextOf: trust.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
     deadlines,
