@@ -9,9 +9,9 @@
  * @module
  */
 import type { Socket } from 'node:net'
+import type { Waiting } from '../http/deadlines.ts'
 import type { Exchange } from '../http/exchange.ts'
 import { closeWritten } from '../http/linger.ts'
-import type { Waiting } from '../ops/deadlines.ts'
 import type { ResponseHead } from './response-parser.ts'
 import { switchedResponseHead } from './towards-client.ts'
 import { Transfer, type TransferContext } from './transfer.ts'

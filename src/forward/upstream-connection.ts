@@ -9,7 +9,7 @@
  * @module
  */
 import type { OnReadOpts, Socket } from 'node:net'
-import type { Deadlines, Waiting } from '../ops/deadlines.ts'
+import type { Deadlines, Waiting } from '../http/deadlines.ts'
 import { hearLastWords } from './last-words.ts'
 import type { ReadBlock, ReadMemory } from './read-memory.ts'
 import {

@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { Deadlines } from '../ops/deadlines.ts'
+import type { Deadlines } from '../http/deadlines.ts'
 import { ReadMemory } from './read-memory.ts'
 import type { ResponseLimits } from './response-parser.ts'
 import type { Connect } from './upstream-address.ts'

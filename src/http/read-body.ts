@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { Deadlines, Waiting } from '../ops/deadlines.ts'
+import type { Deadlines, Waiting } from './deadlines.ts'
 import type { Answerer, Exchange } from './exchange.ts'
 
 /** A body, or why it could not be read. `gone`: there is nobody to answer. */

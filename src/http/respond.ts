@@ -8,8 +8,8 @@
  * @module
  */
 import type { PublicError } from '../errors.ts'
-import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import { type Answer, type ErrorFacts, errorAnswer, sendAnswer } from './answers.ts'
+import type { Deadlines, Waiting } from './deadlines.ts'
 import type { Answerer, Exchange } from './exchange.ts'
 import { leaveUnread } from './linger.ts'
 
