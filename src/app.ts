@@ -15,6 +15,7 @@ import { createLoginThrottle, type ThrottleNote } from './credentials/login-thro
 import { createForwarder } from './forward/forwarder.ts'
 import { createDecide } from './gate/decide.ts'
 import { createRoutes } from './gate/routes.ts'
+import { createDeadlines } from './http/deadlines.ts'
 import type { Exchange } from './http/exchange.ts'
 import { createListener } from './http/listener.ts'
 import { createClientAddress, createPeers } from './http/peer.ts'
@@ -23,9 +24,8 @@ import { createResponder } from './http/respond.ts'
 import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks } from './keys/jwks.ts'
 import { tokenLifetimes } from './keys/token-lifetimes.ts'
-import { createAccount } from './ops/account.ts'
+import { createAccounting } from './ops/accounting.ts'
 import { createCertificateMetrics } from './ops/certificate-metrics.ts'
-import { createDeadlines } from './ops/deadlines.ts'
 import type { DrainReport } from './ops/drain.ts'
 import { createJwksMetrics } from './ops/jwks-metrics.ts'
 import { type Addresses, createLifeCycle } from './ops/life-cycle.ts'
@@ -113,8 +113,10 @@ export async function createApp({
   // Who may pass.
   const verify = withCache(
     createVerifier({
-      ...trust,
-      ...(credentials && { standing: credentials.standing }),
+      keys,
+      refreshKeys: trust.refreshKeys,
+      standing: credentials?.standing,
+      isRevoked: trust.isRevoked,
       issuer,
       audience,
       maxLifetimeSeconds,
@@ -144,7 +146,11 @@ export async function createApp({
   const onFetch = trust.remoteKeys && createJwksMetrics({ registry, state: trust.remoteKeys })
   const decide = createDecide({
     limits: config.limits,
-    routeOf: createRoutes({ ...config, basePath: config.listen.basePath }),
+    routeOf: createRoutes({
+      basePath: config.listen.basePath,
+      publicRoutes: config.publicRoutes,
+      corsPreflight: config.corsPreflight,
+    }),
     verify,
     onCheck: metrics.onTokenCheck,
   })
@@ -174,7 +180,9 @@ export async function createApp({
     onIssueFailure: metrics.onIssueFailure,
   })
   const forwarder = createForwarder({
-    ...config,
+    upstreams: config.upstreams,
+    limits: config.limits,
+    timeouts: config.timeouts,
     secureContextOf: trust.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
     deadlines,
@@ -200,7 +208,7 @@ export async function createApp({
     responder,
     onFault: ({ requestId }, error) => log.error({ requestId, err: error }, 'fault'),
   })
-  const account = createAccount({
+  const accounting = createAccounting({
     metrics,
     log,
     mode: config.log.access,
@@ -219,8 +227,8 @@ export async function createApp({
     peerOf: createPeers(config.forwarded.trust),
     monotonicNow: deadlines.monotonicNow,
     handle,
-    onOver: account.onOver,
-    onRefused: account.onRefused,
+    onOver: accounting.onOver,
+    onRefused: accounting.onRefused,
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
     onFault,
   })

@@ -7,11 +7,11 @@
  * @module
  */
 import { fileErrorCode } from '../files/file-error.ts'
+import { parseYaml, type YamlDocument } from '../yaml/yaml-text.ts'
 import { nearest } from './nearest.ts'
 import { type Problem, type Step, writePath } from './problem.ts'
 import type { Given, Reading } from './reading.ts'
 import { isSection, SECTIONS, SETTINGS, type Section, type Setting } from './settings.ts'
-import { parseYaml, type YamlDocument } from './yaml-text.ts'
 
 /** What can name the settings file. */
 const FILE_NAMED_BY = '--config or SIDECAR_CONFIG'

@@ -6,12 +6,13 @@
  *
  * @module
  */
+
+import { parseYaml } from '../yaml/yaml-text.ts'
 import { nearest } from './nearest.ts'
 import type { Problem } from './problem.ts'
 import type { Given, Reading } from './reading.ts'
 import { isServiceLink } from './service-links.ts'
 import { SETTINGS, type Setting } from './settings.ts'
-import { parseYaml } from './yaml-text.ts'
 
 /** Names and their values; undefined is as good as absent. */
 export type Named = Readonly<Record<string, string | undefined>>

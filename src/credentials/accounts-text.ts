@@ -9,7 +9,7 @@
  * @module
  */
 import { inSlices } from '../files/in-slices.ts'
-import { cutBlockList, type ListMember } from '../token/block-list.ts'
+import { cutBlockList, type ListMember } from '../yaml/block-list.ts'
 import type { Account } from './accounts.ts'
 import { readPlainAccount } from './accounts-plain.ts'
 import { ACCOUNT_TWICE } from './accounts-schema.ts'

@@ -10,16 +10,17 @@
 import type { IncomingMessage } from 'node:http'
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
+import type { Deadlines } from '../http/deadlines.ts'
 import type { Exchange } from '../http/exchange.ts'
 import type { SidecarResponse } from '../http/sidecar-response.ts'
-import type { Deadlines } from '../ops/deadlines.ts'
-import { createSendQueue } from '../ops/send-queue.ts'
-import { upstreamRequestHead } from './request-head.ts'
+import { createPrefixRouting } from './prefix-routing.ts'
+import { createSendQueue } from './send-queue.ts'
+import { upstreamRequestHead } from './towards-upstream.ts'
 import { Transfer, type TransferContext } from './transfer.ts'
 import { Tunnel, type TunnelContext } from './tunnel.ts'
+import { type UpstreamSettings, upstreamAddress } from './upstream-address.ts'
 import { faultError, type UpstreamOutcome } from './upstream-fault.ts'
 import { UpstreamPool } from './upstream-pool.ts'
-import { createPrefixRouting, type UpstreamSettings, upstreamAddress } from './upstreams.ts'
 
 /** What forwarding works with. */
 export interface ForwarderOptions {
@@ -103,7 +104,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
   })
   const upstreamOf = createPrefixRouting<Upstream>(entries)
 
-  const transfer = (exchange: Exchange | undefined): true => {
+  const begin = (exchange: Exchange | undefined): true => {
     if (exchange?.admitted === undefined) throw new Error('an exchange is forwarded only after admission')
     const { admitted: request } = exchange
     const upstream = upstreamOf(request.path)
@@ -133,8 +134,8 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
   /** The exchanges of handshakes: http-proxy hands a `ws` pass the socket instead of a response. */
   const tunnels = new WeakMap<IncomingMessage, Exchange>()
   beforeStockPasses(proxy, {
-    web: (_req, res) => transfer(res.exchange),
-    ws: (req) => transfer(tunnels.get(req)),
+    web: (_req, res) => begin(res.exchange),
+    ws: (req) => begin(tunnels.get(req)),
   })
 
   return {

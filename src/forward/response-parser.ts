@@ -83,20 +83,20 @@ export class ResponseParser {
   #informational = 0
   #head: ResponseHead | undefined
   readonly #sink: ResponseSink
-  readonly #bodyless: boolean
+  readonly #isHead: boolean
   readonly #limits: ResponseLimits
   readonly #mayUpgrade: boolean
   #upgraded: ResponseHead | undefined
 
   /**
    * @param sink - who is told what was read
-   * @param bodyless - the request was HEAD: the head is the whole response whatever it says
+   * @param isHead - the request was HEAD: the head is the whole response whatever it says
    * @param limits - bounds of the head and of the trailers
    * @param mayUpgrade - the request asked for another protocol: 101 is an answer to it
    */
-  constructor(sink: ResponseSink, bodyless: boolean, limits: ResponseLimits, mayUpgrade = false) {
+  constructor(sink: ResponseSink, isHead: boolean, limits: ResponseLimits, mayUpgrade = false) {
     this.#sink = sink
-    this.#bodyless = bodyless
+    this.#isHead = isHead
     this.#limits = limits
     this.#mayUpgrade = mayUpgrade
   }
@@ -188,7 +188,7 @@ export class ResponseParser {
     }
     this.#scanned = 0
     if (end - at > this.#limits.headerBytes) throw new ResponseFault('response head too large')
-    const head = parseHead(data.toString('latin1', at, end), this.#bodyless, this.#limits.headerLines)
+    const head = parseHead(data.toString('latin1', at, end), this.#isHead, this.#limits.headerLines)
     if (head.status === 101) {
       if (!this.#mayUpgrade) throw new ResponseFault('unasked switch of protocols')
       this.#upgraded = head
@@ -274,7 +274,7 @@ function rejectBareLineFeed(data: Buffer, from: number): void {
 }
 
 /** Parses a head without its empty line. */
-function parseHead(text: string, bodyless: boolean, maxLines: number): ResponseHead {
+function parseHead(text: string, isHead: boolean, maxLines: number): ResponseHead {
   const lineEnd = text.indexOf('\r\n')
   const statusLine = lineEnd < 0 ? text : text.slice(0, lineEnd)
   const http10 = statusLine.startsWith('HTTP/1.0 ')
@@ -312,7 +312,7 @@ function parseHead(text: string, bodyless: boolean, maxLines: number): ResponseH
         break
     }
   }
-  const noBody = bodyless || status < 200 || status === 204 || status === 304
+  const noBody = isHead || status < 200 || status === 204 || status === 304
   // On a response that has no body the two describe what a GET would bring; elsewhere they contradict each other.
   if (chunked && length >= 0 && !noBody) throw new ResponseFault('a length beside chunks')
   let framing: Framing = 'close'

@@ -7,7 +7,7 @@
  * @module
  */
 import type { Socket } from 'node:net'
-import type { SendQueue } from '../ops/send-queue.ts'
+import type { SendQueue } from './send-queue.ts'
 
 /** Into how many looks the time without progress is divided. */
 export const LOOKS = 4

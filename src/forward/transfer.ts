@@ -10,17 +10,17 @@
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Exchange, ExchangeWorker } from '../http/exchange.ts'
+import type { Deadlines, Waiting } from '../http/deadlines.ts'
+import type { Answerer, Exchange } from '../http/exchange.ts'
 import { leaveUnread } from '../http/linger.ts'
 import { resetConnection } from '../http/secure-server.ts'
 import { type BodyFraming, type Head, SMALL_BODY } from '../http/sidecar-response.ts'
-import type { Deadlines, Waiting } from '../ops/deadlines.ts'
-import type { SendQueue } from '../ops/send-queue.ts'
 import { earlyHints } from './early-hints.ts'
-import { upstreamTrailers } from './request-head.ts'
-import { clientResponseHeaders, clientTrailers } from './response-head.ts'
 import type { ResponseHead } from './response-parser.ts'
+import type { SendQueue } from './send-queue.ts'
 import { LOOKS, StallWatch } from './stall-watch.ts'
+import { clientResponseHeaders, clientTrailers } from './towards-client.ts'
+import { upstreamTrailers } from './towards-upstream.ts'
 import type { ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
 import { faultError, type UpstreamFault, type UpstreamOutcome } from './upstream-fault.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
@@ -45,10 +45,10 @@ export interface TransferContext {
 }
 
 /** One request on its way to the upstream and its response on its way back. */
-export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
+export class Transfer implements ConnectionUser, Answerer, Waiting {
   deadline: number
   readonly requestHead: string
-  readonly headRequest: boolean
+  readonly isHead: boolean
   readonly #context: TransferContext
   readonly #exchange: Exchange
   readonly #chunked: boolean
@@ -68,6 +68,8 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   /** The response head that has been read but not sent yet: it goes out with the first bytes of the body. */
   #head: Head | undefined
   #framing: BodyFraming = 'none'
+  /** The upstream said no. */
+  #refused = false
   /** The upstream's part is over, and counted. */
   #settled = false
   readonly #watch: StallWatch
@@ -91,7 +93,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.#sent = !body.hasBody
     this.#repeatable = !body.hasBody && (method === 'GET' || method === 'HEAD')
     this.requestHead = requestHead
-    this.headRequest = method === 'HEAD'
+    this.isHead = method === 'HEAD'
     this.#watch = new StallWatch(context.sendQueue)
     this.deadline = context.deadlines.monotonicNow() + context.responseMs
   }
@@ -128,9 +130,10 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
 
   onHead(head: ResponseHead): void {
     const { req, requestId, startedAt } = this.#exchange
+    this.#refused = head.status >= 400
     this.#progress()
     this.#context.onFirstByte(this.#context.deadlines.monotonicNow() - startedAt)
-    const chunks = !this.headRequest && req.httpVersionMinor !== 0
+    const chunks = !this.isHead && req.httpVersionMinor !== 0
     this.#framing =
       head.framing === 'length' || head.framing === 'none' ? head.framing : chunks ? 'chunked' : 'close'
     // Answered before the request was read: what is left of it makes the connection useless.
@@ -169,6 +172,8 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
       // The upstream has said all it had to say: the rest of the upload is for nobody.
       this.#connection?.abandon()
       leaveUnread(req)
+    } else if (this.#refused && this.#mayLieUnread()) {
+      this.#connection?.abandon()
     }
     this.#settle('ok')
     this.#progress()
@@ -189,7 +194,7 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
   }
 
   /** The connection has left HTTP: nothing more is waited for here. */
-  onSwitched(): void {
+  leaveHttp(): void {
     this.#settle('ok')
     this.#context.deadlines.delete(this)
   }
@@ -318,6 +323,14 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     })
   }
 
+  /**
+   * Whether some of the request may still lie in the kernel's buffers, where nobody sees it: an upstream that refuses
+   * an upload may read no more of it, and the next request on the connection would wait behind the rest.
+   */
+  #mayLieUnread(): boolean {
+    return this.#chunked || this.#exchange.bytesIn > MOST_READ_ANYWAY
+  }
+
   #progress(): void {
     const { deadlines, idleMs } = this.#context
     this.#watch.reset()
@@ -356,6 +369,9 @@ export class Transfer implements ConnectionUser, ExchangeWorker, Waiting {
     this.#context.onOutcome(outcome)
   }
 }
+
+/** Servers read a body up to about this size even where they have no use for it, in bytes. */
+const MOST_READ_ANYWAY = 64 * 1024
 
 function hasDate(headers: readonly string[]): boolean {
   for (let at = 0; at < headers.length; at += 2) {

@@ -9,11 +9,11 @@
  * @module
  */
 import type { Socket } from 'node:net'
+import type { Waiting } from '../http/deadlines.ts'
 import type { Exchange } from '../http/exchange.ts'
 import { closeWritten } from '../http/linger.ts'
-import type { Waiting } from '../ops/deadlines.ts'
-import { switchedResponseHead } from './response-head.ts'
 import type { ResponseHead } from './response-parser.ts'
+import { switchedResponseHead } from './towards-client.ts'
 import { Transfer, type TransferContext } from './transfer.ts'
 
 /** What every tunnel works with, beside what transfers do. */
@@ -63,7 +63,7 @@ export class Tunnel extends Transfer {
       this.onFault('http_protocol_error', false)
       return
     }
-    this.onSwitched()
+    this.leaveHttp()
     this.#exchange.switched = true
     connection.end()
     res.detachSocket(client)

@@ -9,7 +9,7 @@
  * @module
  */
 import type { OnReadOpts, Socket } from 'node:net'
-import type { Deadlines, Waiting } from '../ops/deadlines.ts'
+import type { Deadlines, Waiting } from '../http/deadlines.ts'
 import { hearLastWords } from './last-words.ts'
 import type { ReadBlock, ReadMemory } from './read-memory.ts'
 import {
@@ -18,15 +18,15 @@ import {
   ResponseParser,
   type ResponseSink,
 } from './response-parser.ts'
+import type { Connect } from './upstream-address.ts'
 import { faultOf, type UpstreamFault } from './upstream-fault.ts'
-import type { Connect } from './upstreams.ts'
 
 /** Who uses a connection: it gives the request and is told of the response, or of why there is none. */
 export interface ConnectionUser extends ResponseSink {
   /** The head of the request, each character one byte. */
   readonly requestHead: string
   /** The request is HEAD: its response has no body. */
-  readonly headRequest: boolean
+  readonly isHead: boolean
   /**
    * The head has been written: the body may follow.
    *
@@ -153,12 +153,7 @@ export class UpstreamConnection implements Waiting {
 
   #start(user: ConnectionUser): void {
     this.deadline = Number.POSITIVE_INFINITY
-    this.#parser = new ResponseParser(
-      user,
-      user.headRequest,
-      this.#options.limits,
-      user.onUpgraded !== undefined,
-    )
+    this.#parser = new ResponseParser(user, user.isHead, this.#options.limits, user.onUpgraded !== undefined)
     this.#answered = false
     this.#sentInTurn = this.#options.owner.turn
     this.#options.owner.onWrite()

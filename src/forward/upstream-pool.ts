@@ -6,12 +6,12 @@
  *
  * @module
  */
-import type { Deadlines } from '../ops/deadlines.ts'
+import type { Deadlines } from '../http/deadlines.ts'
 import { ReadMemory } from './read-memory.ts'
 import type { ResponseLimits } from './response-parser.ts'
+import type { Connect } from './upstream-address.ts'
 import { type ConnectionOwner, type ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
 import type { UpstreamFault } from './upstream-fault.ts'
-import type { Connect } from './upstreams.ts'
 
 /** What a pool works with. */
 export interface UpstreamPoolOptions {
@@ -63,17 +63,14 @@ export class UpstreamPool implements ConnectionOwner {
         return
       }
     }
-    if (this.#open.size < this.#options.maxConnections) this.requestFresh(user)
+    if (this.#open.size < this.#options.maxConnections) this.#connect(user)
     else if (this.#queue.size < this.#options.maxQueue) this.#queue.add(user)
     else user.onFault('connection_limit_reached', false)
   }
 
-  /**
-   * Makes a new connection for a request whose used one turned out to be closed. It takes the place of that one,
-   * which may not have left the count yet.
-   */
+  /** Makes a new connection in place of a used one that turned out to be closed, and may still be counted. */
   requestFresh(user: ConnectionUser): void {
-    this.#open.add(new UpstreamConnection({ ...this.#options, owner: this }, user))
+    this.#connect(user)
   }
 
   /** Makes a connection for a request that will keep it: it can be neither shared nor waited for. */
@@ -86,7 +83,7 @@ export class UpstreamPool implements ConnectionOwner {
       }
       unused.abandon() // leaves the count a moment later
     }
-    this.requestFresh(user)
+    this.#connect(user)
   }
 
   /** A request that has been given no connection yet needs none any more. Says what it waited for in vain. */
@@ -117,7 +114,12 @@ export class UpstreamPool implements ConnectionOwner {
     if (at >= 0) this.#unused.splice(at, 1)
     if (this.#open.size >= this.#options.maxConnections) return
     const next = this.#nextQueued()
-    if (next !== undefined) this.requestFresh(next)
+    if (next !== undefined) this.#connect(next)
+  }
+
+  /** Makes a connection for a request that is to use it first. Whoever calls has looked at the count. */
+  #connect(user: ConnectionUser): void {
+    this.#open.add(new UpstreamConnection({ ...this.#options, owner: this }, user))
   }
 
   #awaitTurn(): void {

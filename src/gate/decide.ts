@@ -84,7 +84,7 @@ export function createDecide(options: DecideOptions): (undecided: Undecided) => 
     }
     const admitted = admission.request
     const route = routeOf(admitted)
-    if (admitted.upgrade && !((route === 'proxy' || route === 'public') && isWebSocket(admitted, undecided)))
+    if (admitted.upgrade && !mayUpgrade(route, admitted, undecided))
       return refuse('upgrade', ERRORS.upgradeRefused, admitted)
     switch (route) {
       case 'public':
@@ -123,8 +123,15 @@ export function tokenRefusal(reason: RejectReason): PublicError {
   return reason === 'expired' ? ERRORS.expiredToken : ERRORS.invalidToken
 }
 
-/** Whether a request asks for the one protocol that is let through, in the one form that has nothing odd about it. */
-function isWebSocket({ method, hasBody, http10 }: Admitted, { req, upgradeHead }: Undecided): boolean {
-  const plain = method === 'GET' && !hasBody && !http10
-  return plain && upgradeHead !== undefined && req.headers.upgrade?.toLowerCase() === 'websocket'
+/** Whether it may change the protocol: where it is forwarded, to WebSocket, in the one form with nothing odd about it. */
+function mayUpgrade(
+  route: RouteDecision,
+  { method, hasBody, http10 }: Admitted,
+  { req, upgradeHead }: Undecided,
+): boolean {
+  const isForwarded = route === 'proxy' || route === 'public'
+  const isPlain = method === 'GET' && !hasBody && !http10
+  return (
+    isForwarded && isPlain && upgradeHead !== undefined && req.headers.upgrade?.toLowerCase() === 'websocket'
+  )
 }

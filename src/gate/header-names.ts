@@ -27,7 +27,7 @@ export const HeaderKind = {
   forwarded: 10,
   /** Begins with our own prefix `x-authenticated-`: never accepted from outside. */
   identity: 11,
-  /** Reads like framing or `Authorization` but is not: refused. */
+  /** Reads like framing, `Authorization` or `Host` but is not: refused. */
   lookAlike: 12,
   /** Reads like a header that we set, spelled otherwise: removed. */
   spoof: 13,
@@ -66,6 +66,17 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
 /** Names we set ourselves: a look-alike is dropped, since the real one is always there. */
 const SET_BY_US: ReadonlySet<HeaderKind> = new Set([HeaderKind.forwarded, HeaderKind.requestId])
 
+/**
+ * Names that decide where a request ends, whose it is and whom it is for: whoever reads a look-alike as one of them
+ * reads another request than we did. Look-alikes of the others are metadata as far as anybody can tell, and pass.
+ */
+const DECISIVE: ReadonlySet<HeaderKind> = new Set([
+  HeaderKind.host,
+  HeaderKind.contentLength,
+  HeaderKind.transferEncoding,
+  HeaderKind.authorization,
+])
+
 /** Judged spellings. Clients repeat theirs, so a lookup replaces the folding; bounded, as spellings are theirs to choose. */
 const judged = new Map<string, HeaderKind>()
 const MAX_JUDGED = 2048
@@ -94,5 +105,6 @@ function judge(name: string): HeaderKind {
   if (bare.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
   const imitated = KNOWN.get(bare)
   if (imitated === undefined) return HeaderKind.other
-  return SET_BY_US.has(imitated) ? HeaderKind.spoof : HeaderKind.lookAlike
+  if (DECISIVE.has(imitated)) return HeaderKind.lookAlike
+  return SET_BY_US.has(imitated) ? HeaderKind.spoof : HeaderKind.other
 }

@@ -148,7 +148,7 @@ export class ClientConnection {
   }
 
   /** A response has been handed to the operating system. */
-  onFinished(exchange: Exchange): void {
+  responseSent(exchange: Exchange): void {
     if (!this.#inFlight.delete(exchange)) return
     this.#options.onOver(exchange, true)
     const next = this.#held.shift()

@@ -14,8 +14,8 @@ import type { Identity } from '../token/verdict.ts'
 import type { ClientConnection } from './client-connection.ts'
 import type { SidecarResponse } from './sidecar-response.ts'
 
-/** Whoever works on a response. Exactly one of `onFinished` and `onClientGone` is called, once. */
-export interface ExchangeWorker {
+/** Whoever answers an exchange. Exactly one of `onFinished` and `onClientGone` is called, once. */
+export interface Answerer {
   /** The response has been handed to the operating system, whole. */
   onFinished(): void
   /** The connection closed before that. */
@@ -55,8 +55,8 @@ export class Exchange {
   switched = false
   /** The response is over, or its connection is. */
   over = false
-  /** Whoever works on the response and must know of its end. */
-  worker: ExchangeWorker | undefined
+  /** Whoever answers it and must know of its end. */
+  answerer: Answerer | undefined
   #bodyIsMalformed = false
 
   constructor(
@@ -77,14 +77,21 @@ export class Exchange {
   }
 
   /** Gives the exchange to whoever will answer it. */
-  attach(worker: ExchangeWorker): void {
-    this.worker = worker
-    if (this.#bodyIsMalformed) worker.onMalformedBody()
+  attach(answerer: Answerer): void {
+    this.answerer = answerer
+    if (this.#bodyIsMalformed) answerer.onMalformedBody()
   }
 
   /** What the client sends as a body is none: said at once, or as soon as somebody wants to read it. */
   malformedBody(): void {
     this.#bodyIsMalformed = true
-    this.worker?.onMalformedBody()
+    this.answerer?.onMalformedBody()
+  }
+
+  /** It is over, once. `finished`: its response was sent whole. */
+  end(finished: boolean): void {
+    this.over = true
+    if (finished) this.answerer?.onFinished()
+    else this.answerer?.onClientGone()
   }
 }

@@ -129,9 +129,7 @@ export function createListener(options: ListenerOptions): Listener {
         options.handle(exchange)
       },
       onOver: (exchange, finished) => {
-        exchange.over = true
-        if (finished) exchange.worker?.onFinished()
-        else exchange.worker?.onClientGone()
+        exchange.end(finished)
         options.onOver(exchange, finished)
       },
     })
@@ -157,6 +155,7 @@ export function createListener(options: ListenerOptions): Listener {
       refuse(socket, ERRORS.upgradeRefused) // nobody sends a handshake behind requests that are not answered
       return
     }
+    // Node no longer closes for a client that ends; a tunnel passes the end on instead.
     socket.once('end', () => {
       if (connection.isTunnel) return
       socket.destroySoon()
@@ -170,6 +169,7 @@ export function createListener(options: ListenerOptions): Listener {
     })
     connection.take(new Exchange(req, res, connection, options.monotonicNow(), false, head))
   }
+  // Where nobody listens, Node makes it a request like any other, which the gate refuses: it has no `upgradeHead`.
   if (options.upgrade) server.on('upgrade', (req, socket, head) => takeUpgrade(req, socket as Socket, head))
 
   const refuse = (socket: Socket, error: PublicError) => {
@@ -270,5 +270,5 @@ const PARSER_ERRORS: Readonly<Record<string, PublicError>> = {
 
 /** One function for all responses, so that none needs a closure of its own. */
 function onFinish(this: SidecarResponse): void {
-  this.exchange?.connection.onFinished(this.exchange)
+  this.exchange?.connection.responseSent(this.exchange)
 }

@@ -6,8 +6,8 @@
  *
  * @module
  */
-import type { Deadlines, Waiting } from '../ops/deadlines.ts'
-import type { Exchange, ExchangeWorker } from './exchange.ts'
+import type { Deadlines, Waiting } from './deadlines.ts'
+import type { Answerer, Exchange } from './exchange.ts'
 
 /** A body, or why it could not be read. `gone`: there is nobody to answer. */
 export type Body =
@@ -26,7 +26,7 @@ export function readBody(exchange: Exchange, limits: BodyLimits): Promise<Body> 
   return new Promise((resolve) => new BodyReader(exchange, limits, resolve))
 }
 
-class BodyReader implements ExchangeWorker, Waiting {
+class BodyReader implements Answerer, Waiting {
   deadline: number
   readonly #exchange: Exchange
   readonly #limits: BodyLimits
@@ -70,7 +70,7 @@ class BodyReader implements ExchangeWorker, Waiting {
 
   #settle(body: Body): void {
     this.#limits.deadlines.delete(this)
-    this.#exchange.worker = undefined
+    this.#exchange.answerer = undefined
     this.#resolve(body) // a second call changes nothing
   }
 }

@@ -8,9 +8,9 @@
  * @module
  */
 import type { PublicError } from '../errors.ts'
-import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import { type Answer, type ErrorFacts, errorAnswer, sendAnswer } from './answers.ts'
-import type { Exchange, ExchangeWorker } from './exchange.ts'
+import type { Deadlines, Waiting } from './deadlines.ts'
+import type { Answerer, Exchange } from './exchange.ts'
 import { leaveUnread } from './linger.ts'
 
 /** Answers exchanges. */
@@ -43,7 +43,7 @@ export function createResponder({ isClosing, deadlines, idleMs }: ResponderOptio
     sendAnswer(res, answer, { requestId, close })
     // Usually it has left in one write; then there is nothing to wait for.
     const waits = res.socket === null || res.socket.writableLength > 0
-    if (waits && exchange.worker === undefined)
+    if (waits && exchange.answerer === undefined)
       exchange.attach(new UntakenAnswer(exchange, deadlines, idleMs))
   }
   return {
@@ -53,7 +53,7 @@ export function createResponder({ isClosing, deadlines, idleMs }: ResponderOptio
 }
 
 /** An answer that waits: for those before it, or for the client to take it. */
-class UntakenAnswer implements ExchangeWorker, Waiting {
+class UntakenAnswer implements Answerer, Waiting {
   deadline: number
   readonly #exchange: Exchange
   readonly #deadlines: Deadlines

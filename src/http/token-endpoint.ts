@@ -10,9 +10,9 @@
 import type { Attempt, LoginThrottle, NoAttempt } from '../credentials/login-throttle.ts'
 import type { CredentialStore, Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Deadlines, Waiting } from '../ops/deadlines.ts'
 import type { Identity } from '../token/verdict.ts'
 import { jsonAnswer } from './answers.ts'
+import type { Deadlines, Waiting } from './deadlines.ts'
 import type { Exchange } from './exchange.ts'
 import { checkLoginHeaders, MAX_LOGIN_BYTES, parseLogin, TOO_LARGE } from './login-request.ts'
 import { readBody } from './read-body.ts'
@@ -131,7 +131,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     const { leave, turn } = reservation
     exchange.attach({ onClientGone: leave, onFinished: leave, onMalformedBody: () => {} })
     const outcome = await turn
-    exchange.worker = undefined
+    exchange.answerer = undefined
     return outcome
   }
 

@@ -2,7 +2,8 @@
  * The access line of a request.
  *
  * Says who asked for what and how it ended, never with which token or query: a query may hold a secret that
- * somebody put there by mistake. An account is named only once its token or secret has been verified.
+ * somebody put there by mistake. The account is that of a verified token; of a login, the one that it named, and
+ * only if there is such an account.
  *
  * @module
  */

@@ -8,7 +8,7 @@
  * @module
  */
 import type { AddressInfo } from 'node:net'
-import type { Deadlines } from './deadlines.ts'
+import type { Deadlines } from '../http/deadlines.ts'
 import { type Drainable, type DrainReport, drain, sleep } from './drain.ts'
 
 /** It was told to stop while it waited for another issuer or a database. */

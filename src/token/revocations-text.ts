@@ -7,10 +7,10 @@
  * @module
  */
 import { writePath } from '../config/problem.ts'
-import { type Position, parseYaml, type YamlDocument } from '../config/yaml-text.ts'
 import { inSlices } from '../files/in-slices.ts'
 import { isJsonObject } from '../strict-json.ts'
-import { cutBlockList, type ListMember } from './block-list.ts'
+import { cutBlockList, type ListMember } from '../yaml/block-list.ts'
+import { type Position, parseYaml, type YamlDocument } from '../yaml/yaml-text.ts'
 import { checkRevocation } from './revocation-entry.ts'
 import type { Revocation } from './revocations.ts'
 

@@ -42,9 +42,9 @@ export interface VerifierOptions extends ClaimRules {
    * Looks for keys that are newer than those in force, where they come from elsewhere: called for a kid that is not
    * known and that a key can have, as often as tokens name one. Says whether it is known now. Does not reject.
    */
-  readonly refreshKeys?: (kid: string) => Promise<boolean>
+  readonly refreshKeys?: ((kid: string) => Promise<boolean>) | undefined
   /** Whether the credential that a token was issued for is in force; absent where credentials are kept elsewhere. */
-  readonly standing?: (accountId: string, accessKey: string) => Standing
+  readonly standing?: ((accountId: string, accessKey: string) => Standing) | undefined
   /** Whether a token is withdrawn before it expires, by the revocations in force; without it, none is. */
   readonly isRevoked?: IsRevoked
   /** The clock, in epoch milliseconds. */

@@ -82,11 +82,19 @@ t.test('every npm command that a page names is there', async (t) => {
   t.ok(named > 10)
 })
 
-t.test('CONTRIBUTING.md knows the folders of the sources', async (t) => {
-  const [, layout = ''] = read('CONTRIBUTING.md').split('## Layout')
-  const named = [...layout.matchAll(/^src\/([\w-]+)\/ /gm)].map(([, folder = '']) => folder)
-  const there = readdirSync('src', { withFileTypes: true }).filter((entry) => entry.isDirectory())
-  t.strictSame(named.sort(), there.map(({ name }) => name).sort())
+t.test('CONTRIBUTING.md knows what is in the sources, and what the tests and scripts are', async (t) => {
+  const [, section = ''] = read('CONTRIBUTING.md').split('## Layout')
+  const layout = section.split('\n## ')[0] ?? ''
+  const named = new Set([...layout.matchAll(/\b(?:src|scripts)\/[\w.-]+/g)].map(([path]) => path))
+  for (const [path] of layout.matchAll(/^\w+\/[\w.-]*/gm)) t.ok(existsSync(path), path)
+  const there = ['src', 'scripts'].flatMap((folder) => readdirSync(folder).map((name) => `${folder}/${name}`))
+  t.strictSame([...named].sort(), there.sort())
+  for (const { name } of readdirSync('test', { withFileTypes: true }).filter((entry) =>
+    entry.isDirectory(),
+  )) {
+    const mirrored = ['.', 'src'].some((folder) => existsSync(join(folder, name))) && name !== 'docs'
+    if (!mirrored) t.ok(layout.includes(`\ntest/${name}/ `), `test/${name}/`)
+  }
 })
 
 t.test('no page says what is to come', async (t) => {

@@ -160,3 +160,60 @@ t.test('a response may run beside its request', async (t) => {
   t.equal(response.body.toString(), 'pingpong2.')
   await recovers()
 })
+
+t.test('an upload that was sent whole and is refused by an upstream that reads no more of it', async (t) => {
+  const SIZE = 150_000 // what the kernel takes, read or not
+  const REFUSAL = 'HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'
+  for (const [how, line, body] of [
+    ['with a length', `Content-Length: ${SIZE}`, 'x'.repeat(SIZE)],
+    ['in chunks', 'Transfer-Encoding: chunked', `${SIZE.toString(16)}\r\n${'x'.repeat(SIZE)}\r\n0\r\n\r\n`],
+  ] as const) {
+    await t.test(`${how} is followed by nothing on its connection`, async (t) => {
+      const { upstream, head, sidecar, outcome, recovers } = await startProxied(t, {
+        settings: { 'timeouts-upstream-response-seconds': '5' },
+        hooks: {
+          read: false,
+          onConnection: (socket) => {
+            if (upstream.sockets.length > 1) {
+              socket.once('data', () => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'))
+              return
+            }
+            socket.once('data', () => {
+              socket.pause()
+              client.send(body)
+              // Once the sidecar has passed all of it on; sooner would be another case, with the same outcome.
+              setTimeout(() => socket.write(REFUSAL), 200)
+            })
+          },
+        },
+      })
+      const client = await rawClient(t, sidecar.port)
+      client.send(head('PUT /large', line))
+      t.equal((await client.response()).status, 403)
+      client.send(head('GET /next'))
+      t.equal((await client.response()).status, 200, 'the next request has its answer')
+      t.equal(upstream.sockets.length, 2)
+      t.equal(await outcome('ok'), 2)
+      upstream.sockets[0]?.resume()
+      await recovers()
+    })
+  }
+})
+
+t.test(
+  'a small upload that is refused, and a large one that is not, leave their connection in use',
+  async (t) => {
+    const { upstream, request, recovers } = await startProxied(t)
+    for (const [reply, size] of [
+      ['HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno', 64 * 1024],
+      ['HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok', 150_000],
+      ['HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno', 0],
+    ] as const) {
+      upstream.reply(reply)
+      const client = await request('PUT /o', [`Content-Length: ${size}`], 'x'.repeat(size))
+      await client.response()
+    }
+    t.equal(upstream.sockets.length, 1)
+    await recovers()
+  },
+)

@@ -120,7 +120,7 @@ t.test('nobody reads files that others name in any other way', async (t) => {
     ['files/read-regular-file.ts', 'this is the way'],
     ['files/replace-file.ts', 'writes; reads nothing'],
     ['demo/object-files.ts', 'objects that the demo has written itself'],
-    ['ops/send-queue.ts', 'a table of the kernel'],
+    ['forward/send-queue.ts', 'a table of the kernel'],
     ['version.ts', 'a file of ours'],
   ])
   const source = new URL('../../src/', import.meta.url)

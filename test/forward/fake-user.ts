@@ -5,9 +5,9 @@
  */
 import { connect } from 'node:net'
 import type { ResponseHead } from '../../src/forward/response-parser.ts'
+import type { Connect } from '../../src/forward/upstream-address.ts'
 import type { ConnectionUser, UpstreamConnection } from '../../src/forward/upstream-connection.ts'
 import type { UpstreamFault } from '../../src/forward/upstream-fault.ts'
-import type { Connect } from '../../src/forward/upstreams.ts'
 import { eventually } from '../support/proxied.ts'
 
 /** Connects to a port of this machine. */
@@ -18,7 +18,7 @@ export function connectTo(port: number): Connect {
 /** A user. What it is told is noted as words: `connected`, `head 200`, `body ok`, `end`, `fault … stale`. */
 export class FakeUser implements ConnectionUser {
   readonly requestHead: string
-  readonly headRequest = false
+  readonly isHead = false
   readonly told: string[] = []
   connection: UpstreamConnection | undefined
   /** Pauses the connection at the first bytes of the body. */

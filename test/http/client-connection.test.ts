@@ -63,7 +63,7 @@ t.test('a response that was told twice to be finished is over once', async (t) =
   client.send(get('/'))
   await client.response()
   const [exchange] = listening.started
-  exchange?.connection.onFinished(exchange)
+  exchange?.connection.responseSent(exchange)
   t.equal(listening.over.length, 1)
 })
 

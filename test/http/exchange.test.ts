@@ -1,9 +1,9 @@
 import t from 'tap'
-import type { ExchangeWorker } from '../../src/http/exchange.ts'
+import type { Answerer } from '../../src/http/exchange.ts'
 import { eventually, startListening } from '../support/listening.ts'
 
-/** A worker that counts what it is told. */
-function countingWorker(): ExchangeWorker & { readonly told: string[] } {
+/** An answerer that counts what it is told. */
+function countingAnswerer(): Answerer & { readonly told: string[] } {
   const told: string[] = []
   return {
     told,
@@ -13,21 +13,21 @@ function countingWorker(): ExchangeWorker & { readonly told: string[] } {
   }
 }
 
-t.test('a worker is told how its response ended, once', async (t) => {
-  const worker = countingWorker()
+t.test('an answerer is told how its response ended, once', async (t) => {
+  const answerer = countingAnswerer()
   const listening = await startListening(t, (exchange) => {
-    exchange.attach(worker)
+    exchange.attach(answerer)
     if (exchange.req.url === '/answered') exchange.res.end('done')
   })
   const client = await listening.connect()
   client.send('GET /answered HTTP/1.1\r\nHost: h\r\n\r\n')
   await client.response()
-  t.same(worker.told, ['finished'])
+  t.same(answerer.told, ['finished'])
   client.send('GET /left HTTP/1.1\r\nHost: h\r\n\r\n')
   await eventually(() => listening.started.length === 2, 'the second request')
   client.socket.destroy()
   await eventually(() => listening.over.length === 2, 'the end of the second request')
-  t.same(worker.told, ['finished', 'gone'])
+  t.same(answerer.told, ['finished', 'gone'])
   t.same(
     listening.over.map(({ exchange, finished }) => [exchange.req.url, finished, exchange.over]),
     [
@@ -43,10 +43,10 @@ t.test('a body that is none is told to whoever works on it, now or later', async
   client.send('PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n')
   await eventually(() => listening.started.length === 1, 'the request')
   const [exchange] = listening.started
-  const late = countingWorker()
+  const late = countingAnswerer()
   exchange?.attach(late)
   t.same(late.told, ['fault'], 'it was broken before anybody looked')
-  const early = countingWorker()
+  const early = countingAnswerer()
   const second = await listening.connect()
   second.send('PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n')
   await eventually(() => listening.started.length === 2, 'the second request')
@@ -59,7 +59,7 @@ t.test('a body that is none is told to whoever works on it, now or later', async
   second.send('zz\r\n')
   await eventually(() => (socket?.bytesRead ?? 0) > before, 'more of it')
   t.same(early.told, ['fault'], 'once')
-  t.same(listening.refused, [], 'it is for the worker to answer')
+  t.same(listening.refused, [], 'it is for the answerer to answer')
 })
 
 t.test('an exchange knows its response, and the response its exchange', async (t) => {

@@ -29,7 +29,7 @@ t.test('a body is read whole, in however many pieces it comes', async (t) => {
   client.send('5\r\nworld\r\n0\r\n\r\n')
   await settled()
   t.same(bodies, [{ ok: true, bytes: Buffer.from('helloworld') }])
-  t.equal(listening.started[0]?.worker, undefined)
+  t.equal(listening.started[0]?.answerer, undefined)
   t.equal(deadlines.waiting.size, 0)
   t.equal((await client.response()).status, 200)
 })

@@ -53,20 +53,34 @@ function sampleValue(families: Map<string, Family>, name: string, labels: Sample
 
 const sorted = (labels: Sample['labels']) => JSON.stringify(Object.entries(labels).sort())
 
-t.test('docs/metrics.md has every metric as it is', async (t) => {
+t.test('docs/metrics.md has every metric as it is, and which setting it needs', async (t) => {
   const { metrics, scrape } = metricsOf()
   const { registry } = metrics
   metrics.onRequest('proxy', 'GET', 200, 0.1)
   createReloadMetrics({ registry, subjects: RELOAD_SUBJECTS, now: () => 0 })
-  const certificate = 'listener'
-  createCertificateMetrics({ registry, expiries: () => [{ certificate, expiresAt: 1_500 }] })
-  createJwksMetrics({ registry, state: () => ({ loaded: true, ageSeconds: 1 }) })
-  createWorkerMetrics({ registry, workers: () => 2, restarts: () => 0 })
-  const documented = tableUnder('docs/metrics.md', '# Metrics').map(({ metric, type, labels, meaning }) => ({
-    name: codeIn(metric)[0],
-    type,
-    labels: codeIn(labels).sort(),
-    help: meaning,
+  const needs = new Map([['auth_sidecar_signing_key_age_seconds', ['keys.directory']]])
+  for (const [settings, register] of [
+    [
+      ['listen.tls.certFile', 'upstreams[].certFile'],
+      () =>
+        createCertificateMetrics({
+          registry,
+          expiries: () => [{ certificate: 'listener', expiresAt: 1_500 }],
+        }),
+    ],
+    [['keys.jwksUrl'], () => createJwksMetrics({ registry, state: () => ({ loaded: true, ageSeconds: 1 }) })],
+    [['workers'], () => createWorkerMetrics({ registry, workers: () => 2, restarts: () => 0 })],
+  ] as const) {
+    const before = await scrape()
+    register()
+    for (const name of (await scrape()).keys()) if (!before.has(name)) needs.set(name, [...settings])
+  }
+  const documented = tableUnder('docs/metrics.md', '# Metrics').map((row) => ({
+    name: codeIn(row['metric'])[0],
+    type: row['type'],
+    labels: codeIn(row['labels']).sort(),
+    help: row['meaning'],
+    needs: codeIn(row['only with']),
   }))
   const actual = [...(await scrape())]
     .filter(([name]) => name.startsWith('auth_sidecar_'))
@@ -77,6 +91,7 @@ t.test('docs/metrics.md has every metric as it is', async (t) => {
         .filter((label) => label !== 'le')
         .sort(),
       help,
+      needs: needs.get(name) ?? [],
     }))
   t.strictSame(documented, actual)
 })

@@ -10,6 +10,8 @@ import { makeKeyDirectory } from './keys.ts'
 import { mintToken } from './tokens.ts'
 
 const LOADER = import.meta.resolve('ts-blank-space/register')
+/** Node 26 warns that the loader registers itself with `module.register()`; the program as shipped has no loader. */
+const QUIET = ['--disable-warning=DEP0205']
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
 /** How the program is to be run. */
@@ -68,7 +70,7 @@ export function startProgram(
   const [command = '', ...first] = unmeasured
     ? ['/usr/bin/env', '-u', 'NODE_OPTIONS', process.execPath]
     : [process.execPath]
-  const child = spawn(command, [...first, ...nodeArgs, `--import=${LOADER}`, MAIN, ...args], {
+  const child = spawn(command, [...first, ...QUIET, ...nodeArgs, `--import=${LOADER}`, MAIN, ...args], {
     env: { ...Object.fromEntries(inherited), ...env },
     stdio,
     ...(cwd === undefined ? {} : { cwd }),

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { createDeadlines, type Deadlines, type Waiting } from '../../src/ops/deadlines.ts'
+import { createDeadlines, type Deadlines, type Waiting } from '../../src/http/deadlines.ts'
 
 /** Deadlines, what waits for one, and the way time passes. */
 export interface SetDeadlines extends Deadlines {

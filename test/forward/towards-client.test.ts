@@ -1,10 +1,10 @@
 import t from 'tap'
+import type { ResponseHead } from '../../src/forward/response-parser.ts'
 import {
   clientResponseHeaders,
   clientTrailers,
   switchedResponseHead,
-} from '../../src/forward/response-head.ts'
-import type { ResponseHead } from '../../src/forward/response-parser.ts'
+} from '../../src/forward/towards-client.ts'
 
 /** A response head, 200 with a length but for what is wanted. */
 function head(rawHeaders: readonly string[], wanted: Partial<ResponseHead> = {}): ResponseHead {

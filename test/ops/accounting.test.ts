@@ -3,14 +3,14 @@ import { ERRORS } from '../../src/errors.ts'
 import type { Exchange } from '../../src/http/exchange.ts'
 import { createPeers } from '../../src/http/peer.ts'
 import type { AccessMode } from '../../src/ops/access-log.ts'
-import { createAccount } from '../../src/ops/account.ts'
+import { createAccounting } from '../../src/ops/accounting.ts'
 import { createLog } from '../../src/ops/log.ts'
 
-/** An account at 1500 ms, and what it tells of what it is told of. */
-function account(mode: AccessMode = 'all', isCutting = false) {
+/** Accounting at 1500 ms, and what it tells of what it is told of. */
+function accounting(mode: AccessMode = 'all', isCutting = false) {
   const counted: unknown[][] = []
   const lines: Record<string, unknown>[] = []
-  const made = createAccount({
+  const made = createAccounting({
     metrics: {
       onRequest: (...request) => void counted.push(request),
       onBytes: (...bytes) => void counted.push(bytes),
@@ -39,7 +39,7 @@ function exchange(): Exchange {
 }
 
 t.test('an exchange is counted once, with its bytes and its time, and gets its line', async (t) => {
-  const { onOver, counted, lines } = account()
+  const { onOver, counted, lines } = accounting()
   onOver(exchange(), true)
   t.strictSame(counted, [
     ['proxy', 'GET', 200, 0.5],
@@ -54,12 +54,12 @@ t.test('one that is cut is told apart from one whose client left', async (t) => 
     [false, 499, undefined],
     [true, 503, 'drain_deadline'],
   ] as const) {
-    const { onOver, lines } = account('all', isCutting)
+    const { onOver, lines } = accounting('all', isCutting)
     onOver(exchange(), false)
     t.match(lines, [{ status }])
     t.equal(lines[0]?.['reason'], reason)
   }
-  const { onOver, lines } = account('all', true)
+  const { onOver, lines } = accounting('all', true)
   onOver(exchange(), true)
   t.notOk(lines[0]?.['reason'], 'the last whole answer is no cut one')
 })
@@ -67,7 +67,7 @@ t.test('one that is cut is told apart from one whose client left', async (t) => 
 t.test('what the parser refused is counted without a method, and logged unless nothing is', async (t) => {
   const peer = createPeers([])({ remoteAddress: '192.0.2.7', localPort: 1, tls: false })
   for (const mode of ['errors', 'off'] as const) {
-    const { onRefused, counted, lines } = account(mode)
+    const { onRefused, counted, lines } = accounting(mode)
     onRefused(ERRORS.headersTooLarge, 'id-1', peer)
     t.strictSame(counted, [['proxy', undefined, 431, 0]])
     const line = { requestId: 'id-1', status: 431, reason: 'parser', client: '192.0.2.7' }

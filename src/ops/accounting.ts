@@ -1,5 +1,5 @@
 /**
- * The account of a request that is over: metrics, bytes, access line.
+ * Accounting for requests that are over: metrics, bytes, access line.
  *
  * In: an exchange, whose response was sent whole or not, or a request that the parser refused. Each is counted
  * once, under the status that {@link finalStatus} says.
@@ -14,7 +14,7 @@ import { DRAIN_DEADLINE, finalStatus } from './final-status.ts'
 import type { Metrics } from './metrics.ts'
 
 /** What accounting works with. */
-export interface AccountOptions extends AccessLogOptions {
+export interface AccountingOptions extends AccessLogOptions {
   readonly metrics: Pick<Metrics, 'onRequest' | 'onBytes'>
   /** The clock of the deadlines, in milliseconds. */
   readonly monotonicNow: () => number
@@ -23,15 +23,20 @@ export interface AccountOptions extends AccessLogOptions {
 }
 
 /** Accounts for requests. */
-export interface Account {
+export interface Accounting {
   /** For each exchange once, when it is over. `finished`: its response was sent whole. */
   onOver(exchange: Exchange, finished: boolean): void
   /** For each request that the parser refused; no exchange was made of it. */
   onRefused(error: PublicError, requestId: string, peer: Peer): void
 }
 
-/** Makes the account of a sidecar. */
-export function createAccount({ metrics, monotonicNow, isCutting, ...logging }: AccountOptions): Account {
+/** Makes the accounting of a sidecar. */
+export function createAccounting({
+  metrics,
+  monotonicNow,
+  isCutting,
+  ...logging
+}: AccountingOptions): Accounting {
   const accessLog = createAccessLog(logging)
   return {
     onOver(exchange, finished) {

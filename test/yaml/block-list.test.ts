@@ -1,5 +1,5 @@
 import t from 'tap'
-import { cutBlockList } from '../../src/token/block-list.ts'
+import { cutBlockList } from '../../src/yaml/block-list.ts'
 
 /** The members and their lines; nothing when it is not such a list. */
 function cut(text: string) {

@@ -17,7 +17,7 @@ import {
   parseDocument,
   visit,
 } from 'yaml'
-import type { Step } from './problem.ts'
+import type { Step } from '../config/problem.ts'
 
 /** Line and column, both counted from 1. */
 export interface Position {

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { createDeadlines, type DeadlinesOptions, type Waiting } from '../../src/ops/deadlines.ts'
+import { createDeadlines, type DeadlinesOptions, type Waiting } from '../../src/http/deadlines.ts'
 
 /** Deadlines on a clock that stands still until it is set, and what expired on it. */
 function clocked(t: Test, options: DeadlinesOptions = {}) {

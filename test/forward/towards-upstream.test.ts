@@ -4,7 +4,7 @@ import {
   type RequestHeadParts,
   upstreamRequestHead,
   upstreamTrailers,
-} from '../../src/forward/request-head.ts'
+} from '../../src/forward/towards-upstream.ts'
 import { createPeers } from '../../src/http/peer.ts'
 import { admitted, ask, type Line, rawHeaders, type Wanted } from '../support/request-heads.ts'
 
