@@ -65,6 +65,7 @@ export async function createSupervisor(options: SupervisorOptions): Promise<App>
   const workers = new Set<WorkerProcess>()
   let phase: 'starting' | 'running' | 'stopping' = 'starting'
   let restarts = 0
+  let port = config.listen.port
   let delayMs = 0
   const milestones = loggedMilestones(log)
   const own = new Registry()
@@ -100,7 +101,10 @@ export async function createSupervisor(options: SupervisorOptions): Promise<App>
     const again = livedMs < SETTLED_MS
     delayMs = again ? Math.min(Math.max(100, 2 * delayMs), MOST_DELAY_MS) : 0
     await sleep(delayMs)
-    if (phase === 'running') await letIn(add())
+    if (phase !== 'running') return
+    // Where any port would do, those that follow share it with those that have it, and else must be told.
+    if (listening().length === 0) config = { ...config, listen: { ...config.listen, port } }
+    await letIn(add())
   }
 
   /** Makes a worker serve. One that cannot is ended, and so replaced. */
@@ -182,8 +186,7 @@ export async function createSupervisor(options: SupervisorOptions): Promise<App>
   const start = async (): Promise<Addresses> => {
     try {
       const where = { admin: await admin.listen(), data: await first.listen() }
-      // Where any port would do, it is this one from now on.
-      config = { ...config, listen: { ...config.listen, port: where.data.port } }
+      port = where.data.port
       const others = Array.from({ length: options.workers - 1 }, add)
       await Promise.all(others.map((worker) => worker.make(config).then(() => worker.listen())))
       if (phase === 'starting') phase = 'running'

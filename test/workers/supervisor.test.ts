@@ -11,7 +11,7 @@ import { until } from '../support/program.ts'
 import { FakeFork } from './fake-fork.ts'
 
 const { config } = accepted({ yaml: 'shutdown: { lameDuckSeconds: 5, deadlineSeconds: 25 }' })
-const address = { address: '::', family: 'IPv6', port: 8080 }
+const address = { address: '::', family: 'IPv6', port: 8082 }
 
 /** A worker that does as it is told, unless the test wants something else said. */
 class Obedient extends FakeFork {
@@ -56,7 +56,10 @@ class Obedient extends FakeFork {
 }
 
 /** A supervisor of two workers that the test plays. */
-function supervising(prepare: (fork: Obedient, at: number) => void = () => {}) {
+function supervising(
+  prepare: (fork: Obedient, at: number) => void = () => {},
+  sleep: () => Promise<unknown> = async () => {},
+) {
   const forks: Obedient[] = []
   const log: Record<string, unknown>[] = []
   const slept: number[] = []
@@ -87,7 +90,10 @@ function supervising(prepare: (fork: Obedient, at: number) => void = () => {}) {
           },
         }
       },
-      sleep: async (ms) => void slept.push(ms),
+      sleep: (ms) => {
+        slept.push(ms)
+        return sleep()
+      },
       monotonicNow: () => clock.now,
     })
   return {
@@ -319,11 +325,33 @@ t.test('a replacement that is made while all is stopped is stopped with the othe
   t.notOk(lines().includes('worker not started'))
 })
 
-t.test('where any port would do, a replacement listens where the others do', async (t) => {
+t.test('told to stop while it waits to replace a worker, it replaces it no more', async (t) => {
+  let wake = () => {}
+  const { create, forks, slept } = supervising(
+    undefined,
+    () => new Promise<void>((resolve) => (wake = resolve)),
+  )
+  const app = await create()
+  await app.start()
+  forks[0]?.ends(1, null)
+  await until(() => slept.length === 1, 'the wait')
+  const stopped = app.stop()
+  wake()
+  t.same(await stopped, { drained: 1, cut: 0 })
+  t.equal(forks.length, 2)
+})
+
+t.test('where any port would do, it stays the same also when nobody has it for a moment', async (t) => {
   const { create, forks } = supervising()
   const app = await create()
   await app.start()
-  t.match(forks[1]?.said[0], { do: 'make', config: { listen: { port: 8080 } } })
+  const asked = config.listen.port
+  forks[0]?.ends(1, null)
+  await until(() => forks[2]?.said.length === 2, 'the replacement')
+  t.match(forks[2]?.said[0], { do: 'make', config: { listen: { port: asked } } }, 'shared with the other one')
+  for (const fork of forks.slice(1)) fork.ends(1, null)
+  await until(() => forks[4]?.said.length === 2, 'the replacements')
+  t.match(forks[3]?.said[0], { do: 'make', config: { listen: { port: 8082 } } })
 })
 
 t.test('a login that ended in one worker is told to the others', async (t) => {
