@@ -79,6 +79,8 @@ export interface ServingApp extends App {
   metrics(which: 'all' | 'status'): Promise<readonly RegisteredFamily[]>
   /** Counts a login that ended in another worker. */
   learn(note: ThrottleNote): void
+  /** Cuts every connection to a client, for a process that is about to end without having stopped. */
+  cut(): void
 }
 
 /**
@@ -258,6 +260,7 @@ export async function createApp({
     sources,
     metrics: (which) => (which === 'all' ? registry.getMetricsAsJSON() : statusMetrics()),
     learn: throttle.learn,
+    cut: listener.cut,
   }
 }
 

@@ -222,7 +222,7 @@ export function createListener(options: ListenerOptions): Listener {
     },
     cut: () => {
       const cut = inFlight()
-      for (const socket of connections.keys()) socket.destroy()
+      for (const connection of connections.values()) connection.cut()
       secure?.closeHandshakes(Number.POSITIVE_INFINITY)
       return cut
     },

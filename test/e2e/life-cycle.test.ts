@@ -101,6 +101,33 @@ t.test(
   },
 )
 
+t.test('a response that is framed by its close is never ended cleanly before it is whole', async (t) => {
+  for (const [how, signals, flags] of [
+    ['cut at the deadline', ['SIGINT'], { 'shutdown-deadline-seconds': '0.3' }],
+    ['cut by a second signal', ['SIGTERM', 'SIGTERM'], { 'shutdown-lame-duck-seconds': '3600' }],
+  ] as const) {
+    const { upstream, sidecar, get, ready } = await scene(t, flags)
+    const clients: RawClient[] = []
+    for (const reply of [
+      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhalf-\r\n',
+      'HTTP/1.1 200 OK\r\n\r\nhalf-',
+    ]) {
+      upstream.reply(reply)
+      const client = await rawClient(t, sidecar.port)
+      client.send(get.replace('HTTP/1.1', 'HTTP/1.0'))
+      await client.until('half-')
+      clients.push(client)
+    }
+    for (const signal of signals) {
+      sidecar.child.kill(signal)
+      const heard = async () => sidecar.child.exitCode !== null || (await ready()).status === 503
+      if (signals.length > 1) await until(() => heard().catch(() => true), 'the signal to be heard')
+    }
+    for (const client of clients) t.equal(await client.closed(), 'reset', how)
+    t.match(await sidecar.ended, { code: 1, signal: null }, how)
+  }
+})
+
 t.test(
   'SIGHUP, SIGPIPE and a closed stdin end nothing; the second signal ends everything at once',
   async (t) => {

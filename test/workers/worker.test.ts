@@ -57,6 +57,7 @@ function running(failing: Partial<Record<'make' | 'start', Error>> = {}) {
       return state.metrics
     },
     learn: (learnt) => void told.push(learnt),
+    cut: () => {},
   }
   const channel = new FakeChannel()
   const ended = runWorker({
