@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import t from 'tap'
 import { stringify } from 'yaml'
 import { VERSION } from '../src/version.ts'
-import { prepareFiles, runProgram, serve, serveArgs, startProgram, until } from './support/program.ts'
+import { eventually } from './support/eventually.ts'
+import { prepareFiles, runProgram, serve, serveArgs, startProgram } from './support/program.ts'
 import { rawClient } from './support/raw-client.ts'
 
 t.test('done is 0, wrong usage is 2, and nobody is shown a stack', async (t) => {
@@ -43,7 +44,7 @@ t.test('everything is printed, however slowly it is read', async (t) => {
   const program = startProgram(t, ['credentials', 'list', '--json', '--file', file])
   program.child.stdout?.pause()
   // Its pipe holds 64 KiB: it has more to say, and must wait.
-  await until(() => program.child.stdout?.readableLength, 'the beginning')
+  await eventually(() => program.child.stdout?.readableLength, 'the beginning')
   await new Promise((resolve) => setTimeout(resolve, 300))
   t.equal(program.child.exitCode, null)
   program.child.stdout?.resume()
@@ -84,7 +85,7 @@ t.test('the demo runs until it is told to stop, once or by a terminal and npm at
   await demo.until(() => /curl/.test(demo.stdout()), 'its lines')
   const [, port] = /http:\/\/127\.0\.0\.1:(\d+)/.exec(demo.stdout()) ?? []
   const socket = connect(Number(port), '127.0.0.1')
-  await until(() => socket.readyState === 'open', 'a connection')
+  await eventually(() => socket.readyState === 'open', 'a connection')
   socket.destroy()
   demo.child.kill('SIGINT')
   demo.child.kill('SIGINT')

@@ -5,10 +5,11 @@ import type { AddressInfo } from 'node:net'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { temporaryDirectory } from '../support/credentials.ts'
-import { prepareFiles, runProgram, serve, serveArgs, startProgram, until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
+import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
 import { type RawClient, rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** A sidecar in a process of its own, in front of an upstream. */
 async function scene(
@@ -47,7 +48,7 @@ t.test('SIGTERM: not ready at once, still accepting for the lame duck, then noth
   const unanswered = await rawClient(t, sidecar.port)
 
   sidecar.child.kill('SIGTERM')
-  await until(async () => (await ready()).status === 503, 'not being ready')
+  await eventually(async () => (await ready()).status === 503, 'not being ready')
   t.match(JSON.parse((await ready()).body.toString()).checks, [
     { name: 'keys', ok: true },
     { name: 'credentials', ok: true },
@@ -71,7 +72,7 @@ t.test('SIGTERM: not ready at once, still accepting for the lame duck, then noth
       () => true,
       () => false,
     )
-  await until(async () => !(await accepts()), 'the end of the lame duck')
+  await eventually(async () => !(await accepts()), 'the end of the lame duck')
   t.equal((await ready()).status, 503, 'whoever asks is still told')
   t.equal(sidecar.child.exitCode, null, 'the transfer under way is not cut')
   slowSocket?.write('whole')
@@ -121,7 +122,7 @@ t.test('a response that is framed by its close is never ended cleanly before it 
     for (const signal of signals) {
       sidecar.child.kill(signal)
       const heard = async () => sidecar.child.exitCode !== null || (await ready()).status === 503
-      if (signals.length > 1) await until(() => heard().catch(() => true), 'the signal to be heard')
+      if (signals.length > 1) await eventually(() => heard().catch(() => true), 'the signal to be heard')
     }
     for (const client of clients) t.equal(await client.closed(), 'reset', how)
     t.match(await sidecar.ended, { code: 1, signal: null }, how)
@@ -147,7 +148,7 @@ t.test(
     await begin(client, get, upstream)
     sidecar.child.kill('SIGTERM')
     client.send('')
-    await until(async () => {
+    await eventually(async () => {
       const probe = await rawClient(t, sidecar.adminPort)
       probe.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
       return (await probe.response()).status === 503
@@ -181,7 +182,7 @@ t.test('a log that nobody reads, and then nobody can read, stops neither traffic
   closeSync(writer)
   let log = ''
   const chunk = Buffer.alloc(65_536)
-  await until(() => {
+  await eventually(() => {
     try {
       log += chunk.toString('utf8', 0, readSync(reader, chunk))
     } catch {
@@ -243,11 +244,11 @@ t.test(
     const many = Array.from({ length: 200 }, () => connect(sidecar.port, '127.0.0.1'))
     const refused = () => many.filter(({ destroyed }) => destroyed).length
     for (const socket of many) socket.on('error', () => {})
-    await until(() => refused() > 50, 'connections to be closed for want of descriptors')
+    await eventually(() => refused() > 50, 'connections to be closed for want of descriptors')
     kept.send(get)
     t.equal((await kept.response()).status, 200, 'who is there is served')
     for (const socket of many) socket.destroy()
-    await until(
+    await eventually(
       () =>
         rawClient(t, sidecar.port)
           .then((client) => {

@@ -7,7 +7,7 @@ import type { FromWorker, ToWorker, WorkerState } from '../../src/workers/messag
 import { createSupervisor } from '../../src/workers/supervisor.ts'
 import type { ForkedWorker } from '../../src/workers/worker-process.ts'
 import { accepted } from '../config/support.ts'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
 import { FakeFork } from './fake-fork.ts'
 
 const { config } = accepted({ yaml: 'shutdown: { lameDuckSeconds: 5, deadlineSeconds: 25 }' })
@@ -153,12 +153,12 @@ t.test('workers that end again and again are replaced later and later', async (t
     clock.now += 1000
     const expected = forks.length + 1
     forks.at(-1)?.ends(null, 'SIGSEGV')
-    await until(() => forks.length === expected && forks.at(-1)?.said.length === 2, 'the replacement')
+    await eventually(() => forks.length === expected && forks.at(-1)?.said.length === 2, 'the replacement')
   }
   t.same(slept, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000])
   clock.now += 10_000
   forks.at(-1)?.ends(1, null)
-  await until(() => slept.length === 10, 'the replacement')
+  await eventually(() => slept.length === 10, 'the replacement')
   t.equal(slept.at(-1), 0, 'one that lived long is replaced at once')
   t.equal(lines().filter((line) => line === 'worker ended').length, 10)
 })
@@ -170,10 +170,10 @@ t.test('a replacement that cannot start is ended, and replaced', async (t) => {
   const app = await create()
   await app.start()
   forks[0]?.ends(1, null)
-  await until(() => forks[2]?.killed === 'SIGKILL', 'the end of the replacement')
+  await eventually(() => forks[2]?.killed === 'SIGKILL', 'the end of the replacement')
   t.ok(lines().includes('worker not started'))
   forks[2]?.ends(null, 'SIGKILL')
-  await until(() => forks[3]?.said.length === 2, 'the next one')
+  await eventually(() => forks[3]?.said.length === 2, 'the next one')
 })
 
 t.test('what is told is that of all workers that serve and answer', async (t) => {
@@ -204,7 +204,7 @@ t.test('what is told is that of all workers that serve and answer', async (t) =>
   t.match(await told().exposition.metrics(), /^a_total 4$/m)
   t.match(await told().exposition.metrics(), /^auth_sidecar_workers 2$/m)
   forks[1]?.ends(1, null)
-  await until(() => forks.length === 3, 'the replacement')
+  await eventually(() => forks.length === 3, 'the replacement')
   const families = await told().statusMetrics()
   t.match(
     families.find(({ name }) => name === 'a_total'),
@@ -259,7 +259,7 @@ t.test('told to stop while its workers begin to listen, it is never ready', asyn
   const { create, forks, told } = supervising()
   const app = await create()
   const started = app.start()
-  await until(() => forks[1]?.said.at(-1)?.do === 'listen', 'the second worker')
+  await eventually(() => forks[1]?.said.at(-1)?.do === 'listen', 'the second worker')
   const stopped = app.stop({ lameDuck: true })
   await started
   t.same(await told().ready(), [{ name: 'accepting', ok: false }])
@@ -276,7 +276,7 @@ t.test('a worker that does not stop in its time is ended, and counts as cut', as
     value: Object.assign((act: () => void) => setImmediate(act), { __promisify__: undefined }),
   })
   const stopped = app.stop()
-  await until(() => forks.every(({ killed }) => killed === 'SIGKILL'), 'their end')
+  await eventually(() => forks.every(({ killed }) => killed === 'SIGKILL'), 'their end')
   for (const fork of forks) fork.ends(null, 'SIGKILL')
   t.same(await stopped, { drained: 0, cut: 2 })
 })
