@@ -6,7 +6,7 @@
  * the test runner with the plugins that .taprc names. Nothing is done when nothing changed; what is done is
  * announced on stderr in one line. A step that fails ends this with exit code 1.
  *
- * Runs before anything is installed: Node's own modules only, and plain JavaScript.
+ * Runs before anything is installed: plain JavaScript that imports nothing but Node's own modules and npm.mjs.
  *
  *     node scripts/prepare-checkout.mjs [--tests] [--rebuild]
  *
@@ -16,6 +16,7 @@ import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { npm } from './npm.mjs'
 
 /** What each step was last done for, kept where a reinstall wipes it: a lost stamp costs a repetition. */
 const STAMPS = 'node_modules/.cache/storage-auth-sidecar'
@@ -72,12 +73,6 @@ function lockedPackagesInstalled() {
 
 function packagesOf(lockfile) {
   return JSON.parse(readFileSync(lockfile, 'utf8')).packages
-}
-
-/** The npm that runs this script, else the one on the path. */
-function npm() {
-  const cli = process.env.npm_execpath ?? ''
-  return /npm-cli\.c?js$/.test(cli) ? [process.execPath, cli] : ['npm']
 }
 
 /** Runs one step: quiet on stdout, which belongs to the command that follows. */

@@ -8,7 +8,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { configJsonSchema } from '../src/config/json-schema.ts'
-import { withSettingsTable } from '../src/config/reference.ts'
+import { withSettingsTable } from './settings-table.ts'
 
 const document = new URL('../docs/configuration.md', import.meta.url)
 writeFileSync(document, withSettingsTable(readFileSync(document, 'utf8')))

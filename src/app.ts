@@ -79,6 +79,8 @@ export interface ServingApp extends App {
   readonly metrics: Readonly<Record<'all' | 'counts' | 'status', () => Promise<RegisteredFamily[]>>>
   /** Counts a login that ended in another worker. */
   learn(note: ThrottleNote): void
+  /** Cuts every connection to a client, for a process that is about to end without having stopped. */
+  cut(): void
 }
 
 /**
@@ -262,6 +264,7 @@ export async function createApp({
       status: statusMetrics,
     },
     learn: throttle.learn,
+    cut: listener.cut,
   }
 }
 

@@ -11,22 +11,14 @@ import { loadConfig } from '../src/config/load.ts'
 import { StoppedWhileStarting } from '../src/ops/life-cycle.ts'
 import { createLog } from '../src/ops/log.ts'
 import { UnusableTrust } from '../src/trust/unusable-trust.ts'
-import { makeCredentialsFile, temporaryDirectory } from './support/credentials.ts'
+import { makeCredentialsFile } from './support/credentials.ts'
+import { eventually } from './support/eventually.ts'
+import { freePort, freePorts } from './support/free-port.ts'
 import { makeKeyDirectory } from './support/keys.ts'
-import { until } from './support/program.ts'
 import { rawClient } from './support/raw-client.ts'
 import { recordingUpstream } from './support/recording-upstream.ts'
 import { startSidecar } from './support/sidecar.ts'
-
-/** A port that nothing listens on. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
-}
+import { temporaryDirectory } from './support/temporary-directory.ts'
 
 /** A port that is taken until the test is over. */
 async function takenPort(t: Test): Promise<number> {
@@ -150,7 +142,7 @@ async function issuerAway(): Promise<Record<string, string>> {
 t.test(
   'with the keys of another issuer it needs no files, and lets nobody in before it has them',
   async (t) => {
-    const [port, adminPort] = [await freePort(), await freePort()]
+    const [port = 0, adminPort = 0] = await freePorts(2)
     const { create, log } = await app(t, {
       ...(await issuerAway()),
       '--listen-port': String(port),
@@ -158,7 +150,7 @@ t.test(
     })
     const sidecar = await create()
     const started = t.rejects(sidecar.start(), StoppedWhileStarting)
-    await until(() => answers(adminPort), 'the admin listener')
+    await eventually(() => answers(adminPort), 'the admin listener')
     const admin = await rawClient(t, adminPort)
     admin.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
     const { status, body } = await admin.response()

@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import t from 'tap'
 import { stringify } from 'yaml'
 import { VERSION } from '../src/version.ts'
-import { prepareFiles, runProgram, serve, startProgram, until } from './support/program.ts'
+import { eventually } from './support/eventually.ts'
+import { prepareFiles, runProgram, serve, serveArgs, startProgram } from './support/program.ts'
 import { rawClient } from './support/raw-client.ts'
 
 t.test('done is 0, wrong usage is 2, and nobody is shown a stack', async (t) => {
@@ -43,7 +44,7 @@ t.test('everything is printed, however slowly it is read', async (t) => {
   const program = startProgram(t, ['credentials', 'list', '--json', '--file', file])
   program.child.stdout?.pause()
   // Its pipe holds 64 KiB: it has more to say, and must wait.
-  await until(() => program.child.stdout?.readableLength, 'the beginning')
+  await eventually(() => program.child.stdout?.readableLength, 'the beginning')
   await new Promise((resolve) => setTimeout(resolve, 300))
   t.equal(program.child.exitCode, null)
   program.child.stdout?.resume()
@@ -84,9 +85,54 @@ t.test('the demo runs until it is told to stop, once or by a terminal and npm at
   await demo.until(() => /curl/.test(demo.stdout()), 'its lines')
   const [, port] = /http:\/\/127\.0\.0\.1:(\d+)/.exec(demo.stdout()) ?? []
   const socket = connect(Number(port), '127.0.0.1')
-  await until(() => socket.readyState === 'open', 'a connection')
+  await eventually(() => socket.readyState === 'open', 'a connection')
   socket.destroy()
   demo.child.kill('SIGINT')
   demo.child.kill('SIGINT')
   t.match(await demo.ended, { code: 0 })
+})
+
+/** Makes the program send itself signals while its modules are being loaded: when this one of them is. */
+function signalledAtLoadOf(module: string, signals: readonly string[]): string[] {
+  const hooks = `export const load = (url, context, next) => {
+    if (url.includes('/${module}')) for (const signal of ${JSON.stringify(signals)}) process.kill(process.pid, signal)
+    return next(url, context)
+  }`
+  const dataUrl = (source: string) => `data:text/javascript,${encodeURIComponent(source)}`
+  return [
+    `--import=${dataUrl(`import { register } from 'node:module'; register(${JSON.stringify(dataUrl(hooks))})`)}`,
+  ]
+}
+
+t.test('a signal that comes while the modules are loaded', async (t) => {
+  const { files } = await prepareFiles(t)
+  const flags = { ...files, 'upstream-url': 'http://127.0.0.1:9' }
+  for (const module of ['commander/esm.mjs', 'src/app.ts']) {
+    for (const signal of ['SIGTERM', 'SIGINT']) {
+      await t.test(`${signal} at ${module} stops it before it listens`, async (t) => {
+        const nodeArgs = signalledAtLoadOf(module, [signal])
+        const program = startProgram(t, ['serve', ...serveArgs(flags)], { nodeArgs })
+        t.match(await program.ended, { code: 0, signal: null })
+        t.notOk(program.log().some(({ msg }) => msg === 'listening'))
+        t.equal(program.stderr(), '')
+      })
+    }
+  }
+
+  await t.test('SIGHUP ends nothing', async (t) => {
+    const sidecar = await serve(t, flags, { nodeArgs: signalledAtLoadOf('commander/esm.mjs', ['SIGHUP']) })
+    sidecar.child.kill('SIGTERM')
+    t.match(await sidecar.ended, { code: 0, signal: null })
+  })
+
+  await t.test('a second one ends it at once', async (t) => {
+    const nodeArgs = signalledAtLoadOf('commander/esm.mjs', ['SIGTERM', 'SIGINT'])
+    const program = startProgram(t, ['serve', ...serveArgs(flags)], { nodeArgs })
+    t.match(await program.ended, { code: 1, signal: null })
+  })
+
+  await t.test('a command that does one thing is ended by it, as any is', async (t) => {
+    const nodeArgs = signalledAtLoadOf('commander/esm.mjs', ['SIGTERM'])
+    t.match(await startProgram(t, ['config', 'schema'], { nodeArgs }).ended, { signal: 'SIGTERM' })
+  })
 })

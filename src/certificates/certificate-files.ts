@@ -8,7 +8,7 @@
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
-import type { Problem } from '../config/problem.ts'
+import { fileProblem, type Problem } from '../config/problem.ts'
 import { fileErrorReason } from '../files/file-error.ts'
 import { readRegularFile } from '../files/read-regular-file.ts'
 import { type CertificateSet, filesOf, type NamedCertificateFile } from './certificate-sets.ts'
@@ -45,7 +45,7 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
   const problems: Problem[] = []
   const warnings: string[] = []
   const report = ({ setting, path }: NamedCertificateFile, message: string) =>
-    void problems.push({ path: setting, message: `${path}: ${message}`, origin: 'default' })
+    void problems.push(fileProblem(setting, `${path}: ${message}`))
 
   const read = async (file: NamedCertificateFile | undefined): Promise<PemFile | undefined> => {
     if (file === undefined) return undefined

@@ -6,7 +6,13 @@
 import { Command, Help, Option } from 'commander'
 import { type Effective, explain, explainJson, explainText } from '../config/explain.ts'
 import { configJsonSchema } from '../config/json-schema.ts'
-import { formatProblems, type Loaded, type LoadOptions, loadConfig, type NotLoaded } from '../config/load.ts'
+import {
+  formatProblems,
+  type LoadedConfig,
+  type LoadOptions,
+  loadConfig,
+  type NotLoaded,
+} from '../config/load.ts'
 import { FILE_VARIABLE, UPSTREAM_URL } from '../config/named-settings.ts'
 import type { Config } from '../config/schema.ts'
 import { SETTINGS } from '../config/settings.ts'
@@ -100,7 +106,7 @@ export function loadSettings(
   options: ParsedOptions,
   io: CommandIo,
   needs: SettingNeeds = {},
-): Loaded | NotLoaded {
+): LoadedConfig | NotLoaded {
   const flags: Record<string, string> = {}
   for (const flag of [UPSTREAM_URL.flag, ...SETTINGS.map((setting) => setting.flag)]) {
     const value = options[new Option(flag).attributeName()]

@@ -15,9 +15,7 @@ import { fileProblems } from '../trust/file-problems.ts'
 import { UnusableTrust } from '../trust/unusable-trust.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions } from './config.ts'
-
-/** A request to stop: which signal it was. */
-export type StopSignal = 'SIGTERM' | 'SIGINT'
+import type { StopSignal } from './signals.ts'
 
 /** What the command needs besides its arguments. */
 export interface ServeDependencies {

@@ -24,7 +24,7 @@ export { formatProblems, type Problem } from './problem.ts'
 export type Origins = ReadonlyMap<string, string>
 
 /** Settings that can be used. */
-export interface Loaded {
+export interface LoadedConfig {
   readonly ok: true
   readonly config: Config
   /** By setting path; settings without a value (`listen.tls.certFile`) are left out. */
@@ -58,7 +58,7 @@ const MOST_BYTES = 1_048_576
 const readSmallFile: ReadFile = (path) => readRegularFileSync(path, MOST_BYTES)
 
 /** Reads, checks and settles the configuration. Mistakes are values; nothing is thrown. */
-export function loadConfig(options: LoadOptions): Loaded | NotLoaded {
+export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
   const { file = options.env[FILE_VARIABLE], env, flags, readFile = readSmallFile } = options
   const sources: Reading[] = [readEnvironment(env), readFlags(flags)]
   if (file !== undefined) sources.unshift(readConfigFile(file, readFile))

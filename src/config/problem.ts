@@ -17,6 +17,11 @@ export interface Problem {
   readonly origin: string
 }
 
+/** A problem of a setting whose file cannot be used: the message names the file, which is the place to look. */
+export function fileProblem(path: string, message: string): Problem {
+  return { path, message, origin: 'default' }
+}
+
 /** A step into a value: a member name or a list index. */
 export type Step = string | number
 

@@ -10,10 +10,10 @@
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
+import { cut } from '../http/cut.ts'
 import type { Deadlines, Waiting } from '../http/deadlines.ts'
 import type { Answerer, Exchange } from '../http/exchange.ts'
 import { leaveUnread } from '../http/linger.ts'
-import { resetConnection } from '../http/secure-server.ts'
 import { type BodyFraming, type Head, SMALL_BODY } from '../http/sidecar-response.ts'
 import { earlyHints } from './early-hints.ts'
 import type { ResponseHead } from './response-parser.ts'
@@ -293,7 +293,7 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
   #resetOnEnd(): void {
     const { req, res } = this.#exchange
     req.socket.prependListener('end', () => {
-      if (!res.writableEnded) cut(req, true)
+      if (!res.writableEnded) cut(req.socket, true)
     })
   }
 
@@ -357,8 +357,8 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
     this.#progress() // the client has its time to take the answer
     const { req, res } = this.#exchange
     if (!res.headersSent) this.#context.refuse(this.#exchange, error, outcome, !this.#sent)
-    else if (res.socket === null) res.once('socket', () => cut(req, this.#framing === 'close'))
-    else cut(req, this.#framing === 'close')
+    else if (res.socket === null) res.once('socket', () => cut(req.socket, res.framedByClose))
+    else cut(req.socket, res.framedByClose)
   }
 
   #settle(outcome: UpstreamOutcome): void {
@@ -379,13 +379,4 @@ function hasDate(headers: readonly string[]): boolean {
     if (name.length === 4 && name.toLowerCase() === 'date') return true
   }
   return false
-}
-
-/** Destroys a connection in the middle of a response, so that the client sees that it is not whole. */
-function cut({ socket }: Exchange['req'], framedByClose: boolean): void {
-  // What has been given to the response in this turn waits to be written together; the client must see it begin.
-  while (socket.writableCorked > 0) socket.uncork()
-  // A clean close would be the very end of such a response.
-  if (framedByClose) resetConnection(socket)
-  else socket.destroy()
 }

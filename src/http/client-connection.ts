@@ -10,6 +10,7 @@
  */
 import type { Socket } from 'node:net'
 import type { LastToken } from '../token/verdict.ts'
+import { cut } from './cut.ts'
 import type { Exchange } from './exchange.ts'
 import { lingerThenClose, writeLastAndLinger } from './linger.ts'
 import type { Peer } from './peer.ts'
@@ -145,6 +146,13 @@ export class ClientConnection {
       this.#last = last
       this.#stop()
     }
+  }
+
+  /** Destroys it, whatever is in flight on it. */
+  cut(): void {
+    let framedByClose = false
+    for (const { res } of this.#inFlight) framedByClose ||= res.framedByClose
+    cut(this.socket, framedByClose)
   }
 
   /** A response has been handed to the operating system. */

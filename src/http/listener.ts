@@ -15,6 +15,7 @@ import { errorAnswer, rawAnswer } from './answers.ts'
 import { ClientConnection } from './client-connection.ts'
 import { Exchange } from './exchange.ts'
 import { lingerThenClose } from './linger.ts'
+import { listenOn } from './listen-on.ts'
 import type { Peer, PeerFacts } from './peer.ts'
 import { createSecureServer } from './secure-server.ts'
 import { SidecarResponse } from './sidecar-response.ts'
@@ -204,15 +205,7 @@ export function createListener(options: ListenerOptions): Listener {
   })
 
   return {
-    listen: () =>
-      new Promise((resolve, reject) => {
-        server.once('error', reject)
-        server.listen(options.port, options.host, () => {
-          server.removeListener('error', reject)
-          server.on('error', options.onFault)
-          resolve(server.address() as AddressInfo)
-        })
-      }),
+    listen: () => listenOn(server, options),
     close: () =>
       new Promise((resolve) => {
         // Node reports the last connection closed before that connection does, and with it its requests.
@@ -237,7 +230,7 @@ export function createListener(options: ListenerOptions): Listener {
     },
     cut: () => {
       const cut = inFlight()
-      for (const socket of connections.keys()) socket.destroy()
+      for (const connection of connections.values()) connection.cut()
       secure?.closeHandshakes(Number.POSITIVE_INFINITY)
       return cut
     },

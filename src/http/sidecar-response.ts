@@ -36,6 +36,8 @@ export const SMALL_BODY = 8192
 /** A response that knows its exchange: http-proxy hands its passes nothing else of ours. */
 export class SidecarResponse extends ServerResponse {
   exchange: Exchange | undefined
+  /** It has begun, and the end of the connection is the end of its body. */
+  framedByClose = false
   declare _header: string | null
   declare _last: boolean
   declare _hasBody: boolean
@@ -57,6 +59,7 @@ export class SidecarResponse extends ServerResponse {
   /** Gives the head of a response that follows with `write` and `end`, or with `flushHeaders` if it has to wait. */
   startWith(head: Head, framing: BodyFraming): void {
     this._header = this.#render(head, framing)
+    this.framedByClose = framing === 'close'
     if (framing === 'none') this._hasBody = false
     this.chunkedEncoding = framing === 'chunked' && this._hasBody
   }

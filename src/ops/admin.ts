@@ -7,6 +7,7 @@
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { listenOn } from '../http/listen-on.ts'
 import type { StatusReporter } from './status/report.ts'
 
 /** One condition of readiness. */
@@ -125,16 +126,11 @@ export function createAdminListener(options: AdminOptions): AdminListener {
   server.maxConnections = 1000
 
   return {
-    listen: () =>
-      new Promise((resolve, reject) => {
-        server.once('error', reject)
-        server.listen(options.port, options.host, () => {
-          server.removeListener('error', reject)
-          server.on('error', options.onFault)
-          options.status.start()
-          resolve(server.address() as AddressInfo)
-        })
-      }),
+    async listen() {
+      const address = await listenOn(server, options)
+      options.status.start()
+      return address
+    },
     close: () =>
       new Promise((resolve) => {
         options.status.stop()

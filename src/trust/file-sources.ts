@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { Problem } from '../config/problem.ts'
+import { fileProblem, type Problem } from '../config/problem.ts'
 import { type Accounts, createAccountsInSlices } from '../credentials/accounts.ts'
 import { readAccountsFile } from '../credentials/accounts-file.ts'
 import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
@@ -68,10 +68,5 @@ export function revocationsIn(named: RevocationsFile): FileSource<Revocations> {
 
 /** Why what was loaded cannot be used; nothing where it can. */
 export function problemsOf({ setting }: FileSource<unknown>, loaded: Loaded<unknown>): readonly Problem[] {
-  return loaded.ok ? [] : loaded.problems.map((message) => problemOf(setting, message))
-}
-
-/** A problem of a setting whose file cannot be used. Its origin is the file itself, which the message names. */
-function problemOf(path: string, message: string): Problem {
-  return { path, message, origin: 'default' }
+  return loaded.ok ? [] : loaded.problems.map((message) => fileProblem(setting, message))
 }

@@ -9,18 +9,9 @@
 import { AggregatorRegistry, type Registry } from 'prom-client'
 import { onlyGrows, type RegisteredFamily } from '../ops/status/metric-families.ts'
 
-/** What `process_start_time_seconds` of several processes is; prom-client leaves it out. */
-const AGGREGATORS: Readonly<Record<string, RegisteredFamily['aggregator']>> = {
-  process_start_time_seconds: 'min',
-}
-
 /** Adds up the metrics of several processes, each metric in its own way. */
 export function aggregate(processes: readonly (readonly RegisteredFamily[])[]): Registry {
-  return AggregatorRegistry.aggregate(
-    processes.map((families) =>
-      families.map((family) => ({ ...family, aggregator: AGGREGATORS[family.name] ?? family.aggregator })),
-    ),
-  )
+  return AggregatorRegistry.aggregate(processes.map((families) => [...families]))
 }
 
 /** What is left of ended workers: their counts, without what they held. */

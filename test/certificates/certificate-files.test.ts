@@ -6,7 +6,7 @@ import t, { type Test } from 'tap'
 import { loadCertificates } from '../../src/certificates/certificate-files.ts'
 import type { CertificateSet } from '../../src/certificates/certificate-sets.ts'
 import { makeCertificate } from '../support/certificates.ts'
-import { temporaryDirectory } from '../support/credentials.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const DAY_MS = 86_400_000
 

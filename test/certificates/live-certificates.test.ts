@@ -5,9 +5,9 @@ import { certificateSets } from '../../src/certificates/certificate-sets.ts'
 import { loadCertificateSets } from '../../src/certificates/live-certificates.ts'
 import { createLog } from '../../src/ops/log.ts'
 import { makeCertificate } from '../support/certificates.ts'
-import { temporaryDirectory } from '../support/credentials.ts'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
 import { writePair } from '../support/secured.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const NOT_AFTER = Math.floor(Date.now() / 1000) * 1000 + 86_400_000
 const make = (commonName: string) => makeCertificate({ commonName, notAfter: NOT_AFTER })
@@ -65,13 +65,13 @@ t.test('a set changes by itself, and only the listener\u2019s is told', async (t
   t.teardown(live.stop)
   const before = live.upstream('/a')?.()
   writePair(path('a'), make('second'))
-  await until(() => told.includes('upstream:/a ok'), 'the upstream\u2019s to be in force')
+  await eventually(() => told.includes('upstream:/a ok'), 'the upstream\u2019s to be in force')
   t.not(live.upstream('/a')?.(), before)
   t.strictSame(told, ['upstream:/a ok'])
   const second = make('second')
   writePair(path('listener'), second)
   writeFileSync(path('a', 'key.pem'), 'broken')
-  await until(() => told.length === 4, 'the others')
+  await eventually(() => told.length === 4, 'the others')
   t.strictSame(told.slice(1).sort(), [`listener ${second.cert.length}`, 'listener ok', 'upstream:/a failed'])
   t.equal(String(live.listener()?.cert), second.cert)
   await live.refresh()

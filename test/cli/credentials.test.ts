@@ -5,10 +5,11 @@ import { CommanderError } from 'commander'
 import t from 'tap'
 import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
-import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
 import { loadFileStore } from '../support/file-store.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const NOW = Date.parse('2027-01-01T00:00:00Z')
 const server = await startPostgres(t)

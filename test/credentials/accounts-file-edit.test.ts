@@ -6,7 +6,8 @@ import { addCredential, type Edit } from '../../src/credentials/accounts-edit.ts
 import { readAccountsFile } from '../../src/credentials/accounts-file.ts'
 import { editAccountsFile } from '../../src/credentials/accounts-file-edit.ts'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
-import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const secretHash = await hashSecret('hush', 'sha256')
 const add = (accessKey: string) => addCredential({ accountId: 'acme', accessKey, secretHash })

@@ -3,7 +3,8 @@ import { appendFile, chmod, mkdir, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
 import { readAccountsFile } from '../../src/credentials/accounts-file.ts'
-import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 t.test('a valid file gives its accounts and its text', async (t) => {
   const { file } = await makeCredentialsFile(t, [{ accountId: 'acme' }, { accountId: 'other' }])

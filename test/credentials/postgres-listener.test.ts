@@ -2,9 +2,9 @@ import t from 'tap'
 import { createConnections } from '../../src/credentials/postgres-connections.ts'
 import { createListener } from '../../src/credentials/postgres-listener.ts'
 import { CHANNEL } from '../../src/credentials/postgres-schema.ts'
+import { eventually } from '../support/eventually.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
-import { until } from '../support/program.ts'
 
 const server = await startPostgres(t)
 if (server === undefined) {
@@ -40,25 +40,25 @@ function listen(t: { teardown(stop: () => unknown): void }, url: string) {
 t.test('it tells when it begins to hear, and of each notification', async (t) => {
   const { url, sql } = await createDatabase('empty')
   const { told } = listen(t, url)
-  await until(() => told.notified === 1, 'the beginning')
+  await eventually(() => told.notified === 1, 'the beginning')
   await sql(`NOTIFY ${CHANNEL}`)
-  await until(() => told.notified === 2, 'the notification')
+  await eventually(() => told.notified === 2, 'the notification')
   await sql('NOTIFY other')
   await sql(`NOTIFY ${CHANNEL}`)
-  await until(() => told.notified === 3, 'the notification')
+  await eventually(() => told.notified === 3, 'the notification')
   t.equal(told.deaf, 0)
 })
 
 t.test('after it was cut off it hears again, and tells as something may have been missed', async (t) => {
   const { url, sql } = await createDatabase('empty')
   const { told } = listen(t, url)
-  await until(() => told.notified === 1, 'the beginning')
+  await eventually(() => told.notified === 1, 'the beginning')
   await sql(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-  await until(() => told.notified === 2, 'the new beginning')
+  await eventually(() => told.notified === 2, 'the new beginning')
   t.equal(told.deaf, 1)
   await sql(`NOTIFY ${CHANNEL}`)
-  await until(() => told.notified === 3, 'the notification')
+  await eventually(() => told.notified === 3, 'the notification')
 })
 
 t.test('while there is nothing to hear it tries again, and tells of it once', async (t) => {
@@ -71,7 +71,7 @@ t.test('while there is nothing to hear it tries again, and tells of it once', as
       return take()
     },
   })
-  await until(() => tries >= 3, 'some tries')
+  await eventually(() => tries >= 3, 'some tries')
   t.same(told, { notified: 0, deaf: 1 })
 })
 
@@ -87,7 +87,7 @@ t.test('it may be stopped at any moment, and leaves nothing behind', async (t) =
   })
   const hearing = listen(t, url)
   hearing.when.notified = hearing.listener.stop
-  await until(() => hearing.told.notified === 1, 'the beginning')
+  await eventually(() => hearing.told.notified === 1, 'the beginning')
   beginning.listener.stop()
   const all = [connecting, failing, beginning, hearing]
   await Promise.all(all.map(({ connections }) => connections.close()))
@@ -101,5 +101,5 @@ t.test('it may be stopped at any moment, and leaves nothing behind', async (t) =
     ],
   )
   const left = `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
-  await until(async () => (await sql(left)).length === 0, 'the connections to be closed')
+  await eventually(async () => (await sql(left)).length === 0, 'the connections to be closed')
 })

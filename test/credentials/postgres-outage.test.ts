@@ -3,9 +3,9 @@ import { rm, writeFile } from 'node:fs/promises'
 import t from 'tap'
 import { openPostgresStore, type PostgresStore } from '../../src/credentials/postgres-store.ts'
 import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
+import { eventually } from '../support/eventually.ts'
 import { NO_SERVER, openStore } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
-import { until } from '../support/program.ts'
 
 const server = await startPostgres(t)
 if (server === undefined) {
@@ -51,13 +51,13 @@ function load({ store }: PostgresStore) {
 t.test('a server that is killed under load costs logins alone, and comes back by itself', async (t) => {
   const replica = await openStore(t, database.urlFile)
   const running = load(replica)
-  await until(() => running.count('accepted') > 100, 'logins')
+  await eventually(() => running.count('accepted') > 100, 'logins')
   await server.kill()
-  await until(() => running.count('unavailable') > 100, 'refused logins')
+  await eventually(() => running.count('unavailable') > 100, 'refused logins')
   t.same(replica.ready(), { name: 'credentials', ok: true, state: AWAY }, 'it stays ready')
   await server.start()
   const before = running.count('accepted')
-  await until(() => running.count('accepted') > before + 100, 'logins')
+  await eventually(() => running.count('accepted') > before + 100, 'logins')
   t.equal(replica.ready().state, 'current')
   const { verdicts, standings, lost } = await running.stop()
   t.comment(
@@ -70,7 +70,7 @@ t.test('a server that is killed under load costs logins alone, and comes back by
   t.equal(away.length, 2, 'it is told once, not for each login')
 
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
-  await until(() => !replica.store.standing('acme', 'AK1').inForce, 'a change after the return')
+  await eventually(() => !replica.store.standing('acme', 'AK1').inForce, 'a change after the return')
   await database.sql('UPDATE storage_auth.credentials SET disabled = false')
 })
 
@@ -82,15 +82,15 @@ t.test(
     const outage = async (meanwhile: () => Promise<unknown>) => {
       await server.freeze()
       t.teardown(server.thaw)
-      await until(() => replica.ready().state === AWAY, 'the failure to be seen')
+      await eventually(() => replica.ready().state === AWAY, 'the failure to be seen')
       server.thaw()
       await meanwhile()
-      await until(() => replica.ready().state === 'current', 'the return to be seen')
+      await eventually(() => replica.ready().state === 'current', 'the return to be seen')
     }
     await outage(async () => {})
     t.strictSame(results(), ['ok', 'failed', 'ok'])
     await outage(() => database.sql('UPDATE storage_auth.credentials SET disabled = false'))
-    await until(() => results().length >= 5, 'the change')
+    await eventually(() => results().length >= 5, 'the change')
     t.equal(results().at(-1), 'ok')
   },
 )
@@ -104,13 +104,13 @@ t.test('a server that hangs holds nobody for long', async (t) => {
   const began = performance.now()
   const verdicts = await Promise.all(Array.from({ length: 50 }, () => replica.store.authenticate(acme)))
   t.same(new Set(verdicts), new Set(['unavailable']))
-  await until(() => replica.ready().state === AWAY, 'the failure to be seen')
+  await eventually(() => replica.ready().state === AWAY, 'the failure to be seen')
   t.equal(await replica.store.authenticate(acme), 'unavailable')
   t.ok(performance.now() - began < 5000)
   t.equal(replica.store.standing('acme', 'AK1').inForce, true)
   t.ok(replica.log.some(({ reason }) => reason === 'it does not answer in time'))
   server.thaw()
-  await until(async () => (await replica.store.authenticate(acme)) === 'accepted', 'a login')
+  await eventually(async () => (await replica.store.authenticate(acme)) === 'accepted', 'a login')
 })
 
 t.test('a store stops in bounded time while its server hangs', async (t) => {
@@ -132,12 +132,12 @@ t.test('a pipe in the place of the URL file holds up neither the return nor a st
   await rm(urlFile)
   execFileSync('mkfifo', [urlFile])
   await server.kill()
-  await until(async () => (await replica.store.authenticate(acme)) === 'unavailable', 'a refused login')
+  await eventually(async () => (await replica.store.authenticate(acme)) === 'unavailable', 'a refused login')
   await replica.refresh() // reads the URL file, as each failure does
   await server.start()
-  await until(async () => (await replica.store.authenticate(acme)) === 'accepted', 'a login')
+  await eventually(async () => (await replica.store.authenticate(acme)) === 'accepted', 'a login')
   await server.kill()
-  await until(async () => (await replica.store.authenticate(acme)) === 'unavailable', 'a refused login')
+  await eventually(async () => (await replica.store.authenticate(acme)) === 'unavailable', 'a refused login')
   await replica.stop()
   await rm(urlFile)
   await server.start()
@@ -173,7 +173,7 @@ t.test('at the start it waits until the server is there', async (t) => {
     log: { info: write, warn: write },
     onChange: () => {},
   })
-  await until(() => log.length > 0, 'the first failure')
+  await eventually(() => log.length > 0, 'the first failure')
   t.match(log[0], {
     message: 'waiting for the credentials database',
     reason: 'it refuses the connection',

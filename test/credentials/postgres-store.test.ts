@@ -4,9 +4,9 @@ import { createPostgresEditor } from '../../src/credentials/postgres-editor.ts'
 import { openPostgresStore } from '../../src/credentials/postgres-store.ts'
 import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
 import { makeCertificate } from '../support/certificates.ts'
+import { eventually } from '../support/eventually.ts'
 import { NO_SERVER, openStore } from '../support/opened-store.ts'
 import { startPostgres, type TestDatabase } from '../support/postgres.ts'
-import { until } from '../support/program.ts'
 
 const authority = makeCertificate({ commonName: 'authority', authority: true })
 const certificate = makeCertificate({ commonName: 'server', names: ['127.0.0.1'], issuer: authority })
@@ -112,7 +112,7 @@ t.test('whatever is done to the tables by hand is in force', async (t) => {
   ]
   for (const [statement, holds] of statements) {
     await sql(statement)
-    await until(holds, statement)
+    await eventually(holds, statement)
   }
   const told = replica.changes()
   await sql(`UPDATE storage_auth.credentials SET disabled = true WHERE account_id = 'nobody'`)
@@ -133,7 +133,7 @@ t.test('a change that no notification tells of is found all the same', async (t)
   const alone = await openStore(t, database.urlFile, { poolSize: 1 })
   const changed = performance.now()
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
-  await until(() => !inForce(alone), 'the change')
+  await eventually(() => !inForce(alone), 'the change')
   t.ok(performance.now() - changed < 1000)
 })
 
@@ -144,16 +144,16 @@ t.test('a listening connection that is silently lost costs no change, and is rep
     database.sql<{ pid: number }>(
       `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`,
     )
-  await until(async () => (await listeners()).length === 1, 'the listener')
+  await eventually(async () => (await listeners()).length === 1, 'the listener')
   const pid = (await listeners())[0]?.pid
   if (pid === undefined) throw new Error('the listener is gone')
   process.kill(pid, 'SIGSTOP')
   t.teardown(() => process.kill(pid, 'SIGCONT'))
   const changed = performance.now()
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
-  await until(() => !inForce(replica), 'the change')
+  await eventually(() => !inForce(replica), 'the change')
   t.ok(performance.now() - changed < 1000)
-  await until(async () => (await listeners()).some((other) => other.pid !== pid), 'another listener')
+  await eventually(async () => (await listeners()).some((other) => other.pid !== pid), 'another listener')
   t.ok(
     replica.log.some(
       ({ message, reason }) =>
@@ -190,17 +190,17 @@ t.test('revocations are followed, and mean what they mean in a file', async (t) 
     `INSERT INTO storage_auth.revocations (account_id, issued_before) VALUES ('acme', to_timestamp(1800000000))`,
   )
   await sql(`INSERT INTO storage_auth.revocations (access_key) VALUES ('AK2')`)
-  await until(() => revocations().size === 3, 'the revocations')
+  await eventually(() => revocations().size === 3, 'the revocations')
   t.equal(revoked(), false, 'issued at that time is not issued before it')
   t.equal(revoked({ issuedAt: 1_799_999_999 }), true)
   t.equal(revoked({ accessKey: 'AK2' }), true)
   await sql(`UPDATE storage_auth.revocations SET issued_before = NULL WHERE account_id = 'acme'`)
-  await until(() => revoked(), 'the wider revocation')
+  await eventually(() => revoked(), 'the wider revocation')
   await sql(`DELETE FROM storage_auth.revocations WHERE access_key IS NULL`)
-  await until(() => !revoked(), 'the withdrawn revocation')
+  await eventually(() => !revoked(), 'the withdrawn revocation')
   t.equal(revocations().size, 1)
   await sql('TRUNCATE storage_auth.revocations')
-  await until(() => revocations().size === 0, 'no revocations')
+  await eventually(() => revocations().size === 0, 'no revocations')
 })
 
 t.test('an unusable row counts as not there, is told by its number, and harms no other', async (t) => {
@@ -217,7 +217,7 @@ t.test('an unusable row counts as not there, is told by its number, and harms no
   t.match(replica.log[0], { message: 'a row is left out', problem })
   t.equal(replica.reloads[0]?.[0], 'failed')
   await sql(`UPDATE storage_auth.credentials SET secret_hash = '$scrypt$hush' WHERE id = 1`)
-  await until(() => !inForce(replica), 'the change')
+  await eventually(() => !inForce(replica), 'the change')
   t.notMatch(JSON.stringify(replica.log), /hush/)
 })
 
@@ -234,7 +234,7 @@ t.test('two replicas that open and follow at the same time come to the same', as
           VALUES ('${to}', 'AK', '${secretHash}'); COMMIT`)
     }
   })()
-  await until(
+  await eventually(
     async () => (await database.sql('SELECT FROM storage_auth.credentials')).length === 1,
     'the row',
   )
@@ -256,7 +256,7 @@ t.test('two replicas that open and follow at the same time come to the same', as
       return replica
     }),
   )
-  await until(() => seen > 100, 'changes')
+  await eventually(() => seen > 100, 'changes')
   stop = true
   await writing
   const [one, other] = replicas
@@ -272,21 +272,21 @@ t.test('a database that is restored from a backup is read anew, whatever its rev
   )
   const replica = await openStore(t, urlFile)
   await sql(`UPDATE storage_auth.credentials SET disabled = true`)
-  await until(() => !inForce(replica), 'the change')
+  await eventually(() => !inForce(replica), 'the change')
   // What a restore does: the tables and their notes are as they were, and nothing tells of it.
   const restore = (how: string) => sql(`BEGIN; SET LOCAL session_replication_role = replica; ${how}; COMMIT`)
   const { number = '', stamp = '' } = saved[0] ?? {}
   await restore(`UPDATE storage_auth.credentials SET disabled = false;
     UPDATE storage_auth.revision SET number = ${number}, stamp = '${stamp}';
     DELETE FROM storage_auth.changes WHERE revision > ${number}`)
-  await until(() => inForce(replica), 'the restored state')
+  await eventually(() => inForce(replica), 'the restored state')
   // And another history from there on, to the same number.
   await sql(`UPDATE storage_auth.credentials SET disabled = true`)
-  await until(() => !inForce(replica), 'the change')
+  await eventually(() => !inForce(replica), 'the change')
   await restore(`UPDATE storage_auth.credentials SET disabled = false;
     UPDATE storage_auth.revision SET stamp = gen_random_uuid();
     UPDATE storage_auth.changes SET stamp = (SELECT stamp FROM storage_auth.revision) WHERE revision > ${number}`)
-  await until(() => inForce(replica), 'the other history')
+  await eventually(() => inForce(replica), 'the other history')
   t.pass('both were noticed')
 })
 
@@ -344,7 +344,7 @@ t.test('grants to read are enough for a sidecar, and without them it says so', a
   const replica = await openStore(t, await as('sidecar'))
   t.equal(await replica.store.authenticate(acme), 'accepted')
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
-  await until(() => !inForce(replica), 'the change')
+  await eventually(() => !inForce(replica), 'the change')
   t.equal(replica.changes(), 1)
   const forbidden = await createPostgresEditor(await as('sidecar')).setDisabled(acme, false)
   t.match(forbidden, { ok: false, problems: [/lacks a privilege/] })
@@ -362,7 +362,7 @@ t.test('grants to read are enough for a sidecar, and without them it says so', a
     { ok: true },
     'who may change credentials need not read the notes',
   )
-  await until(() => inForce(replica), 'the change')
+  await eventually(() => inForce(replica), 'the change')
 })
 
 t.test('only a person can help where there is nothing to read', async (t) => {
@@ -428,7 +428,7 @@ t.test('another URL in the file is used once the former one fails, or when told 
   await replica.refresh()
   t.equal(inForce(replica), false)
   await second.sql('UPDATE storage_auth.credentials SET disabled = false')
-  await until(() => inForce(replica), 'the change, heard of on a connection to the second database')
+  await eventually(() => inForce(replica), 'the change, heard of on a connection to the second database')
 
   await writeFile(urlFile, first.url)
   await first.sql('UPDATE storage_auth.credentials SET disabled = true')
@@ -465,7 +465,7 @@ t.test('no more connections than allowed, and none left behind', async (t) => {
   await Promise.all(Array.from({ length: 200 }, () => replica.store.authenticate(acme)))
   t.ok((await connections()) <= 2)
   await Promise.all([replica.stop(), replica.stop()])
-  await until(async () => (await connections()) === 0, 'the connections to be closed')
+  await eventually(async () => (await connections()) === 0, 'the connections to be closed')
   t.equal(await replica.store.authenticate(acme), 'unavailable')
   t.equal(inForce(replica), true, 'what was in force stays so')
 })

@@ -13,6 +13,7 @@ import type { Config } from '../../src/config/schema.ts'
 import { guide } from '../../src/demo/guide.ts'
 import { loadKeyRing } from '../../src/keys/key-directory.ts'
 import { loadFileStore } from '../support/file-store.ts'
+import { freePort } from '../support/free-port.ts'
 
 const LISTENING = {
   data: { address: '127.0.0.1', port: 1234, family: 'IPv4' },
@@ -208,11 +209,3 @@ t.test('prints comments and complete commands only', async (t) => {
   t.ok(stdout.split('\n').includes(sampleFile), 'any path is one word')
   t.equal(readFileSync(sampleFile, 'utf8'), 'text')
 })
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  await new Promise((resolve) => server.close(resolve))
-  return port
-}

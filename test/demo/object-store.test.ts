@@ -7,6 +7,7 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { startObjectStore } from '../../src/demo/start-object-store.ts'
+import { eventually } from '../support/eventually.ts'
 
 const NOON = Date.parse('2031-05-06T12:00:00Z')
 
@@ -213,9 +214,9 @@ t.test('keeps nothing of an upload that breaks off, and the older object stays',
   const socket = connect(port, '127.0.0.1')
   socket.write('PUT /k HTTP/1.1\r\nHost: h\r\nX-Authenticated-Account-Id: a\r\nContent-Length: 9\r\n\r\nhalf')
   const uploads = join(directory, 'uploads')
-  await until(() => readdirSync(uploads).length === 1)
+  await eventually(() => readdirSync(uploads).length === 1, 'the upload')
   socket.destroy()
-  await until(() => readdirSync(uploads).length === 0)
+  await eventually(() => readdirSync(uploads).length === 0, 'its removal')
   t.equal((await call('GET', '/k')).body.toString(), 'older')
   t.strictSame(faults, [])
 })
@@ -299,8 +300,3 @@ t.test('does not start where it cannot listen', async (t) => {
   const { port } = await objectStore(t)
   await t.rejects(startObjectStore({ directory: t.testdir(), port }), { code: 'EADDRINUSE' })
 })
-
-/** Waits for a state that another process step brings about; the test's own time limit bounds it. */
-async function until(reached: () => boolean): Promise<void> {
-  while (!reached()) await new Promise((resolve) => setTimeout(resolve, 5))
-}

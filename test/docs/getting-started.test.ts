@@ -5,11 +5,11 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, join, resolve } from 'node:path'
 import t, { type Test } from 'tap'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
+import { freePorts } from '../support/free-port.ts'
 
 const GUIDE = readFileSync('docs/getting-started.md', 'utf8')
 
@@ -27,7 +27,7 @@ t.test('the first step installs what the package is called and how it is numbere
 })
 
 t.test('every other step does what is said of it', { skip: missing() }, async (t) => {
-  const [service = 0, data = 0, admin = 0] = [await freePort(), await freePort(), await freePort()]
+  const [service = 0, data = 0, admin = 0] = await freePorts(3)
   const ownPorts = (text: string) =>
     text.replaceAll('9000', `${service}`).replaceAll('8080', `${data}`).replaceAll('8081', `${admin}`)
   const shell = openShell(t)
@@ -56,7 +56,7 @@ t.test('every other step does what is said of it', { skip: missing() }, async (t
     if (before !== '') t.equal((await shell.run(before)).code, 0, before)
     shell.start(last)
     const port = last.startsWith('rclone') ? service : data
-    await until(() => fetch(`http://127.0.0.1:${port}/`).then(Boolean, () => false), last)
+    await eventually(() => fetch(`http://127.0.0.1:${port}/`).then(Boolean, () => false), last)
   }
   t.equal(compared, 13, 'lines of output that the guide shows')
 })
@@ -65,16 +65,6 @@ function missing(): string | false {
   if (spawnSync('curl', ['--version']).status !== 0) return 'curl is not on this machine'
   const { status, stdout } = spawnSync('rclone', ['help', 'backend', 'webdav'], { encoding: 'utf8' })
   return status === 0 && stdout.includes('bearer-token-command') ? false : 'rclone is not on this machine'
-}
-
-/** A port that was free a moment ago. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  server.close()
-  await once(server, 'close')
-  return typeof address === 'object' && address !== null ? address.port : 0
 }
 
 /** A shell that stays open in an empty directory, with the program on its path. */
@@ -111,7 +101,7 @@ function openShell(t: Test) {
       output = ''
       const failing = command.includes('<<') ? command : command.replaceAll(/\n(?=\S)/g, ' &&\n')
       shell.stdin.write(`{ ${failing}\n}\nprintf '<ended %s>' "$?"\n`)
-      await until(() => ENDED.test(output), command)
+      await eventually(() => ENDED.test(output), command)
       const [, text = '', code] = ENDED.exec(output) ?? []
       return { output: text, code: Number(code) }
     },

@@ -5,9 +5,9 @@ import { configCommand } from '../../src/cli/config.ts'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { keysCommand } from '../../src/cli/keys.ts'
 import { parseRevocationsText } from '../../src/token/revocations-text.ts'
-import { temporaryDirectory } from '../support/credentials.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { runCommand } from '../support/run-command.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const GUIDES = ['docs/keys-and-rotation.md', 'docs/credentials-and-revocations.md', 'docs/metrics.md']
 const NOW = Date.UTC(2026, 10, 20, 12)

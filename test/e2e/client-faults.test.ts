@@ -1,18 +1,9 @@
-import t, { type Test } from 'tap'
+import t from 'tap'
+import { eventually } from '../support/eventually.ts'
 import { type Front, isOwnAnswer, startFront } from '../support/front.ts'
 import type { RawClient } from '../support/raw-client.ts'
 
 const MIB = 2 ** 20
-
-/** Waits until a condition holds; says whether it ever did. */
-async function eventually(holds: () => boolean | Promise<boolean>): Promise<boolean> {
-  const started = performance.now()
-  while (performance.now() - started < 10_000) {
-    if (await holds()) return true
-    await new Promise((resolve) => setTimeout(resolve, 10))
-  }
-  return false
-}
 
 /** The ways in which a client goes away. */
 const DEPARTURES: Readonly<Record<string, (client: RawClient) => void>> = {
@@ -22,10 +13,10 @@ const DEPARTURES: Readonly<Record<string, (client: RawClient) => void>> = {
 }
 
 /** Waits until nothing of the requests before is left, neither here nor at the upstream. */
-async function nothingIsLeft(t: Test, front: Front, name: string): Promise<void> {
+async function nothingIsLeft(front: Front, name: string): Promise<void> {
   const inFlight = () => front.sidecar.metric('auth_sidecar_requests_in_flight')
-  t.ok(await eventually(async () => (await inFlight()) === 0), `${name}: nothing in flight`)
-  t.ok(await eventually(() => front.upstream.open() === 0), `${name}: the upstream is left`)
+  await eventually(async () => (await inFlight()) === 0, `${name}: nothing in flight`)
+  await eventually(() => front.upstream.open() === 0, `${name}: the upstream left`)
 }
 
 t.test('a client that leaves while its request is with the upstream takes it with it', async (t) => {
@@ -80,7 +71,7 @@ t.test('a client that leaves while its request is with the upstream takes it wit
       await reach(client)
       const left = performance.now()
       depart(client)
-      await nothingIsLeft(t, front, `${stage}, ${departure}`)
+      await nothingIsLeft(front, `${stage}, ${departure}`)
       t.ok(performance.now() - left < 1000, `${stage}, ${departure}: soon`)
       client.socket.destroy()
     }
@@ -116,14 +107,13 @@ t.test(
         if (bytes.length > 0)
           await new Promise<void>((resolve) => client.socket.write(bytes, () => resolve()))
         depart(client)
-        await nothingIsLeft(t, front, `${stage}, ${departure}`)
+        await nothingIsLeft(front, `${stage}, ${departure}`)
         client.socket.destroy()
       }
     }
-    t.ok(
-      await eventually(() =>
-        front.sidecar.log.some(({ route, status }) => route === 'token_issue' && status === 499),
-      ),
+    await eventually(
+      () => front.sidecar.log.some(({ route, status }) => route === 'token_issue' && status === 499),
+      'the line of the log',
     )
     await front.upstreamSaw(t, 0)
   },
@@ -138,7 +128,7 @@ t.test('a client that leaves while its token is verified is not forwarded', asyn
       client.socket.resetAndDestroy(),
     )
   }
-  await nothingIsLeft(t, front, 'resets')
+  await nothingIsLeft(front, 'resets')
 })
 
 t.test('the answer to a refused upload can be read by a client that is still sending', async (t) => {
@@ -161,9 +151,9 @@ t.test('the answer to a refused upload can be read by a client that is still sen
     t.equal(answer.headers['connection'], 'close', name)
     t.match(answer.body.toString(), /^{"code":"[A-Za-z]+","message":"[^"]+"}$/, name)
     await client.closed()
-    t.ok(
-      await eventually(() => client.socket.destroyed),
-      `${name}: closed, though the client goes on sending`,
+    await eventually(
+      () => client.socket.destroyed,
+      `${name}: the end of the connection, though the client goes on sending`,
     )
   }
   await Promise.all(refused.map(tryOne))
@@ -187,7 +177,7 @@ t.test('of a refused upload no more than a little is read', async (t) => {
     client.send(head)
     more()
     await client.closed()
-    t.ok(await eventually(() => client.socket.destroyed))
+    await eventually(() => client.socket.destroyed, 'the end of the connection')
     // What the sockets on the way hold comes on top.
     t.ok(accepted < 32 * MIB, `${accepted} bytes`)
   }
@@ -253,8 +243,8 @@ t.test('a large upload answered early gets its answer while it is still being se
   front.upstream.sockets[0]?.write('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno')
   const answer = await client.response()
   t.same([answer.status, answer.body.toString()], [413, 'no'])
-  t.ok(await eventually(() => front.upstream.sockets[0]?.destroyed === true), 'the upload stops')
-  t.ok(await eventually(() => client.socket.destroyed))
+  await eventually(() => front.upstream.sockets[0]?.destroyed === true, 'the end of the upload')
+  await eventually(() => client.socket.destroyed, 'the end of the connection')
 })
 
 t.test('a client that stalls is told, or cut off; one that moves is not', async (t) => {
@@ -263,7 +253,7 @@ t.test('a client that stalls is told, or cut off; one that moves is not', async 
   stalled.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 10\r\n\r\nabc`)
   isOwnAnswer(t, await stalled.response(), { status: 408, code: 'InvalidArgument' }, 'a stalled upload')
   await stalled.closed()
-  await nothingIsLeft(t, front, 'a stalled upload')
+  await nothingIsLeft(front, 'a stalled upload')
   const steady = await front.connect()
   steady.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 12\r\n\r\n`)
   for (let at = 0; at < 12; at++) {
@@ -281,11 +271,9 @@ t.test('a client that stalls is told, or cut off; one that moves is not', async 
   deaf.socket.pause()
   deaf.send(`GET /down HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
   for (const socket of front.upstream.sockets) socket.on('error', () => {})
-  t.ok(
-    await eventually(() =>
-      front.sidecar.log.some(({ reason, status }) => reason === 'client_idle' && status === 499),
-    ),
-    'a client that takes nothing',
+  await eventually(
+    () => front.sidecar.log.some(({ reason, status }) => reason === 'client_idle' && status === 499),
+    'the line of the log of a client that takes nothing',
   )
   deaf.socket.resume()
   await deaf.closed()

@@ -5,10 +5,11 @@ import type { AddressInfo } from 'node:net'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { temporaryDirectory } from '../support/credentials.ts'
-import { prepareFiles, runProgram, serve, serveArgs, startProgram, until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
+import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
 import { type RawClient, rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** A sidecar in a process of its own, in front of an upstream. */
 async function scene(
@@ -47,7 +48,7 @@ t.test('SIGTERM: not ready at once, still accepting for the lame duck, then noth
   const unanswered = await rawClient(t, sidecar.port)
 
   sidecar.child.kill('SIGTERM')
-  await until(async () => (await ready()).status === 503, 'not being ready')
+  await eventually(async () => (await ready()).status === 503, 'not being ready')
   t.match(JSON.parse((await ready()).body.toString()).checks, [
     { name: 'keys', ok: true },
     { name: 'credentials', ok: true },
@@ -71,7 +72,7 @@ t.test('SIGTERM: not ready at once, still accepting for the lame duck, then noth
       () => true,
       () => false,
     )
-  await until(async () => !(await accepts()), 'the end of the lame duck')
+  await eventually(async () => !(await accepts()), 'the end of the lame duck')
   t.equal((await ready()).status, 503, 'whoever asks is still told')
   t.equal(sidecar.child.exitCode, null, 'the transfer under way is not cut')
   slowSocket?.write('whole')
@@ -101,6 +102,33 @@ t.test(
   },
 )
 
+t.test('a response that is framed by its close is never ended cleanly before it is whole', async (t) => {
+  for (const [how, signals, flags] of [
+    ['cut at the deadline', ['SIGINT'], { 'shutdown-deadline-seconds': '0.3' }],
+    ['cut by a second signal', ['SIGTERM', 'SIGTERM'], { 'shutdown-lame-duck-seconds': '3600' }],
+  ] as const) {
+    const { upstream, sidecar, get, ready } = await scene(t, flags)
+    const clients: RawClient[] = []
+    for (const reply of [
+      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhalf-\r\n',
+      'HTTP/1.1 200 OK\r\n\r\nhalf-',
+    ]) {
+      upstream.reply(reply)
+      const client = await rawClient(t, sidecar.port)
+      client.send(get.replace('HTTP/1.1', 'HTTP/1.0'))
+      await client.until('half-')
+      clients.push(client)
+    }
+    for (const signal of signals) {
+      sidecar.child.kill(signal)
+      const heard = async () => sidecar.child.exitCode !== null || (await ready()).status === 503
+      if (signals.length > 1) await eventually(() => heard().catch(() => true), 'the signal to be heard')
+    }
+    for (const client of clients) t.equal(await client.closed(), 'reset', how)
+    t.match(await sidecar.ended, { code: 1, signal: null }, how)
+  }
+})
+
 t.test(
   'SIGHUP, SIGPIPE and a closed stdin end nothing; the second signal ends everything at once',
   async (t) => {
@@ -120,7 +148,7 @@ t.test(
     await begin(client, get, upstream)
     sidecar.child.kill('SIGTERM')
     client.send('')
-    await until(async () => {
+    await eventually(async () => {
       const probe = await rawClient(t, sidecar.adminPort)
       probe.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
       return (await probe.response()).status === 503
@@ -154,7 +182,7 @@ t.test('a log that nobody reads, and then nobody can read, stops neither traffic
   closeSync(writer)
   let log = ''
   const chunk = Buffer.alloc(65_536)
-  await until(() => {
+  await eventually(() => {
     try {
       log += chunk.toString('utf8', 0, readSync(reader, chunk))
     } catch {
@@ -216,11 +244,11 @@ t.test(
     const many = Array.from({ length: 200 }, () => connect(sidecar.port, '127.0.0.1'))
     const refused = () => many.filter(({ destroyed }) => destroyed).length
     for (const socket of many) socket.on('error', () => {})
-    await until(() => refused() > 50, 'connections to be closed for want of descriptors')
+    await eventually(() => refused() > 50, 'connections to be closed for want of descriptors')
     kept.send(get)
     t.equal((await kept.response()).status, 200, 'who is there is served')
     for (const socket of many) socket.destroy()
-    await until(
+    await eventually(
       () =>
         rawClient(t, sidecar.port)
           .then((client) => {

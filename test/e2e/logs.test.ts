@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
@@ -65,7 +65,7 @@ t.test('every refused login and token has its line, and an account only where th
   for (const [text, status, reason, account] of cases) {
     const response = await ask(t, sidecar.port, text)
     t.equal(response.status, status, reason)
-    await until(
+    await eventually(
       () => accessLines(sidecar).some(({ requestId }) => requestId === response.headers['x-request-id']),
       `the line of ${reason}`,
     )
@@ -91,7 +91,7 @@ t.test('with all, what succeeds has its line, and says for whom', async (t) => {
   ]) {
     t.equal((await ask(t, sidecar.port, text)).status, 200)
   }
-  await until(() => accessLines(sidecar).length === 3, 'three lines')
+  await eventually(() => accessLines(sidecar).length === 3, 'three lines')
   const common = { status: 200, account: 'acme', tokenId: /^[\w-]{36}$/, client: '127.0.0.1', ms: Number }
   t.match(accessLines(sidecar), [
     { ...common, route: 'token_issue', method: 'POST', path: '/v2/auth/token', requestId: 'mine-1' },
@@ -144,12 +144,12 @@ t.test('a request that a client leaves, and one that the upstream breaks, are to
   leaver.send(request('GET /left', bearer(sidecar.token)))
   await leaver.until('half-')
   leaver.socket.destroy()
-  await until(() => accessLines(sidecar).length === 1, 'the first line')
+  await eventually(() => accessLines(sidecar).length === 1, 'the first line')
   upstream.reply((socket) => socket.end(part))
   const client = await rawClient(t, sidecar.port)
   client.send(request('GET /broken', bearer(sidecar.token)))
   await client.closed()
-  await until(() => accessLines(sidecar).length === 2, 'the second line')
+  await eventually(() => accessLines(sidecar).length === 2, 'the second line')
   t.match(accessLines(sidecar), [
     { path: '/left', status: 499, reason: 'client_aborted' },
     { path: '/broken', status: 503, reason: 'http_response_incomplete' },
@@ -175,7 +175,7 @@ t.test('what a client sends cannot forge a line, nor make a long one', async (t)
   ]
   for (const text of hostile) {
     const { headers } = await ask(t, sidecar.port, text)
-    await until(
+    await eventually(
       () => accessLines(sidecar).some(({ requestId }) => requestId === headers['x-request-id']),
       'its line',
     )

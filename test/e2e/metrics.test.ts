@@ -5,7 +5,7 @@ import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
 import { RELOAD_RESULTS } from '../../src/ops/follow-files.ts'
 import { REJECT_REASONS } from '../../src/token/verdict.ts'
 import { VERSION } from '../../src/version.ts'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
 import { parseMetrics } from '../support/prometheus.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
@@ -137,7 +137,7 @@ t.test('each request is counted once, under what it was', async (t) => {
     ['auth_sidecar_upstream_connections{upstream="/dead"}', 0],
     ['auth_sidecar_ready', 1],
   ] as const) {
-    await until(async () => (await sidecar.metric(series)) === value, `${series} to be ${value}`)
+    await eventually(async () => (await sidecar.metric(series)) === value, `${series} to be ${value}`)
     t.pass(series)
   }
   t.ok((await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) >= 1)
@@ -164,7 +164,7 @@ t.test('what is under way can be seen, and whom there was no room for', async (t
     ['auth_sidecar_upstream_connections{upstream="/"}', 1],
     ['auth_sidecar_upstream_queue{upstream="/"}', 1],
   ] as const) {
-    await until(async () => (await sidecar.metric(series)) === value, `${series} to be ${value}`)
+    await eventually(async () => (await sidecar.metric(series)) === value, `${series} to be ${value}`)
     t.pass(series)
   }
 })

@@ -2,10 +2,12 @@ import { writeFile } from 'node:fs/promises'
 import t, { type Test } from 'tap'
 import { createPostgresEditor } from '../../src/credentials/postgres-editor.ts'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
+import { eventually } from '../support/eventually.ts'
+import { freePort } from '../support/free-port.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
-import { freePort, startPostgres, type TestDatabase } from '../support/postgres.ts'
-import { type Program, runProgram, serve, serveArgs, startProgram, until } from '../support/program.ts'
+import { startPostgres, type TestDatabase } from '../support/postgres.ts'
+import { type Program, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 
 const server = await startPostgres(t)
@@ -83,12 +85,15 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
     stderr: '',
   })
   for (const { login } of [one, other]) t.equal((await login()).status, 403)
-  await until(async () => (await one.get(token)) === 400 && (await other.get(token)) === 400, 'the refusal')
+  await eventually(
+    async () => (await one.get(token)) === 400 && (await other.get(token)) === 400,
+    'the refusal',
+  )
   t.ok(performance.now() - changed < 3000)
 
   await createPostgresEditor(database.urlFile).setDisabled(acme, false)
   t.equal((await other.login()).status, 200)
-  await until(async () => (await one.get(token)) === 200, 'the token to be good again')
+  await eventually(async () => (await one.get(token)) === 200, 'the token to be good again')
   const metrics = await (await fetch(`http://127.0.0.1:${replicas[1]?.adminPort}/metrics`)).text()
   t.match(metrics, /auth_sidecar_reloads_total\{subject="credentials",result="ok"\} [2-9]/)
 
@@ -98,7 +103,10 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
     const { jti } = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString())
     await database.sql('INSERT INTO storage_auth.revocations (jti) VALUES ($1)', [jti])
     const changed = performance.now()
-    await until(async () => (await one.get(token)) === 400 && (await other.get(token)) === 400, 'the refusal')
+    await eventually(
+      async () => (await one.get(token)) === 400 && (await other.get(token)) === 400,
+      'the refusal',
+    )
     t.ok(performance.now() - changed < 3000)
     t.same([await one.get(another), await other.get(another)], [200, 200])
   })
@@ -121,9 +129,9 @@ t.test('while the database is away only logins are refused, and it needs no rest
       await response.arrayBuffer()
     }
   })
-  await until(() => (statuses.logins.get(200) ?? 0) > 20, 'logins')
+  await eventually(() => (statuses.logins.get(200) ?? 0) > 20, 'logins')
   await kill()
-  await until(() => (statuses.logins.get(503) ?? 0) > 20, 'refused logins')
+  await eventually(() => (statuses.logins.get(503) ?? 0) > 20, 'refused logins')
   const refused = await login()
   t.equal(refused.status, 503)
   t.match(refused.headers.get('retry-after'), /^\d+$/)
@@ -134,7 +142,7 @@ t.test('while the database is away only logins are refused, and it needs no rest
   t.match(await ready.json(), { checks: [{ name: 'keys' }, { name: 'credentials', ok: true, state }] })
   await start()
   const before = statuses.logins.get(200) ?? 0
-  await until(() => (statuses.logins.get(200) ?? 0) > before + 20, 'logins')
+  await eventually(() => (statuses.logins.get(200) ?? 0) > before + 20, 'logins')
   going = false
   await Promise.all(load)
   t.same([...statuses.checks.keys()], [200])
@@ -156,7 +164,7 @@ t.test('a sidecar whose database is away at the start serves once it is there', 
   const program = startProgram(t, ['serve', ...serveArgs({ ...flags, 'admin-port': String(adminPort) })])
   await program.until(() => waits(program), 'the wait')
   const status = async (path: string) => (await fetch(`http://127.0.0.1:${adminPort}${path}`)).status
-  await until(async () => (await status('/livez').catch(() => 0)) === 200, 'the admin listener')
+  await eventually(async () => (await status('/livez').catch(() => 0)) === 200, 'the admin listener')
   t.equal(await status('/readyz'), 503)
   const listening = () => program.log().find(({ listener }) => listener === 'data')
   t.equal(listening(), undefined)

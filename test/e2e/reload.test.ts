@@ -12,12 +12,14 @@ import {
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
-import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
+import { eventually } from '../support/eventually.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
-import { prepareFiles, serve, until } from '../support/program.ts'
+import { prepareFiles, serve } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 import { startSidecar, type TestSidecarOptions } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 
 /** Far longer than the second that is promised: a busy machine must not fail the test. */
@@ -45,7 +47,7 @@ async function scene(t: Test, options: TestSidecarOptions = {}) {
   /** Waits until a token is answered otherwise; a change was made just before. */
   const becomes = async (token: string, answer: string, what: string) => {
     const changed = performance.now()
-    await until(async () => (await client.check(token)) === answer, what)
+    await eventually(async () => (await client.check(token)) === answer, what)
     const seconds = (performance.now() - changed) / 1000
     t.ok(seconds < SANE_SECONDS, `${what} after ${seconds.toFixed(3)} s`)
   }
@@ -152,7 +154,7 @@ t.test('a version that cannot be used is reported and counted once, and changes 
   const jti = randomUUID()
   const revoked = await sidecar.mint({ claims: { jti } })
   writeFileSync(revocationsFile, `revocations:\n- jti: ${jti}\n`)
-  await until(async () => (await client.check(revoked)) === 'InvalidToken', 'the revocation')
+  await eventually(async () => (await client.check(revoked)) === 'InvalidToken', 'the revocation')
 
   const seen = new Set<string>()
   let going = true
@@ -174,11 +176,11 @@ t.test('a version that cannot be used is reported and counted once, and changes 
     for (const [what, happens] of Object.entries(MISHAPS)) {
       const before = await reloads(subject, 'ok')
       happens(path)
-      await until(async () => (await failing()) === 1, `${subject}: ${what} to be noticed`)
+      await eventually(async () => (await failing()) === 1, `${subject}: ${what} to be noticed`)
       t.equal(await reloads(subject, 'failed'), ++failures, `${subject}: ${what}`)
       rmSync(path, { recursive: true, force: true })
       writeFileSync(path, good, { mode: 0o600 })
-      await until(async () => (await failing()) === 0, `${subject}: to be well after ${what}`)
+      await eventually(async () => (await failing()) === 0, `${subject}: to be well after ${what}`)
       t.equal(await reloads(subject, 'ok'), before + 1)
     }
     t.equal(await reloads(subject, 'failed'), failures, 'once each, however often it was looked at')
@@ -211,7 +213,7 @@ for (const [way, write] of Object.entries(WAYS_OF_WRITING)) {
       [disabled, 'InvalidToken'],
     ] as const) {
       write(directory, 'credentials.yaml', text)
-      await until(async () => (await client.check(token)) === answer, answer)
+      await eventually(async () => (await client.check(token)) === answer, answer)
       t.pass(answer)
     }
   })
@@ -273,7 +275,7 @@ t.test('SIGHUP loads everything anew, changed or not, and harms nothing', async 
   const loaded = () => sidecar.log().filter(({ msg }) => msg === 'a new version is in force').length
   t.equal(await client.check(token), 'ok')
   sidecar.child.kill('SIGHUP')
-  await until(() => loaded() === 3, 'keys, credentials and revocations')
+  await eventually(() => loaded() === 3, 'keys, credentials and revocations')
   t.equal(await client.check(token), 'ok')
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 0, signal: null })
@@ -307,7 +309,7 @@ t.test(
     const token = await answer
     if (token !== '403 Authentication failed') {
       t.match(token, /^[\w-]+\.[\w-]+\.[\w-]+$/, 'by the state before')
-      await until(async () => (await client.check(token)) === 'InvalidToken', 'the token to end')
+      await eventually(async () => (await client.check(token)) === 'InvalidToken', 'the token to end')
     }
     t.equal(await client.login(login), '403 Authentication failed')
   },

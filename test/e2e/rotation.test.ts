@@ -3,12 +3,13 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { keysCommand } from '../../src/cli/keys.ts'
-import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
-import { until } from '../support/program.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
+import { eventually } from '../support/eventually.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { runCommand } from '../support/run-command.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { kidOf, type SidecarClient, sidecarClient } from '../support/sidecar-client.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const LIFETIME_SECONDS = 2
 
@@ -90,7 +91,7 @@ t.test('no live token is refused in a rotation of keys, whichever sidecar hears 
   /** The traffic of a moment, so that there are tokens of every state. */
   const more = async () => {
     const { uses } = count
-    await until(() => count.uses > uses + 100, 'traffic')
+    await eventually(() => count.uses > uses + 100, 'traffic')
   }
   const signs = (client: SidecarClient, kid: string) => async () => kidOf(await client.login(login)) === kid
   const shows = (client: SidecarClient, kid: string) => async () => (await client.kids()).includes(kid)
@@ -99,7 +100,7 @@ t.test('no live token is refused in a rotation of keys, whichever sidecar hears 
   t.match(await keys('add', '--kid', 'new'), DONE)
   for (const { client, receive } of [one, other]) {
     receive()
-    await until(shows(client, 'new'), 'the new key to be published')
+    await eventually(shows(client, 'new'), 'the new key to be published')
     await more()
   }
   t.strictSame([...count.kids], ['old'], 'it does not sign yet')
@@ -108,20 +109,20 @@ t.test('no live token is refused in a rotation of keys, whichever sidecar hears 
   const activated = Date.now()
   for (const { client, receive } of [other, one]) {
     receive()
-    await until(signs(client, 'new'), 'the new key to sign')
+    await eventually(signs(client, 'new'), 'the new key to sign')
     await more()
   }
   t.match(await keys('retire', 'old'), { failure: { exitCode: 1, message: /can be alive until/ } })
   // The other sidecar went on signing for a while.
   const spreadSeconds = Math.ceil((Date.now() - activated) / 1000)
   const lifetime = ['--max-lifetime-seconds', String(LIFETIME_SECONDS + spreadSeconds)]
-  await until(async () => {
+  await eventually(async () => {
     await sleep(100)
     return (await keys('retire', 'old', ...lifetime)).failure === undefined
   }, 'the old key to go')
   for (const { client, receive } of [one, other]) {
     receive()
-    await until(async () => !(await shows(client, 'old')()), 'the old key to be gone')
+    await eventually(async () => !(await shows(client, 'old')()), 'the old key to be gone')
     await more()
   }
 
@@ -137,7 +138,7 @@ t.test('the traffic above does notice a key that signs before everybody knows it
   const { count, stop } = traffic([one.client, other.client], login)
   t.match(await keys('add', '--kid', 'new', '--activate'), DONE)
   one.receive()
-  await until(() => count.refusals > 0, 'refusals')
+  await eventually(() => count.refusals > 0, 'refusals')
   other.receive()
   await stop()
   t.pass('tokens of the new key were refused')

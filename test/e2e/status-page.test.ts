@@ -5,7 +5,7 @@ import t from 'tap'
 import { createAdminListener } from '../../src/ops/admin.ts'
 import type { Status } from '../../src/ops/status/status.ts'
 import { NO_BROWSER, openPage, startBrowser } from '../support/browser.ts'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { tenBusyMinutes } from '../support/status-scene.ts'
@@ -86,7 +86,7 @@ t.test('the page in a real browser', { skip: NO_BROWSER }, async (t) => {
   })
 
   await t.test('refreshes itself, and shows what status.json says', async (t) => {
-    await until(async () => !(await statusOf(sidecar)).window.collecting, 'the first rates')
+    await eventually(async () => !(await statusOf(sidecar)).window.collecting, 'the first rates')
     await traffic(sidecar, 30)
     const status = await refreshed()
     t.match(status, {

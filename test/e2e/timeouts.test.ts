@@ -1,7 +1,8 @@
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
-import { eventually, isFaultAnswer, startProxied } from '../support/proxied.ts'
+import { eventually } from '../support/eventually.ts'
+import { isFaultAnswer, startProxied } from '../support/proxied.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 

@@ -5,13 +5,14 @@ import { join } from 'node:path'
 import { type ConnectionOptions, connect, createServer, type TlsOptions } from 'node:tls'
 import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
-import { temporaryDirectory } from '../support/credentials.ts'
+import { eventually } from '../support/eventually.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
-import { prepareFiles, runProgram, serve, until } from '../support/program.ts'
+import { prepareFiles, runProgram, serve } from '../support/program.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { NAMES, type Secured, startSecured, writePair } from '../support/secured.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** Far longer than the second that is promised: a busy machine must not fail the test. */
 const SANE_SECONDS = 5
@@ -30,7 +31,10 @@ async function shown(port: number, options: ConnectionOptions): Promise<string> 
 /** Waits until new connections meet somebody. */
 async function becomes({ sidecar, authority }: Secured, t: Test, name: string): Promise<void> {
   const changed = performance.now()
-  await until(async () => (await shown(sidecar.port, { ca: authority.cert })) === name, `${name} to be shown`)
+  await eventually(
+    async () => (await shown(sidecar.port, { ca: authority.cert })) === name,
+    `${name} to be shown`,
+  )
   t.ok((performance.now() - changed) / 1000 < SANE_SECONDS, `in time for ${name}`)
 }
 
@@ -122,7 +126,7 @@ t.test('a pair that does not fit together is reported and ignored until it does'
     sidecar.metric('auth_sidecar_certificate_not_after_timestamp_seconds{certificate="listener"}')
   t.not(await expiry(), notAfter / 1000)
   writeFileSync(join(directory, 'cert.pem'), second.cert)
-  await until(async () => (await reloads(sidecar, 'failed')) === 1, 'half a pair to be reported')
+  await eventually(async () => (await reloads(sidecar, 'failed')) === 1, 'half a pair to be reported')
   t.equal(await isFailing(sidecar), 1)
   t.equal(await shown(sidecar.port, { ca: authority.cert }), 'first')
   t.equal(await secured.get(), 200)
@@ -135,7 +139,7 @@ t.test('a pair that does not fit together is reported and ignored until it does'
   t.equal(await reloads(sidecar, 'ok'), 1)
   t.equal(await expiry(), notAfter / 1000)
   rmSync(join(directory, 'key.pem'))
-  await until(async () => (await isFailing(sidecar)) === 1, 'the missing file to be reported')
+  await eventually(async () => (await isFailing(sidecar)) === 1, 'the missing file to be reported')
   t.equal(await shown(sidecar.port, { ca: authority.cert }), 'second')
 })
 
@@ -162,7 +166,7 @@ t.test('other authorities for clients are in force for who comes after them', as
   const first = await secured.connect({ ...old, maxVersion: 'TLSv1.2' })
   const session = first.socket.getSession()
   writeFileSync(clientCaFile, after.cert)
-  await until(async () => (await status(young)) === 200, 'the other authority to be known')
+  await eventually(async () => (await status(young)) === 200, 'the other authority to be known')
   t.equal(await status(old), 0)
   t.equal(
     await status({ ...old, maxVersion: 'TLSv1.2', ...(session && { session }) }),
@@ -214,13 +218,13 @@ t.test('new connections to upstreams are made with what their files hold now', a
   t.equal(await get(), 503, 'an authority that we do not know')
   writeFileSync(path('ca.pem'), authority.cert)
   const changed = performance.now()
-  await until(async () => (await get()) === 200, 'the authority to be known')
+  await eventually(async () => (await get()) === 200, 'the authority to be known')
   t.ok((performance.now() - changed) / 1000 < SANE_SECONDS)
   t.equal(clients.at(-1), 'before')
   writePair(directory, ours('after'))
-  await until(async () => (await get()) === 200 && clients.at(-1) === 'after', 'our new certificate')
+  await eventually(async () => (await get()) === 200 && clients.at(-1) === 'after', 'our new certificate')
   writeFileSync(path('key.pem'), 'no key')
-  await until(async () => (await isFailing(sidecar)) === 1, 'the broken key to be reported')
+  await eventually(async () => (await isFailing(sidecar)) === 1, 'the broken key to be reported')
   t.equal(await get(), 200)
   t.equal(clients.at(-1), 'after')
   t.ok(

@@ -8,11 +8,11 @@ import { promisify } from 'node:util'
 import t from 'tap'
 import { WebSocket, WebSocketServer } from 'ws'
 import { makeCertificate } from '../support/certificates.ts'
-import { temporaryDirectory } from '../support/credentials.ts'
-import { eventually } from '../support/proxied.ts'
+import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { type Secured, startSecured } from '../support/secured.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** How a handshake, and the first moment after it, end: `ok`, or the code of the error. */
 async function handshake({ sidecar, authority }: Secured, options: ConnectionOptions = {}): Promise<string> {

@@ -2,9 +2,9 @@ import { createPublicKey, type JsonWebKey, randomBytes } from 'node:crypto'
 import type { AddressInfo } from 'node:net'
 import { createServer } from 'node:net'
 import t from 'tap'
-import { temporaryDirectory } from '../support/credentials.ts'
 import { isOwnAnswer, startFront } from '../support/front.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { mintToken, respellings } from '../support/tokens.ts'
 
 /** A clock that stands where it is set. */

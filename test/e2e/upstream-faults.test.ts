@@ -1,5 +1,6 @@
 import { createServer, type Socket } from 'node:net'
 import t from 'tap'
+import { freePort } from '../support/free-port.ts'
 import { idle, isFaultAnswer, outcomes, startProxied } from '../support/proxied.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
@@ -7,15 +8,6 @@ import { startSidecar } from '../support/sidecar.ts'
 
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 const GARBAGE = { status: 500, code: 'InternalError', error: 'http_protocol_error' }
-
-/** A port of this machine on which nobody listens. */
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  await new Promise((resolve) => server.close(resolve))
-  return typeof address === 'object' && address !== null ? address.port : 0
-}
 
 t.test('an upstream that cannot be reached is a 503 that names the reason and no address', async (t) => {
   const port = await freePort()

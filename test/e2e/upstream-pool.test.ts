@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import { eventually, isFaultAnswer, startProxied } from '../support/proxied.ts'
+import { eventually } from '../support/eventually.ts'
+import { isFaultAnswer, startProxied } from '../support/proxied.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'

@@ -4,11 +4,12 @@ import { createServer, type TLSSocket, type TlsOptions } from 'node:tls'
 import { Worker } from 'node:worker_threads'
 import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
-import { temporaryDirectory } from '../support/credentials.ts'
-import { eventually, isFaultAnswer, outcomes } from '../support/proxied.ts'
+import { eventually } from '../support/eventually.ts'
+import { isFaultAnswer, outcomes } from '../support/proxied.ts'
 import { type RawResponse, rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 

@@ -1,16 +1,18 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
-import { type AddressInfo, createServer as createTcpServer } from 'node:net'
 import t, { type Test } from 'tap'
 import { keysCommand } from '../../src/cli/keys.ts'
-import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
+import { eventually } from '../support/eventually.ts'
+import { freePorts } from '../support/free-port.ts'
 import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
-import { serveArgs, startProgram, until } from '../support/program.ts'
+import { serveArgs, startProgram } from '../support/program.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { runCommand } from '../support/run-command.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { kidOf, sidecarClient } from '../support/sidecar-client.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { mintToken } from '../support/tokens.ts'
 
 /** A sidecar that issues, and one that verifies with the keys that the first one publishes. */
@@ -67,7 +69,7 @@ t.test('a key is known from the first token that names it, a made-up one never',
   ])
   t.match(added, { failure: undefined })
   let token = ''
-  await until(async () => {
+  await eventually(async () => {
     token = await atIssuer.login(login)
     return kidOf(token) === 'fresh'
   }, 'the new key to sign')
@@ -109,15 +111,6 @@ t.test('a directory with public keys only verifies, and issues nothing', async (
   t.equal((await client.ready()).status, 200)
 })
 
-/** Ports that nothing listens on. */
-async function freePorts(count: number): Promise<readonly number[]> {
-  const servers = Array.from({ length: count }, () => createTcpServer().listen(0, '127.0.0.1'))
-  await Promise.all(servers.map((server) => once(server, 'listening')))
-  const ports = servers.map((server) => (server.address() as AddressInfo).port)
-  await Promise.all(servers.map((server) => once(server.close(), 'close')))
-  return ports
-}
-
 /** A process that waits for an issuer that is away; its ports, and how to let the issuer come. */
 async function waiting(t: Test) {
   const [port = 0, adminPort = 0, issuerPort = 0] = await freePorts(3)
@@ -139,7 +132,7 @@ async function waiting(t: Test) {
   }
   const client = sidecarClient({ port, adminPort })
   const readiness = () => client.ready().catch(() => undefined)
-  await until(async () => (await readiness())?.status === 503, 'the admin listener')
+  await eventually(async () => (await readiness())?.status === 503, 'the admin listener')
   const isOpen = () =>
     rawClient(t, port).then(
       () => true,
@@ -158,10 +151,10 @@ t.test('an issuer that is away at the start is waited for; nobody is let in befo
     ],
   })
   t.notOk(await isOpen())
-  await until(() => program.log().length > 0, 'a line of the log')
+  await eventually(() => program.log().length > 0, 'a line of the log')
   t.match(program.log()[0], { level: 50, msg: 'the JWK Set cannot be used, there is none yet' })
   await come()
-  await until(async () => (await client.ready()).status === 200, 'being ready')
+  await eventually(async () => (await client.ready()).status === 200, 'being ready')
   t.equal(await client.check(await mintToken({ key })), 'ok')
   program.child.kill('SIGTERM')
   t.match(await program.ended, { code: 0, signal: null })

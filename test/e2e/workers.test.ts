@@ -1,6 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
-import { prepareFiles, runProgram, serve, serveArgs, until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
+import { prepareFiles, runProgram, serve, serveArgs } from '../support/program.ts'
 import { type RawClient, rawClient } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 
@@ -73,10 +74,10 @@ t.test('processes that share the listener are one sidecar', async (t) => {
   })
   /** Asks until every answer is the one that is wanted. */
   const allSay = (status: number, what: string) =>
-    until(async () => (await ask(connect, get, 8)).every((answer) => answer === status), what)
+    eventually(async () => (await ask(connect, get, 8)).every((answer) => answer === status), what)
   /** Waits until so many requests more than before have been counted. */
   const counted = (name: string, expected: number) =>
-    until(async () => (await metric(name)) === expected, `${expected} of ${name}`)
+    eventually(async () => (await metric(name)) === expected, `${expected} of ${name}`)
 
   await t.test('to whoever looks', async (t) => {
     t.same(
@@ -144,7 +145,7 @@ t.test('processes that share the listener are one sidecar', async (t) => {
       await client.until('half-')
     }
     sidecar.child.kill('SIGTERM')
-    await until(() => cannotConnect(connect), 'the listener to be closed')
+    await eventually(() => cannotConnect(connect), 'the listener to be closed')
     for (const socket of upstream.sockets) if (!socket.destroyed) socket.write('whole')
     for (const client of clients) await client.until('half-whole')
     t.match(await sidecar.ended, { code: 0, signal: null })
@@ -168,10 +169,10 @@ t.test('what is bounded for the sidecar is shared out', async (t) => {
     const more = await Promise.all(Array.from({ length: 10 }, connect))
     // Each worker has its half, whichever connections it is given.
     const dropped = () => metric('auth_sidecar_client_connections_dropped_total')
-    await until(async () => (await dropped()) >= 4, 'those above it to be closed')
+    await eventually(async () => (await dropped()) >= 4, 'those above it to be closed')
     let ended = 0
     for (const client of more) void client.closed().then(() => ended++)
-    await until(async () => ended === (await dropped()), 'their clients to see it')
+    await eventually(async () => ended === (await dropped()), 'their clients to see it')
     t.equal(await metric('auth_sidecar_client_connections'), 14 - ended)
     for (const { socket } of more) socket.destroy()
   })
@@ -190,17 +191,17 @@ t.test('a second signal does not wait', async (t) => {
   client.send(get)
   await client.until('half-')
   sidecar.child.kill('SIGTERM')
-  await until(() => cannotConnect(connect), 'the listener to be closed')
+  await eventually(() => cannotConnect(connect), 'the listener to be closed')
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 1 })
-  await until(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
+  await eventually(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
 })
 
 t.test('workers do not outlive their supervisor', async (t) => {
   const { sidecar, pids } = await scene(t)
   sidecar.child.kill('SIGKILL')
   await sidecar.ended
-  await until(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
+  await eventually(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
   t.equal(pids().length, 2)
 })
 

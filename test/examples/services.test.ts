@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import t, { type Test } from 'tap'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 t.setTimeout(150_000) // compiling Go's standard library for the first time is most of it
@@ -45,7 +45,7 @@ async function start(t: Test, command: string, args: readonly string[]): Promise
       .split('\n')
       .slice(0, -1)
       .map((line) => JSON.parse(line))
-  await until(() => log().some(({ msg }) => msg === 'listening'), `${command} to listen`)
+  await eventually(() => log().some(({ msg }) => msg === 'listening'), `${command} to listen`)
   return { port: Number(log()[0]?.['port']), log }
 }
 
@@ -71,7 +71,7 @@ async function isToldWhoCalls(t: Test, service: Service): Promise<void> {
     t.match(caller, { account: accountId, accessKey, tokenId: claims.jti })
     t.ok(Math.abs(caller.expiresAt - Date.now() / 1000 - 600) < 120, 'the time it ends')
     const line = () => service.log().find((line) => line['requestId'] === requestId)
-    await until(line, 'the line of the log')
+    await eventually(line, 'the line of the log')
     t.match(line(), { msg: 'request', status: 200, caller: { account: accountId } })
   }
   const direct = await fetch(`http://127.0.0.1:${service.port}/`)

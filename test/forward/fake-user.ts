@@ -8,7 +8,7 @@ import type { ResponseHead } from '../../src/forward/response-parser.ts'
 import type { Connect } from '../../src/forward/upstream-address.ts'
 import type { ConnectionUser, UpstreamConnection } from '../../src/forward/upstream-connection.ts'
 import type { UpstreamFault } from '../../src/forward/upstream-fault.ts'
-import { eventually } from '../support/proxied.ts'
+import { eventually } from '../support/eventually.ts'
 
 /** Connects to a port of this machine. */
 export function connectTo(port: number): Connect {

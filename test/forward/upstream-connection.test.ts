@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { ReadMemory } from '../../src/forward/read-memory.ts'
 import { type ConnectionOwner, UpstreamConnection } from '../../src/forward/upstream-connection.ts'
-import { eventually } from '../support/proxied.ts'
+import { eventually } from '../support/eventually.ts'
 import { OK, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 import { connectTo, FakeUser } from './fake-user.ts'

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { UpstreamPool } from '../../src/forward/upstream-pool.ts'
-import { eventually } from '../support/proxied.ts'
+import { eventually } from '../support/eventually.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 import { connectTo, FakeUser } from './fake-user.ts'

@@ -1,5 +1,6 @@
 import t from 'tap'
-import { eventually, startListening } from '../support/listening.ts'
+import { eventually } from '../support/eventually.ts'
+import { startListening } from '../support/listening.ts'
 
 const get = (target: string) => `GET ${target} HTTP/1.1\r\nHost: h\r\n\r\n`
 

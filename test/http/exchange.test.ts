@@ -1,6 +1,7 @@
 import t from 'tap'
 import type { Answerer } from '../../src/http/exchange.ts'
-import { eventually, startListening } from '../support/listening.ts'
+import { eventually } from '../support/eventually.ts'
+import { startListening } from '../support/listening.ts'
 
 /** An answerer that counts what it is told. */
 function countingAnswerer(): Answerer & { readonly told: string[] } {

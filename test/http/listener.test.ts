@@ -1,8 +1,9 @@
 import t from 'tap'
 import { createListener } from '../../src/http/listener.ts'
 import { createPeers } from '../../src/http/peer.ts'
+import { eventually } from '../support/eventually.ts'
 import { isOwnAnswer } from '../support/front.ts'
-import { eventually, startListening } from '../support/listening.ts'
+import { startListening } from '../support/listening.ts'
 
 const GET = 'GET / HTTP/1.1\r\nHost: h\r\n\r\n'
 const HANDSHAKE =

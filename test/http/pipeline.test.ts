@@ -5,8 +5,9 @@ import type { Exchange } from '../../src/http/exchange.ts'
 import { createPipeline, type PipelineOptions } from '../../src/http/pipeline.ts'
 import { createResponder } from '../../src/http/respond.ts'
 import { type Identity, REJECT_REASONS, type Verdict, type Verify } from '../../src/token/verdict.ts'
+import { eventually } from '../support/eventually.ts'
 import { isOwnAnswer } from '../support/front.ts'
-import { eventually, startListening } from '../support/listening.ts'
+import { startListening } from '../support/listening.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 
 const identity: Identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'id', expiresAt: 1 }

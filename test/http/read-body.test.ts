@@ -1,6 +1,7 @@
 import t, { type Test } from 'tap'
 import { type Body, readBody } from '../../src/http/read-body.ts'
-import { eventually, startListening } from '../support/listening.ts'
+import { eventually } from '../support/eventually.ts'
+import { startListening } from '../support/listening.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 
 const CHUNKED = 'POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n'

@@ -5,8 +5,8 @@ import type { Exchange } from '../../src/http/exchange.ts'
 import type { ListenerOptions } from '../../src/http/listener.ts'
 import { resetConnection } from '../../src/http/secure-server.ts'
 import { makeCertificate } from '../support/certificates.ts'
+import { eventually } from '../support/eventually.ts'
 import { startListening } from '../support/listening.ts'
-import { eventually } from '../support/proxied.ts'
 import { rawClient, rawTlsClient } from '../support/raw-client.ts'
 
 const answer = ({ res }: Exchange) => void res.end('ok')

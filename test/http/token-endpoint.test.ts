@@ -8,8 +8,9 @@ import {
   type TokenEndpointOptions,
 } from '../../src/http/token-endpoint.ts'
 import type { Identity } from '../../src/token/verdict.ts'
+import { eventually } from '../support/eventually.ts'
 import { isOwnAnswer } from '../support/front.ts'
-import { admitted, eventually, startListening } from '../support/listening.ts'
+import { admitted, startListening } from '../support/listening.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 
 const NOW = Date.UTC(2030, 0, 1)

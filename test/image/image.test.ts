@@ -72,7 +72,14 @@ t.test('nothing that is secret, large or made here gets into the build context',
   ]) {
     t.ok(isIgnored(path, patterns), path)
   }
-  for (const path of ['package-lock.json', 'src/main.ts', 'scripts/prepare-checkout.mjs', 'LICENSE']) {
+  const builtFrom = [
+    'package-lock.json',
+    'src/main.ts',
+    'scripts/prepare-checkout.mjs',
+    'scripts/npm.mjs',
+    'LICENSE',
+  ]
+  for (const path of builtFrom) {
     t.notOk(isIgnored(path, patterns), path)
   }
 })

@@ -8,7 +8,7 @@ import t, { type Test } from 'tap'
 import { parse } from 'yaml'
 import { CAN_RENDER, copyManifests, type Labels, type Resource, render } from '../k8s/render.ts'
 import { problemsOf } from '../k8s/validate.ts'
-import { temporaryDirectory } from '../support/credentials.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { monitoringFile, type RuleFile } from './prometheus-rules.ts'
 
 const skip = CAN_RENDER ? false : 'kubectl is not on this machine'

@@ -5,11 +5,11 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { makeCertificate } from '../support/certificates.ts'
-import { temporaryDirectory } from '../support/credentials.ts'
+import { eventually } from '../support/eventually.ts'
 import { makeKey } from '../support/keys.ts'
-import { until } from '../support/program.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { queriesOf, readDashboard } from './dashboard-queries.ts'
 import { alertsOf, readRules } from './prometheus-rules.ts'
 import { type RealPrometheus, startPrometheus, whyNoPrometheus } from './real-prometheus.ts'
@@ -122,14 +122,14 @@ t.test('every query of the dashboard and every alert finds what it looks for', {
   const { kid, publicJwk } = await makeKey('ES256', 'second')
   writeFileSync(join(issuer.key.directory, `${kid}.jwk.json`), JSON.stringify(publicJwk), { mode: 0o600 })
   // Rates want two samples of each series, and rules an evaluation behind that.
-  await until(async () => {
+  await eventually(async () => {
     for (const sidecar of [issuer, verifier]) await traffic(sidecar)
     const enough = await prometheus.query(
       'count(count_over_time(auth_sidecar_requests_total{route="proxy",status="503"}[1m]) >= 3) == 2',
     )
     return enough.ok && enough.found.length > 0
   }, 'Prometheus to have scraped it all')
-  await until(
+  await eventually(
     async () => (await prometheus.rules()).every(({ health }) => health === 'ok'),
     'every rule to have been evaluated',
   )
@@ -184,7 +184,7 @@ t.test('every query of the dashboard and every alert finds what it looks for', {
     )
     t.match(dead, { ok: true, found: [{ metric: { namespace: 'test', upstream: '/dead' } }] })
     for (const sidecar of sidecars) await sidecar.stop()
-    await until(async () => {
+    await eventually(async () => {
       const down = await prometheus.query(
         alertsOf(rules).find(({ alert }) => alert === 'AuthSidecarNoneReady')?.expr ?? '',
       )

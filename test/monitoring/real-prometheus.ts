@@ -5,10 +5,10 @@
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
+import { freePort } from '../support/free-port.ts'
 import type { RuleFile } from './prometheus-rules.ts'
 
 /** What is scraped, and under which labels beside `instance`. */
@@ -85,7 +85,7 @@ export async function startPrometheus(
     await ended
   })
   const at = `http://127.0.0.1:${port}`
-  await until(
+  await eventually(
     async () => (await fetch(`${at}/-/ready`).catch(() => undefined))?.ok === true,
     () => `Prometheus to be ready: ${said}`,
   )
@@ -107,13 +107,4 @@ export async function startPrometheus(
       return data.groups.flatMap(({ rules }) => rules)
     },
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  await new Promise((resolve) => server.close(resolve))
-  if (address === null || typeof address === 'string') throw new Error('a TCP server has a port')
-  return address.port
 }

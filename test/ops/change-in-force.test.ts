@@ -10,8 +10,8 @@ import { withCache } from '../../src/token/cache.ts'
 import { createRevocations } from '../../src/token/revocations.ts'
 import { createRevocationsLoader } from '../../src/token/revocations-file.ts'
 import { createVerifier } from '../../src/token/verify.ts'
+import { eventually } from '../support/eventually.ts'
 import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
-import { until } from '../support/program.ts'
 import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
 
 /** Checks tokens as a sidecar does, with keys and revocations that follow their files, and remembers them. */
@@ -61,7 +61,7 @@ async function checkTokens(t: Parameters<typeof makeKeyDirectory>[0] & { teardow
   const secondsUntilRefused = async (token: string) => {
     const started = performance.now()
     let verdict = await verify(token)
-    await until(async () => {
+    await eventually(async () => {
       verdict = await verify(token)
       return !verdict.ok
     }, 'a refusal')

@@ -8,7 +8,7 @@ import type { Load } from '../../src/loaded.ts'
 import type { Watch } from '../../src/ops/directory-watch.ts'
 import { versionOf } from '../../src/ops/files-version.ts'
 import { type FollowOptions, followFiles } from '../../src/ops/follow-files.ts'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
 import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 
 interface Test {
@@ -58,7 +58,7 @@ async function follow(t: Test, options: Partial<FollowOptions<string>> & { direc
     following.stop()
   })
   const levels = (level: string) => lines.filter((line) => line.level === level)
-  const becomes = (text: string) => until(() => following.current() === text, text)
+  const becomes = (text: string) => eventually(() => following.current() === text, text)
   return { following, directory, file, changes, reloads, lines, levels, becomes }
 }
 
@@ -128,7 +128,7 @@ t.test('a version that cannot be used is told once, counted once, and changes no
   for (const [name, breakIt] of Object.entries(bad)) {
     const { following, file, directory, changes, reloads, levels, becomes } = await follow(t)
     breakIt(file)
-    await until(() => reloads.length > 0, 'a reload')
+    await eventually(() => reloads.length > 0, 'a reload')
     await quiet()
     t.same(reloads, [{ result: 'failed', seconds: undefined }], name)
     t.match(levels('error'), [{ fields: { subject: 'texts', problems: [String] } }], name)
@@ -146,7 +146,7 @@ t.test('a pipe in the place of the file is turned down and never opened', async 
   const { file, following, levels, becomes } = await follow(t)
   rmSync(file)
   execFileSync('mkfifo', [file])
-  await until(() => levels('error').length > 0, 'an error')
+  await eventually(() => levels('error').length > 0, 'an error')
   t.same(levels('error')[0]?.fields['problems'], [`${file}: is not a file`])
   t.equal(following.current(), 'one.')
   rmSync(file)
@@ -203,7 +203,7 @@ t.test('of files that never stand still a new version is in force all the same',
     const { directory, following, reloads } = await follow(t, { settleMs: 150 })
     let writes = 0
     const writing = setInterval(() => write(directory, 'file', `${++writes}.`), 100)
-    await until(() => following.current() !== 'one.', name)
+    await eventually(() => following.current() !== 'one.', name)
     const refreshed = following.refresh()
     await refreshed
     clearInterval(writing)
@@ -276,7 +276,7 @@ t.test('somebody who never stops writing does not keep a change out for ever', a
     text += '.'
     writeFileSync(file, text)
   }, 5)
-  await until(() => changes.length >= 2, 'two changes')
+  await eventually(() => changes.length >= 2, 'two changes')
   clearInterval(writing) // before its directory is gone
   t.match(changes[0], /^two\.+$/)
 })
@@ -368,7 +368,7 @@ t.test('a fault of the loader or of who is told costs neither the value nor the 
     writeFileSync(file, text)
     await becomes(text)
   }
-  await until(() => reloads.length > 1, 'another reload')
+  await eventually(() => reloads.length > 1, 'another reload')
   t.match(levels('error')[2]?.message, /came into force/)
 })
 
@@ -421,7 +421,7 @@ t.test('only what concerns the files makes it look at once', async (t) => {
   await sleep(150)
   t.equal(whole.reloads.length, 0)
   tell(keys, 'k')
-  await until(() => whole.reloads.length === 1, 'a reload')
+  await eventually(() => whole.reloads.length === 1, 'a reload')
 })
 
 t.test('once stopped nothing changes, not even by a load that was under way', async (t) => {
@@ -436,7 +436,7 @@ t.test('once stopped nothing changes, not even by a load that was under way', as
     })
   const { following, changes, reloads } = await follow(t, { directory, load })
   const refreshed = following.refresh()
-  await until(() => loading, 'a load')
+  await eventually(() => loading, 'a load')
   const another = following.refresh()
   following.stop()
   finish()

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import t from 'tap'
 import { createLog, loggable, openLogDestination, type WriteDescriptor } from '../../src/ops/log.ts'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 
 type Done = Parameters<WriteDescriptor>[3]
@@ -137,7 +137,7 @@ t.test('a full pipe is tried again, and no line lost', async (t) => {
   descriptor.fail('EAGAIN')
   destination.write('b\n')
   t.equal(descriptor.writes.length, 1, 'not at once: that would be a busy loop')
-  await until(() => descriptor.writes.length === 2, 'a second try')
+  await eventually(() => descriptor.writes.length === 2, 'a second try')
   t.equal(descriptor.writes[1]?.text, 'a\n')
   descriptor.end()
   t.equal(descriptor.writes[2]?.text, 'b\n')

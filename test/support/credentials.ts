@@ -3,13 +3,13 @@
  *
  * @module
  */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Test } from 'tap'
 import { stringify } from 'yaml'
 import { generateSecret, hashSecret, type SecretHash } from '../../src/credentials/secret-hash.ts'
 import type { Login } from '../../src/credentials/store.ts'
+import { temporaryDirectory } from './temporary-directory.ts'
 
 /** One credential to make; what is left out gets a usual value. */
 export interface CredentialWanted {
@@ -26,13 +26,6 @@ export interface CredentialWanted {
 export interface CredentialsFile {
   readonly file: string
   readonly logins: readonly Login[]
-}
-
-/** Makes a temporary directory that goes away with the test. */
-export async function temporaryDirectory(t: Pick<Test, 'teardown'>): Promise<string> {
-  const directory = await mkdtemp(join(tmpdir(), 'credentials-'))
-  t.teardown(() => rm(directory, { recursive: true, force: true }))
-  return directory
 }
 
 /** Writes a credentials file, mode 0600, in a temporary directory. */

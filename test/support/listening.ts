@@ -67,12 +67,3 @@ export function admitted(exchange: Exchange): void {
   exchange.admitted = admission.request
   exchange.requestId = 'id'
 }
-
-/** Waits until a condition holds. */
-export async function eventually(holds: () => boolean, what: string): Promise<void> {
-  const started = performance.now()
-  while (!holds()) {
-    if (performance.now() - started > 10_000) throw new Error(`waited in vain for ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 5))
-  }
-}

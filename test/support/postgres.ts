@@ -11,13 +11,14 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { chownSync, existsSync, realpathSync, statSync } from 'node:fs'
 import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
-import { connect, createServer } from 'node:net'
+import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import pg from 'pg'
 import { migrate } from '../../src/credentials/postgres-migrate.ts'
 import type { TestCertificate } from './certificates.ts'
-import { until } from './program.ts'
+import { eventually } from './eventually.ts'
+import { freePort } from './free-port.ts'
 
 interface Owner {
   teardown(cleanUp: () => unknown): void
@@ -146,7 +147,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
 
   async function start(): Promise<void> {
     if (child !== undefined) return
-    await until(async () => {
+    await eventually(async () => {
       // Processes of a server that was killed may hold its memory for a moment: then it has to be tried again.
       const started = spawn(join(bin, 'postgres'), ['-D', data], {
         ...identity,
@@ -174,7 +175,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
     killed.kill('SIGKILL')
     thaw() // its other processes end by themselves when they see that it is gone
     await gone
-    await until(() => refused(port), 'the port to be closed')
+    await eventually(() => refused(port), 'the port to be closed')
   }
 
   async function freeze(): Promise<void> {
@@ -256,16 +257,6 @@ async function reachable(bin: string, directory: string): Promise<string> {
 function everybodyMayEnter(directory: string): boolean {
   const above = dirname(directory)
   return (statSync(directory).mode & 0o001) !== 0 && (above === directory || everybodyMayEnter(above))
-}
-
-/** A port of the loopback interface that nobody listens on. */
-export async function freePort(): Promise<number> {
-  const server = createServer()
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  await new Promise((resolve) => server.close(resolve))
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  return address.port
 }
 
 function refused(port: number): Promise<boolean> {

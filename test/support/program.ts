@@ -6,6 +6,7 @@
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { makeCredentialsFile } from './credentials.ts'
+import { eventually } from './eventually.ts'
 import { makeKeyDirectory } from './keys.ts'
 import { mintToken } from './tokens.ts'
 
@@ -51,9 +52,6 @@ interface Owner {
   teardown(cleanUp: () => unknown): void
 }
 
-/** How long anything is waited for. */
-const PATIENCE_MS = 30_000
-
 /** Starts the program; it is killed at the end of the test. */
 export function startProgram(
   t: Owner,
@@ -97,7 +95,8 @@ export function startProgram(
     stdout: () => stdout,
     stderr: () => stderr,
     log: () => stdout.split('\n').slice(0, -1).map(parseLine),
-    until: (holds, what) => until(holds, () => `${what}; ${stdout.slice(-2000)}\n${stderr.slice(-2000)}`),
+    until: (holds, what) =>
+      eventually(holds, () => `${what}; ${stdout.slice(-2000)}\n${stderr.slice(-2000)}`),
     ended,
   }
 }
@@ -116,17 +115,6 @@ export async function runProgram(
   if (stdin !== undefined) program.child.stdin?.end(stdin)
   const { code } = await program.ended
   return { code, stdout: program.stdout(), stderr: program.stderr() }
-}
-
-/** Waits until something holds. */
-export async function until(holds: () => unknown, what: string | (() => string)): Promise<void> {
-  const start = performance.now()
-  while (!(await holds())) {
-    if (performance.now() - start > PATIENCE_MS) {
-      throw new Error(`waited in vain for ${typeof what === 'string' ? what : what()}`)
-    }
-    await new Promise((resolve) => setTimeout(resolve, 10))
-  }
 }
 
 /** A sidecar in a process of its own. */

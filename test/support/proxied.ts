@@ -5,6 +5,7 @@
  */
 import type { Test } from 'tap'
 import type { UpstreamOutcome } from '../../src/forward/upstream-fault.ts'
+import { eventually } from './eventually.ts'
 import { type RawClient, type RawResponse, rawClient } from './raw-client.ts'
 import { OK, type RecordingUpstream, recordingUpstream, type UpstreamHooks } from './recording-upstream.ts'
 import { startSidecar, type TestSidecar, type TestSidecarOptions } from './sidecar.ts'
@@ -81,15 +82,6 @@ export async function idle(sidecar: TestSidecar): Promise<void> {
     const connections = await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')
     return inFlight === 0 && queued === 0 && connections <= 1
   }, 'nothing to be in flight, queued or connected')
-}
-
-/** Waits until something holds. */
-export async function eventually(holds: () => boolean | Promise<boolean>, what: string): Promise<void> {
-  const giveUp = performance.now() + 10_000
-  while (!(await holds())) {
-    if (performance.now() > giveUp) throw new Error(`waited in vain for ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 10))
-  }
 }
 
 /** What every answer of the sidecar to a fault must be. */

@@ -8,10 +8,10 @@ import { join } from 'node:path'
 import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
 import { makeCertificate, type TestCertificate } from './certificates.ts'
-import { temporaryDirectory } from './credentials.ts'
 import { type RawClient, rawTlsClient } from './raw-client.ts'
 import { type RecordingUpstream, recordingUpstream } from './recording-upstream.ts'
 import { startSidecar, type TestSidecar, type TestSidecarOptions } from './sidecar.ts'
+import { temporaryDirectory } from './temporary-directory.ts'
 
 /** A sidecar with TLS. */
 export interface Secured {

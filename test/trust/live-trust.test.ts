@@ -6,11 +6,12 @@ import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import { createLog } from '../../src/ops/log.ts'
 import { type LiveTrustOptions, openLiveTrust } from '../../src/trust/live-trust.ts'
 import { UnusableTrust } from '../../src/trust/unusable-trust.ts'
-import { makeCredentialsFile, temporaryDirectory } from '../support/credentials.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
+import { eventually } from '../support/eventually.ts'
 import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
-import { until } from '../support/program.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** Opens what the flags name; the log, and what was told of changes, in the order in which it was. */
 async function open(
@@ -91,12 +92,12 @@ t.test('whoever is told of a change finds it in force, and only then is it count
   })
   const { kid } = key
   writeFileSync(revocations, 'revocations:\n- jti: token-1\n')
-  await until(() => seen.length === 2, 'the revocation')
+  await eventually(() => seen.length === 2, 'the revocation')
   t.equal(trust.revocations(), 1)
   writeKey(key.directory, (await makeKey('ES256', 'zz-public')).publicJwk)
-  await until(() => seen.length === 4, 'the key')
+  await eventually(() => seen.length === 4, 'the key')
   writeFileSync(file, 'accounts: []\n')
-  await until(() => seen.length === 6, 'the credential')
+  await eventually(() => seen.length === 6, 'the credential')
   t.strictSame(seen, [
     `${kid}; true; true`,
     'revocations ok',
@@ -178,7 +179,7 @@ t.test('another issuer that is away is waited for, until it is there no more to 
   t.equal(trust.keys().verification.size, 0)
   t.match(trust.checks(), [{ name: 'keys', ok: false, loaded: false }])
   t.match(trust.remoteKeys?.(), { loaded: false })
-  await until(() => told.includes('fetch failed'), 'a fetch')
+  await eventually(() => told.includes('fetch failed'), 'a fetch')
   t.equal(await trust.refreshKeys?.('a-kid'), false)
   await trust.refresh()
   t.notOk(told.includes('fetch ok'))
@@ -198,7 +199,10 @@ t.test('a database that is away is waited for: no logins, no tokens, not ready',
   if (!opened.ok) throw new Error('a database may be away')
   const { trust } = opened
   const complete = trust.whenComplete()
-  await until(() => log.some(({ msg }) => msg === 'waiting for the credentials database'), 'the first try')
+  await eventually(
+    () => log.some(({ msg }) => msg === 'waiting for the credentials database'),
+    'the first try',
+  )
   t.equal(await trust.credentials?.authenticate({ ...NAME, secret: 'x' }), 'unavailable')
   t.equal(trust.credentials?.hasAccount('acme'), false)
   t.strictSame(trust.credentials?.standing('acme', 'AK0'), { inForce: false })
@@ -253,7 +257,7 @@ t.test('a database brings credentials and revocations, beside those of the file'
 
   const before = told.length
   await sql('INSERT INTO storage_auth.revocations (jti) VALUES ($1)', ['token-1'])
-  await until(() => trust.revocations() === 2, 'the revocation')
+  await eventually(() => trust.revocations() === 2, 'the revocation')
   t.strictSame(told.slice(before), ['changed', 'credentials ok'])
   const revoked = ['token-1', 'token-2', 'token-3'].map((tokenId) => trust.isRevoked({ ...TOKEN, tokenId }))
   t.strictSame(revoked, [true, true, false])

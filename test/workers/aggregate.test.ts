@@ -8,7 +8,7 @@ async function familiesOf({ count = 0, held = 0, key = 0, startedAt = 0, seconds
   new Counter({ name: 'a_total', help: 'a', labelNames: ['status'], registers }).inc({ status: '200' }, count)
   new Gauge({ name: 'a_held', help: 'a', registers }).set(held)
   new Gauge({ name: 'a_key', help: 'a', registers, aggregator: 'max' }).set(key)
-  new Gauge({ name: 'process_start_time_seconds', help: 'a', registers, aggregator: 'omit' }).set(startedAt)
+  new Gauge({ name: 'process_start_time_seconds', help: 'a', registers, aggregator: 'min' }).set(startedAt)
   const histogram = new Histogram({ name: 'a_seconds', help: 'a', buckets: [1], registers })
   for (const value of seconds) histogram.observe(value)
   return (registers[0] as Registry).getMetricsAsJSON()

@@ -7,7 +7,7 @@ import type { FromWorker, ToWorker, WorkerState } from '../../src/workers/messag
 import { createSupervisor } from '../../src/workers/supervisor.ts'
 import type { ForkedWorker } from '../../src/workers/worker-process.ts'
 import { accepted } from '../config/support.ts'
-import { until } from '../support/program.ts'
+import { eventually } from '../support/eventually.ts'
 import { FakeFork } from './fake-fork.ts'
 
 const { config } = accepted({ yaml: 'shutdown: { lameDuckSeconds: 5, deadlineSeconds: 25 }' })
@@ -160,12 +160,12 @@ t.test('workers that end again and again are replaced later and later', async (t
     clock.now += 1000
     const expected = forks.length + 1
     forks.at(-1)?.ends(null, 'SIGSEGV')
-    await until(() => forks.length === expected && forks.at(-1)?.said.length === 2, 'the replacement')
+    await eventually(() => forks.length === expected && forks.at(-1)?.said.length === 2, 'the replacement')
   }
   t.same(slept, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000])
   clock.now += 10_000
   forks.at(-1)?.ends(1, null)
-  await until(() => slept.length === 10, 'the replacement')
+  await eventually(() => slept.length === 10, 'the replacement')
   t.equal(slept.at(-1), 0, 'one that lived long is replaced at once')
   t.equal(lines().filter((line) => line === 'worker ended').length, 10)
 })
@@ -182,10 +182,10 @@ t.test('a replacement that cannot start is ended, and replaced', async (t) => {
   const app = await create()
   await app.start()
   forks[0]?.ends(1, null)
-  await until(() => forks[2]?.killed === 'SIGKILL', 'the end of the replacement')
+  await eventually(() => forks[2]?.killed === 'SIGKILL', 'the end of the replacement')
   t.ok(lines().includes('worker not started'))
   forks[2]?.ends(null, 'SIGKILL')
-  await until(() => forks[3]?.said.length === 2, 'the next one')
+  await eventually(() => forks[3]?.said.length === 2, 'the next one')
 })
 
 t.test('what is told is that of all workers that serve and answer', async (t) => {
@@ -223,7 +223,7 @@ t.test('what is told is that of all workers that serve and answer', async (t) =>
   t.match(await told().exposition.metrics(), /^a_total 4$/m)
   t.match(await told().exposition.metrics(), /^auth_sidecar_workers 2$/m)
   forks[1]?.ends(1, null)
-  await until(() => forks[2]?.said.length === 2, 'the replacement')
+  await eventually(() => forks[2]?.said.length === 2, 'the replacement')
   clock.now += 100
   const families = await told().statusMetrics()
   t.match(
@@ -241,7 +241,7 @@ t.test('of a sidecar that has no worker at the moment there is little to tell', 
   const app = await create()
   await app.start()
   for (const fork of forks) fork.ends(null, 'SIGKILL')
-  await until(() => slept.length === 2, 'their replacements')
+  await eventually(() => slept.length === 2, 'their replacements')
   t.same(await told().ready(), [{ name: 'accepting', ok: false }])
   t.same(await told().keys(), [])
   t.same(await told().jwks(), { keys: [] })
@@ -274,7 +274,7 @@ t.test('a worker that hangs is ended, and what it had counted was fetched before
   await app.start()
   look()
   t.same(forks[0]?.said.at(-1), { do: 'tell', question: 1, extent: 'counts' })
-  await until(() => forks[1]?.said.length === 3, 'the other to be asked')
+  await eventually(() => forks[1]?.said.length === 3, 'the other to be asked')
   await new Promise(setImmediate)
   clock.now += 19_999
   look()
@@ -297,7 +297,7 @@ t.test(
     })
     const app = await create()
     const started = t.rejects(app.start(), { name: 'StoppedWhileStarting' })
-    await until(() => forks[1]?.said.at(-1)?.do === 'listen', 'the second worker')
+    await eventually(() => forks[1]?.said.at(-1)?.do === 'listen', 'the second worker')
     const stopped = app.stop({ lameDuck: true })
     const error = { name: 'StoppedWhileStarting', message: 'stopped' }
     forks[1]?.says({ did: 'fail', what: 'listen', error })
@@ -318,7 +318,7 @@ t.test('a replacement that is made while all is stopped is stopped with the othe
   const app = await create()
   await app.start()
   forks[0]?.ends(1, null)
-  await until(() => forks[2]?.said.length === 1, 'the replacement')
+  await eventually(() => forks[2]?.said.length === 1, 'the replacement')
   const stopped = app.stop()
   forks[2]?.says({ did: 'fail', what: 'make', error: { name: 'Error', message: 'no' } })
   t.same(await stopped, { drained: 2, cut: 0 })
@@ -334,7 +334,7 @@ t.test('told to stop while it waits to replace a worker, it replaces it no more'
   const app = await create()
   await app.start()
   forks[0]?.ends(1, null)
-  await until(() => slept.length === 1, 'the wait')
+  await eventually(() => slept.length === 1, 'the wait')
   const stopped = app.stop()
   wake()
   t.same(await stopped, { drained: 1, cut: 0 })
@@ -347,10 +347,10 @@ t.test('where any port would do, it stays the same also when nobody has it for a
   await app.start()
   const asked = config.listen.port
   forks[0]?.ends(1, null)
-  await until(() => forks[2]?.said.length === 2, 'the replacement')
+  await eventually(() => forks[2]?.said.length === 2, 'the replacement')
   t.match(forks[2]?.said[0], { do: 'make', config: { listen: { port: asked } } }, 'shared with the other one')
   for (const fork of forks.slice(1)) fork.ends(1, null)
-  await until(() => forks[4]?.said.length === 2, 'the replacements')
+  await eventually(() => forks[4]?.said.length === 2, 'the replacements')
   t.match(forks[3]?.said[0], { do: 'make', config: { listen: { port: 8082 } } })
 })
 
@@ -401,7 +401,7 @@ t.test('told to stop while its workers begin to listen, it is never ready', asyn
   const { create, forks, told } = supervising()
   const app = await create()
   const started = app.start()
-  await until(() => forks[1]?.said.at(-1)?.do === 'listen', 'the second worker')
+  await eventually(() => forks[1]?.said.at(-1)?.do === 'listen', 'the second worker')
   const stopped = app.stop({ lameDuck: true })
   await started
   t.same(await told().ready(), [{ name: 'accepting', ok: false }])
@@ -418,7 +418,7 @@ t.test('a worker that does not stop in its time is ended, and counts as cut', as
     value: Object.assign((act: () => void) => setImmediate(act), { __promisify__: undefined }),
   })
   const stopped = app.stop()
-  await until(() => forks.every(({ killed }) => killed === 'SIGKILL'), 'their end')
+  await eventually(() => forks.every(({ killed }) => killed === 'SIGKILL'), 'their end')
   for (const fork of forks) fork.ends(null, 'SIGKILL')
   t.same(await stopped, { drained: 0, cut: 2 })
 })

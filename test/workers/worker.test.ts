@@ -61,6 +61,7 @@ function running(failing: Partial<Record<'make' | 'start', Error>> = {}) {
       },
     },
     learn: (learnt) => void told.push(learnt),
+    cut: () => {},
   }
   const channel = new FakeChannel()
   const ended = runWorker({

@@ -8,26 +8,10 @@
  */
 import { type MetricFamily, type StatusMetric, seriesOf } from './metric-families.ts'
 
-/** Counters that belong together. */
-const GROUPS = [
-  'answers', // by class of status
-  'durations', // by route and bucket
-  'checks', // by reason
-  'issued',
-  'failures', // of logins, by reason
-  'hits',
-  'misses',
-  'outcomes', // by upstream and outcome
-  'firstBytes', // by upstream and bucket
-] as const
-
-/** One of the groups. */
-export type Group = (typeof GROUPS)[number]
-
 type Labels = MetricFamily['values'][number]['labels']
 
-/** Where the numbers of each group come from, and what tells its columns apart. */
-const SOURCES: Readonly<Record<Group, readonly [StatusMetric, (labels: Labels) => string]>> = {
+/** Counters that belong together: where their numbers come from, and what tells their columns apart. */
+const GROUPS = {
   answers: ['auth_sidecar_requests_total', ({ status }) => `${String(status).slice(0, 1)}xx`],
   durations: ['auth_sidecar_request_duration_seconds', ({ route, le }) => pair(route, le)],
   checks: ['auth_sidecar_token_checks_total', ({ reason }) => String(reason)],
@@ -37,7 +21,10 @@ const SOURCES: Readonly<Record<Group, readonly [StatusMetric, (labels: Labels) =
   misses: ['auth_sidecar_token_cache_misses_total', () => ''],
   outcomes: ['auth_sidecar_upstream_requests_total', ({ upstream, outcome }) => pair(upstream, outcome)],
   firstBytes: ['auth_sidecar_upstream_response_seconds', ({ upstream, le }) => pair(upstream, le)],
-}
+} as const satisfies Readonly<Record<string, readonly [StatusMetric, (labels: Labels) => string]>>
+
+/** One of the groups. */
+export type Group = keyof typeof GROUPS
 
 /** Two labels as the name of one column: no label holds a line end. */
 const pair = (first: unknown, second: unknown) => `${first}\n${second}`
@@ -47,25 +34,14 @@ export type Row = Float64Array
 
 /** Which column stands where in a row. */
 export class Columns {
-  readonly #groups: Readonly<Record<Group, Map<string, number>>> = {
-    answers: new Map(),
-    durations: new Map(),
-    checks: new Map(),
-    issued: new Map(),
-    failures: new Map(),
-    hits: new Map(),
-    misses: new Map(),
-    outcomes: new Map(),
-    firstBytes: new Map(),
-  }
+  readonly #groups = new Map<string, Map<string, number>>()
   #count = 0
 
   /** Packs what the families say now. */
   read(families: readonly MetricFamily[]): Row {
     const row: number[] = []
-    for (const group of GROUPS) {
-      const columns = this.#groups[group]
-      const [metric, columnOf] = SOURCES[group]
+    for (const [group, [metric, columnOf]] of Object.entries(GROUPS)) {
+      const columns = this.#columns(group)
       for (const { labels, value, metricName = metric } of seriesOf(families, metric)) {
         // Of a histogram, its buckets are all there is to be known.
         if (metricName !== metric && !metricName.endsWith('_bucket')) continue
@@ -83,7 +59,16 @@ export class Columns {
 
   /** The columns of a group: what tells them apart, and where they stand. */
   of(group: Group): ReadonlyMap<string, number> {
-    return this.#groups[group]
+    return this.#columns(group)
+  }
+
+  #columns(group: string): Map<string, number> {
+    let columns = this.#groups.get(group)
+    if (columns === undefined) {
+      columns = new Map()
+      this.#groups.set(group, columns)
+    }
+    return columns
   }
 }
 

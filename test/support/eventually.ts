@@ -1,0 +1,24 @@
+/**
+ * Waits for what another process, a socket or a timer brings about.
+ *
+ * @module
+ */
+import { setTimeout as wait } from 'node:timers/promises'
+
+/** How long anything is waited for. */
+const PATIENCE_MS = 30_000
+
+/**
+ * Waits until something holds; looks every few milliseconds.
+ *
+ * @param what - what is waited for, to be told when it never comes
+ */
+export async function eventually(holds: () => unknown, what: string | (() => string)): Promise<void> {
+  const started = performance.now()
+  while (!(await holds())) {
+    if (performance.now() - started > PATIENCE_MS) {
+      throw new Error(`waited in vain for ${typeof what === 'string' ? what : what()}`)
+    }
+    await wait(5)
+  }
+}
