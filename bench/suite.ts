@@ -15,6 +15,7 @@ import { objects } from './scenarios/objects.ts'
 import { refusedTokens } from './scenarios/refused-tokens.ts'
 import { start } from './scenarios/start.ts'
 import { tokenMemory } from './scenarios/token-memory.ts'
+import { workers } from './scenarios/workers.ts'
 
 export const SCENARIOS: readonly Scenario[] = [
   hotToken,
@@ -29,4 +30,5 @@ export const SCENARIOS: readonly Scenario[] = [
   idleConnections,
   tokenMemory,
   start,
+  workers,
 ]
