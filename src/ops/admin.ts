@@ -1,13 +1,16 @@
 /**
  * The admin listener: health, metrics, public keys and a status page, on a port of their own.
  *
- * GET and HEAD only; nothing here changes anything, and nothing here is secret.
+ * GET and HEAD only; nothing here changes anything, and nothing here is secret. However many ask at a time, a page is
+ * made once for all of them: whoever watches must not cost those who are served.
  *
  * @module
  */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { listenOn } from '../http/listen-on.ts'
+import { answerWithin } from './admin-connections.ts'
+import { shared } from './shared.ts'
 import type { StatusReporter } from './status/report.ts'
 
 /** One condition of readiness. */
@@ -54,7 +57,8 @@ export interface AdminListener {
 interface Page {
   readonly status: number
   readonly type: string
-  readonly body: string
+  /** One for all who are sent the page: those who read slowly cost no memory of their own. */
+  readonly body: Buffer
   readonly headers?: Readonly<Record<string, string>>
 }
 
@@ -69,12 +73,14 @@ const HEADERS = {
 const json = (status: number, value: unknown, type = 'application/json'): Page => ({
   status,
   type,
-  body: JSON.stringify(value),
+  body: Buffer.from(JSON.stringify(value)),
 })
+
+const BOUNDS = { connections: 256, unanswered: 8 }
 
 /** Makes the admin listener. */
 export function createAdminListener(options: AdminOptions): AdminListener {
-  const pages = new Map<string, () => Page | Promise<Page>>([
+  const make: readonly (readonly [path: string, page: () => Page | Promise<Page>])[] = [
     ['/livez', () => json(200, { status: 'alive' })],
     [
       '/readyz',
@@ -89,7 +95,7 @@ export function createAdminListener(options: AdminOptions): AdminListener {
       async () => ({
         status: 200,
         type: options.exposition.contentType,
-        body: await options.exposition.metrics(),
+        body: Buffer.from(await options.exposition.metrics()),
       }),
     ],
     ['/status.json', async () => json(200, await options.status.report())],
@@ -99,31 +105,42 @@ export function createAdminListener(options: AdminOptions): AdminListener {
         const status = await options.status.report()
         // Loaded when somebody looks: most sidecars are never looked at.
         const { renderPage, HEADERS: headers } = await import('../status-page/page.ts')
-        return { status: 200, type: 'text/html; charset=utf-8', body: renderPage(status), headers }
+        return {
+          status: 200,
+          type: 'text/html; charset=utf-8',
+          body: Buffer.from(renderPage(status)),
+          headers,
+        }
       },
     ],
     ['/.well-known/jwks.json', async () => json(200, await options.jwks(), 'application/jwk-set+json')],
-  ])
+  ]
+  const failed = (error: Error): Page => {
+    options.onFault(error)
+    return json(500, { message: 'The page could not be made.' })
+  }
+  const pages = new Map(
+    make.map(([path, page]) => [path, shared(() => Promise.resolve().then(page).catch(failed))]),
+  )
 
-  const answer = async ({ method, url }: IncomingMessage): Promise<Page> => {
+  const pageFor = async ({ method, url }: IncomingMessage): Promise<Page> => {
     if (method !== 'GET' && method !== 'HEAD') return json(405, { message: 'Use GET or HEAD.' })
     const page = pages.get(String(url).replace(/\?.*/s, ''))
     return page === undefined ? json(404, { message: 'There is no such page.' }) : page()
   }
 
-  const server = createServer(
-    { headersTimeout: 10_000, requestTimeout: 30_000, noDelay: true },
-    (req, res) => {
-      req.resume()
-      answer(req)
-        .catch((error: Error) => {
-          options.onFault(error)
-          return json(500, { message: 'The page could not be made.' })
-        })
-        .then((page) => send(res, page))
-    },
-  )
-  server.maxConnections = 1000
+  const server = createServer({
+    headersTimeout: 5000,
+    requestTimeout: 10_000,
+    keepAliveTimeout: 5000,
+    connectionsCheckingInterval: 500, // how late the first two may act
+    noDelay: true,
+  })
+  server.timeout = 10_000 // for whoever takes nothing of an answer
+  answerWithin(BOUNDS, server, (req, res) => {
+    req.resume()
+    pageFor(req).then((page) => send(res, page))
+  })
 
   return {
     async listen() {
@@ -143,7 +160,7 @@ export function createAdminListener(options: AdminOptions): AdminListener {
 function send(res: ServerResponse, { status, type, body, headers }: Page): void {
   res.writeHead(status, {
     'Content-Type': type,
-    'Content-Length': Buffer.byteLength(body),
+    'Content-Length': body.length,
     ...HEADERS,
     ...headers,
     ...(status === 405 ? { Allow: 'GET, HEAD' } : {}),

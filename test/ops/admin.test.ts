@@ -1,6 +1,7 @@
 import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
 import { type AdminOptions, createAdminListener, type ReadyCheck } from '../../src/ops/admin.ts'
+import { eventually } from '../support/proxied.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { statusScene } from '../support/status-scene.ts'
 
@@ -215,4 +216,114 @@ t.test('closing does not wait for clients that keep their connection', async (t)
   await client.response()
   await admin.close()
   await client.closed()
+})
+
+const METRICS = 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n'
+const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n'
+
+/** Metrics that are not there before they are given; `asked` counts who makes them. */
+function heldMetrics() {
+  const held: (() => void)[] = []
+  const counted = { asked: 0 }
+  const exposition = {
+    contentType: 'text/plain',
+    metrics: () => {
+      counted.asked++
+      return new Promise<string>((resolve) => void held.push(() => resolve(`asked ${counted.asked}\n`)))
+    },
+  }
+  return { exposition, counted, give: () => held.shift()?.() }
+}
+
+t.test('requests that come at once on a connection are answered in order, one at a time', async (t) => {
+  const { exposition, counted, give } = heldMetrics()
+  let ready = 0
+  const { port } = await adminListener(t, { exposition, ready: () => [{ name: String(++ready), ok: true }] })
+  const client = await rawClient(t, port)
+  client.send(`${METRICS}GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n${LIVEZ}`)
+  await eventually(() => counted.asked === 1, 'the first')
+  t.equal(ready, 0, 'the second is not looked at')
+  give()
+  t.equal((await client.response()).body.toString(), 'asked 1\n')
+  t.match((await client.response()).body.toString(), '"ready"')
+  const last = await client.response()
+  t.match(last.body.toString(), 'alive')
+  t.equal(last.headers['connection'], 'keep-alive')
+})
+
+t.test(
+  'a connection that sends request upon request ends, and costs no more than a few answers',
+  async (t) => {
+    let asked = 0
+    let atOnce = 0
+    const exposition = {
+      contentType: 'text/plain',
+      metrics: async () => {
+        asked++
+        atOnce++
+        await new Promise((resolve) => setTimeout(resolve, 5))
+        t.equal(atOnce--, 1, 'one at a time')
+        return 'x'.repeat(100_000)
+      },
+    }
+    const { port, get } = await adminListener(t, { exposition })
+    const client = await rawClient(t, port)
+    client.send(METRICS.repeat(2000))
+    client.socket.on('error', () => {})
+    for (let answered = 1; answered <= 8; answered++) {
+      const { headers } = await client.response()
+      t.equal(headers['connection'], answered < 8 ? 'keep-alive' : 'close')
+    }
+    await client.closed()
+    t.equal(client.rest().length, 0)
+    t.ok(asked <= 8, `${asked} made`)
+    t.equal((await get('/metrics')).status, 200)
+  },
+)
+
+t.test('whoever asks at the same time is sent the same, made once; who asks later, another', async (t) => {
+  const { exposition, counted, give } = heldMetrics()
+  const { port } = await adminListener(t, { exposition })
+  const clients = await Promise.all(Array.from({ length: 20 }, () => rawClient(t, port)))
+  const all = async (text: string) => {
+    for (const client of clients) t.equal((await client.response()).body.toString(), text)
+  }
+  for (const client of clients) client.send(METRICS)
+  await eventually(() => counted.asked > 0, 'the first')
+  for (const client of clients) client.send(LIVEZ) // behind: all have come
+  const other = await rawClient(t, port)
+  other.send(LIVEZ)
+  await other.response()
+  give()
+  await all('asked 1\n')
+  for (const client of clients) await client.response()
+  clients[0]?.send(METRICS)
+  await eventually(() => counted.asked === 2, 'another')
+  give()
+  t.equal((await clients[0]?.response())?.body.toString(), 'asked 2\n')
+})
+
+t.test('however many connections are open, a probe gets in at once', async (t) => {
+  const { exposition, give } = heldMetrics()
+  const { port } = await adminListener(t, { exposition })
+  const open = (count: number) => Promise.all(Array.from({ length: count }, () => rawClient(t, port)))
+  const probe = async () => {
+    const client = await rawClient(t, port)
+    client.send(LIVEZ)
+    return (await client.response()).status
+  }
+  const [first, waiting] = await open(2)
+  waiting?.send(METRICS)
+  const silent = await open(300)
+  t.equal(await probe(), 200, 'silent ones make room')
+  await first?.closed()
+  t.equal(silent.at(-1)?.socket.readyState, 'open', 'the oldest first')
+  give()
+  t.equal((await waiting?.response())?.status, 200, 'one in use is kept')
+
+  const busy = await open(256)
+  for (const client of busy) client.send(LIVEZ + METRICS)
+  for (const client of busy) await client.response()
+  t.equal(await probe(), 200, 'and so do those in use, where there are no others')
+  give()
 })
