@@ -9,9 +9,9 @@
  */
 import type { SecureContext } from 'node:tls'
 import { formatProblem, type Problem } from '../config/problem.ts'
+import { versionOf } from '../files/files-version.ts'
+import { type Following, followFiles, type ReloadResult } from '../files/follow-files.ts'
 import type { Load } from '../loaded.ts'
-import { versionOf } from '../ops/files-version.ts'
-import { type Following, followFiles, type ReloadResult } from '../ops/follow-files.ts'
 import type { Logger } from '../ops/log.ts'
 import { type CertificateMaterial, type Certificates, loadCertificates } from './certificate-files.ts'
 import { type CertificateSet, filesOf, LISTENER_SET, upstreamSet } from './certificate-sets.ts'

@@ -14,6 +14,7 @@
  */
 import { basename, resolve } from 'node:path'
 import type { Load, Loaded } from '../loaded.ts'
+import type { Logger } from '../ops/log.ts'
 import { createDirectoryWatch, type Watch } from './directory-watch.ts'
 import {
   type FilesVersion,
@@ -23,7 +24,6 @@ import {
   oldestChange,
   versionOf,
 } from './files-version.ts'
-import type { Logger } from './log.ts'
 
 /** What became of a version: in force, or turned down in favour of the last good one. */
 export const RELOAD_RESULTS = ['ok', 'failed'] as const

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { createDirectoryWatch, type Watch } from '../../src/ops/directory-watch.ts'
+import { createDirectoryWatch, type Watch } from '../../src/files/directory-watch.ts'
 
 /** Watches that are made and closed as told, and write down what is done with them. */
 function pretend({ failing = new Set<string>() } = {}) {

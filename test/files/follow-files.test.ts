@@ -4,10 +4,10 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
+import type { Watch } from '../../src/files/directory-watch.ts'
+import { versionOf } from '../../src/files/files-version.ts'
+import { type FollowOptions, followFiles } from '../../src/files/follow-files.ts'
 import type { Load } from '../../src/loaded.ts'
-import type { Watch } from '../../src/ops/directory-watch.ts'
-import { versionOf } from '../../src/ops/files-version.ts'
-import { type FollowOptions, followFiles } from '../../src/ops/follow-files.ts'
 import { eventually } from '../support/eventually.ts'
 import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 
@@ -455,8 +455,8 @@ t.test('once stopped nothing changes, not even by a load that was under way', as
 t.test('neither looks nor watches keep a process alive', async (t) => {
   const directory = t.testdir({ file: 'one.' })
   const program = `
-    import { followFiles } from './src/ops/follow-files.ts'
-    import { versionOf } from './src/ops/files-version.ts'
+    import { followFiles } from './src/files/follow-files.ts'
+    import { versionOf } from './src/files/files-version.ts'
     const paths = [${JSON.stringify(join(directory, 'file'))}]
     const load = async () => ({ ok: true, value: 2, warnings: [] })
     followFiles({ subject: 's', paths, initial: 1, version: await versionOf(paths), load, log: console, now: Date.now })

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import { isReplaced, oldestChange, versionOf } from '../../src/ops/files-version.ts'
+import { isReplaced, oldestChange, versionOf } from '../../src/files/files-version.ts'
 
 t.test('every change of a file or of what is in a directory makes another version', async (t) => {
   const root = t.testdir({ file: 'a', directory: { one: '1', two: '2' } })
