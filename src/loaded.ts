@@ -4,10 +4,13 @@
  * @module
  */
 
-/** A value that can be used, or every reason why there is none. Lines for a person, free of secrets. */
-export type Loaded<T> =
+/**
+ * A value that can be used, or every reason why there is none: lines for a person, free of secrets, unless somebody
+ * wants to know more of each.
+ */
+export type Loaded<T, P = string> =
   | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
-  | { readonly ok: false; readonly problems: readonly string[] }
+  | { readonly ok: false; readonly problems: readonly P[] }
 
 /** Reads the newest version, whole, and validates it. Does not reject. */
 export type Load<T> = () => Promise<Loaded<T>>

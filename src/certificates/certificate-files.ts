@@ -11,6 +11,7 @@ import { createSecureContext, type SecureContext } from 'node:tls'
 import { fileProblem, type Problem } from '../config/problem.ts'
 import { fileErrorReason } from '../files/file-error.ts'
 import { readRegularFile } from '../files/read-regular-file.ts'
+import type { Loaded } from '../loaded.ts'
 import { type CertificateSet, filesOf, type NamedCertificateFile } from './certificate-sets.ts'
 
 /** What the files of a set hold, as Node's TLS takes it. */
@@ -29,9 +30,7 @@ export interface Certificates {
 }
 
 /** The outcome of loading a set. Lines for a person, free of secrets. */
-export type LoadedCertificates =
-  | { readonly ok: true; readonly value: Certificates; readonly warnings: readonly string[] }
-  | { readonly ok: false; readonly problems: readonly Problem[] }
+export type LoadedCertificates = Loaded<Certificates, Problem>
 
 /** Bundles of all public authorities have a fifth of this. */
 const MOST_BYTES = 1_048_576

@@ -9,9 +9,8 @@
  */
 import type { SecureContext } from 'node:tls'
 import { formatProblem, type Problem } from '../config/problem.ts'
-import { versionOf } from '../files/files-version.ts'
-import { type Following, followFiles, type ReloadResult } from '../files/follow-files.ts'
-import type { Load } from '../loaded.ts'
+import type { Following, ReloadResult } from '../files/follow-files.ts'
+import { type FirstLoad, loadThenFollow } from '../files/load-then-follow.ts'
 import type { Logger } from '../ops/log.ts'
 import { type CertificateMaterial, type Certificates, loadCertificates } from './certificate-files.ts'
 import { type CertificateSet, filesOf, LISTENER_SET, upstreamSet } from './certificate-sets.ts'
@@ -50,9 +49,7 @@ export interface LiveCertificatesOptions {
 }
 
 /** The outcome of loading all sets; nothing is followed before `follow` is called. */
-export type LoadedCertificateSets =
-  | { readonly ok: true; readonly warnings: readonly string[]; readonly follow: () => LiveCertificates }
-  | { readonly ok: false; readonly problems: readonly Problem[] }
+export type LoadedCertificateSets = FirstLoad<LiveCertificates, Problem>
 
 /** Loads all sets. Never rejects. */
 export async function loadCertificateSets(
@@ -60,46 +57,42 @@ export async function loadCertificateSets(
   options: LiveCertificatesOptions,
 ): Promise<LoadedCertificateSets> {
   const { log, now, onListenerCertificates, onReload } = options
-  const warnings: string[] = []
 
-  async function firstLoad(set: CertificateSet): Promise<FirstLoad> {
+  const firstLoad = (set: CertificateSet) => {
     const { name } = set
-    const paths = filesOf(set).map(({ path }) => path)
-    const version = await versionOf(paths)
-    const first = await loadCertificates(set, now())
-    if (!first.ok) return first
-    warnings.push(...first.warnings)
-    const { value: initial } = first
-    const load: Load<Certificates> = async () => {
-      const loaded = await loadCertificates(set, now())
-      return loaded.ok ? loaded : { ok: false, problems: loaded.problems.map(formatProblem) }
-    }
-    const onChange = ({ material }: Certificates) => {
-      if (name === LISTENER_SET) onListenerCertificates(material)
-    }
-    const told = (result: ReloadResult, seconds?: number) => onReload(result, seconds, name)
-    const common = { subject: 'certificates', paths, initial, version, load, onChange, log, now }
-    return { ok: true, follow: () => [name, followFiles({ ...common, onReload: told })] }
+    const loadFirst = () => loadCertificates(set, now())
+    return loadThenFollow<Certificates, Problem>({
+      subject: 'certificates',
+      paths: filesOf(set).map(({ path }) => path),
+      loadFirst,
+      async load() {
+        const loaded = await loadFirst()
+        return loaded.ok ? loaded : { ok: false, problems: loaded.problems.map(formatProblem) }
+      },
+      onChange({ material }) {
+        if (name === LISTENER_SET) onListenerCertificates(material)
+      },
+      onReload: (result, seconds) => onReload(result, seconds, name),
+      log,
+      now,
+    })
   }
 
-  const loads = await Promise.all(sets.map(firstLoad))
+  const loads = await Promise.all(sets.map(async (set) => [set.name, await firstLoad(set)] as const))
+  const warnings: string[] = []
   const problems: Problem[] = []
-  const follows: Follow[] = []
-  for (const load of loads) {
-    if (load.ok) follows.push(load.follow)
-    else problems.push(...load.problems)
+  const follows: (() => readonly [string, Following<Certificates>])[] = []
+  for (const [name, load] of loads) {
+    if (load.ok) {
+      warnings.push(...load.warnings)
+      follows.push(() => [name, load.follow()])
+    } else {
+      problems.push(...load.problems)
+    }
   }
   if (problems.length > 0) return { ok: false, problems }
   return { ok: true, warnings, follow: () => inForce(new Map(follows.map((follow) => follow()))) }
 }
-
-/** Begins to follow a set, and says its name. */
-type Follow = () => readonly [string, Following<Certificates>]
-
-/** What was loaded of one set, and how to go on following it. */
-type FirstLoad =
-  | { readonly ok: true; readonly follow: Follow }
-  | { readonly ok: false; readonly problems: readonly Problem[] }
 
 function inForce(sets: ReadonlyMap<string, Following<Certificates>>): LiveCertificates {
   return {

@@ -16,8 +16,8 @@ import type { Problem } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import { createFileStore } from '../credentials/file-store.ts'
 import type { CredentialStore } from '../credentials/store.ts'
-import { versionOf } from '../files/files-version.ts'
-import { type Following, followFiles, type ReloadResult } from '../files/follow-files.ts'
+import type { Following, ReloadResult } from '../files/follow-files.ts'
+import { type FirstLoad, loadThenFollow } from '../files/load-then-follow.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import { createRemoteKeys, type FetchResult, type RemoteKeysState } from '../keys/remote-keys.ts'
 import type { ReadyCheck } from '../ops/admin.ts'
@@ -78,11 +78,6 @@ export type OpenedTrust =
   | { readonly ok: true; readonly trust: LiveTrust; readonly warnings: readonly string[] }
   | { readonly ok: false; readonly problems: readonly Problem[] }
 
-/** What was loaded for the first time, and how to go on following it. */
-type FirstLoad<Followed> =
-  | { readonly ok: true; readonly follow: () => Followed }
-  | { readonly ok: false; readonly problems: readonly Problem[] }
-
 /** Keys that follow their directory, or another issuer. */
 interface FollowedKeys {
   readonly current: () => KeyRing
@@ -92,7 +87,6 @@ interface FollowedKeys {
 /** Loads what is in files, and begins to follow all of it. Never rejects. */
 export async function openLiveTrust(config: Config, options: LiveTrustOptions): Promise<OpenedTrust> {
   const { log, now, onChange } = options
-  const warnings: string[] = []
   const sources: Source[] = []
 
   function added<S extends Source>(source: S): S {
@@ -101,28 +95,31 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
   }
 
   /** Loads one file or directory. It is followed once all the others could be loaded, too, and not before. */
-  async function firstLoad<T>(source: FileSource<T>): Promise<FirstLoad<Following<T>>> {
+  async function firstLoad<T>(source: FileSource<T>): Promise<FirstLoad<Following<T>, Problem>> {
     const { subject, path, isPart, load } = source
-    const version = await versionOf([path], isPart)
-    const loaded = await load()
-    if (!loaded.ok) return { ok: false, problems: problemsOf(source, loaded) }
-    warnings.push(...loaded.warnings)
-    const { value: initial } = loaded
-    const onReload = (result: ReloadResult, seconds?: number) => options.onReload(subject, result, seconds)
-    const follow = () => {
-      const paths = [path]
-      const what = { subject, paths, ...(isPart && { isPart }), initial, version, load }
-      const following = followFiles({ ...what, onChange, onReload, log, now })
-      const isCondition = CONDITIONS.has(subject)
-      return added({ ...following, ...(isCondition && { check: () => ({ name: subject, ok: true }) }) })
-    }
-    return { ok: true, follow }
+    const first = await loadThenFollow<T, Problem>({
+      subject,
+      paths: [path],
+      ...(isPart && { isPart }),
+      async loadFirst() {
+        const loaded = await load()
+        return loaded.ok ? loaded : { ok: false, problems: problemsOf(source, loaded) }
+      },
+      load,
+      onChange,
+      onReload: (result, seconds) => options.onReload(subject, result, seconds),
+      log,
+      now,
+    })
+    if (!first.ok) return first
+    const check = CONDITIONS.has(subject) && { check: () => ({ name: subject, ok: true }) }
+    return { ...first, follow: () => added({ ...first.follow(), ...check }) }
   }
 
   const { keys, credentials } = config
   const [ringLoad, accountsLoad, revokedLoad, certificatesLoad] = await Promise.all([
     keys.directory === undefined
-      ? { ok: true as const, follow: () => added(openRemoteKeys(keys.jwksUrl, options)) }
+      ? { ok: true as const, warnings: [], follow: () => added(openRemoteKeys(keys.jwksUrl, options)) }
       : firstLoad(keysIn(keys.directory)),
     credentials.file === undefined ? NOT_NAMED : firstLoad(accountsIn(credentials.file)),
     firstLoad(revocationsIn(config.revocations)),
@@ -135,7 +132,7 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
     const all = [ringLoad, accountsLoad, revokedLoad, certificatesLoad]
     return { ok: false, problems: all.flatMap((load) => (load.ok ? [] : load.problems)) }
   }
-  warnings.push(...certificatesLoad.warnings)
+  const warnings = [ringLoad, accountsLoad, revokedLoad, certificatesLoad].flatMap((load) => load.warnings)
   const ring: FollowedKeys = ringLoad.follow()
   const accounts = accountsLoad.follow()
   const revoked = revokedLoad.follow()
@@ -185,7 +182,7 @@ export async function openLiveTrust(config: Config, options: LiveTrustOptions): 
 const CONDITIONS: ReadonlySet<ReloadSubject> = new Set(['keys', 'credentials'])
 
 /** What is loaded where the settings name no file. */
-const NOT_NAMED: FirstLoad<undefined> = { ok: true, follow: () => undefined }
+const NOT_NAMED: FirstLoad<undefined, Problem> = { ok: true, warnings: [], follow: () => undefined }
 
 function openRemoteKeys(url: string, { log, now, onChange, onFetch }: LiveTrustOptions) {
   const remote = createRemoteKeys({ url, log, now, onChange, onFetch })
