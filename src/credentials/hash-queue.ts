@@ -29,8 +29,8 @@ export interface HashQueue {
   run<T>(client: string, job: () => Promise<T>): Promise<Hashed<T>>
 }
 
-/** A job that waits. */
-interface Waiting {
+/** A job in the queue. */
+interface QueuedJob {
   /** Runs it; ends when it is over, however that was. */
   readonly start: () => Promise<void>
   readonly giveWay: () => void
@@ -44,12 +44,12 @@ interface Waiting {
  */
 export function createHashQueue({ maxWaiting = 16 }: { readonly maxWaiting?: number } = {}): HashQueue {
   // Whose turn is next stands first. Nobody is in here without a job.
-  const clients = new Map<string, Waiting[]>()
+  const clients = new Map<string, QueuedJob[]>()
   let waiting = 0
   let isRunning = false
 
   /** Takes the oldest job of a client; whoever has more goes to the end of the line. */
-  function take(client: string, jobs: Waiting[]): Waiting | undefined {
+  function take(client: string, jobs: QueuedJob[]): QueuedJob | undefined {
     const job = jobs.shift()
     waiting--
     if (jobs.length === 0) clients.delete(client)
@@ -70,7 +70,7 @@ export function createHashQueue({ maxWaiting = 16 }: { readonly maxWaiting?: num
   /** Finds a place for one more job of a client, if need be at the cost of the client that has most. */
   function makeRoom(client: string): boolean {
     if (waiting < maxWaiting) return true
-    let greediest: [string, Waiting[]] | undefined
+    let greediest: [string, QueuedJob[]] | undefined
     for (const entry of clients) {
       if (greediest === undefined || entry[1].length > greediest[1].length) greediest = entry
     }
@@ -85,7 +85,7 @@ export function createHashQueue({ maxWaiting = 16 }: { readonly maxWaiting?: num
     run<T>(client: string, job: () => Promise<T>): Promise<Hashed<T>> {
       if (isRunning && !makeRoom(client)) return Promise.resolve({ ran: false })
       return new Promise((resolve, reject) => {
-        const entry: Waiting = {
+        const entry: QueuedJob = {
           async start() {
             try {
               resolve({ ran: true, result: await job() })

@@ -24,7 +24,7 @@ import { LRUCache } from 'lru-cache'
 import { clientNetwork } from './client-network.ts'
 import type { LoginVerdict } from './store.ts'
 
-/** Leave to try a login. */
+/** Permission to try a login. */
 export interface Attempt {
   readonly ok: true
   /**
@@ -34,7 +34,7 @@ export interface Attempt {
   settle(outcome: LoginVerdict): void
 }
 
-/** No leave: after too many failures (`throttled`), or because too many attempts are under way (`busy`). */
+/** No permission: after too many failures (`throttled`), or because too many attempts are under way (`busy`). */
 export interface NoAttempt {
   readonly ok: false
   readonly reason: 'throttled' | 'busy'
@@ -44,13 +44,13 @@ export interface NoAttempt {
 /** A place in line. */
 export interface InLine {
   readonly ok: 'later'
-  /** Resolves when it is this one's turn, or will not be; with nothing after {@link leave}. Never rejects. */
+  /** Resolves when it is this one's turn, or will not be; with nothing after {@link giveUp}. Never rejects. */
   readonly turn: Promise<Attempt | NoAttempt | undefined>
   /** Gives the place up. */
-  leave(): void
+  giveUp(): void
 }
 
-/** Leave to try a login, or none, or a place in line for it. */
+/** Permission to try a login, or none, or a place in line for it. */
 export type Reservation = Attempt | NoAttempt | InLine
 
 /** A login that ended and counts: a failure, or the success that clears those of its pair. */
@@ -63,7 +63,7 @@ export interface ThrottleNote {
 /** Counts failed logins. */
 export interface LoginThrottle {
   /**
-   * Asks leave for one attempt.
+   * Asks permission for one attempt.
    *
    * @param address - the client's address as text; see `client-network.ts` for which ones count as one
    */
@@ -97,8 +97,8 @@ const MOST_IN_LINE = { pair: 100, all: 1000 } as const
 /** Told to try again soon: those under way may yet succeed. */
 const BUSY: NoAttempt = { ok: false, reason: 'busy', retryAfterSeconds: 1 }
 
-/** One that waits; told what became of it once. */
-type Waiting = (outcome: Attempt | NoAttempt | undefined) => void
+/** Tells one that stands in line what became of it, once. */
+type TellTurn = (outcome: Attempt | NoAttempt | undefined) => void
 
 /** The failures of one pair in one window. */
 interface Failures {
@@ -114,7 +114,7 @@ export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottl
   const failed = new LRUCache<string, Failures>({ max: maxPairs })
   const underWay = new Map<string, number>()
   // Whoever came first stands first. No pair is in here without anybody.
-  const lines = new Map<string, Set<Waiting>>()
+  const lines = new Map<string, Set<TellTurn>>()
   let inLine = 0
 
   /** Milliseconds until the window is over. A clock that was set back ends it, rather than prolong it. */
@@ -185,19 +185,19 @@ export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottl
 
   /** Lets those in line go on, as many as may, or sends all of them away. */
   function serve(pair: string): void {
-    for (const waiting of lines.get(pair) ?? []) {
+    for (const tellTurn of lines.get(pair) ?? []) {
       const answer = ask(pair)
       if (answer === undefined) return
-      waiting(answer)
+      tellTurn(answer)
     }
   }
 
   function standInLine(pair: string): NoAttempt | InLine {
     const line = lines.get(pair) ?? new Set()
     if (line.size >= MOST_IN_LINE.pair || inLine >= MOST_IN_LINE.all) return BUSY
-    let end: Waiting | undefined
-    const turn = new Promise<Parameters<Waiting>[0]>((resolve) => {
-      const place: Waiting = (outcome) => {
+    let end: TellTurn | undefined
+    const turn = new Promise<Parameters<TellTurn>[0]>((resolve) => {
+      const place: TellTurn = (outcome) => {
         if (!line.delete(place)) return
         inLine--
         if (line.size === 0) lines.delete(pair)
@@ -210,7 +210,7 @@ export function createLoginThrottle(options: LoginThrottleOptions): LoginThrottl
     })
     lines.set(pair, line)
     inLine++
-    return { ok: 'later', turn, leave: () => end?.(undefined) }
+    return { ok: 'later', turn, giveUp: () => end?.(undefined) }
   }
 
   return {

@@ -67,12 +67,18 @@ const invalid = (message: string): PublicError => ({ ...ERRORS.invalidArgument, 
 
 const TOO_LARGE_BODY = invalid(TOO_LARGE)
 
-/** What is said of a body that could not be read; nothing to a client that has gone. */
+/** A login, or what is said of a request that holds none. */
+type ReadLogin =
+  | { readonly ok: true; readonly login: Login }
+  | { readonly ok: false; readonly error: PublicError }
+
+const noLogin = (error: PublicError): ReadLogin => ({ ok: false, error })
+
+/** What is said of a body that could not be read. */
 const BODY_ERRORS = {
   too_large: TOO_LARGE_BODY,
   idle: ERRORS.requestTimeout,
   malformed: ERRORS.malformedRequest,
-  gone: undefined,
 } as const
 
 /** Makes the token endpoint. */
@@ -107,29 +113,29 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
   }
 
   /** Reads the login from the body, or says what is wrong with it; nothing when there is nobody to tell. */
-  async function readLogin(exchange: Exchange): Promise<Login | PublicError | undefined> {
+  async function readLogin(exchange: Exchange): Promise<ReadLogin | undefined> {
     const { req, res } = exchange
     const headers = checkLoginHeaders(req.headersDistinct)
-    if (!headers.ok) return invalid(headers.message)
-    if (Number(req.headers['content-length'] ?? 0) > MAX_LOGIN_BYTES) return TOO_LARGE_BODY
+    if (!headers.ok) return noLogin(invalid(headers.message))
+    if (Number(req.headers['content-length'] ?? 0) > MAX_LOGIN_BYTES) return noLogin(TOO_LARGE_BODY)
     if (exchange.expectsContinue) res.writeContinue()
     const { deadlines, idleMs } = options
     const body = await readBody(exchange, { maxBytes: MAX_LOGIN_BYTES, idleMs, deadlines })
-    if (!body.ok) return BODY_ERRORS[body.reason]
+    if (!body.ok) return body.reason === 'gone' ? undefined : noLogin(BODY_ERRORS[body.reason])
     const parsed = parseLogin(body.bytes)
-    return parsed.ok ? parsed.login : invalid(parsed.message)
+    return parsed.ok ? parsed : noLogin(invalid(parsed.message))
   }
 
-  /** Asks the throttle for leave, and waits in line if need be; nothing when the client has gone meanwhile. */
-  async function leaveFor(
+  /** Asks the throttle for permission, and waits in line if need be; nothing when the client has gone meanwhile. */
+  async function askThrottle(
     exchange: Exchange,
     accountId: string,
     address: string,
   ): Promise<Attempt | NoAttempt | undefined> {
     const reservation = throttle.reserve(accountId, address)
     if (reservation.ok !== 'later') return reservation
-    const { leave, turn } = reservation
-    exchange.attach({ onClientGone: leave, onFinished: leave, onMalformedBody: () => {} })
+    const { giveUp, turn } = reservation
+    exchange.attach({ onClientGone: giveUp, onFinished: giveUp, onMalformedBody: () => {} })
     const outcome = await turn
     exchange.answerer = undefined
     return outcome
@@ -150,15 +156,16 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
         fail(exchange, 'unavailable', ERRORS.serviceNotReady)
         return
       }
-      const login = await readLogin(exchange)
-      if (login === undefined) return
-      if ('status' in login) {
-        fail(exchange, 'invalid', login)
+      const read = await readLogin(exchange)
+      if (read === undefined) return
+      if (!read.ok) {
+        fail(exchange, 'invalid', read.error)
         return
       }
+      const { login } = read
       if (credentials.hasAccount(login.accountId)) exchange.namedAccount = login.accountId
       const address = options.clientAddress(exchange)
-      const attempt = await leaveFor(exchange, login.accountId, address)
+      const attempt = await askThrottle(exchange, login.accountId, address)
       if (attempt === undefined) return
       if (!attempt.ok) {
         await turnAway(exchange, attempt.reason, attempt.retryAfterSeconds)

@@ -94,7 +94,7 @@ t.test('a login that was not judged is neither a failure nor a success', async (
   t.same(fail(throttle, 2), [0, 60])
 })
 
-/** Asks for leave, and keeps account of what came of it. */
+/** Asks permission, and keeps account of what came of it. */
 function asker(throttle: LoginThrottle, account = 'acme', address = CLIENT) {
   const under: Attempt[] = []
   const refused: NoAttempt[] = []
@@ -177,8 +177,8 @@ t.test('nobody overtakes those in line, and who leaves holds up nobody', async (
   const late = asker(throttle)
   early.ask(3)
   late.ask()
-  early.places[0]?.leave()
-  early.places[0]?.leave() // a second call does nothing
+  early.places[0]?.giveUp()
+  early.places[0]?.giveUp() // a second call does nothing
   await early.end('accepted')
   t.same([early.under.length, late.under.length], [1, 0])
   late.ask()
@@ -224,7 +224,7 @@ t.test('all lines together are bounded, too, and places are free again', async (
   await askers[0]?.end('rejected')
   askers[10]?.ask(150)
   t.equal(askers[10]?.places.length, 100)
-  for (const { places } of askers) for (const { leave } of places) leave()
+  for (const { places } of askers) for (const { giveUp } of places) giveUp()
 })
 
 t.test('what ends in another process moves the line, too', async (t) => {

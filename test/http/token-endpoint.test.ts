@@ -147,11 +147,11 @@ function waitingThrottle() {
       place.tell = resolve
     })
     line.push(place)
-    const leave = () => {
+    const giveUp = () => {
       place.left = true
       place.tell(undefined)
     }
-    return { ok: 'later', turn, leave }
+    return { ok: 'later', turn, giveUp }
   }
   return { line, throttle: { reserve, learn: () => {} } }
 }
