@@ -1,7 +1,7 @@
 import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
 import { type AdminOptions, createAdminListener, type ReadyCheck } from '../../src/ops/admin.ts'
-import { eventually } from '../support/proxied.ts'
+import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { statusScene } from '../support/status-scene.ts'
 
