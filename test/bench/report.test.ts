@@ -82,7 +82,7 @@ t.test('half the time is whole seconds', (t) => {
   t.end()
 })
 
-t.test('the guard', async (t) => {
+t.test('the guard fails what has become dearer than it allows', async (t) => {
   for (const [ratio, verdict] of [
     [0.5, 'good'],
     [0.57, 'good'],

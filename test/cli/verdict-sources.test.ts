@@ -31,7 +31,7 @@ async function serve(t: { teardown(close: () => void): void }, body: string) {
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}/jwks.json`
 }
 
-t.test('from files', async (t) => {
+t.test('a verdict rests on keys, credentials and revocations from files', async (t) => {
   const key = await makeKeyDirectory(t)
   writeFileSync(join(key.directory, 'note.txt'), '')
   const { file } = await makeCredentialsFile(t)
@@ -53,7 +53,7 @@ t.test('from files', async (t) => {
   await t.rejects(load({ ...flags, '--keys-directory': `${key.directory}/none` }), UsageFailure)
 })
 
-t.test('from another issuer, without credentials', async (t) => {
+t.test('a verdict rests on the keys of another issuer, without credentials', async (t) => {
   const key = await makeKeyDirectory(t)
   const url = await serve(t, JSON.stringify({ keys: [key.privateJwk] }))
   const sources = await load({ '--keys-jwks-url': url })
@@ -84,7 +84,7 @@ t.test(
   },
 )
 
-t.test('from a database, revocations included', async (t) => {
+t.test('a verdict rests on credentials and revocations from a database', async (t) => {
   const { directory } = await makeKeyDirectory(t)
   const flags = { '--keys-directory': directory }
   const urlFile = join(directory, '.url')

@@ -190,7 +190,7 @@ t.test('keeps everything in .sidecar under the working directory', async (t) => 
   t.match(String(io.stdout.read()), `-T '${join(t.testdirName, '.sidecar', 'hello.txt')}'`)
 })
 
-t.test('explains itself', async (t) => {
+t.test('the demo explains itself', async (t) => {
   const io = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough(), env: {} }
   const deps = { createApp: () => Promise.reject(), stopRequested: async () => {} }
   const help = demoCommand(io, deps).parseAsync(['--help'], { from: 'user' })

@@ -82,7 +82,7 @@ async function isToldWhoCalls(t: Test, service: Service): Promise<void> {
   t.equal(half.status, 403, 'part of an identity is none')
 }
 
-t.test('Node', async (t) => {
+t.test('the service in Node knows who calls, and refuses part of an identity', async (t) => {
   await isToldWhoCalls(t, await start(t, process.execPath, ['examples/node/server.mjs']))
 })
 
@@ -101,34 +101,42 @@ t.test('docs/upstream-services.md: a service is tried without the sidecar', asyn
   t.equal(await response.text(), shown)
 })
 
-t.test('Python', { skip: absent('python3', '--version') }, async (t) => {
-  await isToldWhoCalls(t, await start(t, 'python3', ['examples/python/server.py']))
-})
+t.test(
+  'the service in Python knows who calls, and refuses part of an identity',
+  { skip: absent('python3', '--version') },
+  async (t) => {
+    await isToldWhoCalls(t, await start(t, 'python3', ['examples/python/server.py']))
+  },
+)
 
-t.test('Go', { skip: absent('go', 'version') }, async (t) => {
-  const program = join(t.testdir({}), 'service')
-  // The cache stays, so that only the first run compiles the standard library. Nothing is fetched.
-  const env = {
-    ...process.env,
-    GOCACHE: join(tmpdir(), 'storage-auth-sidecar-go-cache'),
-    GOFLAGS: '-buildvcs=false',
-    GOPROXY: 'off',
-    GOTOOLCHAIN: 'local',
-    CGO_ENABLED: '0',
-  }
-  const compiling = spawnSync('go', ['build', '-o', program, '.'], {
-    cwd: resolve('examples/go'),
-    env,
-    encoding: 'utf8',
-    timeout: 90_000,
-  })
-  if (compiling.error !== undefined) {
-    t.ok(true, 'compiles', { skip: 'not compiled within 90 s' })
-    return
-  }
-  t.equal(compiling.status, 0, compiling.stderr)
-  await isToldWhoCalls(t, await start(t, program, []))
-})
+t.test(
+  'the service in Go knows who calls, and refuses part of an identity',
+  { skip: absent('go', 'version') },
+  async (t) => {
+    const program = join(t.testdir({}), 'service')
+    // The cache stays, so that only the first run compiles the standard library. Nothing is fetched.
+    const env = {
+      ...process.env,
+      GOCACHE: join(tmpdir(), 'storage-auth-sidecar-go-cache'),
+      GOFLAGS: '-buildvcs=false',
+      GOPROXY: 'off',
+      GOTOOLCHAIN: 'local',
+      CGO_ENABLED: '0',
+    }
+    const compiling = spawnSync('go', ['build', '-o', program, '.'], {
+      cwd: resolve('examples/go'),
+      env,
+      encoding: 'utf8',
+      timeout: 90_000,
+    })
+    if (compiling.error !== undefined) {
+      t.ok(true, 'compiles', { skip: 'not compiled within 90 s' })
+      return
+    }
+    t.equal(compiling.status, 0, compiling.stderr)
+    await isToldWhoCalls(t, await start(t, program, []))
+  },
+)
 
 /** Why a language is skipped, if it is. */
 function absent(tool: string, arg: string): string | false {

@@ -62,8 +62,8 @@ t.test('a head is told as it stood on the wire', async (t) => {
   t.same(trailers, [])
 })
 
-t.test('status lines', async (t) => {
-  t.test('of HTTP/1.1 and HTTP/1.0 are taken, with any reason', async (t) => {
+t.test('a status line is read in one way only', async (t) => {
+  t.test('status lines of HTTP/1.1 and HTTP/1.0 are taken, with any reason', async (t) => {
     for (const [line, status, reason] of [
       ['HTTP/1.1 200 OK', 200, 'OK'],
       ['HTTP/1.1 200 ', 200, ''],
@@ -79,7 +79,7 @@ t.test('status lines', async (t) => {
     }
   })
 
-  t.test('of anything else are refused', async (t) => {
+  t.test('status lines of anything else are refused', async (t) => {
     for (const line of [
       'HTTP/1.1 200',
       'HTTP/1.1 20 OK',
@@ -194,8 +194,8 @@ t.test('field lines that two parsers could read differently are refused', async 
     t.equal(isFault(`${OK}${name}: y\r\n\r\n`), false, name)
 })
 
-t.test('lengths', async (t) => {
-  t.test('are one plain number', async (t) => {
+t.test('a body has one length, that everybody reads alike', async (t) => {
+  t.test('a length is one plain number', async (t) => {
     for (const [value, length] of [
       ['0', 0],
       ['5', 5],
@@ -224,7 +224,7 @@ t.test('lengths', async (t) => {
     }
   })
 
-  t.test('stand there once, and not beside chunks', async (t) => {
+  t.test('a length stands there once, and not beside chunks', async (t) => {
     for (const [first, second] of [
       ['Content-Length: 5', 'Content-Length: 5'],
       ['Content-Length: 5', 'content-length: 6'],
@@ -268,7 +268,7 @@ t.test('the only transfer coding is chunked, once, in HTTP/1.1', async (t) => {
   )
 })
 
-t.test('where the response ends', async (t) => {
+t.test('a response ends where its request, status and framing say', async (t) => {
   const table: readonly [what: string, bytes: string, framing: Framing, body: string, how?: How][] = [
     ['by its length', `${OK}Content-Length: 5\r\n\r\nhello`, 'length', 'hello'],
     ['at its head, with a length of none', `${OK}Content-Length: 0\r\n\r\n`, 'length', ''],
@@ -366,8 +366,8 @@ t.test('the end of a body is said with its last bytes, where it is known', async
   t.same(read(`${OK}\r\nhello`, { closes: true }).lasts, [false])
 })
 
-t.test('chunks', async (t) => {
-  t.test('have a size of hexadecimal digits and nothing else', async (t) => {
+t.test('chunks are read in one way only', async (t) => {
+  t.test('a chunk has a size of hexadecimal digits and nothing else', async (t) => {
     for (const [line, size] of [
       ['5', 5],
       ['05', 5],
@@ -414,7 +414,7 @@ t.test('chunks', async (t) => {
     }
   })
 
-  t.test('are as long as they say', async (t) => {
+  t.test('a chunk is as long as it says', async (t) => {
     for (const rest of [
       '5\r\nhello!\r\n',
       '5\r\nhello0\r\n\r\n',
@@ -432,7 +432,7 @@ t.test('chunks', async (t) => {
     )
   })
 
-  t.test('end their lines as everything does', async (t) => {
+  t.test('the lines of chunks end as all lines do', async (t) => {
     for (const rest of [
       '5\nhello\n0\n\n',
       '5\n',
@@ -446,7 +446,7 @@ t.test('chunks', async (t) => {
       t.equal(isFault(CHUNKED + rest), true, JSON.stringify(rest))
   })
 
-  t.test('do not let a line grow for ever', async (t) => {
+  t.test('the line of a chunk does not grow for ever', async (t) => {
     t.equal(isFault(`${CHUNKED}1;${'x'.repeat(256)}`), true)
     t.equal(read(`${CHUNKED}1;${'x'.repeat(254)}`).fault, undefined)
     t.equal(read(`${CHUNKED}1;${'x'.repeat(254)}\r`).fault, undefined)
@@ -454,14 +454,14 @@ t.test('chunks', async (t) => {
   })
 })
 
-t.test('trailers', async (t) => {
-  t.test('are told as they stood on the wire', async (t) => {
+t.test('trailers are checked as headers are', async (t) => {
+  t.test('trailers are told as they stood on the wire', async (t) => {
     const bytes = `${CHUNKED}1\r\nx\r\n0;last\r\nX-Sum:  abc\t\r\nx-sum: def\r\nX-Empty:\r\n\r\n`
     t.same(whole(bytes).trailers, ['X-Sum', 'abc', 'x-sum', 'def', 'X-Empty', ''])
     t.equal(whole(`${bytes}HTTP/1.1 200 OK\r\n\r\n`).taken, bytes.length)
   })
 
-  t.test('are field lines like others', async (t) => {
+  t.test('trailers are field lines like others', async (t) => {
     for (const line of [
       'X',
       ' X: y',
@@ -477,7 +477,7 @@ t.test('trailers', async (t) => {
       t.equal(isFault(`${CHUNKED}0\r\n${line}\r\n\r\n`), true, JSON.stringify(line))
   })
 
-  t.test('are bounded', async (t) => {
+  t.test('trailers are bounded', async (t) => {
     const limits = { headerBytes: 100, headerLines: 5 }
     const trailers = (bytes: number) => `${CHUNKED}0\r\nX: ${'a'.repeat(bytes - 3)}`
     t.equal(whole(`${trailers(100)}\r\n\r\n`, { limits }).trailers?.[1]?.length, 97)
@@ -494,14 +494,14 @@ t.test('the head is bounded', async (t) => {
     const start = `${OK}Content-Length: 0\r\nX: `
     return start + 'a'.repeat(bytes - start.length)
   }
-  t.test('in bytes', async (t) => {
+  t.test('a head has so many bytes at most', async (t) => {
     t.equal(whole(`${head(100)}\r\n\r\n`, { limits }).done, true)
     t.equal(isFault(`${head(101)}\r\n\r\n`, { limits }), true)
     t.equal(isFault(head(104), { limits }), true, 'without an end')
     t.equal(read(`${OK}X: ${'a'.repeat(20 * 1024)}\r\n\r\n`).fault, 'response head too large')
   })
 
-  t.test('in lines', async (t) => {
+  t.test('a head has so many lines at most', async (t) => {
     t.equal(
       whole(`${OK}Content-Length: 0\r\n${'X: y\r\n'.repeat(4)}\r\n`, { limits }).head?.rawHeaders.length,
       10,
@@ -509,14 +509,14 @@ t.test('the head is bounded', async (t) => {
     t.equal(isFault(`${OK}Content-Length: 0\r\n${'X: y\r\n'.repeat(5)}\r\n`, { limits }), true)
   })
 
-  t.test('each one anew', async (t) => {
+  t.test('each head of an exchange is counted anew', async (t) => {
     const informational = `HTTP/1.1 103 \r\nX: ${'a'.repeat(80)}\r\n\r\n`
     t.equal(whole(`${informational}${informational}${head(100)}\r\n\r\n`, { limits }).informational.length, 2)
   })
 })
 
-t.test('informational responses', async (t) => {
-  t.test('are told, and the response is the one behind them', async (t) => {
+t.test('informational responses go before the response', async (t) => {
+  t.test('informational responses are told, and the response is the one behind them', async (t) => {
     const reading = whole(
       `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: </a>\r\nContent-Length: 5\r\n\r\nHTTP/1.1 102 \r\n\r\n${OK}Content-Length: 2\r\n\r\nok`,
     )
@@ -532,29 +532,29 @@ t.test('informational responses', async (t) => {
     t.equal(reading.body, 'ok')
   })
 
-  t.test('go before the response to HEAD, too', async (t) => {
+  t.test('informational responses go before the response to HEAD, too', async (t) => {
     t.equal(
       whole(`HTTP/1.1 100 \r\n\r\n${OK}Content-Length: 2\r\n\r\n`, { head: true }).informational.length,
       1,
     )
   })
 
-  t.test('do not go on for ever', async (t) => {
+  t.test('informational responses do not go on for ever', async (t) => {
     const some = (count: number) => 'HTTP/1.1 102 \r\n\r\n'.repeat(count)
     t.equal(read(`${some(100)}${OK}Content-Length: 0\r\n\r\n`).done, true)
     t.equal(isFault(some(101)), true)
   })
 })
 
-t.test('a switch of protocols', async (t) => {
+t.test('the protocol is switched only where the request asked for it', async (t) => {
   const bytes = 'HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n'
 
-  t.test('is a fault where nobody asked for it', async (t) => {
+  t.test('a switch of protocols is a fault where nobody asked for it', async (t) => {
     t.equal(isFault(bytes), true)
     t.equal(isFault(`HTTP/1.1 100 \r\n\r\n${bytes}`), true)
   })
 
-  t.test('ends HTTP where the request asked for it', async (t) => {
+  t.test('a switch of protocols ends HTTP where the request asked for it', async (t) => {
     const reading = whole(`${bytes}\x81\x02hi`, { mayUpgrade: true })
     t.equal(reading.taken, bytes.length, 'the rest is the other protocol')
     t.equal(reading.upgraded?.status, 101)
@@ -566,14 +566,14 @@ t.test('a switch of protocols', async (t) => {
     )
   })
 
-  t.test('may be declined with an ordinary response', async (t) => {
+  t.test('a switch of protocols may be declined with an ordinary response', async (t) => {
     const reading = whole('HTTP/1.1 403 \r\nContent-Length: 2\r\n\r\nno', { mayUpgrade: true })
     t.equal(reading.upgraded, undefined)
     t.equal(reading.body, 'no')
   })
 })
 
-t.test('whether the connection can be used again', async (t) => {
+t.test('a head says whether its connection can be used again', async (t) => {
   const table: readonly [bytes: string, keepAlive: boolean, how?: How][] = [
     [`${OK}Content-Length: 0\r\n\r\n`, true],
     [CHUNKED, true],
@@ -593,7 +593,7 @@ t.test('whether the connection can be used again', async (t) => {
     t.equal(read(bytes, how).head?.keepAlive, keepAlive, JSON.stringify(bytes))
 })
 
-t.test('for how long the upstream promises to keep it', async (t) => {
+t.test('a head says for how long the upstream promises to keep the connection', async (t) => {
   const table: readonly [value: string, seconds: number | undefined][] = [
     ['timeout=5', 5],
     ['timeout=5, max=100', 5],

@@ -58,7 +58,7 @@ t.test('an upstream is reached over a unix socket', async (t) => {
   t.equal(await connectTo(t, `unix:${path}-other`), 'connection_refused')
 })
 
-t.test('what Host names for a request that has none', async (t) => {
+t.test('Host names the address of the upstream for a request that has none', async (t) => {
   for (const [url, host] of [
     ['http://storage.internal:9000', 'storage.internal:9000'],
     ['http://storage.internal', 'storage.internal'],
@@ -73,7 +73,7 @@ t.test('what Host names for a request that has none', async (t) => {
   }
 })
 
-t.test('over TLS', async (t) => {
+t.test('an upstream is reached over TLS', async (t) => {
   const authority = makeCertificate({ commonName: 'test authority', authority: true })
   const ca = authority.cert
 

@@ -276,6 +276,6 @@ t.test('what was read is read over, unless it is held', async (t) => {
     t.equal(kept[0]?.buffer === kept[1]?.buffer, !hold, 'in one block only if nobody holds it')
     if (hold) t.equal(String(kept[0]), 'abc')
   }
-  await t.test('not held', holding(false))
-  await t.test('held', holding(true))
+  await t.test('parts that nobody holds come in one block', holding(false))
+  await t.test('parts that are held keep blocks of their own', holding(true))
 })

@@ -61,8 +61,8 @@ t.test('only HTTP/1.0 and HTTP/1.1 are admitted', async (t) => {
     t.equal(refusal({ httpVersion }), MALFORMED)
 })
 
-t.test('Host', async (t) => {
-  t.test('is one host with or without a port', async (t) => {
+t.test('a request names one host', async (t) => {
+  t.test('Host is one host with or without a port', async (t) => {
     for (const host of [
       'storage.example',
       'STORAGE.example',
@@ -87,7 +87,7 @@ t.test('Host', async (t) => {
     }
   })
 
-  t.test('is nothing else', async (t) => {
+  t.test('Host that is anything else is refused', async (t) => {
     for (const host of [
       '',
       ' ',
@@ -147,7 +147,7 @@ t.test('Host', async (t) => {
     }
   })
 
-  t.test('stands there once', async (t) => {
+  t.test('a second Host is refused', async (t) => {
     t.equal(refusal({ more: [HOST] }), MALFORMED, 'the same twice')
     t.equal(refusal({ more: [['HOST', 'other.example']] }), MALFORMED)
     t.equal(refusal({ lines: [] }), MALFORMED, 'none')
@@ -158,13 +158,13 @@ t.test('Host', async (t) => {
   })
 })
 
-t.test('Content-Length', async (t) => {
+t.test('a body has one length, that everybody reads alike', async (t) => {
   const withLength = (...values: string[]): Wanted => ({
     method: 'PUT',
     more: values.map((value): Line => ['Content-Length', value]),
   })
 
-  t.test('is one plain decimal number', async (t) => {
+  t.test('Content-Length is one plain decimal number', async (t) => {
     for (const value of ['0', '1', '5', '10', '16384', '999999999999999'])
       t.equal(refusal(withLength(value)), undefined, value)
     for (const value of [
@@ -196,7 +196,7 @@ t.test('Content-Length', async (t) => {
     }
   })
 
-  t.test('stands there once', async (t) => {
+  t.test('a second Content-Length is refused', async (t) => {
     t.equal(refusal(withLength('5', '5')), MALFORMED)
     t.equal(refusal(withLength('5', '6')), MALFORMED)
     t.equal(
@@ -205,7 +205,7 @@ t.test('Content-Length', async (t) => {
     )
   })
 
-  t.test('says whether a body follows', async (t) => {
+  t.test('Content-Length says whether a body follows', async (t) => {
     t.equal(admitted(withLength('5')).hasBody, true)
     t.equal(admitted(withLength('0')).hasBody, false)
     t.equal(admitted(withLength('5')).chunked, false)
@@ -214,13 +214,13 @@ t.test('Content-Length', async (t) => {
   })
 })
 
-t.test('Transfer-Encoding', async (t) => {
+t.test('the only transfer coding is chunked', async (t) => {
   const withCodings = (...values: string[]): Wanted => ({
     method: 'PUT',
     more: values.map((value): Line => ['Transfer-Encoding', value]),
   })
 
-  t.test('is chunked, in any case', async (t) => {
+  t.test('Transfer-Encoding is chunked, in any case', async (t) => {
     for (const value of ['chunked', 'Chunked', 'CHUNKED', 'chUnKed']) {
       t.equal(admitted(withCodings(value)).hasBody, true, value)
       t.equal(admitted(withCodings(value)).chunked, true, value)
@@ -254,7 +254,7 @@ t.test('Transfer-Encoding', async (t) => {
     }
   })
 
-  t.test('stands there once, never beside a length, and not in HTTP/1.0', async (t) => {
+  t.test('Transfer-Encoding stands there once, never beside a length, and not in HTTP/1.0', async (t) => {
     t.equal(refusal(withCodings('chunked', 'chunked')), MALFORMED)
     t.equal(refusal(withCodings('chunked', 'identity')), MALFORMED)
     for (const length of ['0', '5']) {
@@ -308,7 +308,7 @@ t.test(
   },
 )
 
-t.test('Connection', async (t) => {
+t.test('Connection nominates what goes no further, and nothing that has to arrive', async (t) => {
   const nominating = (...values: string[]): Wanted => ({
     more: values.map((value): Line => ['Connection', value]),
   })
@@ -317,7 +317,7 @@ t.test('Connection', async (t) => {
     return names && [...names].sort()
   }
 
-  t.test('nominates names, over any number of lines', async (t) => {
+  t.test('Connection nominates names, over any number of lines', async (t) => {
     t.same(nominated('close'), ['close'])
     t.same(nominated('Keep-Alive, X-Custom'), ['keep-alive', 'x-custom'])
     t.same(nominated('x-a,x-b', 'X-C'), ['x-a', 'x-b', 'x-c'])
@@ -335,7 +335,7 @@ t.test('Connection', async (t) => {
     t.equal(nominated(), undefined)
   })
 
-  t.test('must not nominate what has to arrive', async (t) => {
+  t.test('Connection must not nominate what has to arrive', async (t) => {
     for (const name of [
       'host',
       'authorization',
@@ -368,8 +368,8 @@ t.test('Connection', async (t) => {
   })
 })
 
-t.test('Authorization', async (t) => {
-  t.test('stands there once: a second one is a bad token, not a bad request', async (t) => {
+t.test('a request has one token at most', async (t) => {
+  t.test('a second Authorization is a bad token, not a bad request', async (t) => {
     t.equal(admitted({}).authorization, undefined)
     t.equal(admitted({ more: [['AUTHORIZATION', '']] }).authorization, '')
     const twice = ask({
@@ -381,7 +381,7 @@ t.test('Authorization', async (t) => {
     t.strictSame(twice, { ok: false, error: ERRORS.invalidToken, authorization: true })
   })
 
-  t.test('is judged after everything that makes a request ambiguous', async (t) => {
+  t.test('Authorization is judged after everything that makes a request ambiguous', async (t) => {
     const twice: Line[] = [
       ['Authorization', 'Bearer a'],
       ['Authorization', 'Bearer b'],
@@ -394,8 +394,8 @@ t.test('Authorization', async (t) => {
   })
 })
 
-t.test('the request target', async (t) => {
-  t.test('passes as it is, and its bytes before the question mark are the path', async (t) => {
+t.test('a request target is taken as it stands, or refused', async (t) => {
+  t.test('a target passes as it is, and its bytes before the question mark are the path', async (t) => {
     for (const [url, path] of [
       ['/', '/'],
       ['/?', '/'],
@@ -416,7 +416,7 @@ t.test('the request target', async (t) => {
     }
   })
 
-  t.test('holds no fragment, space or control character', async (t) => {
+  t.test('a target holds no fragment, space or control character', async (t) => {
     for (const url of [
       '/#',
       '/b#/v2/auth/token',
@@ -432,7 +432,7 @@ t.test('the request target', async (t) => {
       t.equal(refusal({ url }), MALFORMED, JSON.stringify(url))
   })
 
-  t.test('has no other form', async (t) => {
+  t.test('a target has no other form', async (t) => {
     for (const url of [
       undefined,
       '',
@@ -482,7 +482,7 @@ t.test('the request target', async (t) => {
     },
   )
 
-  t.test('in absolute form is refused where it names anything else', async (t) => {
+  t.test('a target in absolute form is refused where it names anything else', async (t) => {
     for (const url of [
       'http://evil.example/x',
       'http:///x',
@@ -528,7 +528,7 @@ t.test('the request target', async (t) => {
 t.test('the head is bounded', async (t) => {
   const lines = (count: number): Line[] => Array.from({ length: count }, (_, n): Line => [`X-${n}`, ''])
 
-  t.test('in lines', async (t) => {
+  t.test('a head has so many lines at most', async (t) => {
     t.equal(refusal({ more: lines(199) }), undefined, '200 lines')
     t.equal(refusal({ more: lines(200) }), TOO_LARGE, '201 lines')
     t.equal(refusal({ more: lines(2), limits: { ...LIMITS, headerLines: 2 } }), TOO_LARGE)
@@ -536,7 +536,7 @@ t.test('the head is bounded', async (t) => {
     t.equal(refusal({ more: manyOfOne }), TOO_LARGE, 'none of them is even looked at')
   })
 
-  t.test('in bytes of its lines, line ends included', async (t) => {
+  t.test('the lines of a head have so many bytes at most, line ends included', async (t) => {
     const bytes = (count: number): Line[] => [
       ['X', 'a'.repeat(count - 'Host: storage.example\r\nX: \r\n'.length)],
     ]
@@ -548,7 +548,7 @@ t.test('the head is bounded', async (t) => {
     t.equal(refusal({ more: longName }), TOO_LARGE)
   })
 
-  t.test('in bytes of the request target', async (t) => {
+  t.test('a request target has so many bytes at most', async (t) => {
     t.equal(refusal({ url: `/${'a'.repeat(16383)}` }), undefined)
     t.equal(refusal({ url: `/${'a'.repeat(16384)}` }), TOO_LARGE)
     t.equal(refusal({ url: 'x'.repeat(100 * 1024) }), TOO_LARGE)

@@ -35,7 +35,7 @@ t.test('an address is told in one spelling', async (t) => {
   }
 })
 
-t.test('who is trusted', async (t) => {
+t.test('a peer is trusted if the list has its address or its network', async (t) => {
   const table: readonly [remoteAddress: string | undefined, trust: readonly string[], trusted: boolean][] = [
     ['10.1.2.3', [], false],
     ['10.1.2.3', ['10.0.0.0/8'], true],
@@ -82,19 +82,19 @@ t.test('a list of anything else is an error at once', async (t) => {
   }
 })
 
-t.test('the address of the client', async (t) => {
+t.test('the address of the client is what trusted proxies say', async (t) => {
   const trust = ['10.0.0.0/8', 'fd00::/8', '::1']
   const clientAddress = createClientAddress(trust)
   const from = (remoteAddress: string, ...lists: string[]) => clientAddress(peer(remoteAddress, trust), lists)
 
-  t.test('is that of the connection, where its peer is not trusted', async (t) => {
+  t.test('it is that of the connection, where its peer is not trusted', async (t) => {
     t.equal(from('192.0.2.7'), '192.0.2.7')
     t.equal(from('192.0.2.7', '198.51.100.1'), '192.0.2.7')
     t.equal(from('192.0.2.7', '10.0.0.1, 10.0.0.2'), '192.0.2.7')
     t.equal(from('2001:db8::7', '198.51.100.1'), '2001:db8::7')
   })
 
-  t.test('is the nearest that is not a trusted proxy', async (t) => {
+  t.test('it is the nearest that is not a trusted proxy', async (t) => {
     t.equal(from('10.0.0.1', '198.51.100.1'), '198.51.100.1')
     t.equal(from('10.0.0.1', '198.51.100.1, 10.0.0.2'), '198.51.100.1')
     t.equal(from('10.0.0.1', '198.51.100.1, 10.0.0.3,10.0.0.2 ,\tfd00::2'), '198.51.100.1')
@@ -103,7 +103,7 @@ t.test('the address of the client', async (t) => {
     t.equal(from('::1', '2001:db8::1%eth0'), '2001:db8::1')
   })
 
-  t.test('is never one that the client put in front', async (t) => {
+  t.test('it is never one that the client put in front', async (t) => {
     t.equal(from('10.0.0.1', '203.0.113.9, 198.51.100.1'), '198.51.100.1')
     t.equal(from('10.0.0.1', '10.0.0.9, 198.51.100.1'), '198.51.100.1')
     t.equal(from('10.0.0.1', '203.0.113.9', '198.51.100.1'), '198.51.100.1', 'over two lines')
@@ -111,7 +111,7 @@ t.test('the address of the client', async (t) => {
     t.equal(from('10.0.0.1', '203.0.113.9,'.repeat(1000), '198.51.100.1, 10.0.0.2'), '198.51.100.1')
   })
 
-  t.test('is not looked for behind a word that is no address', async (t) => {
+  t.test('it is not looked for behind a word that is no address', async (t) => {
     for (const word of [
       'unknown',
       '_hidden',
@@ -134,7 +134,7 @@ t.test('the address of the client', async (t) => {
   })
 
   t.test(
-    'is the farthest proxy where all are trusted, and the connection where nothing is said',
+    'it is the farthest proxy where all are trusted, and the connection where nothing is said',
     async (t) => {
       t.equal(from('10.0.0.1', '10.0.0.3, 10.0.0.2'), '10.0.0.3')
       t.equal(from('10.0.0.1'), '10.0.0.1')
@@ -142,7 +142,7 @@ t.test('the address of the client', async (t) => {
     },
   )
 
-  t.test('does not depend on anything to the left of the first address that is not trusted', async (t) => {
+  t.test('it does not depend on anything to the left of the first address that is not trusted', async (t) => {
     const trusted = fc.ipV4().map((address) => address.replace(/^\d+/, '10'))
     const client = fc.ipV4().filter((address) => !address.startsWith('10.'))
     const forged = fc.array(fc.oneof(fc.ipV4(), fc.ipV6(), fc.string()), { maxLength: 4 })

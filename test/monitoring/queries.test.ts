@@ -146,7 +146,7 @@ t.test('every query of the dashboard and every alert finds what it looks for', {
     return t.ok(queried.found.length > 0, what, { expression })
   }
 
-  await t.test('the dashboard', async (t) => {
+  await t.test('every query of the dashboard has data', async (t) => {
     const queries = queriesOf(readDashboard(), '10s')
     for (const { title, expression } of queries) await check(t, title, expression)
     t.comment(
@@ -154,7 +154,7 @@ t.test('every query of the dashboard and every alert finds what it looks for', {
     )
   })
 
-  await t.test('the rules', async (t) => {
+  await t.test('every rule is evaluated', async (t) => {
     const evaluated = await prometheus.rules()
     for (const { name, health, lastError } of evaluated) t.equal(health, 'ok', `${name}: ${lastError}`)
     const written = rules.groups.flatMap((group) => group.rules)
