@@ -3,14 +3,14 @@ import t from 'tap'
 import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
 import { REJECT_REASONS } from '../../src/token/verdict.ts'
 import { eventually } from '../support/eventually.ts'
-import { startFront } from '../support/front.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
+import { startScene } from '../support/scene.ts'
 
 t.test('docs/logs.md has every field of an access line, in their order', async (t) => {
-  const front = await startFront(t)
-  await front.ask(`GET /ok?secret=1 HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
-  await front.ask('GET /refused HTTP/1.1\r\nHost: h\r\n\r\n')
-  const lines = () => front.sidecar.log.filter(({ msg }) => msg === 'request')
+  const scene = await startScene(t)
+  await scene.ask(`GET /ok?secret=1 HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  await scene.ask('GET /refused HTTP/1.1\r\nHost: h\r\n\r\n')
+  const lines = () => scene.sidecar.log.filter(({ msg }) => msg === 'request')
   await eventually(() => lines().length === 2, 'both lines')
   const [passed, refused] = lines()
   const both = Object.keys({ ...refused, ...passed, reason: '' })

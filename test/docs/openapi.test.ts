@@ -7,8 +7,8 @@ import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import t, { type Test } from 'tap'
 import { parse } from 'yaml'
-import { startFront } from '../support/front.ts'
 import type { RawResponse } from '../support/raw-client.ts'
+import { startScene } from '../support/scene.ts'
 
 interface Reference {
   readonly $ref: string
@@ -111,7 +111,7 @@ t.test('docs/openapi.yaml is an OpenAPI 3.1 document', async (t) => {
 
 t.test('the schema of a login takes and refuses what the program does', async (t) => {
   const good = { accountId: 'acme', accessKey: 'AK0', secret: 's' }
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const [name, login] of [
     ['the least', good],
     ['more members', { ...good, more: 1 }],
@@ -126,7 +126,7 @@ t.test('the schema of a login takes and refuses what the program does', async (t
     ['an array', [good]],
     ['null', null],
   ] as const) {
-    const { status } = await front.ask(post('/v2/auth/token', JSON.stringify(login)))
+    const { status } = await scene.ask(post('/v2/auth/token', JSON.stringify(login)))
     const ok = faults('#/components/schemas/Login', login) === ''
     t.equal(status, ok ? 403 : 400, name)
   }
@@ -134,7 +134,7 @@ t.test('the schema of a login takes and refuses what the program does', async (t
 
 t.test('every documented answer comes as it is documented, and no other one', async (t) => {
   const clock = { broken: false }
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     now: () => {
       if (clock.broken) throw new Error('the clock is broken')
       return Date.now()
@@ -146,17 +146,17 @@ t.test('every documented answer comes as it is documented, and no other one', as
       'timeouts-headers-seconds': '0.3',
     },
   })
-  const [login] = front.sidecar.logins
-  const expired = await front.sidecar.mint({ now: Date.now() - 7200_000, lifetimeSeconds: 3600 })
+  const [login] = scene.sidecar.logins
+  const expired = await scene.sidecar.mint({ now: Date.now() - 7200_000, lifetimeSeconds: 3600 })
   const record = createRecord()
 
   for (const path of PATHS) {
     const ask = async (method: string, name: string, bytes: string | Buffer) =>
-      record.check(t, path, method, await front.ask(bytes, { head: method === 'head' }), name)
+      record.check(t, path, method, await scene.ask(bytes, { head: method === 'head' }), name)
 
     await ask('post', 'a login', post(path, JSON.stringify(login)))
     await ask('post', 'no fields', post(path, '{}'))
-    await ask('post', 'authorization twice', post(path, '{}', front.authorization.repeat(2)))
+    await ask('post', 'authorization twice', post(path, '{}', scene.authorization.repeat(2)))
     const stranger = JSON.stringify({ ...login, accountId: `stranger of ${path}` })
     await ask('post', 'a wrong login', post(path, stranger))
     await ask('post', 'a wrong login again', post(path, stranger))
@@ -166,16 +166,16 @@ t.test('every documented answer comes as it is documented, and no other one', as
     await ask('post', 'half a body', `POST ${path} HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{`)
 
     for (const method of ['get', 'head']) {
-      await ask(method, 'a good token', request(method, path, front.authorization))
+      await ask(method, 'a good token', request(method, path, scene.authorization))
       await ask(method, 'an expired one', request(method, path, `Authorization: Bearer ${expired}\r\n`))
       await ask(method, 'none', request(method, path))
     }
     for (const method of METHODS) {
       await ask(method, 'another host', request(method, path, 'Host: h2\r\n'))
       if (method !== 'get' && method !== 'head' && method !== 'post') {
-        const refused = await front.ask(request(method, path))
+        const refused = await scene.ask(request(method, path))
         record.check(t, path, method, refused, 'the method')
-        const twice = await front.ask(request(method, path, front.authorization.repeat(2)))
+        const twice = await scene.ask(request(method, path, scene.authorization.repeat(2)))
         record.check(t, path, method, twice, 'authorization twice')
       }
       await ask(method, 'a long line', request(method, path, `a: ${'b'.repeat(40_000)}\r\n`))
@@ -187,7 +187,7 @@ t.test('every documented answer comes as it is documented, and no other one', as
     )
     clock.broken = true
     for (const method of ['get', 'head'])
-      await ask(method, 'a fault', request(method, path, front.authorization))
+      await ask(method, 'a fault', request(method, path, scene.authorization))
     clock.broken = false
   }
 
@@ -214,20 +214,20 @@ t.test('each setting of the contract has its schema', async (t) => {
     ['integer', 'Authentication failed'],
     ['string', 'AuthenticationFailed'],
   ] as const) {
-    const front = await startFront(t, {
+    const scene = await startScene(t, {
       settings: { 'contract-expiration-sec': expirationSec, 'contract-authentication-failed-code': code },
     })
     const record = createRecord()
-    const [login] = front.sidecar.logins
+    const [login] = scene.sidecar.logins
     const path = '/v2/auth/token'
     const schema = `#/components/schemas/ExpirationSec${expirationSec === 'string' ? 'String' : 'Integer'}`
-    const issued = await front.ask(post(path, JSON.stringify(login)))
-    const told = await front.ask(request('get', path, front.authorization))
+    const issued = await scene.ask(post(path, JSON.stringify(login)))
+    const told = await scene.ask(request('get', path, scene.authorization))
     record.check(t, path, 'post', issued, expirationSec)
     record.check(t, path, 'get', told, expirationSec)
     for (const { body } of [issued, told])
       t.equal(faults(schema, JSON.parse(body.toString()).expirationSec), '')
-    const refused = await front.ask(post(path, JSON.stringify({ ...login, secret: 'wrong' })))
+    const refused = await scene.ask(post(path, JSON.stringify({ ...login, secret: 'wrong' })))
     record.check(t, path, 'post', refused, code)
     t.equal(JSON.parse(refused.body.toString()).code, code)
   }

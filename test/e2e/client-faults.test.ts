@@ -1,7 +1,8 @@
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { type Front, isOwnAnswer, startFront } from '../support/front.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import type { RawClient } from '../support/raw-client.ts'
+import { type Scene, startScene } from '../support/scene.ts'
 
 const MIB = 2 ** 20
 
@@ -13,84 +14,84 @@ const DEPARTURES: Readonly<Record<string, (client: RawClient) => void>> = {
 }
 
 /** Waits until nothing of the requests before is left, neither here nor at the upstream. */
-async function nothingIsLeft(front: Front, name: string): Promise<void> {
-  const inFlight = () => front.sidecar.metric('auth_sidecar_requests_in_flight')
+async function nothingIsLeft(scene: Scene, name: string): Promise<void> {
+  const inFlight = () => scene.sidecar.metric('auth_sidecar_requests_in_flight')
   await eventually(async () => (await inFlight()) === 0, `${name}: nothing in flight`)
-  await eventually(() => front.upstream.open() === 0, `${name}: the upstream left`)
+  await eventually(() => scene.upstream.open() === 0, `${name}: the upstream left`)
 }
 
 t.test('a client that leaves while its request is with the upstream takes it with it', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   const stages: Record<string, (client: RawClient) => Promise<void>> = {
     'before the response': async (client) => {
-      front.upstream.reply(() => {})
-      const seen = front.upstream.requests.length
-      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
-      await front.upstream.received(seen + 1)
+      scene.upstream.reply(() => {})
+      const seen = scene.upstream.requests.length
+      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+      await scene.upstream.received(seen + 1)
     },
     'in the middle of a response of known length': async (client) => {
-      front.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst')
-      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+      scene.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst')
+      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
       await client.until('first')
     },
     'in the middle of a response in chunks': async (client) => {
-      front.upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n')
-      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+      scene.upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n')
+      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
       await client.until('first')
     },
     'in the middle of its upload': async (client) => {
-      front.upstream.reply(() => {})
-      client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 100\r\n\r\nfirst`)
-      await front.upstream.until(() => front.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
+      scene.upstream.reply(() => {})
+      client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 100\r\n\r\nfirst`)
+      await scene.upstream.until(() => scene.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
     },
     'in the middle of its upload in chunks': async (client) => {
-      front.upstream.reply(() => {})
+      scene.upstream.reply(() => {})
       client.send(
-        `PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n`,
+        `PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n`,
       )
-      await front.upstream.until(() => front.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
+      await scene.upstream.until(() => scene.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
     },
     'waiting to be told to go on': async (client) => {
-      front.upstream.reply(() => {})
+      scene.upstream.reply(() => {})
       client.send(
-        `PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Expect: 100-continue\r\nContent-Length: 5\r\n\r\n`,
+        `PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Expect: 100-continue\r\nContent-Length: 5\r\n\r\n`,
       )
       await client.until('100 Continue')
     },
     'with more requests behind the first': async (client) => {
-      front.upstream.reply(() => {})
-      const seen = front.upstream.requests.length
-      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`.repeat(10))
-      await front.upstream.received(seen + 10)
+      scene.upstream.reply(() => {})
+      const seen = scene.upstream.requests.length
+      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`.repeat(10))
+      await scene.upstream.received(seen + 10)
     },
   }
   for (const [stage, reach] of Object.entries(stages)) {
     for (const [departure, depart] of Object.entries(DEPARTURES)) {
-      for (const socket of front.upstream.sockets) socket.destroy()
-      const client = await front.connect()
+      for (const socket of scene.upstream.sockets) socket.destroy()
+      const client = await scene.connect()
       await reach(client)
       const left = performance.now()
       depart(client)
-      await nothingIsLeft(front, `${stage}, ${departure}`)
+      await nothingIsLeft(scene, `${stage}, ${departure}`)
       t.ok(performance.now() - left < 1000, `${stage}, ${departure}: soon`)
       client.socket.destroy()
     }
   }
-  front.upstream.requests.length = 0
-  front.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
-  await front.upstreamSaw(t, 0)
-  const left = front.sidecar.log.filter(({ msg, status }) => msg === 'request' && status === 499)
+  scene.upstream.requests.length = 0
+  scene.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+  await scene.upstreamSaw(t, 0)
+  const left = scene.sidecar.log.filter(({ msg, status }) => msg === 'request' && status === 499)
   t.ok(left.length > 20, 'counted as left, not as answered')
   t.ok(
-    (await front.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="499"}')) > 0,
+    (await scene.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="499"}')) > 0,
   )
 })
 
 t.test(
   'a client that leaves before there is a request, or while it logs in, leaves nothing behind',
   async (t) => {
-    const front = await startFront(t, { credentials: [{ scheme: 'scrypt' }] })
-    const login = JSON.stringify(front.sidecar.logins[0])
+    const scene = await startScene(t, { credentials: [{ scheme: 'scrypt' }] })
+    const login = JSON.stringify(scene.sidecar.logins[0])
     const head = `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${login.length}\r\n\r\n`
     for (const [stage, bytes] of [
       ['nothing sent', ''],
@@ -103,36 +104,36 @@ t.test(
       ['CONNECT', 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'],
     ] as const) {
       for (const [departure, depart] of Object.entries(DEPARTURES)) {
-        const client = await front.connect()
+        const client = await scene.connect()
         if (bytes.length > 0)
           await new Promise<void>((resolve) => client.socket.write(bytes, () => resolve()))
         depart(client)
-        await nothingIsLeft(front, `${stage}, ${departure}`)
+        await nothingIsLeft(scene, `${stage}, ${departure}`)
         client.socket.destroy()
       }
     }
     await eventually(
-      () => front.sidecar.log.some(({ route, status }) => route === 'token_issue' && status === 499),
+      () => scene.sidecar.log.some(({ route, status }) => route === 'token_issue' && status === 499),
       'the line of the log',
     )
-    await front.upstreamSaw(t, 0)
+    await scene.upstreamSaw(t, 0)
   },
 )
 
 t.test('a client that leaves while its token is verified is not forwarded', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (let at = 0; at < 20; at++) {
-    const token = await front.sidecar.mint()
-    const client = await front.connect()
+    const token = await scene.sidecar.mint()
+    const client = await scene.connect()
     client.socket.write(`GET /gone HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`, () =>
       client.socket.resetAndDestroy(),
     )
   }
-  await nothingIsLeft(front, 'resets')
+  await nothingIsLeft(scene, 'resets')
 })
 
 t.test('the answer to a refused upload can be read by a client that is still sending', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   const size = 10 * MIB
   const refused: [name: string, head: string][] = [
     ['no token', `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`],
@@ -143,7 +144,7 @@ t.test('the answer to a refused upload can be read by a client that is still sen
     ['CONNECT', 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'],
   ]
   const tryOne = async ([name, head]: (typeof refused)[number]) => {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(head)
     client.send(Buffer.alloc(size))
     const answer = await client.response()
@@ -157,13 +158,13 @@ t.test('the answer to a refused upload can be read by a client that is still sen
     )
   }
   await Promise.all(refused.map(tryOne))
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('of a refused upload no more than a little is read', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const head of ['PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 10737418240\r\n\r\n', 'BAD\r\n\r\n']) {
-    const client = await front.connect()
+    const client = await scene.connect()
     let accepted = 0
     const block = Buffer.alloc(64 * 1024)
     const more = () => {
@@ -184,8 +185,8 @@ t.test('of a refused upload no more than a little is read', async (t) => {
 })
 
 t.test('a refused upload of which the rest still comes is closed without a reset', async (t) => {
-  const front = await startFront(t)
-  const client = await front.connect()
+  const scene = await startScene(t)
+  const client = await scene.connect()
   client.send('PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n')
   isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidToken' }, 'no token')
   client.send(Buffer.alloc(50_000))
@@ -197,65 +198,65 @@ t.test('a refused upload of which the rest still comes is closed without a reset
 })
 
 t.test('an upload answered early is broken off, and nothing behind it is a request', async (t) => {
-  const front = await startFront(t)
-  await front.ask(`GET /warm HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`) // a connection to use again
-  const client = await front.connect()
-  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 10\r\n\r\nabc`)
-  await front.upstream.until(() => front.upstream.bytes.some((bytes) => bytes.includes('/up')), 'the upload')
-  await front.ask(`GET /warm HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
-  const at = front.upstream.bytes.findIndex((bytes) => bytes.includes('/up'))
-  front.upstream.sockets[at]?.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno')
+  const scene = await startScene(t)
+  await scene.ask(`GET /warm HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`) // a connection to use again
+  const client = await scene.connect()
+  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 10\r\n\r\nabc`)
+  await scene.upstream.until(() => scene.upstream.bytes.some((bytes) => bytes.includes('/up')), 'the upload')
+  await scene.ask(`GET /warm HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  const at = scene.upstream.bytes.findIndex((bytes) => bytes.includes('/up'))
+  scene.upstream.sockets[at]?.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno')
   const answer = await client.response()
   t.same([answer.status, answer.headers['connection']], [403, 'close'])
-  client.send(`1234567GET /behind HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  client.send(`1234567GET /behind HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
   t.equal(await client.closed(), 'end')
   t.equal(client.rest().length, 0)
-  await front.upstreamSaw(t, 2)
+  await scene.upstreamSaw(t, 2)
 })
 
 t.test('nor is there a request behind an upload whose early answer is still coming', async (t) => {
-  const front = await startFront(t)
-  const client = await front.connect()
-  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 10\r\n\r\nabc`)
-  await front.upstream.until(() => front.upstream.bytes.some((bytes) => bytes.includes('/up')), 'the upload')
-  const [socket] = front.upstream.sockets
-  front.upstream.reply(() => {})
+  const scene = await startScene(t)
+  const client = await scene.connect()
+  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 10\r\n\r\nabc`)
+  await scene.upstream.until(() => scene.upstream.bytes.some((bytes) => bytes.includes('/up')), 'the upload')
+  const [socket] = scene.upstream.sockets
+  scene.upstream.reply(() => {})
   socket?.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 10\r\n\r\nfirst')
   await client.until('first')
-  client.send(`1234567GET /behind HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
-  await front.upstream.received(1)
-  await front.ask('GET /refused HTTP/1.1\r\nHost: h\r\n\r\n') // by now it would have been forwarded
+  client.send(`1234567GET /behind HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  await scene.upstream.received(1)
+  await scene.ask('GET /refused HTTP/1.1\r\nHost: h\r\n\r\n') // by now it would have been forwarded
   socket?.write('other')
   const answer = await client.response()
   t.same([answer.status, answer.headers['connection'], answer.body.toString()], [403, 'close', 'firstother'])
   t.equal(await client.closed(), 'end')
-  front.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
-  await front.upstreamSaw(t, 1)
+  scene.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('a large upload answered early gets its answer while it is still being sent', async (t) => {
-  const front = await startFront(t)
-  front.upstream.sockets.length = 0
-  const client = await front.connect()
-  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: ${64 * MIB}\r\n\r\n`)
+  const scene = await startScene(t)
+  scene.upstream.sockets.length = 0
+  const client = await scene.connect()
+  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: ${64 * MIB}\r\n\r\n`)
   client.send(Buffer.alloc(64 * MIB))
-  await front.upstream.until(() => (front.upstream.bytes[0]?.length ?? 0) > 1000, 'some of it')
-  front.upstream.sockets[0]?.write('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno')
+  await scene.upstream.until(() => (scene.upstream.bytes[0]?.length ?? 0) > 1000, 'some of it')
+  scene.upstream.sockets[0]?.write('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno')
   const answer = await client.response()
   t.same([answer.status, answer.body.toString()], [413, 'no'])
-  await eventually(() => front.upstream.sockets[0]?.destroyed === true, 'the end of the upload')
+  await eventually(() => scene.upstream.sockets[0]?.destroyed === true, 'the end of the upload')
   await eventually(() => client.socket.destroyed, 'the end of the connection')
 })
 
 t.test('a client that stalls is told, or cut off; one that moves is not', async (t) => {
-  const front = await startFront(t, { settings: { 'timeouts-idle-seconds': '0.6' } })
-  const stalled = await front.connect()
-  stalled.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 10\r\n\r\nabc`)
+  const scene = await startScene(t, { settings: { 'timeouts-idle-seconds': '0.6' } })
+  const stalled = await scene.connect()
+  stalled.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 10\r\n\r\nabc`)
   isOwnAnswer(t, await stalled.response(), { status: 408, code: 'InvalidArgument' }, 'a stalled upload')
   await stalled.closed()
-  await nothingIsLeft(front, 'a stalled upload')
-  const steady = await front.connect()
-  steady.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 12\r\n\r\n`)
+  await nothingIsLeft(scene, 'a stalled upload')
+  const steady = await scene.connect()
+  steady.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 12\r\n\r\n`)
   for (let at = 0; at < 12; at++) {
     await new Promise((resolve) => setTimeout(resolve, 100))
     steady.send('x')
@@ -263,22 +264,22 @@ t.test('a client that stalls is told, or cut off; one that moves is not', async 
   t.equal((await steady.response()).status, 200, 'slow and steady')
   steady.socket.destroy()
   const large = Buffer.alloc(32 * MIB)
-  front.upstream.reply((socket) => {
+  scene.upstream.reply((socket) => {
     socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${large.length}\r\n\r\n`)
     socket.write(large)
   })
-  const deaf = await front.connect()
+  const deaf = await scene.connect()
   deaf.socket.pause()
-  deaf.send(`GET /down HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
-  for (const socket of front.upstream.sockets) socket.on('error', () => {})
+  deaf.send(`GET /down HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  for (const socket of scene.upstream.sockets) socket.on('error', () => {})
   await eventually(
-    () => front.sidecar.log.some(({ reason, status }) => reason === 'client_idle' && status === 499),
+    () => scene.sidecar.log.some(({ reason, status }) => reason === 'client_idle' && status === 499),
     'the line of the log of a client that takes nothing',
   )
   deaf.socket.resume()
   await deaf.closed()
   t.ok(deaf.received().length < large.length)
-  front.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
-  front.upstream.requests.length = 0
-  await front.upstreamSaw(t, 0)
+  scene.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+  scene.upstream.requests.length = 0
+  await scene.upstreamSaw(t, 0)
 })

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import t from 'tap'
-import { type Proxied, startProxied } from '../support/proxied.ts'
 import { type RawClient, rawClient } from '../support/raw-client.ts'
+import { type Scene, startScene } from '../support/scene.ts'
 
 const GIB = 1024 ** 3
 const CHUNK = Buffer.alloc(64 * 1024)
@@ -22,12 +22,12 @@ function upload(client: RawClient): { sent: number } {
 
 /** A sidecar whose upstream answers when so many bytes have come. */
 function answeringAfter(
-  t: Parameters<typeof startProxied>[0],
+  t: Parameters<typeof startScene>[0],
   bytes: number,
   answer: (socket: Socket) => void,
-): Promise<Proxied> {
+): Promise<Scene> {
   let answered = false
-  return startProxied(t, {
+  return startScene(t, {
     hooks: {
       read: false,
       onConnection: (socket) => {
@@ -129,7 +129,7 @@ t.test('no request behind an upload that was answered early is forwarded', async
 })
 
 t.test('a response may run beside its request', async (t) => {
-  const { upstream, head, sidecar, recovers } = await startProxied(t, {
+  const { upstream, head, sidecar, recovers } = await startScene(t, {
     hooks: {
       read: false,
       onConnection: (socket) => {
@@ -169,7 +169,7 @@ t.test('an upload that was sent whole and is refused by an upstream that reads n
     ['in chunks', 'Transfer-Encoding: chunked', `${SIZE.toString(16)}\r\n${'x'.repeat(SIZE)}\r\n0\r\n\r\n`],
   ] as const) {
     await t.test(`${how} is followed by nothing on its connection`, async (t) => {
-      const { upstream, head, sidecar, outcome, recovers } = await startProxied(t, {
+      const { upstream, head, sidecar, outcome, recovers } = await startScene(t, {
         settings: { 'timeouts-upstream-response-seconds': '5' },
         hooks: {
           read: false,
@@ -203,7 +203,7 @@ t.test('an upload that was sent whole and is refused by an upstream that reads n
 t.test(
   'a small upload that is refused, and a large one that is not, leave their connection in use',
   async (t) => {
-    const { upstream, request, recovers } = await startProxied(t)
+    const { upstream, request, recovers } = await startScene(t)
     for (const [reply, size] of [
       ['HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno', 64 * 1024],
       ['HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok', 150_000],

@@ -1,90 +1,91 @@
 import t from 'tap'
-import { isOwnAnswer, startFront } from '../support/front.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
+import { startScene } from '../support/scene.ts'
 
 const EXPECTING = 'Expect: 100-continue\r\n'
 
 t.test('a client that waits is told to go on once its token is good, and not before', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const expect of [EXPECTING, 'expect: 100-Continue\r\n']) {
     for (const [framing, body, arrives] of [
       ['Content-Length: 5\r\n', 'hello', 'hello'],
       ['Transfer-Encoding: chunked\r\n', '5\r\nhello\r\n0\r\n\r\n', 'hello'],
     ] as const) {
-      const client = await front.connect()
-      client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}${expect}${framing}\r\n`)
+      const client = await scene.connect()
+      client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}${expect}${framing}\r\n`)
       const goOn = await client.response()
       t.same([goOn.status, goOn.rawHeaders], [100, []])
-      t.equal(front.upstream.requests.length, 0, 'the upstream has the head at most')
+      t.equal(scene.upstream.requests.length, 0, 'the upstream has the head at most')
       client.send(body)
       t.equal((await client.response()).status, 200)
-      t.equal(front.upstream.requests[0]?.body.toString(), arrives)
-      t.match(front.upstream.requests[0]?.headers['expect'], /^100-continue$/i, 'as it was sent')
-      client.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+      t.equal(scene.upstream.requests[0]?.body.toString(), arrives)
+      t.match(scene.upstream.requests[0]?.headers['expect'], /^100-continue$/i, 'as it was sent')
+      client.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
       t.equal((await client.response()).status, 200, 'the connection is kept')
       client.socket.destroy()
-      await front.upstreamSaw(t, 2)
+      await scene.upstreamSaw(t, 2)
     }
   }
 })
 
 t.test('a client that is refused is not told to go on', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const [name, request, code] of [
     ['no token', 'PUT /b/k HTTP/1.1\r\nHost: h\r\n', 'InvalidToken'],
     ['a bad token', 'PUT /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer a.b.c\r\n', 'InvalidToken'],
-    ['a bad host', `PUT /b/k HTTP/1.1\r\nHost: a,b\r\n${front.authorization}`, 'InvalidArgument'],
+    ['a bad host', `PUT /b/k HTTP/1.1\r\nHost: a,b\r\n${scene.authorization}`, 'InvalidArgument'],
     [
       'a bad content type',
       'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\n',
       'InvalidArgument',
     ],
-    ['upgrade', `PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}Upgrade: x\r\n`, 'InvalidArgument'],
+    ['upgrade', `PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}Upgrade: x\r\n`, 'InvalidArgument'],
   ] as const) {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(`${request}${EXPECTING}Content-Length: 5\r\n\r\n`)
     const answer = await client.response()
     isOwnAnswer(t, answer, { status: 400, code }, name)
     t.equal(answer.headers['connection'], 'close', name)
     t.equal(await client.closed(), 'end', name)
   }
-  const method = await front.ask(
+  const method = await scene.ask(
     `PUT /v2/auth/token HTTP/1.1\r\nHost: h\r\n${EXPECTING}Content-Length: 5\r\n\r\n`,
   )
   isOwnAnswer(t, method, { status: 405, code: 'InvalidArgument' }, 'another method')
-  const large = await front.ask(
+  const large = await scene.ask(
     `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\n${EXPECTING}Content-Length: 16385\r\n\r\n`,
   )
   isOwnAnswer(t, large, { status: 400, code: 'InvalidArgument' }, 'too large a login')
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('nor is a client whose upstream cannot be reached', async (t) => {
-  const front = await startFront(t)
-  await front.upstream.close()
-  const client = await front.connect()
-  client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}${EXPECTING}Content-Length: 5\r\n\r\n`)
+  const scene = await startScene(t)
+  await scene.upstream.close()
+  const client = await scene.connect()
+  client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}${EXPECTING}Content-Length: 5\r\n\r\n`)
   isOwnAnswer(t, await client.response(), { status: 503, code: 'ServiceNotReady' }, 'refused')
   t.equal(await client.closed(), 'end')
 })
 
 t.test('a client that does not wait is served as well', async (t) => {
-  const front = await startFront(t)
-  const client = await front.connect()
+  const scene = await startScene(t)
+  const client = await scene.connect()
   client.send(
-    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}${EXPECTING}Content-Length: 5\r\n\r\nhello`,
+    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}${EXPECTING}Content-Length: 5\r\n\r\nhello`,
   )
   t.equal((await client.response()).status, 100)
   t.equal((await client.response()).status, 200)
-  client.send(`DELETE /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}${EXPECTING}\r\n`)
+  client.send(`DELETE /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}${EXPECTING}\r\n`)
   t.equal((await client.response()).status, 200, 'without a body there is nothing to wait for')
-  t.equal(front.upstream.requests[0]?.body.toString(), 'hello')
-  await front.upstreamSaw(t, 2)
+  t.equal(scene.upstream.requests[0]?.body.toString(), 'hello')
+  await scene.upstreamSaw(t, 2)
 })
 
 t.test('a login may wait, too', async (t) => {
-  const front = await startFront(t)
-  const body = JSON.stringify(front.sidecar.logins[0])
-  const client = await front.connect()
+  const scene = await startScene(t)
+  const body = JSON.stringify(scene.sidecar.logins[0])
+  const client = await scene.connect()
   client.send(`POST /v2/auth/token HTTP/1.1\r\nHost: h\r\n${EXPECTING}Content-Length: ${body.length}\r\n\r\n`)
   t.equal((await client.response()).status, 100)
   client.send(body)
@@ -92,64 +93,64 @@ t.test('a login may wait, too', async (t) => {
 })
 
 t.test('an answer of the upstream that comes first ends the waiting', async (t) => {
-  const front = await startFront(t)
-  const client = await front.connect()
-  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}${EXPECTING}Content-Length: 5\r\n\r\n`)
+  const scene = await startScene(t)
+  const client = await scene.connect()
+  client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}${EXPECTING}Content-Length: 5\r\n\r\n`)
   t.equal((await client.response()).status, 100)
-  await front.upstream.until(() => front.upstream.bytes[0]?.includes('/up') === true, 'the head')
-  front.upstream.sockets[0]?.write('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno')
+  await scene.upstream.until(() => scene.upstream.bytes[0]?.includes('/up') === true, 'the head')
+  scene.upstream.sockets[0]?.write('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno')
   const answer = await client.response()
   t.same([answer.status, answer.body.toString(), answer.headers['connection']], [413, 'no', 'close'])
   t.equal(await client.closed(), 'end')
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('the 100 of an upstream is not a second one; another expectation is its to judge', async (t) => {
-  const front = await startFront(t)
-  front.upstream.reply(
+  const scene = await startScene(t)
+  scene.upstream.reply(
     'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',
   )
-  const client = await front.connect()
+  const client = await scene.connect()
   client.send(
-    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}${EXPECTING}Content-Length: 5\r\n\r\nhello`,
+    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}${EXPECTING}Content-Length: 5\r\n\r\nhello`,
   )
   t.equal((await client.response()).status, 100)
   t.equal((await client.response()).status, 200)
-  front.upstream.requests.length = 0
-  front.upstream.reply('HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n')
-  const failed = await front.ask(
-    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}Expect: miracles\r\nContent-Length: 5\r\n\r\nhello`,
+  scene.upstream.requests.length = 0
+  scene.upstream.reply('HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n')
+  const failed = await scene.ask(
+    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}Expect: miracles\r\nContent-Length: 5\r\n\r\nhello`,
   )
   t.equal(failed.status, 417)
-  t.equal(front.upstream.requests[0]?.headers['expect'], 'miracles')
+  t.equal(scene.upstream.requests[0]?.headers['expect'], 'miracles')
 })
 
 t.test('HTTP/1.0 knows no 100', async (t) => {
-  const front = await startFront(t)
-  const text = await front.exchange(
-    `PUT /b/k HTTP/1.0\r\nHost: h\r\n${front.authorization}${EXPECTING}Content-Length: 5\r\n\r\nhello`,
+  const scene = await startScene(t)
+  const text = await scene.exchange(
+    `PUT /b/k HTTP/1.0\r\nHost: h\r\n${scene.authorization}${EXPECTING}Content-Length: 5\r\n\r\nhello`,
   )
   t.match(text, /^HTTP\/1\.1 200 OK\r\n/)
-  await front.upstreamSaw(t, 1)
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('behind a request that is not answered yet the waiting goes on until it is', async (t) => {
-  const front = await startFront(t)
-  front.upstream.reply((socket, { target }) => {
+  const scene = await startScene(t)
+  scene.upstream.reply((socket, { target }) => {
     const send = () => socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`)
     setTimeout(send, target === '/slow' ? 100 : 0)
   })
-  const client = await front.connect()
-  const waiting = `PUT /up HTTP/1.1\r\nHost: h\r\n${front.authorization}${EXPECTING}Content-Length: 5\r\n\r\n`
-  client.send(`GET /slow HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n${waiting}`)
+  const client = await scene.connect()
+  const waiting = `PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}${EXPECTING}Content-Length: 5\r\n\r\n`
+  client.send(`GET /slow HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n${waiting}`)
   t.equal((await client.response()).body.toString(), '/slow')
   t.equal((await client.response()).status, 100)
   client.send('hello')
   t.equal((await client.response()).body.toString(), '/up')
-  client.send(`GET /slow HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n${waiting}hello`)
+  client.send(`GET /slow HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n${waiting}hello`)
   t.equal((await client.response()).body.toString(), '/slow')
   t.equal((await client.response()).body.toString(), '/up', 'it was not waited for: nothing to tell')
   t.equal(client.rest().length, 0)
   client.socket.destroy()
-  await front.upstreamSaw(t, 4)
+  await scene.upstreamSaw(t, 4)
 })

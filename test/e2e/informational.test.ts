@@ -1,10 +1,10 @@
 import t from 'tap'
-import { startProxied } from '../support/proxied.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
+import { startScene } from '../support/scene.ts'
 
 t.test('informational responses are not taken for the answer', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (const [what, before] of [
     ['100', 'HTTP/1.1 100 Continue\r\n\r\n'],
@@ -36,7 +36,7 @@ t.test('informational responses are not taken for the answer', async (t) => {
 })
 
 t.test('early hints pass with their links, at once', async (t) => {
-  const { upstream, request, recovers } = await startProxied(t)
+  const { upstream, request, recovers } = await startScene(t)
   let go = () => {}
   upstream.reply((socket) => {
     socket.write(
@@ -54,7 +54,7 @@ t.test('early hints pass with their links, at once', async (t) => {
 })
 
 t.test('an HTTP/1.0 client is sent no informational response', async (t) => {
-  const { upstream, sidecar, recovers } = await startProxied(t)
+  const { upstream, sidecar, recovers } = await startScene(t)
   upstream.reply(`HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n${OK}`)
   const client = await rawClient(t, sidecar.port)
   client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
@@ -63,7 +63,7 @@ t.test('an HTTP/1.0 client is sent no informational response', async (t) => {
 })
 
 t.test('a client that waits for 100 Continue', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
 
   await t.test('gets it when its token has been accepted, and one only', async (t) => {
     upstream.reply(`HTTP/1.1 100 Continue\r\n\r\n${OK}`)
@@ -96,7 +96,7 @@ t.test('a client that waits for 100 Continue', async (t) => {
   })
 
   await t.test('and whose upstream says no before the body gets that', async (t) => {
-    const { upstream, request, recovers } = await startProxied(t, {
+    const { upstream, request, recovers } = await startScene(t, {
       hooks: {
         onConnection: (socket) => {
           if (upstream.sockets.length === 1)
@@ -117,7 +117,7 @@ t.test('a client that waits for 100 Continue', async (t) => {
 })
 
 t.test('another expectation is the upstream\u2019s to judge', async (t) => {
-  const { upstream, request, recovers } = await startProxied(t)
+  const { upstream, request, recovers } = await startScene(t)
   const client = await request('GET /', ['Expect: wonders'])
   t.equal((await client.response()).status, 200)
   t.equal(upstream.requests[0]?.headers['expect'], 'wonders')

@@ -1,6 +1,7 @@
 import t from 'tap'
-import { isOwnAnswer, startFront } from '../support/front.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import { parseResponse } from '../support/raw-client.ts'
+import { startScene } from '../support/scene.ts'
 
 /** The first bytes of a TLS handshake, as a client sends them that was given the wrong port. */
 const CLIENT_HELLO = Buffer.from(
@@ -9,7 +10,7 @@ const CLIENT_HELLO = Buffer.from(
 )
 
 t.test('what is no HTTP is answered in JSON and closed', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const [name, bytes] of [
     ['a TLS handshake', CLIENT_HELLO],
     ['SSH', 'SSH-2.0-OpenSSH_9.7\r\n'],
@@ -31,27 +32,27 @@ t.test('what is no HTTP is answered in JSON and closed', async (t) => {
     ['text behind the version', 'GET /b/k HTTP/1.1x\r\nHost: h\r\n\r\n'],
     ['no target', 'GET HTTP/1.1\r\nHost: h\r\n\r\n'],
   ] as const) {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(bytes)
     isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, name)
     t.equal(await client.closed(), 'end', name)
     t.equal(client.rest().length, 0, `${name}: one answer`)
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('the preface of HTTP/2 opens no HTTP/2', async (t) => {
-  const front = await startFront(t)
-  const text = await front.exchange('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0')
+  const scene = await startScene(t)
+  const text = await scene.exchange('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0')
   if (text !== '') {
     const parsed = parseResponse(Buffer.from(text, 'latin1'), false, true)
     t.equal(parsed?.response.status, 400)
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('without a switch to another protocol there is no tunnel, whatever is asked for', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const lines of [
     'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n',
     'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n',
@@ -66,10 +67,10 @@ t.test('without a switch to another protocol there is no tunnel, whatever is ask
       ['GET', '/v2/auth/token'],
       ['POST', '/v2/auth/token'],
     ] as const) {
-      const client = await front.connect()
-      const behind = `GET /behind HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`
+      const client = await scene.connect()
+      const behind = `GET /behind HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
       client.send(
-        `${method} ${target} HTTP/1.1\r\nHost: h\r\n${front.authorization}${lines}\r\n${lines.includes('Content') ? 'hello' : ''}${behind}`,
+        `${method} ${target} HTTP/1.1\r\nHost: h\r\n${scene.authorization}${lines}\r\n${lines.includes('Content') ? 'hello' : ''}${behind}`,
       )
       isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, `${method} ${target}`)
       client.socket.end()
@@ -77,19 +78,19 @@ t.test('without a switch to another protocol there is no tunnel, whatever is ask
       t.equal(client.rest().length, 0)
     }
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 /** Header lines of this many bytes as they are counted: names, values, `: ` and line ends. */
 const linesOf = (bytes: number) => `X: ${'x'.repeat(bytes - 5)}\r\n`
 
 t.test('a head as large as allowed passes; a byte more is too large', async (t) => {
-  const front = await startFront(t)
-  const fixed = `Host: h\r\n${front.authorization}`
+  const scene = await startScene(t)
+  const fixed = `Host: h\r\n${scene.authorization}`
   const room = 16384 - fixed.length
   const withHead = (bytes: number) => `GET /b/k HTTP/1.1\r\n${fixed}${linesOf(bytes)}\r\n`
-  t.equal((await front.ask(withHead(room))).status, 200)
-  await front.upstreamSaw(t, 1)
+  t.equal((await scene.ask(withHead(room))).status, 200)
+  await scene.upstreamSaw(t, 1)
   const tooLarge = { status: 431, code: 'InvalidArgument' }
   for (const [name, bytes] of [
     ['a byte too many', withHead(room + 1)],
@@ -105,7 +106,7 @@ t.test('a head as large as allowed passes; a byte more is too large', async (t) 
     ['a token', `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${'a'.repeat(40_000)}\r\n\r\n`],
   ] as const) {
     for (const bytesAt of name === 'a token' ? [bytes] : [bytes, bytes.replace('/b/k', '/v2/auth/token')]) {
-      const client = await front.connect()
+      const client = await scene.connect()
       client.send(bytesAt)
       isOwnAnswer(t, await client.response(), tooLarge, name)
       client.socket.end()
@@ -113,32 +114,32 @@ t.test('a head as large as allowed passes; a byte more is too large', async (t) 
       t.equal(client.rest().length, 0, name)
     }
   }
-  t.equal((await front.ask(`GET /b/k HTTP/1.1\r\n${fixed}${'a: b\r\n'.repeat(198)}\r\n`)).status, 200)
-  await front.upstreamSaw(t, 1)
+  t.equal((await scene.ask(`GET /b/k HTTP/1.1\r\n${fixed}${'a: b\r\n'.repeat(198)}\r\n`)).status, 200)
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('the bounds of a head are settings', async (t) => {
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     settings: { 'limits-header-bytes': '32768', 'limits-header-lines': '3' },
   })
-  const head = (lines: string) => `GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}${lines}\r\n`
-  t.equal((await front.ask(head(linesOf(30_000)))).status, 200)
-  isOwnAnswer(t, await front.ask(head('a: b\r\na: b\r\n')), { status: 431, code: 'InvalidArgument' }, 'lines')
-  await front.upstreamSaw(t, 1)
+  const head = (lines: string) => `GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}${lines}\r\n`
+  t.equal((await scene.ask(head(linesOf(30_000)))).status, 200)
+  isOwnAnswer(t, await scene.ask(head('a: b\r\na: b\r\n')), { status: 431, code: 'InvalidArgument' }, 'lines')
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('a head that does not come in time is answered, however slowly it drips', async (t) => {
-  const front = await startFront(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
+  const scene = await startScene(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
   const late = { status: 408, code: 'InvalidArgument' }
-  const silent = await front.connect()
-  const half = await front.connect()
+  const silent = await scene.connect()
+  const half = await scene.connect()
   half.send('GET /b/k HTTP/1.1\r\nHost: h\r\nX: ')
-  const dripping = await front.connect()
+  const dripping = await scene.connect()
   const drip = setInterval(() => dripping.send('a'), 20)
   t.teardown(() => clearInterval(drip))
-  dripping.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}X: `)
-  const second = await front.connect()
-  second.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  dripping.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}X: `)
+  const second = await scene.connect()
+  second.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
   t.equal((await second.response()).status, 200)
   second.send('GET /b/k HTTP/1.1\r\n')
   for (const [name, client] of Object.entries({ silent, half, dripping, second })) {
@@ -148,22 +149,22 @@ t.test('a head that does not come in time is answered, however slowly it drips',
     t.equal(await client.closed(), 'end', name)
     t.equal(client.rest().length, 0)
   }
-  await front.upstreamSaw(t, 1)
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('many heads that drip are answered in time, and others do not notice them', async (t) => {
-  const front = await startFront(t, { settings: { 'timeouts-headers-seconds': '1' } })
-  const drips = await Promise.all(Array.from({ length: 300 }, () => front.connect()))
+  const scene = await startScene(t, { settings: { 'timeouts-headers-seconds': '1' } })
+  const drips = await Promise.all(Array.from({ length: 300 }, () => scene.connect()))
   for (const client of drips) client.send('GET /b/k HTTP/1.1\r\nHost: h\r\nX: ')
   const drip = setInterval(() => {
     for (const { socket } of drips) if (socket.writable) socket.write('a')
   }, 100)
   t.teardown(() => clearInterval(drip))
-  const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`
+  const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
   let served = 0
   const answers = Promise.all(drips.map((client) => client.response()))
   for (let over = false; !over; served++) {
-    t.equal((await front.ask(get)).status, 200)
+    t.equal((await scene.ask(get)).status, 200)
     over = await Promise.race([answers.then(() => true), new Promise<false>((go) => setImmediate(go, false))])
   }
   for (const response of await answers) {
@@ -171,48 +172,48 @@ t.test('many heads that drip are answered in time, and others do not notice them
   }
   clearInterval(drip)
   for (const { socket } of drips) socket.end()
-  front.upstream.requests.length = 0
-  await front.upstreamSaw(t, 0)
+  scene.upstream.requests.length = 0
+  await scene.upstreamSaw(t, 0)
   t.ok(served > 1)
 })
 
 t.test('a body may take longer than a head', async (t) => {
-  const front = await startFront(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
-  const client = await front.connect()
-  client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 30\r\n\r\n`)
+  const scene = await startScene(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
+  const client = await scene.connect()
+  client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 30\r\n\r\n`)
   for (let at = 0; at < 30; at++) {
     client.send('x')
     await new Promise((resolve) => setTimeout(resolve, 50))
   }
   t.equal((await client.response()).status, 200)
-  await front.upstreamSaw(t, 1)
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('a client that ends in the middle of a request is told what it was', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const bytes of [
     'GET /b/k HTTP/1.1\r\nHost: h\r\n',
-    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 5\r\n\r\nhell`,
-    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n`,
+    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 5\r\n\r\nhell`,
+    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n`,
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\n{',
   ]) {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(bytes)
     client.socket.end()
     isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, bytes.slice(-20))
     t.equal(await client.closed(), 'end')
   }
-  const nothing = await front.connect()
+  const nothing = await scene.connect()
   nothing.socket.end()
   t.equal(await nothing.closed(), 'end')
   t.equal(nothing.received().length, 0, 'to nothing there is no answer')
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('what the parser refuses is logged and counted like any other request', async (t) => {
-  const front = await startFront(t, { settings: { 'log-access': 'errors' } })
-  const answer = await front.ask(`SECRET ${'x'.repeat(40_000)} HTTP/1.1\r\n\r\n`)
-  const lines = front.sidecar.log.filter(({ msg }) => msg === 'request')
+  const scene = await startScene(t, { settings: { 'log-access': 'errors' } })
+  const answer = await scene.ask(`SECRET ${'x'.repeat(40_000)} HTTP/1.1\r\n\r\n`)
+  const lines = scene.sidecar.log.filter(({ msg }) => msg === 'request')
   t.match(lines, [
     {
       requestId: answer.headers['x-request-id'],
@@ -224,20 +225,20 @@ t.test('what the parser refuses is logged and counted like any other request', a
   t.equal(lines.length, 1)
   t.notMatch(JSON.stringify(lines), 'xxxx')
   const counted = `auth_sidecar_requests_total{route="proxy",method="other",status="${answer.status}"}`
-  t.equal(await front.sidecar.metric(counted), 1)
+  t.equal(await scene.sidecar.metric(counted), 1)
 })
 
 t.test('beyond the number of connections a new one is closed at once, until there is room', async (t) => {
-  const front = await startFront(t, { settings: { 'limits-connections': '2' } })
-  const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`
-  const first = await front.connect()
-  const second = await front.connect()
+  const scene = await startScene(t, { settings: { 'limits-connections': '2' } })
+  const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
+  const first = await scene.connect()
+  const second = await scene.connect()
   for (const client of [first, second]) {
     client.send(get)
     t.equal((await client.response()).status, 200)
   }
   for (let at = 0; at < 10; at++) {
-    const third = await front.connect().catch(() => undefined)
+    const third = await scene.connect().catch(() => undefined)
     if (third === undefined) continue
     third.send(get)
     await third.closed()
@@ -248,7 +249,7 @@ t.test('beyond the number of connections a new one is closed at once, until ther
   second.socket.destroy()
   let answered = false
   for (let at = 0; at < 100 && !answered; at++) {
-    const next = await front.connect()
+    const next = await scene.connect()
     next.send(get)
     answered = await next.response().then(
       ({ status }) => status === 200,
@@ -260,13 +261,13 @@ t.test('beyond the number of connections a new one is closed at once, until ther
 })
 
 t.test('no answer tells what answers, or where it stands', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const bytes of [
     'BAD\r\n\r\n',
     'GET /secret/path HTTP/1.1\r\nHost: h\r\n\r\n',
     'GET * HTTP/1.1\r\nHost: h\r\n\r\n',
   ]) {
-    const { rawHeaders, body } = await front.ask(bytes)
+    const { rawHeaders, body } = await scene.ask(bytes)
     const names = rawHeaders.filter((_, at) => at % 2 === 0).map((name) => name.toLowerCase())
     for (const name of ['server', 'x-powered-by', 'via', 'www-authenticate'])
       t.notOk(names.includes(name), name)
@@ -275,11 +276,11 @@ t.test('no answer tells what answers, or where it stands', async (t) => {
 })
 
 t.test('a thousand odd connections leave nothing behind', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (let round = 0; round < 40; round++) {
     await Promise.all(
       Array.from({ length: 25 }, async (_, at) => {
-        const client = await front.connect()
+        const client = await scene.connect()
         const odd = [CLIENT_HELLO, 'G', 'GET / HTTP/1.1\r\n', '\r\n\r\n\r\n', '', 'BAD\r\n\r\n'][at % 6] ?? ''
         if (odd.length > 0) client.send(odd)
         if (at % 2 === 0) client.socket.resetAndDestroy()
@@ -287,7 +288,7 @@ t.test('a thousand odd connections leave nothing behind', async (t) => {
       }),
     )
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
   const sockets = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length
   const started = performance.now()
   while (sockets() > 8 && performance.now() - started < 5000) {

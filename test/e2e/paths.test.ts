@@ -1,5 +1,6 @@
 import t from 'tap'
-import { isOwnAnswer, startFront } from '../support/front.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
+import { startScene } from '../support/scene.ts'
 
 /** Targets that look like the token endpoint, the admin listener or nothing at all: objects, every one of them. */
 const STORAGE_TARGETS = [
@@ -75,49 +76,49 @@ const STORAGE_TARGETS = [
 ]
 
 t.test('whatever is not the token path to the byte is an object that needs a token', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const target of STORAGE_TARGETS) {
     const name = target.slice(0, 60)
     for (const method of ['GET', 'POST']) {
-      const denied = await front.ask(`${method} ${target} HTTP/1.1\r\nHost: h\r\n\r\n`)
+      const denied = await scene.ask(`${method} ${target} HTTP/1.1\r\nHost: h\r\n\r\n`)
       isOwnAnswer(t, denied, { status: 400, code: 'InvalidToken', details: 'missing' }, `${method} ${name}`)
     }
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('its bytes reach the upstream as they were sent', async (t) => {
-  const front = await startFront(t)
-  const client = await front.connect()
+  const scene = await startScene(t)
+  const client = await scene.connect()
   for (const target of STORAGE_TARGETS) {
-    client.send(`GET ${target} HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+    client.send(`GET ${target} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
     t.equal((await client.response()).status, 200)
-    t.equal(front.upstream.requests.at(-1)?.target, target, target.slice(0, 60))
+    t.equal(scene.upstream.requests.at(-1)?.target, target, target.slice(0, 60))
   }
-  await front.upstreamSaw(t, STORAGE_TARGETS.length)
+  await scene.upstreamSaw(t, STORAGE_TARGETS.length)
 })
 
 t.test('the token endpoint is found by its raw path alone, whatever the query', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const path of ['/v2/auth/token', '/v2/auth/token/']) {
     for (const query of ['', '?', '?x=1', '?/b/k', '?../..', '?a?b', '?%00', '?accountId=acme&secret=x']) {
-      const told = await front.ask(`GET ${path}${query} HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+      const told = await scene.ask(`GET ${path}${query} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
       isOwnAnswer(t, told, { status: 200 }, path + query)
       t.match(told.body.toString(), /^{"expirationSec":\d+}$/)
     }
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test(
   'with a base path the token endpoint is there and nowhere else; forwarded targets keep it',
   async (t) => {
-    const front = await startFront(t, { settings: { 'listen-base-path': '/storage/api' } })
+    const scene = await startScene(t, { settings: { 'listen-base-path': '/storage/api' } })
     const get = (target: string) =>
-      front.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+      scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
     t.match((await get('/storage/api/v2/auth/token')).body.toString(), 'expirationSec')
     t.match((await get('/storage/api/v2/auth/token/?x')).body.toString(), 'expirationSec')
-    await front.upstreamSaw(t, 0)
+    await scene.upstreamSaw(t, 0)
     const others = [
       '/v2/auth/token',
       '/storage/v2/auth/token',
@@ -126,15 +127,15 @@ t.test(
     ]
     for (const target of others) t.equal((await get(target)).body.toString(), 'ok', target)
     t.same(
-      front.upstream.requests.map(({ target }) => target),
+      scene.upstream.requests.map(({ target }) => target),
       others,
     )
-    await front.upstreamSaw(t, others.length)
+    await scene.upstreamSaw(t, others.length)
   },
 )
 
 t.test('a target that is no plain path is refused, with or without a token', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const request of [
     'GET /b/k#/v2/auth/token',
     'GET /v2/auth/token#',
@@ -186,16 +187,16 @@ t.test('a target that is no plain path is refused, with or without a token', asy
     'G\xcaT /b/k',
     'GET@ /b/k',
   ]) {
-    for (const authorization of ['', front.authorization]) {
-      const answer = await front.ask(`${request} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+    for (const authorization of ['', scene.authorization]) {
+      const answer = await scene.ask(`${request} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
       isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, JSON.stringify(request.slice(0, 60)))
     }
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('an absolute target that names its own host arrives in origin form', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const [target, host, arrives] of [
     ['http://h/b//k?x', 'h', '/b//k?x'],
     ['HTTP://h/b', 'h', '/b'],
@@ -207,19 +208,19 @@ t.test('an absolute target that names its own host arrives in origin form', asyn
     ['http://[::1]:80/b', '[::1]:80', '/b'],
     ['http://h//v2/auth/token', 'h', '//v2/auth/token'],
   ] as const) {
-    const response = await front.ask(`GET ${target} HTTP/1.1\r\nHost: ${host}\r\n${front.authorization}\r\n`)
+    const response = await scene.ask(`GET ${target} HTTP/1.1\r\nHost: ${host}\r\n${scene.authorization}\r\n`)
     t.equal(response.status, 200, target)
-    t.equal(front.upstream.requests[0]?.target, arrives)
-    t.equal(front.upstream.requests[0]?.headers['host'], host)
-    await front.upstreamSaw(t, 1)
+    t.equal(scene.upstream.requests[0]?.target, arrives)
+    t.equal(scene.upstream.requests[0]?.headers['host'], host)
+    await scene.upstreamSaw(t, 1)
   }
-  const told = await front.ask(`GET http://h/v2/auth/token HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  const told = await scene.ask(`GET http://h/v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
   isOwnAnswer(t, told, { status: 200 }, 'the token endpoint, too')
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('any method that HTTP knows is forwarded with a token and refused without one', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   const methods = [
     'PROPFIND',
     'MKCOL',
@@ -233,15 +234,15 @@ t.test('any method that HTTP knows is forwarded with a token and refused without
     'PURGE',
   ]
   for (const method of methods) {
-    const denied = await front.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n\r\n`)
+    const denied = await scene.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n\r\n`)
     isOwnAnswer(t, denied, { status: 400, code: 'InvalidToken' }, method)
-    const response = await front.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+    const response = await scene.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
     t.equal(response.status, 200, method)
-    t.equal(front.upstream.requests[0]?.method, method)
-    await front.upstreamSaw(t, 1)
+    t.equal(scene.upstream.requests[0]?.method, method)
+    await scene.upstreamSaw(t, 1)
   }
   t.equal(
-    (await front.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="other",status="200"}')) >
+    (await scene.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="other",status="200"}')) >
       0,
     true,
     'their names are no label',
@@ -249,24 +250,24 @@ t.test('any method that HTTP knows is forwarded with a token and refused without
 })
 
 t.test('a raw byte beyond ASCII in a target is forwarded as it is, or refused, never changed', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const bytes of ['\xc3\xa9', '\xe9', '\xff', '\x80']) {
-    const response = await front.ask(`GET /b/${bytes} HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+    const response = await scene.ask(`GET /b/${bytes} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
     const forwarded = response.status === 200
-    if (forwarded) t.equal(front.upstream.requests[0]?.target, `/b/${bytes}`)
+    if (forwarded) t.equal(scene.upstream.requests[0]?.target, `/b/${bytes}`)
     else isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(bytes))
-    await front.upstreamSaw(t, forwarded ? 1 : 0)
+    await scene.upstreamSaw(t, forwarded ? 1 : 0)
   }
 })
 
 t.test('the admin listener answers its own paths alone, and the data listener none of them', async (t) => {
-  const front = await startFront(t)
-  const metrics = await fetch(`http://127.0.0.1:${front.sidecar.adminPort}/metrics`)
+  const scene = await startScene(t)
+  const metrics = await fetch(`http://127.0.0.1:${scene.sidecar.adminPort}/metrics`)
   t.equal(metrics.status, 200)
   t.match(await metrics.text(), 'auth_sidecar_requests_total')
-  const login = await fetch(`http://127.0.0.1:${front.sidecar.adminPort}/v2/auth/token`, { method: 'POST' })
+  const login = await fetch(`http://127.0.0.1:${scene.sidecar.adminPort}/v2/auth/token`, { method: 'POST' })
   t.not(login.status, 200)
-  const response = await front.ask(`GET /metrics HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  const response = await scene.ask(`GET /metrics HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
   t.equal(response.body.toString(), 'ok', 'an object of that name')
-  await front.upstreamSaw(t, 1)
+  await scene.upstreamSaw(t, 1)
 })

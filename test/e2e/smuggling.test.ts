@@ -1,5 +1,6 @@
 import t from 'tap'
-import { isOwnAnswer, startFront } from '../support/front.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
+import { startScene } from '../support/scene.ts'
 
 /** A request that must never be taken for one: it comes inside the body of another. */
 const inner = (target: string) =>
@@ -10,26 +11,26 @@ const chunk = (text: string) => `${text.length.toString(16)}\r\n${text}\r\n`
 t.test(
   'a body stays one body whatever the method, in chunks or not, on a kept connection or not',
   async (t) => {
-    const front = await startFront(t)
+    const scene = await startScene(t)
     for (const method of ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'PROPFIND', 'LOCK']) {
       for (const connection of ['', 'Connection: close\r\n', 'Connection: keep-alive\r\n']) {
         for (const coding of ['chunked', 'Chunked', 'CHUNKED']) {
           const body = inner('/smuggled')
-          const client = await front.connect()
+          const client = await scene.connect()
           client.send(
-            `${method} /outer HTTP/1.1\r\nHost: h\r\n${front.authorization}${connection}` +
+            `${method} /outer HTTP/1.1\r\nHost: h\r\n${scene.authorization}${connection}` +
               `Transfer-Encoding: ${coding}\r\n\r\n${chunk(body)}0\r\n\r\n`,
           )
           const response = await client.response({ head: method === 'HEAD' })
           client.socket.destroy()
-          const [request] = front.upstream.requests
+          const [request] = scene.upstream.requests
           t.same(
-            [response.status, front.upstream.requests.length, request?.method, request?.body.toString()],
+            [response.status, scene.upstream.requests.length, request?.method, request?.body.toString()],
             [200, 1, method, body],
             `${method} ${connection.trim()} ${coding}`,
           )
           t.equal(request?.headers['content-length'], undefined)
-          await front.upstreamSaw(t, 1)
+          await scene.upstreamSaw(t, 1)
         }
       }
     }
@@ -37,17 +38,17 @@ t.test(
 )
 
 t.test('a body by its length stays one body whatever the method', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const method of ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'PUT']) {
     const body = inner('/smuggled')
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(
-      `${method} /outer HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: ${body.length}\r\n\r\n${body}`,
+      `${method} /outer HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: ${body.length}\r\n\r\n${body}`,
     )
     t.equal((await client.response({ head: method === 'HEAD' })).status, 200, method)
-    t.equal(front.upstream.requests[0]?.body.toString(), body, method)
-    t.equal(front.upstream.requests[0]?.headers['transfer-encoding'], undefined)
-    await front.upstreamSaw(t, 1)
+    t.equal(scene.upstream.requests[0]?.body.toString(), body, method)
+    t.equal(scene.upstream.requests[0]?.headers['transfer-encoding'], undefined)
+    await scene.upstreamSaw(t, 1)
   }
 })
 
@@ -223,7 +224,7 @@ function transferEncodingLines(): string[] {
 }
 
 t.test('no spelling of Transfer-Encoding beside a Content-Length makes two requests of one', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   const lines = transferEncodingLines()
   t.ok(lines.length > 500, `${lines.length} lines`)
   const heads = lines.flatMap((line) => [
@@ -235,8 +236,8 @@ t.test('no spelling of Transfer-Encoding beside a Content-Length makes two reque
     const head = heads[at]
     if (head === undefined) return
     const body = `0\r\n\r\n${inner(`/smuggled/${at}`)}`
-    const response = await front.ask(
-      `POST /outer/${at} HTTP/1.1\r\nHost: h\r\n${front.authorization}${head(body.length)}\r\n${body}`,
+    const response = await scene.ask(
+      `POST /outer/${at} HTTP/1.1\r\nHost: h\r\n${scene.authorization}${head(body.length)}\r\n${body}`,
     )
     statuses[at] = response.status
     if (response.status === 400)
@@ -246,7 +247,7 @@ t.test('no spelling of Transfer-Encoding beside a Content-Length makes two reque
     await Promise.all([0, 1, 2, 3, 4, 5, 6, 7].map((offset) => tryOne(at + offset)))
   }
   const seen = new Map<string, number>()
-  for (const { target, headers, rawHeaders } of front.upstream.requests) {
+  for (const { target, headers, rawHeaders } of scene.upstream.requests) {
     seen.set(target, (seen.get(target) ?? 0) + 1)
     const encoding = rawHeaders.filter(
       (name, at) => at % 2 === 0 && /^[-_.]*transfer[-_.]encoding[-_.]*$/i.test(name),
@@ -268,16 +269,16 @@ t.test('no spelling of Transfer-Encoding beside a Content-Length makes two reque
   )
   const plain = lines.indexOf('Transfer-Encoding: chunked') * 2
   t.same([statuses[plain], statuses[plain + 1]], [400, 400], 'two ways to tell the length are refused')
-  await front.upstreamSaw(t, statuses.filter((status) => status === 200).length)
+  await scene.upstreamSaw(t, statuses.filter((status) => status === 200).length)
 })
 
 t.test('a Transfer-Encoding on its own is chunked in any case, or refused', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const coding of ['chunked', 'Chunked', 'cHUNKED']) {
-    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: ${coding}\r\n\r\n`
-    t.equal((await front.ask(`${head}${chunk('abc')}0\r\n\r\n`)).status, 200, coding)
-    t.equal(front.upstream.requests[0]?.body.toString(), 'abc', coding)
-    await front.upstreamSaw(t, 1)
+    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: ${coding}\r\n\r\n`
+    t.equal((await scene.ask(`${head}${chunk('abc')}0\r\n\r\n`)).status, 200, coding)
+    t.equal(scene.upstream.requests[0]?.body.toString(), 'abc', coding)
+    await scene.upstreamSaw(t, 1)
   }
   for (const value of [
     'gzip, chunked',
@@ -291,19 +292,19 @@ t.test('a Transfer-Encoding on its own is chunked in any case, or refused', asyn
     'chunked\r\nTransfer-Encoding: chunked',
     'identity\r\nTransfer-Encoding: chunked',
   ]) {
-    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: ${value}\r\n\r\n`
-    const response = await front.ask(`${head}${chunk('abc')}0\r\n\r\n`)
+    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: ${value}\r\n\r\n`
+    const response = await scene.ask(`${head}${chunk('abc')}0\r\n\r\n`)
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(value))
   }
-  const old = await front.ask(
-    `PUT /o HTTP/1.0\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('abc')}0\r\n\r\n`,
+  const old = await scene.ask(
+    `PUT /o HTTP/1.0\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('abc')}0\r\n\r\n`,
   )
   isOwnAnswer(t, old, { status: 400, code: 'InvalidArgument' }, 'HTTP/1.0 knows no chunks')
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('a Content-Length is one plain decimal number, or refused', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const value of [
     '+5',
     '-0',
@@ -327,24 +328,24 @@ t.test('a Content-Length is one plain decimal number, or refused', async (t) => 
     '5\r\nContent_Length: 5',
     '5\r\nContent-Length : 5',
   ]) {
-    const response = await front.ask(
-      `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: ${value}\r\n\r\nhello`,
+    const response = await scene.ask(
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: ${value}\r\n\r\nhello`,
     )
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(value))
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
   for (const value of ['5 ', '  5', '  5  ']) {
-    const response = await front.ask(
-      `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length:${value}\r\n\r\nhello`,
+    const response = await scene.ask(
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length:${value}\r\n\r\nhello`,
     )
     t.equal(response.status, 200, 'white space around it is none of it')
-    t.equal(front.upstream.requests[0]?.headers['content-length'], '5')
-    await front.upstreamSaw(t, 1)
+    t.equal(scene.upstream.requests[0]?.headers['content-length'], '5')
+    await scene.upstreamSaw(t, 1)
   }
 })
 
 t.test('a header that readers could cut differently is refused', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const line of [
     'X: a\r\n b',
     'X: a\r\n\tb',
@@ -378,29 +379,29 @@ t.test('a header that readers could cut differently is refused', async (t) => {
     '_Authorization: Bearer x',
     'Host_: evil',
   ]) {
-    const response = await front.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${front.authorization}${line}\r\n\r\n`)
+    const response = await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}${line}\r\n\r\n`)
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(line))
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('lines that end without a carriage return are refused', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const request of [
-    `GET /o HTTP/1.1\nHost: h\r\n${front.authorization}\r\n`,
-    `GET /o HTTP/1.1\r\nHost: h\n${front.authorization}\r\n`,
-    `GET /o HTTP/1.1\r\nHost: h\r\n${front.authorization}\n\n`,
-    `GET /o HTTP/1.1\nHost: h\n${front.authorization.trim()}\n\n`,
-    `GET /o HTTP/1.1\rHost: h\r${front.authorization.trim()}\r\r`,
+    `GET /o HTTP/1.1\nHost: h\r\n${scene.authorization}\r\n`,
+    `GET /o HTTP/1.1\r\nHost: h\n${scene.authorization}\r\n`,
+    `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}\n\n`,
+    `GET /o HTTP/1.1\nHost: h\n${scene.authorization.trim()}\n\n`,
+    `GET /o HTTP/1.1\rHost: h\r${scene.authorization.trim()}\r\r`,
   ]) {
-    const response = await front.ask(`${request}\r\n\r\n`)
+    const response = await scene.ask(`${request}\r\n\r\n`)
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(request.slice(0, 40)))
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('chunks that are none break the upload off, and no whole request reaches the upstream', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const [name, chunks] of [
     ['a size in C notation', '0x5\r\nhello\r\n0\r\n\r\n'],
     ['a size with a sign', '+5\r\nhello\r\n0\r\n\r\n'],
@@ -425,120 +426,120 @@ t.test('chunks that are none break the upload off, and no whole request reaches 
     ['trailers beyond any bound', `5\r\nhello\r\n0\r\nX: ${'x'.repeat(65536)}\r\n\r\n`],
     ['a bare line feed at the end', '5\r\nhello\r\n0\r\n\n'],
   ] as const) {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(
-      `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n${chunks}`,
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n${chunks}`,
     )
     const response = await client.response()
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, name)
     t.equal(await client.closed(), 'end', `${name}: closed behind the answer`)
     t.equal(client.rest().length, 0)
-    await front.upstream.until(() => front.upstream.open() === 0, 'the broken upload to be broken off')
-    await front.upstreamSaw(t, 0)
-    for (const socket of front.upstream.sockets) socket.destroy()
+    await scene.upstream.until(() => scene.upstream.open() === 0, 'the broken upload to be broken off')
+    await scene.upstreamSaw(t, 0)
+    for (const socket of scene.upstream.sockets) socket.destroy()
   }
 })
 
 t.test('an upload that breaks in the middle is broken off at the upstream as well', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const broken of ['zz\r\n', '5\r\nhelloXX', 'FFFFFFFFFFFFFFFFF\r\n']) {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(
-      `PUT /mid HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('first')}`,
+      `PUT /mid HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('first')}`,
     )
-    await front.upstream.until(
-      () => front.upstream.bytes.at(-1)?.includes('first') === true,
+    await scene.upstream.until(
+      () => scene.upstream.bytes.at(-1)?.includes('first') === true,
       'the first chunk',
     )
     client.send(broken)
     isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, broken)
     await client.closed()
-    await front.upstream.until(() => front.upstream.open() === 0, 'the end of the upstream connection')
-    t.notMatch(front.upstream.bytes.at(-1)?.toString('latin1'), '\r\n0\r\n', 'no last chunk was sent')
-    await front.upstreamSaw(t, 0)
-    for (const socket of front.upstream.sockets) socket.destroy()
+    await scene.upstream.until(() => scene.upstream.open() === 0, 'the end of the upstream connection')
+    t.notMatch(scene.upstream.bytes.at(-1)?.toString('latin1'), '\r\n0\r\n', 'no last chunk was sent')
+    await scene.upstreamSaw(t, 0)
+    for (const socket of scene.upstream.sockets) socket.destroy()
   }
 })
 
 t.test('chunk extensions are read and not passed on; sizes may have leading zeros', async (t) => {
-  const front = await startFront(t)
-  const client = await front.connect()
+  const scene = await startScene(t)
+  const client = await scene.connect()
   client.send(
-    `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n` +
+    `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n` +
       '00000000000000005;name=value\r\nhello\r\n0;last\r\nX-Check: 1\r\n\r\n',
   )
   t.equal((await client.response()).status, 200)
-  t.equal(front.upstream.requests[0]?.body.toString(), 'hello')
-  t.same(front.upstream.requests[0]?.rawTrailers, ['X-Check', '1'])
-  t.notMatch(front.upstream.bytes[0]?.toString('latin1'), 'name=value')
-  await front.upstreamSaw(t, 1)
+  t.equal(scene.upstream.requests[0]?.body.toString(), 'hello')
+  t.same(scene.upstream.requests[0]?.rawTrailers, ['X-Check', '1'])
+  t.notMatch(scene.upstream.bytes[0]?.toString('latin1'), 'name=value')
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('more header lines than a parser shows do not hide the framing', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const lines of [201, 999, 1001, 1500, 2500]) {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(
-      `POST /many HTTP/1.1\r\nHost: h\r\n${front.authorization}${'a:b\r\n'.repeat(lines)}Transfer-Encoding: chunked\r\n\r\n` +
+      `POST /many HTTP/1.1\r\nHost: h\r\n${scene.authorization}${'a:b\r\n'.repeat(lines)}Transfer-Encoding: chunked\r\n\r\n` +
         `0\r\n\r\n${inner('/smuggled')}`,
     )
     isOwnAnswer(t, await client.response(), { status: 431, code: 'InvalidArgument' }, `${lines} lines`)
     await client.closed()
     t.equal(client.rest().length, 0, 'and no further answer')
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('where so many header lines are allowed, the framing behind them is obeyed', async (t) => {
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     settings: { 'limits-header-lines': '3000', 'limits-header-bytes': '65536' },
   })
   const body = inner('/smuggled')
-  const client = await front.connect()
+  const client = await scene.connect()
   client.send(
-    `POST /many HTTP/1.1\r\nHost: h\r\n${front.authorization}${'a:b\r\n'.repeat(1500)}Transfer-Encoding: chunked\r\n\r\n` +
+    `POST /many HTTP/1.1\r\nHost: h\r\n${scene.authorization}${'a:b\r\n'.repeat(1500)}Transfer-Encoding: chunked\r\n\r\n` +
       `${chunk(body)}0\r\n\r\n`,
   )
   t.equal((await client.response()).status, 200)
-  t.equal(front.upstream.requests[0]?.body.toString(), body)
-  t.equal(front.upstream.requests[0]?.rawHeaders.filter((name) => name === 'a').length, 1500)
-  await front.upstreamSaw(t, 1)
+  t.equal(scene.upstream.requests[0]?.body.toString(), body)
+  t.equal(scene.upstream.requests[0]?.rawHeaders.filter((name) => name === 'a').length, 1500)
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('a byte too many behind a body is a request that cannot be understood', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const method of ['GET', 'PUT', 'DELETE']) {
     for (const extra of ['X', '\x00', '}', '0\r\n\r\n']) {
-      const client = await front.connect()
+      const client = await scene.connect()
       client.send(
-        `${method} /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Content-Length: 5\r\n\r\nhello${extra}\r\n\r\n`,
+        `${method} /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 5\r\n\r\nhello${extra}\r\n\r\n`,
       )
       t.equal((await client.response()).status, 200, `${method}: the request itself is answered`)
       isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, JSON.stringify(extra))
       t.equal(await client.closed(), 'end')
-      t.equal(front.upstream.requests[0]?.body.toString(), 'hello')
-      await front.upstreamSaw(t, 1)
+      t.equal(scene.upstream.requests[0]?.body.toString(), 'hello')
+      await scene.upstreamSaw(t, 1)
     }
   }
 })
 
 t.test('bytes behind the last chunk are a request that cannot be understood', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const extra of ['X\r\n\r\n', '\x00\r\n\r\n', '0\r\n\r\n', '5\r\nhello\r\n0\r\n\r\n']) {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(
-      `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('hello')}0\r\n\r\n${extra}`,
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('hello')}0\r\n\r\n${extra}`,
     )
     t.equal((await client.response()).status, 200, 'the request itself is answered')
     isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, JSON.stringify(extra))
     t.equal(await client.closed(), 'end')
-    t.equal(front.upstream.requests[0]?.body.toString(), 'hello')
-    await front.upstreamSaw(t, 1)
+    t.equal(scene.upstream.requests[0]?.body.toString(), 'hello')
+    await scene.upstreamSaw(t, 1)
   }
 })
 
 t.test('a nominated framing or identity header is refused, not removed', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const nominated of [
     'content-length',
     'Content-Length, close',
@@ -549,10 +550,10 @@ t.test('a nominated framing or identity header is refused, not removed', async (
     'X_Authenticated_Account_Id',
     'content_length',
   ]) {
-    const response = await front.ask(
-      `DELETE /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Connection: ${nominated}\r\nContent-Length: 5\r\n\r\nhello`,
+    const response = await scene.ask(
+      `DELETE /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Connection: ${nominated}\r\nContent-Length: 5\r\n\r\nhello`,
     )
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, nominated)
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })

@@ -1,5 +1,6 @@
 import t from 'tap'
-import { isOwnAnswer, startFront } from '../support/front.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
+import { startScene } from '../support/scene.ts'
 
 /** The four headers that are ours, lower-cased. */
 const OURS = [
@@ -31,7 +32,7 @@ const folded = (rawHeaders: readonly string[]) =>
     )
 
 t.test('whatever identity a client claims, the upstream sees ours, once', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   const names = [...OURS, 'x-authenticated-anything', 'x-authenticated-account-id-2'].flatMap(spellings)
   for (const spelling of [...names, 'X-Authenticated-', 'x_authenticated_', 'X-Authenticated_']) {
     for (const lines of [
@@ -40,14 +41,14 @@ t.test('whatever identity a client claims, the upstream sees ours, once', async 
       `X-Authenticated-Account-Id: victim\r\n${spelling}: victim\r\n`,
     ]) {
       // In front of and behind the token.
-      const response = await front.ask(
-        `GET /o HTTP/1.1\r\n${lines}Host: h\r\n${front.authorization}${lines}\r\n`,
+      const response = await scene.ask(
+        `GET /o HTTP/1.1\r\n${lines}Host: h\r\n${scene.authorization}${lines}\r\n`,
       )
       t.equal(response.status, 200, spelling)
     }
   }
   const counts = new Set<string>()
-  for (const { rawHeaders, headers } of front.upstream.requests) {
+  for (const { rawHeaders, headers } of scene.upstream.requests) {
     const seen = folded(rawHeaders).filter((name) => name.startsWith('x-authenticated'))
     counts.add(seen.join(' '))
     if (headers['x-authenticated-account-id'] !== 'acme') t.fail('an identity that is not ours')
@@ -57,24 +58,24 @@ t.test('whatever identity a client claims, the upstream sees ours, once', async 
 })
 
 t.test('the names of ours stand in no trailer', async (t) => {
-  const front = await startFront(t)
-  const client = await front.connect()
+  const scene = await startScene(t)
+  const client = await scene.connect()
   client.send(
-    `PUT /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Trailer: x-authenticated-account-id, x-checksum\r\n` +
+    `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Trailer: x-authenticated-account-id, x-checksum\r\n` +
       'Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Authenticated-Account-Id: victim\r\n' +
       'X_Authenticated_Account_Id: victim\r\nAuthorization: Bearer x\r\nHost: evil\r\n' +
       'X-Forwarded-For: 9.9.9.9\r\nX-Request-Id: evil\r\nConnection: close\r\nX-Checksum: abc\r\n\r\n',
   )
   t.equal((await client.response()).status, 200)
-  const [request] = front.upstream.requests
+  const [request] = scene.upstream.requests
   t.same(request?.rawTrailers, ['X-Checksum', 'abc'])
   t.equal(request?.headers['x-authenticated-account-id'], 'acme')
   t.equal(request?.body.toString(), 'hello')
-  await front.upstreamSaw(t, 1)
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('on a public route no identity passes, and no token', async (t) => {
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     settings: { 'public-routes': JSON.stringify([{ method: 'GET', path: '/healthz' }]) },
   })
   const claims = OURS.flatMap(spellings)
@@ -82,18 +83,18 @@ t.test('on a public route no identity passes, and no token', async (t) => {
     .join('')
   for (const authorization of [
     '',
-    front.authorization,
+    scene.authorization,
     'Authorization: Bearer bad\r\n',
     'Authorization: Basic x\r\n',
   ]) {
-    const response = await front.ask(`GET /healthz?x HTTP/1.1\r\nHost: h\r\n${authorization}${claims}\r\n`)
+    const response = await scene.ask(`GET /healthz?x HTTP/1.1\r\nHost: h\r\n${authorization}${claims}\r\n`)
     t.equal(response.status, 200, authorization.slice(0, 24))
-    const [request] = front.upstream.requests
+    const [request] = scene.upstream.requests
     t.same(
       folded(request?.rawHeaders ?? []).filter((name) => /^x-authenticated|^authorization/.test(name)),
       [],
     )
-    await front.upstreamSaw(t, 1)
+    await scene.upstreamSaw(t, 1)
   }
   for (const request of [
     'GET /healthz/',
@@ -103,14 +104,14 @@ t.test('on a public route no identity passes, and no token', async (t) => {
     'GET /Healthz',
   ]) {
     const head = request.startsWith('HEAD')
-    const response = await front.ask(`${request} HTTP/1.1\r\nHost: h\r\n\r\n`, { head })
+    const response = await scene.ask(`${request} HTTP/1.1\r\nHost: h\r\n\r\n`, { head })
     isOwnAnswer(t, response, { status: 400, code: 'InvalidToken', details: 'missing', head }, request)
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('names with an underscore or a dot that imitate nothing decisive pass unchanged', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   const lines = [
     'x-amz-meta-my_key',
     'X_Custom',
@@ -125,16 +126,16 @@ t.test('names with an underscore or a dot that imitate nothing decisive pass unc
     'Expect_',
     'Proxy_Connection',
   ]
-  await front.ask(
-    `GET /o HTTP/1.1\r\nHost: h\r\n${front.authorization}${lines.map((name) => `${name}: v\r\n`).join('')}\r\n`,
+  await scene.ask(
+    `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}${lines.map((name) => `${name}: v\r\n`).join('')}\r\n`,
   )
-  const names = front.upstream.requests[0]?.rawHeaders.filter((_, at) => at % 2 === 0)
+  const names = scene.upstream.requests[0]?.rawHeaders.filter((_, at) => at % 2 === 0)
   t.same(names?.slice(1, lines.length + 1), lines)
-  await front.upstreamSaw(t, 1)
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('nothing a client says of its path, method or origin changes what it may do', async (t) => {
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     settings: { 'public-routes': JSON.stringify([{ method: 'GET', path: '/healthz' }]) },
   })
   for (const line of [
@@ -163,7 +164,7 @@ t.test('nothing a client says of its path, method or origin changes what it may 
     'Connection: x-real-ip',
   ]) {
     for (const request of ['GET /b/k', 'POST /b/k', 'OPTIONS /b/k']) {
-      const response = await front.ask(`${request} HTTP/1.1\r\nHost: h\r\n${line}\r\n\r\n`)
+      const response = await scene.ask(`${request} HTTP/1.1\r\nHost: h\r\n${line}\r\n\r\n`)
       isOwnAnswer(
         t,
         response,
@@ -172,14 +173,14 @@ t.test('nothing a client says of its path, method or origin changes what it may 
       )
     }
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('where a request comes from is what we saw, unless the peer is trusted', async (t) => {
   const claims =
     'X-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 1\r\n' +
     'Forwarded: for=9.9.9.9\r\nX_Forwarded_For: 9.9.9.9\r\nx.forwarded.host: evil\r\n'
-  const untrusting = await startFront(t)
+  const untrusting = await startScene(t)
   await untrusting.ask(`GET /o HTTP/1.1\r\nHost: h:1\r\n${claims}${untrusting.authorization}\r\n`)
   const seen = untrusting.upstream.requests[0]
   t.notMatch(seen?.rawHeaders.join('\n'), /9\.9\.9\.9|evil/)
@@ -190,7 +191,7 @@ t.test('where a request comes from is what we saw, unless the peer is trusted', 
     'x-forwarded-port': String(untrusting.sidecar.port),
     forwarded: 'for=127.0.0.1;proto=http;host="h:1"',
   })
-  const trusting = await startFront(t, { settings: { 'forwarded-trust': '["127.0.0.0/8"]' } })
+  const trusting = await startScene(t, { settings: { 'forwarded-trust': '["127.0.0.0/8"]' } })
   await trusting.ask(`GET /o HTTP/1.1\r\nHost: h:1\r\n${claims}${trusting.authorization}\r\n`)
   t.match(trusting.upstream.requests[0]?.headers, {
     'x-forwarded-for': '9.9.9.9',
@@ -203,7 +204,7 @@ t.test('where a request comes from is what we saw, unless the peer is trusted', 
 })
 
 t.test('a host is one plain authority, or the request is refused', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const lines of [
     '',
     'Host:\r\n',
@@ -235,10 +236,10 @@ t.test('a host is one plain authority, or the request is refused', async (t) => 
     'Host: h<x>\r\n',
     'Host: a\r\nHost_: b\r\n',
   ]) {
-    const response = await front.ask(`GET /o HTTP/1.1\r\n${lines}${front.authorization}\r\n`)
+    const response = await scene.ask(`GET /o HTTP/1.1\r\n${lines}${scene.authorization}\r\n`)
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
   for (const host of [
     'h',
     'a.b-c.example',
@@ -251,31 +252,31 @@ t.test('a host is one plain authority, or the request is refused', async (t) => 
     '%41',
   ]) {
     t.equal(
-      (await front.ask(`GET /o HTTP/1.1\r\nHost: ${host}\r\n${front.authorization}\r\n`)).status,
+      (await scene.ask(`GET /o HTTP/1.1\r\nHost: ${host}\r\n${scene.authorization}\r\n`)).status,
       200,
       host,
     )
-    t.equal(front.upstream.requests[0]?.headers['host'], host)
-    await front.upstreamSaw(t, 1)
+    t.equal(scene.upstream.requests[0]?.headers['host'], host)
+    await scene.upstreamSaw(t, 1)
   }
 })
 
 t.test('an HTTP/1.0 request needs no host; the upstream, which is asked in HTTP/1.1, gets one', async (t) => {
-  const front = await startFront(t)
-  const text = await front.exchange(`GET /o HTTP/1.0\r\n${front.authorization}\r\n`)
+  const scene = await startScene(t)
+  const text = await scene.exchange(`GET /o HTTP/1.0\r\n${scene.authorization}\r\n`)
   t.match(text, /^HTTP\/1\.1 200 OK\r\n/)
-  t.equal(front.upstream.requests[0]?.headers['host'], `127.0.0.1:${front.upstream.port}`)
-  await front.upstreamSaw(t, 1)
+  t.equal(scene.upstream.requests[0]?.headers['host'], `127.0.0.1:${scene.upstream.port}`)
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('hop-by-hop headers and what a client nominates end here', async (t) => {
-  const front = await startFront(t)
-  await front.ask(
-    `GET /o HTTP/1.1\r\nHost: h\r\n${front.authorization}Connection: keep-alive, X-Mine\r\nconnection: x-other\r\n` +
+  const scene = await startScene(t)
+  await scene.ask(
+    `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Connection: keep-alive, X-Mine\r\nconnection: x-other\r\n` +
       'X-Mine: 1\r\nx-other: 2\r\nX-Kept: 3\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nTE: trailers\r\n' +
       'Proxy-Authorization: Basic eA==\r\nHTTP2-Settings: AAMAAABk\r\n\r\n',
   )
-  const names = folded(front.upstream.requests[0]?.rawHeaders ?? [])
+  const names = folded(scene.upstream.requests[0]?.rawHeaders ?? [])
   t.same(names.slice(0, 3), ['host', 'x-kept', 'x-request-id'])
   for (const gone of [
     'connection',
@@ -288,14 +289,14 @@ t.test('hop-by-hop headers and what a client nominates end here', async (t) => {
   ]) {
     t.equal(names.includes(gone), false, gone)
   }
-  await front.upstreamSaw(t, 1)
+  await scene.upstreamSaw(t, 1)
 })
 
 t.test('the token goes no further than here, unless it is told to', async (t) => {
-  const front = await startFront(t)
-  await front.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
-  t.notMatch(front.upstream.bytes[0]?.toString('latin1'), front.sidecar.token)
-  const telling = await startFront(t, { settings: { 'identity-forward-authorization': 'true' } })
+  const scene = await startScene(t)
+  await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  t.notMatch(scene.upstream.bytes[0]?.toString('latin1'), scene.sidecar.token)
+  const telling = await startScene(t, { settings: { 'identity-forward-authorization': 'true' } })
   await telling.ask(`GET /o HTTP/1.1\r\nHost: h\r\nauthorization:  bearer   ${telling.sidecar.token}\r\n\r\n`)
   t.equal(telling.upstream.requests[0]?.headers['authorization'], `bearer   ${telling.sidecar.token}`)
 })
@@ -306,17 +307,17 @@ t.test('names in any script reach the upstream percent-encoded, so that none inj
     { accountId: 'a b', accessKey: 'x:y, "z"' },
     { accountId: 'a%20b', accessKey: '😀' },
   ]
-  const front = await startFront(t, { credentials })
+  const scene = await startScene(t, { credentials })
   for (const [at, [accountId, accessKey]] of [
     ['%C3%9Cn%C3%AFcode%20%E4%BC%9A%E7%A4%BE', 'a%2520b'],
     ['a%20b', 'x:y,%20"z"'],
     ['a%2520b', '%F0%9F%98%80'],
   ].entries()) {
-    const token = await front.sidecar.mint({
+    const token = await scene.sidecar.mint({
       claims: { sub: credentials[at]?.accountId, client_id: credentials[at]?.accessKey, jti: `id ${at}` },
     })
-    await front.ask(`GET /o HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
-    t.match(front.upstream.requests.at(-1)?.headers, {
+    await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    t.match(scene.upstream.requests.at(-1)?.headers, {
       'x-authenticated-account-id': accountId,
       'x-authenticated-access-key': accessKey,
       'x-authenticated-token-id': `id%20${at}`,
@@ -326,13 +327,13 @@ t.test('names in any script reach the upstream percent-encoded, so that none inj
 })
 
 t.test('an answer of the upstream keeps its headers and loses what is ours', async (t) => {
-  const front = await startFront(t)
-  front.upstream.reply(
+  const scene = await startScene(t)
+  scene.upstream.reply(
     'HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nX-Authenticated-Account-Id: acme\r\nSet-Cookie: c=3\r\n' +
       'X_Authenticated_Token_Id: x\r\nContent-Length: 0\r\nX-Dup: 1\r\nX-Request-Id: theirs\r\nX-Dup: 2\r\n\r\n',
   )
-  const response = await front.ask(
-    `GET /o HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine-1\r\n${front.authorization}\r\n`,
+  const response = await scene.ask(
+    `GET /o HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine-1\r\n${scene.authorization}\r\n`,
   )
   t.same(response.rawHeaders.slice(0, 12), [
     ...['Set-Cookie', 'a=1', 'set-cookie', 'b=2', 'Set-Cookie', 'c=3'],
@@ -343,7 +344,7 @@ t.test('an answer of the upstream keeps its headers and loses what is ours', asy
 })
 
 t.test('a request id that can be kept is kept, any other replaced', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
   for (const [lines, kept] of [
     ['X-Request-Id: a', 'a'],
@@ -361,24 +362,24 @@ t.test('a request id that can be kept is kept, any other replaced', async (t) =>
   ] as const) {
     // Where it is forwarded, answered here, refused by the gate and refused by admission.
     for (const request of [
-      `GET /o HTTP/1.1\r\nHost: h\r\n${front.authorization}`,
-      `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${front.authorization}`,
+      `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}`,
+      `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}`,
       'GET /o HTTP/1.1\r\nHost: h\r\n',
       'GET * HTTP/1.1\r\nHost: h\r\n',
     ]) {
-      const { headers } = await front.ask(`${request}${lines}\r\n\r\n`)
+      const { headers } = await scene.ask(`${request}${lines}\r\n\r\n`)
       const id = headers['x-request-id'] ?? ''
       if (kept === undefined) t.match(id, uuid, lines.slice(0, 40))
       else t.equal(id, kept)
     }
-    const [request] = front.upstream.requests
+    const [request] = scene.upstream.requests
     const ids = folded(request?.rawHeaders ?? []).filter((name) => name === 'x-request-id')
     t.equal(ids.length, 1, 'one of them goes upstream')
     if (kept !== undefined) t.equal(request?.headers['x-request-id'], kept)
-    await front.upstreamSaw(t, 1)
+    await scene.upstreamSaw(t, 1)
   }
   t.ok(
-    front.sidecar.log.some(({ requestId }) => requestId === 'A.b_c-9'),
+    scene.sidecar.log.some(({ requestId }) => requestId === 'A.b_c-9'),
     'and stands in the log',
   )
 })

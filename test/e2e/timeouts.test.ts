@@ -2,15 +2,16 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isFaultAnswer, startProxied } from '../support/proxied.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
+import { startScene } from '../support/scene.ts'
 
 const IDLE = { 'timeouts-idle-seconds': '0.3' }
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 
 t.test('an upstream that sends no response head in time is a 503, once, and is left', async (t) => {
-  const { upstream, request, recovers, outcome } = await startProxied(t, {
+  const { upstream, request, recovers, outcome } = await startScene(t, {
     settings: { 'timeouts-upstream-response-seconds': '0.3' },
   })
   const replies: Readonly<Record<string, string>> = {
@@ -26,7 +27,7 @@ t.test('an upstream that sends no response head in time is a 503, once, and is l
   ])
   for (const client of await Promise.all(answers)) {
     const response = await client.response()
-    isFaultAnswer(t, response, unavailable('http_response_timeout'))
+    isOwnAnswer(t, response, unavailable('http_response_timeout'))
     t.not(response.headers['connection'], 'close', 'the client keeps its connection')
   }
   await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
@@ -36,7 +37,7 @@ t.test('an upstream that sends no response head in time is a 503, once, and is l
 })
 
 t.test('a request that waits for a connection too long is a 503', async (t) => {
-  const { upstream, sidecar, head, request, outcome } = await startProxied(t, {
+  const { upstream, sidecar, head, request, outcome } = await startScene(t, {
     settings: { 'timeouts-upstream-response-seconds': '0.5', 'limits-upstream-connections': '1' },
   })
   // A body that goes on keeps the only connection busy.
@@ -49,7 +50,7 @@ t.test('a request that waits for a connection too long is a 503', async (t) => {
   await busy.until('\r\n\r\n')
   const waits = await rawClient(t, sidecar.port)
   waits.send(head('GET /'))
-  isFaultAnswer(t, await waits.response(), unavailable('connection_limit_reached'))
+  isOwnAnswer(t, await waits.response(), unavailable('connection_limit_reached'))
   t.equal(await outcome('connection_limit_reached'), 1)
   t.equal(upstream.requests.length, 1)
   t.notOk(busy.socket.destroyed, 'and nobody else is cut for it')
@@ -61,7 +62,7 @@ t.test('a request that waits for a connection too long is a 503', async (t) => {
 })
 
 t.test('a download that stands still is cut, and the upstream left', async (t) => {
-  const { upstream, sidecar, recovers, outcome } = await startProxied(t, { settings: IDLE })
+  const { upstream, sidecar, recovers, outcome } = await startScene(t, { settings: IDLE })
   const framings: Readonly<Record<string, string>> = {
     '/length': 'Content-Length: 100\r\n\r\npart',
     '/length-without-a-byte': 'Content-Length: 100\r\nX-Part: part\r\n\r\n',
@@ -89,7 +90,7 @@ t.test('a download that stands still is cut, and the upstream left', async (t) =
 })
 
 t.test('an upload that stands still is a 408, and the upstream left', async (t) => {
-  const { upstream, request, recovers, outcome } = await startProxied(t, { settings: IDLE })
+  const { upstream, request, recovers, outcome } = await startScene(t, { settings: IDLE })
   const answers = [
     request('PUT /', ['Content-Length: 100'], 'part'),
     request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\n'),
@@ -101,7 +102,7 @@ t.test('an upload that stands still is a 408, and the upstream left', async (t) 
   ]
   for (const client of await Promise.all(answers)) {
     const response = await client.response()
-    isFaultAnswer(t, response, { status: 408, code: 'InvalidArgument', error: 'http_request_error' })
+    isOwnAnswer(t, response, { status: 408, code: 'InvalidArgument', error: 'http_request_error' })
     t.equal(response.headers['connection'], 'close')
     client.socket.end()
     await client.closed()
@@ -113,7 +114,7 @@ t.test('an upload that stands still is a 408, and the upstream left', async (t) 
 })
 
 t.test('an upload that stands still after its response has begun is cut', async (t) => {
-  const { upstream, request, recovers } = await startProxied(t, {
+  const { upstream, request, recovers } = await startScene(t, {
     settings: IDLE,
     hooks: {
       onConnection: (socket) => {
@@ -130,14 +131,14 @@ t.test('an upload that stands still after its response has begun is cut', async 
 })
 
 t.test('an upstream that does not read an upload is a 503', async (t) => {
-  const { upstream, sidecar, head, outcome } = await startProxied(t, {
+  const { upstream, sidecar, head, outcome } = await startScene(t, {
     settings: IDLE,
     hooks: { read: false, onConnection: (socket) => void socket.pause() },
   })
   const client = await rawClient(t, sidecar.port)
   client.send(head('PUT /', 'Content-Length: 100000000'))
   client.send(Buffer.alloc(100_000_000))
-  isFaultAnswer(t, await client.response(), unavailable('connection_write_timeout'))
+  isOwnAnswer(t, await client.response(), unavailable('connection_write_timeout'))
   await client.closed()
   t.equal(await outcome('connection_write_timeout'), 1)
   await eventually(
@@ -148,7 +149,7 @@ t.test('an upstream that does not read an upload is a 503', async (t) => {
 })
 
 t.test('a client that takes nothing of a download is cut, and the upstream left', async (t) => {
-  const { upstream, sidecar, head, recovers, outcome } = await startProxied(t, { settings: IDLE })
+  const { upstream, sidecar, head, recovers, outcome } = await startScene(t, { settings: IDLE })
   const body = Buffer.alloc(50_000_000)
   upstream.reply((socket) => {
     socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
@@ -172,7 +173,7 @@ t.test('a transfer that makes progress is never cut, however slow it is', async 
   const settings = { ...IDLE, 'timeouts-upstream-response-seconds': '0.3', 'timeouts-headers-seconds': '0.3' }
 
   await t.test('a byte at a time down, and up', async (t) => {
-    const { upstream, request, recovers } = await startProxied(t, { settings })
+    const { upstream, request, recovers } = await startScene(t, { settings })
     upstream.reply(async (socket, { method }) => {
       if (method === 'PUT') {
         socket.write(OK)
@@ -201,7 +202,7 @@ t.test('a transfer that makes progress is never cut, however slow it is', async 
   const body = Buffer.alloc(12 * PART)
 
   await t.test('a client that reads now and then', async (t) => {
-    const { upstream, sidecar, head, recovers } = await startProxied(t, { settings })
+    const { upstream, sidecar, head, recovers } = await startScene(t, { settings })
     upstream.reply((socket) => {
       socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
       socket.write(body)
@@ -222,7 +223,7 @@ t.test('a transfer that makes progress is never cut, however slow it is', async 
   })
 
   await t.test('an upstream that reads now and then', async (t) => {
-    const { upstream, sidecar, head, recovers } = await startProxied(t, {
+    const { upstream, sidecar, head, recovers } = await startScene(t, {
       settings,
       hooks: { onConnection: (socket) => void (upstream.sockets.length === 1 && socket.pause()) },
     })
@@ -246,7 +247,7 @@ t.test('a transfer that makes progress is never cut, however slow it is', async 
 })
 
 t.test('while the response head is awaited, its own time counts and not the idle time', async (t) => {
-  const { upstream, request, recovers } = await startProxied(t, { settings: IDLE })
+  const { upstream, request, recovers } = await startScene(t, { settings: IDLE })
   const answerLate = (socket: Socket) => void setTimeout(() => socket.write(OK), 900)
   upstream.reply(answerLate)
   const clients = await Promise.all([
@@ -262,7 +263,7 @@ t.test('while the response head is awaited, its own time counts and not the idle
 })
 
 t.test('a response that waits for those before it is not idle', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t, { settings: IDLE })
+  const { upstream, sidecar, head, recovers } = await startScene(t, { settings: IDLE })
   const body = 'x'.repeat(1_000_000)
   upstream.reply((socket, { target }) => {
     if (target === '/late') setTimeout(() => socket.write(OK), 900)
@@ -277,7 +278,7 @@ t.test('a response that waits for those before it is not idle', async (t) => {
 })
 
 t.test('a client connection', async (t) => {
-  const { sidecar, head } = await startProxied(t, {
+  const { sidecar, head } = await startScene(t, {
     settings: { 'timeouts-keep-alive-seconds': '0.3', 'timeouts-headers-seconds': '0.3' },
   })
 
@@ -292,7 +293,7 @@ t.test('a client connection', async (t) => {
   await t.test('on which a head is not completed in time is a 408', async (t) => {
     const client = await rawClient(t, sidecar.port)
     client.send('GET / HTTP/1.1\r\nHost: a\r\n')
-    isFaultAnswer(t, await client.response(), {
+    isOwnAnswer(t, await client.response(), {
       status: 408,
       code: 'InvalidArgument',
       error: 'http_request_error',

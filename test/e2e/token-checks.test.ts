@@ -2,8 +2,9 @@ import { createPublicKey, type JsonWebKey, randomBytes } from 'node:crypto'
 import type { AddressInfo } from 'node:net'
 import { createServer } from 'node:net'
 import t from 'tap'
-import { isOwnAnswer, startFront } from '../support/front.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
+import { startScene } from '../support/scene.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { mintToken, respellings } from '../support/tokens.ts'
 
@@ -16,8 +17,8 @@ function setClock() {
 t.test(
   'a request without one good bearer token goes no further, wherever the token may be hidden',
   async (t) => {
-    const front = await startFront(t)
-    const { token } = front.sidecar
+    const scene = await startScene(t)
+    const { token } = scene.sidecar
     const [header = '', payload = '', signature = ''] = token.split('.')
     const cases: [name: string, lines: string, details: string][] = [
       ['no Authorization', '', 'missing'],
@@ -75,7 +76,7 @@ t.test(
         '/v2/auth/token',
         `/b/k?access_token=${token}&Authorization=Bearer%20${token}`,
       ]) {
-        const answer = await front.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${lines}\r\n`)
+        const answer = await scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${lines}\r\n`)
         isOwnAnswer(
           t,
           answer,
@@ -84,29 +85,29 @@ t.test(
         )
       }
     }
-    const folded = await front.ask(
+    const folded = await scene.ask(
       `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${header}\r\n .${payload}.${signature}\r\n\r\n`,
     )
     isOwnAnswer(t, folded, { status: 400, code: 'InvalidArgument' }, 'a folded line')
-    await front.upstreamSaw(t, 0)
+    await scene.upstreamSaw(t, 0)
   },
 )
 
 t.test('the scheme may be spelled in any case and be followed by more than one space', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const scheme of ['Bearer ', 'bearer ', 'BEARER ', 'bEaReR ', 'Bearer    ']) {
-    const response = await front.ask(
-      `GET /b/k HTTP/1.1\r\nHost: h\r\nAUTHORIZATION:  ${scheme}${front.sidecar.token}  \r\n\r\n`,
+    const response = await scene.ask(
+      `GET /b/k HTTP/1.1\r\nHost: h\r\nAUTHORIZATION:  ${scheme}${scene.sidecar.token}  \r\n\r\n`,
     )
     t.equal(response.status, 200, scheme)
-    await front.upstreamSaw(t, 1)
+    await scene.upstreamSaw(t, 1)
   }
 })
 
 t.test('a token that we did not sign is not valid, whatever it says', async (t) => {
   const clock = setClock()
-  const front = await startFront(t, { now: clock.now })
-  const { key, mint, token } = front.sidecar
+  const scene = await startScene(t, { now: clock.now })
+  const { key, mint, token } = scene.sidecar
   const other = await makeKey('ES256', 'another-key')
   const [header = '', payload = '', signature = ''] = token.split('.')
   const second = Math.floor(clock.ms / 1000)
@@ -185,7 +186,7 @@ t.test('a token that we did not sign is not valid, whatever it says', async (t) 
     ['a credential that nobody has', mint({ claims: { client_id: 'nobody' } }), 'revoked'],
   ]
   for (const [name, made, details] of cases) {
-    const answer = await front.ask(
+    const answer = await scene.ask(
       `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${await made}\r\n\r\n`,
     )
     const seen = /details="(.*)"/.exec(answer.headers['proxy-status'] ?? '')?.[1]
@@ -194,7 +195,7 @@ t.test('a token that we did not sign is not valid, whatever it says', async (t) 
   }
   for (const cut of [1, 2, 3, 4]) {
     // Whether what is left still has the shape of a token depends on its last bits.
-    const answer = await front.ask(
+    const answer = await scene.ask(
       `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token.slice(0, -cut)}\r\n\r\n`,
     )
     isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, `a signature cut by ${cut}`)
@@ -207,12 +208,12 @@ t.test('a token that we did not sign is not valid, whatever it says', async (t) 
     ['zip', { zip: 'DEF' }],
     ['cty', { cty: 'JWT' }],
   ] as const) {
-    const answer = await front.ask(
+    const answer = await scene.ask(
       `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${await mint({ header: extra })}\r\n\r\n`,
     )
     isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, name)
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 /** The claims of a good token but for its `exp`, which is a text. */
@@ -221,8 +222,8 @@ function claimsText(second: number, exp: string): string {
 }
 
 t.test('a token header that no honest issuer writes is refused at once', async (t) => {
-  const front = await startFront(t)
-  const { mint } = front.sidecar
+  const scene = await startScene(t)
+  const { mint } = scene.sidecar
   for (const [name, headerText] of [
     ['a byte order mark', '\ufeff{"alg":"ES256"}'],
     ['a name twice', '{"alg":"ES256","alg":"none"}'],
@@ -233,14 +234,14 @@ t.test('a token header that no honest issuer writes is refused at once', async (
     ['__proto__', '{"__proto__":{"alg":"ES256"}}'],
   ] as const) {
     const token = await mint({ headerText })
-    const answer = await front.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    const answer = await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
     isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, name)
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('a key that a token brings along, or says where to get, is not looked at', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   let visits = 0
   const attacker = createServer(() => visits++)
   await new Promise<void>((resolve) => attacker.listen(0, '127.0.0.1', resolve))
@@ -253,23 +254,23 @@ t.test('a key that a token brings along, or says where to get, is not looked at'
     ['x5u', { x5u: url }],
     ['x5c', { x5c: ['MIIB'] }],
   ] as const) {
-    for (const kid of [front.sidecar.key.kid, foreign.kid]) {
+    for (const kid of [scene.sidecar.key.kid, foreign.kid]) {
       const token = await mintToken({ key: { ...foreign, kid }, header })
-      const answer = await front.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+      const answer = await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
       isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, `${name} under ${kid}`)
     }
   }
   t.equal(visits, 0)
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('a token is good until its second has come, remembered or not, and then it is expired', async (t) => {
   const clock = setClock()
-  const front = await startFront(t, { now: clock.now })
-  const authorization = `Authorization: Bearer ${await front.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
-  const late = `Authorization: Bearer ${await front.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
+  const scene = await startScene(t, { now: clock.now })
+  const authorization = `Authorization: Bearer ${await scene.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
+  const late = `Authorization: Bearer ${await scene.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
   const get = (target: string, line = authorization) =>
-    front.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${line}\r\n`)
+    scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${line}\r\n`)
   t.equal((await get('/b/k')).status, 200)
   t.same(JSON.parse((await get('/v2/auth/token')).body.toString()), { expirationSec: 60 })
   clock.ms += 59_999
@@ -283,14 +284,14 @@ t.test('a token is good until its second has come, remembered or not, and then i
       t.equal(answer.body.toString(), '{"code":"ExpiredToken","message":"Token expired."}')
     }
   }
-  t.equal(front.upstream.requests.length, 2)
+  t.equal(scene.upstream.requests.length, 2)
 })
 
 t.test('inside the clock tolerance a token is good, with no time left', async (t) => {
   const clock = setClock()
-  const front = await startFront(t, { now: clock.now, settings: { 'token-clock-tolerance-seconds': '60' } })
-  const authorization = `Authorization: Bearer ${await front.sidecar.mint({ lifetimeSeconds: 10 })}\r\n`
-  const get = (target: string) => front.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+  const scene = await startScene(t, { now: clock.now, settings: { 'token-clock-tolerance-seconds': '60' } })
+  const authorization = `Authorization: Bearer ${await scene.sidecar.mint({ lifetimeSeconds: 10 })}\r\n`
+  const get = (target: string) => scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
   clock.ms += 69_999
   t.equal((await get('/b/k')).status, 200)
   t.same(JSON.parse((await get('/v2/auth/token')).body.toString()), { expirationSec: 0 })
@@ -303,7 +304,7 @@ t.test(
   async (t) => {
     for (const tolerance of [0, 60]) {
       const clock = setClock()
-      const front = await startFront(t, {
+      const scene = await startScene(t, {
         now: clock.now,
         settings: { 'token-clock-tolerance-seconds': String(tolerance) },
       })
@@ -318,13 +319,13 @@ t.test(
         [{ aud: ['other', 'storage-api'] }, 200],
         [{ aud: [] }, 400],
       ] as const) {
-        const token = await front.sidecar.mint({ claims })
-        const answer = await front.ask(
+        const token = await scene.sidecar.mint({ claims })
+        const answer = await scene.ask(
           `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`,
         )
         t.equal(answer.status, status, `${tolerance} s: ${JSON.stringify(claims)}`)
       }
-      await front.upstreamSaw(t, 4)
+      await scene.upstreamSaw(t, 4)
     }
   },
 )
@@ -333,14 +334,14 @@ t.test('where RSA signs, its public key is no secret to sign with', async (t) =>
   const rsa = await makeKey('RS256')
   const directory = await temporaryDirectory(t)
   writeKey(directory, rsa.privateJwk)
-  const front = await startFront(t, { settings: { 'keys-directory': directory } })
+  const scene = await startScene(t, { settings: { 'keys-directory': directory } })
   const ask = (token: string, target = '/b/k') =>
-    front.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
-  const [login] = front.sidecar.logins
+    scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+  const [login] = scene.sidecar.logins
   const claims = { sub: login?.accountId, client_id: login?.accessKey }
   const good = await mintToken({ key: rsa, claims })
   t.equal((await ask(good)).status, 200, 'a good one')
-  front.upstream.requests.length = 0
+  scene.upstream.requests.length = 0
   const publicKey = createPublicKey({ key: rsa.publicJwk as JsonWebKey, format: 'jwk' })
   const pem = publicKey.export({ type: 'spki', format: 'pem' }).toString()
   for (const [name, hmacSecret] of [
@@ -361,16 +362,16 @@ t.test('where RSA signs, its public key is no secret to sign with', async (t) =>
       )
   }
   t.equal((await ask(good)).status, 200, 'the good one still is')
-  t.equal(front.upstream.requests.length, 1)
+  t.equal(scene.upstream.requests.length, 1)
 })
 
 t.test('a flood of forged tokens costs no good one its place, and answers stay cheap', async (t) => {
-  const front = await startFront(t, { settings: { 'cache-max-tokens': '10', 'log-access': 'off' } })
-  const good = `GET /good HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`
-  t.equal((await front.ask(good)).status, 200)
-  const [header, payload] = front.sidecar.token.split('.')
+  const scene = await startScene(t, { settings: { 'cache-max-tokens': '10', 'log-access': 'off' } })
+  const good = `GET /good HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
+  t.equal((await scene.ask(good)).status, 200)
+  const [header, payload] = scene.sidecar.token.split('.')
   const before = process.memoryUsage().heapUsed
-  const client = await front.connect()
+  const client = await scene.connect()
   const FORGED = 4000
   for (let at = 0; at < FORGED; at += 500) {
     const forged = Array.from({ length: 500 }, () => randomBytes(64).toString('base64url'))
@@ -387,18 +388,18 @@ t.test('a flood of forged tokens costs no good one its place, and answers stay c
   const grown = (process.memoryUsage().heapUsed - before) / 2 ** 20
   t.ok(grown < 64, `${Math.round(grown)} MiB, this test's own among them`)
   const checks = 'auth_sidecar_token_checks_total{result="rejected",reason="signature"}'
-  t.equal(await front.sidecar.metric(checks), FORGED)
-  t.equal(await front.sidecar.metric('auth_sidecar_token_cache_entries'), 1)
-  t.equal(await front.sidecar.metric('auth_sidecar_token_cache_evictions_total'), 0)
-  const misses = await front.sidecar.metric('auth_sidecar_token_cache_misses_total')
-  t.equal((await front.ask(good)).status, 200)
+  t.equal(await scene.sidecar.metric(checks), FORGED)
+  t.equal(await scene.sidecar.metric('auth_sidecar_token_cache_entries'), 1)
+  t.equal(await scene.sidecar.metric('auth_sidecar_token_cache_evictions_total'), 0)
+  const misses = await scene.sidecar.metric('auth_sidecar_token_cache_misses_total')
+  t.equal((await scene.ask(good)).status, 200)
   t.equal(
-    await front.sidecar.metric('auth_sidecar_token_cache_misses_total'),
+    await scene.sidecar.metric('auth_sidecar_token_cache_misses_total'),
     misses,
     'remembered all the time',
   )
-  front.upstream.requests.length = 0
-  await front.upstreamSaw(t, 0)
+  scene.upstream.requests.length = 0
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('each of many mixed requests is forwarded as the account whose token it carries', async (t) => {
@@ -406,13 +407,13 @@ t.test('each of many mixed requests is forwarded as the account whose token it c
     accountId: `account-${at}`,
     accessKey: `AK${at}`,
   }))
-  const front = await startFront(t, { credentials: accounts, settings: { 'cache-max-tokens': '10' } })
+  const scene = await startScene(t, { credentials: accounts, settings: { 'cache-max-tokens': '10' } })
   const tokens = await Promise.all(
     accounts.map(({ accountId, accessKey }) =>
-      front.sidecar.mint({ claims: { sub: accountId, client_id: accessKey } }),
+      scene.sidecar.mint({ claims: { sub: accountId, client_id: accessKey } }),
     ),
   )
-  const clients = await Promise.all(Array.from({ length: 10 }, () => front.connect()))
+  const clients = await Promise.all(Array.from({ length: 10 }, () => scene.connect()))
   await Promise.all(
     clients.map(async (client, lane) => {
       for (let round = 0; round < 20; round++) {
@@ -430,25 +431,25 @@ t.test('each of many mixed requests is forwarded as the account whose token it c
       }
     }),
   )
-  t.equal(front.upstream.requests.length, 800)
+  t.equal(scene.upstream.requests.length, 800)
   t.same(
-    front.upstream.requests.filter(
+    scene.upstream.requests.filter(
       ({ target, headers }) => headers['x-authenticated-account-id'] !== `account-${target.slice(4)}`,
     ),
     [],
   )
-  t.ok((await front.sidecar.metric('auth_sidecar_token_cache_hits_total')) > 0)
-  t.ok((await front.sidecar.metric('auth_sidecar_token_cache_evictions_total')) > 0)
+  t.ok((await scene.sidecar.metric('auth_sidecar_token_cache_hits_total')) > 0)
+  t.ok((await scene.sidecar.metric('auth_sidecar_token_cache_evictions_total')) > 0)
 })
 
 t.test('no token stands in the log, whatever became of it', async (t) => {
-  const front = await startFront(t)
-  const bad = await front.sidecar.mint({ claims: { iss: 'other' } })
-  await front.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
-  await front.ask(`GET /b/k?token=${bad} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
-  await front.ask(`GET * HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
-  const text = JSON.stringify(front.sidecar.log)
-  for (const secret of [...front.sidecar.token.split('.'), ...bad.split('.')]) t.notMatch(text, secret)
-  const reasons = front.sidecar.log.filter(({ msg }) => msg === 'request').map(({ reason }) => reason)
+  const scene = await startScene(t)
+  const bad = await scene.sidecar.mint({ claims: { iss: 'other' } })
+  await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  await scene.ask(`GET /b/k?token=${bad} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
+  await scene.ask(`GET * HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
+  const text = JSON.stringify(scene.sidecar.log)
+  for (const secret of [...scene.sidecar.token.split('.'), ...bad.split('.')]) t.notMatch(text, secret)
+  const reasons = scene.sidecar.log.filter(({ msg }) => msg === 'request').map(({ reason }) => reason)
   t.same(reasons, [undefined, 'claims', 'admission'])
 })

@@ -1,7 +1,8 @@
 import { gzipSync } from 'node:zlib'
 import t from 'tap'
-import { isOwnAnswer, startFront } from '../support/front.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import { type RawResponse, rawClient } from '../support/raw-client.ts'
+import { startScene } from '../support/scene.ts'
 
 /** A clock that stands where it is set. */
 function setClock() {
@@ -25,24 +26,24 @@ const messageOf = (response: RawResponse): unknown => JSON.parse(response.body.t
 t.test(
   'credentials buy a token, with and without the last slash, and the token opens the storage',
   async (t) => {
-    const front = await startFront(t)
-    const [login] = front.sidecar.logins
+    const scene = await startScene(t)
+    const [login] = scene.sidecar.logins
     const tokens = new Set<string>()
     for (const path of ['/v2/auth/token', '/v2/auth/token/', '/v2/auth/token?x=1']) {
-      const answer = await front.ask(post(JSON.stringify(login), undefined, path))
+      const answer = await scene.ask(post(JSON.stringify(login), undefined, path))
       isOwnAnswer(t, answer, { status: 200 }, path)
       const body = JSON.parse(answer.body.toString())
       t.same(Object.keys(body), ['token', 'expirationSec'])
       t.equal(body.expirationSec, 86400)
       tokens.add(body.token)
       const authorization = `Authorization: Bearer ${body.token}\r\n`
-      const told = await front.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+      const told = await scene.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
       t.match(told.body.toString(), /^{"expirationSec":8(6400|639\d)}$/)
-      const got = await front.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+      const got = await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
       t.equal(got.body.toString(), 'ok')
-      t.equal(front.upstream.requests[0]?.headers['x-authenticated-account-id'], login?.accountId)
-      t.equal(front.upstream.requests[0]?.headers['x-authenticated-access-key'], login?.accessKey)
-      await front.upstreamSaw(t, 1)
+      t.equal(scene.upstream.requests[0]?.headers['x-authenticated-account-id'], login?.accountId)
+      t.equal(scene.upstream.requests[0]?.headers['x-authenticated-access-key'], login?.accessKey)
+      await scene.upstreamSaw(t, 1)
     }
     t.equal(tokens.size, 3, 'a new one each time')
   },
@@ -50,10 +51,10 @@ t.test(
 
 t.test('the time left is told to GET; HEAD gets the same head and no body', async (t) => {
   const clock = setClock()
-  const front = await startFront(t, { now: clock.now })
-  const lines = `Host: h\r\nX-Request-Id: same\r\n${front.authorization}Accept: application/json\r\n\r\n`
+  const scene = await startScene(t, { now: clock.now })
+  const lines = `Host: h\r\nX-Request-Id: same\r\n${scene.authorization}Accept: application/json\r\n\r\n`
   clock.ms += 1
-  const client = await front.connect()
+  const client = await scene.connect()
   client.send(`GET /v2/auth/token HTTP/1.1\r\n${lines}HEAD /v2/auth/token HTTP/1.1\r\n${lines}`)
   const got = await client.response()
   const headed = await client.response({ head: true })
@@ -71,32 +72,32 @@ t.test('the time left is told to GET; HEAD gets the same head and no body', asyn
   )
   client.send(`GET /v2/auth/token HTTP/1.1\r\n${lines}`)
   t.equal((await client.response()).status, 200, 'the connection is as it should be')
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('other methods are told which ones there are', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   for (const path of ['/v2/auth/token', '/v2/auth/token/', '/v2/auth/token?x']) {
     for (const method of ['PUT', 'DELETE', 'OPTIONS', 'PATCH', 'PROPFIND']) {
-      for (const lines of ['', front.authorization, 'Content-Length: 2\r\n']) {
-        const answer = await front.ask(
+      for (const lines of ['', scene.authorization, 'Content-Length: 2\r\n']) {
+        const answer = await scene.ask(
           `${method} ${path} HTTP/1.1\r\nHost: h\r\n${lines}\r\n${lines ? '{}' : ''}`,
         )
         isOwnAnswer(t, answer, { status: 405, code: 'InvalidArgument' }, `${method} ${path}`)
       }
     }
     for (const method of ['TRACE', 'CONNECT']) {
-      const answer = await front.ask(`${method} ${path} HTTP/1.1\r\nHost: h\r\n\r\n`)
+      const answer = await scene.ask(`${method} ${path} HTTP/1.1\r\nHost: h\r\n\r\n`)
       isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, `${method} ${path}`)
     }
   }
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test(
   'a body that is not the documented one is refused, naming the field and echoing nothing',
   async (t) => {
-    const front = await startFront(t)
+    const scene = await startScene(t)
     const marker = 'ECHOED-BY-MISTAKE'
     const good = { accountId: 'acme', accessKey: 'AK0', secret: marker }
     const json = (change: object) => JSON.stringify({ ...good, ...change })
@@ -164,18 +165,18 @@ t.test(
       ['__proto__', `{"__proto__":${text}}`, /accountId is missing/],
     ]
     for (const [name, body, message] of cases) {
-      const answer = await front.ask(post(body))
+      const answer = await scene.ask(post(body))
       isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, name)
       if (typeof message === 'string') t.equal(messageOf(answer), message, name)
       else t.match(messageOf(answer), message, name)
       if (answer.body.includes(marker)) t.fail(`${name}: what was sent came back`)
     }
-    t.notMatch(JSON.stringify(front.sidecar.log), marker, 'nor does it stand in the log')
+    t.notMatch(JSON.stringify(scene.sidecar.log), marker, 'nor does it stand in the log')
     t.equal(
-      await front.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="invalid"}'),
+      await scene.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="invalid"}'),
       cases.length,
     )
-    await front.upstreamSaw(t, 0)
+    await scene.upstreamSaw(t, 0)
   },
 )
 
@@ -194,11 +195,11 @@ t.test('a field is any text of 1 to 1024 code points, compared byte by byte', as
     ],
     ...['𝒳'.repeat(1024), 'Ω≈ç√', '密碼', 'пароль', '٣', "' OR 1=1 --", '$(id)', '\ufeff', '\u202e', '"\\'],
   ]
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     credentials: secrets.map((secret, at) => ({ accountId: `acme ${at}`, accessKey: `é${at}`, secret })),
   })
-  const client = await front.connect()
-  for (const [at, login] of front.sidecar.logins.entries()) {
+  const client = await scene.connect()
+  for (const [at, login] of scene.sidecar.logins.entries()) {
     client.send(post(JSON.stringify({ ...login, extra: [1, { secret: 'x' }] })))
     t.equal((await client.response()).status, 200, `secret ${at}`)
     const { secret } = login
@@ -218,8 +219,8 @@ t.test('a field is any text of 1 to 1024 code points, compared byte by byte', as
 })
 
 t.test('the body is JSON in UTF-8 by its header as well', async (t) => {
-  const front = await startFront(t)
-  const body = JSON.stringify(front.sidecar.logins[0])
+  const scene = await startScene(t)
+  const body = JSON.stringify(scene.sidecar.logins[0])
   for (const lines of [
     '',
     'Content-Type: application/json\r\n',
@@ -228,7 +229,7 @@ t.test('the body is JSON in UTF-8 by its header as well', async (t) => {
     'Accept: text/html\r\n',
     'Accept-Encoding: gzip\r\n',
   ]) {
-    isOwnAnswer(t, await front.ask(post(body, lines)), { status: 200 }, lines)
+    isOwnAnswer(t, await scene.ask(post(body, lines)), { status: 200 }, lines)
   }
   for (const lines of [
     'Content-Type:\r\n',
@@ -245,18 +246,18 @@ t.test('the body is JSON in UTF-8 by its header as well', async (t) => {
     'Content-Encoding: identity\r\n',
     'Content-Encoding:\r\n',
   ]) {
-    const answer = await front.ask(post(body, lines))
+    const answer = await scene.ask(post(body, lines))
     isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
     t.match(messageOf(answer), /^Content-(Type|Encoding) /)
   }
-  const zipped = await front.ask(post(gzipSync(body), 'Content-Encoding: gzip\r\n'))
+  const zipped = await scene.ask(post(gzipSync(body), 'Content-Encoding: gzip\r\n'))
   isOwnAnswer(t, zipped, { status: 400, code: 'InvalidArgument' }, 'really compressed')
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('every failed login is answered alike to the byte', async (t) => {
   for (const code of ['Authentication failed', 'AuthenticationFailed']) {
-    const front = await startFront(t, {
+    const scene = await startScene(t, {
       settings: { 'contract-authentication-failed-code': code },
       credentials: [
         { accountId: 'acme', accessKey: 'AK' },
@@ -264,7 +265,7 @@ t.test('every failed login is answered alike to the byte', async (t) => {
         { accountId: 'acme', accessKey: 'expired', expiresAt: '2020-01-01T00:00:00Z' },
       ],
     })
-    const [good, disabled, expired] = front.sidecar.logins
+    const [good, disabled, expired] = scene.sidecar.logins
     const answers = new Set<string>()
     for (const [name, login] of Object.entries({
       'unknown account': { ...good, accountId: 'nobody' },
@@ -280,7 +281,7 @@ t.test('every failed login is answered alike to the byte', async (t) => {
       expired,
       'expired, wrong secret': { ...expired, secret: 'wrong' },
     })) {
-      const client = await front.connect()
+      const client = await scene.connect()
       client.send(post(JSON.stringify(login)))
       isOwnAnswer(t, await client.response(), { status: 403, code }, name)
       answers.add(
@@ -292,20 +293,20 @@ t.test('every failed login is answered alike to the byte', async (t) => {
       )
     }
     t.equal(answers.size, 1)
-    await front.upstreamSaw(t, 0)
+    await scene.upstreamSaw(t, 0)
   }
 })
 
 t.test('a body of exactly 16 KiB is read; one byte more, and the rest is not', async (t) => {
-  const front = await startFront(t)
-  const login = JSON.stringify(front.sidecar.logins[0])
+  const scene = await startScene(t)
+  const login = JSON.stringify(scene.sidecar.logins[0])
   const exact = login.replace('}', `,"x":"${'x'.repeat(16384 - login.length - 7)}"}`)
   t.equal(exact.length, 16384)
-  isOwnAnswer(t, await front.ask(post(exact)), { status: 200 }, 'exactly')
+  isOwnAnswer(t, await scene.ask(post(exact)), { status: 200 }, 'exactly')
   const chunked = `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n`
   const inChunks = (body: string) =>
     `${chunked}${(body.match(/.{1,1000}/gs) ?? []).map((part) => `${part.length.toString(16)}\r\n${part}\r\n`).join('')}0\r\n\r\n`
-  isOwnAnswer(t, await front.ask(inChunks(exact)), { status: 200 }, 'exactly, in chunks')
+  isOwnAnswer(t, await scene.ask(inChunks(exact)), { status: 200 }, 'exactly, in chunks')
   const tooLarge = { status: 400, code: 'InvalidArgument' }
   const declared = (length: number | string, body = '') =>
     `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${length}\r\n\r\n${body}`
@@ -318,7 +319,7 @@ t.test('a body of exactly 16 KiB is read; one byte more, and the rest is not', a
     ['a chunk of 10 GiB', `${chunked}280000000\r\n${'x'.repeat(20000)}`],
     ['a secret of 1 MiB', declared(2 ** 20, JSON.stringify({ secret: 'x'.repeat(2 ** 18) }))],
   ] as const) {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(bytes)
     const answer = await client.response()
     isOwnAnswer(t, answer, tooLarge, name)
@@ -327,7 +328,7 @@ t.test('a body of exactly 16 KiB is read; one byte more, and the rest is not', a
     t.equal(await client.closed(), 'end', name)
     t.equal(client.rest().length, 0)
   }
-  const endless = await front.connect()
+  const endless = await scene.connect()
   endless.send(chunked)
   const more = () => {
     if (!endless.socket.writable) return
@@ -337,35 +338,35 @@ t.test('a body of exactly 16 KiB is read; one byte more, and the rest is not', a
   more()
   isOwnAnswer(t, await endless.response(), tooLarge, 'without end')
   await endless.closed()
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('a login that stops half-way is answered and its connection closed', async (t) => {
-  const front = await startFront(t, { settings: { 'timeouts-idle-seconds': '0.2' } })
+  const scene = await startScene(t, { settings: { 'timeouts-idle-seconds': '0.2' } })
   for (const bytes of [
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{"accountId":',
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{',
   ]) {
-    const client = await front.connect()
+    const client = await scene.connect()
     client.send(bytes)
     isOwnAnswer(t, await client.response(), { status: 408, code: 'InvalidArgument' }, bytes.slice(40, 70))
     await client.closed()
   }
-  const broken = await front.ask(
+  const broken = await scene.ask(
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"acc\r\nzz\r\n',
   )
   isOwnAnswer(t, broken, { status: 400, code: 'InvalidArgument' }, 'a chunk that is none')
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('guessing is slowed for the pair that guesses, and for nobody else', async (t) => {
   const clock = setClock()
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     now: clock.now,
     credentials: [{ accountId: 'acme' }, { accountId: 'other' }],
   })
-  const [acme, other] = front.sidecar.logins
-  const client = await front.connect()
+  const [acme, other] = scene.sidecar.logins
+  const client = await scene.connect()
   const login = async (body: object | undefined) => {
     client.send(post(JSON.stringify(body)))
     return client.response()
@@ -387,40 +388,40 @@ t.test('guessing is slowed for the pair that guesses, and for nobody else', asyn
   }
   t.equal((await login(acme)).status, 503, 'the right secret as well, or the answer would tell')
   t.equal((await login(other)).status, 200, 'another account is untouched')
-  const elsewhere = await rawClient(t, front.sidecar.port, '127.0.0.1', '127.0.0.2')
+  const elsewhere = await rawClient(t, scene.sidecar.port, '127.0.0.1', '127.0.0.2')
   elsewhere.send(post(JSON.stringify(acme)))
   t.equal((await elsewhere.response()).status, 200, 'and so is the account from another address')
   clock.ms += 60_000
   t.equal((await login(acme)).status, 200, 'the window has passed')
-  t.ok((await front.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')) >= 3)
+  t.ok((await scene.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')) >= 3)
 })
 
 t.test('a field that stands twice is refused, whichever of the two is the right one', async (t) => {
-  const front = await startFront(t)
+  const scene = await startScene(t)
   const [{ accountId, accessKey, secret } = { accountId: '', accessKey: '', secret: '' }] =
-    front.sidecar.logins
+    scene.sidecar.logins
   const others = `"accountId":"${accountId}","accessKey":"${accessKey}"`
   for (const [first, second] of [
     [secret, 'wrong'],
     ['wrong', secret],
     [secret, secret],
   ]) {
-    const answer = await front.ask(post(`{${others},"secret":"${first}","secret":"${second}"}`))
+    const answer = await scene.ask(post(`{${others},"secret":"${first}","secret":"${second}"}`))
     isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, 'secret')
     t.equal(messageOf(answer), 'secret must not stand twice.')
   }
 })
 
 t.test('secrets beyond any length are refused before anything is hashed', async (t) => {
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     credentials: [{ scheme: 'scrypt' }],
     settings: { 'limits-login-failures-count': '100000' },
   })
-  const [login] = front.sidecar.logins
+  const [login] = scene.sidecar.logins
   const started = performance.now()
   for (const length of [1025, 2 ** 20]) {
     for (let round = 0; round < 25; round++) {
-      const client = await front.connect()
+      const client = await scene.connect()
       client.send(post(JSON.stringify({ ...login, secret: 'x'.repeat(length) })))
       isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, `${length}`)
       client.socket.destroy()
@@ -428,61 +429,61 @@ t.test('secrets beyond any length are refused before anything is hashed', async 
   }
   // At some 50 milliseconds or more a hash, one at a time, hashing them would take longer.
   t.ok(performance.now() - started < 5000)
-  t.equal((await front.ask(post(JSON.stringify(login)))).status, 200)
-  await front.upstreamSaw(t, 0)
+  t.equal((await scene.ask(post(JSON.stringify(login)))).status, 200)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('who somebody claims to be by a header makes no difference to a login or a check', async (t) => {
-  const front = await startFront(t, { credentials: [{ accountId: 'acme' }, { accountId: 'victim' }] })
+  const scene = await startScene(t, { credentials: [{ accountId: 'acme' }, { accountId: 'victim' }] })
   const claims =
     'X-Authenticated-Account-Id: victim\r\nx_authenticated_account_id: victim\r\nX-Forwarded-User: victim\r\n'
-  const answer = await front.ask(post(JSON.stringify(front.sidecar.logins[0]), claims))
+  const answer = await scene.ask(post(JSON.stringify(scene.sidecar.logins[0]), claims))
   isOwnAnswer(t, answer, { status: 200 }, 'a login')
   const { token } = JSON.parse(answer.body.toString())
-  const told = await front.ask(
+  const told = await scene.ask(
     `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`,
   )
   isOwnAnswer(t, told, { status: 200 }, 'a check')
-  const refused = await front.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}\r\n`)
+  const refused = await scene.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}\r\n`)
   isOwnAnswer(t, refused, { status: 400, code: 'InvalidToken' }, 'no token')
-  await front.upstreamSaw(t, 0)
-  await front.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`)
-  t.equal(front.upstream.requests[0]?.headers['x-authenticated-account-id'], 'acme')
-  t.notMatch(JSON.stringify(front.sidecar.log), 'victim', 'nor is anybody named for it')
+  await scene.upstreamSaw(t, 0)
+  await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`)
+  t.equal(scene.upstream.requests[0]?.headers['x-authenticated-account-id'], 'acme')
+  t.notMatch(JSON.stringify(scene.sidecar.log), 'victim', 'nor is anybody named for it')
 })
 
 t.test('a success clears the failures before it', async (t) => {
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     settings: { 'limits-login-failures-count': '3' },
   })
-  const [login] = front.sidecar.logins
+  const [login] = scene.sidecar.logins
   const statuses: number[] = []
   for (const secret of ['a', 'b', login?.secret, 'a', 'b', 'c', login?.secret]) {
-    statuses.push((await front.ask(post(JSON.stringify({ ...login, secret })))).status)
+    statuses.push((await scene.ask(post(JSON.stringify({ ...login, secret })))).status)
   }
   t.same(statuses, [403, 403, 200, 403, 403, 403, 503])
 })
 
 t.test('failures are counted for the client behind a trusted proxy, not for the proxy', async (t) => {
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     settings: {
       'limits-login-failures-count': '1',
       'forwarded-trust': '["127.0.0.1"]',
     },
   })
-  const [login] = front.sidecar.logins
+  const [login] = scene.sidecar.logins
   const from = async (address: string, secret = 'wrong') =>
-    (await front.ask(post(JSON.stringify({ ...login, secret }), `X-Forwarded-For: ${address}\r\n`))).status
+    (await scene.ask(post(JSON.stringify({ ...login, secret }), `X-Forwarded-For: ${address}\r\n`))).status
   t.same([await from('203.0.113.1'), await from('203.0.113.1'), await from('203.0.113.2')], [403, 503, 403])
 })
 
 t.test('a flood of invented accounts from one address turns away no right login from another', async (t) => {
-  const front = await startFront(t, {
+  const scene = await startScene(t, {
     settings: { 'forwarded-trust': '["127.0.0.1/32"]' },
     credentials: [{ scheme: 'scrypt', secret: 'brought by a person' }],
   })
   const from = (address: string, login: object) =>
-    front.ask(post(JSON.stringify(login), `X-Forwarded-For: ${address}\r\n`))
+    scene.ask(post(JSON.stringify(login), `X-Forwarded-For: ${address}\r\n`))
   const invented = (at: number) => ({ accountId: `invented ${at}`, accessKey: 'k', secret: 'guess' })
   let statuses: number[] = []
   let isOver = false
@@ -493,7 +494,7 @@ t.test('a flood of invented accounts from one address turns away no right login 
   })
   while (!statuses.includes(503)) await new Promise((resolve) => setTimeout(resolve, 20))
   statuses = []
-  const [login] = front.sidecar.logins
+  const [login] = scene.sidecar.logins
   for (let at = 1; at <= 5; at++) t.equal((await from(`198.51.100.${at}`, login ?? {})).status, 200)
   isOver = true
   await Promise.all(attackers)
@@ -502,37 +503,37 @@ t.test('a flood of invented accounts from one address turns away no right login 
 })
 
 t.test('credentials in the query are not looked at and not logged', async (t) => {
-  const front = await startFront(t)
-  const [login] = front.sidecar.logins
+  const scene = await startScene(t)
+  const [login] = scene.sidecar.logins
   const query = new URLSearchParams({ ...login }).toString()
-  const answer = await front.ask(
+  const answer = await scene.ask(
     `POST /v2/auth/token?${query} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n`,
   )
   isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, 'an empty body')
-  t.notMatch(JSON.stringify(front.sidecar.log), login?.secret)
+  t.notMatch(JSON.stringify(scene.sidecar.log), login?.secret)
 })
 
 t.test('one connection carries many logins and checks, HTTP/1.0 or 1.1', async (t) => {
-  const front = await startFront(t)
-  const body = JSON.stringify(front.sidecar.logins[0])
-  const client = await front.connect()
-  const check = `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`
+  const scene = await startScene(t)
+  const body = JSON.stringify(scene.sidecar.logins[0])
+  const client = await scene.connect()
+  const check = `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
   client.send(Buffer.concat([post(body), Buffer.from(check), post('{'), Buffer.from(check), post(body)]))
   const statuses = []
   for (let at = 0; at < 5; at++) statuses.push((await client.response()).status)
   t.same(statuses, [200, 200, 400, 200, 200])
-  const old = await front.exchange(
+  const old = await scene.exchange(
     `POST /v2/auth/token HTTP/1.0\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
   )
   t.match(old, /^HTTP\/1\.1 200 OK\r\n(.*\r\n)*Connection: close\r\n(.*\r\n)*\r\n{"token"/)
-  await front.upstreamSaw(t, 0)
+  await scene.upstreamSaw(t, 0)
 })
 
 t.test('with contract.expirationSec: string the time is what a published Go client decodes', async (t) => {
-  const front = await startFront(t, { settings: { 'contract-expiration-sec': 'string' } })
-  const issued = await front.ask(post(JSON.stringify(front.sidecar.logins[0])))
+  const scene = await startScene(t, { settings: { 'contract-expiration-sec': 'string' } })
+  const issued = await scene.ask(post(JSON.stringify(scene.sidecar.logins[0])))
   t.equal(issued.status, 200, 'success is exactly 200')
-  const told = await front.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${front.authorization}\r\n`)
+  const told = await scene.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
   for (const { headers, body } of [issued, told]) {
     t.not(headers['content-length'], undefined, 'without a length it would take the body for empty')
     const { expirationSec } = JSON.parse(body.toString())
@@ -542,7 +543,7 @@ t.test('with contract.expirationSec: string the time is what a published Go clie
     t.ok(Number(expirationSec) > 3000)
   }
   for (const bytes of [post('{'), post(JSON.stringify({ accountId: 'a', accessKey: 'b', secret: 'c' }))]) {
-    const { body } = await front.ask(bytes)
+    const { body } = await scene.ask(bytes)
     t.type(JSON.parse(body.toString()).code, 'string', 'or the Terraform provider takes it for a success')
   }
 })

@@ -3,9 +3,9 @@ import type { Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { startProxied } from '../support/proxied.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
+import { startScene } from '../support/scene.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 const KIB = 1024
@@ -29,7 +29,7 @@ function chunked(body: Buffer, trailers = ''): Buffer {
 }
 
 t.test('a body of any size arrives as it was sent', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
   let bytes = 0
@@ -82,7 +82,7 @@ t.test('a body of any size arrives as it was sent', async (t) => {
 t.test(
   'trailers pass in both directions, but for those that would be taken for headers of ours',
   async (t) => {
-    const { upstream, request, recovers } = await startProxied(t)
+    const { upstream, request, recovers } = await startScene(t)
     upstream.reply(
       'HTTP/1.1 200 OK\r\nTrailer: X-Checksum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Checksum: down\r\nContent-Length: 9\r\n\r\n',
     )
@@ -102,7 +102,7 @@ t.test(
 )
 
 t.test('trailers that cannot be sent on are dropped, the body is not', async (t) => {
-  const { upstream, sidecar, recovers } = await startProxied(t)
+  const { upstream, sidecar, recovers } = await startScene(t)
   upstream.reply(
     'HTTP/1.1 200 OK\r\nTrailer: X-Checksum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Checksum: down\r\n\r\n',
   )
@@ -145,7 +145,7 @@ const FRAMINGS: readonly (readonly [
 ]
 
 t.test('a response without a body leaves the connection to the next one', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (const [what, method, reply, status, headers] of FRAMINGS) {
     await t.test(what, async (t) => {
@@ -166,7 +166,7 @@ t.test('a response without a body leaves the connection to the next one', async 
 })
 
 t.test('a body behind a response that has none is nobody\u2019s', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (const [method, reply, status] of [
     ['HEAD', '200 OK\r\nContent-Length: 4', 200],
@@ -188,7 +188,7 @@ t.test('a body behind a response that has none is nobody\u2019s', async (t) => {
 })
 
 t.test('ranges, encodings, validators and repeated headers pass untouched', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   const zipped = gzipSync(RANDOM.subarray(0, 5000))
   const parts = Buffer.from(
@@ -237,7 +237,7 @@ t.test('ranges, encodings, validators and repeated headers pass untouched', asyn
 })
 
 t.test('pipelined requests are answered in order, each with its own response', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const waiting: (() => void)[] = []
   upstream.reply((socket, { target }) => {
     waiting.push(
@@ -259,7 +259,7 @@ t.test('pipelined requests are answered in order, each with its own response', a
 t.test(
   'a pipelined response that is cut off ends the connection behind the responses before it',
   async (t) => {
-    const { upstream, sidecar, head, recovers } = await startProxied(t)
+    const { upstream, sidecar, head, recovers } = await startScene(t)
     const sockets = new Map<string, Socket>()
     upstream.reply((socket, { target }) => {
       sockets.set(target, socket)
@@ -318,7 +318,7 @@ function pour(socket: Socket, total: number): { sent: number } {
 const KERNEL_BYTES = 32 * MIB
 
 t.test('clients that do not read make the upstream wait, and cost no memory', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const poured: { sent: number }[] = []
   upstream.reply((socket) => {
     socket.write('HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n')
@@ -343,7 +343,7 @@ t.test('clients that do not read make the upstream wait, and cost no memory', as
 })
 
 t.test('a client that reads again is sent the rest, every byte of it', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const body = Buffer.concat([RANDOM, RANDOM, RANDOM])
   for (const how of ['with a length', 'in chunks'] as const) {
     upstream.reply((socket) => {
@@ -371,7 +371,7 @@ t.test('a client that reads again is sent the rest, every byte of it', async (t)
 
 t.test('upstreams that do not read make their clients wait, and cost no memory', async (t) => {
   const hold: Socket[] = []
-  const { upstream, sidecar, head } = await startProxied(t, {
+  const { upstream, sidecar, head } = await startScene(t, {
     hooks: { read: false, onConnection: (socket) => void hold.push(socket.pause()) },
   })
   const before = process.memoryUsage().rss

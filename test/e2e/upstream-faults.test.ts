@@ -1,9 +1,10 @@
 import { createServer, type Socket } from 'node:net'
 import t from 'tap'
 import { freePort } from '../support/free-port.ts'
-import { idle, isFaultAnswer, outcomes, startProxied } from '../support/proxied.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { idle, outcomes, startScene } from '../support/scene.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
@@ -23,7 +24,7 @@ t.test('an upstream that cannot be reached is a 503 that names the reason and no
       for (let count = 1; count <= 2; count++) {
         client.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
         const response = await client.response()
-        isFaultAnswer(t, response, unavailable(outcome))
+        isOwnAnswer(t, response, unavailable(outcome))
         t.notMatch(client.received().toString(), /127\.0\.0\.1|storage\.invalid|nonexistent/)
         t.equal(await outcomes(sidecar, outcome), count)
       }
@@ -86,7 +87,7 @@ const INSTEAD_OF_A_HEAD: readonly (readonly [
 ]
 
 t.test('an upstream that sends no response head', async (t) => {
-  const { upstream, request, recovers, outcome } = await startProxied(t)
+  const { upstream, request, recovers, outcome } = await startScene(t)
   for (const [what, reply, answer] of INSTEAD_OF_A_HEAD) {
     await t.test(`but ${what}: ${answer.status}, and no request is repeated`, async (t) => {
       const error = answer.error as Parameters<typeof outcome>[0]
@@ -99,7 +100,7 @@ t.test('an upstream that sends no response head', async (t) => {
       ] as const) {
         upstream.reply(reply)
         const client = await request(`${method} /object`, lines, body)
-        isFaultAnswer(t, await client.response(), answer)
+        isOwnAnswer(t, await client.response(), answer)
         // What the fault came on is of no more use: the next request must not meet the rest of it.
         await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
       }
@@ -113,16 +114,16 @@ t.test('an upstream that sends no response head', async (t) => {
 })
 
 t.test('a connection that the upstream accepts and closes before the request is a 503', async (t) => {
-  const { request, outcome } = await startProxied(t, {
+  const { request, outcome } = await startScene(t, {
     hooks: { onConnection: (socket) => void socket.destroy() },
   })
   const client = await request('GET /')
-  isFaultAnswer(t, await client.response(), unavailable('connection_terminated'))
+  isOwnAnswer(t, await client.response(), unavailable('connection_terminated'))
   t.equal(await outcome('connection_terminated'), 1)
 })
 
 t.test('a body that is cut off is never taken for a whole one', async (t) => {
-  const { upstream, sidecar, recovers, outcome } = await startProxied(t)
+  const { upstream, sidecar, recovers, outcome } = await startScene(t)
   const framings = {
     'with a length': 'Content-Length: 100\r\n\r\npart of it',
     'in chunks': 'Transfer-Encoding: chunked\r\n\r\na\r\npart of it\r\n',
@@ -176,7 +177,7 @@ t.test('a body that is cut off is never taken for a whole one', async (t) => {
 })
 
 t.test('a body that ends with a clean close is whole', async (t) => {
-  const { upstream, sidecar, request, recovers } = await startProxied(t)
+  const { upstream, sidecar, request, recovers } = await startScene(t)
   upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nall of it'))
   const client = await request('GET /')
   const response = await client.response()
@@ -190,7 +191,7 @@ t.test('a body that ends with a clean close is whole', async (t) => {
 })
 
 t.test('a client that leaves takes its request from the upstream with it', async (t) => {
-  const { upstream, sidecar, head, recovers, outcome } = await startProxied(t)
+  const { upstream, sidecar, head, recovers, outcome } = await startScene(t)
   const chunked = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n'
   for (const [what, leave] of [
     ['by a reset', (socket: Socket) => socket.resetAndDestroy()],
@@ -239,7 +240,7 @@ t.test('a client that leaves takes its request from the upstream with it', async
 })
 
 t.test('an HTTP/1.0 client that ends its side in the middle of a body sees no clean end', async (t) => {
-  const { upstream, sidecar, recovers } = await startProxied(t)
+  const { upstream, sidecar, recovers } = await startScene(t)
   upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n')
   const client = await rawClient(t, sidecar.port)
   client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
@@ -250,7 +251,7 @@ t.test('an HTTP/1.0 client that ends its side in the middle of a body sees no cl
 })
 
 t.test('an HTTP/1.0 client that ends its side after the body has ended is sent all of it', async (t) => {
-  const { upstream, sidecar, recovers } = await startProxied(t)
+  const { upstream, sidecar, recovers } = await startScene(t)
   const body = 'x'.repeat(20_000_000)
   upstream.reply((socket) => socket.end(`HTTP/1.1 200 OK\r\n\r\n${body}`))
   const client = await rawClient(t, sidecar.port)
@@ -263,9 +264,9 @@ t.test('an HTTP/1.0 client that ends its side after the body has ended is sent a
 t.test(
   'a body that is none from some byte on is a 400, and nothing whole reaches the upstream',
   async (t) => {
-    const { upstream, request, recovers, outcome } = await startProxied(t)
+    const { upstream, request, recovers, outcome } = await startScene(t)
     const client = await request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\nnonsense\r\n')
-    isFaultAnswer(t, await client.response(), {
+    isOwnAnswer(t, await client.response(), {
       status: 400,
       code: 'InvalidArgument',
       error: 'http_request_error',
@@ -278,7 +279,7 @@ t.test(
 )
 
 t.test('a body that turns out to be none after the response has begun cuts the response', async (t) => {
-  const { upstream, request, recovers } = await startProxied(t, {
+  const { upstream, request, recovers } = await startScene(t, {
     hooks: {
       onConnection: (socket) => {
         socket.once('data', () => {

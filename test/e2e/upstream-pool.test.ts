@@ -1,9 +1,10 @@
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isFaultAnswer, startProxied } from '../support/proxied.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { startScene } from '../support/scene.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 const EVIL = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil'
@@ -11,7 +12,7 @@ const LIMIT = { status: 503, code: 'ServiceNotReady', error: 'connection_limit_r
 const TERMINATED = { status: 503, code: 'ServiceNotReady', error: 'connection_terminated' }
 
 t.test('a connection is used again, the one used last first', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (let count = 0; count < 5; count++) {
     client.send(head('GET /'))
@@ -42,7 +43,7 @@ t.test('a connection is used again, the one used last first', async (t) => {
 })
 
 t.test('a connection is not used again when its upstream says or shows that it cannot be', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (const [what, reply] of [
     ['Connection: close', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok'],
@@ -58,7 +59,7 @@ t.test('a connection is not used again when its upstream says or shows that it c
 })
 
 t.test('a second response that nobody asked for is sent to nobody', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const ways: Readonly<Record<string, (socket: Socket, next: () => void) => void>> = {
     'in the packet of the first': (socket, next) => {
       socket.write(OK + EVIL)
@@ -111,7 +112,7 @@ t.test('a second response that nobody asked for is sent to nobody', async (t) =>
 })
 
 t.test('a response that is there in the very moment of reuse is not the answer', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startProxied(t)
+  const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   const seen = new Map<string, number>()
   for (let round = 0; round < 100; round++) {
@@ -138,7 +139,7 @@ t.test('a response that is there in the very moment of reuse is not the answer',
 })
 
 t.test('a connection that the upstream closed unseen', async (t) => {
-  const { upstream, sidecar, head, recovers, outcome } = await startProxied(t)
+  const { upstream, sidecar, head, recovers, outcome } = await startScene(t)
   /** Leaves an unused connection whose upstream will do something else than answer, and a client to meet it. */
   const spoil = async (t: Test, act: (socket: Socket) => void) => {
     const client = await rawClient(t, sidecar.port)
@@ -187,7 +188,7 @@ t.test('a connection that the upstream closed unseen', async (t) => {
         const client = await spoil(t, act)
         const requests = upstream.requests.length
         client.send(head(`${method} /once`, ...lines) + body)
-        isFaultAnswer(t, await client.response(), TERMINATED)
+        isOwnAnswer(t, await client.response(), TERMINATED)
         t.equal(upstream.requests.length - requests, 1)
       })
     }
@@ -201,7 +202,7 @@ t.test('a connection that the upstream closed unseen', async (t) => {
     upstream.reply((socket) => socket.end())
     const requests = upstream.requests.length
     client.send(head('GET /again'))
-    isFaultAnswer(t, await client.response(), TERMINATED)
+    isOwnAnswer(t, await client.response(), TERMINATED)
     t.equal(upstream.requests.length - requests, 2)
   })
 
@@ -209,7 +210,7 @@ t.test('a connection that the upstream closed unseen', async (t) => {
     const client = await spoil(t, (socket) => socket.end('H'))
     const requests = upstream.requests.length
     client.send(head('GET /again'))
-    isFaultAnswer(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
+    isOwnAnswer(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
     t.equal(upstream.requests.length - requests, 1)
   })
 
@@ -217,7 +218,7 @@ t.test('a connection that the upstream closed unseen', async (t) => {
     const client = await spoil(t, (socket) => socket.end('HTTP/1.1 102 Processing\r\n\r\n'))
     const requests = upstream.requests.length
     client.send(head('GET /again'))
-    isFaultAnswer(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
+    isOwnAnswer(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
     t.equal(upstream.requests.length - requests, 1)
   })
 
@@ -230,7 +231,7 @@ t.test('a connection that the upstream closed unseen', async (t) => {
     t.equal((await client.response()).status, 200)
     upstream.reply((socket) => void upstream.close().then(() => socket.destroy()))
     client.send(get)
-    isFaultAnswer(t, await client.response(), { ...TERMINATED, error: 'connection_refused' })
+    isOwnAnswer(t, await client.response(), { ...TERMINATED, error: 'connection_refused' })
   })
 
   t.equal(await outcome('connection_terminated'), 15)
@@ -239,7 +240,7 @@ t.test('a connection that the upstream closed unseen', async (t) => {
 
 t.test('a full pool', async (t) => {
   const settings = { 'limits-upstream-connections': '1', 'limits-upstream-queue': '3' }
-  const { upstream, sidecar, head, recovers, outcome } = await startProxied(t, { settings })
+  const { upstream, sidecar, head, recovers, outcome } = await startScene(t, { settings })
   const queued = () => sidecar.metric('auth_sidecar_upstream_queue{upstream="/"}')
   const fill = async (targets: readonly string[]) => {
     const clients = []
@@ -262,7 +263,7 @@ t.test('a full pool', async (t) => {
     t.equal(await queued(), 3)
     const late = await rawClient(t, sidecar.port)
     late.send(head('GET /late'))
-    isFaultAnswer(t, await late.response(), LIMIT)
+    isOwnAnswer(t, await late.response(), LIMIT)
     t.equal(await outcome('connection_limit_reached'), 1)
     for (const page of ['/livez', '/readyz']) {
       const { status } = await fetch(`http://127.0.0.1:${sidecar.adminPort}${page}`)
@@ -352,7 +353,7 @@ t.test('a client that leaves while its connection is being made', async (t) => {
 })
 
 t.test('a sidecar that stops ends responses with Connection: close, then every connection', async (t) => {
-  const { upstream, sidecar, head } = await startProxied(t, {
+  const { upstream, sidecar, head } = await startScene(t, {
     settings: { 'shutdown-deadline-seconds': '10' },
   })
   const unused = await rawClient(t, sidecar.port)

@@ -5,9 +5,10 @@ import { Worker } from 'node:worker_threads'
 import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
-import { isFaultAnswer, outcomes } from '../support/proxied.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import { type RawResponse, rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { outcomes } from '../support/scene.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -73,14 +74,14 @@ t.test('a path that no upstream serves is a 503', async (t) => {
   const upstream = await recordingUpstream(t)
   const settings = { upstreams: JSON.stringify([{ prefix: '/a', url: upstream.url }]) }
   const sidecar = await startSidecar(t, { settings })
-  isFaultAnswer(t, await get(t, sidecar, '/b'), unavailable('destination_not_found'))
+  isOwnAnswer(t, await get(t, sidecar, '/b'), unavailable('destination_not_found'))
   t.equal((await get(t, sidecar, '/a/b')).status, 200)
   const client = await rawClient(t, sidecar.port)
   client.send(
     `PUT /ab HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\nContent-Length: 5\r\n\r\n`,
   )
   const response = await client.response()
-  isFaultAnswer(t, response, unavailable('destination_not_found'))
+  isOwnAnswer(t, response, unavailable('destination_not_found'))
   t.equal(response.headers['connection'], 'close', 'the unread body ends the connection')
   client.send('hello')
   t.equal(await client.closed(), 'end')
@@ -96,7 +97,7 @@ t.test('a unix socket is an upstream like any other', async (t) => {
   upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nuntil the end'))
   t.equal((await get(t, sidecar)).body.toString(), 'until the end')
   await upstream.close()
-  isFaultAnswer(t, await get(t, sidecar), unavailable('connection_refused'))
+  isOwnAnswer(t, await get(t, sidecar), unavailable('connection_refused'))
 })
 
 t.test('a request without a host is given the upstream\u2019s', async (t) => {
@@ -180,7 +181,7 @@ t.test('TLS to the upstream', async (t) => {
       const sidecar = await sidecarFor(t, `https://${host}:${port}`, files)
       // A client that names what the certificate is good for does not change that.
       for (const name of [host, 'other.example']) {
-        isFaultAnswer(t, await get(t, sidecar, '/', name), unavailable('tls_certificate_error'))
+        isOwnAnswer(t, await get(t, sidecar, '/', name), unavailable('tls_certificate_error'))
       }
       t.equal(await outcomes(sidecar, 'tls_certificate_error'), 2)
       await eventually(() => sockets.every(({ destroyed }) => destroyed), 'the connections to be closed')
@@ -198,7 +199,7 @@ t.test('TLS to the upstream', async (t) => {
     await t.test(`is a fault of TLS when the upstream misses our certificate (${maxVersion})`, async (t) => {
       const { port } = await tlsUpstream(t, { ...good, ca: authority.cert, requestCert: true, maxVersion })
       const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile })
-      isFaultAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
+      isOwnAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
     })
   }
 
@@ -207,14 +208,14 @@ t.test('TLS to the upstream', async (t) => {
       onConnection: (socket) => void socket.write('HTTP/1.1 400 Bad\r\n\r\n'),
     })
     const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
-    isFaultAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
+    isOwnAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
     await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
   })
 
   await t.test('is a closed connection when the upstream closes in the handshake', async (t) => {
     const upstream = await recordingUpstream(t, { onConnection: (socket) => void socket.end() })
     const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
-    isFaultAnswer(t, await get(t, sidecar), unavailable('connection_terminated'))
+    isOwnAnswer(t, await get(t, sidecar), unavailable('connection_terminated'))
   })
 
   await t.test('carries bodies of any size, and tells a cut one', async (t) => {
@@ -270,7 +271,7 @@ t.test('an upstream that does not take our connection in time is a 503', async (
     })
     await eventually(() => connected >= 2, 'the queue to be full')
     const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${number}`, settings })
-    isFaultAnswer(t, await get(t, sidecar), unavailable('connection_timeout'))
+    isOwnAnswer(t, await get(t, sidecar), unavailable('connection_timeout'))
     t.equal(await outcomes(sidecar, 'connection_timeout'), 1)
   })
 
@@ -278,7 +279,7 @@ t.test('an upstream that does not take our connection in time is a 503', async (
     const upstream = await recordingUpstream(t)
     const upstreamUrl = `https://127.0.0.1:${upstream.port}`
     const sidecar = await startSidecar(t, { upstreamUrl, settings })
-    isFaultAnswer(t, await get(t, sidecar), unavailable('connection_timeout'))
+    isOwnAnswer(t, await get(t, sidecar), unavailable('connection_timeout'))
     await upstream.until(() => upstream.open() === 0, 'the connection to be given up')
     t.equal(await outcomes(sidecar, 'connection_timeout'), 1)
   })

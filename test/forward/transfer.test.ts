@@ -13,7 +13,7 @@ import { createListener } from '../../src/http/listener.ts'
 import { createPeers } from '../../src/http/peer.ts'
 import { createResponder } from '../../src/http/respond.ts'
 import { eventually } from '../support/eventually.ts'
-import { isFaultAnswer } from '../support/proxied.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream, type UpstreamHooks } from '../support/recording-upstream.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
@@ -76,6 +76,7 @@ async function transferring(t: Test, wanted: Wanted = {}) {
       const admission = admit(exchange.req, LIMITS)
       if (!admission.ok) throw new Error('not admitted')
       exchange.admitted = admission.request
+      exchange.requestId = 'id'
       const head = upstreamRequestHead({
         request: admission.request,
         rawHeaders: exchange.req.rawHeaders,
@@ -202,7 +203,7 @@ t.test('a wait is over neither early nor late', async (t) => {
       deadlines.advance(ms - 1)
       t.same(outcomes, [])
       deadlines.advance(1)
-      isFaultAnswer(t, await client.response(), answer)
+      isOwnAnswer(t, await client.response(), answer)
       t.same(outcomes, [outcome])
       await isQuiet(0)
     })
@@ -225,7 +226,7 @@ t.test('a wait is over neither early nor late', async (t) => {
     deadlines.advance(RESPONSE_MS / 4 - 1)
     t.same(outcomes, [])
     deadlines.advance(1)
-    isFaultAnswer(t, await second.response(), unavailable('connection_limit_reached'))
+    isOwnAnswer(t, await second.response(), unavailable('connection_limit_reached'))
     t.same(outcomes, ['connection_limit_reached'])
     t.equal(pool.queued, 0)
     t.equal(pool.connections, 1)
@@ -312,7 +313,7 @@ t.test('what is left of a body when its upstream fails is sent to nobody', async
   await eventually(() => exchanges[0]?.req.complete === true, 'the body to be read')
   const taken = stuck.taken.length
   stuck.destroy()
-  isFaultAnswer(t, await one.response(), unavailable('connection_terminated'))
+  isOwnAnswer(t, await one.response(), unavailable('connection_terminated'))
   one.socket.end()
   await one.closed()
   t.equal(stuck.taken.length, taken)
@@ -384,7 +385,7 @@ t.test('a side that takes nothing', async (t) => {
       await eventually(() => exchanges[0]?.req.isPaused() === true, 'the upstream to be full')
       for (let count = 0; count < 5; count++) await look(deadlines)
       t.same(outcomes, ['connection_write_timeout'])
-      isFaultAnswer(t, await one.response(), unavailable('connection_write_timeout'))
+      isOwnAnswer(t, await one.response(), unavailable('connection_write_timeout'))
       for (const socket of upstream.sockets) socket.destroy()
       await isQuiet(0)
     })
@@ -481,7 +482,7 @@ t.test('a body that is none before anybody wants to read it never reaches the up
   await upstream.received(1)
   const two = await client()
   two.send('PUT /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n')
-  isFaultAnswer(t, await two.response(), { status: 400, code: 'InvalidArgument', error: 'client_aborted' })
+  isOwnAnswer(t, await two.response(), { status: 400, code: 'InvalidArgument', error: 'client_aborted' })
   t.same(outcomes, ['client_aborted'])
   t.equal(exchanges.length, 2)
   t.equal(upstream.sockets.length, 1)

@@ -2,8 +2,8 @@ import t from 'tap'
 import { createListener } from '../../src/http/listener.ts'
 import { createPeers } from '../../src/http/peer.ts'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/front.ts'
 import { startListening } from '../support/listening.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 
 const GET = 'GET / HTTP/1.1\r\nHost: h\r\n\r\n'
 const HANDSHAKE =

@@ -6,8 +6,8 @@ import { createPipeline, type PipelineOptions } from '../../src/http/pipeline.ts
 import { createResponder } from '../../src/http/respond.ts'
 import { type Identity, REJECT_REASONS, type Verdict, type Verify } from '../../src/token/verdict.ts'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/front.ts'
 import { startListening } from '../support/listening.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 
 const identity: Identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'id', expiresAt: 1 }

@@ -9,8 +9,8 @@ import {
 } from '../../src/http/token-endpoint.ts'
 import type { Identity } from '../../src/token/verdict.ts'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/front.ts'
 import { admitted, startListening } from '../support/listening.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 
 const NOW = Date.UTC(2030, 0, 1)

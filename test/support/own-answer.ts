@@ -1,0 +1,85 @@
+/**
+ * What holds of every answer that the sidecar makes itself.
+ *
+ * @module
+ */
+import type { Test } from 'tap'
+import type { RawResponse } from './raw-client.ts'
+
+/** What an answer of the sidecar's own is expected to be. */
+export interface OwnAnswer {
+  readonly status: number
+  /** The error code; without it the answer is no error. */
+  readonly code?: string
+  /** In `Proxy-Status`, where it matters which. */
+  readonly error?: string
+  readonly details?: string
+  /** It answers a HEAD. */
+  readonly head?: boolean
+}
+
+/** Checks, in one assertion, everything that holds of each answer the sidecar makes itself. */
+export function isOwnAnswer(
+  t: Test,
+  response: RawResponse,
+  expected: OwnAnswer,
+  name = `${expected.status} ${expected.error ?? expected.code}`,
+): void {
+  const { status, headers, body } = response
+  const [proxyStatus, error, details] =
+    /^storage-auth-sidecar; error=([a-z_]+)(?:; details="([a-z_]+)")?$/.exec(headers['proxy-status'] ?? '') ??
+    []
+  const isError = expected.code !== undefined
+  const hasBody = expected.head !== true
+  const content = json(body)
+  const { code, message } = { code: undefined, message: undefined, ...content }
+  t.same(
+    {
+      status,
+      type: headers['content-type'],
+      cache: headers['cache-control'],
+      chunked: headers['transfer-encoding'],
+      body: content !== undefined,
+      length: hasBody ? Number(headers['content-length']) === body.length : body.length === 0,
+      code,
+      members: isError && hasBody ? Object.keys(content ?? {}) : [],
+      message: typeof message,
+      requestId: /^[A-Za-z0-9._-]{1,128}$/.test(headers['x-request-id'] ?? ''),
+      date: Number.isNaN(Date.parse(headers['date'] ?? '')),
+      proxyStatus: proxyStatus !== undefined,
+      error: expected.error && error,
+      details: expected.details && details,
+      retryAfter: /^[1-9][0-9]*$/.test(headers['retry-after'] ?? ''),
+      allow: headers['allow'],
+    },
+    {
+      status: expected.status,
+      type: 'application/json',
+      cache: 'no-store',
+      chunked: undefined,
+      body: hasBody,
+      length: true,
+      code: hasBody ? expected.code : undefined,
+      members: isError && hasBody ? ['code', 'message'] : [],
+      message: isError && hasBody ? 'string' : 'undefined',
+      requestId: true,
+      date: false,
+      proxyStatus: isError,
+      error: expected.error,
+      details: expected.details,
+      retryAfter: expected.status === 503,
+      allow: expected.status === 405 ? 'GET, HEAD, POST' : undefined,
+    },
+    name,
+  )
+}
+
+/** A body as JSON; undefined where it is none. */
+function json(body: Buffer): object | undefined {
+  try {
+    const parsed: unknown = JSON.parse(body.toString())
+    return typeof parsed === 'object' && parsed !== null ? parsed : undefined
+  } catch {
+    return undefined
+  }
+}
