@@ -19,7 +19,7 @@ export async function openEditor({ file, postgresUrlFile }: PlaceOptions): Promi
   }
   if (postgresUrlFile !== undefined) {
     // Loaded when needed: a program that never talks to a database starts sooner without it.
-    const { createPostgresEditor } = await import('../credentials/postgres-editor.ts')
+    const { createPostgresEditor } = await import('../credentials/postgres/editor.ts')
     return createPostgresEditor(postgresUrlFile)
   }
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')

@@ -53,8 +53,8 @@ export function addPostgresCommands(group: Command, { print, warn }: Output): vo
     .addHelpText('after', `${EXAMPLE} migrate --postgres-url-file postgres.url\n${GRANTS}`)
     .action(async ({ postgresUrlFile, json }: MigrateOptions) => {
       const [{ inDatabase }, { migrate }] = await Promise.all([
-        import('../credentials/postgres-command.ts'),
-        import('../credentials/postgres-migrate.ts'),
+        import('../credentials/postgres/command.ts'),
+        import('../credentials/postgres/migrate.ts'),
       ])
       const { version, applied, warnings } = done(
         await inDatabase(postgresUrlFile, async ({ connection, warnings }) => ({
@@ -81,7 +81,7 @@ Credentials that are only in the database stay as they are.`,
       const read = await readAccountsFile(file)
       if (!read.ok) throw new UsageFailure(read.problems.join('\n'))
       read.warnings.forEach(warn)
-      const { importCredentials } = await import('../credentials/postgres-import.ts')
+      const { importCredentials } = await import('../credentials/postgres/import.ts')
       const { imported, replaced } = done(
         await importCredentials(postgresUrlFile, read.accounts, { replace }),
       )

@@ -92,7 +92,7 @@ async function loadCredentials(
   }
   if (postgres === undefined) return undefined
   // Loaded when needed: most have no database, and its client takes a while.
-  const { openPostgresStore } = await import('../credentials/postgres-store.ts')
+  const { openPostgresStore } = await import('../credentials/postgres/store.ts')
   const signal = AbortSignal.timeout(patienceMs)
   const quiet = () => {}
   const opened = await openPostgresStore({

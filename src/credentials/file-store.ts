@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { type CredentialStoreOptions, createCredentialStore } from './credential-store.ts'
+
 import { createHashQueue } from './hash-queue.ts'
+import { type CredentialStoreOptions, createCredentialStore } from './login-check.ts'
 import type { CredentialStore } from './store.ts'
 
 /** Makes a store with a hash queue of its own. */

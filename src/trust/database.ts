@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { PostgresStore, PostgresStoreOptions } from '../credentials/postgres-store.ts'
+import type { PostgresStore, PostgresStoreOptions } from '../credentials/postgres/store.ts'
 import type { CredentialStore } from '../credentials/store.ts'
 import type { Logger } from '../ops/log.ts'
 import { UnusableTrust } from './unusable-trust.ts'
@@ -23,7 +23,7 @@ export interface DatabaseOptions
 export function openDatabase(options: DatabaseOptions) {
   const waiting = new AbortController()
   let opened: PostgresStore | undefined
-  const opening = import('../credentials/postgres-store.ts').then(({ openPostgresStore }) =>
+  const opening = import('../credentials/postgres/store.ts').then(({ openPostgresStore }) =>
     openPostgresStore({ ...options, signal: waiting.signal }),
   )
   const store: CredentialStore = {

@@ -12,7 +12,7 @@ import {
 import { join } from 'node:path'
 import t from 'tap'
 import { loadConfig } from '../../src/config/load.ts'
-import { readUrlFile } from '../../src/credentials/postgres-url.ts'
+import { readUrlFile } from '../../src/credentials/postgres/url.ts'
 import { readRegularFile, readRegularFileSync } from '../../src/files/read-regular-file.ts'
 import { fileProblems } from '../../src/trust/file-problems.ts'
 

@@ -8,7 +8,7 @@ import {
   openPostgresStore,
   type PostgresStore,
   type PostgresStoreOptions,
-} from '../../src/credentials/postgres-store.ts'
+} from '../../src/credentials/postgres/store.ts'
 
 /** A store, and what it has told. */
 export interface OpenedStore extends PostgresStore {

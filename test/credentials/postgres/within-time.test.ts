@@ -1,5 +1,5 @@
 import t from 'tap'
-import { withinTime } from '../../src/files/within-time.ts'
+import { withinTime } from '../../../src/credentials/postgres/within-time.ts'
 
 t.test('what comes in time is had, and what does not is not waited for', async (t) => {
   t.equal(await withinTime(Promise.resolve(1), 60_000), 1)

@@ -1,12 +1,12 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import type { Account } from '../../src/credentials/accounts.ts'
-import { inDatabase } from '../../src/credentials/postgres-command.ts'
-import { createPostgresEditor } from '../../src/credentials/postgres-editor.ts'
-import { importCredentials } from '../../src/credentials/postgres-import.ts'
-import { hashSecret, scryptDecoy, sha256Decoy } from '../../src/credentials/secret-hash.ts'
-import { NO_SERVER, openStore } from '../support/opened-store.ts'
-import { startPostgres, type TestDatabase } from '../support/postgres.ts'
+import type { Account } from '../../../src/credentials/accounts.ts'
+import { inDatabase } from '../../../src/credentials/postgres/command.ts'
+import { createPostgresEditor } from '../../../src/credentials/postgres/editor.ts'
+import { importCredentials } from '../../../src/credentials/postgres/import.ts'
+import { hashSecret, scryptDecoy, sha256Decoy } from '../../../src/credentials/secret-hash.ts'
+import { NO_SERVER, openStore } from '../../support/opened-store.ts'
+import { startPostgres, type TestDatabase } from '../../support/postgres.ts'
 
 const server = await startPostgres(t)
 if (server === undefined) {

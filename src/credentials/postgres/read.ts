@@ -3,10 +3,10 @@
  *
  * @module
  */
-import type { Revocation } from '../token/revocations.ts'
-import type { CredentialChange } from './credential-table.ts'
-import type { Connection } from './postgres-connections.ts'
-import { RUN_MIGRATE, SchemaFailure } from './postgres-failure.ts'
+import type { Revocation } from '../../token/revocations.ts'
+import type { CredentialChange } from '../credential-table.ts'
+import type { Connection } from './connections.ts'
+import { RUN_MIGRATE, SchemaFailure } from './failure.ts'
 import {
   CREDENTIAL_COLUMNS,
   type CredentialRow,
@@ -14,8 +14,8 @@ import {
   REVOCATION_COLUMNS,
   type RevocationRow,
   revocationOf,
-} from './postgres-rows.ts'
-import { LEAST_VERSION, SCHEMA } from './postgres-schema.ts'
+} from './rows.ts'
+import { LEAST_VERSION, SCHEMA } from './schema.ts'
 
 /** Asks one thing within a time limit. */
 export type Query = <Row extends object>(

@@ -1,12 +1,12 @@
 import { writeFile } from 'node:fs/promises'
 import t from 'tap'
-import { createPostgresEditor } from '../../src/credentials/postgres-editor.ts'
-import { openPostgresStore } from '../../src/credentials/postgres-store.ts'
-import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
-import { makeCertificate } from '../support/certificates.ts'
-import { eventually } from '../support/eventually.ts'
-import { NO_SERVER, openStore } from '../support/opened-store.ts'
-import { startPostgres, type TestDatabase } from '../support/postgres.ts'
+import { createPostgresEditor } from '../../../src/credentials/postgres/editor.ts'
+import { openPostgresStore } from '../../../src/credentials/postgres/store.ts'
+import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
+import { makeCertificate } from '../../support/certificates.ts'
+import { eventually } from '../../support/eventually.ts'
+import { NO_SERVER, openStore } from '../../support/opened-store.ts'
+import { startPostgres, type TestDatabase } from '../../support/postgres.ts'
 
 const authority = makeCertificate({ commonName: 'authority', authority: true })
 const certificate = makeCertificate({ commonName: 'server', names: ['127.0.0.1'], issuer: authority })

@@ -1,11 +1,11 @@
 import { execFileSync } from 'node:child_process'
 import { rm, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import { openPostgresStore, type PostgresStore } from '../../src/credentials/postgres-store.ts'
-import { generateSecret, hashSecret } from '../../src/credentials/secret-hash.ts'
-import { eventually } from '../support/eventually.ts'
-import { NO_SERVER, openStore } from '../support/opened-store.ts'
-import { startPostgres } from '../support/postgres.ts'
+import { openPostgresStore, type PostgresStore } from '../../../src/credentials/postgres/store.ts'
+import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
+import { eventually } from '../../support/eventually.ts'
+import { NO_SERVER, openStore } from '../../support/opened-store.ts'
+import { startPostgres } from '../../support/postgres.ts'
 
 const server = await startPostgres(t)
 if (server === undefined) {

@@ -8,10 +8,10 @@
  * @module
  */
 
-import { nameProblem, namesProblem } from '../names.ts'
-import type { Revocation } from '../token/revocations.ts'
-import type { Credential } from './accounts.ts'
-import { parseSecretHash } from './secret-hash.ts'
+import { nameProblem, namesProblem } from '../../names.ts'
+import type { Revocation } from '../../token/revocations.ts'
+import type { Credential } from '../accounts.ts'
+import { parseSecretHash } from '../secret-hash.ts'
 
 /** A row of `credentials`, as the columns of {@link CREDENTIAL_COLUMNS}. */
 export interface CredentialRow {

@@ -3,11 +3,11 @@
  *
  * @module
  */
-import type { Account } from './accounts.ts'
-import type { NotDone } from './credential-editor.ts'
-import { inDatabase } from './postgres-command.ts'
-import { SCHEMA } from './postgres-schema.ts'
-import { formatSecretHash } from './secret-hash.ts'
+import type { Account } from '../accounts.ts'
+import type { NotDone } from '../credential-editor.ts'
+import { formatSecretHash } from '../secret-hash.ts'
+import { inDatabase } from './command.ts'
+import { SCHEMA } from './schema.ts'
 
 /** What was done. */
 export type Imported =

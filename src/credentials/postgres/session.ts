@@ -6,11 +6,12 @@
  *
  * @module
  */
-import { withinTime } from '../files/within-time.ts'
-import { type Connection, type Connections, createConnections } from './postgres-connections.ts'
-import { postgresFailure } from './postgres-failure.ts'
-import { createListener, type Listener } from './postgres-listener.ts'
-import { type PostgresTarget, readUrlFile } from './postgres-url.ts'
+
+import { type Connection, type Connections, createConnections } from './connections.ts'
+import { postgresFailure } from './failure.ts'
+import { createListener, type Listener } from './listener.ts'
+import { type PostgresTarget, readUrlFile } from './url.ts'
+import { withinTime } from './within-time.ts'
 
 /** What a session works with. */
 export interface SessionOptions {

@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import t from 'tap'
-import { createConnections } from '../../src/credentials/postgres-connections.ts'
-import { postgresFailure } from '../../src/credentials/postgres-failure.ts'
+import { createConnections } from '../../../src/credentials/postgres/connections.ts'
+import { postgresFailure } from '../../../src/credentials/postgres/failure.ts'
 
 t.test('a certificate file that became a pipe fails the connection, and holds nothing up', async (t) => {
   const pipe = join(t.testdir({}), 'ca.pem')

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { type Account, type Credential, createAccounts } from '../../src/credentials/accounts.ts'
-import { createCredentialStore } from '../../src/credentials/credential-store.ts'
 import { createHashQueue, type HashQueue } from '../../src/credentials/hash-queue.ts'
+import { createCredentialStore } from '../../src/credentials/login-check.ts'
 import { hashSecret, parseSecretHash, type SecretHash } from '../../src/credentials/secret-hash.ts'
 import type { Login } from '../../src/credentials/store.ts'
 

@@ -7,8 +7,8 @@
  * @module
  */
 import { setTimeout as delay } from 'node:timers/promises'
-import { postgresFailure } from './postgres-failure.ts'
-import { pauseAfter } from './postgres-follower.ts'
+import { postgresFailure } from './failure.ts'
+import { pauseAfter } from './follower.ts'
 
 /** The outcome; the problem fits behind the database's name. */
 export type FirstUpdate<T> =

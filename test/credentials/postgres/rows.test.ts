@@ -1,6 +1,6 @@
 import t from 'tap'
-import { type CredentialRow, credentialOf, revocationOf } from '../../src/credentials/postgres-rows.ts'
-import { hashSecret } from '../../src/credentials/secret-hash.ts'
+import { type CredentialRow, credentialOf, revocationOf } from '../../../src/credentials/postgres/rows.ts'
+import { hashSecret } from '../../../src/credentials/secret-hash.ts'
 
 const row: CredentialRow = {
   id: '7',

@@ -8,8 +8,8 @@
  * @module
  */
 import type { ClientBase } from 'pg'
-import { SchemaFailure } from './postgres-failure.ts'
-import { MIGRATIONS, type Migration, SCHEMA } from './postgres-schema.ts'
+import { SchemaFailure } from './failure.ts'
+import { MIGRATIONS, type Migration, SCHEMA } from './schema.ts'
 
 /** What was done. */
 export interface Migrated {

@@ -6,11 +6,11 @@
  *
  * @module
  */
-import type { NotDone } from './credential-editor.ts'
-import { type Connection, createConnections } from './postgres-connections.ts'
-import { postgresFailure } from './postgres-failure.ts'
-import { type Query, queryOn } from './postgres-read.ts'
-import { readUrlFile } from './postgres-url.ts'
+import type { NotDone } from '../credential-editor.ts'
+import { type Connection, createConnections } from './connections.ts'
+import { postgresFailure } from './failure.ts'
+import { type Query, queryOn } from './read.ts'
+import { readUrlFile } from './url.ts'
 
 /** What a command works with. */
 export interface CommandConnection {

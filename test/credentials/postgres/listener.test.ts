@@ -1,10 +1,10 @@
 import t from 'tap'
-import { createConnections } from '../../src/credentials/postgres-connections.ts'
-import { createListener } from '../../src/credentials/postgres-listener.ts'
-import { CHANNEL } from '../../src/credentials/postgres-schema.ts'
-import { eventually } from '../support/eventually.ts'
-import { NO_SERVER } from '../support/opened-store.ts'
-import { startPostgres } from '../support/postgres.ts'
+import { createConnections } from '../../../src/credentials/postgres/connections.ts'
+import { createListener } from '../../../src/credentials/postgres/listener.ts'
+import { CHANNEL } from '../../../src/credentials/postgres/schema.ts'
+import { eventually } from '../../support/eventually.ts'
+import { NO_SERVER } from '../../support/opened-store.ts'
+import { startPostgres } from '../../support/postgres.ts'
 
 const server = await startPostgres(t)
 if (server === undefined) {

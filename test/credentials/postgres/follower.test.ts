@@ -1,5 +1,9 @@
 import t from 'tap'
-import { createFollower, type FollowerOptions, pauseAfter } from '../../src/credentials/postgres-follower.ts'
+import {
+  createFollower,
+  type FollowerOptions,
+  pauseAfter,
+} from '../../../src/credentials/postgres/follower.ts'
 
 const HOUR = 3_600_000
 

@@ -8,7 +8,7 @@
  */
 import { Socket } from 'node:net'
 import pg from 'pg'
-import { type PostgresTarget, tlsFileProblem } from './postgres-url.ts'
+import { type PostgresTarget, tlsFileProblem } from './url.ts'
 
 /** One connection, while somebody has it. */
 export type Connection = pg.PoolClient

@@ -10,16 +10,16 @@
  *
  * @module
  */
-import type { Revocations } from '../token/revocations.ts'
-import { createCredentialStore } from './credential-store.ts'
-import { createHashQueue } from './hash-queue.ts'
-import { postgresFailure } from './postgres-failure.ts'
-import { firstUpdate } from './postgres-first-update.ts'
-import { createFollower, type Follower } from './postgres-follower.ts'
-import { createSession } from './postgres-session.ts'
-import { createSnapshot, type Updated } from './postgres-snapshot.ts'
-import { readUrlFile } from './postgres-url.ts'
-import type { CredentialStore } from './store.ts'
+import type { Revocations } from '../../token/revocations.ts'
+import { createHashQueue } from '../hash-queue.ts'
+import { createCredentialStore } from '../login-check.ts'
+import type { CredentialStore } from '../store.ts'
+import { postgresFailure } from './failure.ts'
+import { firstUpdate } from './first-update.ts'
+import { createFollower, type Follower } from './follower.ts'
+import { createSession } from './session.ts'
+import { createSnapshot, type Updated } from './snapshot.ts'
+import { readUrlFile } from './url.ts'
 
 /** Every time limit and pause of the store, in milliseconds. */
 export interface PostgresTimes {

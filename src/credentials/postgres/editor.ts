@@ -6,13 +6,13 @@
  * @module
  */
 
-import { parseRfc3339 } from '../rfc3339.ts'
-import type { Account, Credential } from './accounts.ts'
-import type { CredentialName } from './accounts-edit.ts'
-import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from './credential-editor.ts'
-import { inDatabase } from './postgres-command.ts'
-import { CREDENTIAL_COLUMNS, type CredentialRow, credentialOf } from './postgres-rows.ts'
-import { SCHEMA } from './postgres-schema.ts'
+import { parseRfc3339 } from '../../rfc3339.ts'
+import type { Account, Credential } from '../accounts.ts'
+import type { CredentialName } from '../accounts-edit.ts'
+import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from '../credential-editor.ts'
+import { inDatabase } from './command.ts'
+import { CREDENTIAL_COLUMNS, type CredentialRow, credentialOf } from './rows.ts'
+import { SCHEMA } from './schema.ts'
 
 const BY_NAME = `${SCHEMA}.name_key(account_id, access_key) = ${SCHEMA}.name_key($1, $2)`
 

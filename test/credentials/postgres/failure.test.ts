@@ -1,6 +1,6 @@
 import pg from 'pg'
 import t from 'tap'
-import { postgresFailure, RUN_MIGRATE, SchemaFailure } from '../../src/credentials/postgres-failure.ts'
+import { postgresFailure, RUN_MIGRATE, SchemaFailure } from '../../../src/credentials/postgres/failure.ts'
 
 function reported(code: string, message = 'm') {
   const error = new pg.DatabaseError(message, message.length, 'error')

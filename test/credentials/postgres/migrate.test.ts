@@ -1,10 +1,10 @@
 import pg from 'pg'
 import t from 'tap'
-import { migrate } from '../../src/credentials/postgres-migrate.ts'
-import { MIGRATIONS } from '../../src/credentials/postgres-schema.ts'
-import { hashSecret } from '../../src/credentials/secret-hash.ts'
-import { NO_SERVER } from '../support/opened-store.ts'
-import { startPostgres } from '../support/postgres.ts'
+import { migrate } from '../../../src/credentials/postgres/migrate.ts'
+import { MIGRATIONS } from '../../../src/credentials/postgres/schema.ts'
+import { hashSecret } from '../../../src/credentials/secret-hash.ts'
+import { NO_SERVER } from '../../support/opened-store.ts'
+import { startPostgres } from '../../support/postgres.ts'
 
 const server = await startPostgres(t)
 if (server === undefined) {

@@ -1,9 +1,9 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
-import { readUrlFile } from '../../src/credentials/postgres-url.ts'
-import { makeCertificate } from '../support/certificates.ts'
-import { temporaryDirectory } from '../support/temporary-directory.ts'
+import { readUrlFile } from '../../../src/credentials/postgres/url.ts'
+import { makeCertificate } from '../../support/certificates.ts'
+import { temporaryDirectory } from '../../support/temporary-directory.ts'
 
 const file = join(await temporaryDirectory(t), 'postgres.url')
 

@@ -14,10 +14,10 @@ import {
   createRevocationsInSlices,
   type Revocation,
   type Revocations,
-} from '../token/revocations.ts'
-import type { Accounts } from './accounts.ts'
-import { type CredentialTable, createCredentialTable } from './credential-table.ts'
-import type { Connection } from './postgres-connections.ts'
+} from '../../token/revocations.ts'
+import type { Accounts } from '../accounts.ts'
+import { type CredentialTable, createCredentialTable } from '../credential-table.ts'
+import type { Connection } from './connections.ts'
 import {
   askRevision,
   queryOn,
@@ -26,7 +26,7 @@ import {
   readAll,
   readHead,
   readTouched,
-} from './postgres-read.ts'
+} from './read.ts'
 
 /** How long the database may take, in milliseconds. */
 export interface ReadTimes {

@@ -8,10 +8,10 @@
  *
  * @module
  */
-import type { Connection, Connections } from './postgres-connections.ts'
-import { pauseAfter } from './postgres-follower.ts'
-import { queryOn } from './postgres-read.ts'
-import { CHANNEL } from './postgres-schema.ts'
+import type { Connection, Connections } from './connections.ts'
+import { pauseAfter } from './follower.ts'
+import { queryOn } from './read.ts'
+import { CHANNEL } from './schema.ts'
 
 /** What a listener works with. */
 export interface ListenerOptions {
