@@ -133,6 +133,9 @@ class Stuck extends Duplex {
   /** Everything it was given. */
   taken = ''
   release = (): void => {}
+  constructor() {
+    super({ highWaterMark: 16_384 }) // Node's default differs between versions
+  }
   setNoDelay(): this {
     return this
   }
