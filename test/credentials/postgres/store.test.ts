@@ -3,6 +3,7 @@ import t from 'tap'
 import { createPostgresEditor } from '../../../src/credentials/postgres/editor.ts'
 import { openPostgresStore } from '../../../src/credentials/postgres/store.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
+import { namesProblem } from '../../../src/names.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { eventually } from '../../support/eventually.ts'
 import { NO_SERVER, openStore } from '../../support/opened-store.ts'
@@ -318,16 +319,13 @@ t.test('names of any length and script are kept apart to the byte', async (t) =>
     'e',
     'e ',
   ]
-  for (const accountId of names) {
-    for (const accessKey of names) {
-      t.same(await editor.add({ accountId, accessKey, secretHash }), { ok: true })
-    }
-  }
+  const pairs = names
+    .flatMap((accountId) => names.map((accessKey) => ({ accountId, accessKey })))
+    .filter(({ accountId, accessKey }) => namesProblem(accountId, accessKey) === undefined)
+  t.equal(pairs.length, names.length ** 2 - 4, 'of the two longest, no token has room for both')
+  for (const pair of pairs) t.same(await editor.add({ ...pair, secretHash }), { ok: true })
   const { store } = await openStore(t, database.urlFile)
-  for (const accountId of names) {
-    for (const accessKey of names)
-      t.equal(await store.authenticate({ accountId, accessKey, secret }), 'accepted')
-  }
+  for (const pair of pairs) t.equal(await store.authenticate({ ...pair, secret }), 'accepted')
   t.match(await editor.add({ accountId: 'e', accessKey: 'é', secretHash }), { ok: false })
 })
 

@@ -29,7 +29,7 @@ t.test('keys are told newest first, with their age and the life of their tokens'
       signs: false,
       createdAt: '1970-01-01T00:08:20.000Z',
       ageSeconds: 2500,
-      tokensLiveSeconds: 1600,
+      tokensLiveSeconds: 1601, // another sidecar may sign until it has read the note
     },
     {
       kid: 'gone',
@@ -37,7 +37,7 @@ t.test('keys are told newest first, with their age and the life of their tokens'
       signs: false,
       createdAt: '1970-01-01T00:01:40.000Z',
       ageSeconds: 2900,
-      tokensLiveSeconds: 1100,
+      tokensLiveSeconds: 1101,
     },
   ])
 })
