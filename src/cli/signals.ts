@@ -29,18 +29,16 @@ export class Signals {
   /** Called when the second signal ends the process, right before it does. */
   lastAct = (): void => {}
   readonly #options: SignalsOptions
-  readonly #stop: Promise<StopSignal>
-  #onStop: (signal: StopSignal) => void = () => {}
-  #askedAt: number | undefined
+  /** Who waits for a stop. */
+  readonly #waiting: ((signal: StopSignal) => void)[] = []
+  /** The first signal that asked to stop. */
+  #asked: { readonly signal: StopSignal; readonly at: number } | undefined
   #hearing = false
   #hungUp = false
   #onHangUp: (() => void) | undefined
 
   constructor(options: SignalsOptions) {
     this.#options = options
-    this.#stop = new Promise((resolve) => {
-      this.#onStop = resolve
-    })
   }
 
   /** Hears them from now on. */
@@ -63,7 +61,10 @@ export class Signals {
   /** Resolves with the first signal that asks to stop, or asked already. */
   stopRequested(): Promise<StopSignal> {
     this.hear()
-    return this.#stop
+    return new Promise((resolve) => {
+      if (this.#asked === undefined) this.#waiting.push(resolve)
+      else resolve(this.#asked.signal)
+    })
   }
 
   /** Says what SIGHUP does; does it at once if there was one. */
@@ -76,10 +77,10 @@ export class Signals {
   #ask(signal: StopSignal): void {
     const { process, echoMs, monotonicNow } = this.#options
     const now = monotonicNow()
-    if (this.#askedAt === undefined) {
-      this.#askedAt = now
-      this.#onStop(signal)
-    } else if (now - this.#askedAt >= echoMs) {
+    if (this.#asked === undefined) {
+      this.#asked = { signal, at: now }
+      for (const tell of this.#waiting) tell(signal)
+    } else if (now - this.#asked.at >= echoMs) {
       this.lastAct()
       process.exit(1)
     }
