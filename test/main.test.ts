@@ -133,6 +133,8 @@ t.test('a signal that comes while the modules are loaded', async (t) => {
 
   await t.test('a command that does one thing is ended by it, as any is', async (t) => {
     const nodeArgs = signalledAtLoadOf('commander/esm.mjs', ['SIGTERM'])
-    t.match(await startProgram(t, ['config', 'schema'], { nodeArgs }).ended, { signal: 'SIGTERM' })
+    // Unmeasured: what measures coverage hears signals, too, and on Node 26 it keeps this one.
+    const program = startProgram(t, ['config', 'schema'], { nodeArgs, unmeasured: true })
+    t.match(await program.ended, { signal: 'SIGTERM' })
   })
 })
