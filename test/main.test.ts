@@ -119,8 +119,12 @@ t.test('a signal that comes while the modules are loaded', async (t) => {
     }
   }
 
-  await t.test('SIGHUP ends nothing', async (t) => {
-    const sidecar = await serve(t, flags, { nodeArgs: signalledAtLoadOf('commander/esm.mjs', ['SIGHUP']) })
+  await t.test('SIGHUP ends nothing, of however many processes', async (t) => {
+    const sidecar = await serve(
+      t,
+      { ...flags, workers: 'auto' },
+      { nodeArgs: signalledAtLoadOf('commander/esm.mjs', ['SIGHUP']) },
+    )
     sidecar.child.kill('SIGTERM')
     t.match(await sidecar.ended, { code: 0, signal: null })
   })
