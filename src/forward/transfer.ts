@@ -293,7 +293,7 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
   #resetOnEnd(): void {
     const { req, res } = this.#exchange
     req.socket.prependListener('end', () => {
-      if (!res.writableEnded) cut(req.socket, true)
+      if (!res.writableEnded) cut(req.socket, [res])
     })
   }
 
@@ -357,8 +357,8 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
     this.#progress() // the client has its time to take the answer
     const { req, res } = this.#exchange
     if (!res.headersSent) this.#context.refuse(this.#exchange, error, outcome, !this.#sent)
-    else if (res.socket === null) res.once('socket', () => cut(req.socket, res.framedByClose))
-    else cut(req.socket, res.framedByClose)
+    else if (res.socket === null) res.once('socket', () => cut(req.socket, [res]))
+    else cut(req.socket, [res])
   }
 
   #settle(outcome: UpstreamOutcome): void {

@@ -150,9 +150,10 @@ export class ClientConnection {
 
   /** Destroys it, whatever is in flight on it. */
   cut(): void {
-    let framedByClose = false
-    for (const { res } of this.#inFlight) framedByClose ||= res.framedByClose
-    cut(this.socket, framedByClose)
+    cut(
+      this.socket,
+      [...this.#inFlight].map(({ res }) => res),
+    )
   }
 
   /** A response has been handed to the operating system. */

@@ -8,14 +8,20 @@
  */
 import type { Socket } from 'node:net'
 import { resetConnection } from './secure-server.ts'
+import type { SidecarResponse } from './sidecar-response.ts'
 
-/**
- * Destroys a connection.
- *
- * @param framedByClose - whether a clean end would be the very end of the response
- */
-export function cut(socket: Socket, framedByClose: boolean): void {
-  // What has been given to the response in this turn waits to be written together; the client must see it begin.
+/** A response that has begun, and what it keeps to itself for a moment. */
+export type BegunResponse = Pick<SidecarResponse, 'framedByClose' | 'writableCorked' | 'uncork'>
+
+/** Destroys a connection and the responses on it. */
+export function cut(socket: Socket, responses: Iterable<BegunResponse>): void {
+  let framedByClose = false
+  // What has been given to a response in this turn waits to be written together, in the response from Node 26 on and in
+  // its socket before; the client must see it begin.
+  for (const response of responses) {
+    framedByClose ||= response.framedByClose
+    while (response.writableCorked > 0) response.uncork()
+  }
   while (socket.writableCorked > 0) socket.uncork()
   if (framedByClose) resetConnection(socket)
   else socket.destroy()

@@ -102,6 +102,14 @@ export function createListener(options: ListenerOptions): Listener {
   const server: Server<typeof IncomingMessage, typeof SidecarResponse> = secure?.server ?? createServer(http)
   server.maxHeadersCount = 0 // beyond a count, Node hides headers that the parser obeys; admission counts
   let open = 0
+  // From Node 26 on a connection that has never sent anything is idle, too; its first request may be on its way.
+  const { closeIdleConnections } = server
+  server.closeIdleConnections = () => {
+    const silent = [...connections.keys()].filter((socket) => socket.bytesRead === 0)
+    for (const socket of silent) socket.destroy = () => socket
+    closeIdleConnections.call(server)
+    for (const socket of silent) Reflect.deleteProperty(socket, 'destroy')
+  }
   let droppedConnections = 0
   // Not by `maxConnections`: one of several processes would hand the socket back and be offered it again, for ever.
   server.on('connection', (socket: Socket) => {
@@ -171,7 +179,7 @@ export function createListener(options: ListenerOptions): Listener {
     connection.take(new Exchange(req, res, connection, options.monotonicNow(), false, head))
   }
   // Where nobody listens, Node makes it a request like any other, which the gate refuses: it has no `upgradeHead`.
-  if (options.upgrade) server.on('upgrade', (req, socket, head) => takeUpgrade(req, socket as Socket, head))
+  if (options.upgrade) server.on('upgrade', (req, _socket, head) => takeUpgrade(req, req.socket, head))
 
   const refuse = (socket: Socket, error: PublicError) => {
     const connection = connections.get(socket)
