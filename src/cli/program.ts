@@ -9,6 +9,7 @@ import { availableParallelism } from 'node:os'
 import { Command, CommanderError } from 'commander'
 import type { App, AppOptions, ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
+import { tuneCollector } from '../ops/collector.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
 import { nodeFloorWarnings } from '../ops/node-floor.ts'
 import { VERSION } from '../version.ts'
@@ -96,6 +97,7 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
     log: Logger,
     worker?: AppOptions['worker'],
   ): Promise<ServingApp> => {
+    tuneCollector()
     const { createApp } = await import('../app.ts')
     const logLinesDropped = () => destination.dropped
     const app = await createApp({ config, log, logLinesDropped, ...(worker && { worker }) })
