@@ -12,7 +12,7 @@ import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { hasTokenShape, MOST_TOKEN_BYTES } from './shape.ts'
 import type { LastToken, Verdict } from './verdict.ts'
-import type { Verified } from './verify.ts'
+import type { Verify } from './verify.ts'
 
 /** What the cache works with. */
 export interface CacheOptions {
@@ -52,7 +52,7 @@ const malformed: Verdict = { ok: false, reason: 'malformed' }
 
 /** Puts a cache in front of a verifier. */
 export function withCache(
-  verify: (token: string) => Promise<Verified>,
+  verify: Verify,
   { maxTokens, maxAgeSeconds, now }: CacheOptions,
 ): RememberingVerify {
   const entries = new LRUCache<string, Entry>({ max: maxTokens })
@@ -90,9 +90,11 @@ export function withCache(
   return remembering
 
   /** Verifies for everyone who asks for this token meanwhile. */
-  function verifyOnce(token: string, key: string): Promise<Verdict> {
+  function verifyOnce(token: string, key: string): Verdict | Promise<Verdict> {
     const started = generation
-    const pending = verify(token).then(
+    const found = verify(token)
+    if (!(found instanceof Promise)) return found
+    const pending = found.then(
       (verified) => {
         if (inFlight.get(key) === pending) inFlight.delete(key)
         // Something changed while this was verified: it may rest on what is no longer in force.

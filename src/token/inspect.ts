@@ -11,7 +11,7 @@ import { isJsonObject, parseStrictJson } from '../strict-json.ts'
 import { malformationOf } from './malformation.ts'
 import type { IsRevoked, RevocableToken } from './revocations.ts'
 import type { RejectReason } from './verdict.ts'
-import type { Verified } from './verify.ts'
+import type { Verified, Verify } from './verify.ts'
 
 /** All there is to say of a token. */
 export interface Inspection {
@@ -33,7 +33,7 @@ export interface Inspection {
 
 /** What an inspection works with. */
 export interface InspectOptions {
-  readonly verify: (token: string) => Promise<Verified>
+  readonly verify: Verify
   /** Absent where credentials are kept elsewhere. */
   readonly standing?: (accountId: string, accessKey: string) => Standing
   readonly isRevoked: IsRevoked

@@ -292,12 +292,32 @@ t.test('keys are those in force at the moment', async (t) => {
   t.equal(reasonOf(await verify(token)), 'unknown_key')
 })
 
+t.test('what needs no signature to be refused is refused at once, without a promise', async (t) => {
+  const verify = verifierFor(ring)
+  const [header = '', ...rest] = (await mint()).split('.')
+  const { kid, alg, typ } = JSON.parse(Buffer.from(header, 'base64url').toString())
+  const headed = (changes: object) =>
+    [Buffer.from(JSON.stringify({ kid, alg, typ, ...changes })).toString('base64url'), ...rest].join('.')
+  for (const [token, reason] of [
+    ['bm8.bm8.bm8', 'malformed'],
+    ['x', 'malformed'],
+    [headed({ kid: 'other' }), 'unknown_key'],
+    [headed({ kid: '../../x' }), 'unknown_key'],
+    [headed({ alg: 'HS512' }), 'algorithm'],
+    [headed({ typ: 'JWT' }), 'claims'],
+  ] as const) {
+    t.match(verify(token), { ok: false, reason })
+  }
+  t.ok(verify(await mint()) instanceof Promise)
+})
+
 t.test('a fault of our own is a fault and no verdict', async (t) => {
   const verification = ring.verification.get('k')
   const signing = ring.signing
   if (verification === undefined || signing === undefined) throw new Error('the ring is not complete')
   const wrong: KeyRing = { verification: new Map([['k', { ...verification, key: signing.key }]]) }
-  await t.rejects(verifierFor(wrong)(await mint()), TypeError)
+  const token = await mint()
+  await t.rejects(async () => verifierFor(wrong)(token), TypeError)
 })
 
 t.test('of random bytes in the shape of a token none is accepted', async (t) => {
