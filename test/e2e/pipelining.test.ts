@@ -320,3 +320,25 @@ t.test('an idle connection is closed after its time, not before', async (t) => {
   t.equal(await client.closed(), 'end')
   t.equal(client.rest().length, 0)
 })
+
+t.test(
+  'a client that says it closes is answered the last time, whatever else it says of keeping',
+  async (t) => {
+    const scene = await startScene(t)
+    for (const [version, ...lines] of [
+      ['1.0', 'Connection: close', 'Proxy-Connection: keep-alive'],
+      ['1.0', 'Connection: keep-alive', 'Connection: close'],
+      ['1.1', 'Proxy-Connection: keep-alive', 'Connection: Close'],
+      ['1.1', 'Connection: keep-alive, close'],
+    ]) {
+      for (const authorization of [`${scene.authorization}\r\n`, '']) {
+        const client = await scene.connect()
+        client.send(`GET / HTTP/${version}\r\nHost: h\r\n${lines.join('\r\n')}\r\n${authorization}\r\n`)
+        client.send(`GET /behind HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+        const { headers } = await client.response()
+        t.match(headers, { connection: 'close', 'keep-alive': undefined }, lines.join(', '))
+        t.equal(await client.closed(), 'end')
+      }
+    }
+  },
+)
