@@ -125,7 +125,8 @@ t.test('every query of the dashboard and every alert finds what it looks for', {
   await eventually(async () => {
     for (const sidecar of [issuer, verifier]) await traffic(sidecar)
     const enough = await prometheus.query(
-      'count(count_over_time(auth_sidecar_requests_total{route="proxy",status="503"}[1m]) >= 3) == 2',
+      'count(count_over_time(auth_sidecar_requests_total{route="proxy",status="503"}[1m]) >= 3) == 2 ' +
+        'and sum(increase(auth_sidecar_upstream_requests_total{job="issuer",upstream="/dead"}[5m])) > 15',
     )
     return enough.ok && enough.found.length > 0
   }, 'Prometheus to have scraped it all')
