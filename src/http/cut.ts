@@ -17,12 +17,11 @@ export type BegunResponse = Pick<SidecarResponse, 'framedByClose' | 'writableCor
 export function cut(socket: Socket, responses: Iterable<BegunResponse>): void {
   let framedByClose = false
   // What has been given to a response in this turn waits to be written together, in the response from Node 26 on and in
-  // its socket before; the client must see it begin.
+  // its socket before, which it uncorks, too; the client must see it begin.
   for (const response of responses) {
     framedByClose ||= response.framedByClose
     while (response.writableCorked > 0) response.uncork()
   }
-  while (socket.writableCorked > 0) socket.uncork()
   if (framedByClose) resetConnection(socket)
   else socket.destroy()
 }

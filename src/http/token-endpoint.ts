@@ -135,7 +135,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     const reservation = throttle.reserve(accountId, address)
     if (reservation.ok !== 'later') return reservation
     const { giveUp, turn } = reservation
-    exchange.attach({ onClientGone: giveUp, onFinished: giveUp, onMalformedBody: () => {} })
+    exchange.attach({ onClientGone: giveUp, onFinished: giveUp, onMalformedBody: giveUp })
     const outcome = await turn
     exchange.answerer = undefined
     return outcome
