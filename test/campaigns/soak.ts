@@ -44,7 +44,6 @@ const sidecar = await startSidecarProcess(
     'log-access': 'off',
   },
   [
-    '--expose-gc',
     `--import=${import.meta.resolve('ts-blank-space/register')}`,
     `--import=${import.meta.resolve('./collect-on-signal.ts')}`,
   ],
