@@ -1,7 +1,8 @@
 /**
  * A worker: a sidecar without an admin listener, which does what its supervisor says.
  *
- * In: messages. Out: messages. It ends when it has stopped; when its supervisor is gone, `node:cluster` ends it.
+ * In: messages. Out: messages. It ends when it has stopped. When its supervisor is gone, `node:cluster` ends it, and
+ * what is under way is cut.
  *
  * @module
  */
@@ -13,6 +14,7 @@ import { type Extent, type FromWorker, plainError, type ToWorker, type WorkerSta
 export interface Channel {
   send?(message: FromWorker, handle: undefined, options: undefined, done: () => void): boolean
   on(event: 'message', listener: (message: ToWorker) => void): unknown
+  on(event: 'exit', listener: () => void): unknown
 }
 
 /** What a worker works with. */
@@ -65,6 +67,9 @@ export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> 
         if (what !== 'tell' && what !== 'learn') say({ did: 'fail', what, error: plainError(error) })
       })
     })
+    // When its supervisor is gone `node:cluster` ends the process; that must not look like the end of a response which
+    // has no other end than that of its connection. Once stopped there is nothing left to cut.
+    channel.on('exit', () => app?.cut())
     say({ did: 'begin' })
   })
 }

@@ -186,15 +186,16 @@ t.test('what is bounded for the sidecar is shared out', async (t) => {
 
 t.test('a second signal does not wait', async (t) => {
   const { upstream, sidecar, connect, get, pids } = await scene(t)
-  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
+  upstream.reply('HTTP/1.1 200 OK\r\n\r\nhalf-')
   const client = await connect()
-  client.send(get)
+  client.send(get.replace('HTTP/1.1', 'HTTP/1.0'))
   await client.until('half-')
   sidecar.child.kill('SIGTERM')
   await eventually(() => cannotConnect(connect), 'the listener to be closed')
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 1 })
   await eventually(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
+  t.equal(await client.closed(), 'reset', 'half a response that ends with its connection does not look whole')
 })
 
 t.test('workers do not outlive their supervisor', async (t) => {

@@ -61,7 +61,7 @@ function running(failing: Partial<Record<'make' | 'start', Error>> = {}) {
       },
     },
     learn: (learnt) => void told.push(learnt),
-    cut: () => {},
+    cut: () => void told.push('cut'),
   }
   const channel = new FakeChannel()
   const ended = runWorker({
@@ -124,4 +124,12 @@ t.test('an error travels as what it says, never as its stack', async (t) => {
   const error = plainError(Object.assign(new RangeError('no'), { code: 'E', secret: 'x' }))
   t.same(JSON.parse(JSON.stringify(error)), { name: 'RangeError', message: 'no', code: 'E' })
   t.same(plainError('text'), { name: 'Error', message: 'unknown' })
+})
+
+t.test('what is under way when its process ends is cut, so that no half of it looks whole', async (t) => {
+  const { channel, told } = running()
+  channel.emit('exit') // before there is anything to cut
+  await channel.asks({ do: 'make', config })
+  channel.emit('exit')
+  t.same(told, [config, 'cut'])
 })
