@@ -14,11 +14,15 @@ export function aggregate(processes: readonly (readonly RegisteredFamily[])[]): 
   return AggregatorRegistry.aggregate(processes.map((families) => [...families]))
 }
 
-/** What is left of ended workers: their counts, without what they held. */
-export async function withEnded(
+/**
+ * What is left of ended workers: their counts, without what they held. At once: were two that end together added while
+ * the other one is, what one of them had counted would be lost.
+ */
+export function withEnded(
   before: readonly RegisteredFamily[],
   ended: readonly RegisteredFamily[],
-): Promise<RegisteredFamily[]> {
-  const counts = ended.filter(onlyGrows)
-  return aggregate([before, counts]).getMetricsAsJSON()
+): RegisteredFamily[] {
+  return aggregate([before, ended.filter(onlyGrows)])
+    .getMetricsAsArray()
+    .filter((metric): metric is RegisteredFamily => 'values' in metric)
 }

@@ -34,3 +34,16 @@ export function createWorkerMetrics({ registry, workers, restarts }: WorkerMetri
     },
   })
 }
+
+/** Puts in whether requests are let in; made one with what the workers say of it, the least counts. */
+export function createAcceptingMetric(registry: Registry, isAccepting: () => boolean): void {
+  new Gauge({
+    name: 'auth_sidecar_ready',
+    help: '1 while requests are let in and everything they need is loaded, else 0.',
+    aggregator: 'min',
+    registers: [registry],
+    collect() {
+      this.set(isAccepting() ? 1 : 0)
+    },
+  })
+}

@@ -18,12 +18,15 @@ import type { Extent, FromWorker, PlainError, ToWorker, WorkerState } from './me
 export type ForkedWorker = Pick<Worker, 'id' | 'process' | 'send' | 'isConnected'> & {
   on(event: 'message', listener: (message: FromWorker) => void): unknown
   on(event: 'exit', listener: (code: number | null, signal: string | null) => void): unknown
+  on(event: 'error', listener: (error: Error) => void): unknown
 }
 
 /** How a worker ended. */
 export interface WorkerEnd {
   readonly code: number | null
   readonly signal: string | null
+  /** Why there never was a process, such as a limit on their number (`EAGAIN`). */
+  readonly error?: Error
 }
 
 /** Whoever waits for something. */
@@ -40,14 +43,13 @@ export interface WorkerProcessOptions {
   readonly revive: Revive
   /** Told of each login that ended in it. */
   readonly onNote: (note: ThrottleNote) => void
-  /** A clock that never goes back, in milliseconds. */
-  readonly monotonicNow: () => number
 }
 
 /** A worker. */
 export class WorkerProcess {
   readonly #worker: ForkedWorker
-  readonly #waiting = new Map<string, Waiter<never>>()
+  /** Who waits for which answer, in the order in which they asked. */
+  readonly #waiting = new Map<string, Waiter<never>[]>()
   readonly #revive: Revive
   #questions = 0
   #ended = false
@@ -57,29 +59,32 @@ export class WorkerProcess {
   made = false
   /** Whether it accepts connections. */
   listening = false
-  /** When it last said something, on a clock that never goes back, in milliseconds. */
-  heardAt: number
+  #silentLooks = 0
   readonly ended: Promise<WorkerEnd>
   readonly #begun: Promise<void>
 
   /** @param worker - a process that has just been forked */
-  constructor(worker: ForkedWorker, { revive, onNote, monotonicNow }: WorkerProcessOptions) {
-    this.heardAt = monotonicNow()
+  constructor(worker: ForkedWorker, { revive, onNote }: WorkerProcessOptions) {
     this.#worker = worker
     this.#revive = revive
     worker.on('message', (message) => {
-      this.heardAt = monotonicNow()
+      this.#silentLooks = 0
       if (message.did === 'learn') onNote(message.note)
       else this.#onMessage(message)
     })
     this.#begun = this.#answer('begin')
     this.#begun.catch(() => {}) // whoever makes it is told, and it may never be made
     this.ended = new Promise((resolve) => {
-      worker.on('exit', (code, signal) => {
+      const end = (how: WorkerEnd): void => {
         this.#ended = true
         this.listening = false
         this.#rejectAll(new Error('a worker ended'))
-        resolve({ code, signal })
+        resolve(how)
+      }
+      worker.on('exit', (code, signal) => end({ code, signal }))
+      // A process that could not be made never exits. Other errors are of one that still will.
+      worker.on('error', (error) => {
+        if (this.pid === undefined) end({ code: null, signal: null, error })
       })
     })
   }
@@ -109,8 +114,9 @@ export class WorkerProcess {
   }
 
   /** Loads everything anew. */
-  reload(): Promise<void> {
-    return this.#ask('reload', { do: 'reload' })
+  async reload(): Promise<void> {
+    await this.#begun
+    await this.#ask('reload', { do: 'reload' })
   }
 
   /** Stops it; it ends by itself afterwards. */
@@ -132,11 +138,15 @@ export class WorkerProcess {
         question,
         extent,
       })
-      for (const family of state.metrics) this.#lastMetrics.set(family.name, family)
       return state
     } finally {
       clearTimeout(giveUp)
     }
+  }
+
+  /** Looks whether it says anything. Returns how many looks in a row it has been silent for. */
+  look(): number {
+    return this.#silentLooks++
   }
 
   /** Tells it of a login that ended in another one. */
@@ -157,7 +167,9 @@ export class WorkerProcess {
 
   /** Waits for an answer, or for the end of the worker. */
   #answer<Value>(what: string): Promise<Value> {
-    return new Promise<Value>((resolve, reject) => this.#waiting.set(what, { resolve, reject }))
+    return new Promise<Value>((resolve, reject) => {
+      this.#waiting.set(what, [...(this.#waiting.get(what) ?? []), { resolve, reject }])
+    })
   }
 
   #send(message: ToWorker): boolean {
@@ -172,18 +184,29 @@ export class WorkerProcess {
       this.#reject(message.what, this.#revive(message.error))
       return
     }
+    // Also of an answer that comes too late for whoever asked: a worker that is slow goes on counting.
+    if (message.did === 'tell')
+      for (const family of message.state.metrics) this.#lastMetrics.set(family.name, family)
     const what = message.did === 'tell' ? `tell ${message.question}` : message.did
-    const waiter = this.#waiting.get(what) as Waiter<unknown> | undefined
-    this.#waiting.delete(what)
+    const waiter: Waiter<unknown> | undefined = this.#next(what)
     waiter?.resolve(message)
   }
 
+  /** Takes whoever waits longest for an answer out of the line. */
+  #next(what: string): Waiter<never> | undefined {
+    const [waiter, ...others] = this.#waiting.get(what) ?? []
+    if (others.length > 0) this.#waiting.set(what, others)
+    else this.#waiting.delete(what)
+    return waiter
+  }
+
   #reject(what: string, error: Error): void {
-    this.#waiting.get(what)?.reject(error)
-    this.#waiting.delete(what)
+    this.#next(what)?.reject(error)
   }
 
   #rejectAll(error: Error): void {
-    for (const what of [...this.#waiting.keys()]) this.#reject(what, error)
+    const waiters = [...this.#waiting.values()].flat()
+    this.#waiting.clear()
+    for (const { reject } of waiters) reject(error)
   }
 }

@@ -38,8 +38,8 @@ t.test('counts and what is held add up, what is the same in all is told once', a
 })
 
 t.test('what an ended process counted stays, what it held is gone', async (t) => {
-  const ended = await withEnded([], await familiesOf({ count: 3, held: 2, key: 70, seconds: [0.5] }))
-  const both = await withEnded(ended, await familiesOf({ count: 10, held: 2, seconds: [0.5] }))
+  const ended = withEnded([], await familiesOf({ count: 3, held: 2, key: 70, seconds: [0.5] }))
+  const both = withEnded(ended, await familiesOf({ count: 10, held: 2, seconds: [0.5] }))
   const alive = await familiesOf({ count: 4, held: 5, key: 71, startedAt: 900, seconds: [2] })
   t.same(await samplesOf(aggregate([alive, both])), {
     'a_total{status="200"}': 17,
@@ -55,5 +55,5 @@ t.test('what an ended process counted stays, what it held is gone', async (t) =>
 
 t.test('without a process there is nothing to tell', async (t) => {
   t.same(await samplesOf(aggregate([])), {})
-  t.same(await withEnded([], []), [])
+  t.same(withEnded([], []), [])
 })

@@ -6,15 +6,13 @@ import { accepted } from '../config/support.ts'
 import { FakeFork } from './fake-fork.ts'
 
 function forked() {
-  const clock = { now: 1000 }
   const fork = new FakeFork()
   const notes: unknown[] = []
   const worker = new WorkerProcess(fork as unknown as ForkedWorker, {
     revive: ({ message }: PlainError) => new TypeError(message),
     onNote: (note) => notes.push(note),
-    monotonicNow: () => clock.now,
   })
-  return { fork, worker, notes, clock }
+  return { fork, worker, notes }
 }
 
 const { config } = accepted({})
@@ -36,6 +34,7 @@ t.test('is asked in words and answers in words', async (t) => {
   t.equal(await listening, address)
   t.ok(worker.listening)
   const reloaded = worker.reload()
+  await new Promise(setImmediate)
   fork.says({ did: 'reload' })
   await reloaded
   worker.learn({ pair: 'a b', failed: true })
@@ -122,4 +121,61 @@ t.test('can be ended', async (t) => {
   const { fork, worker } = forked()
   worker.kill()
   t.equal(fork.killed, 'SIGKILL')
+})
+
+t.test('an answer that comes too late for whoever asked still counts', async (t) => {
+  const { fork, worker } = forked()
+  const family = { name: 'a', values: [{ labels: {}, value: 1 }] } as unknown as RegisteredFamily
+  await t.rejects(worker.tell('all', 1))
+  fork.says({ did: 'tell', question: 1, state: { ...state, metrics: [family] } })
+  t.same(worker.metrics, [family])
+})
+
+t.test('whoever asks for the same thing twice is answered twice', async (t) => {
+  const { fork, worker } = forked()
+  fork.says({ did: 'begin' })
+  const reloads = [worker.reload(), worker.reload(), worker.reload()]
+  await new Promise(setImmediate)
+  t.same(fork.said, [{ do: 'reload' }, { do: 'reload' }, { do: 'reload' }])
+  fork.says({ did: 'reload' })
+  fork.says({ did: 'fail', what: 'reload', error: { name: 'Error', message: 'no' } })
+  fork.ends(1, null)
+  t.same(
+    (await Promise.allSettled(reloads)).map(({ status }) => status),
+    ['fulfilled', 'rejected', 'rejected'],
+  )
+})
+
+t.test('a worker that does not listen to anything yet is told to reload when it does', async (t) => {
+  const { fork, worker } = forked()
+  const reloaded = worker.reload()
+  await new Promise(setImmediate)
+  t.same(fork.said, [])
+  fork.says({ did: 'begin' })
+  await new Promise(setImmediate)
+  fork.says({ did: 'reload' })
+  await reloaded
+})
+
+t.test('a process that could not be made has ended', async (t) => {
+  const { fork, worker } = forked()
+  const made = worker.make(config)
+  const error = Object.assign(new Error('spawn EAGAIN'), { code: 'EAGAIN' })
+  fork.fails(error)
+  await t.rejects(made, { message: 'a worker ended' })
+  t.same(await worker.ended, { code: null, signal: null, error })
+})
+
+t.test('an error of a process that lives is not its end', async (t) => {
+  const { fork, worker } = forked()
+  fork.emit('error', new Error('kill EPERM'))
+  fork.ends(1, null)
+  t.same(await worker.ended, { code: 1, signal: null })
+})
+
+t.test('its silence is counted until it says anything', async (t) => {
+  const { fork, worker } = forked()
+  t.same([worker.look(), worker.look(), worker.look()], [0, 1, 2])
+  fork.says({ did: 'learn', note: { pair: 'a b', failed: true } })
+  t.equal(worker.look(), 0)
 })
