@@ -4,6 +4,7 @@
  * @module
  */
 import cluster from 'node:cluster'
+import { createUntakenCloser } from './untaken-connection.ts'
 import type { ForkedWorker } from './worker-process.ts'
 
 /**
@@ -15,5 +16,10 @@ export function createFork(program: string): () => ForkedWorker {
   // Round robin, which is not the default everywhere: connections last long, so each worker has its share of them.
   cluster.schedulingPolicy = cluster.SCHED_RR
   cluster.setupPrimary({ exec: program, args: ['worker'] })
-  return () => cluster.fork()
+  const closeUntaken = createUntakenCloser()
+  return () => {
+    const worker = cluster.fork()
+    closeUntaken(worker.process)
+    return worker
+  }
 }

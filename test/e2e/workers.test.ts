@@ -198,6 +198,26 @@ t.test('a second signal does not wait', async (t) => {
   t.equal(await client.closed(), 'reset', 'half a response that ends with its connection does not look whole')
 })
 
+t.test('the client of a worker that hangs is not left waiting when that ends', async (t) => {
+  const { connect, get, pids } = await scene(t)
+  const [hung = 0] = pids()
+  process.kill(hung, 'SIGSTOP')
+  t.teardown(() => isAlive(hung) && process.kill(hung, 'SIGKILL'))
+  let answered = 0
+  let broken = 0
+  for (let at = 0; at < 4; at++) {
+    const client = await connect()
+    client.send(get)
+    client.response().then(
+      () => answered++,
+      () => broken++,
+    )
+  }
+  await eventually(() => answered === 3, 'the other worker to answer')
+  process.kill(hung, 'SIGKILL')
+  await eventually(() => broken === 1, 'the end of the connection')
+})
+
 t.test('workers do not outlive their supervisor', async (t) => {
   const { sidecar, pids } = await scene(t)
   sidecar.child.kill('SIGKILL')
