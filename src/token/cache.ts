@@ -3,15 +3,18 @@
  *
  * In: a verifier. Out: a verifier that answers at once for a token it has seen, as long as the token, its
  * credential and the entry last. Only positive verdicts are kept, by the SHA-256 of the token: the cache
- * holds nothing that could be used as a token, and refused tokens never push out good ones. `clear()` forgets
- * everything, what is being verified at that moment included.
+ * holds nothing that could be used as a token, and refused tokens never push out good ones. Of a refused token the
+ * connection that repeats it may know, and no other. `clear()` forgets everything, what is being verified at that moment
+ * included.
  *
  * @module
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
+import { InFlight } from './in-flight.ts'
+import { type Moment, rememberRefusal, repeatedRefusal } from './repeated-refusal.ts'
 import { hasTokenShape, MOST_TOKEN_BYTES } from './shape.ts'
-import type { LastToken, Verdict } from './verdict.ts'
+import type { Identity, LastToken, Verdict } from './verdict.ts'
 import type { Verify } from './verify.ts'
 
 /** What the cache works with. */
@@ -39,14 +42,13 @@ export interface RememberingVerify {
   readonly size: number
 }
 
+/** The verdict itself: one object less for each token. */
 interface Entry {
-  readonly verdict: Verdict
+  readonly ok: true
+  readonly identity: Identity
   /** Epoch milliseconds: from then on the entry is not used. */
   readonly until: number
 }
-
-/** Bounds the table of tokens being verified; beyond it they are verified without being shared. */
-const MOST_IN_FLIGHT = 1024
 
 const malformed: Verdict = { ok: false, reason: 'malformed' }
 
@@ -56,8 +58,9 @@ export function withCache(
   { maxTokens, maxAgeSeconds, now }: CacheOptions,
 ): RememberingVerify {
   const entries = new LRUCache<string, Entry>({ max: maxTokens })
-  const inFlight = new Map<string, Promise<Verdict>>()
+  const inFlight = new InFlight()
   let generation = 0
+  const moment = (): Moment => ({ generation, time: now() })
 
   function remembering(token: string, last?: LastToken): Verdict | Promise<Verdict> {
     if (token.length > MOST_TOKEN_BYTES) return malformed
@@ -66,16 +69,19 @@ export function withCache(
     if (entry !== undefined) {
       if (now() < entry.until) {
         remembering.hits++
-        return entry.verdict
+        return entry
       }
       entries.delete(key)
       remembering.size = entries.size
     }
+    const refusal = last && repeatedRefusal(last, moment())
     // Only a token in its one canonical spelling gets further, so nothing else is ever remembered, and a hit
     // needs no check of the shape (which saves half of its time).
-    if (!hasTokenShape(token)) return malformed
+    if (refusal === undefined && !hasTokenShape(token)) return malformed
     remembering.misses++
-    return inFlight.get(key) ?? verifyOnce(token, key)
+    if (refusal !== undefined) return refusal
+    const verdict = inFlight.find(key) ?? verifyOnce(token, key)
+    return last && verdict instanceof Promise ? noted(verdict, token, last) : verdict
   }
   remembering.hits = 0
   remembering.misses = 0
@@ -96,35 +102,46 @@ export function withCache(
     if (!(found instanceof Promise)) return found
     const pending = found.then(
       (verified) => {
-        if (inFlight.get(key) === pending) inFlight.delete(key)
+        inFlight.delete(key, pending)
         // Something changed while this was verified: it may rest on what is no longer in force.
         if (started !== generation) return remembering(token)
-        if (verified.ok) remember(key, verified, verified.usableUntil)
-        return verified
+        return verified.ok ? remember(key, verified.identity, verified.usableUntil) : verified
       },
       (fault: unknown) => {
-        if (inFlight.get(key) === pending) inFlight.delete(key)
+        inFlight.delete(key, pending)
         throw fault
       },
     )
-    if (inFlight.size < MOST_IN_FLIGHT) inFlight.set(key, pending)
+    inFlight.add(key, pending)
     return pending
   }
 
-  function remember(key: string, verdict: Verdict, usableUntil: number): void {
+  function remember(key: string, identity: Identity, usableUntil: number): Entry {
     if (entries.size === maxTokens && !entries.has(key)) remembering.evictions++
-    entries.set(key, { verdict, until: Math.min(usableUntil, now() + maxAgeSeconds * 1000) })
+    const entry: Entry = { ok: true, identity, until: Math.min(usableUntil, now() + maxAgeSeconds * 1000) }
+    entries.set(key, entry)
     remembering.size = entries.size
+    return entry
+  }
+
+  /** Lets the connection that asked remember a refusal, if no other token has come on it meanwhile. */
+  function noted(verdict: Promise<Verdict>, token: string, last: LastToken): Promise<Verdict> {
+    const asked = moment()
+    return verdict.then((known) => {
+      if (last.token === token) rememberRefusal(last, known, asked, moment())
+      return known
+    })
   }
 }
 
-/** The SHA-256 of a token, remembered for the connection it came on. */
+/** The SHA-256 of a token, one byte a character, remembered for the connection it came on. */
 function digestOf(token: string, last: LastToken | undefined): string {
   if (last?.token === token) return last.digest
-  const digest = hash('sha256', token, 'base64url')
+  const digest = hash('sha256', token, 'binary')
   if (last !== undefined) {
     last.token = token
     last.digest = digest
+    last.refusal = undefined
   }
   return digest
 }

@@ -47,6 +47,17 @@ export interface LastToken {
   token: string
   /** Its SHA-256. */
   digest: string
+  /** That it was refused, where it would be again. */
+  refusal?: LastingRefusal | undefined
+}
+
+/** A refusal that holds as long as nothing is changed and the clock is not set back. */
+export interface LastingRefusal {
+  readonly verdict: Extract<Verdict, { ok: false }>
+  /** How often keys, credentials and revocations had changed by then. */
+  readonly generation: number
+  /** Epoch milliseconds. */
+  readonly time: number
 }
 
 /**

@@ -2,7 +2,7 @@ import t from 'tap'
 import type { KeyRing } from '../../src/keys/key-ring.ts'
 import { withCache } from '../../src/token/cache.ts'
 import { createIssuer } from '../../src/token/issue.ts'
-import type { Verdict } from '../../src/token/verdict.ts'
+import type { LastToken, Verdict } from '../../src/token/verdict.ts'
 import { createVerifier, type Verified } from '../../src/token/verify.ts'
 import { makeKey, makeKeyDirectory } from '../support/keys.ts'
 import { AUDIENCE, ISSUER, mintToken, respellings } from '../support/tokens.ts'
@@ -49,6 +49,19 @@ t.test('a refused token is not remembered', async (t) => {
     asked[round]?.answer(refusal)
     t.same(await pending, refusal)
   }
+  t.match({ ...cached }, { hits: 0, misses: 2, size: 0 })
+})
+
+t.test('what the verifier refuses at once is refused at once, and asked for again', async (t) => {
+  const asked: string[] = []
+  const verify = (token: string) => {
+    asked.push(token)
+    return { ok: false, reason: 'unknown_key' } as const
+  }
+  const cached = withCache(verify, { maxTokens: 10, maxAgeSeconds: 300, now: () => START })
+  const last = connection()
+  for (const _ of [0, 1]) t.same(cached('AA.AA.AA', last), { ok: false, reason: 'unknown_key' })
+  t.equal(asked.length, 2)
   t.match({ ...cached }, { hits: 0, misses: 2, size: 0 })
 })
 
@@ -133,19 +146,6 @@ t.test('a fault reaches all who asked, and the next one tries again', async (t) 
   const again = cached('AA.AA.AA')
   asked[1]?.answer(good())
   t.match(await again, { ok: true })
-})
-
-t.test('the table of tokens being verified is bounded; beyond it nothing is shared', async (t) => {
-  const { asked, cached } = setUp({ maxTokens: 5000 })
-  const tokens = Array.from(
-    { length: 1100 },
-    (_, at) => `AA.AA.${Buffer.from([at >> 8, at]).toString('base64url')}`,
-  )
-  const pending = [...tokens, ...tokens].map((token) => cached(token))
-  t.equal(asked.length, 1100 + (1100 - 1024))
-  for (const { answer } of asked) answer(good())
-  t.ok((await Promise.all(pending)).every(({ ok }) => ok))
-  t.equal(cached.size, 1100)
 })
 
 t.test('clear forgets every token', async (t) => {
@@ -246,6 +246,189 @@ t.test(
     t.ok(check.size <= 100)
   },
 )
+
+/** A connection on which no token has come yet. */
+const connection = (): LastToken => ({ token: '', digest: '' })
+
+for (const reason of ['signature', 'expired'] as const) {
+  t.test(`a token that was refused for its ${reason} is refused again without a check`, async (t) => {
+    const { clock, asked, cached } = setUp()
+    const last = connection()
+    const pending = cached('AA.AA.AA', last)
+    asked[0]?.answer({ ok: false, reason, claim: 'exp' })
+    await pending
+    for (const later of [0, 1, 86_400_000]) {
+      clock.now = START + later
+      t.match(cached('AA.AA.AA', last), { ok: false, reason })
+    }
+    t.equal(asked.length, 1)
+    t.match({ ...cached }, { hits: 0, misses: 4, size: 0 }, 'each counts as one that was not remembered')
+  })
+
+  t.test(`clear forgets that a token was refused for its ${reason}`, async (t) => {
+    const { asked, cached } = setUp()
+    const last = connection()
+    const before = cached('AA.AA.AA', last)
+    asked[0]?.answer({ ok: false, reason })
+    await before
+    cached.clear()
+    const after = cached('AA.AA.AA', last)
+    asked[1]?.answer(good())
+    t.match(await after, { ok: true })
+    t.match(cached('AA.AA.AA', last), { ok: true })
+    t.equal(asked.length, 2)
+  })
+}
+
+for (const reason of ['claims', 'revoked', 'unknown_key', 'malformed', 'algorithm'] as const) {
+  t.test(`a token that was refused as ${reason} is checked again`, async (t) => {
+    const { asked, cached } = setUp()
+    const last = connection()
+    const refused = cached('AA.AA.AA', last)
+    asked[0]?.answer({ ok: false, reason })
+    t.match(await refused, { reason })
+    const again = cached('AA.AA.AA', last)
+    asked[1]?.answer(good())
+    t.match(await again, { ok: true })
+  })
+}
+
+t.test('an expired token is checked again when the clock is set back, a forged one is not', async (t) => {
+  const { clock, asked, cached } = setUp()
+  const [expired, forged] = [connection(), connection()]
+  const refused = [cached('AA.AA.AA', expired), cached('AA.AA.AQ', forged)]
+  asked[0]?.answer({ ok: false, reason: 'expired' })
+  asked[1]?.answer({ ok: false, reason: 'signature' })
+  await Promise.all(refused)
+  clock.now--
+  t.match(cached('AA.AA.AQ', forged), { reason: 'signature' })
+  const again = cached('AA.AA.AA', expired)
+  t.equal(asked.length, 3)
+  asked[2]?.answer(good('acme', START))
+  t.match(await again, { ok: true })
+  clock.now = START
+  const late = cached('AA.AA.AA', expired)
+  t.match(await late, { reason: 'expired' }, 'and by the time it was refused at it is expired again')
+  t.equal(asked.length, 3)
+})
+
+t.test(
+  'a clock that was set back while a token was checked does not make it expired for longer',
+  async (t) => {
+    const { clock, asked, cached } = setUp()
+    const last = connection()
+    const refused = cached('AA.AA.AA', last)
+    clock.now -= 60_000
+    asked[0]?.answer({ ok: false, reason: 'expired' })
+    await refused
+    clock.now += 59_999
+    const again = cached('AA.AA.AA', last)
+    asked[1]?.answer(good())
+    t.match(await again, { ok: true })
+  },
+)
+
+t.test('of the tokens on a connection only the last one is known as refused', async (t) => {
+  const { asked, cached } = setUp()
+  const last = connection()
+  const first = cached('AA.AA.AA', last)
+  asked[0]?.answer(refusal)
+  await first
+  const other = cached('AA.AA.AQ', last)
+  asked[1]?.answer(good())
+  t.match(await other, { ok: true }, 'another token is judged by itself')
+  t.match(cached('AA.AA.AQ', last), { ok: true })
+  const again = cached('AA.AA.AA', last)
+  t.notOk(isNow(again))
+  t.equal(asked.length, 3)
+  asked[2]?.answer(refusal)
+  await again
+  t.ok(isNow(cached('AA.AA.AA', last)))
+})
+
+t.test('a refusal that is found after another token came is not taken for that token', async (t) => {
+  const { asked, cached } = setUp()
+  const last = connection()
+  const first = cached('AA.AA.AA', last)
+  const second = cached('AA.AA.AQ', last)
+  asked[0]?.answer(refusal)
+  await first
+  asked[1]?.answer({ ok: false, reason: 'revoked' })
+  await second
+  t.notOk(isNow(cached('AA.AA.AQ', last)))
+  t.equal(asked.length, 3)
+})
+
+t.test('a refusal from before a change is not known after it', async (t) => {
+  const { asked, cached } = setUp()
+  const last = connection()
+  const pending = cached('AA.AA.AA', last)
+  cached.clear()
+  asked[0]?.answer(refusal)
+  await new Promise(setImmediate)
+  asked[1]?.answer(refusal)
+  t.match(await pending, refusal)
+  t.notOk(isNow(cached('AA.AA.AA', last)), 'it was asked for before the change')
+})
+
+t.test('a refused token is known on the connection that sent it, and on no other', async (t) => {
+  const { asked, cached } = setUp()
+  const [one, other] = [connection(), connection()]
+  const refused = cached('AA.AA.AA', one)
+  asked[0]?.answer(refusal)
+  await refused
+  t.ok(isNow(cached('AA.AA.AA', one)))
+  t.notOk(isNow(cached('AA.AA.AA', other)))
+  t.notOk(isNow(cached('AA.AA.AA')))
+  t.equal(asked.length, 2, 'those two share one check')
+})
+
+t.test('who shared the check of a refused token knows it as well', async (t) => {
+  const { asked, cached } = setUp()
+  const [one, other] = [connection(), connection()]
+  const refused = [cached('AA.AA.AA', one), cached('AA.AA.AA', other)]
+  asked[0]?.answer(refusal)
+  await Promise.all(refused)
+  t.ok(isNow(cached('AA.AA.AA', one)))
+  t.ok(isNow(cached('AA.AA.AA', other)))
+  t.equal(asked.length, 1)
+})
+
+t.test('a token that another connection proved good in the meantime is good', async (t) => {
+  const { clock, asked, cached } = setUp()
+  const [one, other] = [connection(), connection()]
+  const refused = cached('AA.AA.AA', one)
+  asked[0]?.answer({ ok: false, reason: 'expired' })
+  await refused
+  clock.now -= 1000
+  const proved = cached('AA.AA.AA', other)
+  asked[1]?.answer(good())
+  await proved
+  clock.now += 1000
+  t.match(cached('AA.AA.AA', one), { ok: true })
+})
+
+t.test('a forged token that a connection repeats costs one check, until keys change', async (t) => {
+  const { ring, ...key } = await makeKeyDirectory(t, { alg: 'ES256' })
+  const forger = { ...(await makeKey('ES256', 'attacker')), kid: key.kid }
+  const now = () => START
+  let checks = 0
+  const verify = verifierFor(ring, now)
+  const counted = (token: string) => {
+    checks++
+    return verify(token)
+  }
+  const check = withCache(counted, { maxTokens: 10, maxAgeSeconds: 300, now })
+  const [forged, fine] = [await mintToken({ key: forger, now: START }), await mintToken({ key, now: START })]
+  const last = connection()
+  for (let round = 0; round < 100; round++) {
+    t.match(await check(forged, last), { ok: false, reason: 'signature' })
+    if (round === 50) check.clear()
+  }
+  t.equal(checks, 2)
+  t.match(await check(fine, last), { ok: true })
+  t.match({ ...check }, { hits: 0, misses: 101, size: 1 })
+})
 
 t.test('a flood of forged tokens costs no remembered one', async (t) => {
   const { ring, ...key } = await makeKeyDirectory(t, { alg: 'HS256' })
