@@ -126,7 +126,15 @@ t.test('every goal is judged', (t) => {
   })
   const cpu = (cpuMicros: number) => ({ cpuMicros })
   const kinds = ['10 MiB down', '10 MiB up', '1 GiB down', '1 GiB up']
-  const refused = ['missing', 'malformed', 'unknown key', 'forged', 'expired']
+  const refused = [
+    'missing',
+    'malformed',
+    'unknown key',
+    'forged',
+    'expired',
+    'forged, repeated',
+    'expired, repeated',
+  ]
   const goals = goalsOf([
     section('hot', [
       ['sidecar', cpu(30)],
