@@ -34,7 +34,7 @@ t.test(
       isOwnAnswer(t, answer, { status: 200 }, path)
       const body = JSON.parse(answer.body.toString())
       t.same(Object.keys(body), ['token', 'expirationSec'])
-      t.equal(body.expirationSec, 86400)
+      t.ok([86400, 86399].includes(body.expirationSec)) // a second may begin meanwhile
       tokens.add(body.token)
       const authorization = `Authorization: Bearer ${body.token}\r\n`
       const told = await scene.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)

@@ -1,3 +1,4 @@
+import { deepStrictEqual } from 'node:assert/strict'
 import fc from 'fast-check'
 import t from 'tap'
 import { parse, stringify } from 'yaml'
@@ -95,10 +96,11 @@ t.test('whatever the names, cut or whole, a list means what YAML says it means',
     style,
     async (list, defaultStringType) => {
       const text = stringify({ revocations: list }, { defaultStringType })
-      t.same(await accepted(text), await accepted(JSON.stringify({ revocations: list })), text)
+      deepStrictEqual(await accepted(text), await accepted(JSON.stringify({ revocations: list })))
     },
   )
-  await fc.assert(property, { numRuns: 200 })
+  // Not an assertion for each: tap takes some of these texts for orders to itself.
+  await t.resolves(fc.assert(property, { numRuns: 200 }))
 })
 
 t.test('what YAML takes for something else than a string is never taken for one', async (t) => {
