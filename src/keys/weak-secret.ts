@@ -130,5 +130,7 @@ function areNeighbours(one: string, other: string): boolean {
 function isPhrase(text: string): boolean {
   const words = text.match(/[A-Z]?[a-z]+/g) ?? []
   if (words.length < 2 || words.length >= LEAST_WORDS) return false
-  return /^[ _.,'!?-]*\d{0,4}[!.?]*$/.test(text.replace(/[A-Z]?[a-z]+/g, ''))
+  // Digits anywhere else are no number that somebody added: random text of letters and a few digits has them.
+  const before = text.replace(/\d{0,4}[!.?]*$/, '')
+  return /^[ _.,'!?-]*$/.test(before.replace(/[A-Z]?[a-z]+/g, ''))
 }

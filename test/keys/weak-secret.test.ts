@@ -73,6 +73,10 @@ t.test('a secret that a generator drew passes, however it is written', async (t)
   }
 })
 
+t.test('letters of both cases with a few digits among them are no phrase', async (t) => {
+  t.equal(weakSecret(Buffer.from('5yqyHocyVae7Uqhy6lsFlUsKehllqoFr')), undefined)
+})
+
 t.test(
   'a secret that manuals and tutorials print is refused, as the text and as what it stands for',
   async (t) => {
