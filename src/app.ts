@@ -15,6 +15,7 @@ import { createLoginThrottle, type ThrottleNote } from './credentials/login-thro
 import { createForwarder } from './forward/forwarder.ts'
 import { createDecide } from './gate/decide.ts'
 import { createRoutes } from './gate/routes.ts'
+import { headerValues } from './http/client-request.ts'
 import { createDeadlines } from './http/deadlines.ts'
 import type { Exchange } from './http/exchange.ts'
 import { createListener } from './http/listener.ts'
@@ -148,6 +149,7 @@ export async function createApp({
   const onFetch = trust.remoteKeys && createJwksMetrics({ registry, state: trust.remoteKeys })
   const decide = createDecide({
     limits: config.limits,
+    upgrade: config.upgrade.enabled,
     routeOf: createRoutes({
       basePath: config.listen.basePath,
       publicRoutes: config.publicRoutes,
@@ -161,7 +163,7 @@ export async function createApp({
   const responder = createResponder({ isClosing, deadlines, idleMs: config.timeouts.idleSeconds * 1000 })
   const addressBehindProxies = createClientAddress(config.forwarded.trust)
   const clientAddress = ({ connection: { peer }, req }: Exchange) =>
-    peer.trusted ? addressBehindProxies(peer, req.headersDistinct['x-forwarded-for'] ?? []) : peer.address
+    peer.trusted ? addressBehindProxies(peer, headerValues(req.rawHeaders, 'x-forwarded-for')) : peer.address
   const throttle = createLoginThrottle({
     ...config.limits.loginFailures,
     now,
@@ -224,10 +226,9 @@ export async function createApp({
     port: config.listen.port,
     certificates: trust.certificates.listener(),
     limits: config.limits,
-    upgrade: config.upgrade.enabled,
     timeouts: config.timeouts,
     peerOf: createPeers(config.forwarded.trust),
-    monotonicNow: deadlines.monotonicNow,
+    deadlines,
     handle,
     onOver: accounting.onOver,
     onRefused: accounting.onRefused,

@@ -7,12 +7,13 @@
  *
  * @module
  */
-import type { IncomingMessage } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
+import type { ClientRequest } from '../http/client-request.ts'
+import type { ClientResponse } from '../http/client-response.ts'
 import type { Deadlines } from '../http/deadlines.ts'
 import type { Exchange } from '../http/exchange.ts'
-import type { SidecarResponse } from '../http/sidecar-response.ts'
 import { createPrefixRouting } from './prefix-routing.ts'
 import { createSendQueue } from './send-queue.ts'
 import { upstreamRequestHead } from './towards-upstream.ts'
@@ -121,18 +122,19 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       requestId: exchange.requestId,
       peer: exchange.connection.peer,
       forwardAuthorization: options.forwardAuthorization,
-      upgradeTo: exchange.upgradeHead && 'websocket',
+      upgradeTo: request.upgrade && 'websocket',
       upstreamHost: upstream.host,
+      last: exchange.req.isRemembered ? exchange.connection.lastForwarded : undefined,
     })
-    if (exchange.upgradeHead === undefined) new Transfer(exchange, head, request, upstream.context).start()
-    else new Tunnel(exchange, head, exchange.upgradeHead, upstream.context).start()
+    if (request.upgrade === undefined) new Transfer(exchange, head, request, upstream.context).start()
+    else new Tunnel(exchange, head, upstream.context).start()
     return true
   }
 
   // http-proxy wants a target before it runs any pass; ours chooses its own.
   const proxy = httpProxy.createProxyServer({ target: {} })
   /** The exchanges of handshakes: http-proxy hands a `ws` pass the socket instead of a response. */
-  const tunnels = new WeakMap<IncomingMessage, Exchange>()
+  const tunnels = new WeakMap<ClientRequest, Exchange>()
   beforeStockPasses(proxy, {
     web: (_req, res) => begin(res.exchange),
     ws: (req) => begin(tunnels.get(req)),
@@ -140,13 +142,15 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
 
   return {
     forward(exchange) {
-      const { req, res, upgradeHead } = exchange
-      if (upgradeHead === undefined) {
-        proxy.web(req, res)
+      const { req, res, admitted, connection } = exchange
+      // http-proxy hands both on to our passes as they are: no other ever sees them.
+      const message = req as unknown as IncomingMessage
+      if (admitted?.upgrade === undefined) {
+        proxy.web(message, res as unknown as ServerResponse)
         return
       }
       tunnels.set(req, exchange)
-      proxy.ws(req, req.socket, upgradeHead)
+      proxy.ws(message, connection.socket, NOTHING_BEHIND)
     },
     pools: () =>
       pools.map(({ upstream, pool }) => ({ upstream, connections: pool.connections, queued: pool.queued })),
@@ -156,10 +160,13 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
   }
 }
 
+/** What follows a handshake is the tunnel's to read. */
+const NOTHING_BEHIND = Buffer.alloc(0)
+
 /** Our passes, by the kind of request. Each says that the chain ends with it. */
 interface OurPasses {
-  readonly web: (req: IncomingMessage, res: SidecarResponse) => true
-  readonly ws: (req: IncomingMessage) => true
+  readonly web: (req: ClientRequest, res: ClientResponse) => true
+  readonly ws: (req: ClientRequest) => true
 }
 
 /** Puts ours in front. `before` is documented by http-proxy and missing in its types. */

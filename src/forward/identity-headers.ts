@@ -12,6 +12,7 @@ const utf8 = new TextEncoder()
 
 /** Percent-encodes a value; the result holds only the characters `!` to `~`. */
 export function encodeIdentityValue(value: string): string {
+  if (/^[!-$&-~]*$/.test(value)) return value
   let encoded = ''
   for (const byte of utf8.encode(value)) {
     encoded +=
@@ -34,6 +35,8 @@ export function identityLines(identity: Identity): string {
       `X-Authenticated-Access-Key: ${encodeIdentityValue(identity.accessKey)}\r\n` +
       `X-Authenticated-Token-Id: ${encodeIdentityValue(identity.tokenId)}\r\n` +
       `X-Authenticated-Token-Expires: ${identity.expiresAt}\r\n`
+    // As one flat text: the tree of pieces that V8 keeps for one put together takes 1.1 KB more, for each remembered token.
+    lines = Buffer.from(lines, 'latin1').toString('latin1')
     made.set(identity, lines)
   }
   return lines

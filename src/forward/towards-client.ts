@@ -17,12 +17,21 @@ export interface ResponseHeadContext {
   readonly chunks: boolean
 }
 
-/** The client's header list, names and values alternating. */
-export function clientResponseHeaders(head: ResponseHead, context: ResponseHeadContext): string[] {
+/** The field lines of a response for the client. */
+export interface ClientLines {
+  /** Each with its end. */
+  readonly lines: string
+  /** Whether there is a `Date` among them. */
+  readonly hasDate: boolean
+}
+
+/** The client's field lines. */
+export function clientResponseLines(head: ResponseHead, context: ResponseHeadContext): ClientLines {
   const { rawHeaders } = head
   const nominated = nominatedNames(rawHeaders)
   const chunked = context.chunks && (head.framing === 'chunked' || head.framing === 'close')
-  const headers: string[] = []
+  let lines = ''
+  let hasDate = false
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] as string
     switch (headerKind(name)) {
@@ -43,11 +52,11 @@ export function clientResponseHeaders(head: ResponseHead, context: ResponseHeadC
         break
       default:
         if (nominated?.has(name.toLowerCase())) continue
+        hasDate ||= name.length === DATE_LENGTH && name.toLowerCase() === 'date'
     }
-    headers.push(name, rawHeaders[at + 1] as string)
+    lines += `${name}: ${rawHeaders[at + 1]}\r\n`
   }
-  headers.push('X-Request-Id', context.requestId)
-  return headers
+  return { lines: `${lines}X-Request-Id: ${context.requestId}\r\n`, hasDate }
 }
 
 /**
@@ -59,10 +68,8 @@ export function switchedResponseHead(head: ResponseHead, requestId: string): str
   const upgrades = valuesOf(rawHeaders, HeaderKind.upgrade)
   if (upgrades.length !== 1 || upgrades[0]?.toLowerCase() !== 'websocket') return undefined
   if (!nominatedNames(rawHeaders)?.has('upgrade')) return undefined
-  const headers = clientResponseHeaders(head, { requestId, chunks: false })
-  let text = `HTTP/1.1 101 ${head.reason}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`
-  for (let at = 0; at < headers.length; at += 2) text += `${headers[at]}: ${headers[at + 1]}\r\n`
-  return `${text}\r\n`
+  const { lines } = clientResponseLines(head, { requestId, chunks: false })
+  return `HTTP/1.1 101 ${head.reason}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n${lines}\r\n`
 }
 
 function valuesOf(rawHeaders: readonly string[], kind: HeaderKind): string[] {
@@ -81,6 +88,7 @@ export function clientTrailers(rawTrailers: readonly string[]): [string, string]
 
 /** Most names are told apart by their length alone, which costs nothing. */
 const CONNECTION_LENGTH = 'connection'.length
+const DATE_LENGTH = 'date'.length
 
 function nominatedNames(rawHeaders: readonly string[]): ReadonlySet<string> | undefined {
   let names: Set<string> | undefined

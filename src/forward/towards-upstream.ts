@@ -9,6 +9,7 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import { HeaderKind, headerKind } from '../gate/header-names.ts'
+import type { LastForwarded } from '../http/client-connection.ts'
 import type { Peer } from '../http/peer.ts'
 import type { Identity } from '../token/verdict.ts'
 import { forwardedLines } from './forwarded-lines.ts'
@@ -29,13 +30,40 @@ export interface RequestHeadParts {
   readonly upgradeTo?: string | undefined
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 demands one. */
   readonly upstreamHost: string
+  /** What was made for the request before, on the same connection. */
+  readonly last?: LastForwarded | undefined
 }
 
 /** The head of the upstream request, ended by its empty line; every character is one byte (Latin-1). */
 export function upstreamRequestHead(parts: RequestHeadParts): string {
+  const { request, requestId } = parts
+  const head = `${request.method} ${request.target} HTTP/1.1\r\n${rememberedLines(parts)}`
+  return request.requestId === undefined ? `${head}X-Request-Id: ${requestId}\r\n\r\n` : `${head}\r\n`
+}
+
+/** The lines that are the same for each request with the same header lines of the same caller on one connection. */
+function rememberedLines(parts: RequestHeadParts): string {
+  const { request, rawHeaders, identity, last } = parts
+  // Without a `Host` the lines are not the same for each upstream.
+  if (last === undefined || request.host === undefined || parts.upgradeTo !== undefined)
+    return upstreamLines(parts)
+  if (last.rawHeaders !== rawHeaders || last.identity !== identity) {
+    last.lines = upstreamLines(parts)
+    last.rawHeaders = rawHeaders
+    last.identity = identity
+    last.isFlat = false
+  } else if (!last.isFlat) {
+    // Put together from pieces, it would be copied piece by piece for each request.
+    last.lines = Buffer.from(last.lines, 'latin1').toString('latin1')
+    last.isFlat = true
+  }
+  return last.lines
+}
+
+function upstreamLines(parts: RequestHeadParts): string {
   const { request, rawHeaders, identity, peer } = parts
   const nominated = request.nominated
-  let head = `${request.method} ${request.target} HTTP/1.1\r\n`
+  let lines = ''
   let forwardedSeen = false
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] as string
@@ -62,14 +90,13 @@ export function upstreamRequestHead(parts: RequestHeadParts): string {
       default:
         continue
     }
-    head += `${name}: ${rawHeaders[at + 1]}\r\n`
+    lines += `${name}: ${rawHeaders[at + 1]}\r\n`
   }
-  if (request.host === undefined) head += `Host: ${parts.upstreamHost}\r\n`
-  if (request.requestId === undefined) head += `X-Request-Id: ${parts.requestId}\r\n`
-  if (!forwardedSeen) head += forwardedLines(peer, request.host)
-  if (identity !== undefined) head += identityLines(identity)
-  if (parts.upgradeTo !== undefined) head += `Connection: Upgrade\r\nUpgrade: ${parts.upgradeTo}\r\n`
-  return `${head}\r\n`
+  if (request.host === undefined) lines += `Host: ${parts.upstreamHost}\r\n`
+  if (!forwardedSeen) lines += forwardedLines(peer, request.host)
+  if (identity !== undefined) lines += identityLines(identity)
+  if (parts.upgradeTo !== undefined) lines += `Connection: Upgrade\r\nUpgrade: ${parts.upgradeTo}\r\n`
+  return lines
 }
 
 /**

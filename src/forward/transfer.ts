@@ -10,16 +10,16 @@
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import { cut } from '../http/cut.ts'
+import type { BodyTaker } from '../http/client-request.ts'
+import { type BodyFraming, type Head, SMALL_BODY } from '../http/client-response.ts'
 import type { Deadlines, Waiting } from '../http/deadlines.ts'
 import type { Answerer, Exchange } from '../http/exchange.ts'
-import { leaveUnread } from '../http/linger.ts'
-import { type BodyFraming, type Head, SMALL_BODY } from '../http/sidecar-response.ts'
+import { WORTH_HOLDING } from '../read-memory.ts'
 import { earlyHints } from './early-hints.ts'
 import type { ResponseHead } from './response-parser.ts'
 import type { SendQueue } from './send-queue.ts'
 import { LOOKS, StallWatch } from './stall-watch.ts'
-import { clientResponseHeaders, clientTrailers } from './towards-client.ts'
+import { clientResponseLines, clientTrailers } from './towards-client.ts'
 import { upstreamTrailers } from './towards-upstream.ts'
 import type { ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
 import { faultError, type UpstreamFault, type UpstreamOutcome } from './upstream-fault.ts'
@@ -45,8 +45,9 @@ export interface TransferContext {
 }
 
 /** One request on its way to the upstream and its response on its way back. */
-export class Transfer implements ConnectionUser, Answerer, Waiting {
+export class Transfer implements ConnectionUser, Answerer, BodyTaker, Waiting {
   deadline: number
+  place = -1
   readonly requestHead: string
   readonly isHead: boolean
   readonly #context: TransferContext
@@ -64,7 +65,6 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
   #upstreamFull = false
   /** The client takes no more of the response for now. */
   #clientFull = false
-  #hearsDrain = false
   /** The response head that has been read but not sent yet: it goes out with the first bytes of the body. */
   #head: Head | undefined
   #framing: BodyFraming = 'none'
@@ -112,16 +112,16 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
   onConnection(connection: UpstreamConnection, room: boolean): void {
     this.#connection = connection
     if (this.#sent) this.#awaitHead()
-    else this.#upload(connection.socket, room)
+    else this.#upload(room)
   }
 
   onDrain(): void {
     const { req, res } = this.#exchange
     this.#upstreamFull = false
-    if (!this.#sent) req.resume()
     if (this.#sent && !res.headersSent)
       this.#awaitHead() // only now has it taken the last of the request
     else this.#progress()
+    if (!this.#sent) req.resume()
   }
 
   onInformational(head: ResponseHead): void {
@@ -133,15 +133,14 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
     this.#refused = head.status >= 400
     this.#progress()
     this.#context.onFirstByte(this.#context.deadlines.monotonicNow() - startedAt)
-    const chunks = !this.isHead && req.httpVersionMinor !== 0
+    const chunks = !this.isHead && req.httpVersion !== '1.0'
     this.#framing =
       head.framing === 'length' || head.framing === 'none' ? head.framing : chunks ? 'chunked' : 'close'
     // Answered before the request was read: what is left of it makes the connection useless.
-    const close = !this.#sent || this.#context.isClosing()
+    const close = !this.#sent || this.#ownConnection || this.#context.isClosing()
     if (close) this.#exchange.connection.end()
-    const headers = clientResponseHeaders(head, { requestId, chunks })
-    this.#head = { status: head.status, reason: head.reason, headers, needsDate: !hasDate(headers), close }
-    if (this.#framing === 'close') this.#resetOnEnd()
+    const { lines, hasDate } = clientResponseLines(head, { requestId, chunks })
+    this.#head = { status: head.status, reason: head.reason, lines, needsDate: !hasDate, close }
   }
 
   onBody(chunk: Buffer, last: boolean): void {
@@ -155,15 +154,17 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
       return
     }
     this.#startResponse()
-    const onWritten = this.#connection?.hold()
-    if (last && this.#sent) res.end(chunk, onWritten)
-    else if (!res.write(chunk, onWritten)) this.#pauseResponse()
+    const room =
+      chunk.length < WORTH_HOLDING
+        ? res.write(Buffer.from(chunk))
+        : res.write(chunk, this.#connection?.hold())
+    if (!room && !(last && this.#sent)) this.#pauseResponse()
   }
 
   onRead(): void {
     if (this.#head === undefined) return
     this.#startResponse()
-    this.#exchange.res.flushHeaders() // the body may take its time
+    this.#exchange.res.flushHead() // the body may take its time
   }
 
   onEnd(rawTrailers: readonly string[]): void {
@@ -171,15 +172,15 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
     if (!this.#sent) {
       // The upstream has said all it had to say: the rest of the upload is for nobody.
       this.#connection?.abandon()
-      leaveUnread(req)
-    } else if (this.#refused && this.#mayLieUnread()) {
+      req.leaveUnread()
+    } else if (this.#ownConnection || (this.#refused && this.#mayLieUnread())) {
       this.#connection?.abandon()
     }
     this.#settle('ok')
     this.#progress()
-    if (res.writableEnded) return
+    if (res.ended) return
     this.#startResponse()
-    if (rawTrailers.length > 0 && res.chunkedEncoding) res.addTrailers(clientTrailers(rawTrailers))
+    if (rawTrailers.length > 0 && res.chunked) res.addTrailers(clientTrailers(rawTrailers))
     res.end()
   }
 
@@ -220,7 +221,7 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
   /** Nothing moved for too long, or it is time to look closer. */
   expire(): void {
     const { res } = this.#exchange
-    if (res.headersSent && res.socket === null) {
+    if (res.headersSent && !res.hasTurn) {
       this.#progress() // the responses before this one on its connection are not through
       return
     }
@@ -258,43 +259,40 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
   }
 
   /** Streams the request's body. */
-  #upload(socket: Socket, room: boolean): void {
-    const { req, res, expectsContinue } = this.#exchange
+  #upload(room: boolean): void {
+    const { req, res, admitted } = this.#exchange
     this.#progress()
-    if (expectsContinue) res.writeContinue()
-    req.on('data', (chunk: Buffer) => this.#send(socket, chunk))
-    req.on('end', () => this.#sendEnd(socket))
+    if (admitted?.expectsContinue) res.writeContinue()
     if (!room) this.#pauseRequest()
+    req.giveTo(this)
   }
 
-  #send(socket: Socket, chunk: Buffer): void {
+  onRequestBody(chunk: Buffer): void {
+    const { req } = this.#exchange
+    const socket = this.#connection?.socket
+    if (socket === undefined) return // it has been given up
     this.#exchange.bytesIn += chunk.length
     this.#progress()
+    const worthHolding = chunk.length >= WORTH_HOLDING
+    const bytes = worthHolding ? chunk : Buffer.from(chunk)
+    const onWritten = worthHolding ? req.hold() : undefined
     let room: boolean
     if (this.#chunked) {
       socket.cork()
       socket.write(`${chunk.length.toString(16)}\r\n`, 'latin1')
-      socket.write(chunk)
+      socket.write(bytes, onWritten)
       room = socket.write('\r\n', 'latin1')
       socket.uncork()
     } else {
-      room = socket.write(chunk)
+      room = socket.write(bytes, onWritten)
     }
     if (!room) this.#pauseRequest()
   }
 
-  #sendEnd(socket: Socket): void {
-    if (this.#chunked) socket.write(`0\r\n${upstreamTrailers(this.#exchange.req.rawTrailers)}`, 'latin1')
+  onRequestEnd(rawTrailers: readonly string[]): void {
+    if (this.#chunked) this.#connection?.socket.write(`0\r\n${upstreamTrailers(rawTrailers)}`, 'latin1')
     this.#sent = true
     if (!this.#exchange.res.headersSent) this.#awaitHead()
-  }
-
-  /** Node answers a client's end with ours, which must not be taken for the end of a body that has no other. */
-  #resetOnEnd(): void {
-    const { req, res } = this.#exchange
-    req.socket.prependListener('end', () => {
-      if (!res.writableEnded) cut(req.socket, [res])
-    })
   }
 
   /** Sends the response head, if that has not been done. */
@@ -314,13 +312,11 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
     this.#clientFull = true
     this.#connection?.socket.pause()
     this.#progress()
-    if (this.#hearsDrain) return
-    this.#hearsDrain = true
-    this.#exchange.res.on('drain', () => {
+    this.#exchange.res.onDrain = () => {
       this.#clientFull = false
       this.#progress()
       this.#connection?.socket.resume()
-    })
+    }
   }
 
   /**
@@ -355,10 +351,9 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
   #fail(outcome: UpstreamOutcome, error: PublicError): void {
     this.#settle(outcome)
     this.#progress() // the client has its time to take the answer
-    const { req, res } = this.#exchange
-    if (!res.headersSent) this.#context.refuse(this.#exchange, error, outcome, !this.#sent)
-    else if (res.socket === null) res.once('socket', () => cut(req.socket, [res]))
-    else cut(req.socket, [res])
+    const { res } = this.#exchange
+    if (res.headersSent) res.breakOff()
+    else this.#context.refuse(this.#exchange, error, outcome, !this.#sent)
   }
 
   #settle(outcome: UpstreamOutcome): void {
@@ -372,11 +367,3 @@ export class Transfer implements ConnectionUser, Answerer, Waiting {
 
 /** Servers read a body up to about this size even where they have no use for it, in bytes. */
 const MOST_READ_ANYWAY = 64 * 1024
-
-function hasDate(headers: readonly string[]): boolean {
-  for (let at = 0; at < headers.length; at += 2) {
-    const name = headers[at] as string
-    if (name.length === 4 && name.toLowerCase() === 'date') return true
-  }
-  return false
-}

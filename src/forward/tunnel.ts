@@ -12,6 +12,7 @@ import type { Socket } from 'node:net'
 import type { Waiting } from '../http/deadlines.ts'
 import type { Exchange } from '../http/exchange.ts'
 import { closeWritten } from '../http/linger.ts'
+import type { RawTaker } from '../http/request-intake.ts'
 import type { ResponseHead } from './response-parser.ts'
 import { switchedResponseHead } from './towards-client.ts'
 import { Transfer, type TransferContext } from './transfer.ts'
@@ -25,37 +26,53 @@ export interface TunnelContext extends TransferContext {
 /** Bytes that are kept of a client that speaks before the other protocol has begun. */
 const EARLY_BYTES = 64 * 1024
 
+/** What a chunk costs beside its bytes: whoever sends single ones must not have thousands of them kept. */
+const CHUNK_BYTES = 256
+
 /** A handshake on its way to the upstream; a tunnel once it has succeeded. */
-export class Tunnel extends Transfer {
+export class Tunnel extends Transfer implements RawTaker {
   readonly #context: TunnelContext
   readonly #exchange: Exchange
   readonly #client: Socket
+  /** What the client says before the other protocol has begun. */
   readonly #early: Buffer[] = []
-  #readBefore = 0
+  #earlyBytes = 0
+  #upstream: Socket | undefined
   #writtenBefore = 0
 
   /**
    * @param exchange - an exchange that asked for another protocol and may pass
    * @param requestHead - the head for the upstream, with the wish to upgrade
-   * @param early - what the client sent behind its head
    */
-  constructor(exchange: Exchange, requestHead: string, early: Buffer, context: TunnelContext) {
+  constructor(exchange: Exchange, requestHead: string, context: TunnelContext) {
     super(exchange, requestHead, { hasBody: false, chunked: false, ownConnection: true }, context)
     this.#context = context
     this.#exchange = exchange
-    this.#client = exchange.req.socket
-    this.#keep(early)
-    // Read, or nobody would see the client leave.
-    this.#client.on('data', this.#keep)
+    this.#client = exchange.connection.socket
+    exchange.connection.intake.leaveHttp(this)
+    // Whatever the answer is, nothing behind it is a request.
+    exchange.connection.end()
   }
 
-  readonly #keep = (chunk: Buffer): void => {
-    this.#early.push(chunk)
-    if (this.#early.reduce((bytes, { length }) => bytes + length, 0) > EARLY_BYTES) this.#client.pause()
+  /** Read from the beginning, or nobody would see the client leave. */
+  onRaw(chunk: Buffer): void {
+    const bytes = Buffer.from(chunk)
+    if (this.#upstream === undefined) {
+      this.#early.push(bytes)
+      this.#earlyBytes += bytes.length + CHUNK_BYTES
+      if (this.#earlyBytes > EARLY_BYTES) this.#client.pause()
+    } else if (!this.#send(this.#upstream, bytes)) {
+      this.#client.pause()
+    }
+  }
+
+  onRawEnd(): void {
+    if (this.#upstream === undefined) this.#client.end()
+    else this.#upstream.end()
   }
 
   readonly onUpgraded = (head: ResponseHead, upstream: Socket, rest: Buffer): void => {
-    const { res, requestId, identity, connection } = this.#exchange
+    const { requestId, identity } = this.#exchange
     const client = this.#client
     const text = switchedResponseHead(head, requestId)
     if (text === undefined) {
@@ -65,15 +82,16 @@ export class Tunnel extends Transfer {
     }
     this.leaveHttp()
     this.#exchange.switched = true
-    connection.end()
-    res.detachSocket(client)
-    client.off('data', this.#keep)
     client.write(text, 'latin1')
-    this.#readBefore = client.bytesRead
     this.#writtenBefore = client.bytesWritten
     client.write(rest)
-    for (const chunk of this.#early.splice(0)) upstream.write(chunk)
-    join(client, upstream)
+    this.#upstream = upstream
+    upstream.on('close', () => closeWritten(client))
+    client.on('close', () => upstream.destroy())
+    upstream.on('drain', () => client.resume())
+    upstream.pipe(client)
+    for (const chunk of this.#early.splice(0)) this.#send(upstream, chunk)
+    if (!upstream.writableNeedDrain) client.resume()
     if (identity === undefined) return
     const expiry: Waiting = { deadline: this.#expiry(identity.expiresAt), expire: () => client.destroy() }
     this.#context.deadlines.add(expiry)
@@ -81,23 +99,18 @@ export class Tunnel extends Transfer {
   }
 
   override onClientGone(): void {
-    if (this.#exchange.switched) {
-      this.#exchange.bytesIn = this.#client.bytesRead - this.#readBefore
-      this.#exchange.bytesOut = this.#client.bytesWritten - this.#writtenBefore
-    }
+    if (this.#exchange.switched) this.#exchange.bytesOut = this.#client.bytesWritten - this.#writtenBefore
     super.onClientGone()
+  }
+
+  /** Says whether the upstream takes more for now. */
+  #send(upstream: Socket, bytes: Buffer): boolean {
+    this.#exchange.bytesIn += bytes.length
+    return upstream.write(bytes)
   }
 
   /** When the token expires, on the clock of the deadlines. */
   #expiry(expiresAt: number): number {
     return this.#context.deadlines.monotonicNow() + expiresAt * 1000 - this.#context.now()
   }
-}
-
-/** Lets two sockets carry each other's bytes, and die together. */
-function join(client: Socket, upstream: Socket): void {
-  upstream.on('close', () => closeWritten(client))
-  client.on('close', () => upstream.destroy())
-  client.pipe(upstream)
-  upstream.pipe(client)
 }

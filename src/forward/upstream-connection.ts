@@ -10,14 +10,10 @@
  */
 import type { OnReadOpts, Socket } from 'node:net'
 import type { Deadlines, Waiting } from '../http/deadlines.ts'
+import type { MessageLimits } from '../http1/message-reader.ts'
+import type { ReadBlock, ReadMemory } from '../read-memory.ts'
 import { hearLastWords } from './last-words.ts'
-import type { ReadBlock, ReadMemory } from './read-memory.ts'
-import {
-  type ResponseHead,
-  type ResponseLimits,
-  ResponseParser,
-  type ResponseSink,
-} from './response-parser.ts'
+import { type ResponseHead, ResponseParser, type ResponseSink } from './response-parser.ts'
 import type { Connect } from './upstream-address.ts'
 import { faultOf, type UpstreamFault } from './upstream-fault.ts'
 
@@ -77,7 +73,7 @@ export interface ConnectionOptions {
   readonly deadlines: Deadlines
   /** How long connecting may take, TLS included. */
   readonly connectMs: number
-  readonly limits: ResponseLimits
+  readonly limits: MessageLimits
 }
 
 /** A connection that is being made, in use, or waiting for its next use. */

@@ -7,7 +7,7 @@
  * @module
  */
 import { ERRORS, type PublicError } from '../errors.ts'
-import { ResponseFault } from './response-parser.ts'
+import { MessageFault } from '../http1/message-fault.ts'
 
 /** Every way in which a forwarded request can end. */
 export const UPSTREAM_OUTCOMES = [
@@ -66,7 +66,7 @@ const BY_CODE: Readonly<Record<string, UpstreamFault>> = {
 
 /** The fault that an error of a socket or of the parser stands for. */
 export function faultOf(error: unknown): UpstreamFault {
-  if (error instanceof ResponseFault) return 'http_protocol_error'
+  if (error instanceof MessageFault) return 'http_protocol_error'
   const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
   const known = BY_CODE[code]
   if (known !== undefined) return known

@@ -7,8 +7,8 @@
  * @module
  */
 import type { Deadlines } from '../http/deadlines.ts'
-import { ReadMemory } from './read-memory.ts'
-import type { ResponseLimits } from './response-parser.ts'
+import type { MessageLimits } from '../http1/message-reader.ts'
+import { ReadMemory } from '../read-memory.ts'
 import type { Connect } from './upstream-address.ts'
 import { type ConnectionOwner, type ConnectionUser, UpstreamConnection } from './upstream-connection.ts'
 import type { UpstreamFault } from './upstream-fault.ts'
@@ -19,7 +19,7 @@ export interface UpstreamPoolOptions {
   readonly readyEvent: 'connect' | 'secureConnect'
   readonly deadlines: Deadlines
   readonly connectMs: number
-  readonly limits: ResponseLimits
+  readonly limits: MessageLimits
   /** Connections at most, whatever they do. */
   readonly maxConnections: number
   /** Requests that may wait for one. */

@@ -1,10 +1,10 @@
 /**
  * Admission: which requests are unambiguous enough to be looked at.
  *
- * In: a request head as Node's parser took it. Out: the few facts that the later stages need, or a refusal.
- * Node's parser lets through what another parser reads otherwise (a second `Host`, a list in it, `#` in the
- * target, names that fold to framing headers); everything on which two parsers could differ ends here, before
- * routing and before anything reaches the upstream (RFC 9112, sections 3.2 and 11.2).
+ * In: a request head whose lines are well-formed. Out: the few facts that the later stages need, where its body ends
+ * among them, or a refusal. Well-formed lines still leave room for two readings (a second `Host`, a list in it, `#` in
+ * the target, two lengths, names that fold to framing headers); everything on which two parsers could differ ends here,
+ * before routing and before anything reaches the upstream (RFC 9112, sections 3.2, 6.3 and 11.2).
  *
  * @module
  */
@@ -16,12 +16,12 @@ import { isHost } from './host.ts'
 import { isRequestId } from './request-id.ts'
 import { originForm } from './request-target.ts'
 
-/** A request head: what `http.IncomingMessage` gives, and no more. */
+/** A request head. */
 export interface RequestHead {
-  readonly method?: string | undefined
+  readonly method: string
   /** The raw request target. */
-  readonly url?: string | undefined
-  readonly httpVersion: string
+  readonly url: string
+  readonly httpVersion: '1.0' | '1.1'
   /** Names and values alternating, as they stood on the wire, decoded as Latin-1. */
   readonly rawHeaders: readonly string[]
 }
@@ -47,7 +47,12 @@ export interface Admitted {
   /** Whether bytes may follow the head. */
   readonly hasBody: boolean
   readonly chunked: boolean
-  readonly upgrade: boolean
+  /** Bytes of the body, unless it is chunked. */
+  readonly contentLength: number
+  /** Whether the client waits for `100 Continue` before it sends its body. */
+  readonly expectsContinue: boolean
+  /** The value of `Upgrade`; of several, the list that they make. */
+  readonly upgrade: string | undefined
   /** The client's request id, if it sent exactly one that can be kept. */
   readonly requestId: string | undefined
   /** Lower-cased names that `Connection` nominates as hop-by-hop, `close` and `keep-alive` among them. */
@@ -56,6 +61,17 @@ export interface Admitted {
   readonly preflight: boolean
   /** Whether the request line says HTTP/1.0. */
   readonly http10: boolean
+  /** Whether the client would send another request on its connection (RFC 9112, section 9.3). */
+  readonly persistent: boolean
+}
+
+/**
+ * What is kept of the request that was admitted last on a connection: clients repeat their header lines, and then only
+ * the request line has to be looked at.
+ */
+export interface LastAdmitted {
+  rawHeaders: readonly string[]
+  admitted: Admitted | undefined
 }
 
 /** The outcome of admission. `authorization: true` says that what is wrong is a second `Authorization`. */
@@ -67,18 +83,34 @@ const malformed: Admission = { ok: false, error: ERRORS.malformedRequest, author
 const tooLarge: Admission = { ok: false, error: ERRORS.headersTooLarge, authorization: false }
 const twiceAuthorized: Admission = { ok: false, error: ERRORS.invalidToken, authorization: true }
 
+/** Alone or in a list. */
+const CONTINUE = /(?:^|[\s,])100-continue(?:$|[\s,])/i
+
 /**
  * Admits a request, or says why not.
  *
  * @param head - the head as the parser took it
  * @param limits - bounds of the head
+ * @param last - of the connection
  */
-export function admit(head: RequestHead, limits: HeadLimits): Admission {
+export function admit(head: RequestHead, limits: HeadLimits, last?: LastAdmitted): Admission {
+  const before = last?.rawHeaders === head.rawHeaders ? last.admitted : undefined
+  const admission =
+    before === undefined || before.method !== head.method || before.http10 !== (head.httpVersion === '1.0')
+      ? admitFields(head, limits)
+      : admitTarget(head, limits, before)
+  if (last !== undefined) {
+    last.rawHeaders = head.rawHeaders
+    last.admitted = admission.ok ? admission.request : undefined
+  }
+  return admission
+}
+
+function admitFields(head: RequestHead, limits: HeadLimits): Admission {
   const method = head.method
   const http10 = head.httpVersion === '1.0'
-  // The parser also takes HTTP/2.0 request lines; `CONNECT` and `TRACE` are refused on every route.
-  if (!http10 && head.httpVersion !== '1.1') return malformed
-  if (method === undefined || method === 'CONNECT' || method === 'TRACE') return malformed
+  // Refused on every route.
+  if (method === 'CONNECT' || method === 'TRACE') return malformed
 
   const raw = head.rawHeaders
   if (raw.length > 2 * limits.headerLines) return tooLarge
@@ -90,7 +122,8 @@ export function admit(head: RequestHead, limits: HeadLimits): Admission {
   let requestId: string | undefined
   let requestIds = 0
   let nominated: Set<string> | undefined
-  let upgrade = false
+  let upgrade: string | undefined
+  let expectsContinue = false
   let twice = false
   let origin = false
   let preflightMethod = false
@@ -127,7 +160,10 @@ export function admit(head: RequestHead, limits: HeadLimits): Admission {
         if (nominated === undefined) return malformed
         break
       case HeaderKind.upgrade:
-        upgrade = true
+        upgrade = upgrade === undefined ? value : `${upgrade}, ${value}`
+        break
+      case HeaderKind.expect:
+        expectsContinue ||= !http10 && CONTINUE.test(value)
         break
       case HeaderKind.requestId:
         requestIds++
@@ -141,29 +177,57 @@ export function admit(head: RequestHead, limits: HeadLimits): Admission {
   if (!isOneFraming(contentLength, transferEncoding, http10)) return malformed
   if (host === undefined ? !http10 : !isHost(host)) return malformed
 
-  const url = head.url ?? ''
-  if (url.length > limits.headerBytes) return tooLarge
-  const target = originForm(url, host)
-  if (target === undefined) return malformed
-  if (twice) return twiceAuthorized
+  const admission = admitTarget(head, limits, {
+    method,
+    host,
+    authorization,
+    hasBody: transferEncoding !== undefined || (contentLength !== undefined && contentLength !== '0'),
+    chunked: transferEncoding !== undefined,
+    contentLength: Number(contentLength ?? 0),
+    expectsContinue,
+    upgrade,
+    requestId: requestIds === 1 && requestId !== undefined && isRequestId(requestId) ? requestId : undefined,
+    nominated,
+    preflight: origin && preflightMethod,
+    http10,
+    persistent: nominated === undefined ? !http10 : isPersistent(nominated, http10),
+  })
+  return admission.ok && twice ? twiceAuthorized : admission
+}
 
+/** What is left to look at where the rest is known. */
+function admitTarget(
+  { url }: RequestHead,
+  limits: HeadLimits,
+  rest: Omit<Admitted, 'target' | 'path'>,
+): Admission {
+  if (url.length > limits.headerBytes) return tooLarge
+  const target = originForm(url, rest.host)
+  if (target === undefined) return malformed
   const query = target.indexOf('?')
   return {
     ok: true,
+    // One by one: V8 is slow to spread an object of so many properties.
     request: {
-      method,
       target,
       path: query < 0 ? target : target.slice(0, query),
-      host,
-      authorization,
-      hasBody: transferEncoding !== undefined || (contentLength !== undefined && contentLength !== '0'),
-      chunked: transferEncoding !== undefined,
-      upgrade,
-      requestId:
-        requestIds === 1 && requestId !== undefined && isRequestId(requestId) ? requestId : undefined,
-      nominated,
-      preflight: origin && preflightMethod,
-      http10,
+      method: rest.method,
+      host: rest.host,
+      authorization: rest.authorization,
+      hasBody: rest.hasBody,
+      chunked: rest.chunked,
+      contentLength: rest.contentLength,
+      expectsContinue: rest.expectsContinue,
+      upgrade: rest.upgrade,
+      requestId: rest.requestId,
+      nominated: rest.nominated,
+      preflight: rest.preflight,
+      http10: rest.http10,
+      persistent: rest.persistent,
     },
   }
+}
+
+function isPersistent(nominated: ReadonlySet<string>, http10: boolean): boolean {
+  return !nominated.has('close') && (!http10 || nominated.has('keep-alive'))
 }

@@ -10,16 +10,20 @@
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity, LastToken, RejectReason, Verdict } from '../token/verdict.ts'
-import { type Admitted, admit, type HeadLimits, type RequestHead } from './admission.ts'
+import { type Admitted, admit, type HeadLimits, type LastAdmitted, type RequestHead } from './admission.ts'
 import type { Route, RouteDecision, Routed } from './routes.ts'
 import { createTokenCheck, type TokenCheckOptions } from './token-check.ts'
 
 /** What is looked at: an exchange, and no more of it than this. */
 export interface Undecided {
-  readonly req: RequestHead & { readonly headers: { readonly upgrade?: string | undefined } }
-  /** Defined where the connection left HTTP with this request, which only a handshake may do. */
-  readonly upgradeHead: Buffer | undefined
-  readonly connection: { readonly lastToken: LastToken }
+  /** `isRemembered`: what is found in the header lines may be kept for the next request with the same ones. */
+  readonly req: RequestHead & { readonly isRemembered: boolean }
+  readonly connection: {
+    readonly lastToken: LastToken
+    readonly lastAdmitted: LastAdmitted
+    /** Requests that are not answered yet, this one among them. */
+    readonly unanswered: number
+  }
 }
 
 /** It goes to the upstream, as `identity`; `undefined` on a public route. */
@@ -66,6 +70,8 @@ export interface Pending {
 /** What decides. */
 export interface DecideOptions extends TokenCheckOptions {
   readonly limits: HeadLimits
+  /** Whether the protocol may be changed at all. */
+  readonly upgrade: boolean
   readonly routeOf: (request: Routed) => RouteDecision
 }
 
@@ -76,7 +82,8 @@ export function createDecide(options: DecideOptions): (undecided: Undecided) => 
 
   return (undecided) => {
     const { req, connection } = undecided
-    const admission = admit(req, limits)
+    const { isRemembered } = req
+    const admission = admit(req, limits, isRemembered ? connection.lastAdmitted : undefined)
     if (!admission.ok) {
       if (!admission.authorization) return refuse('admission', admission.error)
       onCheck('malformed')
@@ -84,7 +91,7 @@ export function createDecide(options: DecideOptions): (undecided: Undecided) => 
     }
     const admitted = admission.request
     const route = routeOf(admitted)
-    if (admitted.upgrade && !mayUpgrade(route, admitted, undecided))
+    if (admitted.upgrade !== undefined && !(options.upgrade && mayUpgrade(route, admitted, undecided)))
       return refuse('upgrade', ERRORS.upgradeRefused, admitted)
     switch (route) {
       case 'public':
@@ -94,7 +101,7 @@ export function createDecide(options: DecideOptions): (undecided: Undecided) => 
       case 'method_not_allowed':
         return { act: 'refuse_method', admitted, route: 'token_check' }
     }
-    const verdict = check(admitted.authorization, connection.lastToken)
+    const verdict = check(admitted.authorization, isRemembered ? connection.lastToken : undefined)
     if (!(verdict instanceof Promise)) return checked(admitted, route, verdict)
     return { act: 'wait', decision: verdict.then((late) => checked(admitted, route, late)), admitted, route }
   }
@@ -123,15 +130,18 @@ export function tokenRefusal(reason: RejectReason): PublicError {
   return reason === 'expired' ? ERRORS.expiredToken : ERRORS.invalidToken
 }
 
-/** Whether it may change the protocol: where it is forwarded, to WebSocket, in the one form with nothing odd about it. */
+/**
+ * Whether it may change the protocol: where it is forwarded, to WebSocket, in the one form with nothing odd about it.
+ * Nobody sends a handshake behind requests that are not answered.
+ */
 function mayUpgrade(
   route: RouteDecision,
-  { method, hasBody, http10 }: Admitted,
-  { req, upgradeHead }: Undecided,
+  { method, hasBody, http10, upgrade, nominated }: Admitted,
+  { connection }: Undecided,
 ): boolean {
   const isForwarded = route === 'proxy' || route === 'public'
-  const isPlain = method === 'GET' && !hasBody && !http10
+  const isPlain = method === 'GET' && !hasBody && !http10 && connection.unanswered === 1
   return (
-    isForwarded && isPlain && upgradeHead !== undefined && req.headers.upgrade?.toLowerCase() === 'websocket'
+    isForwarded && isPlain && upgrade?.toLowerCase() === 'websocket' && nominated?.has('upgrade') === true
   )
 }

@@ -8,6 +8,7 @@
  *
  * @module
  */
+import { ownText } from '../own-text.ts'
 
 /** What a field name is to us. Numbers, because every header of every request is switched on them. */
 export const HeaderKind = {
@@ -90,7 +91,7 @@ export function headerKind(name: string): HeaderKind {
   const known = judged.get(name)
   if (known !== undefined) return known
   const kind = judge(name)
-  if (judged.size < MAX_JUDGED && name.length <= 64) judged.set(name, kind)
+  if (judged.size < MAX_JUDGED && name.length <= 64) judged.set(ownText(name), kind)
   return kind
 }
 

@@ -8,13 +8,14 @@
  */
 import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
-import type { SidecarResponse } from './sidecar-response.ts'
+import { fieldLines } from '../http1/field-lines.ts'
+import type { ClientResponse } from './client-response.ts'
 
 /** An answer, rendered but for what differs from request to request. */
 export interface Answer {
   readonly status: number
-  /** Names and values alternating. */
-  readonly headers: readonly string[]
+  /** Field lines, each with its end. */
+  readonly lines: string
   readonly body: string
 }
 
@@ -30,7 +31,7 @@ export function jsonAnswer(status: number, body: unknown, extra: readonly string
   const text = JSON.stringify(body)
   return {
     status,
-    headers: [
+    lines: fieldLines([
       'Content-Type',
       'application/json',
       'Content-Length',
@@ -38,7 +39,7 @@ export function jsonAnswer(status: number, body: unknown, extra: readonly string
       'Cache-Control',
       'no-store',
       ...extra,
-    ],
+    ]),
     body: text,
   }
 }
@@ -73,15 +74,15 @@ export function errorAnswer(error: PublicError, facts: ErrorFacts): Answer {
 }
 
 /** Sends an answer; without its body where the request was HEAD. */
-export function sendAnswer(res: SidecarResponse, answer: Answer, context: AnswerContext): void {
-  const headers = [...answer.headers, 'X-Request-Id', context.requestId]
-  res.sendWhole({ status: answer.status, headers, needsDate: true, close: context.close }, answer.body)
+export function sendAnswer(res: ClientResponse, answer: Answer, context: AnswerContext): void {
+  const lines = `${answer.lines}X-Request-Id: ${context.requestId}\r\n`
+  res.sendWhole({ status: answer.status, lines, needsDate: true, close: context.close }, answer.body)
 }
 
 /** An answer as bytes, for a connection on which no response object exists; it is the last one there. */
 export function rawAnswer(answer: Answer, requestId: string): string {
-  let head = `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n`
-  for (let at = 0; at < answer.headers.length; at += 2)
-    head += `${answer.headers[at]}: ${answer.headers[at + 1]}\r\n`
-  return `${head}X-Request-Id: ${requestId}\r\nDate: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${answer.body}`
+  return (
+    `HTTP/1.1 ${answer.status} ${STATUS_CODES[answer.status]}\r\n${answer.lines}X-Request-Id: ${requestId}\r\n` +
+    `Date: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${answer.body}`
+  )
 }

@@ -12,6 +12,8 @@
 export interface Waiting {
   /** When to give up, by {@link Deadlines.monotonicNow}, in milliseconds; `Infinity` while nothing is awaited. */
   deadline: number
+  /** Where it stands among all that wait; theirs to keep. */
+  place?: number
   /** Called once the deadline has passed, every period until it is moved or the thing is removed. */
   expire(): void
 }
@@ -41,17 +43,34 @@ export function createDeadlines({
   monotonicNow = () => performance.now(),
   periodMs = 100,
 }: DeadlinesOptions = {}): Deadlines {
-  const all = new Set<Waiting>()
+  // No set: V8's tables of many short-lived entries keep one another alive, and what was in them, until the whole heap
+  // is collected.
+  const all: Waiting[] = []
+  const remove = (waiting: Waiting) => {
+    const { place = -1 } = waiting
+    const last = all[all.length - 1]
+    if (place < 0 || last === undefined) return
+    all[place] = last
+    last.place = place
+    waiting.place = -1
+    all.pop()
+  }
   const sweep = () => {
     const time = monotonicNow()
-    for (const waiting of all) if (waiting.deadline <= time) waiting.expire()
+    // From the end: what takes the place of one that is removed has been looked at already.
+    for (let at = all.length - 1; at >= 0; at--) {
+      const waiting = all[at]
+      if (waiting !== undefined && waiting.deadline <= time) waiting.expire()
+    }
   }
   const interval = setInterval(sweep, periodMs)
   interval.unref()
   return {
     monotonicNow,
-    add: (waiting) => void all.add(waiting),
-    delete: (waiting) => void all.delete(waiting),
+    add(waiting) {
+      if ((waiting.place ?? -1) < 0) waiting.place = all.push(waiting) - 1
+    },
+    delete: remove,
     sweep,
     stop: () => clearInterval(interval),
   }

@@ -6,13 +6,13 @@
  *
  * @module
  */
-import type { IncomingMessage } from 'node:http'
 import type { Admitted } from '../gate/admission.ts'
 import type { Route } from '../gate/routes.ts'
 import type { Reason } from '../reason.ts'
 import type { Identity } from '../token/verdict.ts'
 import type { ClientConnection } from './client-connection.ts'
-import type { SidecarResponse } from './sidecar-response.ts'
+import type { ClientRequest } from './client-request.ts'
+import type { ClientResponse } from './client-response.ts'
 
 /** Whoever answers an exchange. Exactly one of `onFinished` and `onClientGone` is called, once. */
 export interface Answerer {
@@ -26,14 +26,11 @@ export interface Answerer {
 
 /** One request and its response. */
 export class Exchange {
-  /** Node's message: the head as its parser took it, and the body. */
-  readonly req: IncomingMessage
-  readonly res: SidecarResponse
+  readonly req: ClientRequest
+  readonly res: ClientResponse
   readonly connection: ClientConnection
   /** On the clock of the deadlines, in milliseconds. */
   readonly startedAt: number
-  /** Whether the client waits for `100 Continue` before it sends its body. */
-  readonly expectsContinue: boolean
   requestId = ''
   /** Before routing, and for what is refused there: `proxy`. */
   route: Route = 'proxy'
@@ -49,8 +46,6 @@ export class Exchange {
   bytesIn = 0
   /** Body bytes to the client. */
   bytesOut = 0
-  /** What the client sent behind its head, where it asks for another protocol; otherwise undefined. */
-  readonly upgradeHead: Buffer | undefined
   /** The connection has left HTTP. */
   switched = false
   /** The response is over, or its connection is. */
@@ -59,20 +54,11 @@ export class Exchange {
   answerer: Answerer | undefined
   #bodyIsMalformed = false
 
-  constructor(
-    req: IncomingMessage,
-    res: SidecarResponse,
-    connection: ClientConnection,
-    startedAt: number,
-    expectsContinue: boolean,
-    upgradeHead?: Buffer,
-  ) {
+  constructor(req: ClientRequest, res: ClientResponse, connection: ClientConnection, startedAt: number) {
     this.req = req
     this.res = res
     this.connection = connection
     this.startedAt = startedAt
-    this.expectsContinue = expectsContinue
-    this.upgradeHead = upgradeHead
     res.exchange = this
   }
 

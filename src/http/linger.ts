@@ -7,32 +7,12 @@
  *
  * @module
  */
-import type { IncomingMessage } from 'node:http'
 import { Socket } from 'node:net'
 
 /** How long is read at the most, in milliseconds. */
 export const LINGER_MS = 1000
 /** How much is read at the most. */
 export const LINGER_BYTES = 256 * 1024
-
-/**
- * Leaves the rest of a request's body unread until its connection lingers: responses to earlier requests may have to
- * go first. To be called before the response ends, or Node would read all of it.
- */
-export function leaveUnread(req: IncomingMessage): void {
-  req.on('data', () => {})
-  req.pause()
-}
-
-/**
- * Writes the last bytes of a connection on which nothing is parsed any more, then drops what comes and closes.
- *
- * @param last - an answer, each character one byte
- */
-export function writeLastAndLinger(socket: Socket, last: string): void {
-  socket.write(last, 'latin1')
-  lingerThenClose(socket)
-}
 
 /** Ends our side of a connection, parses nothing any more, drops what comes, closes. */
 export function lingerThenClose(socket: Socket): void {

@@ -1,24 +1,23 @@
 /**
  * The data listener: sockets in, exchanges out.
  *
- * Configures Node's HTTP server, with TLS in front of it or not, so that nothing about a request is decided before we see it, gives every answer
- * that the parser would make in our own words, and keeps the connections, so that stopping can wait for them.
+ * Accepts connections, with TLS or without, bounds their number, and keeps them, so that stopping can wait for them.
  *
  * @module
  */
 import { randomUUID } from 'node:crypto'
-import { createServer, type IncomingMessage, type Server, type ServerOptions } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import { type AddressInfo, createServer, type Socket } from 'node:net'
 import type { CertificateMaterial } from '../certificates/certificate-files.ts'
-import { ERRORS, type PublicError } from '../errors.ts'
+import type { PublicError } from '../errors.ts'
+import { ReadMemory } from '../read-memory.ts'
 import { errorAnswer, rawAnswer } from './answers.ts'
-import { ClientConnection } from './client-connection.ts'
-import { Exchange } from './exchange.ts'
-import { lingerThenClose } from './linger.ts'
+import { ClientConnection, type ClientConnectionOptions } from './client-connection.ts'
+import type { Deadlines } from './deadlines.ts'
+import type { Exchange } from './exchange.ts'
 import { listenOn } from './listen-on.ts'
 import type { Peer, PeerFacts } from './peer.ts'
 import { createSecureServer } from './secure-server.ts'
-import { SidecarResponse } from './sidecar-response.ts'
+import { readAsStream, readDirectly, type SocketReader, type SocketReading } from './socket-reading.ts'
 
 /** What the listener works with. */
 export interface ListenerOptions {
@@ -28,16 +27,14 @@ export interface ListenerOptions {
   readonly certificates?: CertificateMaterial | undefined
   readonly limits: {
     readonly headerBytes: number
+    readonly headerLines: number
     readonly connections: number
     readonly inFlightPerConnection: number
   }
-  /** Whether requests for another protocol are handled; otherwise they are requests like any other. */
-  readonly upgrade: boolean
   readonly timeouts: { readonly headersSeconds: number; readonly keepAliveSeconds: number }
   readonly peerOf: (facts: PeerFacts) => Peer
-  /** A clock that never goes back, in milliseconds. */
-  readonly monotonicNow: () => number
-  /** Works on a request. Must not throw. */
+  readonly deadlines: Deadlines
+  /** Works on a request, and sets what its admission found. Must not throw. */
   readonly handle: (exchange: Exchange) => void
   /** Told once for each exchange when it is over. `finished`: the response was sent whole. */
   readonly onOver: (exchange: Exchange, finished: boolean) => void
@@ -45,8 +42,8 @@ export interface ListenerOptions {
   readonly onRefused: (error: PublicError, requestId: string, peer: Peer) => void
   /** Told of each TLS handshake that failed, with Node's code of the reason. */
   readonly onHandshakeFailed?: (code: string | undefined) => void
-  /** Told of faults of the listening socket, such as running out of descriptors. */
-  readonly onFault: (error: Error) => void
+  /** Told of faults of the listening socket, such as running out of descriptors, and of our own. */
+  readonly onFault: (error: unknown) => void
 }
 
 /** The data listener. */
@@ -76,171 +73,116 @@ export interface Listener {
 
 /** Makes the data listener. */
 export function createListener(options: ListenerOptions): Listener {
-  const { limits, timeouts } = options
-  const connections = new Map<Socket, ClientConnection>()
+  const { limits, timeouts, deadlines } = options
+  const connections = new Set<ClientConnection>()
+  const memory = new ReadMemory()
+  /** What every connection reads into that receives no body. */
+  const shared = memory.take()
+  const headersMs = timeouts.headersSeconds * 1000
   let onLastClosed = () => {}
+  let open = 0
+  let droppedConnections = 0
 
-  const http: ServerOptions<typeof IncomingMessage, typeof SidecarResponse> = {
-    ServerResponse: SidecarResponse,
-    // Counted by the parser without separators and with the target; the exact bound is admission's.
-    maxHeaderSize: 2 * limits.headerBytes + 1,
-    headersTimeout: timeouts.headersSeconds * 1000,
-    requestTimeout: 0, // a total: it would cut steady uploads
-    keepAliveTimeout: timeouts.keepAliveSeconds * 1000,
-    connectionsCheckingInterval: 500, // how late the head's timeout may act
-    requireHostHeader: false, // admission says it in our own words
-    insecureHTTPParser: false,
-    noDelay: true,
-  }
   const secure =
     options.certificates &&
-    createSecureServer(http, {
+    createSecureServer({
       certificates: options.certificates,
-      handshakeMs: timeouts.headersSeconds * 1000,
-      monotonicNow: options.monotonicNow,
+      handshakeMs: headersMs,
+      monotonicNow: deadlines.monotonicNow,
     })
-  const server: Server<typeof IncomingMessage, typeof SidecarResponse> = secure?.server ?? createServer(http)
-  server.maxHeadersCount = 0 // beyond a count, Node hides headers that the parser obeys; admission counts
-  let open = 0
-  // From Node 26 on a connection that has never sent anything is idle, too; its first request may be on its way.
-  const { closeIdleConnections } = server
-  server.closeIdleConnections = () => {
-    const silent = [...connections.keys()].filter((socket) => socket.bytesRead === 0)
-    /* c8 ignore next -- called by Node 26 alone; a test of this runs on every version */
-    const stay = (socket: Socket) => () => socket
-    for (const socket of silent) socket.destroy = stay(socket)
-    closeIdleConnections.call(server)
-    for (const socket of silent) Reflect.deleteProperty(socket, 'destroy')
+  const server = secure?.server ?? createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true })
+
+  const connectionOptions: ClientConnectionOptions = {
+    deadlines,
+    limits,
+    headersMs,
+    keepAliveMs: timeouts.keepAliveSeconds * 1000,
+    handle: options.handle,
+    onOver: (exchange, finished) => {
+      exchange.end(finished)
+      options.onOver(exchange, finished)
+    },
+    onRefused: (error, peer) => {
+      const requestId = randomUUID()
+      options.onRefused(error, requestId, peer)
+      return rawAnswer(errorAnswer(error, { error: 'http_request_error' }), requestId)
+    },
+    onFault: options.onFault,
+    onClosed: (connection) => {
+      connections.delete(connection)
+      if (connections.size === 0) onLastClosed()
+    },
   }
-  let droppedConnections = 0
-  // Not by `maxConnections`: one of several processes would hand the socket back and be offered it again, for ever.
-  server.on('connection', (socket: Socket) => {
+
+  /** Whether there are too many connections for another; it is closed then. */
+  const isTooMany = (socket: Socket): boolean => {
+    if (open < limits.connections) return false
+    droppedConnections++
+    socket.destroy()
+    return true
+  }
+  const count = (socket: Socket) => {
     open++
     socket.once('close', () => {
       open--
     })
-    if (open <= limits.connections) return
-    droppedConnections++
-    socket.destroy()
-  })
-
-  server.on(secure ? 'secureConnection' : 'connection', (socket: Socket) => {
-    if (socket.destroyed) return
-    const connection = new ClientConnection({
-      socket,
-      peer: options.peerOf({
-        remoteAddress: socket.remoteAddress,
-        localPort: socket.localPort,
-        tls: secure !== undefined,
-      }),
-      openedAt: options.monotonicNow(),
-      maxInFlight: limits.inFlightPerConnection,
-      start: (exchange) => {
-        exchange.res.on('finish', onFinish)
-        options.handle(exchange)
-      },
-      onOver: (exchange, finished) => {
-        exchange.end(finished)
-        options.onOver(exchange, finished)
-      },
-    })
-    connections.set(socket, connection)
-    socket.once('close', () => {
-      connections.delete(socket)
-      if (connections.size === 0) onLastClosed()
-    })
-  })
-
-  const take = (req: IncomingMessage, res: SidecarResponse, expectsContinue: boolean) => {
-    const connection = connections.get(req.socket)
-    connection?.take(new Exchange(req, res, connection, options.monotonicNow(), expectsContinue))
   }
-  server.on('request', (req, res) => take(req, res, false))
-  server.on('checkContinue', (req, res) => take(req, res, true))
-  server.on('checkExpectation', (req, res) => take(req, res, false)) // another expectation is the upstream's to judge
 
-  const takeUpgrade = (req: IncomingMessage, socket: Socket, head: Buffer) => {
-    const connection = connections.get(socket)
-    connection?.onDetached()
-    if (connection === undefined || connection.inFlight > 0) {
-      refuse(socket, ERRORS.upgradeRefused) // nobody sends a handshake behind requests that are not answered
-      return
-    }
-    // Node no longer closes for a client that ends; a tunnel passes the end on instead.
-    socket.once('end', () => {
-      if (connection.isTunnel) return
-      socket.destroySoon()
+  const serve = (socket: Socket, read: (reader: () => SocketReader) => SocketReading) => {
+    const peer = options.peerOf({
+      remoteAddress: socket.remoteAddress,
+      localPort: socket.localPort,
+      tls: secure !== undefined,
     })
-    const res = new SidecarResponse(req)
-    res.shouldKeepAlive = false
-    res.assignSocket(socket)
-    res.on('finish', () => {
-      res.detachSocket(socket)
-      lingerThenClose(socket)
-    })
-    connection.take(new Exchange(req, res, connection, options.monotonicNow(), false, head))
+    const reading = read(() => connection.intake)
+    const connection = new ClientConnection(connectionOptions, reading, peer)
+    connections.add(connection)
+    return reading.socket
   }
-  // Where nobody listens, Node makes it a request like any other, which the gate refuses: it has no `upgradeHead`.
-  if (options.upgrade) server.on('upgrade', (req, _socket, head) => takeUpgrade(req, req.socket, head))
 
-  const refuse = (socket: Socket, error: PublicError) => {
-    const connection = connections.get(socket)
-    // Whatever comes while a connection lingers changes nothing any more: destroyed, it would take the answer with it.
-    if (connection === undefined || socket.destroyed || !(socket.writable || connection.ending)) {
+  if (secure) {
+    server.on('connection', (socket: Socket) => {
+      if (!isTooMany(socket)) count(socket)
+    })
+    server.on('secureConnection', (socket: Socket) => {
+      if (!socket.destroyed) serve(socket, (reader) => readAsStream(socket, reader))
+    })
+    server.on('tlsClientError', (error: NodeJS.ErrnoException, socket: Socket) => {
+      options.onHandshakeFailed?.(error.code)
       socket.destroy()
-      return
-    }
-    if (connection.malformedBody() || connection.ending) return
-    const requestId = randomUUID()
-    options.onRefused(error, requestId, connection.peer)
-    connection.refuse(rawAnswer(errorAnswer(error, { error: 'http_request_error' }), requestId))
+    })
+  } else {
+    server.on('connection', (accepted: Socket) => {
+      if (isTooMany(accepted)) return
+      count(serve(accepted, (reader) => readDirectly(accepted, reader, shared, memory)))
+    })
   }
-  server.on('connect', (_req, socket) => {
-    connections.get(socket as Socket)?.onDetached()
-    refuse(socket as Socket, ERRORS.malformedRequest)
-  })
-  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    if (secure && (!connections.has(socket as Socket) || String(error.code).startsWith('ERR_SSL_'))) {
-      // Whatever is said to somebody with whom TLS does not work would not be understood.
-      if (!connections.has(socket as Socket)) options.onHandshakeFailed?.(error.code)
-      socket.destroy()
-      return
-    }
-    if (error.code === 'ECONNRESET' || error.code === 'EPIPE' || error.code === 'HPE_CLOSED_CONNECTION') {
-      // Gone, or bytes behind a request that said it was the last.
-      if (error.code !== 'HPE_CLOSED_CONNECTION') socket.destroy()
-      return
-    }
-    refuse(socket as Socket, PARSER_ERRORS[error.code ?? ''] ?? ERRORS.malformedRequest)
-  })
 
   return {
     listen: () => listenOn(server, options),
     close: () =>
       new Promise((resolve) => {
-        // Node reports the last connection closed before that connection does, and with it its requests.
         server.close(() => {
           if (connections.size === 0) resolve()
           else onLastClosed = resolve
         })
-        server.closeIdleConnections()
+        closeUsed()
       }),
     renew: (certificates) => secure?.renew(certificates),
     closeUnused: () => {
-      server.closeIdleConnections()
-      // To Node a connection that has never sent anything is no idle one; its first request may be on its way.
-      const latest = options.monotonicNow() - FIRST_REQUEST_MS
-      for (const [socket, { openedAt }] of connections) {
+      closeUsed()
+      const latest = deadlines.monotonicNow() - FIRST_REQUEST_MS
+      for (const { socket, openedAt } of connections) {
         if (socket.bytesRead === 0 && openedAt <= latest) socket.destroy()
       }
       secure?.closeHandshakes(latest)
     },
     closeTunnels: () => {
-      for (const { socket, isTunnel } of connections.values()) if (isTunnel) socket.destroy()
+      for (const { socket, isTunnel } of connections) if (isTunnel) socket.destroy()
     },
     cut: () => {
       const cut = inFlight()
-      for (const connection of connections.values()) connection.cut()
+      for (const connection of connections) connection.cut()
       secure?.closeHandshakes(Number.POSITIVE_INFINITY)
       return cut
     },
@@ -255,23 +197,17 @@ export function createListener(options: ListenerOptions): Listener {
     },
   }
 
+  /** Closes what has been used and is not now; the first request of any other may be on its way. */
+  function closeUsed(): void {
+    for (const { socket, isUnused } of connections) if (isUnused && socket.bytesRead > 0) socket.destroy()
+  }
+
   function inFlight(): number {
     let count = 0
-    for (const connection of connections.values()) count += connection.inFlight
+    for (const { unanswered } of connections) count += unanswered
     return count
   }
 }
 
 /** How long the first request of a new connection is waited for while we are stopping, in milliseconds. */
 const FIRST_REQUEST_MS = 1000
-
-/** What the parser's refusals are to a client; any other is a malformed request. */
-const PARSER_ERRORS: Readonly<Record<string, PublicError>> = {
-  HPE_HEADER_OVERFLOW: ERRORS.headersTooLarge,
-  ERR_HTTP_REQUEST_TIMEOUT: ERRORS.requestTimeout,
-}
-
-/** One function for all responses, so that none needs a closure of its own. */
-function onFinish(this: SidecarResponse): void {
-  this.exchange?.connection.responseSent(this.exchange)
-}

@@ -28,17 +28,17 @@ export interface LoginRefused {
   readonly message: string
 }
 
-/** The field values of a request by lower-cased name, as `IncomingMessage.headersDistinct` has them. */
-export type DistinctHeaders = Readonly<Partial<Record<string, readonly string[]>>>
+/** The values of the header lines of one name, given in lower case. */
+export type HeaderValues = (name: string) => readonly string[]
 
 /**
  * Checks what the header says of the body, before any of it is read. `Content-Type` is `application/json` in any case,
  * with no parameter but `charset=utf-8`, or is not sent at all. A `Content-Encoding` is refused, `identity`
  * included, which is no content coding (RFC 9110, section 8.4.1).
  */
-export function checkLoginHeaders(headers: DistinctHeaders): { readonly ok: true } | LoginRefused {
-  if (headers['content-encoding'] !== undefined) return refused('Content-Encoding is not accepted here.')
-  const types = headers['content-type'] ?? []
+export function checkLoginHeaders(valuesOf: HeaderValues): { readonly ok: true } | LoginRefused {
+  if (valuesOf('content-encoding').length > 0) return refused('Content-Encoding is not accepted here.')
+  const types = valuesOf('content-type')
   return types.length <= 1 && types.every(isJsonInUtf8)
     ? { ok: true }
     : refused('Content-Type must be application/json, in UTF-8.')

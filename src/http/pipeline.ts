@@ -68,11 +68,6 @@ export function createPipeline(options: PipelineOptions): (exchange: Exchange) =
     exchange.route = decision.route
     exchange.requestId =
       (admitted === undefined ? requestIdOf(exchange.req.rawHeaders) : admitted.requestId) ?? randomUUID()
-    // Node's parser believes a `Proxy-Connection` that says otherwise; what stands behind is no request all the same.
-    if (exchange.res.shouldKeepAlive && admitted?.nominated?.has('close') === true) {
-      exchange.res.shouldKeepAlive = false
-      exchange.connection.end()
-    }
     if (decision.act !== 'wait') {
       carryOut(exchange, decision)
       return

@@ -6,6 +6,8 @@
  *
  * @module
  */
+
+import type { BodyTaker } from './client-request.ts'
 import type { Deadlines, Waiting } from './deadlines.ts'
 import type { Answerer, Exchange } from './exchange.ts'
 
@@ -26,7 +28,7 @@ export function readBody(exchange: Exchange, limits: BodyLimits): Promise<Body> 
   return new Promise((resolve) => new BodyReader(exchange, limits, resolve))
 }
 
-class BodyReader implements Answerer, Waiting {
+class BodyReader implements Answerer, BodyTaker, Waiting {
   deadline: number
   readonly #exchange: Exchange
   readonly #limits: BodyLimits
@@ -39,9 +41,19 @@ class BodyReader implements Answerer, Waiting {
     this.#resolve = resolve
     this.deadline = limits.deadlines.monotonicNow() + limits.idleMs
     limits.deadlines.add(this)
-    exchange.req.on('data', (chunk: Buffer) => this.#take(chunk))
-    exchange.req.on('end', () => this.#settle({ ok: true, bytes: Buffer.concat(this.#chunks) }))
     exchange.attach(this)
+    exchange.req.giveTo(this)
+  }
+
+  onRequestBody(chunk: Buffer): void {
+    this.#exchange.bytesIn += chunk.length
+    this.deadline = this.#limits.deadlines.monotonicNow() + this.#limits.idleMs
+    if (this.#exchange.bytesIn <= this.#limits.maxBytes) this.#chunks.push(Buffer.from(chunk))
+    else this.#settle({ ok: false, reason: 'too_large' })
+  }
+
+  onRequestEnd(): void {
+    this.#settle({ ok: true, bytes: Buffer.concat(this.#chunks) })
   }
 
   /** Answered by somebody else: the body is for nobody. */
@@ -59,13 +71,6 @@ class BodyReader implements Answerer, Waiting {
 
   expire(): void {
     this.#settle({ ok: false, reason: 'idle' })
-  }
-
-  #take(chunk: Buffer): void {
-    this.#exchange.bytesIn += chunk.length
-    this.deadline = this.#limits.deadlines.monotonicNow() + this.#limits.idleMs
-    if (this.#exchange.bytesIn <= this.#limits.maxBytes) this.#chunks.push(chunk)
-    else this.#settle({ ok: false, reason: 'too_large' })
   }
 
   #settle(body: Body): void {

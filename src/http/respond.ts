@@ -11,7 +11,6 @@ import type { PublicError } from '../errors.ts'
 import { type Answer, type ErrorFacts, errorAnswer, sendAnswer } from './answers.ts'
 import type { Deadlines, Waiting } from './deadlines.ts'
 import type { Answerer, Exchange } from './exchange.ts'
-import { leaveUnread } from './linger.ts'
 
 /** Answers exchanges. */
 export interface Responder {
@@ -36,14 +35,13 @@ export function createResponder({ isClosing, deadlines, idleMs }: ResponderOptio
     const { req, res, admitted, requestId } = exchange
     if (exchange.over || res.headersSent) return
     const unread = (admitted === undefined || admitted.hasBody) && !req.complete
-    const close = mustClose || exchange.upgradeHead !== undefined || unread || isClosing()
+    const close = mustClose || admitted?.upgrade !== undefined || unread || isClosing()
     if (close) exchange.connection.end()
-    if (unread) leaveUnread(req)
+    if (unread) req.leaveUnread()
     if (req.method !== 'HEAD') exchange.bytesOut += answer.body.length
     sendAnswer(res, answer, { requestId, close })
     // Usually it has left in one write; then there is nothing to wait for.
-    const waits = res.socket === null || res.socket.writableLength > 0
-    if (waits && exchange.answerer === undefined)
+    if (!res.sent && exchange.answerer === undefined)
       exchange.attach(new UntakenAnswer(exchange, deadlines, idleMs))
   }
   return {
@@ -58,19 +56,23 @@ class UntakenAnswer implements Answerer, Waiting {
   readonly #exchange: Exchange
   readonly #deadlines: Deadlines
   readonly #idleMs: number
+  /** Whether those before it were through already when its time began. */
+  #hadTurn: boolean
 
   constructor(exchange: Exchange, deadlines: Deadlines, idleMs: number) {
     this.#exchange = exchange
     this.#deadlines = deadlines
     this.#idleMs = idleMs
+    this.#hadTurn = exchange.res.hasTurn
     this.deadline = deadlines.monotonicNow() + idleMs
     deadlines.add(this)
   }
 
   expire(): void {
-    const { socket } = this.#exchange.res
-    if (socket === null) this.deadline = this.#deadlines.monotonicNow() + this.#idleMs
-    else socket.destroy()
+    const { res, connection } = this.#exchange
+    if (this.#hadTurn) connection.socket.destroy()
+    else this.deadline = this.#deadlines.monotonicNow() + this.#idleMs
+    this.#hadTurn = res.hasTurn
   }
 
   onFinished(): void {

@@ -1,5 +1,5 @@
 /**
- * The data listener's HTTP server with TLS in front of it.
+ * The data listener's server with TLS.
  *
  * In: sockets and certificates. Out: a server whose connections are announced once their handshake is over. TLS 1.2 and
  * newer, HTTP/1.1 and nothing else inside; where authorities are given, only clients that show a certificate of theirs.
@@ -8,12 +8,9 @@
  * @module
  */
 import { constants } from 'node:crypto'
-import type { IncomingMessage, ServerOptions } from 'node:http'
-import { createServer, type Server } from 'node:https'
 import type { Socket } from 'node:net'
-import type { SecureContextOptions } from 'node:tls'
+import { createServer, type SecureContextOptions, type Server } from 'node:tls'
 import type { CertificateMaterial } from '../certificates/certificate-files.ts'
-import type { SidecarResponse } from './sidecar-response.ts'
 
 /** What TLS to clients works with. */
 export interface SecureServerOptions {
@@ -27,7 +24,7 @@ export interface SecureServerOptions {
 
 /** A server that speaks TLS. */
 export interface SecureServer {
-  readonly server: Server<typeof IncomingMessage, typeof SidecarResponse>
+  readonly server: Server
   /** Connections whose handshake is not over. */
   readonly handshakes: number
   /** Shows other certificates to clients that come from now on. */
@@ -37,13 +34,14 @@ export interface SecureServer {
 }
 
 /** Makes a server that does not listen yet. */
-export function createSecureServer(
-  http: ServerOptions<typeof IncomingMessage, typeof SidecarResponse>,
-  { certificates, handshakeMs, monotonicNow }: SecureServerOptions,
-): SecureServer {
+export function createSecureServer({
+  certificates,
+  handshakeMs,
+  monotonicNow,
+}: SecureServerOptions): SecureServer {
   const requiresCertificate = certificates.ca !== undefined
-  const server = createServer<typeof IncomingMessage, typeof SidecarResponse>({
-    ...http,
+  const server = createServer({
+    noDelay: true,
     ...contextOptions(certificates),
     ALPNProtocols: ['http/1.1'],
     handshakeTimeout: handshakeMs,
@@ -58,7 +56,7 @@ export function createSecureServer(
   })
   server.on('secureConnection', (socket) => {
     handshakes.delete(carrierOf(socket))
-    // As Node's HTTP servers have it. Not sooner: who says his end in a handshake is gone, and must not hold a place.
+    // Not sooner: who says his end in a handshake is gone, and must not hold a place.
     socket.allowHalfOpen = true
   })
 

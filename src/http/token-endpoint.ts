@@ -12,6 +12,7 @@ import type { CredentialStore, Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/verdict.ts'
 import { jsonAnswer } from './answers.ts'
+import { headerValues } from './client-request.ts'
 import type { Deadlines, Waiting } from './deadlines.ts'
 import type { Exchange } from './exchange.ts'
 import { checkLoginHeaders, MAX_LOGIN_BYTES, parseLogin, TOO_LARGE } from './login-request.ts'
@@ -114,11 +115,11 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
 
   /** Reads the login from the body, or says what is wrong with it; nothing when there is nobody to tell. */
   async function readLogin(exchange: Exchange): Promise<ReadLogin | undefined> {
-    const { req, res } = exchange
-    const headers = checkLoginHeaders(req.headersDistinct)
+    const { req, res, admitted } = exchange
+    const headers = checkLoginHeaders((name) => headerValues(req.rawHeaders, name))
     if (!headers.ok) return noLogin(invalid(headers.message))
-    if (Number(req.headers['content-length'] ?? 0) > MAX_LOGIN_BYTES) return noLogin(TOO_LARGE_BODY)
-    if (exchange.expectsContinue) res.writeContinue()
+    if (admitted !== undefined && admitted.contentLength > MAX_LOGIN_BYTES) return noLogin(TOO_LARGE_BODY)
+    if (admitted?.expectsContinue) res.writeContinue()
     const { deadlines, idleMs } = options
     const body = await readBody(exchange, { maxBytes: MAX_LOGIN_BYTES, idleMs, deadlines })
     if (!body.ok) return body.reason === 'gone' ? undefined : noLogin(BODY_ERRORS[body.reason])

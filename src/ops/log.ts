@@ -59,6 +59,9 @@ export interface LogDestinationOptions {
 /** What a pipe takes whole or not at all, in bytes. */
 const PIPE_BUF = 4096
 
+/** Characters that are gathered at the most, where nobody else writes to the descriptor: as much as a pipe holds. */
+const MOST_GATHERED = 64 * 1024
+
 /** How long a full pipe is left alone before it is tried again, in milliseconds. */
 const FULL_PIPE_MS = 10
 
@@ -95,7 +98,13 @@ export function openLogDestination(options: LogDestinationOptions = {}): LogDest
   const writeInTime = (): void => {
     const early = writtenAt + gatherMs - monotonicNow()
     // Of what is written in pieces the next one follows at once.
-    if (early <= 0 || waiting.length > PIPE_BUF || linesWaiting === 0 || whenIdle.size > 0) writeWaiting()
+    if (
+      early <= 0 ||
+      waiting.length > (isShared ? PIPE_BUF : MOST_GATHERED) ||
+      linesWaiting === 0 ||
+      whenIdle.size > 0
+    )
+      writeWaiting()
     else gathering ??= setTimeout(writeWaiting, early)
   }
 
@@ -163,16 +172,26 @@ function firstLines(text: string, maxBytes: number): [text: string, lines: numbe
   return [text.slice(0, end), lines]
 }
 
+let stampedAt = 0
+let stamp = ''
+
+/** The time of a line (RFC 3339); made once a millisecond, of which a flood of refusals brings dozens of lines. */
+function timestamp(): string {
+  const now = Date.now()
+  if (now !== stampedAt) {
+    stampedAt = now
+    stamp = `,"time":"${new Date(now).toISOString()}"`
+  }
+  return stamp
+}
+
 /** Makes the logger. */
 export function createLog(level: string, destination: DestinationStream): Logger {
-  return pino(
-    { level, base: null, timestamp: pino.stdTimeFunctions.isoTime, serializers: { err: plainError } },
-    destination,
-  )
+  return pino({ level, base: null, timestamp, serializers: { err: plainError } }, destination)
 }
 
 /** Makes what is told of faults of a listening socket, such as running out of descriptors. */
-export function listenerFaults(log: Logger): (error: Error) => void {
+export function listenerFaults(log: Logger): (error: unknown) => void {
   return (error) => log.error({ err: error }, 'listener fault')
 }
 

@@ -11,6 +11,7 @@
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
+import { ownText } from '../own-text.ts'
 import { InFlight } from './in-flight.ts'
 import { type Moment, rememberRefusal, repeatedRefusal } from './repeated-refusal.ts'
 import { hasTokenShape, MOST_TOKEN_BYTES } from './shape.ts'
@@ -139,7 +140,7 @@ function digestOf(token: string, last: LastToken | undefined): string {
   if (last?.token === token) return last.digest
   const digest = hash('sha256', token, 'binary')
   if (last !== undefined) {
-    last.token = token
+    last.token = ownText(token) // a connection may be idle for long, and must not keep a whole head meanwhile
     last.digest = digest
     last.refusal = undefined
   }

@@ -7,6 +7,8 @@
  *
  * @module
  */
+import { LRUCache } from 'lru-cache'
+import { ownText } from '../own-text.ts'
 import { isJsonObject, parseStrictJson } from '../strict-json.ts'
 
 /** What the header says of itself. Unproven. */
@@ -21,15 +23,31 @@ export interface ProtectedHeader {
 export const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty']
 
 /**
+ * Headers that came before, by their segment: those of all tokens of a key are the same text. Bounded, as segments are
+ * anybody's to choose, and so is their length.
+ */
+const parsed = new LRUCache<string, { readonly header: ProtectedHeader | undefined }>({ max: 64 })
+const LONGEST_KEPT = 256
+
+/**
  * Parses a protected header.
  *
  * @param segment - base64url, already known to be canonical
  * @returns `undefined` when it is no header that a token of ours can have; never throws
  */
 export function parseProtectedHeader(segment: string): ProtectedHeader | undefined {
-  const parsed = parseStrictJson(Buffer.from(segment, 'base64url'))
-  if (!parsed.ok || !isJsonObject(parsed.value)) return undefined
-  const header = parsed.value
+  if (segment.length > LONGEST_KEPT) return parse(segment)
+  const before = parsed.get(segment)
+  if (before !== undefined) return before.header
+  const header = parse(segment)
+  parsed.set(ownText(segment), { header })
+  return header
+}
+
+function parse(segment: string): ProtectedHeader | undefined {
+  const json = parseStrictJson(Buffer.from(segment, 'base64url'))
+  if (!json.ok || !isJsonObject(json.value)) return undefined
+  const header = json.value
   if (REFUSED_PARAMETERS.some((name) => header[name] !== undefined)) return undefined
   const { alg, kid, typ } = header
   if (typeof alg !== 'string' || (kid !== undefined && typeof kid !== 'string')) return undefined

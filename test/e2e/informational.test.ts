@@ -15,7 +15,6 @@ t.test('informational responses are not taken for the answer', async (t) => {
     ],
     ['an unknown one with headers', 'HTTP/1.1 199 Hm\r\nContent-Length: 5\r\nX-A: b\r\n\r\n'],
     ['103 without links', 'HTTP/1.1 103 Early Hints\r\nX-A: b\r\n\r\n'],
-    ['103 with a link that is none', 'HTTP/1.1 103 Early Hints\r\nLink: nonsense\r\n\r\n'],
   ] as const) {
     await t.test(what, async (t) => {
       for (const together of [true, false]) {
@@ -47,7 +46,7 @@ t.test('early hints pass with their links, at once', async (t) => {
   const client = await request('GET /')
   const hints = await client.response()
   t.equal(hints.status, 103)
-  t.same(hints.rawHeaders, ['Link', '</a.css>; rel=preload, </b.js>; rel=preload'])
+  t.same(hints.rawHeaders, ['Link', '</a.css>; rel=preload', 'Link', '</b.js>; rel=preload'])
   go()
   t.equal((await client.response()).status, 200)
   await recovers()

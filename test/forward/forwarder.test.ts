@@ -1,23 +1,12 @@
-import type { AddressInfo, Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { createForwarder, type ForwarderOptions } from '../../src/forward/forwarder.ts'
-import { admit } from '../../src/gate/admission.ts'
-import { createListener } from '../../src/http/listener.ts'
-import { createPeers } from '../../src/http/peer.ts'
 import { createResponder } from '../../src/http/respond.ts'
 import { eventually } from '../support/eventually.ts'
+import { admitted, LIMITS, startListening } from '../support/listening.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
-
-const LIMITS = {
-  headerBytes: 16_384,
-  headerLines: 200,
-  connections: 100,
-  inFlightPerConnection: 16,
-  upstreamConnections: 8,
-  upstreamQueue: 8,
-}
 
 /** A forwarder of its own, with what it has told so far. */
 function forwarding(t: Test, upstreams: ForwarderOptions['upstreams']) {
@@ -28,7 +17,7 @@ function forwarding(t: Test, upstreams: ForwarderOptions['upstreams']) {
     upstreams,
     deadlines,
     timeouts: { idleSeconds: 60, upstreamConnectSeconds: 3, upstreamResponseSeconds: 60 },
-    limits: LIMITS,
+    limits: { ...LIMITS, upstreamConnections: 8, upstreamQueue: 8 },
     forwardAuthorization: false,
     isClosing: () => false,
     refuse: (exchange, error, outcome, close) => {
@@ -42,35 +31,16 @@ function forwarding(t: Test, upstreams: ForwarderOptions['upstreams']) {
   return { forwarder, told, deadlines }
 }
 
-/** A listener whose admitted requests are forwarded. */
-async function listening(
-  t: Test,
-  { forwarder, deadlines }: ReturnType<typeof forwarding>,
-): Promise<AddressInfo> {
-  const listener = createListener({
-    host: '127.0.0.1',
-    port: 0,
-    limits: LIMITS,
-    upgrade: false,
-    timeouts: { headersSeconds: 10, keepAliveSeconds: 75 },
-    peerOf: createPeers([]),
-    monotonicNow: deadlines.monotonicNow,
-    handle: (exchange) => {
-      const admission = admit(exchange.req, LIMITS)
-      if (admission.ok) exchange.admitted = admission.request
-      exchange.requestId = 'id'
+/** A listener whose requests are forwarded. */
+function listening(t: Test, { forwarder, deadlines }: ReturnType<typeof forwarding>) {
+  return startListening(
+    t,
+    (exchange) => {
+      admitted(exchange)
       forwarder.forward(exchange)
     },
-    onOver: () => {},
-    onRefused: () => {},
-    onFault: () => {},
-  })
-  t.teardown(async () => {
-    const closed = listener.close()
-    listener.cut()
-    await closed
-  })
-  return listener.listen()
+    { deadlines },
+  )
 }
 
 t.test('each request goes to the upstream of its path, and is told under its prefix', async (t) => {
@@ -121,13 +91,40 @@ t.test('closing it closes every connection, the busy ones with their responses',
   busy?.write(OK)
   t.equal((await second.response()).status, 200)
   await eventually(() => made.forwarder.pools()[0]?.connections === 0, 'the other one to be closed')
-  t.equal(made.deadlines.waiting.size, 0)
+  t.equal(made.deadlines.waiting.size, 2, 'both clients, who may ask again')
 })
 
 t.test('what has not been admitted is never forwarded', async (t) => {
   const { forwarder } = forwarding(t, [{ prefix: '/', url: 'http://127.0.0.1:1' }])
-  for (const exchange of [undefined, { request: undefined }]) {
+  for (const exchange of [undefined, { admitted: undefined }]) {
     const res = { exchange }
     t.throws(() => forwarder.forward({ req: {}, res, ...exchange } as never), /only after admission/)
   }
+})
+
+t.test('a handshake goes to the upstream of its path and becomes a tunnel there', async (t) => {
+  const [one, two] = [await recordingUpstream(t), await recordingUpstream(t)]
+  const made = forwarding(t, [
+    { prefix: '/', url: one.url },
+    { prefix: '/chat/', url: two.url },
+  ])
+  const { port } = await listening(t, made)
+  const client = await rawClient(t, port)
+  two.reply('HTTP/1.1 101 Now\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhello')
+  client.send('GET /chat/a HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nbehind')
+  await client.until('\r\n\r\nhello')
+  await two.until(() => String(two.bytes[0]).endsWith('\r\n\r\nbehind'), 'what stood behind the handshake')
+  t.equal(one.sockets.length, 0)
+  t.match(two.requests[0], { target: '/chat/a', headers: { upgrade: 'websocket' } })
+  t.same(made.told, ['/chat/ ok'])
+})
+
+t.test('a handshake for which there is no upstream is told so', async (t) => {
+  const made = forwarding(t, [{ prefix: '/one', url: 'http://127.0.0.1:1' }])
+  const { port } = await listening(t, made)
+  const client = await rawClient(t, port)
+  client.send('GET /chat HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\nbehind')
+  t.equal((await client.response()).status, 503)
+  t.equal(await client.closed(), 'end')
+  t.same(made.told, ['refused destination_not_found'])
 })

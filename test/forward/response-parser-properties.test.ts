@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import type { Framing } from '../../src/forward/response-parser.ts'
+import type { Framing } from '../../src/http1/message-reader.ts'
 import { type How, read } from '../support/response-reading.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\n'

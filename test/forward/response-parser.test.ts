@@ -1,5 +1,6 @@
 import t from 'tap'
-import { type Framing, ResponseParser } from '../../src/forward/response-parser.ts'
+import { ResponseParser } from '../../src/forward/response-parser.ts'
+import type { Framing } from '../../src/http1/message-reader.ts'
 import { type How, LIMITS, type Reading, read } from '../support/response-reading.ts'
 
 /** Every cut of bytes into two, and into single bytes. */

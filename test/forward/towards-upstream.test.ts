@@ -5,6 +5,7 @@ import {
   upstreamRequestHead,
   upstreamTrailers,
 } from '../../src/forward/towards-upstream.ts'
+import type { LastForwarded } from '../../src/http/client-connection.ts'
 import { createPeers } from '../../src/http/peer.ts'
 import { admitted, ask, type Line, rawHeaders, type Wanted } from '../support/request-heads.ts'
 
@@ -20,7 +21,7 @@ const FORWARDED =
   'X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n' +
   'X-Forwarded-Host: storage.example\r\nForwarded: for=192.0.2.7;proto=http;host="storage.example"\r\n'
 /** What stands at the end of every head. */
-const OURS = `${REQUEST_ID}${FORWARDED}${IDENTITY}\r\n`
+const OURS = `${FORWARDED}${IDENTITY}${REQUEST_ID}\r\n`
 
 /** The head that the upstream gets. */
 function head(wanted: Wanted, parts: Partial<RequestHeadParts> = {}): string {
@@ -89,7 +90,7 @@ t.test('the token goes no further unless the settings say so, and never on a pub
   t.equal(rest(more), '')
   t.equal(rest(more, { forwardAuthorization: true }), 'authorization: Bearer a\r\n')
   const isPublic = { identity: undefined }
-  const ours = `${REQUEST_ID}${FORWARDED}\r\n`
+  const ours = `${FORWARDED}${REQUEST_ID}\r\n`
   t.equal(rest(more, isPublic, ours), '')
   t.equal(rest(more, { ...isPublic, forwardAuthorization: true }, ours), '')
 })
@@ -113,7 +114,7 @@ t.test('nothing that claims an identity passes, in any spelling, on a public rou
     '_Forwarded',
   ].map((name): Line => [name, 'root'])
   t.equal(rest(more), '')
-  t.equal(rest(more, { identity: undefined }, `${REQUEST_ID}${FORWARDED}\r\n`), '')
+  t.equal(rest(more, { identity: undefined }, `${FORWARDED}${REQUEST_ID}\r\n`), '')
   t.equal(rest(more, { peer: trusted }), '', 'from a trusted peer neither')
 })
 
@@ -146,7 +147,7 @@ t.test('an upgrade is asked for in our words, or not at all', async (t) => {
   ]
   const key = 'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n'
   t.equal(rest(more), key)
-  const ours = `${OURS.slice(0, -2)}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`
+  const ours = `${FORWARDED}${IDENTITY}Connection: Upgrade\r\nUpgrade: websocket\r\n${REQUEST_ID}\r\n`
   t.equal(rest(more, { upgradeTo: 'websocket' }, ours), key)
 })
 
@@ -184,7 +185,7 @@ t.test('what a peer says of clients behind it counts when it is trusted', async 
   ]
   t.equal(rest(more), '')
   const said = `${more.map(([name, value]) => `${name}: ${value}\r\n`).join('')}`
-  t.equal(rest(more, { peer: trusted }, `${REQUEST_ID}${IDENTITY}\r\n`), said)
+  t.equal(rest(more, { peer: trusted }, `${IDENTITY}${REQUEST_ID}\r\n`), said)
   t.equal(rest([], { peer: trusted }), '', 'ours where it says nothing')
   t.equal(
     rest([['Connection', 'Forwarded'] as const, ['Forwarded', 'for=a'] as const], { peer: trusted }),
@@ -196,11 +197,50 @@ t.test('what a peer says of clients behind it counts when it is trusted', async 
 t.test('a request of HTTP/1.0 becomes one of HTTP/1.1, with a host', async (t) => {
   t.equal(
     head({ lines: [['X-A', '1']], httpVersion: '1.0' }),
-    `GET / HTTP/1.1\r\nX-A: 1\r\nHost: upstream.internal:9000\r\n${REQUEST_ID}` +
+    'GET / HTTP/1.1\r\nX-A: 1\r\nHost: upstream.internal:9000\r\n' +
       'X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n' +
-      `Forwarded: for=192.0.2.7;proto=http\r\n${IDENTITY}\r\n`,
+      `Forwarded: for=192.0.2.7;proto=http\r\n${IDENTITY}${REQUEST_ID}\r\n`,
   )
-  t.match(head({ httpVersion: '1.0' }), /^GET \/ HTTP\/1\.1\r\nHost: storage\.example\r\nX-Request-Id/)
+  t.match(head({ httpVersion: '1.0' }), /^GET \/ HTTP\/1\.1\r\nHost: storage\.example\r\nX-Forwarded-For/)
+})
+
+t.test('what is remembered of a connection changes nothing but the work', async (t) => {
+  const identities = [identity, { ...identity, accountId: 'other' }, undefined]
+  const lists: Wanted[] = [
+    {},
+    { more: [['X-A', '1']] },
+    { more: [['X-Request-Id', 'client-1']] },
+    { lines: [['X-A', '1']], httpVersion: '1.0' },
+    { lines: [], httpVersion: '1.0' },
+  ]
+  const upgrade: Wanted = {
+    more: [
+      ['Connection', 'upgrade'],
+      ['Upgrade', 'websocket'],
+    ],
+  }
+  const last: LastForwarded = { rawHeaders: undefined, identity: undefined, lines: '', isFlat: false }
+  const ways = [...lists, upgrade].flatMap((wanted) => {
+    // A connection gives the same list again.
+    const list = rawHeaders(wanted)
+    return identities.map((identity) => ({ wanted, list, identity }))
+  })
+  for (const [number, { wanted, list, identity }] of [...ways, ...ways.reverse()].entries()) {
+    for (const url of ['/a', '/b', '/c']) {
+      const parts: Partial<RequestHeadParts> = {
+        rawHeaders: list,
+        identity,
+        requestId: `id-${number}`,
+        upstreamHost: `upstream-${number}`, // another prefix may have another one
+        upgradeTo: wanted === upgrade ? 'websocket' : undefined,
+      }
+      t.equal(
+        head({ ...wanted, url }, { ...parts, last }),
+        head({ ...wanted, url }, parts),
+        `${number} ${url}`,
+      )
+    }
+  }
 })
 
 t.test('trailers pass, but for those that would frame, route or identify', async (t) => {

@@ -1,157 +1,17 @@
 import type { Socket } from 'node:net'
-import { Duplex } from 'node:stream'
-import t, { type Test } from 'tap'
-import { upstreamRequestHead } from '../../src/forward/towards-upstream.ts'
-import { Transfer, type TransferContext } from '../../src/forward/transfer.ts'
-import type { Connect } from '../../src/forward/upstream-address.ts'
-import type { UpstreamOutcome } from '../../src/forward/upstream-fault.ts'
-import { UpstreamPool } from '../../src/forward/upstream-pool.ts'
-import { admit } from '../../src/gate/admission.ts'
+import t from 'tap'
 import type { Exchange } from '../../src/http/exchange.ts'
 import { LINGER_BYTES } from '../../src/http/linger.ts'
-import { createListener } from '../../src/http/listener.ts'
-import { createPeers } from '../../src/http/peer.ts'
-import { createResponder } from '../../src/http/respond.ts'
 import { eventually } from '../support/eventually.ts'
 import { isOwnAnswer } from '../support/own-answer.ts'
-import { rawClient } from '../support/raw-client.ts'
-import { OK, recordingUpstream, type UpstreamHooks } from '../support/recording-upstream.ts'
-import { setDeadlines } from '../support/set-deadlines.ts'
-import { connectTo } from './fake-user.ts'
-
-const LIMITS = { headerBytes: 16_384, headerLines: 200, connections: 100, inFlightPerConnection: 16 }
-const RESPONSE_MS = 60_000
-const IDLE_MS = 20_000
-
-/** What a test may want otherwise. */
-interface Wanted {
-  readonly hooks?: UpstreamHooks
-  readonly maxConnections?: number
-  readonly connect?: Connect
-  readonly sendQueue?: TransferContext['sendQueue']
-  readonly isClosing?: () => boolean
-}
-
-/** Listener, transfers and pool on a set clock: nothing ends unless the test lets time pass. */
-async function transferring(t: Test, wanted: Wanted = {}) {
-  const upstream = await recordingUpstream(t, wanted.hooks)
-  const deadlines = setDeadlines(t)
-  const isClosing = wanted.isClosing ?? (() => false)
-  const responder = createResponder({ isClosing, deadlines, idleMs: IDLE_MS })
-  const outcomes: UpstreamOutcome[] = []
-  const firstBytes: number[] = []
-  const exchanges: Exchange[] = []
-  const over: boolean[] = []
-  const pool = new UpstreamPool({
-    connect: wanted.connect ?? connectTo(upstream.port),
-    readyEvent: 'connect',
-    deadlines,
-    connectMs: 3000,
-    limits: LIMITS,
-    maxConnections: wanted.maxConnections ?? 8,
-    maxQueue: 8,
-  })
-  const context: TransferContext = {
-    pool,
-    deadlines,
-    idleMs: IDLE_MS,
-    responseMs: RESPONSE_MS,
-    isClosing,
-    refuse: (exchange, error, outcome, close) => responder.refuse(exchange, error, { error: outcome }, close),
-    sendQueue: wanted.sendQueue ?? (() => Promise.resolve(undefined)),
-    onOutcome: (outcome) => void outcomes.push(outcome),
-    onFirstByte: (ms) => void firstBytes.push(ms),
-  }
-  const peerOf = createPeers([])
-  const listener = createListener({
-    host: '127.0.0.1',
-    port: 0,
-    limits: LIMITS,
-    upgrade: false,
-    timeouts: { headersSeconds: 10, keepAliveSeconds: 75 },
-    peerOf,
-    monotonicNow: deadlines.monotonicNow,
-    handle: (exchange) => {
-      exchanges.push(exchange)
-      const admission = admit(exchange.req, LIMITS)
-      if (!admission.ok) throw new Error('not admitted')
-      exchange.admitted = admission.request
-      exchange.requestId = 'id'
-      const head = upstreamRequestHead({
-        request: admission.request,
-        rawHeaders: exchange.req.rawHeaders,
-        identity: undefined,
-        requestId: 'id',
-        peer: exchange.connection.peer,
-        forwardAuthorization: false,
-        upgradeTo: undefined,
-        upstreamHost: 'upstream',
-      })
-      new Transfer(exchange, head, admission.request, context).start()
-    },
-    onOver: (_exchange, finished) => void over.push(finished),
-    onRefused: () => {},
-    onFault: () => {},
-  })
-  const { port } = await listener.listen()
-  t.teardown(async () => {
-    const closed = listener.close()
-    listener.cut()
-    await closed
-  })
-  return {
-    upstream,
-    deadlines,
-    pool,
-    outcomes,
-    firstBytes,
-    exchanges,
-    over,
-    client: () => rawClient(t, port),
-    /** Sends a request and waits until the upstream has something of it. */
-    async asks(text: string) {
-      const client = await rawClient(t, port)
-      const connections = upstream.sockets.length
-      client.send(text)
-      await upstream.until(() => upstream.sockets.length > connections, 'a connection')
-      await upstream.until(() => upstream.sockets.at(-1)?.bytesRead !== 0, 'the request')
-      return client
-    },
-    /** Fails unless nothing waits but unused connections. */
-    async isQuiet(unused: number) {
-      await eventually(
-        () => deadlines.waiting.size === unused && pool.connections === unused,
-        `${unused} unused connections alone`,
-      )
-      t.equal(pool.queued, 0)
-    },
-  }
-}
-
-/** A connection that is there at once, and takes what is written when it is told to. */
-class Stuck extends Duplex {
-  /** Everything it was given. */
-  taken = ''
-  release = (): void => {}
-  constructor() {
-    super({ highWaterMark: 16_384 }) // Node's default differs between versions
-  }
-  setNoDelay(): this {
-    return this
-  }
-  override _read(): void {}
-  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
-    this.taken += chunk.toString('latin1')
-    this.release = done
-  }
-  readonly connect = (): Socket => {
-    process.nextTick(() => this.emit('connect'))
-    return this as unknown as Socket
-  }
-}
+import { OK } from '../support/recording-upstream.ts'
+import { IDLE_MS, RESPONSE_MS, Stuck, transferring } from './transferring.ts'
 
 const GET = 'GET /a HTTP/1.1\r\nHost: a\r\n\r\n'
 const PUT = 'PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n'
+/** Whether more of an upload is there than the upstream takes. */
+const isHeldBack = (exchange: Exchange | undefined) =>
+  exchange !== undefined && exchange.bytesIn > 0 && !exchange.req.wantsBytes
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 
 t.test('a transfer that ends well leaves an unused connection and is counted once', async (t) => {
@@ -169,7 +29,7 @@ t.test('a transfer that ends well leaves an unused connection and is counted onc
   await isQuiet(1)
   t.same(outcomes, ['ok', 'ok'])
   t.same(firstBytes, [25, 25])
-  t.same(over, [true, true])
+  t.same(over(), [true, true])
   t.same(
     exchanges.map(({ bytesIn, bytesOut, reason }) => [bytesIn, bytesOut, reason]),
     [
@@ -249,7 +109,7 @@ t.test('a wait is over neither early nor late', async (t) => {
     await client.closed()
     t.same(outcomes, ['connection_read_timeout'])
     await isQuiet(0)
-    t.same(over, [false])
+    t.same(over(), [false])
     t.equal(exchanges[0]?.reason, 'connection_read_timeout')
   })
 })
@@ -278,7 +138,7 @@ t.test('a head that is not taken at once', async (t) => {
     const one = await client()
     one.send(`PUT /${'x'.repeat(1000)} HTTP/1.1\r\nHost: a\r\n${line}Content-Length: 5\r\n\r\nhello`)
     await eventually(() => stuck.writableNeedDrain, 'the head')
-    t.equal(exchanges[0]?.req.isPaused(), true)
+    t.equal(exchanges[0]?.req.wantsBytes, false)
     t.notMatch(stuck.taken, /hello/)
     stuck.release()
     await eventually(() => stuck.taken.endsWith('hello'), 'the body')
@@ -293,12 +153,12 @@ t.test('bytes that wait to be written are not read over by those behind them', a
   upstream.reply(async (socket) => {
     socket.write('HTTP/1.1 200 OK\r\nContent-Length: 12000\r\n\r\n')
     await eventually(() => exchanges[0]?.res.headersSent === true, 'the head')
-    exchanges[0]?.res.socket?.cork() // as if the client took nothing for a while
+    exchanges[0]?.connection.socket.cork() // as if the client took nothing for a while
     for (const [at, letter] of letters.entries()) {
       socket.write(letter.repeat(3000))
       await eventually(() => exchanges[0]?.bytesOut === (at + 1) * 3000, 'each piece')
     }
-    exchanges[0]?.res.socket?.uncork()
+    exchanges[0]?.connection.socket.uncork()
   })
   const client = await asks(GET)
   const { body } = await client.response()
@@ -309,37 +169,43 @@ t.test('what is left of a body when its upstream fails is sent to nobody', async
   const stuck = new Stuck()
   const { client, exchanges, outcomes, isQuiet } = await transferring(t, { connect: stuck.connect })
   const one = await client()
-  one.send('PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\n')
-  one.send(Buffer.alloc(40_000))
-  await eventually(() => exchanges[0]?.req.isPaused() === true, 'the upstream to be full')
-  one.send(Buffer.alloc(10_000))
+  one.send('PUT /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n')
+  await eventually(() => stuck.taken !== '', 'a connection')
+  stuck.release()
+  const chunk = `4e20\r\n${'x'.repeat(20_000)}\r\n`
+  one.send(`${chunk}5\r\nafter\r\n0\r\n\r\n`) // read at once; the upstream is full with the first
   await eventually(() => exchanges[0]?.req.complete === true, 'the body to be read')
+  t.ok(isHeldBack(exchanges[0]))
   const taken = stuck.taken.length
   stuck.destroy()
   isOwnAnswer(t, await one.response(), unavailable('connection_terminated'))
   one.socket.end()
   await one.closed()
   t.equal(stuck.taken.length, taken)
+  t.notMatch(stuck.taken, /after/)
   t.same(outcomes, ['connection_terminated'])
   await isQuiet(0)
 })
 
 t.test('an upload that is answered while it is held back is read on for a while', async (t) => {
   // So that a client which sends first and reads then can read the answer.
-  const { upstream, client, exchanges, outcomes, isQuiet } = await transferring(t, {
+  const { upstream, deadlines, client, exchanges, outcomes, isQuiet } = await transferring(t, {
     hooks: { read: false, onConnection: (socket) => void socket.pause() },
   })
   const size = 64_000_000
   const one = await client()
   one.send(`PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: ${size}\r\n\r\n`)
   one.send(Buffer.alloc(size))
-  await eventually(() => exchanges[0]?.req.isPaused() === true, 'the upstream to be full')
+  await eventually(() => isHeldBack(exchanges[0]), 'the upstream to be full')
   upstream.sockets[0]?.write('HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig')
   t.equal((await one.response()).status, 413)
   const [exchange] = exchanges
-  await eventually(() => exchange?.req.socket.destroyed === true, 'the connection to be closed')
+  await eventually(() => {
+    deadlines.advance(0)
+    return exchange?.connection.socket.destroyed === true
+  }, 'the connection to be closed')
   t.same(outcomes, ['ok'])
-  t.ok((exchange?.req.socket.bytesRead ?? 0) - (exchange?.bytesIn ?? 0) > LINGER_BYTES)
+  t.ok((exchange?.connection.socket.bytesRead ?? 0) - (exchange?.bytesIn ?? 0) > LINGER_BYTES)
   for (const socket of upstream.sockets) socket.destroy()
   await isQuiet(0)
 })
@@ -369,7 +235,10 @@ t.test('a side that takes nothing', async (t) => {
       const one = await client()
       one.socket.pause()
       one.send(GET)
-      await eventually(() => exchanges[0]?.res.writableNeedDrain === true, 'the client to be full')
+      await eventually(
+        () => exchanges[0]?.connection.socket.writableNeedDrain === true,
+        'the client to be full',
+      )
       for (let count = 0; count < 3; count++) await look(deadlines)
       t.same(outcomes, [], 'not before the idle time is over')
       for (let count = 0; count < 2; count++) await look(deadlines)
@@ -385,7 +254,7 @@ t.test('a side that takes nothing', async (t) => {
       const one = await client()
       one.send(`PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: ${large}\r\n\r\n`)
       one.send(Buffer.alloc(large))
-      await eventually(() => exchanges[0]?.req.isPaused() === true, 'the upstream to be full')
+      await eventually(() => isHeldBack(exchanges[0]), 'the upstream to be full')
       for (let count = 0; count < 5; count++) await look(deadlines)
       t.same(outcomes, ['connection_write_timeout'])
       isOwnAnswer(t, await one.response(), unavailable('connection_write_timeout'))
@@ -403,7 +272,10 @@ t.test('a side that takes nothing', async (t) => {
     const one = await client()
     one.socket.pause()
     one.send(GET)
-    await eventually(() => exchanges[0]?.res.writableNeedDrain === true, 'the client to be full')
+    await eventually(
+      () => exchanges[0]?.connection.socket.writableNeedDrain === true,
+      'the client to be full',
+    )
     for (let count = 0; count < 40; count++) await look(deadlines)
     t.same(outcomes, [])
     one.socket.resume()
@@ -423,7 +295,10 @@ t.test('a side that takes nothing', async (t) => {
     const one = await client()
     one.socket.pause()
     one.send(GET)
-    await eventually(() => exchanges[0]?.res.writableNeedDrain === true, 'the client to be full')
+    await eventually(
+      () => exchanges[0]?.connection.socket.writableNeedDrain === true,
+      'the client to be full',
+    )
     await look(deadlines)
     one.socket.destroy()
     await eventually(() => outcomes.length > 0, 'the client to be gone')
@@ -493,6 +368,49 @@ t.test('a body that is none before anybody wants to read it never reaches the up
   await isQuiet(0)
 })
 
+t.test('a body that is none behind the refusal of its request is nothing more', async (t) => {
+  const { upstream, client, outcomes, exchanges } = await transferring(t, { maxConnections: 1, maxQueue: 0 })
+  upstream.reply(() => {})
+  const one = await client()
+  one.send(GET)
+  await upstream.received(1)
+  const two = await client()
+  two.send('PUT /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n')
+  isOwnAnswer(t, await two.response(), unavailable('connection_limit_reached'))
+  t.equal(await two.closed(), 'end')
+  t.same(outcomes, ['connection_limit_reached'])
+  t.equal(exchanges[1]?.reason, 'connection_limit_reached')
+  t.equal(two.rest().length, 0, 'one answer')
+})
+
+t.test('what still comes of an upload whose response broke off is sent to nobody', async (t) => {
+  const { upstream, client, outcomes, exchanges, over, isQuiet } = await transferring(t)
+  const part = 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart'
+  upstream.reply(() => {})
+  const one = await client()
+  one.send(GET)
+  await upstream.received(1)
+  one.send('PUT /b HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\nhello')
+  await upstream.until(() => String(upstream.bytes[1]).endsWith('hello'), 'the upload')
+  upstream.sockets[1]?.write(part)
+  await eventually(() => exchanges[1]?.bytesOut === 4, 'its response')
+  upstream.sockets[1]?.resetAndDestroy()
+  await eventually(() => outcomes.length === 1, 'its end')
+  const size = 1_000_000
+  const socket = exchanges[0]?.connection.socket
+  const before = socket?.bytesRead ?? 0
+  one.send(Buffer.alloc(size))
+  await eventually(() => socket?.bytesRead === before + size, 'what still comes to be read')
+  t.equal(exchanges[1]?.bytesIn, 5)
+  upstream.sockets[0]?.write(OK)
+  t.equal((await one.response()).status, 200, 'the response before it is not lost')
+  await one.closed()
+  await isQuiet(1)
+  t.equal(one.rest().length, 0)
+  t.same(outcomes, ['http_response_incomplete', 'ok'])
+  t.same(over(), [true, false])
+})
+
 t.test('an upload that goes on behind its response is sent to its end', async (t) => {
   const { upstream, client, outcomes, isQuiet } = await transferring(t, {
     hooks: {
@@ -529,9 +447,94 @@ t.test('a client that leaves is counted once, whatever comes of its request', as
   upstream.reply(() => {})
   const client = await asks(GET)
   client.socket.resetAndDestroy()
-  await eventually(() => over.length === 1, 'the exchange to be over')
+  await eventually(() => over().length === 1, 'the exchange to be over')
   t.same(outcomes, ['client_aborted'])
-  t.same(over, [false])
+  t.same(over(), [false])
   t.equal(exchanges[0]?.reason, 'client_aborted')
   await isQuiet(0)
+})
+
+t.test('a client that waits to be told to go on', async (t) => {
+  const EXPECTING = 'PUT /a HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n'
+  const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n'
+
+  await t.test('is told when there is a connection for its body, and not sooner', async (t) => {
+    const { upstream, client, pool, outcomes } = await transferring(t, { maxConnections: 1 })
+    upstream.reply(() => {})
+    const first = await client()
+    first.send(GET)
+    await upstream.received(1)
+    const second = await client()
+    second.send(EXPECTING)
+    await eventually(() => pool.queued === 1, 'the second to wait')
+    t.equal(second.received().length, 0)
+    upstream.reply(OK)
+    upstream.sockets[0]?.write(OK)
+    await second.until(CONTINUE)
+    t.equal(upstream.requests.length, 1)
+    second.send('hello')
+    await second.until(`${CONTINUE}HTTP/1.1 200 OK`)
+    t.equal(upstream.requests[1]?.body.toString(), 'hello')
+    t.same(outcomes, ['ok', 'ok'])
+  })
+
+  await t.test('is told behind the answers to its earlier requests', async (t) => {
+    const { upstream, client } = await transferring(t)
+    upstream.reply((socket, { method }) => {
+      if (method === 'PUT') socket.write(OK)
+    })
+    const one = await client()
+    one.send(`${GET}${EXPECTING}`)
+    await upstream.until(() => upstream.sockets.length === 2, 'both requests')
+    await upstream.received(1)
+    for (const socket of upstream.sockets) if (socket.bytesRead > 0) socket.write(OK)
+    t.equal((await one.response()).status, 200)
+    t.equal((await one.response()).status, 100)
+    one.send('hello')
+    t.equal((await one.response()).status, 200)
+  })
+
+  await t.test('is told nothing of the kind when there is no upstream', async (t) => {
+    const { upstream, client, outcomes } = await transferring(t)
+    await upstream.close()
+    const one = await client()
+    one.send(EXPECTING)
+    isOwnAnswer(t, await one.response(), unavailable('connection_refused'))
+    t.equal(await one.closed(), 'end', 'for it may send its body all the same')
+    t.same(outcomes, ['connection_refused'])
+  })
+})
+
+t.test('an upload that is given up while its bytes still come', async (t) => {
+  for (const [what, framing] of [
+    ['with a length', 'Content-Length: 64000000'],
+    ['in chunks', 'Transfer-Encoding: chunked'],
+  ] as const) {
+    await t.test(`${what}, by its upstream, is answered`, async (t) => {
+      const { upstream, deadlines, client, exchanges, outcomes, isQuiet } = await transferring(t, {
+        hooks: {
+          read: false,
+          onConnection: (socket) => void socket.once('data', () => socket.resetAndDestroy()),
+        },
+      })
+      const one = await client()
+      one.send(`PUT /a HTTP/1.1\r\nHost: a\r\n${framing}\r\n\r\n`)
+      await upstream.until(() => upstream.sockets.length > 0, 'a connection')
+      const chunk = Buffer.alloc(16_000, 'x')
+      one.socket.on('error', () => {}) // bytes behind the answer are dropped for a while, then refused
+      for (let count = 0; count < 200 && !one.socket.destroyed; count++) {
+        if (what === 'in chunks') one.send('3e80\r\n')
+        one.send(chunk)
+        if (what === 'in chunks') one.send('\r\n')
+        await new Promise(setImmediate)
+      }
+      isOwnAnswer(t, await one.response(), unavailable('connection_terminated'))
+      t.same(outcomes, ['connection_terminated'])
+      await eventually(() => {
+        deadlines.advance(1000)
+        return exchanges[0]?.connection.socket.destroyed
+      }, 'the connection to be closed')
+      await isQuiet(0)
+    })
+  }
 })

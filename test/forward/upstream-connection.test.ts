@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
-import { ReadMemory } from '../../src/forward/read-memory.ts'
 import { type ConnectionOwner, UpstreamConnection } from '../../src/forward/upstream-connection.ts'
+import { ReadMemory } from '../../src/read-memory.ts'
 import { eventually } from '../support/eventually.ts'
 import { OK, type RecordingUpstream, recordingUpstream } from '../support/recording-upstream.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'

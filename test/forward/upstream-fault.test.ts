@@ -2,8 +2,8 @@ import { type AddressInfo, connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import t from 'tap'
 import { ERRORS } from '../../src/errors.ts'
-import { ResponseFault } from '../../src/forward/response-parser.ts'
 import { faultError, faultOf, UPSTREAM_OUTCOMES } from '../../src/forward/upstream-fault.ts'
+import { MessageFault } from '../../src/http1/message-fault.ts'
 
 t.test('an error of a socket is told in the words of RFC 9209', async (t) => {
   const table: Readonly<Record<string, readonly string[]>> = {
@@ -33,7 +33,7 @@ t.test('an error of a socket is told in the words of RFC 9209', async (t) => {
 })
 
 t.test('a response that cannot be understood is not an error of ours, and anything unknown is', async (t) => {
-  t.equal(faultOf(new ResponseFault('two lengths')), 'http_protocol_error')
+  t.equal(faultOf(new MessageFault('two lengths')), 'http_protocol_error')
   t.equal(faultOf(new TypeError('undefined is not a function')), 'proxy_internal_error')
   t.equal(faultOf(Object.assign(new Error(), { code: 5 })), 'proxy_internal_error')
   for (const thrown of ['ECONNREFUSED', undefined, null, { code: 'ECONNREFUSED' }])

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { ERRORS } from '../../src/errors.ts'
-import { admit } from '../../src/gate/admission.ts'
+import { admit, type LastAdmitted } from '../../src/gate/admission.ts'
 import { admitted, ask, LIMITS, type Line, rawHeaders, type Wanted } from '../support/request-heads.ts'
 
 const HOST: Line = ['Host', 'storage.example']
@@ -27,11 +27,14 @@ t.test('of a plain request everything later stages need is known', async (t) => 
       authorization: 'Bearer a',
       hasBody: false,
       chunked: false,
-      upgrade: false,
+      contentLength: 0,
+      expectsContinue: false,
+      upgrade: undefined,
       requestId: undefined,
       nominated: undefined,
       preflight: false,
       http10: false,
+      persistent: true,
     },
   })
 })
@@ -50,15 +53,12 @@ t.test('every method but CONNECT and TRACE is admitted', async (t) => {
     'M-SEARCH',
   ])
     t.equal(admitted({ method }).method, method)
-  for (const method of ['CONNECT', 'TRACE', undefined])
-    t.equal(refusal({ method }), MALFORMED, String(method))
+  for (const method of ['CONNECT', 'TRACE']) t.equal(refusal({ method }), MALFORMED, method)
 })
 
-t.test('only HTTP/1.0 and HTTP/1.1 are admitted', async (t) => {
+t.test('the version of the protocol is known', async (t) => {
   t.equal(admitted({ httpVersion: '1.1' }).http10, false)
   t.equal(admitted({ httpVersion: '1.0' }).http10, true)
-  for (const httpVersion of ['0.9', '1.2', '2.0', '3.0', '11', ''])
-    t.equal(refusal({ httpVersion }), MALFORMED)
 })
 
 t.test('a request names one host', async (t) => {
@@ -208,6 +208,9 @@ t.test('a body has one length, that everybody reads alike', async (t) => {
   t.test('Content-Length says whether a body follows', async (t) => {
     t.equal(admitted(withLength('5')).hasBody, true)
     t.equal(admitted(withLength('0')).hasBody, false)
+    t.equal(admitted(withLength('5')).contentLength, 5)
+    t.equal(admitted(withLength('999999999999999')).contentLength, 999_999_999_999_999)
+    t.equal(admitted({ method: 'POST' }).contentLength, 0)
     t.equal(admitted(withLength('5')).chunked, false)
     t.equal(admitted({ more: [['Content-Length', '5']] }).hasBody, true, 'with GET, too')
     t.equal(admitted({ method: 'POST' }).hasBody, false, 'no length and no chunks: no body')
@@ -224,6 +227,7 @@ t.test('the only transfer coding is chunked', async (t) => {
     for (const value of ['chunked', 'Chunked', 'CHUNKED', 'chUnKed']) {
       t.equal(admitted(withCodings(value)).hasBody, true, value)
       t.equal(admitted(withCodings(value)).chunked, true, value)
+      t.equal(admitted(withCodings(value)).contentLength, 0, value)
     }
     for (const value of [
       '',
@@ -434,7 +438,6 @@ t.test('a request target is taken as it stands, or refused', async (t) => {
 
   t.test('a target has no other form', async (t) => {
     for (const url of [
-      undefined,
       '',
       '*',
       'b/k',
@@ -566,9 +569,106 @@ t.test('a request id is kept when it is one, and stands there once', async (t) =
 })
 
 t.test('an upgrade is seen whatever the protocol and whether or not Connection nominates it', async (t) => {
-  t.equal(admitted({ more: [['Upgrade', 'websocket']] }).upgrade, true)
-  t.equal(admitted({ more: [['UPGRADE', 'h2c'] as const, ['Connection', 'close'] as const] }).upgrade, true)
-  t.equal(admitted({ more: [['Connection', 'upgrade']] }).upgrade, false)
+  const withLines = (...more: Line[]) => admitted({ more }).upgrade
+  t.equal(withLines(['Upgrade', 'websocket']), 'websocket')
+  t.equal(withLines(['UPGRADE', 'h2c'], ['Connection', 'close']), 'h2c')
+  t.equal(withLines(['upgrade', '']), '', 'even to nothing')
+  t.equal(withLines(['Upgrade', 'websocket'], ['upgrade', 'WebSocket']), 'websocket, WebSocket')
+  t.equal(withLines(['Upgrade', ''], ['Upgrade', 'websocket'], ['Upgrade', '']), ', websocket, ')
+  t.equal(withLines(['Connection', 'upgrade']), undefined)
+})
+
+t.test('it is known whether the client waits for 100 Continue', async (t) => {
+  const waits = (...values: string[]) =>
+    admitted({ more: values.map((value): Line => ['expect', value]) }).expectsContinue
+  t.equal(waits(), false)
+  for (const value of [
+    '100-continue',
+    '100-Continue',
+    'x, 100-continue',
+    '100-continue,x',
+    'x\t100-CONTINUE',
+  ])
+    t.equal(waits(value), true, value)
+  for (const value of ['', '100', 'x100-continue', '100-continued', '100-continue;q=1', '100 continue'])
+    t.equal(waits(value), false, value)
+  t.equal(waits('x', '100-continue'), true)
+  t.equal(waits('100-continue', 'x'), true, 'one line of them says so')
+  const old: Wanted = { httpVersion: '1.0', more: [['Expect', '100-continue']] }
+  t.equal(
+    admitted(old).expectsContinue,
+    false,
+    'HTTP/1.0 has no interim responses (RFC 9110, section 10.1.1)',
+  )
+})
+
+t.test('it is known whether the client would send another request', async (t) => {
+  const persistent = (httpVersion: '1.0' | '1.1', ...values: string[]) =>
+    admitted({ httpVersion, more: values.map((value): Line => ['Connection', value]) }).persistent
+  const table: readonly [values: string[], http11: boolean, http10: boolean][] = [
+    [[], true, false],
+    [[''], true, false],
+    [['x-a'], true, false],
+    [['keep-alive'], true, true],
+    [['Keep-Alive, x-a'], true, true],
+    [['close'], false, false],
+    [['x-a, CLOSE'], false, false],
+    [['close, keep-alive'], false, false],
+    [['keep-alive', 'close'], false, false],
+    [['closed'], true, false],
+    [['close;x'], true, false],
+  ]
+  for (const [values, http11, http10] of table) {
+    t.equal(persistent('1.1', ...values), http11, `HTTP/1.1 ${values}`)
+    t.equal(persistent('1.0', ...values), http10, `HTTP/1.0 ${values}`)
+  }
+  t.equal(
+    admitted({ httpVersion: '1.0', more: [['Proxy-Connection', 'keep-alive']] }).persistent,
+    false,
+    'said to another proxy',
+  )
+})
+
+t.test('what is known of the same header lines is what would be found anew', async (t) => {
+  const rawHeaders = [
+    'Host',
+    'a',
+    'Content-Length',
+    '5',
+    'Origin',
+    'o',
+    'Access-Control-Request-Method',
+    'PUT',
+  ]
+  const last: LastAdmitted = { rawHeaders: [], admitted: undefined }
+  for (const [method, url, httpVersion] of [
+    ['GET', '/a', '1.1'],
+    ['GET', '/b?c', '1.1'],
+    ['GET', 'http://a/x', '1.1'],
+    ['GET', 'http://b/x', '1.1'],
+    ['GET', '/#', '1.1'],
+    ['GET', '/a', '1.0'],
+    ['OPTIONS', '/a', '1.1'],
+    ['OPTIONS', '/a', '1.1'],
+    ['TRACE', '/a', '1.1'],
+    ['GET', `/${'a'.repeat(20_000)}`, '1.1'],
+    ['GET', '/a', '1.1'],
+  ] as const) {
+    const head = { method, url, httpVersion, rawHeaders }
+    t.strictSame(
+      admit(head, LIMITS, last),
+      admit(head, LIMITS),
+      `${method} ${url.slice(0, 20)} ${httpVersion}`,
+    )
+  }
+  for (const lines of [
+    ['Host', 'a', 'Authorization', 'x', 'Authorization', 'x'],
+    ['X', 'y'],
+  ]) {
+    const head = { method: 'GET', url: '/', httpVersion: '1.1', rawHeaders: lines } as const
+    for (let time = 0; time < 2; time++)
+      t.strictSame(admit(head, LIMITS, last), admit(head, LIMITS), `${lines}`)
+  }
 })
 
 t.test('a preflight is OPTIONS with Origin and Access-Control-Request-Method', async (t) => {
@@ -597,17 +697,15 @@ const name = fc.oneof(
     'Authorization',
     'X-Request-Id',
     'Upgrade',
+    'Expect',
   ),
   text,
 )
 const value = fc.oneof(fc.constantFrom('a', '0', '5', 'chunked', 'close', 'Bearer a', '[::1]:80'), text)
 const anyHead = fc.record({
   method: fc.oneof(fc.constantFrom('GET', 'OPTIONS', 'PUT', 'TRACE'), text),
-  url: fc.oneof(fc.constantFrom('/', '/b?x', 'http://a/', '*'), text, fc.constant(undefined)),
-  httpVersion: fc.oneof(
-    { weight: 9, arbitrary: fc.constantFrom('1.1', '1.0') },
-    { weight: 1, arbitrary: text },
-  ),
+  url: fc.oneof(fc.constantFrom('/', '/b?x', 'http://a/', '*'), text),
+  httpVersion: fc.constantFrom('1.1', '1.0'),
   lines: fc.array(fc.tuple(name, value), { maxLength: 8 }),
 })
 
@@ -629,6 +727,11 @@ t.test('no head, however odd, makes admission throw; what it admits keeps its pr
       (request.host !== undefined || request.http10) &&
       named('content-length').length + named('transfer-encoding').length <= 1 &&
       request.chunked === (named('transfer-encoding').length === 1) &&
+      request.hasBody === (request.chunked || request.contentLength > 0) &&
+      String(request.contentLength) === (named('content-length')[0]?.[1] ?? '0') &&
+      (request.upgrade !== undefined) === named('upgrade').length > 0 &&
+      !(request.persistent && request.nominated?.has('close') === true) &&
+      !(request.expectsContinue && named('expect').length === 0) &&
       named('authorization').length === (request.authorization === undefined ? 0 : 1)
     )
   })

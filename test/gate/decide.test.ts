@@ -2,28 +2,35 @@ import t from 'tap'
 import { ERRORS } from '../../src/errors.ts'
 import { createDecide, type Undecided } from '../../src/gate/decide.ts'
 import { createRoutes } from '../../src/gate/routes.ts'
-import { REJECT_REASONS, type Verdict, type Verify } from '../../src/token/verdict.ts'
+import { type LastToken, REJECT_REASONS, type Verdict, type Verify } from '../../src/token/verdict.ts'
 
 const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'id', expiresAt: 2_000_000_000 }
 const passed: Verdict = { ok: true, identity }
 
-/** A request by its request line and header lines; `handshake`: the connection left HTTP with it. */
-function request(line: string, lines: readonly string[] = [], { handshake = false } = {}): Undecided {
-  const [method, url] = line.split(' ')
-  const pairs = ['Host: h', ...lines].map((text) => text.split(': ') as [string, string])
-  const upgrade = pairs.find(([name]) => name === 'Upgrade')?.[1]
+/** A request by its request line and header lines; `unanswered`: how many there are on its connection, with it. */
+function request(
+  line: string,
+  lines: readonly string[] = [],
+  { unanswered = 1, httpVersion = '1.1' as '1.0' | '1.1' } = {},
+): Undecided {
+  const [method = '', url = ''] = line.split(' ')
+  const rawHeaders = ['Host: h', ...lines].flatMap((text) => text.split(': '))
   return {
-    req: { method, url, httpVersion: '1.1', rawHeaders: pairs.flat(), headers: { upgrade } },
-    upgradeHead: handshake ? Buffer.alloc(0) : undefined,
-    connection: { lastToken: { token: '', digest: '' } },
+    req: { method, url, httpVersion, rawHeaders, isRemembered: false },
+    connection: {
+      lastToken: { token: '', digest: '' },
+      lastAdmitted: { rawHeaders: [], admitted: undefined },
+      unanswered,
+    },
   }
 }
 
 /** A gate for which every token is good, or what `verify` says. */
-function gate(verify: Verify = () => passed) {
+function gate(verify: Verify = () => passed, { upgrade = true } = {}) {
   const counted: string[] = []
   const decide = createDecide({
     limits: { headerLines: 20, headerBytes: 1000 },
+    upgrade,
     routeOf: createRoutes({
       basePath: '',
       publicRoutes: [{ method: 'GET', path: '/healthz' }],
@@ -93,23 +100,60 @@ t.test('what is ambiguous is refused before it is routed', async (t) => {
 
 t.test('only a plain WebSocket handshake leaves HTTP, and only to the storage', async (t) => {
   const { decide, counted } = gate()
-  const handshake = (line: string, lines: readonly string[] = HANDSHAKE, left = true) =>
-    decide(request(line, [BEARER, ...lines], { handshake: left }))
+  const handshake = (line: string, lines: readonly string[] = HANDSHAKE, how = {}) =>
+    decide(request(line, [BEARER, ...lines], how))
   t.match(handshake('GET /b'), { act: 'forward', route: 'proxy', identity })
+  t.match(handshake('GET /b', ['Upgrade: websocket', 'Connection: keep-alive, upgrade']), { act: 'forward' })
+  t.match(handshake('GET /b', [...HANDSHAKE, 'Content-Length: 0']), { act: 'forward' })
   t.match(handshake('GET /healthz'), { act: 'forward', route: 'public' })
   counted.length = 0
-  for (const refused of [
-    handshake('GET /b', HANDSHAKE, false),
-    handshake('GET /v2/auth/token'),
-    handshake('POST /v2/auth/token'),
-    handshake('PUT /v2/auth/token'),
-    handshake('PUT /b'),
-    handshake('GET /b', ['Connection: Upgrade', 'Upgrade: h2c']),
-    handshake('GET /b', [...HANDSHAKE, 'Content-Length: 5']),
-  ]) {
-    t.match(refused, { act: 'refuse', reason: 'upgrade', error: ERRORS.upgradeRefused, route: 'proxy' })
+  for (const [what, refused] of [
+    ['behind another request', handshake('GET /b', HANDSHAKE, { unanswered: 2 })],
+    ['where nothing is said of it', handshake('GET /b', ['Upgrade: websocket'])],
+    ['where something else is', handshake('GET /b', ['Upgrade: websocket', 'Connection: keep-alive'])],
+    ['in HTTP/1.0', handshake('GET /b', HANDSHAKE, { httpVersion: '1.0' })],
+    ['to the token endpoint', handshake('GET /v2/auth/token')],
+    ['to the token endpoint, for a token', handshake('POST /v2/auth/token')],
+    ['to the token endpoint, otherwise', handshake('PUT /v2/auth/token')],
+    ['with another method', handshake('PUT /b')],
+    ['to another protocol', handshake('GET /b', ['Connection: Upgrade', 'Upgrade: h2c'])],
+    ['to no protocol', handshake('GET /b', ['Connection: Upgrade', 'Upgrade: '])],
+    ['to a list of protocols', handshake('GET /b', ['Connection: Upgrade', 'Upgrade: websocket, h2c'])],
+    ['to two protocols', handshake('GET /b', [...HANDSHAKE, 'Upgrade: h2c'])],
+    ['to the same twice', handshake('GET /b', [...HANDSHAKE, 'Upgrade: websocket'])],
+    ['with a body', handshake('GET /b', [...HANDSHAKE, 'Content-Length: 5'])],
+    ['with chunks', handshake('GET /b', [...HANDSHAKE, 'Transfer-Encoding: chunked'])],
+  ] as const) {
+    t.match(refused, { act: 'refuse', reason: 'upgrade', error: ERRORS.upgradeRefused, route: 'proxy' }, what)
   }
   t.same(counted, [], 'before its token is looked at')
+})
+
+t.test('nothing leaves HTTP where that is switched off', async (t) => {
+  const { decide, counted } = gate(undefined, { upgrade: false })
+  for (const line of ['GET /b', 'GET /healthz'])
+    t.match(decide(request(line, [BEARER, ...HANDSHAKE])), { act: 'refuse', reason: 'upgrade' })
+  t.match(
+    decide(request('GET /b', [BEARER, 'Connection: Upgrade'])),
+    { act: 'forward' },
+    'this is no handshake',
+  )
+  t.same(counted, ['ok'])
+})
+
+t.test('a connection remembers of a request only what may be remembered of it', async (t) => {
+  const asked: (LastToken | undefined)[] = []
+  const { decide } = gate((_, last) => {
+    asked.push(last)
+    return passed
+  })
+  for (const isRemembered of [true, false]) {
+    const { req, connection } = request('GET /b', [BEARER])
+    decide({ req: { ...req, isRemembered }, connection })
+    t.equal(asked.pop(), isRemembered ? connection.lastToken : undefined)
+    t.equal(connection.lastAdmitted.admitted?.path, isRemembered ? '/b' : undefined)
+    t.equal(connection.lastAdmitted.rawHeaders === req.rawHeaders, isRemembered)
+  }
 })
 
 t.test('a token that is not remembered is waited for, and decided the same way', async (t) => {

@@ -22,7 +22,7 @@ function clocked(t: Test, options: DeadlinesOptions = {}) {
     clock.ms = ms
     expired.length = 0
     deadlines.sweep()
-    return [...expired]
+    return [...expired].sort() // in no order that anybody may rely on
   }
   return { deadlines, wait, at }
 }
@@ -64,16 +64,21 @@ t.test('adding a thing twice does not make it expire twice', async (t) => {
 })
 
 t.test('what expires may remove itself and others, and add new ones', async (t) => {
-  const { deadlines, wait, at } = clocked(t)
-  wait('first', 100, (waiting) => {
-    deadlines.delete(waiting)
-    deadlines.delete(second)
-    wait('later', 500)
-  })
-  const second = wait('second', 100)
-  wait('third', 100)
-  t.same(at(100), ['first', 'third'])
-  t.same(at(500), ['third', 'later'])
+  for (const which of ['oldest', 'newest']) {
+    const { deadlines, wait, at } = clocked(t)
+    const others = which === 'oldest' ? [] : [wait('first', 100), wait('second', 100)]
+    const removing = wait('removing', 100, () => {
+      deadlines.delete(removing)
+      for (const other of others) deadlines.delete(other)
+      wait('later', 500)
+    })
+    if (which === 'oldest') others.push(wait('third', 100), wait('fourth', 100))
+    const expired = at(100)
+    t.ok(expired.includes('removing') && !expired.includes('later'))
+    t.same(at(100), [], 'all of them are gone')
+    t.same(at(500), ['later'])
+    for (const waiting of others) t.equal(waiting.place, -1)
+  }
 })
 
 t.test('an interval looks by itself, on a clock that only goes forward', async (t) => {

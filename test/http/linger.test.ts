@@ -1,11 +1,8 @@
 import { type AddressInfo, createServer, type Socket } from 'node:net'
 import t, { type Test } from 'tap'
-import { LINGER_BYTES, LINGER_MS, lingerThenClose, writeLastAndLinger } from '../../src/http/linger.ts'
-import { createResponder } from '../../src/http/respond.ts'
+import { LINGER_BYTES, LINGER_MS, lingerThenClose } from '../../src/http/linger.ts'
 import { eventually } from '../support/eventually.ts'
-import { admitted, startListening } from '../support/listening.ts'
 import { rawClient } from '../support/raw-client.ts'
-import { setDeadlines } from '../support/set-deadlines.ts'
 
 /** A connection, both ends of it. */
 async function connected(t: Test) {
@@ -20,6 +17,12 @@ async function connected(t: Test) {
   const socket = await accepted
   socket.on('error', () => {})
   return { client, socket }
+}
+
+/** Writes a last answer, and closes. */
+function writeLastAndLinger(socket: Socket, last: string): void {
+  socket.write(last, 'latin1')
+  lingerThenClose(socket)
 }
 
 t.test('a client that is still sending reads the last answer and the end', async (t) => {
@@ -85,32 +88,4 @@ t.test('whoever listened to the socket before hears nothing more', async (t) => 
   client.socket.end()
   await eventually(() => socket.destroyed, 'the close')
   t.equal(Buffer.concat(heard).toString(), 'before')
-})
-
-t.test('a refused upload is drained once its answer is out, and not before', async (t) => {
-  const deadlines = setDeadlines(t)
-  const responder = createResponder({ isClosing: () => false, deadlines, idleMs: 1000 })
-  const listening = await startListening(t, (exchange) => {
-    admitted(exchange)
-    if (exchange.req.method === 'PUT')
-      responder.respond(exchange, { status: 400, headers: ['Content-Length', '2'], body: 'no' })
-  })
-  const client = await listening.connect()
-  client.send(
-    'GET / HTTP/1.1\r\nHost: h\r\n\r\nPUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 10000000\r\n\r\n',
-  )
-  client.send(Buffer.alloc(9_000_000))
-  await eventually(() => listening.started.length === 2, 'both requests')
-  for (let turn = 0; turn < 200; turn++) await new Promise((resolve) => setImmediate(resolve))
-  const { socket } = listening.started[0]?.connection ?? {}
-  t.ok(socket !== undefined && socket.bytesRead < LINGER_BYTES, `${socket?.bytesRead} bytes were read`)
-  listening.started[0]?.res.end('first')
-  t.equal((await client.response()).body.toString(), 'first')
-  t.equal((await client.response()).body.toString(), 'no')
-  t.equal(await client.closed(), 'end')
-  await eventually(() => listening.listener.connections === 0, 'the close')
-  t.same(
-    listening.over.map(({ finished }) => finished),
-    [true, true],
-  )
 })

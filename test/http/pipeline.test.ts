@@ -6,7 +6,7 @@ import { createPipeline, type PipelineOptions } from '../../src/http/pipeline.ts
 import { createResponder } from '../../src/http/respond.ts'
 import { type Identity, REJECT_REASONS, type Verdict, type Verify } from '../../src/token/verdict.ts'
 import { eventually } from '../support/eventually.ts'
-import { startListening } from '../support/listening.ts'
+import { answerWith, startListening } from '../support/listening.ts'
 import { isOwnAnswer } from '../support/own-answer.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 
@@ -26,10 +26,11 @@ async function piped(t: Test, stages: Partial<PipelineOptions> & Wanted = {}) {
   const faults: unknown[] = []
   const answer = (stage: string) => (exchange: Exchange) => {
     calls.push(`${stage} ${exchange.route} ${exchange.identity?.accountId ?? 'nobody'}`)
-    exchange.res.end(stage)
+    answerWith(exchange, stage)
   }
   const decide = createDecide({
     limits: { headerLines: 20, headerBytes: 1000 },
+    upgrade: stages.upgrade ?? false,
     routeOf: () => stages.route ?? 'proxy',
     verify: stages.verify ?? (() => good),
     onCheck: () => {},
@@ -46,7 +47,7 @@ async function piped(t: Test, stages: Partial<PipelineOptions> & Wanted = {}) {
     onFault: (_exchange, error) => void faults.push(error),
     ...stages,
   })
-  const listening = await startListening(t, handle, { upgrade: stages.upgrade ?? false })
+  const listening = await startListening(t, handle)
   const ask = async (lines = '') => {
     const client = await listening.connect()
     client.send(`GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t\r\n${lines}\r\n`)

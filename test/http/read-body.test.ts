@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { type Body, readBody } from '../../src/http/read-body.ts'
 import { eventually } from '../support/eventually.ts'
-import { startListening } from '../support/listening.ts'
+import { answerWith, startListening } from '../support/listening.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 
 const CHUNKED = 'POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n'
@@ -13,7 +13,7 @@ async function reading(t: Test) {
   const listening = await startListening(t, (exchange) => {
     readBody(exchange, { maxBytes: 10, idleMs: 1000, deadlines }).then((body) => {
       bodies.push(body)
-      exchange.res.end()
+      answerWith(exchange, '')
     })
   })
   const client = await listening.connect()
@@ -86,7 +86,7 @@ t.test('nobody waits for the body of a request that has been answered', async (t
   const { bodies, client, listening, settled, begun, deadlines } = await reading(t)
   client.send(`${CHUNKED}1\r\na\r\n`)
   await begun()
-  listening.started[0]?.res.end('answered')
+  for (const exchange of listening.started) answerWith(exchange, 'answered')
   await settled()
   t.same(bodies, [{ ok: false, reason: 'gone' }])
   t.equal(deadlines.waiting.size, 0)

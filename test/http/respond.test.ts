@@ -4,7 +4,7 @@ import { jsonAnswer } from '../../src/http/answers.ts'
 import type { Exchange } from '../../src/http/exchange.ts'
 import { createResponder, type Responder } from '../../src/http/respond.ts'
 import { eventually } from '../support/eventually.ts'
-import { admitted, startListening } from '../support/listening.ts'
+import { admitted, answerWith, startListening } from '../support/listening.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 
 const GET = 'GET / HTTP/1.1\r\nHost: h\r\n\r\n'
@@ -97,11 +97,32 @@ t.test('an answer that waits for those before it may wait as long as they need',
   await eventually(() => listening.started.length === 2, 'both requests')
   t.equal(deadlines.waiting.size, 1)
   for (let seconds = 0; seconds < 5; seconds++) deadlines.advance(1000)
-  listening.started[0]?.res.end('slow')
+  for (const slow of listening.started.slice(0, 1)) answerWith(slow, 'slow')
   t.equal((await client.response()).body.toString(), 'slow')
   t.equal((await client.response()).body.toString(), '{"ok":true}')
   await eventually(() => deadlines.waiting.size === 0, 'nothing to wait for')
 })
+
+t.test(
+  'the time in which an answer has to be taken does not begin while it waits for those before it',
+  async (t) => {
+    const { client, listening, deadlines } = await answering(t, (responder, exchange) => {
+      if (exchange.req.url === '/') responder.respond(exchange, jsonAnswer(200, 'x'.repeat(20_000_000)))
+    })
+    client.socket.pause()
+    client.send(`GET /slow HTTP/1.1\r\nHost: h\r\n\r\n${GET}`)
+    await eventually(() => listening.started.length === 2, 'both requests')
+    deadlines.advance(999)
+    for (const slow of listening.started.slice(0, 1)) answerWith(slow, 'slow')
+    t.equal(listening.started[1]?.res.hasTurn, true)
+    deadlines.advance(1)
+    deadlines.advance(999)
+    t.equal(listening.started[1]?.connection.socket.destroyed, false)
+    deadlines.advance(1)
+    t.equal(listening.started[1]?.connection.socket.destroyed, true)
+    await eventually(() => deadlines.waiting.size === 0, 'nothing to wait for')
+  },
+)
 
 t.test('a client that does not take its answer has its time, and then no connection', async (t) => {
   const { client, listening, deadlines } = await answering(t, (responder, exchange) =>
@@ -129,7 +150,7 @@ t.test('what a client sends as a body does not matter any more once it has been 
   const [slow, refused] = listening.started
   if (refused !== undefined) responder.respond(refused, OK)
   refused?.malformedBody()
-  slow?.res.end('slow')
+  if (slow !== undefined) answerWith(slow, 'slow')
   t.equal((await client.response()).body.toString(), 'slow')
   t.equal((await client.response()).status, 200)
   t.equal(await client.closed(), 'end')

@@ -6,10 +6,11 @@ import type { ListenerOptions } from '../../src/http/listener.ts'
 import { resetConnection } from '../../src/http/secure-server.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
-import { startListening } from '../support/listening.ts'
+import { answerWith, startListening } from '../support/listening.ts'
 import { rawClient, rawTlsClient } from '../support/raw-client.ts'
+import { setDeadlines } from '../support/set-deadlines.ts'
 
-const answer = ({ res }: Exchange) => void res.end('ok')
+const answer = (exchange: Exchange) => answerWith(exchange, 'ok')
 
 /** Key and certificate as a server is given them. */
 function pair(commonName: string) {
@@ -86,13 +87,13 @@ t.test('a connection is known from its first byte to its end', async (t) => {
 })
 
 t.test('handshakes are given a moment before they are closed as unused', async (t) => {
-  let time = 0
-  const { listener, port } = await listening(t, { monotonicNow: () => time })
+  const deadlines = setDeadlines(t)
+  const { listener, port } = await listening(t, { deadlines })
   const raw = await rawClient(t, port)
   await eventually(() => listener.connections === 1, 'the handshake to be known')
   listener.closeUnused()
   t.equal(listener.connections, 1)
-  time = 1000
+  deadlines.advance(1000)
   listener.closeUnused()
   await raw.closed()
 })
@@ -121,7 +122,7 @@ t.test('a listener without TLS has none to renew', async (t) => {
 })
 
 t.test('a connection can be reset, with TLS or without', async (t) => {
-  const reset = ({ req }: Exchange) => resetConnection(req.socket)
+  const reset = ({ connection }: Exchange) => resetConnection(connection.socket)
   const request = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n'
   const plain = await (await startListening(t, reset)).connect()
   plain.send(request)

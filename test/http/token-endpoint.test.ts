@@ -9,7 +9,7 @@ import {
 } from '../../src/http/token-endpoint.ts'
 import type { Identity } from '../../src/token/verdict.ts'
 import { eventually } from '../support/eventually.ts'
-import { admitted, startListening } from '../support/listening.ts'
+import { admitted, answerWith, startListening } from '../support/listening.ts'
 import { isOwnAnswer } from '../support/own-answer.ts'
 import { setDeadlines } from '../support/set-deadlines.ts'
 
@@ -56,7 +56,7 @@ async function endpoint(
     if (exchange.req.method === 'POST') {
       tokenEndpoint.issue(exchange).catch((fault: unknown) => {
         faults.push(fault)
-        exchange.res.end('fault')
+        answerWith(exchange, 'fault')
       })
     } else if (exchange.req.method === 'GET') tokenEndpoint.tell(exchange, identity)
     else tokenEndpoint.refuseMethod(exchange)
@@ -192,6 +192,25 @@ t.test('what is no login is neither counted against anybody nor checked', async 
   const { login, told } = await endpoint(t)
   isOwnAnswer(t, await login('{}'), { status: 400, code: 'InvalidArgument' }, 'no login')
   t.same(told, ['invalid'])
+})
+
+t.test('what the head of a login says of its body is looked at before any of it is read', async (t) => {
+  for (const lines of ['Content-Type: text/plain\r\nContent-Length: 5', 'Content-Length: 16385']) {
+    const { client, told } = await endpoint(t)
+    client.send(`POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n${lines}\r\n\r\n`)
+    isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, lines)
+    t.equal(await client.closed(), 'end')
+    t.same(told, ['invalid'])
+  }
+})
+
+t.test('a client that waits to be told to go on is told', async (t) => {
+  const { client } = await endpoint(t)
+  const { length } = LOGIN
+  client.send(`POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: ${length}\r\n\r\n`)
+  t.equal((await client.response()).status, 100)
+  client.send(LOGIN)
+  isOwnAnswer(t, await client.response(), { status: 200 }, 'the login')
 })
 
 t.test('a token that could not be minted is a fault, and counted', async (t) => {

@@ -1,5 +1,5 @@
 /**
- * Request heads for tests, as Node's parser would give them.
+ * Request heads for tests, as the reader of requests tells them.
  *
  * @module
  */
@@ -13,9 +13,9 @@ export type Line = readonly [name: string, value: string]
 
 /** How a request differs from `GET / HTTP/1.1` with `Host: storage.example`. */
 export interface Wanted {
-  readonly method?: string | undefined
-  readonly url?: string | undefined
-  readonly httpVersion?: string
+  readonly method?: string
+  readonly url?: string
+  readonly httpVersion?: '1.0' | '1.1'
   /** All lines, `Host` included; default that alone. */
   readonly lines?: readonly Line[]
   /** Lines behind `Host: storage.example`. */
@@ -25,8 +25,8 @@ export interface Wanted {
 
 /** Asks for admission. */
 export function ask(wanted: Wanted): Admission {
-  const head = { method: 'GET', url: '/', httpVersion: '1.1', ...wanted, rawHeaders: rawHeaders(wanted) }
-  return admit(head, wanted.limits ?? LIMITS)
+  const { method = 'GET', url = '/', httpVersion = '1.1' } = wanted
+  return admit({ method, url, httpVersion, rawHeaders: rawHeaders(wanted) }, wanted.limits ?? LIMITS)
 }
 
 /** The header lines of a request, names and values alternating. */

@@ -3,15 +3,12 @@
  *
  * @module
  */
-import {
-  ResponseFault,
-  type ResponseHead,
-  type ResponseLimits,
-  ResponseParser,
-} from '../../src/forward/response-parser.ts'
+import { type ResponseHead, ResponseParser } from '../../src/forward/response-parser.ts'
+import { MessageFault } from '../../src/http1/message-fault.ts'
+import type { MessageLimits } from '../../src/http1/message-reader.ts'
 
 /** The limits of the default settings. */
-export const LIMITS: ResponseLimits = { headerBytes: 16384, headerLines: 200 }
+export const LIMITS: MessageLimits = { headerBytes: 16384, headerLines: 200 }
 
 /** How bytes are read. */
 export interface How {
@@ -20,7 +17,7 @@ export interface How {
   /** The request was HEAD. */
   readonly head?: boolean
   readonly mayUpgrade?: boolean
-  readonly limits?: ResponseLimits
+  readonly limits?: MessageLimits
   /** The upstream closes behind the bytes. */
   readonly closes?: boolean
 }
@@ -90,7 +87,7 @@ export function read(
     }
     if (closes && !parser.done && parser.close() !== parser.done) throw new Error('an end that is none')
   } catch (error) {
-    if (!(error instanceof ResponseFault)) throw error
+    if (!(error instanceof MessageFault)) throw error
     reading.fault = error.message
   }
   reading.done = parser.done

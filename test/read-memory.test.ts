@@ -1,5 +1,5 @@
 import t from 'tap'
-import { READ_BYTES, ReadMemory } from '../../src/forward/read-memory.ts'
+import { READ_BYTES, ReadMemory } from '../src/read-memory.ts'
 
 t.test('a block serves again once everybody who held it has let go', async (t) => {
   const memory = new ReadMemory()

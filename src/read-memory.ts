@@ -1,15 +1,21 @@
 /**
- * Memory that responses are read into, and that is read into again.
+ * Memory that bodies are read into, and that is read into again.
  *
  * Node's streams take 64 KiB anew for each read, however little comes: a large object costs tens of megabytes before
  * the collector runs, and page faults all the way. Here a block goes back to the others when the last of what was read
- * into it has been written to the client, so a transfer of any size turns over two or three blocks.
+ * into it has been written to the other side, so a transfer of any size turns over two or three blocks.
  *
  * @module
  */
 
 /** Bytes that one read may bring. */
 export const READ_BYTES = 64 * 1024
+
+/**
+ * Fewer bytes than this are copied when they have to wait, rather than their block held: thousands of them may wait for
+ * a side that takes nothing, and each would cost a block.
+ */
+export const WORTH_HOLDING = READ_BYTES / 8
 
 /** Blocks kept for the next reader; beyond them the collector has them. */
 const KEPT_BLOCKS = 32
