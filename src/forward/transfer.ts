@@ -68,6 +68,8 @@ export class Transfer implements ConnectionUser, Answerer, BodyTaker, Waiting {
   /** The response head that has been read but not sent yet: it goes out with the first bytes of the body. */
   #head: Head | undefined
   #framing: BodyFraming = 'none'
+  /** Pieces of the response body that have been read and not sent yet. */
+  #pieces: Buffer[] = []
   /** The upstream said no. */
   #refused = false
   /** The upstream's part is over, and counted. */
@@ -148,20 +150,17 @@ export class Transfer implements ConnectionUser, Answerer, BodyTaker, Waiting {
     this.#exchange.bytesOut += chunk.length
     this.#progress()
     const head = this.#head
-    if (head !== undefined && last && this.#sent && chunk.length <= SMALL_BODY) {
+    const isWhole = last && this.#sent && this.#pieces.length === 0
+    if (head !== undefined && isWhole && chunk.length <= SMALL_BODY) {
       this.#head = undefined
       res.sendWhole(head, chunk.toString('latin1'))
-      return
+    } else {
+      this.#pieces.push(chunk)
     }
-    this.#startResponse()
-    const room =
-      chunk.length < WORTH_HOLDING
-        ? res.write(Buffer.from(chunk))
-        : res.write(chunk, this.#connection?.hold())
-    if (!room && !(last && this.#sent)) this.#pauseResponse()
   }
 
   onRead(): void {
+    if (!this.#tellBody()) this.#pauseResponse()
     if (this.#head === undefined) return
     this.#startResponse()
     this.#exchange.res.flushHead() // the body may take its time
@@ -169,6 +168,7 @@ export class Transfer implements ConnectionUser, Answerer, BodyTaker, Waiting {
 
   onEnd(rawTrailers: readonly string[]): void {
     const { req, res } = this.#exchange
+    this.#tellBody()
     if (!this.#sent) {
       // The upstream has said all it had to say: the rest of the upload is for nobody.
       this.#connection?.abandon()
@@ -293,6 +293,25 @@ export class Transfer implements ConnectionUser, Answerer, BodyTaker, Waiting {
     if (this.#chunked) this.#connection?.socket.write(`0\r\n${upstreamTrailers(rawTrailers)}`, 'latin1')
     this.#sent = true
     if (!this.#exchange.res.headersSent) this.#awaitHead()
+  }
+
+  /**
+   * Sends what one read brought of the body at once: an upstream that sends chunks of one byte must not cost us a write
+   * each.
+   *
+   * @returns whether the client takes more for now
+   */
+  #tellBody(): boolean {
+    const [only, ...more] = this.#pieces
+    if (only === undefined) return true
+    this.#startResponse()
+    const { res } = this.#exchange
+    const bytes = more.length > 0 ? Buffer.concat(this.#pieces) : only
+    this.#pieces = []
+    if (bytes !== only) return res.write(bytes)
+    return bytes.length < WORTH_HOLDING
+      ? res.write(Buffer.from(bytes))
+      : res.write(bytes, this.#connection?.hold())
   }
 
   /** Sends the response head, if that has not been done. */

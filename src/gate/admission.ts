@@ -71,16 +71,27 @@ export interface Admitted {
  */
 export interface LastAdmitted {
   rawHeaders: readonly string[]
-  admitted: Admitted | undefined
+  fields: AdmittedFields | undefined
 }
+
+/** What does not depend on the target, which may be long and is not kept. */
+type AdmittedFields = Omit<Admitted, 'target' | 'path'>
 
 /** The outcome of admission. `authorization: true` says that what is wrong is a second `Authorization`. */
 export type Admission =
   | { readonly ok: true; readonly request: Admitted }
   | { readonly ok: false; readonly error: PublicError; readonly authorization: boolean }
 
-const malformed: Admission = { ok: false, error: ERRORS.malformedRequest, authorization: false }
-const tooLarge: Admission = { ok: false, error: ERRORS.headersTooLarge, authorization: false }
+const malformed: Extract<Admission, { ok: false }> = {
+  ok: false,
+  error: ERRORS.malformedRequest,
+  authorization: false,
+}
+const tooLarge: Extract<Admission, { ok: false }> = {
+  ok: false,
+  error: ERRORS.headersTooLarge,
+  authorization: false,
+}
 const twiceAuthorized: Admission = { ok: false, error: ERRORS.invalidToken, authorization: true }
 
 /** Alone or in a list. */
@@ -94,19 +105,25 @@ const CONTINUE = /(?:^|[\s,])100-continue(?:$|[\s,])/i
  * @param last - of the connection
  */
 export function admit(head: RequestHead, limits: HeadLimits, last?: LastAdmitted): Admission {
-  const before = last?.rawHeaders === head.rawHeaders ? last.admitted : undefined
-  const admission =
-    before === undefined || before.method !== head.method || before.http10 !== (head.httpVersion === '1.0')
-      ? admitFields(head, limits)
-      : admitTarget(head, limits, before)
+  const before = last?.rawHeaders === head.rawHeaders ? last.fields : undefined
+  if (before !== undefined && before.method === head.method && before.http10 === (head.httpVersion === '1.0'))
+    return admitTarget(head, limits, before)
+  const found = admitFields(head, limits)
   if (last !== undefined) {
     last.rawHeaders = head.rawHeaders
-    last.admitted = admission.ok ? admission.request : undefined
+    last.fields = found.ok && !found.twice ? found.fields : undefined
   }
-  return admission
+  if (!found.ok) return found
+  const admission = admitTarget(head, limits, found.fields)
+  return admission.ok && found.twice ? twiceAuthorized : admission
 }
 
-function admitFields(head: RequestHead, limits: HeadLimits): Admission {
+/** What the header lines say, or why they cannot be believed. `twice`: of two tokens nobody knows which is meant. */
+type Found =
+  | { readonly ok: true; readonly fields: AdmittedFields; readonly twice: boolean }
+  | Extract<Admission, { ok: false }>
+
+function admitFields(head: RequestHead, limits: HeadLimits): Found {
   const method = head.method
   const http10 = head.httpVersion === '1.0'
   // Refused on every route.
@@ -177,7 +194,7 @@ function admitFields(head: RequestHead, limits: HeadLimits): Admission {
   if (!isOneFraming(contentLength, transferEncoding, http10)) return malformed
   if (host === undefined ? !http10 : !isHost(host)) return malformed
 
-  const admission = admitTarget(head, limits, {
+  const fields: AdmittedFields = {
     method,
     host,
     authorization,
@@ -191,16 +208,12 @@ function admitFields(head: RequestHead, limits: HeadLimits): Admission {
     preflight: origin && preflightMethod,
     http10,
     persistent: nominated === undefined ? !http10 : isPersistent(nominated, http10),
-  })
-  return admission.ok && twice ? twiceAuthorized : admission
+  }
+  return { ok: true, fields, twice }
 }
 
 /** What is left to look at where the rest is known. */
-function admitTarget(
-  { url }: RequestHead,
-  limits: HeadLimits,
-  rest: Omit<Admitted, 'target' | 'path'>,
-): Admission {
+function admitTarget({ url }: RequestHead, limits: HeadLimits, rest: AdmittedFields): Admission {
   if (url.length > limits.headerBytes) return tooLarge
   const target = originForm(url, rest.host)
   if (target === undefined) return malformed

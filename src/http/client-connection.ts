@@ -67,7 +67,7 @@ export class ClientConnection implements RequestTaker, ResponseConnection, Waiti
   readonly limits: MessageLimits
   /** The token that came last. */
   readonly lastToken: LastToken = { token: '', digest: '', refusal: undefined }
-  readonly lastAdmitted: LastAdmitted = { rawHeaders: NO_LINES, admitted: undefined }
+  readonly lastAdmitted: LastAdmitted = { rawHeaders: NO_LINES, fields: undefined }
   readonly lastForwarded: LastForwarded = {
     rawHeaders: undefined,
     identity: undefined,
@@ -155,6 +155,12 @@ export class ClientConnection implements RequestTaker, ResponseConnection, Waiti
     const [current] = this.#inFlight
     if (current?.res.framedByClose === true) resetConnection(this.socket)
     else this.socket.destroy()
+  }
+
+  mayEndWith(response: ClientResponse): boolean | undefined {
+    if (this.#inFlight.at(-1)?.res !== response) return false
+    // What was said before the requests behind it were answered; what is no request has an answer of its own.
+    return this.#isEnding && this.#last === undefined ? undefined : true
   }
 
   // What comes.

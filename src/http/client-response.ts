@@ -38,6 +38,12 @@ export interface ResponseConnection {
   readonly socket: Socket
   /** Milliseconds for which the connection is kept when it is not used. */
   readonly keepAliveMs: number
+  /**
+   * Whether the connection can end with a response: no other request has been started behind its own.
+   *
+   * @returns `undefined` where it does end with it, whatever the response says
+   */
+  mayEndWith(response: ClientResponse): boolean | undefined
   /** The response has been handed to the operating system, whole. */
   onSent(): void
   /** Destroys the connection. */
@@ -228,7 +234,9 @@ export class ClientResponse {
   #render({ status, reason, lines, needsDate, close }: Head, framing: BodyFraming): string {
     this.statusCode = status
     this.headersSent = true
-    this.last = close || framing === 'close' || this.exchange?.admitted?.persistent !== true
+    const mayEnd = this.#connection.mayEndWith(this)
+    const wants = close || this.exchange?.admitted?.persistent !== true
+    this.last = framing === 'close' || mayEnd === undefined || (mayEnd && wants)
     let text = `HTTP/1.1 ${status} ${reason ?? STATUS_CODES[status]}\r\n${lines}`
     if (needsDate) text += dateLine()
     if (framing === 'chunked') text += 'Transfer-Encoding: chunked\r\n'

@@ -54,6 +54,9 @@ export interface RawTaker {
   onRawEnd(): void
 }
 
+/** Bytes that are held, or dropped, before the socket is not read any more. */
+const MOST_HELD = 16 * 1024
+
 /** Makes requests of what comes. */
 export class RequestIntake implements RequestSink, SocketReader, BodySource {
   readonly #taker: RequestTaker
@@ -62,10 +65,13 @@ export class RequestIntake implements RequestSink, SocketReader, BodySource {
   readonly #reader: RequestReader
   /** The exchange whose body is being read. */
   #receiving: Exchange | undefined
+  /** Pieces of its body that have come and not been told. */
+  #pieces: Buffer[] = []
   /** What came behind as many requests as are taken. */
   #held: Buffer | undefined
   /** Nobody will look at what comes. */
   #stopped = false
+  #dropped = 0
   /** The last request asks for another protocol: what is behind it is for whoever speaks that. */
   #leavesHttp = false
   /** Who gets what comes, since the connection has left HTTP. */
@@ -89,6 +95,7 @@ export class RequestIntake implements RequestSink, SocketReader, BodySource {
 
   onBytes(chunk: Buffer): void {
     if (this.#taker.isClosing) this.#taker.onDropped()
+    else if (this.#stopped) this.#drop(chunk)
     else if (this.#raw !== undefined) this.#raw.onRaw(chunk)
     else this.#parse(chunk)
   }
@@ -148,10 +155,11 @@ export class RequestIntake implements RequestSink, SocketReader, BodySource {
   }
 
   onBody(chunk: Buffer): void {
-    this.#receiving?.req.onBody(this.#reading.isShared ? Buffer.from(chunk) : chunk)
+    this.#pieces.push(chunk)
   }
 
   onEnd(rawTrailers: readonly string[]): void {
+    this.#tellBody()
     const exchange = this.#receiving
     this.#receiving = undefined
     exchange?.req.onEnd(rawTrailers)
@@ -169,14 +177,32 @@ export class RequestIntake implements RequestSink, SocketReader, BodySource {
     }
   }
 
+  /** Tells what one read brought of a body at once: a client that sends chunks of one byte must not cost us a write each. */
+  #tellBody(): void {
+    const [only, ...more] = this.#pieces
+    if (only === undefined) return
+    const isCopy = more.length > 0
+    const bytes = isCopy ? Buffer.concat(this.#pieces) : only
+    this.#pieces = []
+    this.#receiving?.req.onBody(this.#reading.isShared && !isCopy ? Buffer.from(bytes) : bytes)
+  }
+
+  #drop(chunk: Buffer): void {
+    this.#dropped += chunk.length
+    this.onPace()
+  }
+
   #wantsBytes(): boolean {
     const { req } = this.#receiving ?? {}
-    return req === undefined ? this.#held === undefined && !this.#stopped : req.wantsBytes
+    if (req !== undefined) return req.wantsBytes
+    // A little is read of what nobody wants now: a client that leaves is not heard of otherwise.
+    return (this.#held?.length ?? 0) < MOST_HELD && this.#dropped < MOST_HELD
   }
 
   #parse(chunk: Buffer): void {
     try {
       this.#parseAll(chunk)
+      this.#tellBody()
     } catch (error) {
       if (error instanceof MessageFault) {
         this.#refuse(error.tooLarge ? ERRORS.headersTooLarge : ERRORS.malformedRequest)
@@ -198,7 +224,7 @@ export class RequestIntake implements RequestSink, SocketReader, BodySource {
         this.#raw.onRaw(rest)
         return
       }
-      if (this.#receiving === undefined && !this.#taker.mayStart) {
+      if (this.#receiving === undefined && (this.#held !== undefined || !this.#taker.mayStart)) {
         this.#hold(rest)
         return
       }
@@ -212,12 +238,13 @@ export class RequestIntake implements RequestSink, SocketReader, BodySource {
   /** Keeps what cannot be parsed now. Behind the last request nothing is a request. */
   #hold(rest: Buffer): void {
     if (this.#taker.isEnding && !this.#leavesHttp) this.stop()
-    else this.#held = Buffer.from(rest)
+    else this.#held = Buffer.concat([this.#held ?? rest.subarray(0, 0), rest])
   }
 
   #refuse(error: PublicError): void {
     const receiving = this.#receiving
     this.#receiving = undefined
+    this.#pieces = []
     if (receiving === undefined) this.#taker.refuse(error)
     else this.#taker.refuseBody(receiving)
   }

@@ -43,6 +43,8 @@ const State = {
 type State = (typeof State)[keyof typeof State]
 
 const EMPTY = Buffer.alloc(0)
+/** Where a digit stands is its value; those of both cases but `A` to `F` alone, which the other way of reading takes. */
+const HEX = Buffer.from('0123456789abcdef')
 /** A chunk-size line carries extensions that nobody uses; a long one is an attack on our memory. */
 const MAX_CHUNK_LINE = 256
 
@@ -184,6 +186,13 @@ export abstract class MessageReader {
   }
 
   #readChunkSize(data: Buffer, at: number): number {
+    // One digit and no extension, as whoever sends thousands of chunks in a packet has to write them.
+    const digit = data[at + 1] === 0x0d && data[at + 2] === 0x0a ? HEX.indexOf(data[at] as number) : -1
+    if (digit > 0) {
+      this.#left = digit
+      this.#state = State.chunkData
+      return at + 3
+    }
     const end = data.indexOf('\r\n', at, 'latin1')
     if (end < 0 ? data.length - at > MAX_CHUNK_LINE + 1 : end - at > MAX_CHUNK_LINE)
       throw new MessageFault('chunk line too long')

@@ -106,6 +106,8 @@ export class RequestReader extends MessageReader {
     if (fields === this.#lastFields) return requestHead(line, this.#lastHeaders, true)
     const isRemembered = fields.length <= MOST_REMEMBERED
     const kept = isRemembered ? ownText(fields) : fields // without the target, which may be long
+    // As they came: white space around values is no way around the bound.
+    if (fields.length + 2 > this.limits.headerBytes) throw new MessageFault('field lines too large', true)
     const rawHeaders = parseFieldLines(kept, 0, Number.POSITIVE_INFINITY)
     this.#lastFields = isRemembered ? kept : ''
     this.#lastHeaders = isRemembered ? rawHeaders : NO_LINES

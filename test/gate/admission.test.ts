@@ -640,7 +640,7 @@ t.test('what is known of the same header lines is what would be found anew', asy
     'Access-Control-Request-Method',
     'PUT',
   ]
-  const last: LastAdmitted = { rawHeaders: [], admitted: undefined }
+  const last: LastAdmitted = { rawHeaders: [], fields: undefined }
   for (const [method, url, httpVersion] of [
     ['GET', '/a', '1.1'],
     ['GET', '/b?c', '1.1'],

@@ -19,7 +19,7 @@ function request(
     req: { method, url, httpVersion, rawHeaders, isRemembered: false },
     connection: {
       lastToken: { token: '', digest: '' },
-      lastAdmitted: { rawHeaders: [], admitted: undefined },
+      lastAdmitted: { rawHeaders: [], fields: undefined },
       unanswered,
     },
   }
@@ -151,7 +151,7 @@ t.test('a connection remembers of a request only what may be remembered of it', 
     const { req, connection } = request('GET /b', [BEARER])
     decide({ req: { ...req, isRemembered }, connection })
     t.equal(asked.pop(), isRemembered ? connection.lastToken : undefined)
-    t.equal(connection.lastAdmitted.admitted?.path, isRemembered ? '/b' : undefined)
+    t.equal(connection.lastAdmitted.fields?.authorization, isRemembered ? 'Bearer t' : undefined)
     t.equal(connection.lastAdmitted.rawHeaders === req.rawHeaders, isRemembered)
   }
 })

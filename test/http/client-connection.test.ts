@@ -201,24 +201,50 @@ t.test('a response that ends the connection ends what was to come behind it', as
   t.equal(listening.started.length, 2)
 })
 
-t.test('requests that were started behind the last response are over with the connection', async (t) => {
-  const listening = await startListening(t, () => {})
-  const client = await listening.connect()
-  client.send(get('/1') + get('/2'))
-  await eventually(() => listening.started.length === 2, 'two requests')
-  const [first, second] = listening.started as [Exchange, Exchange]
-  first.connection.end()
-  answerWith(first, 'first', { close: true })
-  answerWith(second, 'never')
-  t.equal((await client.response()).body.toString(), 'first')
-  t.equal(await client.closed(), 'end')
-  client.socket.end()
-  await eventually(() => listening.over.length === 2, 'the end of both')
-  t.same(
-    listening.over.map(({ finished }) => finished),
-    [true, false],
-  )
-  t.equal(client.rest().length, 0)
+t.test(
+  'requests that were started behind a response that would end the connection are answered first',
+  async (t) => {
+    const listening = await startListening(t, () => {})
+    const client = await listening.connect()
+    client.send(get('/1') + get('/2'))
+    await eventually(() => listening.started.length === 2, 'two requests')
+    const [first, second] = listening.started as [Exchange, Exchange]
+    first.connection.end()
+    answerWith(first, 'first', { close: true })
+    client.send(get('/3'))
+    answerWith(second, 'second')
+    const [one, two] = [await client.response(), await client.response()]
+    t.same([one.body.toString(), one.headers['connection']], ['first', 'keep-alive'])
+    t.same(
+      [two.body.toString(), two.headers['connection']],
+      ['second', 'close'],
+      'whatever it would have said',
+    )
+    t.equal(await client.closed(), 'end')
+    client.socket.end()
+    await eventually(() => listening.over.length === 2, 'the end of both')
+    t.same(
+      listening.over.map(({ finished }) => finished),
+      [true, true],
+    )
+    t.equal(client.rest().length, 0)
+  },
+)
+
+t.test('a client that leaves is heard of behind bytes that nobody looks at, or not yet', async (t) => {
+  const last = 'GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n'
+  for (const bytes of [`${last}\r\n`, `${last}rubbish`, get('/').repeat(5)]) {
+    const limits = { ...LIMITS, inFlightPerConnection: 1 }
+    const listening = await startListening(t, () => {}, { limits })
+    const client = await listening.connect()
+    client.send(bytes)
+    await eventually(() => listening.started.length === 1, 'the request')
+    client.send('more')
+    await turns(20)
+    client.socket.resetAndDestroy()
+    await eventually(() => listening.over.length === 1, 'its end')
+    t.equal(listening.over[0]?.finished, false)
+  }
 })
 
 t.test('behind a request that was the last nothing is read', async (t) => {

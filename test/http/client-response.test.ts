@@ -313,6 +313,7 @@ t.test(
       socket: socket as unknown as Socket,
       keepAliveMs: 1000,
       onSent: () => {},
+      mayEndWith: () => true,
       cut: () => {},
     }
     const res = new ClientResponse(connection, false, false)

@@ -376,9 +376,24 @@ t.test('a head has so many bytes at most', async (t) => {
   const most = 2 * 100 + 24 + ' HTTP/1.1\r\n '.length
 
   t.test('a head of just that many is taken, in pieces, too', async (t) => {
-    for (const bytes of [head(most), `\r\n\r\n${head(most)}`, `GET / HTTP/1.1\r\n${head(most - 16, 'X: ')}`])
+    const line = 'GET / HTTP/1.1\r\nX: y'
+    const long = line.replace('/', `/${'a'.repeat(most - line.length)}`)
+    for (const bytes of [long, `\r\n\r\n${long}`])
       t.equal(readAnyhow(`${bytes}\r\n\r\n`, { limits }).requests.length, 1)
-    t.equal(readAnyhow(`${GET}${head(most)}\r\n\r\n`, { limits }).requests.length, 2)
+    t.equal(readAnyhow(`${GET}${long}\r\n\r\n`, { limits }).requests.length, 2)
+  })
+
+  t.test('its lines have as many as is set, white space and line ends included', async (t) => {
+    for (const [value, taken] of [
+      [' '.padEnd(96, 'a'), 1],
+      [' '.padEnd(97, 'a'), 0],
+      ['a'.padStart(96), 1],
+      ['a'.padStart(97), 0],
+      ['a'.padEnd(97), 0],
+    ] as const) {
+      const read = readAnyhow(`GET / HTTP/1.1\r\nX:${value}\r\n\r\n`, { limits })
+      t.same([read.requests.length, read.tooLarge], [taken, taken === 0])
+    }
   })
 
   t.test('a head of more is refused', async (t) => {
@@ -398,10 +413,9 @@ t.test('a head has so many bytes at most', async (t) => {
   })
 
   t.test('lines are not counted here: the gate says how many there may be', async (t) => {
-    t.equal(
-      readAnyhow(`GET / HTTP/1.1\r\n${'X:\r\n'.repeat(40)}\r\n`, { limits }).requests[0]?.rawHeaders.length,
-      80,
-    )
+    const roomy = { limits: { headerBytes: 1000, headerLines: 5 } }
+    const read = readAnyhow(`GET / HTTP/1.1\r\n${'X:\r\n'.repeat(40)}\r\n`, roomy)
+    t.equal(read.requests[0]?.rawHeaders.length, 80)
   })
 
   t.test('bodies and empty lines are not counted', async (t) => {
