@@ -163,6 +163,11 @@ export class ClientConnection implements RequestTaker, ResponseConnection, Waiti
     return this.#isEnding && this.#last === undefined ? undefined : true
   }
 
+  endUnanswered(): void {
+    this.onLastRequest(true)
+    this.#close()
+  }
+
   // What comes.
 
   start(head: RawRequestHead, body: BodySource): Exchange {

@@ -48,6 +48,8 @@ export interface ResponseConnection {
   onSent(): void
   /** Destroys the connection. */
   cut(): void
+  /** Ends the connection in front of a response of which nothing has been sent. */
+  endUnanswered(): void
 }
 
 interface Piece {
@@ -184,7 +186,8 @@ export class ClientResponse {
   takeTurn(): void {
     this.#hasTurn = true
     if (this.#brokenOff) {
-      this.#connection.cut()
+      // Cut, the client might lose what it was answered before.
+      this.#connection.endUnanswered()
       return
     }
     const { socket } = this.#connection

@@ -314,6 +314,7 @@ t.test(
       keepAliveMs: 1000,
       onSent: () => {},
       mayEndWith: () => true,
+      endUnanswered: () => {},
       cut: () => {},
     }
     const res = new ClientResponse(connection, false, false)
