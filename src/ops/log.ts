@@ -190,6 +190,16 @@ export function createLog(level: string, destination: DestinationStream): Logger
   return pino({ level, base: null, timestamp, serializers: { err: plainError } }, destination)
 }
 
+/**
+ * Writes a line at level `info` whose fields are JSON already, each with a comma before it. What pino does for each of a
+ * dozen fields would be a tenth of the cost of a refused request.
+ */
+export function logRendered(log: Logger, fields: string, message: string): void {
+  if (!log.isLevelEnabled('info')) return
+  const { [pino.symbols.streamSym]: stream } = log as Logger & { [pino.symbols.streamSym]: DestinationStream }
+  stream.write(`{"level":${pino.levels.values['info']}${timestamp()}${fields},"msg":"${message}"}\n`)
+}
+
 /** Makes what is told of faults of a listening socket, such as running out of descriptors. */
 export function listenerFaults(log: Logger): (error: unknown) => void {
   return (error) => log.error({ err: error }, 'listener fault')

@@ -59,6 +59,16 @@ t.test('which requests get a line is the setting’s to say', async (t) => {
   t.strictSame(statuses('off'), [])
 })
 
+t.test('a log that is kept to warnings has none of these lines', async (t) => {
+  const log = createLog('warn', { write: (line) => t.fail(line) })
+  const exchange = { requestId: 'id-1', route: 'proxy', req: { method: 'GET', url: '/' } }
+  createAccessLog({ log, mode: 'all', clientAddress: () => '192.0.2.1' })(
+    exchange as unknown as Exchange,
+    400,
+    1,
+  )
+})
+
 t.test('nobody is named who has not been verified', async (t) => {
   const [line] = logged('all', [{ status: 400, path: '/x', reason: 'signature' }])
   t.notHas(line, { account: /./ })
