@@ -185,6 +185,8 @@ export class Transfer implements ConnectionUser, Answerer, BodyTaker, Waiting {
   }
 
   onFault(fault: UpstreamFault, stale: boolean): void {
+    // What broke off has begun: its client must not take what is left of it for an answer of ours.
+    this.#tellBody()
     this.#connection = undefined
     if (stale && this.#repeatable) {
       this.#repeatable = false
