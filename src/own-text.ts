@@ -7,7 +7,7 @@
  * @module
  */
 
-/** A copy of Latin-1 text that keeps nothing alive but itself. */
+/** A copy of Latin-1 text that keeps nothing alive but itself, in one piece. */
 export function ownText(text: string): string {
   return Buffer.from(text, 'latin1').toString('latin1')
 }

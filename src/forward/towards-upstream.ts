@@ -11,6 +11,7 @@ import type { Admitted } from '../gate/admission.ts'
 import { HeaderKind, headerKind } from '../gate/header-names.ts'
 import type { LastForwarded } from '../http/client-connection.ts'
 import type { Peer } from '../http/peer.ts'
+import { ownText } from '../own-text.ts'
 import type { Identity } from '../token/verdict.ts'
 import { forwardedLines } from './forwarded-lines.ts'
 import { identityLines } from './identity-headers.ts'
@@ -54,7 +55,7 @@ function rememberedLines(parts: RequestHeadParts): string {
     last.isFlat = false
   } else if (!last.isFlat) {
     // Put together from pieces, it would be copied piece by piece for each request.
-    last.lines = Buffer.from(last.lines, 'latin1').toString('latin1')
+    last.lines = ownText(last.lines)
     last.isFlat = true
   }
   return last.lines

@@ -1,8 +1,8 @@
 /**
  * What comes from one client: its bytes, made requests.
  *
- * Requests are parsed as far as the connection takes them; what is behind them is not parsed, and the socket is not
- * read meanwhile, so that what is held is never more than one read brings. Where the body of a request ends is said by
+ * Requests are parsed as far as the connection takes them; what is behind them is held, and once that is more than a
+ * little the socket is not read any more. Where the body of a request ends is said by
  * the gate, which has looked at its head; behind a head that the gate did not admit nothing is a request.
  *
  * @module

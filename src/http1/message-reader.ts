@@ -43,7 +43,7 @@ const State = {
 type State = (typeof State)[keyof typeof State]
 
 const EMPTY = Buffer.alloc(0)
-/** Where a digit stands is its value; those of both cases but `A` to `F` alone, which the other way of reading takes. */
+/** Where a digit stands is its value. `A` to `F` are read by the general way. */
 const HEX = Buffer.from('0123456789abcdef')
 /** A chunk-size line carries extensions that nobody uses; a long one is an attack on our memory. */
 const MAX_CHUNK_LINE = 256
