@@ -9,9 +9,8 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import { fileProblem, type Problem } from '../config/problem.ts'
-import { fileErrorReason } from '../files/file-error.ts'
-import { readRegularFile } from '../files/read-regular-file.ts'
-import type { Loaded } from '../loaded.ts'
+import { fileErrorReason, readRegularFile } from '../reload/files.ts'
+import type { Loaded } from '../reload/loaded.ts'
 import { type CertificateSet, filesOf, type NamedCertificateFile } from './certificate-sets.ts'
 
 /** What the files of a set hold, as Node's TLS takes it. */

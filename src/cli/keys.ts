@@ -7,13 +7,12 @@
  * @module
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { fileErrorCode, fileErrorReason } from '../files/file-error.ts'
-import { LOCK_HELD } from '../files/lock-held.ts'
 import { isKid } from '../keys/jwk-file.ts'
 import { activateKey, addKey, type ChangeRefused, retireKey } from '../keys/key-changes.ts'
 import { readKeyDirectory } from '../keys/key-directory.ts'
 import { type KeyListEntry, listKeys } from '../keys/key-list.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
+import { fileErrorCode, fileErrorReason, LOCK_HELD } from '../reload/files.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import { wholeSeconds } from './whole-seconds.ts'
 

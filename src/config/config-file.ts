@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { fileErrorCode } from '../files/file-error.ts'
+import { fileErrorCode } from '../reload/files.ts'
 import { parseYaml, type YamlDocument } from '../yaml/yaml-text.ts'
 import { nearest } from './nearest.ts'
 import { type Problem, type Step, writePath } from './problem.ts'

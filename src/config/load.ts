@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { readRegularFileSync } from '../files/read-regular-file.ts'
+import { readRegularFileSync } from '../reload/files.ts'
 import { checkEach } from './check-each.ts'
 import { type ReadFile, readConfigFile } from './config-file.ts'
 import { type NamedFiles, namedFiles } from './named-files.ts'

@@ -6,7 +6,7 @@
  *
  * @module
  */
-import { readRegularFile } from '../files/read-regular-file.ts'
+import { readRegularFile } from '../reload/files.ts'
 import type { Account } from './accounts.ts'
 import { parseAccountsText } from './accounts-text.ts'
 

@@ -10,7 +10,7 @@
 import type { BigIntStats } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
-import { fileErrorCode } from './file-error.ts'
+import { fileErrorCode } from '../reload/files.ts'
 
 /** What files look like at one moment. */
 export interface FilesVersion {

@@ -13,8 +13,8 @@
  * @module
  */
 import { basename, resolve } from 'node:path'
-import type { Load, Loaded } from '../loaded.ts'
 import type { Logger } from '../ops/log.ts'
+import type { Load, Loaded } from '../reload/loaded.ts'
 import { createDirectoryWatch, type Watch } from './directory-watch.ts'
 import {
   type FilesVersion,

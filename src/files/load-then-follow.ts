@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { Loaded } from '../loaded.ts'
+import type { Loaded } from '../reload/loaded.ts'
 import { versionOf } from './files-version.ts'
 import { type Following, type FollowOptions, followFiles } from './follow-files.ts'
 

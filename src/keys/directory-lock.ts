@@ -7,7 +7,7 @@
  * @module
  */
 import { join } from 'node:path'
-import { LOCK_STALE_MS } from '../files/lock-held.ts'
+import { LOCK_STALE_MS } from '../reload/files.ts'
 
 /**
  * Runs `work` while holding the lock, waiting about two seconds for another command to finish.

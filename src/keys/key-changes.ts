@@ -8,7 +8,7 @@
  */
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { replaceFile } from '../files/replace-file.ts'
+import { replaceFile } from '../reload/files.ts'
 import { withDirectoryLock } from './directory-lock.ts'
 import { generateKey, newKid } from './generate-key.ts'
 import type { KeyFile } from './jwk-file.ts'

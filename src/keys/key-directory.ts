@@ -10,8 +10,7 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { fileErrorReason } from '../files/file-error.ts'
-import { readRegularFile } from '../files/read-regular-file.ts'
+import { fileErrorReason, readRegularFile } from '../reload/files.ts'
 import { isKid, type KeyFile, parseKeyFile } from './jwk-file.ts'
 import type { KeyRing, VerificationKey } from './key-ring.ts'
 import { lastSigned } from './last-signed.ts'

@@ -8,7 +8,7 @@
  *
  * @module
  */
-import type { Loaded } from '../loaded.ts'
+import type { Loaded } from '../reload/loaded.ts'
 import { isJsonObject, parseStrictJson } from '../strict-json.ts'
 import { PARAMETERS } from './algorithm-parameters.ts'
 import { isKid, parseKeyFile } from './jwk-file.ts'

@@ -11,8 +11,8 @@
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { JWK } from 'jose'
-import type { Loaded } from '../loaded.ts'
 import type { Logger } from '../ops/log.ts'
+import type { Loaded } from '../reload/loaded.ts'
 import type { KeyRing } from './key-ring.ts'
 import { type Fetched, fetchDocument } from './remote-fetch.ts'
 import { parseJwkSet } from './remote-jwk-set.ts'

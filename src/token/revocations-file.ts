@@ -7,8 +7,8 @@
  *
  * @module
  */
-import { readRegularFile } from '../files/read-regular-file.ts'
-import type { Load } from '../loaded.ts'
+import { readRegularFile } from '../reload/files.ts'
+import type { Load } from '../reload/loaded.ts'
 import { createRevocations, createRevocationsInSlices, type Revocations } from './revocations.ts'
 import { parseRevocationsText } from './revocations-text.ts'
 

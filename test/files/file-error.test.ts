@@ -1,5 +1,5 @@
 import t from 'tap'
-import { fileErrorCode, fileErrorReason } from '../../src/files/file-error.ts'
+import { fileErrorCode, fileErrorReason } from '../../src/reload/files.ts'
 
 t.test('an error is told in words, without the path', async (t) => {
   const error = Object.assign(new Error("ENOSPC: no space left, write '/etc/credentials.yaml'"), {

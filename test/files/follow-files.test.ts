@@ -7,7 +7,7 @@ import t from 'tap'
 import type { Watch } from '../../src/files/directory-watch.ts'
 import { versionOf } from '../../src/files/files-version.ts'
 import { type FollowOptions, followFiles } from '../../src/files/follow-files.ts'
-import type { Load } from '../../src/loaded.ts'
+import type { Load } from '../../src/reload/loaded.ts'
 import { eventually } from '../support/eventually.ts'
 import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 

@@ -13,7 +13,7 @@ import { join } from 'node:path'
 import t from 'tap'
 import { loadConfig } from '../../src/config/load.ts'
 import { readUrlFile } from '../../src/credentials/postgres/url.ts'
-import { readRegularFile, readRegularFileSync } from '../../src/files/read-regular-file.ts'
+import { readRegularFile, readRegularFileSync } from '../../src/reload/files.ts'
 import { fileProblems } from '../../src/trust/file-problems.ts'
 
 /** What both ways of reading say: the bytes, or the problem or its code. */
@@ -117,8 +117,7 @@ t.test(
 
 t.test('nobody reads files that others name in any other way', async (t) => {
   const others = new Map([
-    ['files/read-regular-file.ts', 'this is the way'],
-    ['files/replace-file.ts', 'writes; reads nothing'],
+    ['reload/files.ts', 'this is the way'],
     ['demo/object-files.ts', 'objects that the demo has written itself'],
     ['forward/send-queue.ts', 'a table of the kernel'],
     ['version.ts', 'a file of ours'],

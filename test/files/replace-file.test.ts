@@ -1,7 +1,7 @@
 import { chmod, chown, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
-import { replaceFile } from '../../src/files/replace-file.ts'
+import { replaceFile } from '../../src/reload/files.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 t.test('a file is created and replaced with mode 0600, and nothing is left beside it', async (t) => {

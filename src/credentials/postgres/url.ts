@@ -7,7 +7,7 @@
  * @module
  */
 import pg from 'pg'
-import { readRegularFile } from '../../files/read-regular-file.ts'
+import { readRegularFile } from '../../reload/files.ts'
 
 /** A database to connect to. */
 export interface PostgresTarget {
