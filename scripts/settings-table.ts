@@ -30,7 +30,7 @@ function row({ path, variable, default: value, description, wants }: Setting): s
     `\`${path}\``,
     `\`${variable}\``,
     value === undefined ? 'none' : `\`${JSON.stringify(value)}\``,
-    `${description} W${wants.slice(1)}.`,
+    `${description} M${wants.slice(1)}.`,
   ]
   return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`
 }

@@ -23,7 +23,7 @@ export type ReadFile = (path: string) => Uint8Array
 export function readConfigFile(file: string, readFile: ReadFile): Reading {
   const unreadable = (problems: readonly Problem[]): Reading => ({ given: [], problems, readable: false })
   if (file === '')
-    return unreadable([{ path: '', message: 'wants the path of a settings file', origin: FILE_NAMED_BY }])
+    return unreadable([{ path: '', message: 'must be the path of a settings file', origin: FILE_NAMED_BY }])
   let text: string
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(readFile(file))
@@ -62,7 +62,7 @@ function readSection(section: Section, value: unknown, steps: readonly string[],
   }
   if (value === null) return
   if (!isMap(value)) {
-    const message = `wants a map of settings: ${[...section.members.keys()].join(', ')}`
+    const message = `must be a map of settings: ${[...section.members.keys()].join(', ')}`
     target.problems.push({ path: writePath(steps), message, origin: place(steps) })
     return
   }

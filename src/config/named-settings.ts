@@ -82,7 +82,7 @@ function readNamed(values: Named, { named, short, long, known, prefix, origin }:
       const hint = meant === undefined ? '' : `; did you mean ${prefix}${meant}?`
       problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
     } else if (name === short && values[long] !== undefined) {
-      problems.push({ path: setting.path, message: `wants ${short} or ${long}, not both`, origin: name })
+      problems.push({ path: setting.path, message: `must have ${short} or ${long}, not both`, origin: name })
     } else {
       const value = name === short ? [{ prefix: '/', url: text }] : decode(text, setting.kind)
       given.push({ setting, value, origin: `${origin} ${name}`, place: () => name })

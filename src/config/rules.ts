@@ -26,9 +26,9 @@ export interface Rule {
 
 /** A sidecar has to forward somewhere. Commands that forward nothing leave this rule out. */
 export const NEEDS_UPSTREAM: Rule = {
-  reads: ['upstreams'],
-  check: ({ upstreams }) =>
-    upstreams.length > 0
+  reads: ['upstreams', 'forwardAuth.path'],
+  check: ({ upstreams, forwardAuth }) =>
+    upstreams.length > 0 || forwardAuth.path !== ''
       ? []
       : [
           {
@@ -45,7 +45,7 @@ export const RULES: readonly Rule[] = [
     reads: ['keys.directory', 'keys.jwksUrl'],
     check: (_settings, isSet) =>
       isSet('keys.directory') && isSet('keys.jwksUrl')
-        ? [{ path: 'keys', message: 'wants directory or jwksUrl, not both', at: 'keys.jwksUrl' }]
+        ? [{ path: 'keys', message: 'must have directory or jwksUrl, not both', at: 'keys.jwksUrl' }]
         : [],
   },
   {
@@ -55,7 +55,7 @@ export const RULES: readonly Rule[] = [
         ? [
             {
               path: 'credentials',
-              message: 'wants file or postgres, not both',
+              message: 'must have file or postgres, not both',
               at: 'credentials.postgres.urlFile',
             },
           ]
@@ -80,7 +80,7 @@ export const RULES: readonly Rule[] = [
         : [
             {
               path: 'token.maxLifetimeSeconds',
-              message: `wants at least token.lifetimeSeconds (${lifetimeSeconds}): our own tokens would be refused`,
+              message: `must be at least token.lifetimeSeconds (${lifetimeSeconds}): our own tokens would be refused`,
               at: 'token.maxLifetimeSeconds',
             },
           ],
@@ -94,7 +94,7 @@ export const RULES: readonly Rule[] = [
           ? [
               {
                 path: `publicRoutes[${index}].path`,
-                message: 'wants another path than the token endpoint, which is never forwarded',
+                message: 'must be another path than the token endpoint, which is never forwarded',
                 at: 'publicRoutes',
                 below: [index, 'path'],
               },
@@ -104,10 +104,62 @@ export const RULES: readonly Rule[] = [
     },
   },
   {
+    reads: ['listen.basePath', 'forwardAuth.path'],
+    check: ({ listen, forwardAuth: { path } }) => {
+      const endpoint = `${listen.basePath}/v2/auth/token`
+      const message = `must not be the token endpoint ${endpoint}, a path above it or one below it`
+      return path !== '' && (isWithin(endpoint, path) || isWithin(path, endpoint))
+        ? [{ path: 'forwardAuth.path', message, at: 'forwardAuth.path' }]
+        : []
+    },
+  },
+  {
+    reads: ['forwardAuth.path', 'publicRoutes'],
+    check: ({ forwardAuth, publicRoutes }) =>
+      publicRoutes.flatMap(({ path }, index) =>
+        forwardAuth.path !== '' && isWithin(path, forwardAuth.path)
+          ? [
+              {
+                path: `publicRoutes[${index}].path`,
+                message: 'must not be at or below forwardAuth.path, which is never forwarded',
+                at: 'publicRoutes',
+                below: [index, 'path'],
+              },
+            ]
+          : [],
+      ),
+  },
+  {
+    reads: ['identity.assertion.enabled', 'keys.jwksUrl'],
+    check: ({ identity, keys }) =>
+      identity.assertion.enabled && keys.jwksUrl !== undefined
+        ? [
+            {
+              path: 'identity.assertion.enabled',
+              message: 'cannot be used with keys.jwksUrl: an assertion needs a key that signs',
+              at: 'identity.assertion.enabled',
+            },
+          ]
+        : [],
+  },
+  {
+    reads: ['identity.assertion.enabled', 'identity.assertion.audience', 'token.audience'],
+    check: ({ identity: { assertion }, token }) =>
+      assertion.enabled && assertion.audience === token.audience
+        ? [
+            {
+              path: 'identity.assertion.audience',
+              message: 'must differ from token.audience: an assertion is not an access token',
+              at: 'identity.assertion.audience',
+            },
+          ]
+        : [],
+  },
+  {
     reads: ['listen.host', 'listen.port', 'admin.host', 'admin.port'],
     check: ({ listen, admin }) =>
       listen.port === admin.port && listen.port !== 0 && overlap(listen.host, admin.host)
-        ? [{ path: 'admin.port', message: 'wants another port than listen.port', at: 'admin.port' }]
+        ? [{ path: 'admin.port', message: 'must be another port than listen.port', at: 'admin.port' }]
         : [],
   },
 ]
@@ -120,4 +172,9 @@ function overlap(a: string, b: string): boolean {
     hosts.includes('::') ||
     (hosts.includes('0.0.0.0') && !hosts.some((host) => host.includes(':')))
   )
+}
+
+/** Whether a path is `parent` or lies below it, on segment boundaries. */
+function isWithin(path: string, parent: string): boolean {
+  return path === parent || path.startsWith(`${parent}/`)
 }

@@ -17,6 +17,8 @@ import {
   httpUrl,
   listenHost,
   oneOf,
+  oneOfNumbers,
+  origin,
   port,
   seconds,
   text,
@@ -31,7 +33,7 @@ const MOST_TOKEN_SECONDS = 315_360_000
 /** Where revocations are looked for when no file is named. */
 export const REVOCATIONS_FILE = '/etc/storage-auth-sidecar/revocations.yaml'
 
-const WANTS_ROUTE = 'wants a map such as { method: GET, path: /healthz }'
+const WANTS_ROUTE = 'must be a map such as { method: GET, path: /healthz }'
 
 /** A group of settings; leaving it out, or leaving it empty, means its defaults. */
 function section<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
@@ -127,10 +129,24 @@ export const settingsSchema = z
       forwardAuthorization: yesOrNo()
         .default(false)
         .describe('Whether upstreams receive the Authorization header.'),
+      assertion: section('A signed statement of the identity, X-Authenticated-Assertion.', {
+        enabled: yesOrNo()
+          .default(false)
+          .describe('Whether upstreams receive X-Authenticated-Assertion; it needs a key that signs.'),
+        audience: text().default('storage-upstream').describe('Claim aud of the assertion.'),
+        lifetimeSeconds: whole(1, 86400)
+          .default(300)
+          .describe('Seconds an assertion is good for, never longer than its token.'),
+      }),
     }),
+    enforcement: oneOf(['enforce', 'report'])
+      .default('enforce')
+      .describe(
+        'report: a request that the token check would refuse is forwarded without identity, counted and logged.',
+      ),
     forwarded: section('Proxies in front of the sidecar.', {
       trust: z
-        .array(addressRange(), 'wants a list of IP addresses and CIDR ranges')
+        .array(addressRange(), 'must be a list of IP addresses and CIDR ranges')
         .default([])
         .describe('Addresses and CIDR ranges of peers whose X-Forwarded-* and Forwarded headers are kept.'),
     }),
@@ -143,12 +159,20 @@ export const settingsSchema = z
           },
           { error: ({ code }) => (code === 'invalid_type' ? WANTS_ROUTE : undefined) },
         ),
-        `wants a list; each member ${WANTS_ROUTE}`,
+        `must be a list; each member ${WANTS_ROUTE}`,
       )
       .default([])
       .describe(
         'Requests forwarded without a token and without identity: exact method and path, no patterns.',
       ),
+    forwardAuth: section('Decisions for proxies that keep their own data path.', {
+      path: basePath()
+        .default('')
+        .describe('Path at which a proxy asks for a decision, and everything below it; off when empty.'),
+      maxAgeSeconds: whole(0, 86400)
+        .default(0)
+        .describe('Seconds a proxy may cache a decision; revocations apply to it that late.'),
+    }),
     corsPreflight: oneOf(['deny', 'pass'])
       .default('deny')
       .describe('pass: OPTIONS with Origin and Access-Control-Request-Method is forwarded without a token.'),
@@ -218,6 +242,15 @@ export const settingsSchema = z
       authenticationFailedCode: oneOf(['Authentication failed', 'AuthenticationFailed'])
         .default('Authentication failed')
         .describe('Code of a failed login; the one with a space is the documented one.'),
+      refusedTokenStatus: oneOfNumbers([400, 401])
+        .default(400)
+        .describe('Status of a refused token; 401 also sends WWW-Authenticate; 400 is the documented one.'),
+    }),
+    cors: section('Browser apps of other origins.', {
+      allowedOrigins: z
+        .array(origin(), 'must be a list of origins')
+        .default([])
+        .describe("Origins whose scripts may read the sidecar's own responses; * for all."),
     }),
   })
   .meta({ title: 'Settings of the storage auth sidecar' })

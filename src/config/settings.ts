@@ -20,7 +20,7 @@ export interface Setting {
   readonly flag: string
   /** What it means, with its unit; one line. */
   readonly description: string
-  /** The phrase that says which values it takes: `wants a whole number from 1 to 1000000`. */
+  /** The phrase that says which values it takes: `must be an integer from 1 to 1000000`. */
   readonly wants: string
   /** How a text from a variable or flag is read. */
   readonly kind: 'text' | 'number' | 'boolean' | 'texts' | 'list'
@@ -108,7 +108,8 @@ function wants(schema: z.core.$ZodType): string {
 }
 
 function kind(schema: z.core.$ZodType): Setting['kind'] {
-  if (schema instanceof z.ZodNumber || schema instanceof z.ZodUnion) return 'number'
+  if (schema instanceof z.ZodNumber || schema instanceof z.ZodUnion || schema instanceof z.ZodLiteral)
+    return 'number'
   if (schema instanceof z.ZodBoolean) return 'boolean'
   if (schema instanceof z.ZodArray) return schema.element instanceof z.ZodString ? 'texts' : 'list'
   return 'text'

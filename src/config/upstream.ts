@@ -9,9 +9,9 @@
 import { z } from 'zod'
 import { filePath, pathPrefix } from './values.ts'
 
-const WANTS_URL = 'wants http://host:port, https://host:port or unix:/absolute/path'
+const WANTS_URL = 'must be http://host:port, https://host:port or unix:/absolute/path'
 
-const WANTS_UPSTREAM = 'wants a map such as { prefix: /, url: http://127.0.0.1:9000 }'
+const WANTS_UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
 
 /** Makes a check run beside other mistakes, so that all are reported at once. */
 const EVEN_IF_BROKEN = { when: () => true }
@@ -55,7 +55,7 @@ const upstreamSchema = z
 
 /** The schema of `upstreams`: no two of them serve the same paths. */
 export const upstreamsSchema = z
-  .array(upstreamSchema, `wants a list; each member ${WANTS_UPSTREAM}`)
+  .array(upstreamSchema, `must be a list; each member ${WANTS_UPSTREAM}`)
   .superRefine((upstreams: unknown, context) => {
     if (!Array.isArray(upstreams)) return
     const seen = new Set<string>()
@@ -95,10 +95,10 @@ function urlProblem(url: string): string | undefined {
 
 function socketProblem(path: string): string | undefined {
   if (!/^\/[^/]/.test(path) || path.endsWith('/'))
-    return 'wants unix:/absolute/path, with one slash after the colon'
-  if (/[?#]/.test(path)) return 'wants unix:/absolute/path, without a query or fragment'
+    return 'must be unix:/absolute/path, with one slash after the colon'
+  if (/[?#]/.test(path)) return 'must be unix:/absolute/path, without a query or fragment'
   if (Buffer.byteLength(path) > LONGEST_SOCKET_PATH_BYTES) {
-    return `wants unix:/absolute/path of at most ${LONGEST_SOCKET_PATH_BYTES} bytes`
+    return `must be unix:/absolute/path of at most ${LONGEST_SOCKET_PATH_BYTES} bytes`
   }
   return undefined
 }

@@ -40,9 +40,9 @@ t.test('check fails with every mistake, as usage', async (t) => {
   const [summary, ...lines] = failure.message.split('\n')
   t.equal(summary, 'the configuration has 3 problems:')
   t.strictSame(lines.sort(), [
-    `  listen.host: wants an IP address without brackets, or a host name; the port is a setting of its own (${file}:1:26)`,
-    `  listen.port: wants a whole number from 0 to 65535 (${file}:1:17)`,
-    '  log.level: wants one of: trace, debug, info, warn, error, fatal, silent (--log-level)',
+    `  listen.host: must be an IP address without brackets, or a host name; the port is a setting of its own (${file}:1:26)`,
+    `  listen.port: must be an integer from 0 to 65535 (${file}:1:17)`,
+    '  log.level: must be one of: trace, debug, info, warn, error, fatal, silent (--log-level)',
   ])
   t.equal(stdout, '')
 })

@@ -28,67 +28,67 @@ t.test('a byte order mark and Windows line ends do no harm', async (t) => {
 
 t.test('a single setting left empty is a mistake, at its name', async (t) => {
   t.strictSame(refused({ yaml: 'listen:\n  port:\n  host: h\n' }), [
-    'listen.port: wants a whole number from 0 to 65535 (sidecar.yaml:2:8)',
+    'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:2:8)',
   ])
 })
 
 t.test('a value of the wrong type is refused with what is wanted and where it stands', async (t) => {
   const table: [string, string][] = [
-    ['listen: { port: "8080" }', 'listen.port: wants a whole number from 0 to 65535 (sidecar.yaml:1:17)'],
-    ['listen: { port: [1] }', 'listen.port: wants a whole number from 0 to 65535 (sidecar.yaml:1:17)'],
-    ['upgrade: { enabled: yes }', 'upgrade.enabled: wants true or false (sidecar.yaml:1:21)'],
-    ['upgrade: { enabled: 1 }', 'upgrade.enabled: wants true or false (sidecar.yaml:1:21)'],
+    ['listen: { port: "8080" }', 'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:1:17)'],
+    ['listen: { port: [1] }', 'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:1:17)'],
+    ['upgrade: { enabled: yes }', 'upgrade.enabled: must be true or false (sidecar.yaml:1:21)'],
+    ['upgrade: { enabled: 1 }', 'upgrade.enabled: must be true or false (sidecar.yaml:1:21)'],
     [
       'forwarded: { trust: 10.0.0.0/8 }',
-      'forwarded.trust: wants a list of IP addresses and CIDR ranges (sidecar.yaml:1:21)',
+      'forwarded.trust: must be a list of IP addresses and CIDR ranges (sidecar.yaml:1:21)',
     ],
     [
       'publicRoutes: { method: GET }',
-      'publicRoutes: wants a list; each member wants a map such as { method: GET, path: /healthz } (sidecar.yaml:1:15)',
+      'publicRoutes: must be a list; each member must be a map such as { method: GET, path: /healthz } (sidecar.yaml:1:15)',
     ],
     [
       'publicRoutes: [GET /x]',
-      'publicRoutes[0]: wants a map such as { method: GET, path: /healthz } (sidecar.yaml:1:16)',
+      'publicRoutes[0]: must be a map such as { method: GET, path: /healthz } (sidecar.yaml:1:16)',
     ],
     [
       'publicRoutes: [{ method: GET }]',
-      "publicRoutes[0].path: is missing; wants an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns) (sidecar.yaml:1:16)",
+      "publicRoutes[0].path: is missing; must be an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns) (sidecar.yaml:1:16)",
     ],
     [
       'upstreams: { prefix: /, url: u }',
-      'upstreams: wants a list; each member wants a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:1:12)',
+      'upstreams: must be a list; each member must be a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:1:12)',
     ],
     [
       'upstreams: [{ prefix: / }]',
-      'upstreams[0].url: is missing; wants http://host:port, https://host:port or unix:/absolute/path (sidecar.yaml:1:13)',
+      'upstreams[0].url: is missing; must be http://host:port, https://host:port or unix:/absolute/path (sidecar.yaml:1:13)',
     ],
     [
       'upstreams: [null]',
-      'upstreams[0]: wants a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:1:13)',
+      'upstreams[0]: must be a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:1:13)',
     ],
     [
       'limits: { loginFailures: 3 }',
-      'limits.loginFailures: wants a map of settings: count, windowSeconds (sidecar.yaml:1:26)',
+      'limits.loginFailures: must be a map of settings: count, windowSeconds (sidecar.yaml:1:26)',
     ],
     [
       'timeouts: off',
-      'timeouts: wants a map of settings: headersSeconds, idleSeconds, keepAliveSeconds, upstreamConnectSeconds, upstreamResponseSeconds (sidecar.yaml:1:11)',
+      'timeouts: must be a map of settings: headersSeconds, idleSeconds, keepAliveSeconds, upstreamConnectSeconds, upstreamResponseSeconds (sidecar.yaml:1:11)',
     ],
     [
       'token: { issuer: 12 }',
-      'token.issuer: wants text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters (sidecar.yaml:1:18)',
+      'token.issuer: must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters (sidecar.yaml:1:18)',
     ],
     [
       'keys: { directory: "" }',
-      'keys.directory: wants a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:20)',
+      'keys.directory: must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:20)',
     ],
     [
       'listen: { tls: { certFile: c } }',
-      'listen.tls.keyFile: is missing; wants a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:28)',
+      'listen.tls.keyFile: is missing; must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:28)',
     ],
     [
       'credentials: { postgres: { poolSize: 3 } }',
-      'credentials.postgres.urlFile: is missing; wants a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:38)',
+      'credentials.postgres.urlFile: is missing; must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:38)',
     ],
   ]
   for (const [yaml, problem] of table)
@@ -105,7 +105,7 @@ t.test('the whole file must be a map', async (t) => {
   for (const yaml of ['hunter2', '- listen', '42', '"text"']) {
     const problems = refused({ yaml, env: {} })
     t.equal(problems.length, 1, 'nothing is said of settings that seem missing')
-    t.match(problems[0], /^: wants a map of settings: listen, .* \(sidecar.yaml:1:1\)$/)
+    t.match(problems[0], /^: must be a map of settings: listen, .* \(sidecar.yaml:1:1\)$/)
     t.notMatch(problems[0], /hunter2/)
   }
 })
@@ -137,7 +137,7 @@ t.test('unknown names are refused at each depth, with the one that was meant', a
     ['log: { "a\\nb": 1 }', 'log."a\\nb": unknown setting; known here: level, access (sidecar.yaml:1:8)'],
     [
       '1: x',
-      '1: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, cache, identity, forwarded, publicRoutes, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract (sidecar.yaml:1:1)',
+      '1: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:1:1)',
     ],
   ]
   for (const [yaml, problem] of table) t.strictSame(refused({ yaml }), [problem], yaml)
@@ -199,7 +199,7 @@ listen: { host: *host }
   t.equal(config.listen.host, '127.0.0.1')
   t.strictSame(
     refused({ yaml: 'publicRoutes:\n- &a { method: GET, path: bad }\n- *a\n- { <<: *a }\n' }).map((problem) =>
-      problem.replace(/wants.*\(s/, '(s'),
+      problem.replace(/must be.*\(s/, '(s'),
     ),
     [
       'publicRoutes[0].path: (sidecar.yaml:2:27)',
@@ -218,8 +218,8 @@ t.test('aliases that multiply, refer to themselves or nest without end are refus
   t.strictSame(refused({ yaml: `x0: &x0 [lol]\n${laughs.join('\n')}` }), [
     ': not valid YAML: too deeply nested, or aliases that multiply beyond reason (sidecar.yaml:1:1)',
   ])
-  t.match(refused({ yaml: 'publicRoutes: &x [*x]' }), [/^publicRoutes\[0\]: wants a map/])
-  t.match(refused({ yaml: 'log: &x { level: *x }' }), [/^log.level: wants one of/])
+  t.match(refused({ yaml: 'publicRoutes: &x [*x]' }), [/^publicRoutes\[0\]: must be a map/])
+  t.match(refused({ yaml: 'log: &x { level: *x }' }), [/^log.level: must be one of/])
   t.match(refused({ yaml: '['.repeat(20_000) }), [/^: not valid YAML: /])
 })
 

@@ -21,9 +21,14 @@ t.test('every setting has its documented default', async (t) => {
     credentials: { file: '/etc/storage-auth-sidecar/credentials.yaml' },
     revocations: { file: '/etc/storage-auth-sidecar/revocations.yaml', required: false },
     cache: { maxTokens: 10000, maxAgeSeconds: 300 },
-    identity: { forwardAuthorization: false },
+    identity: {
+      forwardAuthorization: false,
+      assertion: { enabled: false, audience: 'storage-upstream', lifetimeSeconds: 300 },
+    },
+    enforcement: 'enforce',
     forwarded: { trust: [] },
     publicRoutes: [],
+    forwardAuth: { path: '', maxAgeSeconds: 0 },
     corsPreflight: 'deny',
     upgrade: { enabled: false },
     limits: {
@@ -45,7 +50,12 @@ t.test('every setting has its documented default', async (t) => {
     shutdown: { lameDuckSeconds: 5, deadlineSeconds: 25 },
     log: { level: 'info', access: 'errors' },
     workers: 1,
-    contract: { expirationSec: 'integer', authenticationFailedCode: 'Authentication failed' },
+    contract: {
+      expirationSec: 'integer',
+      authenticationFailedCode: 'Authentication failed',
+      refusedTokenStatus: 400,
+    },
+    cors: { allowedOrigins: [] },
   })
   t.equal(origins.get('token.maxLifetimeSeconds'), 'default')
   t.equal(origins.get('upstreams'), 'env SIDECAR_UPSTREAM_URL')
@@ -115,18 +125,18 @@ nonsense: 1
     refused({ yaml, env: { SIDECAR_LOG_LEVEL: 'loud', SIDECAR_LOGLEVEL: 'x' }, flags: { '--workers': '0' } }),
     [
       'listen.prot: unknown setting; did you mean listen.port? (sidecar.yaml:2:11)',
-      'admin: wants a map of settings: host, port (sidecar.yaml:3:8)',
-      'nonsense: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, cache, identity, forwarded, publicRoutes, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract (sidecar.yaml:8:1)',
+      'admin: must be a map of settings: host, port (sidecar.yaml:3:8)',
+      'nonsense: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:8:1)',
       ': SIDECAR_LOGLEVEL is not a setting; did you mean SIDECAR_LOG_LEVEL? (SIDECAR_LOGLEVEL)',
-      'listen.port: wants a whole number from 0 to 65535 (sidecar.yaml:2:26)',
-      "upstreams[0].prefix: wants a path that begins with '/', percent-encoded, without '?', '#' and spaces (sidecar.yaml:5:15)",
-      'upstreams[0].url: wants http://host:port, https://host:port or unix:/absolute/path, without a user name or password (sidecar.yaml:5:23)',
+      'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:2:26)',
+      "upstreams[0].prefix: must be a path that begins with '/', percent-encoded, without '?', '#' and spaces (sidecar.yaml:5:15)",
+      'upstreams[0].url: must be http://host:port, https://host:port or unix:/absolute/path, without a user name or password (sidecar.yaml:5:23)',
       'upstreams[0].keyFile: needs a url that begins with https: (sidecar.yaml:5:58)',
       'upstreams[0].keyFile: needs certFile beside it (sidecar.yaml:5:58)',
-      'upstreams[1]: wants a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:6:5)',
-      'log.level: wants one of: trace, debug, info, warn, error, fatal, silent (SIDECAR_LOG_LEVEL)',
-      "workers: wants a whole number from 1 to 1024, or 'auto' (--workers)",
-      'token.maxLifetimeSeconds: wants at least token.lifetimeSeconds (10): our own tokens would be refused (sidecar.yaml:7:51)',
+      'upstreams[1]: must be a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:6:5)',
+      'log.level: must be one of: trace, debug, info, warn, error, fatal, silent (SIDECAR_LOG_LEVEL)',
+      "workers: must be an integer from 1 to 1024, or 'auto' (--workers)",
+      'token.maxLifetimeSeconds: must be at least token.lifetimeSeconds (10): our own tokens would be refused (sidecar.yaml:7:51)',
     ],
   )
 })
@@ -148,7 +158,7 @@ t.test('a file that cannot be read is one problem, and hides no other source', a
   writeFileSync(join(dir, 'utf16'), Buffer.from('\uFEFFlisten: {}', 'utf16le'))
   mkdirSync(join(dir, 'directory'))
   const about = (file: string) => refused({ file, env: { SIDECAR_ADMIN_PORT: 'x' } })
-  const other = 'admin.port: wants a whole number from 0 to 65535 (SIDECAR_ADMIN_PORT)'
+  const other = 'admin.port: must be an integer from 0 to 65535 (SIDECAR_ADMIN_PORT)'
   for (const [name, reason] of [
     ['missing', 'no such file'],
     ['latin1/below', 'no such file'],
@@ -173,14 +183,14 @@ t.test('a file that cannot be read is one problem, and hides no other source', a
     ': cannot read the configuration: EIO (f)',
   ])
   t.strictSame(throwing('odd'), [': cannot read the configuration: unknown fault (f)'])
-  t.strictSame(refused({ file: '' }), [': wants the path of a settings file (--config or SIDECAR_CONFIG)'])
+  t.strictSame(refused({ file: '' }), [': must be the path of a settings file (--config or SIDECAR_CONFIG)'])
 })
 
 t.test('problems become one line each behind a summary, whatever a name holds', async (t) => {
-  const problem = { path: 'listen.port', message: 'wants a number', origin: 'f\r\n\u2028.yaml:1:2' }
+  const problem = { path: 'listen.port', message: 'must be a number', origin: 'f\r\n\u2028.yaml:1:2' }
   t.equal(
     formatProblems([problem, { path: '', message: 'not a setting\x7f', origin: 'default' }]),
-    'the configuration has 2 problems:\n  listen.port: wants a number (f\\r\\n\\u2028.yaml:1:2)\n  not a setting\\u007f',
+    'the configuration has 2 problems:\n  listen.port: must be a number (f\\r\\n\\u2028.yaml:1:2)\n  not a setting\\u007f',
   )
   t.match(formatProblems([problem]), /^the configuration has 1 problem:\n/)
 })

@@ -37,7 +37,7 @@ t.test('the default of every setting can be given by variable and by flag', asyn
 
 t.test('numbers are plain decimals and nothing else', async (t) => {
   const port = (text: string) => refused({ flags: { '--listen-port': text } })
-  const wants = 'listen.port: wants a whole number from 0 to 65535 (--listen-port)'
+  const wants = 'listen.port: must be an integer from 0 to 65535 (--listen-port)'
   for (const text of [
     '',
     ' ',
@@ -70,7 +70,7 @@ t.test('numbers are plain decimals and nothing else', async (t) => {
 t.test('booleans are true or false and nothing else', async (t) => {
   for (const text of ['', 'True', 'yes', '1', 'on', ' true']) {
     t.strictSame(refused({ flags: { '--upgrade-enabled': text } }), [
-      'upgrade.enabled: wants true or false (--upgrade-enabled)',
+      'upgrade.enabled: must be true or false (--upgrade-enabled)',
     ])
   }
   t.equal(accepted({ flags: { '--upgrade-enabled': 'true' } }).config.upgrade.enabled, true)
@@ -91,7 +91,7 @@ t.test('lists of maps are YAML or JSON', async (t) => {
   for (const text of ['', '[', 'http://u', '[{}', '{}', '{"a":1,"a":2}']) {
     t.match(
       refused({ env: { SIDECAR_UPSTREAMS: text } }),
-      [/^upstreams: wants a list; .* \(SIDECAR_UPSTREAMS\)$/],
+      [/^upstreams: must be a list; .* \(SIDECAR_UPSTREAMS\)$/],
       text,
     )
   }
@@ -107,7 +107,7 @@ t.test('trusted addresses may be separated by commas', async (t) => {
   t.strictSame(trust('["10.0.0.0/8","::1"]'), ['10.0.0.0/8', '::1'])
   t.strictSame(trust(''), [])
   t.match(refused({ flags: { '--forwarded-trust': '10.0.0.1,' } }), [
-    /^forwarded.trust\[1\]: wants an IP address/,
+    /^forwarded.trust\[1\]: must be an IP address/,
   ])
 })
 
@@ -121,10 +121,10 @@ t.test(
       [{ prefix: '/', url: 'http://flag' }],
     )
     t.strictSame(refused({ env: { SIDECAR_UPSTREAM_URL: 'http://short', SIDECAR_UPSTREAMS: list } }), [
-      'upstreams: wants SIDECAR_UPSTREAM_URL or SIDECAR_UPSTREAMS, not both (SIDECAR_UPSTREAM_URL)',
+      'upstreams: must have SIDECAR_UPSTREAM_URL or SIDECAR_UPSTREAMS, not both (SIDECAR_UPSTREAM_URL)',
     ])
     t.strictSame(refused({ flags: { '--upstream-url': 'http://short', '--upstreams': list } }), [
-      'upstreams: wants --upstream-url or --upstreams, not both (--upstream-url)',
+      'upstreams: must have --upstream-url or --upstreams, not both (--upstream-url)',
     ])
     t.match(refused({ env: { SIDECAR_UPSTREAM_URL: 'http://u?' } }), [
       /^upstreams\[0\].url: .* \(SIDECAR_UPSTREAM_URL\)$/,

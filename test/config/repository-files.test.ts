@@ -11,7 +11,7 @@ const STALE = 'run: npm run docs'
 t.test('every setting says what it means and what it takes', async (t) => {
   for (const { path, description, wants } of SETTINGS) {
     t.match(description, /^[A-Za-z].*\.$/, path)
-    t.match(wants, /^wants /, path)
+    t.match(wants, /^must be /, path)
   }
 })
 

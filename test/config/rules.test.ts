@@ -8,7 +8,7 @@ t.test('keys come from a directory or a URL, and naming the URL alone is enough'
   t.notOk(origins.has('keys.directory'))
   t.notOk(origins.has('credentials.file'))
   t.strictSame(refused({ yaml: 'keys:\n  jwksUrl: http://issuer/keys\n  directory: keys' }), [
-    'keys: wants directory or jwksUrl, not both (sidecar.yaml:2:12)',
+    'keys: must have directory or jwksUrl, not both (sidecar.yaml:2:12)',
   ])
 })
 
@@ -17,7 +17,7 @@ t.test('credentials come from a file or a database, and naming the database alon
     postgres: { urlFile: 'f', poolSize: 5 },
   })
   t.strictSame(refused({ yaml: 'credentials: { file: c, postgres: { urlFile: f } }' }), [
-    'credentials: wants file or postgres, not both (sidecar.yaml:1:46)',
+    'credentials: must have file or postgres, not both (sidecar.yaml:1:46)',
   ])
 })
 
@@ -38,7 +38,7 @@ t.test('the longest accepted lifetime is never shorter than our own', async (t) 
   t.equal(longest('token: { lifetimeSeconds: 90000 }'), 90000)
   t.equal(longest('token: { lifetimeSeconds: 60, maxLifetimeSeconds: 60 }'), 60)
   t.match(refused({ flags: { '--token-max-lifetime-seconds': '86399' } }), [
-    /^token.maxLifetimeSeconds: wants at least token.lifetimeSeconds \(86400\): .* \(--token-max-lifetime-seconds\)$/,
+    /^token.maxLifetimeSeconds: must be at least token.lifetimeSeconds \(86400\): .* \(--token-max-lifetime-seconds\)$/,
   ])
 })
 
@@ -48,12 +48,42 @@ t.test('a public route is not the token endpoint, wherever that is', async (t) =
       yaml: `listen: { basePath: "${basePath}" }\npublicRoutes:\n- { method: GET, path: /x }\n- { method: GET, path: ${path} }`,
     })
   const problem =
-    'publicRoutes[1].path: wants another path than the token endpoint, which is never forwarded (sidecar.yaml:4:24)'
+    'publicRoutes[1].path: must be another path than the token endpoint, which is never forwarded (sidecar.yaml:4:24)'
   t.strictSame(route('/v2/auth/token', ''), [problem])
   t.strictSame(route('/v2/auth/token/', ''), [problem])
   t.strictSame(route('/api/v2/auth/token', '/api'), [problem])
   t.strictSame(route('/v2/auth/token', '/api'), [])
   t.strictSame(route('/v2/auth/tokens', ''), [])
+})
+
+t.test('the path of forward auth is not the token endpoint, nor above or below it', async (t) => {
+  const path = (path: string, basePath = '') =>
+    refused({ yaml: `listen: { basePath: "${basePath}" }\nforwardAuth: { path: ${path} }` })
+  const problem = (endpoint: string) => [
+    `forwardAuth.path: must not be the token endpoint ${endpoint}, a path above it or one below it (sidecar.yaml:2:22)`,
+  ]
+  for (const collision of ['/v2/auth/token', '/v2/auth/token/x', '/v2/auth', '/v2']) {
+    t.strictSame(path(collision), problem('/v2/auth/token'), collision)
+  }
+  t.strictSame(path('/api', '/api'), problem('/api/v2/auth/token'))
+  for (const fine of ['/_auth', '/v2/auth/tokens', '/v2/auth/check']) t.strictSame(path(fine), [], fine)
+  t.strictSame(path('/v2', '/api'), [])
+  t.strictSame(
+    refused({ yaml: 'forwardAuth: { path: /_auth }\npublicRoutes:\n- { method: GET, path: /_auth/x }' }),
+    [
+      'publicRoutes[0].path: must not be at or below forwardAuth.path, which is never forwarded (sidecar.yaml:3:24)',
+    ],
+  )
+  t.strictSame(refused({ env: {}, yaml: 'forwardAuth: { path: /_auth }' }), [], 'needs no upstream')
+})
+
+t.test('an assertion needs a key that signs, and an audience of its own', async (t) => {
+  const yaml = 'identity: { assertion: { enabled: true, audience: storage-api } }'
+  t.strictSame(refused({ yaml, flags: { '--keys-jwks-url': 'http://issuer/keys' } }), [
+    'identity.assertion.enabled: cannot be used with keys.jwksUrl: an assertion needs a key that signs (sidecar.yaml:1:35)',
+    'identity.assertion.audience: must differ from token.audience: an assertion is not an access token (sidecar.yaml:1:51)',
+  ])
+  t.strictSame(refused({ yaml: 'identity: { assertion: { enabled: true } }' }), [])
 })
 
 t.test('the two listeners do not share a port', async (t) => {
@@ -79,7 +109,7 @@ t.test('the two listeners do not share a port', async (t) => {
   }
   t.equal(both('0.0.0.0', '0.0.0.0', 0), 0, 'the system chooses two ports')
   t.strictSame(refused({ flags: { '--listen-port': '8081' } }), [
-    'admin.port: wants another port than listen.port (default)',
+    'admin.port: must be another port than listen.port (default)',
   ])
 })
 

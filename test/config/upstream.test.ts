@@ -23,19 +23,19 @@ t.test('an address is a scheme, a host and perhaps a port, or a socket', async (
 
 t.test('an address that says more than would be used, or less than is needed, is refused', async (t) => {
   const table: [string, RegExp][] = [
-    ['', /wants http:/],
-    ['storage:9000', /wants http:/],
-    ['ftp://h', /wants http:/],
-    ['http:h', /wants http:/],
-    ['http:/h', /wants http:/],
-    ['http://', /wants http:/],
-    ['http://:80', /wants http:/],
+    ['', /must be http:/],
+    ['storage:9000', /must be http:/],
+    ['ftp://h', /must be http:/],
+    ['http:h', /must be http:/],
+    ['http:/h', /must be http:/],
+    ['http://', /must be http:/],
+    ['http://:80', /must be http:/],
     ['http://h:0', /port from 1/],
     ['http://h:', /port from 1/],
-    ['http://h:65536', /wants http:/],
+    ['http://h:65536', /must be http:/],
     // biome-ignore lint/suspicious/noTemplateCurlyInString: what a template that nobody filled in looks like
-    ['http://${HOST}:80', /wants http:/],
-    ['http://a,b:80', /wants http:/],
+    ['http://${HOST}:80', /must be http:/],
+    ['http://a,b:80', /must be http:/],
     ['http://user@h', /without a user name/],
     ['http://user:hunter2@h', /without a user name/],
     ['http://@h', /without a user name/],
@@ -61,7 +61,7 @@ t.test('an address that says more than would be used, or less than is needed, is
     t.match(problems[0], problem, url)
     t.notMatch(problems[0], /hunter2/)
   }
-  t.match(refused(one({ prefix: '/', url: 9000 })), [/^upstreams\[0\].url: wants http:/])
+  t.match(refused(one({ prefix: '/', url: 9000 })), [/^upstreams\[0\].url: must be http:/])
 })
 
 t.test('certificates need https, and a certificate its key', async (t) => {
@@ -89,14 +89,14 @@ t.test('no two upstreams serve the same paths', async (t) => {
   t.strictSame(prefixes('/', '/a', '/ab', '/a/b', '/A', '/%61'), [])
   t.strictSame(prefixes('/', '/'), [`upstreams[1].prefix: ${same}`])
   t.strictSame(prefixes('/a/', '/b', '/a'), [`upstreams[2].prefix: ${same}`])
-  t.match(prefixes('/a', 1, '/a'), [/^upstreams\[1\].prefix: wants a path/, `upstreams[2].prefix: ${same}`])
+  t.match(prefixes('/a', 1, '/a'), [/^upstreams\[1\].prefix: must be a path/, `upstreams[2].prefix: ${same}`])
 })
 
 t.test('a prefix is a path of raw bytes', async (t) => {
   for (const prefix of ['a', '', '/a?b', '/a#', '/a b', '/é', '*']) {
     t.match(
       refused(one({ prefix, url: 'http://h' })),
-      [/^upstreams\[0\].prefix: wants a path that begins with/],
+      [/^upstreams\[0\].prefix: must be a path that begins with/],
       prefix,
     )
   }

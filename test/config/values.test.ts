@@ -67,6 +67,23 @@ const table: Row[] = [
     ],
   },
   { flag: '--cors-preflight', takes: ['deny', 'pass'], refuses: ['', 'allow', 'Deny'] },
+  { flag: '--identity-assertion-lifetime-seconds', takes: ['1', '86400'], refuses: ['0', '-1', '1.5'] },
+  { flag: '--enforcement', takes: ['enforce', 'report'], refuses: ['', 'off', 'true'] },
+  { flag: '--forward-auth-path', takes: ['', '/_auth'], refuses: ['/', '_auth', '/_auth/', '/a?b'] },
+  { flag: '--forward-auth-max-age-seconds', takes: ['0', '60'], refuses: ['-1', '0.5'] },
+  { flag: '--contract-refused-token-status', takes: ['400', '401'], refuses: ['403', '400.5', 'x', ''] },
+  {
+    flag: '--cors-allowed-origins',
+    takes: ['*', '', 'https://app.example', 'http://localhost:3000,http://[::1]:1', 'capacitor://localhost'],
+    refuses: [
+      'app.example',
+      'https://app.example/',
+      'https://a.example:443',
+      'HTTPS://a',
+      'https://*.a',
+      'null',
+    ],
+  },
   { flag: '--limits-upstream-queue', takes: ['0'], refuses: ['-1'] },
   { flag: '--limits-header-bytes', takes: ['1024', '1048576'], refuses: ['1023', '1048577'] },
   { flag: '--timeouts-idle-seconds', takes: ['0.001', '2147483'], refuses: ['0', '0.0001', '2147484', '-5'] },
@@ -86,7 +103,7 @@ for (const { flag, takes, refuses } of table) {
       t.strictSame(refused({ flags: { [flag]: value } }), [], JSON.stringify(value).slice(0, 60))
     for (const value of refuses) {
       const problems = refused({ flags: { [flag]: value } })
-      t.match(problems, [/: wants .* \(--[a-z-]+\)$/], JSON.stringify(value).slice(0, 60))
+      t.match(problems, [/: must be .* \(--[a-z-]+\)$/], JSON.stringify(value).slice(0, 60))
       t.equal(problems.length, 1, 'one problem')
     }
   })
@@ -105,12 +122,12 @@ t.test('a public route has an exact path and a method that can be forwarded', as
   for (const method of ['', 'get', 'Get', 'CONNECT', 'TRACE', 'GET ', 'G T', 'GÉT', 'GET,PUT']) {
     t.match(
       problems(method, '/'),
-      [/^publicRoutes\[0\].method: wants a request method in upper case/],
+      [/^publicRoutes\[0\].method: must be a request method in upper case/],
       method,
     )
   }
   for (const path of ['', 'x', '/*', '/a/*', '/a?b', '/a#b', '/a b', '/é', 'http://h/']) {
-    t.match(problems('GET', path), [/^publicRoutes\[0\].path: wants an exact path/], path)
+    t.match(problems('GET', path), [/^publicRoutes\[0\].path: must be an exact path/], path)
   }
   t.strictSame(problems('TRACEX', '/x'), [], 'only the whole word is refused')
 })
