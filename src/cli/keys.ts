@@ -7,7 +7,7 @@
  * @module
  */
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { isKid } from '../keys/jwk-file.ts'
+import { isKid } from '../keys/jwk.ts'
 import { activateKey, addKey, type ChangeRefused, retireKey } from '../keys/key-changes.ts'
 import { readKeyDirectory } from '../keys/key-directory.ts'
 import { type KeyListEntry, listKeys } from '../keys/key-list.ts'

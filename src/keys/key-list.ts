@@ -1,16 +1,10 @@
 /**
- * Describes the keys of a directory to the people who rotate them.
- *
- * In: what stands in the directory. Out: one plain entry per key, oldest first, with nothing private in it.
- *
- * @module
+ * Describes the keys of a directory for their rotation, and decides from when on a key file may be removed.
  */
-import { type KeyDirectory, signingFile } from './key-directory.ts'
-import type { Algorithm } from './key-ring.ts'
-import { NEVER_SIGNED } from './last-signed.ts'
-import { retirementOf } from './retirement.ts'
+import { type KeyDirectory, type KeyFile, signingFile } from './key-directory.ts'
+import { type Algorithm, NEVER_SIGNED, tokensEndAt } from './key-ring.ts'
 
-/** One key. Times are RFC 3339 in UTC. */
+/** One key, without any part of it. Times are RFC 3339 in UTC. */
 export interface KeyListEntry {
   readonly kid: string
   readonly alg: Algorithm
@@ -19,28 +13,48 @@ export interface KeyListEntry {
   /** Whether the private half is here. */
   readonly private: boolean
   readonly created: string
-  /** When it stopped signing; null when it signs or never has. */
+  /** When it stopped signing; null when it signs, never has, or may sign elsewhere. */
   readonly signedUntil: string | null
-  /** From when on it can be retired; null when it signs, or may sign elsewhere. In the past: now. */
+  /** From when on it can be retired; null when it signs or that is not known. In the past: now. */
   readonly removableFrom: string | null
 }
 
+/** From when on a key that does not sign may be removed, in epoch seconds (0: at once); or why it is not known. */
+export type Retirement =
+  | { readonly known: true; readonly from: number }
+  | { readonly known: false; readonly why: string }
+
 /**
- * Lists the keys of a directory.
+ * When the last token that a key has signed has expired. The key must not be the signing one.
  *
- * @param maxLifetimeSeconds - the longest lifetime that tokens are given
+ * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
  */
-export function listKeys(keys: KeyDirectory, maxLifetimeSeconds: number): readonly KeyListEntry[] {
+export function retirementOf({ verification, signing }: KeyFile, longestSeconds: number): Retirement {
+  const { signedUntil } = verification
+  if (signedUntil !== undefined) return { known: true, from: tokensEndAt(signedUntil, longestSeconds) }
+  const why =
+    signing === undefined
+      ? 'only its public half is here, so it may still sign elsewhere'
+      : 'its file does not say when it stopped signing, which `keys activate` of the active key adds'
+  return { known: false, why }
+}
+
+/**
+ * Lists the keys of a directory, oldest first.
+ *
+ * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
+ */
+export function listKeys(keys: KeyDirectory, longestSeconds: number): readonly KeyListEntry[] {
   const signing = signingFile(keys).file
   return [...keys.files.values()]
     .sort((a, b) => a.verification.createdAt - b.verification.createdAt)
     .map((file) => {
-      const { createdAt, signedUntil } = file.verification
+      const { kid, alg, createdAt, signedUntil } = file.verification
       const active = file === signing
-      const retirement = retirementOf(file, keys, maxLifetimeSeconds)
+      const retirement = retirementOf(file, longestSeconds)
       return {
-        kid: file.kid,
-        alg: file.alg,
+        kid,
+        alg,
         active,
         private: file.signing !== undefined,
         created: time(createdAt),

@@ -1,14 +1,10 @@
 /**
- * The keys in force: every key that verifies, and the one that signs.
- *
- * A ring is an immutable snapshot. Whoever needs keys is given a function that returns the ring in force, so
- * that a reload is one assignment and no request sees half of it.
- *
- * @module
+ * The active keys: every key that verifies, and the one that signs.
+ * A ring is an immutable snapshot: a reload is one assignment, and no request sees half of it.
  */
 import type { CryptoKey, JWK } from 'jose'
 
-/** The signature algorithms we accept; each key pins its own (RFC 8725, section 3.1). */
+/** The accepted signature algorithms; each key pins its own (RFC 8725, section 3.1). */
 export const ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256', 'HS256'] as const
 
 /** One of the accepted signature algorithms. */
@@ -18,16 +14,13 @@ export type Algorithm = (typeof ALGORITHMS)[number]
 export interface VerificationKey {
   readonly kid: string
   readonly alg: Algorithm
-  /** The imported key, as jose takes it: a public `CryptoKey`, or a secret one for HS256. */
+  /** A public key, or the secret key of HS256. */
   readonly key: CryptoKey
-  /** The public JWK that the admin listener publishes; absent for HS256, which has no public half. */
+  /** What the admin listener publishes; absent for HS256, which has no public half. */
   readonly publicJwk?: JWK
-  /** When the key was made (`iat` of its file, else the file's modification time), in epoch seconds. */
+  /** When the key was created (`iat` of its JWK, else the file's modification time), in epoch seconds. */
   readonly createdAt: number
-  /**
-   * When the key last signed, at the latest, in epoch seconds; 0 when it never has, absent when nobody knows, outdated
-   * while it signs.
-   */
+  /** When the key stopped signing, in epoch seconds; {@link NEVER_SIGNED}; absent when it is not known. */
   readonly signedUntil?: number
 }
 
@@ -35,7 +28,7 @@ export interface VerificationKey {
 export interface SigningKey {
   readonly kid: string
   readonly alg: Algorithm
-  /** The imported private (or secret) key, as jose takes it. */
+  /** A private key, or the secret key of HS256. */
   readonly key: CryptoKey
 }
 
@@ -45,4 +38,50 @@ export interface KeyRing {
   readonly verification: ReadonlyMap<string, VerificationKey>
   /** Absent in a sidecar that only verifies. */
   readonly signing?: SigningKey
+}
+
+/** The `signedUntil` of a key that has never signed. */
+export const NEVER_SIGNED = 0
+
+/** For how long a sidecar may sign with the former key after `active` has changed, in seconds. */
+const RELOAD_SECONDS = 1
+
+/** The public keys of a ring as a JWK Set (RFC 7517, section 5). An HS256 key is never in it. */
+export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
+  return { keys: [...ring.verification.values()].flatMap(({ publicJwk }) => publicJwk ?? []) }
+}
+
+/**
+ * From when on no token signed by a key is accepted, in epoch seconds.
+ *
+ * @param signedUntil - when the key stopped signing, in epoch seconds
+ * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
+ */
+export function tokensEndAt(signedUntil: number, longestSeconds: number): number {
+  return signedUntil === NEVER_SIGNED ? 0 : signedUntil + RELOAD_SECONDS + longestSeconds
+}
+
+/** In how many seconds the last token that a key can have signed expires; 0 when all have expired. */
+export interface TokenLifetime {
+  readonly kid: string
+  readonly seconds: number
+}
+
+/**
+ * For how long tokens of each key may still be valid. A key without a time at which it stopped signing counts as
+ * signing, and so does one that has never signed: another sidecar may have read `active` earlier.
+ *
+ * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
+ * @param now - epoch milliseconds
+ */
+export function tokenLifetimes(
+  { verification, signing }: KeyRing,
+  longestSeconds: number,
+  now: number,
+): readonly TokenLifetime[] {
+  return [...verification.values()].map(({ kid, signedUntil }) => {
+    const signs = signedUntil === undefined || signedUntil === NEVER_SIGNED || kid === signing?.kid
+    const seconds = signs ? longestSeconds : Math.ceil(tokensEndAt(signedUntil, longestSeconds) - now / 1000)
+    return { kid, seconds: Math.max(0, seconds) }
+  })
 }

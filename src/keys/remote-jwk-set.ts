@@ -10,17 +10,11 @@
  */
 import type { Loaded } from '../reload/loaded.ts'
 import { isJsonObject, parseStrictJson } from '../strict-json.ts'
-import { PARAMETERS } from './algorithm-parameters.ts'
-import { isKid, parseKeyFile } from './jwk-file.ts'
+import { importKey, isKid, PRIVATE_MEMBERS } from './jwk.ts'
 import type { KeyRing, VerificationKey } from './key-ring.ts'
 
 /** Issuers have a handful. Each costs an import, those of RSA some arithmetic on top. */
 const MOST_KEYS = 100
-
-const PRIVATE_MEMBERS: ReadonlySet<string> = new Set([
-  ...Object.values(PARAMETERS).flatMap(({ privateMembers }) => privateMembers),
-  'oth', // further primes of an RSA key (RFC 7518, section 6.3.2.7)
-])
 
 /**
  * Parses a set. Never rejects.
@@ -61,11 +55,10 @@ async function readKey(jwk: unknown, twice: ReadonlySet<string>, now: number): P
 
   const isPrivate = Object.keys(jwk).some((member) => PRIVATE_MEMBERS.has(member))
   const members = Object.entries(jwk).filter(([member]) => !PRIVATE_MEMBERS.has(member))
-  const bytes = Buffer.from(JSON.stringify(Object.fromEntries(members)))
-  const parsed = await parseKeyFile({ bytes, kid, modifiedAt: now })
+  const parsed = await importKey(Object.fromEntries(members), now)
   const leak = isPrivate ? [`${kid} comes with its private half: it must be replaced where it is from`] : []
   if (!parsed.ok) return { notes: [...leak, ...parsed.problems.map((why) => `left out: ${kid}: ${why}`)] }
-  return { key: parsed.file.verification, notes: leak }
+  return { key: parsed.key.verification, notes: leak }
 }
 
 function leftOut(why: string): ReadKey {

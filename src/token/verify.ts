@@ -11,7 +11,7 @@
  */
 import { compactVerify, errors } from 'jose'
 import type { Standing } from '../credentials/store.ts'
-import { isKid } from '../keys/jwk-file.ts'
+import { isKid } from '../keys/jwk.ts'
 import type { KeyRing, VerificationKey } from '../keys/key-ring.ts'
 import { type ClaimRules, checkClaims } from './claims.ts'
 import { isAccessTokenType, type ProtectedHeader, parseProtectedHeader } from './protected-header.ts'

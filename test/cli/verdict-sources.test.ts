@@ -44,7 +44,7 @@ t.test('a verdict rests on keys, credentials and revocations from files', async 
   t.same(sources.standing?.('acme', 'AK1').inForce, false)
   t.equal(sources.isRevoked(token), true)
   t.equal(sources.isRevoked({ ...token, tokenId: 'token-2' }), false)
-  t.match(sources.warnings, [/note\.txt: passed over/])
+  t.match(sources.warnings, [/note\.txt: ignored/])
   t.equal((await load(flags)).isRevoked(token), false, 'no file of revocations need be there')
 
   writeFileSync(revocations, 'revocations: canary')

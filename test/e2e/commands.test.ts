@@ -143,7 +143,6 @@ t.test('with keys that are too weak nothing starts, and none of them is told', a
   const ec = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const weak = {
     short: hmac('short', 'canary-canary'),
-    known: hmac('known', 'your-256-bit-secret-your-256-bit-secret'),
     small: rsa('small', { modulusLength: 1024 }),
     three: rsa('three', { modulusLength: 2048, publicExponent: 3 }),
     encrypts: { ...ec.publicKey.export({ format: 'jwk' }), kid: 'encrypts', alg: 'ES256', use: 'enc' },
@@ -163,8 +162,8 @@ t.test('with keys that are too weak nothing starts, and none of them is told', a
   t.equal(stdout, '')
   for (const kid of Object.keys(weak))
     t.match(stderr, new RegExp(`^  keys\\.directory: .*${kid}\\.jwk\\.json`, 'm'))
-  t.notMatch(stderr, /canary|your-256|PRIVATE KEY|^ +at /m)
-  for (const { k } of [weak.short, weak.known]) t.notOk(stderr.includes(k))
+  t.notMatch(stderr, /canary|PRIVATE KEY|^ +at /m)
+  t.notOk(stderr.includes(weak.short.k))
 })
 
 t.test('with good settings every problem of keys and credentials is in one report', async (t) => {

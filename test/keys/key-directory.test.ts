@@ -1,6 +1,7 @@
 import { chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import t from 'tap'
 import { loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
+import { ALGORITHMS, publicJwks } from '../../src/keys/key-ring.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
 
 const first = await makeKey('ES256', 'first')
@@ -12,7 +13,7 @@ async function problemsOf(directory: string) {
   return loaded.ok ? [] : loaded.problems.map((problem) => problem.replaceAll(directory, 'D'))
 }
 
-t.test('the only private key signs, named or not, and every key verifies', async (t) => {
+t.test('the only private key signs, active or not, and every key verifies', async (t) => {
   const { directory } = await makeKeyDirectory(t, { kid: 'first' })
   writeKey(directory, second.publicJwk)
   for (const active of [undefined, 'first', 'first\n', ' first \r\n']) {
@@ -23,7 +24,7 @@ t.test('the only private key signs, named or not, and every key verifies', async
   }
 })
 
-t.test('of several private keys the one that is named signs', async (t) => {
+t.test('of several private keys the active one signs', async (t) => {
   const directory = t.testdir({ active: 'second\n' })
   for (const { privateJwk } of [first, second, secret]) writeKey(directory, privateJwk)
   const ring = await ringOf(directory)
@@ -50,28 +51,32 @@ t.test('it must be clear which key signs', async (t) => {
   t.same(await problemsOf(directory), ['D: several private keys, and no file active to say which signs'])
 })
 
-t.test('every problem of every file is told at once', async (t) => {
+t.test('every problem of every file is reported at once', async (t) => {
   const directory = t.testdir({
     active: '',
     'a b.jwk.json': '{}',
     'broken.jwk.json': '{"kid":',
+    'bom.jwk.json': `\uFEFF${JSON.stringify(first.privateJwk)}`,
     'dir.jwk.json': {},
+    'empty.jwk.json': '',
     'large.jwk.json': ' '.repeat(65_537),
-    'nothing.jwk.json': '{}',
+    'list.jwk.json': '[]',
+    'pem.jwk.json': '-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n',
   })
   symlinkSync('nowhere', `${directory}/gone.jwk.json`)
-  writeKey(directory, { ...first.privateJwk, use: 'enc' }, 'renamed')
+  writeKey(directory, first.privateJwk, 'renamed')
   t.same(await problemsOf(directory), [
-    'D/a b.jwk.json: the name holds no kid of 1 to 128 letters, digits, . _ -',
+    'D/a b.jwk.json: alg must be one of ES256, ES384, EdDSA, RS256, PS256, HS256',
     'D/active: does not hold a kid',
+    'D/bom.jwk.json: is not a JSON text',
     'D/broken.jwk.json: is not a JSON text',
     'D/dir.jwk.json: is not a file',
+    'D/empty.jwk.json: is not a JSON text',
     'D/gone.jwk.json: cannot be read: there is no such file or directory',
     'D/large.jwk.json: is larger than 65536 bytes',
-    'D/nothing.jwk.json: kid is missing',
-    'D/nothing.jwk.json: alg is missing',
+    'D/list.jwk.json: is not a JSON object',
+    'D/pem.jwk.json: holds PEM; a JWK (RFC 7517) is needed',
     'D/renamed.jwk.json: kid differs from the name of the file',
-    'D/renamed.jwk.json: use must be sig',
   ])
 })
 
@@ -97,7 +102,7 @@ t.test('a Kubernetes volume is read through its links, without its dot files', a
   t.match(loaded, { ok: true, ring: { signing: { kid: 'first' } }, warnings: [] })
 })
 
-t.test('a private key that everyone can read is warned of, a public one is not', async (t) => {
+t.test('a private key that everyone can read gets a warning, a public one does not', async (t) => {
   const directory = t.testdir({})
   writeKey(directory, first.privateJwk)
   writeKey(directory, second.publicJwk)
@@ -106,11 +111,20 @@ t.test('a private key that everyone can read is warned of, a public one is not',
   t.same(warnings, [`${directory}/first.jwk.json: a private key that everyone on this machine can read`])
 })
 
-t.test('other files are passed over with a warning, half-written ones in silence', async (t) => {
+t.test('other files are ignored with a warning, temporary ones in silence', async (t) => {
   const { directory } = await makeKeyDirectory(t)
   writeFileSync(`${directory}/key.pem`, '-----BEGIN PRIVATE KEY-----')
   writeFileSync(`${directory}/first.jwk.json.0a6b.tmp`, '{')
   const { warnings, problems } = await readKeyDirectory(directory)
-  t.same(warnings, [`${directory}/key.pem: passed over, key files are named <kid>.jwk.json`])
+  t.same(warnings, [`${directory}/key.pem: ignored: key files are named <kid>.jwk.json`])
   t.same(problems, [])
+})
+
+t.test('publishes the public half of every key, and no secret', async (t) => {
+  const directory = t.testdir({ active: 'es256-key' })
+  for (const alg of ALGORITHMS) writeKey(directory, (await makeKey(alg)).privateJwk)
+  const { keys } = publicJwks(await ringOf(directory))
+  t.same(keys.map(({ alg }) => alg).sort(), ['ES256', 'ES384', 'EdDSA', 'PS256', 'RS256'])
+  const published = new Set(keys.flatMap((key) => Object.keys(key)))
+  t.same([...published].sort(), ['alg', 'crv', 'e', 'kid', 'kty', 'n', 'use', 'x', 'y'])
 })

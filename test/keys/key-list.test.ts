@@ -1,7 +1,8 @@
 import t from 'tap'
 import { readKeyDirectory } from '../../src/keys/key-directory.ts'
 import { listKeys } from '../../src/keys/key-list.ts'
-import { makeKey, writeKey } from '../support/keys.ts'
+import { tokenLifetimes } from '../../src/keys/key-ring.ts'
+import { makeKey, ringOf, writeKey } from '../support/keys.ts'
 
 t.test('lists keys oldest first, with what a rotation needs to know', async (t) => {
   const directory = t.testdir({ active: 'new' })
@@ -31,4 +32,22 @@ t.test('lists keys oldest first, with what a rotation needs to know', async (t) 
 
 t.test('an empty directory has no keys', async (t) => {
   t.same(listKeys(await readKeyDirectory(t.testdir({})), 10), [])
+})
+
+t.test('tokens of a key may live for as long as it signs, or may sign elsewhere', async (t) => {
+  const directory = t.testdir({ active: 'new' })
+  const write = async (kid: string, members: object) =>
+    writeKey(directory, { ...(await makeKey('ES256', kid)).privateJwk, ...members })
+  await write('new', { signedUntil: 900 })
+  await write('old', { signedUntil: 1000 })
+  await write('older', { signedUntil: 500 })
+  await write('spare', { signedUntil: 0 })
+  await write('unknown', {})
+  t.same(tokenLifetimes(await ringOf(directory), 60, 1_000_500), [
+    { kid: 'new', seconds: 60 },
+    { kid: 'old', seconds: 61 },
+    { kid: 'older', seconds: 0 },
+    { kid: 'spare', seconds: 60 },
+    { kid: 'unknown', seconds: 60 },
+  ])
 })

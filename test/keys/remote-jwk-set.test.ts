@@ -55,7 +55,7 @@ t.test('keys that are not for us are left out with a warning that quotes nothing
     [{ ...second.publicJwk, key_ops: ['encrypt'] }, /second: key_ops contradicts/],
     [{ ...second.publicJwk, x: 'canary!' }, /second: missing or not base64url: x/],
     [{ ...first.publicJwk, kid: 'off', x: 'A'.repeat(43) }, /off: is no valid ES256 key/],
-    [weak, /weak: the RSA modulus is shorter/],
+    [weak, /the RSA modulus is shorter/],
     [(await makeKey('HS256', 'secret')).privateJwk, /secret is a secret that everyone can read/],
     [{ kty: 'oct', kid: 'oct', alg: 'ES256', k: 'canary' }, /oct: kty must be EC/],
   ]

@@ -6,7 +6,7 @@
  */
 import { writeFileSync } from 'node:fs'
 import { exportJWK, generateKeyPair, importJWK, type JWK } from 'jose'
-import { PARAMETERS } from '../../src/keys/algorithm-parameters.ts'
+import { PRIVATE_MEMBERS } from '../../src/keys/jwk.ts'
 import { loadKeyRing } from '../../src/keys/key-directory.ts'
 import type { Algorithm, KeyRing } from '../../src/keys/key-ring.ts'
 
@@ -33,8 +33,7 @@ export async function makeKey(alg: Algorithm = 'ES256', kid = `${alg.toLowerCase
   const jwk = made.get(name) ?? generate(alg)
   made.set(name, jwk)
   const privateJwk: JWK = { kid, alg, use: 'sig', ...(await jwk) }
-  const { privateMembers, kty } = PARAMETERS[alg]
-  const isPublic = ([member]: [string, unknown]) => kty === 'oct' || !privateMembers.includes(member)
+  const isPublic = ([member]: [string, unknown]) => alg === 'HS256' || !PRIVATE_MEMBERS.has(member)
   return { kid, alg, privateJwk, publicJwk: Object.fromEntries(Object.entries(privateJwk).filter(isPublic)) }
 }
 

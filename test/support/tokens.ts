@@ -5,7 +5,6 @@
  */
 import { createHmac, randomUUID, webcrypto } from 'node:crypto'
 import type { JWK } from 'jose'
-import { PARAMETERS } from '../../src/keys/algorithm-parameters.ts'
 import type { Algorithm } from '../../src/keys/key-ring.ts'
 import type { TestKey } from './keys.ts'
 
@@ -94,16 +93,17 @@ function withTrailingBits(text: string): string {
 
 /** Signing by WebCrypto itself, since jose refuses to sign much of what a test needs. */
 async function sign(alg: Algorithm, jwk: JWK, input: string): Promise<string> {
-  const { kty, crv } = PARAMETERS[alg]
   const { kid: _kid, alg: _alg, use: _use, ...members } = jwk
   const name = {
-    EC: 'ECDSA',
-    OKP: 'Ed25519',
-    oct: 'HMAC',
-    RSA: alg === 'PS256' ? 'RSA-PSS' : 'RSASSA-PKCS1-v1_5',
-  }[kty]
+    ES256: 'ECDSA',
+    ES384: 'ECDSA',
+    EdDSA: 'Ed25519',
+    RS256: 'RSASSA-PKCS1-v1_5',
+    PS256: 'RSA-PSS',
+    HS256: 'HMAC',
+  }[alg]
   const hash = alg === 'ES384' ? 'SHA-384' : 'SHA-256'
-  const imported = { name, hash, ...(crv !== undefined && { namedCurve: crv }) }
+  const imported = { name, hash, ...(members.crv !== undefined && { namedCurve: members.crv }) }
   const key = await webcrypto.subtle.importKey('jwk', members as webcrypto.JsonWebKey, imported, false, [
     'sign',
   ])

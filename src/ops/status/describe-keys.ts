@@ -3,8 +3,7 @@
  *
  * @module
  */
-import type { KeyRing } from '../../keys/key-ring.ts'
-import { tokenLifetimes } from '../../keys/token-lifetimes.ts'
+import { type KeyRing, tokenLifetimes } from '../../keys/key-ring.ts'
 import type { StatusKey } from './status.ts'
 
 /**

@@ -1,0 +1,201 @@
+/**
+ * Checks, imports and generates single keys as JWKs (RFC 7517; members: RFC 7518, section 6, and RFC 8037).
+ * In: a parsed JSON object. Out: keys pinned to one algorithm, or every problem. A problem never quotes a value.
+ * Two members are our own: `iat` (created) and `signedUntil` (stopped signing, 0: never signed), in epoch seconds.
+ */
+import { KeyObject, randomBytes, webcrypto } from 'node:crypto'
+import {
+  CompactSign,
+  type CryptoKey,
+  compactVerify,
+  exportJWK,
+  generateKeyPair,
+  importJWK,
+  type JWK,
+} from 'jose'
+import { z } from 'zod'
+import { ALGORITHMS, type Algorithm, type SigningKey, type VerificationKey } from './key-ring.ts'
+
+/** A checked key, ready for use. */
+export interface ImportedKey {
+  readonly verification: VerificationKey
+  /** Absent when the JWK holds a public key only. */
+  readonly signing?: SigningKey
+}
+
+/** The outcome of an import. */
+export type KeyImport =
+  | { readonly ok: true; readonly key: ImportedKey }
+  | { readonly ok: false; readonly problems: readonly string[] }
+
+/** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1). */
+export const PRIVATE_MEMBERS: ReadonlySet<string> = new Set(['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth', 'k'])
+
+/** Minimum length of an HS256 secret (RFC 7518, section 3.2). */
+const MIN_SECRET_BYTES = 32
+
+/** Minimum length of an RSA modulus (RFC 7518, section 3.3). */
+const MIN_MODULUS_BITS = 2048
+
+/** Minimum RSA exponent (FIPS 186-5, section 5.4); with an exponent of 1 every message is its own signature. */
+const MIN_EXPONENT = 65_537n
+
+const KID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/
+
+const must = (what: string) => ({
+  error: ({ input }: { readonly input?: unknown }) =>
+    input === undefined ? 'is missing' : `must be ${what}`,
+})
+const seconds = z.int(must('whole epoch seconds')).min(0, must('whole epoch seconds')).optional()
+const member = z.base64url(must('base64url'))
+const privateMember = member.exactOptional()
+const common = {
+  kid: z.string(must('a text')).regex(KID, must('1 to 128 letters, digits, . _ - and no . first')),
+  use: z.literal('sig', must('sig')).optional(),
+  key_ops: z.array(z.enum(['sign', 'verify'], must('sign or verify')), must('a list')).optional(),
+  iat: seconds,
+  signedUntil: seconds,
+}
+const ec = <A extends Algorithm>(alg: A, crv: string) =>
+  z.object({
+    ...common,
+    alg: z.literal(alg),
+    kty: z.literal('EC', must(`EC for ${alg}`)),
+    crv: z.literal(crv, must(`${crv} for ${alg}`)),
+    x: member,
+    y: member,
+    d: privateMember,
+  })
+const rsa = <A extends Algorithm>(alg: A) => {
+  const kty = z.literal('RSA', must(`RSA for ${alg}`))
+  return z.object({
+    ...common,
+    alg: z.literal(alg),
+    kty,
+    n: member,
+    e: member,
+    d: privateMember,
+    p: privateMember,
+    q: privateMember,
+    dp: privateMember,
+    dq: privateMember,
+    qi: privateMember,
+  })
+}
+const jwkSchema = z.discriminatedUnion(
+  'alg',
+  [
+    ec('ES256', 'P-256'),
+    ec('ES384', 'P-384'),
+    z.object({
+      ...common,
+      alg: z.literal('EdDSA'),
+      kty: z.literal('OKP', must('OKP for EdDSA')),
+      crv: z.literal('Ed25519', must('Ed25519 for EdDSA')),
+      x: member,
+      d: privateMember,
+    }),
+    rsa('RS256'),
+    rsa('PS256'),
+    z.object({
+      ...common,
+      alg: z.literal('HS256'),
+      kty: z.literal('oct', must('oct for HS256')),
+      k: member,
+    }),
+  ],
+  { error: ({ code }) => (code === 'invalid_union' ? `must be one of ${ALGORITHMS.join(', ')}` : undefined) },
+)
+
+/** Whether a kid can stand in a file name, and so in the header of a valid token. */
+export function isKid(kid: string): boolean {
+  return KID.test(kid)
+}
+
+/**
+ * Checks and imports one JWK. Members that the schema does not name have no effect and are not published. Never
+ * rejects.
+ *
+ * @param createdAt - the age of a key without `iat`, in epoch seconds
+ */
+export async function importKey(jwk: object, createdAt: number): Promise<KeyImport> {
+  const parsed = jwkSchema.safeParse(jwk)
+  if (!parsed.success) {
+    return refused(...parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
+  }
+  const { kid, alg, use: _use, key_ops: _ops, iat = createdAt, signedUntil, ...members } = parsed.data
+  const described = { kid, alg, createdAt: iat, ...(signedUntil !== undefined && { signedUntil }) }
+  try {
+    if (members.kty === 'oct') {
+      const secret = Buffer.from(members.k, 'base64url')
+      if (secret.length < MIN_SECRET_BYTES)
+        return refused(`the secret is shorter than ${MIN_SECRET_BYTES} bytes`)
+      const hmac = { name: 'HMAC', hash: 'SHA-256' }
+      const key = await webcrypto.subtle.importKey('raw', secret, hmac, false, ['sign', 'verify'])
+      return { ok: true, key: { verification: { ...described, key }, signing: { kid, alg, key } } }
+    }
+    const publicEntries = Object.entries(members).filter(([name]) => !PRIVATE_MEMBERS.has(name))
+    const publicMembers = { ...Object.fromEntries(publicEntries), kty: members.kty }
+    const key = await importJWK(publicMembers, alg)
+    const weakness = rsaWeakness(key)
+    if (weakness !== undefined) return refused(weakness)
+    const publicJwk = { kid, alg, use: 'sig', ...publicMembers }
+    const verification = { ...described, key, publicJwk }
+    if (members.d === undefined) return { ok: true, key: { verification } }
+    const privateKey = await importJWK(members, alg)
+    await assertPair(privateKey, key, alg)
+    return { ok: true, key: { verification, signing: { kid, alg, key: privateKey } } }
+  } catch {
+    // The cause may quote a member.
+    return refused(`is no valid ${alg} key, or its private and public halves do not belong together`)
+  }
+}
+
+/**
+ * Generates a private JWK with `kid`, `alg`, `use` and `iat`.
+ *
+ * @param createdAt - epoch seconds
+ */
+export async function generateKey(
+  alg: Algorithm,
+  kid: string,
+  createdAt: number,
+): Promise<JWK & { iat: number }> {
+  const members =
+    alg === 'HS256'
+      ? { kty: 'oct', k: randomBytes(MIN_SECRET_BYTES).toString('base64url') }
+      : await exportJWK((await generateKeyPair(alg, { extractable: true })).privateKey)
+  return { kid, alg, use: 'sig', ...members, iat: createdAt }
+}
+
+/**
+ * A new kid: algorithm, day and 32 random bits. It derives nothing from the key: the thumbprint of an HS256 key
+ * would be a hash of the secret.
+ *
+ * @param createdAt - epoch seconds
+ */
+export function newKid(alg: Algorithm, createdAt: number): string {
+  const day = new Date(createdAt * 1000).toISOString().slice(0, 10).replaceAll('-', '')
+  return `${alg.toLowerCase()}-${day}-${randomBytes(4).toString('hex')}`
+}
+
+function refused(...problems: readonly string[]): KeyImport {
+  return { ok: false, problems }
+}
+
+function rsaWeakness(key: CryptoKey): string | undefined {
+  const { modulusLength, publicExponent } = KeyObject.from(key).asymmetricKeyDetails ?? {}
+  if (modulusLength !== undefined && modulusLength < MIN_MODULUS_BITS) {
+    return `the RSA modulus is shorter than ${MIN_MODULUS_BITS} bits`
+  }
+  if (publicExponent !== undefined && publicExponent < MIN_EXPONENT) {
+    return `the RSA exponent is smaller than ${MIN_EXPONENT}`
+  }
+  return undefined
+}
+
+/** WebCrypto imports a private key beside another key's public half; each of its tokens would then be refused. */
+async function assertPair(privateKey: CryptoKey, publicKey: CryptoKey, alg: Algorithm): Promise<void> {
+  const probe = await new CompactSign(new Uint8Array(1)).setProtectedHeader({ alg }).sign(privateKey)
+  await compactVerify(probe, publicKey, { algorithms: [alg] })
+}

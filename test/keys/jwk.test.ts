@@ -1,0 +1,186 @@
+import { createHmac, createPublicKey, generateKeyPairSync, type JsonWebKey } from 'node:crypto'
+import { type JWK, jwtVerify } from 'jose'
+import t from 'tap'
+import { generateKey, importKey, isKid, newKid } from '../../src/keys/jwk.ts'
+import { ALGORITHMS } from '../../src/keys/key-ring.ts'
+import { makeKey, type TestKey } from '../support/keys.ts'
+import { goodClaims, segment } from '../support/tokens.ts'
+
+const kid = 'k1'
+const es256 = await makeKey('ES256', kid)
+const rs256 = await makeKey('RS256', kid)
+const edDsa = await makeKey('EdDSA', kid)
+const hs256 = await makeKey('HS256', kid)
+
+async function imported(jwk: object) {
+  const result = await importKey(jwk, 1234)
+  if (!result.ok) throw new Error(result.problems.join())
+  return result.key
+}
+
+async function problemsOf(jwk: object) {
+  const result = await importKey(jwk, 1234)
+  return result.ok ? [] : result.problems
+}
+
+t.test('a private key of each algorithm signs and verifies, and cannot be exported', async (t) => {
+  for (const alg of ALGORITHMS) {
+    const { verification, signing } = await imported((await makeKey(alg, kid)).privateJwk)
+    t.match({ verification, signing }, { verification: { kid, alg }, signing: { kid, alg } }, alg)
+    t.same(verification.key.usages, alg === 'HS256' ? ['sign', 'verify'] : ['verify'], alg)
+    t.equal(signing?.key.extractable, false, alg)
+    t.ok(signing?.key.usages.includes('sign'), alg)
+  }
+})
+
+t.test('a public key verifies only', async (t) => {
+  for (const alg of ALGORITHMS.filter((alg) => alg !== 'HS256')) {
+    t.notOk('signing' in (await imported((await makeKey(alg, kid)).publicJwk)), alg)
+  }
+})
+
+t.test('the published JWK holds the public parameters and nothing else', async (t) => {
+  const extra = { iat: 5, signedUntil: 6, x5c: ['AA'], oth: [], note: 'ours', key_ops: ['sign'], ext: true }
+  for (const [key, parameters] of [
+    [es256, ['crv', 'x', 'y']],
+    [rs256, ['n', 'e']],
+    [edDsa, ['crv', 'x']],
+  ] as const) {
+    const published = (await imported({ ...key.privateJwk, ...extra })).verification.publicJwk ?? {}
+    t.same(Object.keys(published).sort(), ['kty', 'kid', 'alg', 'use', ...parameters].sort())
+    t.match(published, { kid, alg: key.alg, use: 'sig' })
+  }
+  t.notOk('publicJwk' in (await imported(hs256.privateJwk)).verification, 'nothing of a secret')
+})
+
+t.test('the age of a key is its iat, or else that of its file', async (t) => {
+  const dated = await imported({ ...es256.privateJwk, iat: 99, signedUntil: 100 })
+  t.match(dated.verification, { createdAt: 99, signedUntil: 100 })
+  const undated = await imported(es256.privateJwk)
+  t.equal(undated.verification.createdAt, 1234)
+  t.notOk('signedUntil' in undated.verification)
+})
+
+t.test('an imported key verifies no token of another algorithm', async (t) => {
+  const head = segment(JSON.stringify({ alg: 'HS256', kid }))
+  const input = `${head}.${segment(JSON.stringify(goodClaims()))}`
+  const { verification } = await imported(rs256.publicJwk)
+  const publicKey = createPublicKey({ key: rs256.publicJwk as JsonWebKey, format: 'jwk' })
+  for (const secret of [
+    publicKey.export({ type: 'spki', format: 'pem' }),
+    publicKey.export({ type: 'spki', format: 'der' }),
+    JSON.stringify(rs256.publicJwk),
+  ]) {
+    const forged = `${input}.${createHmac('sha256', secret).update(input).digest('base64url')}`
+    await t.rejects(jwtVerify(forged, verification.key, { algorithms: ['HS256', 'RS256'] }))
+  }
+  t.same(await problemsOf({ ...rs256.publicJwk, alg: 'HS256' }), [
+    'kty must be oct for HS256',
+    'k is missing',
+  ])
+})
+
+t.test('refuses a key that is not what its alg or its use says', async (t) => {
+  const jwk = es256.privateJwk
+  const algs = 'alg must be one of ES256, ES384, EdDSA, RS256, PS256, HS256'
+  const kids = 'kid must be 1 to 128 letters, digits, . _ - and no . first'
+  const table: readonly (readonly [string, object, string])[] = [
+    ['no kid', { ...jwk, kid: undefined }, 'kid is missing'],
+    ['a kid that is a path', { ...jwk, kid: '../k1' }, kids],
+    ['a kid that is no text', { ...jwk, kid: ['k1'] }, 'kid must be a text'],
+    ['no alg', { ...jwk, alg: undefined }, algs],
+    ['alg none', { ...jwk, alg: 'none' }, algs],
+    ['an algorithm in another case', { ...jwk, alg: 'es256' }, algs],
+    ['an unsupported algorithm', { ...jwk, alg: 'ES512' }, algs],
+    ['an inherited name as alg', { ...jwk, alg: 'constructor' }, algs],
+    ['alg of a longer curve', { ...jwk, alg: 'ES384' }, 'crv must be P-384 for ES384'],
+    ['kty alone changed', { ...jwk, kty: 'OKP' }, 'kty must be EC for ES256'],
+    ['X25519', { ...edDsa.privateJwk, crv: 'X25519' }, 'crv must be Ed25519 for EdDSA'],
+    ['for encryption', { ...jwk, use: 'enc' }, 'use must be sig'],
+    ['key_ops with more', { ...jwk, key_ops: ['deriveKey'] }, 'key_ops.0 must be sign or verify'],
+    ['key_ops that is no list', { ...jwk, key_ops: 'sign' }, 'key_ops must be a list'],
+    ['iat that is no time', { ...jwk, iat: '2026-01-01' }, 'iat must be whole epoch seconds'],
+    ['a negative signedUntil', { ...jwk, signedUntil: -1 }, 'signedUntil must be whole epoch seconds'],
+    ['no x', { ...jwk, x: undefined }, 'x is missing'],
+    ['a number', { ...jwk, x: 12 }, 'x must be base64url'],
+    ['padding', { ...jwk, x: `${jwk.x}=` }, 'x must be base64url'],
+    ['d null', { ...jwk, d: null }, 'd must be base64url'],
+    ['a secret as text', { ...hs256.privateJwk, k: 'correct horse battery staple' }, 'k must be base64url'],
+  ]
+  for (const [name, changed, problem] of table) t.same(await problemsOf(changed), [problem], name)
+})
+
+t.test('refuses keys that cannot work or whose halves do not belong together', async (t) => {
+  const other = await makeKey('ES256', 'k2')
+  const otherRsa = await makeKey('RS256', 'k2')
+  const otherEdDsa = await makeKey('EdDSA', 'k2')
+  const { x } = es256.publicJwk
+  const table: readonly (readonly [string, TestKey, object])[] = [
+    ['a point off the curve', es256, { ...es256.publicJwk, y: x }],
+    ['a truncated coordinate', es256, { ...es256.publicJwk, x: String(x).slice(0, 40) }],
+    ['an empty private half', es256, { ...es256.privateJwk, d: '' }],
+    ["another key's private half", es256, { ...es256.privateJwk, d: other.privateJwk.d }],
+    ["another EdDSA key's private half", edDsa, { ...edDsa.privateJwk, d: otherEdDsa.privateJwk.d }],
+    ["another RSA key's public half", rs256, { ...rs256.privateJwk, n: otherRsa.privateJwk.n }],
+    ['an RSA key without its factors', rs256, { ...rs256.publicJwk, d: rs256.privateJwk.d }],
+  ]
+  for (const [name, { alg }, jwk] of table) {
+    const problem = `is no valid ${alg} key, or its private and public halves do not belong together`
+    t.same(await problemsOf(jwk), [problem], name)
+  }
+})
+
+t.test('refuses weak keys by their length and exponent', async (t) => {
+  const secret = (bytes: number) => ({
+    ...hs256.privateJwk,
+    k: Buffer.alloc(bytes, 'ab').toString('base64url'),
+  })
+  const rsa = (modulusLength: number, publicExponent: number): JWK => ({
+    ...generateKeyPairSync('rsa', { modulusLength, publicExponent }).privateKey.export({ format: 'jwk' }),
+    ...{ kid, alg: 'PS256' },
+  })
+  const padded = Buffer.concat([Buffer.alloc(200), Buffer.from(String(rsa(1024, 65_537).n), 'base64url')])
+  const table: readonly (readonly [string, object, readonly string[]])[] = [
+    ['31 bytes', secret(31), ['the secret is shorter than 32 bytes']],
+    ['32 bytes', secret(32), []],
+    ['1024 bits', rsa(1024, 65_537), ['the RSA modulus is shorter than 2048 bits']],
+    [
+      '1024 bits behind zeros',
+      { ...rs256.publicJwk, n: padded.toString('base64url') },
+      ['the RSA modulus is shorter than 2048 bits'],
+    ],
+    ['exponent 3', rsa(2048, 3), ['the RSA exponent is smaller than 65537']],
+    ['exponent 1', { ...rs256.publicJwk, e: 'AQ' }, ['the RSA exponent is smaller than 65537']],
+  ]
+  for (const [name, jwk, problems] of table) t.same(await problemsOf(jwk), problems, name)
+})
+
+t.test('reports every problem at once, and no part of the key', async (t) => {
+  const wrong = { kid: '../x', use: 'enc', iat: 0.5, key_ops: 7, e: 'A=' }
+  const problems = await problemsOf({ ...rs256.privateJwk, ...wrong })
+  t.equal(problems.length, 5)
+  for (const member of ['n', 'd', 'p', 'q'] as const) {
+    t.notOk(problems.join().includes(String(rs256.privateJwk[member]).slice(0, 12)))
+  }
+})
+
+t.test('a generated key of each algorithm can be imported, and no two are alike', async (t) => {
+  for (const alg of ALGORITHMS) {
+    const [one, two] = [await generateKey(alg, kid, 77), await generateKey(alg, kid, 77)]
+    t.match(await imported(one), { signing: { alg }, verification: { createdAt: 77 } }, alg)
+    t.not(one.k ?? one.d, two.k ?? two.d, alg)
+  }
+})
+
+t.test('a new kid says algorithm and day', async (t) => {
+  const noon = Date.UTC(2026, 10, 20, 12) / 1000
+  t.match(newKid('EdDSA', noon), /^eddsa-20261120-[0-9a-f]{8}$/)
+  t.not(newKid('EdDSA', noon), newKid('EdDSA', noon))
+})
+
+t.test('a kid is a safe file name', async (t) => {
+  for (const good of ['a', 'A-1_b.c', '-x', '_', 'k'.repeat(128)]) t.equal(isKid(good), true, good)
+  for (const bad of ['', '.a', '..', '../a', 'a/b', 'a b', 'ä', 'a\n', 'a\0', 'k'.repeat(129)]) {
+    t.equal(isKid(bad), false, JSON.stringify(bad))
+  }
+})
