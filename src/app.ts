@@ -36,7 +36,7 @@ import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts
 import { type AdminSources, createSidecarAdmin } from './ops/sidecar-admin.ts'
 import { describeKeys } from './ops/status/describe-keys.ts'
 import { countsOf, type RegisteredFamily, statusMetricsOf } from './ops/status/metric-families.ts'
-import { withCache } from './token/cache.ts'
+import { createTokenCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 import { openLiveTrust } from './trust/live-trust.ts'
@@ -98,7 +98,7 @@ export async function createApp({
   const opened = await openLiveTrust(config, {
     log,
     now,
-    onChange: () => verify.clear(),
+    onChange: () => tokens.clear(),
     onReload: (...reload) => reloads.onReload(...reload),
     onListenerCertificates: (certificates) => listener.renew(certificates),
     onFetch: (result) => onFetch?.(result),
@@ -113,8 +113,8 @@ export async function createApp({
   const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
   // Who may pass.
-  const verify = withCache(
-    createVerifier({
+  const tokens = createTokenCache({
+    verify: createVerifier({
       keys,
       refreshKeys: trust.refreshKeys,
       standing: credentials?.standing,
@@ -125,13 +125,14 @@ export async function createApp({
       clockToleranceSeconds,
       now,
     }),
-    { ...config.cache, now },
-  )
+    ...config.cache,
+    now,
+  })
   const metrics = createMetrics({
     version: VERSION,
     upstreams: config.upstreams.map(({ prefix }) => prefix),
     sources: {
-      cache: () => verify,
+      cache: () => tokens,
       listener: () => listener,
       signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
       tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
@@ -154,7 +155,7 @@ export async function createApp({
       publicRoutes: config.publicRoutes,
       corsPreflight: config.corsPreflight,
     }),
-    verify,
+    verify: tokens.verify,
     onCheck: metrics.onTokenCheck,
   })
 

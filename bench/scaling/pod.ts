@@ -8,7 +8,7 @@
  *
  * @module
  */
-import { type RememberingVerify, withCache } from '../../src/token/cache.ts'
+import { createTokenCache, type TokenCache } from '../../src/token/cache.ts'
 import { seeded, zipf } from '../lab/zipf.ts'
 
 /** What comes to the pod, and what it remembers. */
@@ -45,7 +45,12 @@ const SECONDS_AFTER_EMPTYING = 60
 export async function simulatePod(options: PodOptions): Promise<PodOutcome> {
   const { maxAgeSeconds, changeEverySeconds = Number.POSITIVE_INFINITY } = options
   let now = 0
-  const cache = withCache(verified, { maxTokens: options.cacheTokens, maxAgeSeconds, now: () => now })
+  const cache = createTokenCache({
+    verify: verified,
+    maxTokens: options.cacheTokens,
+    maxAgeSeconds,
+    now: () => now,
+  })
   const ask = requester(cache, options)
   const filled = maxAgeSeconds * 1000
   // Whole lives of entries: those that were remembered together are forgotten together.
@@ -79,7 +84,7 @@ interface Counts {
 }
 
 /** Makes requests; `pause` is the milliseconds to the next one. */
-function requester(cache: RememberingVerify, { tokens, exponent, requestsPerSecond, seed }: PodOptions) {
+function requester(cache: TokenCache, { tokens, exponent, requestsPerSecond, seed }: PodOptions) {
   const random = seeded(seed)
   const rank = zipf(tokens, exponent, random)
   const asking = {
@@ -87,7 +92,7 @@ function requester(cache: RememberingVerify, { tokens, exponent, requestsPerSeco
     pause: () => (-Math.log(1 - random()) * 1000) / requestsPerSecond,
     async one(): Promise<void> {
       const { hits } = cache
-      const verdict = cache(tokenOf(rank()))
+      const verdict = cache.verify(tokenOf(rank()))
       if (verdict instanceof Promise) await verdict
       asking.counts.requests++
       asking.counts.hits += cache.hits - hits

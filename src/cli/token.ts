@@ -120,7 +120,7 @@ function checkName(flag: string, name: string): void {
 }
 
 function report(inspection: Inspection): string {
-  const { reason, explanation, kid, alg, timeLeftSeconds, revoked, credentialInForce } = inspection
+  const { reason, explanation, kid, alg, timeLeftSeconds, revoked, credentialActive } = inspection
   const lines = [
     ['verdict', reason === null ? 'valid' : `refused (${reason})`],
     ['', explanation],
@@ -128,7 +128,7 @@ function report(inspection: Inspection): string {
     ['alg', JSON.stringify(alg)],
     ['time left', timeLeftSeconds === null ? 'unknown' : `${timeLeftSeconds} s`],
     ['revoked', revoked === null ? 'unknown' : revoked ? 'yes' : 'no'],
-    ['credential', credentialInForce === null ? 'unknown' : credentialInForce ? 'in force' : 'not in force'],
+    ['credential', credentialActive === null ? 'unknown' : credentialActive ? 'active' : 'not active'],
     ['header', JSON.stringify(inspection.header, null, 2)],
     ['claims', JSON.stringify(inspection.claims, null, 2)],
   ]

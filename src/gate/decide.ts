@@ -9,7 +9,7 @@
  * @module
  */
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Identity, LastToken, RejectReason, Verdict } from '../token/verdict.ts'
+import type { Identity, RejectReason, Verdict } from '../token/verdict.ts'
 import { type Admitted, admit, type HeadLimits, type LastAdmitted, type RequestHead } from './admission.ts'
 import type { Route, RouteDecision, Routed } from './routes.ts'
 import { createTokenCheck, type TokenCheckOptions } from './token-check.ts'
@@ -19,7 +19,6 @@ export interface Undecided {
   /** `isRemembered`: what is found in the header lines may be kept for the next request with the same ones. */
   readonly req: RequestHead & { readonly isRemembered: boolean }
   readonly connection: {
-    readonly lastToken: LastToken
     readonly lastAdmitted: LastAdmitted
     /** Requests that are not answered yet, this one among them. */
     readonly unanswered: number
@@ -101,7 +100,7 @@ export function createDecide(options: DecideOptions): (undecided: Undecided) => 
       case 'method_not_allowed':
         return { act: 'refuse_method', admitted, route: 'token_check' }
     }
-    const verdict = check(admitted.authorization, isRemembered ? connection.lastToken : undefined)
+    const verdict = check(admitted.authorization)
     if (!(verdict instanceof Promise)) return checked(admitted, route, verdict)
     return { act: 'wait', decision: verdict.then((late) => checked(admitted, route, late)), admitted, route }
   }

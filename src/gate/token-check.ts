@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { LastToken, RejectReason, Verdict, Verify } from '../token/verdict.ts'
+import type { RejectReason, Verdict, Verify } from '../token/verdict.ts'
 import { bearerToken } from './bearer.ts'
 
 /** What the check works with. */
@@ -17,7 +17,7 @@ export interface TokenCheckOptions {
 }
 
 /** Decides on the `Authorization` value of a request that needs a token. Never throws. */
-export type CheckToken = (authorization: string | undefined, last?: LastToken) => Verdict | Promise<Verdict>
+export type CheckToken = (authorization: string | undefined) => Verdict | Promise<Verdict>
 
 const missing: Verdict = { ok: false, reason: 'missing' }
 const malformed: Verdict = { ok: false, reason: 'malformed' }
@@ -28,11 +28,11 @@ export function createTokenCheck({ verify, onCheck }: TokenCheckOptions): CheckT
     onCheck(verdict.ok ? 'ok' : verdict.reason)
     return verdict
   }
-  return (authorization, last) => {
+  return (authorization) => {
     try {
       const bearer = bearerToken(authorization)
       if (bearer.token === undefined) return count(bearer.reason === 'missing' ? missing : malformed)
-      const verdict = verify(bearer.token, last)
+      const verdict = verify(bearer.token)
       return verdict instanceof Promise ? verdict.then(count) : count(verdict)
     } catch (error) {
       return Promise.reject(error) // the caller knows by now whose request it is, and has somewhere to say so

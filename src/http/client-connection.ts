@@ -13,7 +13,7 @@ import type { LastAdmitted } from '../gate/admission.ts'
 import { NO_LINES } from '../http1/field-lines.ts'
 import type { MessageLimits } from '../http1/message-reader.ts'
 import type { RawRequestHead } from '../http1/request-reader.ts'
-import type { Identity, LastToken } from '../token/verdict.ts'
+import type { Identity } from '../token/verdict.ts'
 import { type BodySource, ClientRequest } from './client-request.ts'
 import { ClientResponse, type ResponseConnection } from './client-response.ts'
 import type { Deadlines, Waiting } from './deadlines.ts'
@@ -65,8 +65,6 @@ export class ClientConnection implements RequestTaker, ResponseConnection, Waiti
   readonly socket: Socket
   readonly peer: Peer
   readonly limits: MessageLimits
-  /** The token that came last. */
-  readonly lastToken: LastToken = { token: '', digest: '', refusal: undefined }
   readonly lastAdmitted: LastAdmitted = { rawHeaders: NO_LINES, fields: undefined }
   readonly lastForwarded: LastForwarded = {
     rawHeaders: undefined,

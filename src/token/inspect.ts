@@ -1,40 +1,33 @@
 /**
  * Explains a token to an operator.
- *
- * In: any text. Out: what a verifier says of it and what it says of itself, readable or not. The signature is
- * never part of it, so that the explanation of a live token is not itself a token.
- *
- * @module
+ * In: any text. Out: the verdict, the reason in words, and what the token holds, as far as it can be read. Never the signature, so
+ * that the explanation of a valid token is not itself a token.
  */
 import type { Standing } from '../credentials/store.ts'
-import { isJsonObject, parseStrictJson } from '../strict-json.ts'
-import { malformationOf } from './malformation.ts'
-import type { IsRevoked, RevocableToken } from './revocations.ts'
-import type { RejectReason } from './verdict.ts'
-import type { Verified, Verify } from './verify.ts'
+import type { IsRevoked } from './revocations.ts'
+import type { Refused, RejectReason, Verdict, Verify } from './verdict.ts'
+import { MAX_TOKEN_BYTES, REFUSED_PARAMETERS } from './verify.ts'
 
-/** All there is to say of a token. */
 export interface Inspection {
   readonly verdict: 'valid' | 'refused'
   readonly reason: RejectReason | null
   readonly explanation: string
   readonly kid: string | null
   readonly alg: string | null
-  /** Whole seconds until `exp`, 0 when it has passed; null when there is no such time. */
+  /** Whole seconds until `exp`, 0 afterwards; null without a valid `exp`. */
   readonly timeLeftSeconds: number | null
-  /** Whether it is withdrawn before its time, by a revocation or with its credential; null when it does not say enough. */
+  /** Whether a revocation or the end of its credential ended it early; null when claims for that are missing. */
   readonly revoked: boolean | null
-  /** Whether the credential it names is in force here; null when it names none, or credentials are not kept here. */
-  readonly credentialInForce: boolean | null
-  /** What the token says, proven only where the verdict is not about shape, key, algorithm or signature. */
+  /** Null when the token names no credential, or another sidecar keeps the credentials. */
+  readonly credentialActive: boolean | null
+  /** Unproven unless the verdict gets past the signature; so are the claims. */
   readonly header: Members | null
   readonly claims: Members | null
 }
 
-/** What an inspection works with. */
 export interface InspectOptions {
   readonly verify: Verify
-  /** Absent where credentials are kept elsewhere. */
+  /** Absent where another sidecar keeps the credentials. */
   readonly standing?: (accountId: string, accessKey: string) => Standing
   readonly isRevoked: IsRevoked
   /** The clock, in epoch milliseconds. */
@@ -43,79 +36,110 @@ export interface InspectOptions {
 
 type Members = Readonly<Record<string, unknown>>
 
-/** Deeper or wider than any header or payload of ours; printing it would take longer than reading it. */
-const MOST_NESTED = 64
+/** A segment beyond these is not shown: several times what a token may have. */
+const MAX_SHOWN = 65_536
+const MAX_BRACKETS = 64
 
-/** The longest part that is shown, in characters: several times what a token may have. */
-const MOST_SHOWN = 65_536
-
-/** Says everything about a token; whatever the text, this is a value. */
-export async function inspectToken(
-  token: string,
-  { verify, standing, isRevoked, now }: InspectOptions,
-): Promise<Inspection> {
-  const verified: Verified = token === '' ? { ok: false, reason: 'missing' } : await verify(token)
-  // What can be read of a text that is no token is shown, too: it says where it came from.
-  const [header, claims] = token
+/** Explains a token. */
+export async function inspectToken(token: string, options: InspectOptions): Promise<Inspection> {
+  const { verify, standing, isRevoked, now } = options
+  const verdict: Verdict = token === '' ? { ok: false, reason: 'missing' } : await verify(token)
+  const [header = null, claims = null] = token
     .replace(/^bearer\s+/i, '')
     .split('.', 2)
     .map(members)
-  const exp = claims?.['exp']
-  const { sub, client_id: clientId } = claims ?? {}
-  const credential =
-    typeof sub === 'string' && typeof clientId === 'string' ? standing?.(sub, clientId) : null
-  const subject = revocable(claims ?? {})
-  const credentialInForce = credential?.inForce ?? null
+  const { sub, client_id: clientId, jti, iat, exp } = claims ?? {}
+  const named = typeof sub === 'string' && typeof clientId === 'string'
+  const credentialActive = (named ? standing?.(sub, clientId).inForce : undefined) ?? null
+  const isListed =
+    named && typeof jti === 'string' && typeof iat === 'number'
+      ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAt: iat })
+      : null
   return {
-    verdict: verified.ok ? 'valid' : 'refused',
-    reason: verified.ok ? null : verified.reason,
-    explanation: explain(token, verified, credentialInForce),
+    verdict: verdict.ok ? 'valid' : 'refused',
+    reason: verdict.ok ? null : verdict.reason,
+    explanation: verdict.ok ? 'The token is accepted.' : explain(token, verdict, header, credentialActive),
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
-    revoked: credentialInForce === false || (subject === undefined ? null : isRevoked(subject)),
-    credentialInForce,
-    header: header ?? null,
-    claims: claims ?? null,
+    revoked: credentialActive === false || isListed,
+    credentialActive,
+    header,
+    claims,
   }
 }
 
-function members(segment: string): Members | undefined {
-  if (segment.length > MOST_SHOWN) return undefined
-  const bytes = Buffer.from(segment, 'base64url')
-  const opened = bytes.reduce((count, byte) => count + (byte === 0x7b || byte === 0x5b ? 1 : 0), 0)
-  if (opened > MOST_NESTED) return undefined
-  const parsed = parseStrictJson(bytes)
-  return parsed.ok && isJsonObject(parsed.value) ? parsed.value : undefined
-}
-
-/** What a revocation looks at; nothing when the claims do not say all of it. */
-function revocable({ sub, client_id, jti, iat }: Members): RevocableToken | undefined {
-  if (typeof sub !== 'string' || typeof client_id !== 'string') return undefined
-  if (typeof jti !== 'string' || typeof iat !== 'number') return undefined
-  return { tokenId: jti, accountId: sub, accessKey: client_id, issuedAt: iat }
+function members(segment: string): Members | null {
+  const json = Buffer.from(segment, 'base64url').toString()
+  if (segment.length > MAX_SHOWN || json.split(/[[{]/, MAX_BRACKETS + 2).length > MAX_BRACKETS + 1)
+    return null
+  try {
+    const value: unknown = JSON.parse(json)
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : null
+  } catch {
+    return null
+  }
 }
 
 function text(value: unknown): string | null {
   return typeof value === 'string' ? value : null
 }
 
-function explain(token: string, verified: Verified, credentialInForce: boolean | null): string {
-  if (verified.ok) return 'It is accepted.'
-  const { reason, claim = 'payload' } = verified
-  if (reason === 'malformed') return malformationOf(token)
-  if (reason === 'claims') return `Its ${claim} is missing or not that of an access token for this service.`
-  if (reason === 'revoked' && credentialInForce !== false) {
-    return 'It was good, and has been revoked: by its jti, its account or its access key.'
+function explain(
+  token: string,
+  { reason, claim = 'payload' }: Refused,
+  header: Members | null,
+  credentialActive: boolean | null,
+): string {
+  switch (reason) {
+    case 'missing':
+      return 'There is no token.'
+    case 'malformed':
+      return malformation(token, header)
+    case 'unknown_key':
+      return 'The sidecar has no key with this kid, so the content is unproven.'
+    case 'algorithm':
+      return 'The alg differs from that of the key, so the content is unproven.'
+    case 'signature':
+      return 'The signature is not by the key that kid names, so the content is unproven.'
+    case 'claims':
+      return `The ${claim} is missing, or not that of an access token for this service.`
+    case 'expired':
+      return 'The token was valid and has expired.'
+    case 'revoked':
+      return credentialActive === false
+        ? 'The credential that the token was issued for is disabled, removed or expired.'
+        : 'The token was valid and has been revoked: by its jti, its account or its access key.'
   }
-  return EXPLANATIONS[reason]
 }
 
-const EXPLANATIONS: Readonly<Record<Exclude<RejectReason, 'claims' | 'malformed'>, string>> = {
-  missing: 'There is no token.',
-  unknown_key: 'No key here has the kid it names, so nothing it says is proven.',
-  algorithm: 'Its alg is not that of the key it names, so nothing it says is proven.',
-  signature: 'The key it names did not sign it, so nothing it says is proven.',
-  expired: 'It was good, and has run out.',
-  revoked: 'The credential it was issued for is disabled, removed or expired.',
+/** The rule of the token's form that a malformed token breaks. Repeats nothing of the token. */
+function malformation(token: string, header: Members | null): string {
+  if (/^bearer\s/i.test(token)) return 'It begins with the scheme: give what follows Bearer.'
+  if (token.length > MAX_TOKEN_BYTES) {
+    return `It has ${token.length} characters; the maximum is ${MAX_TOKEN_BYTES}.`
+  }
+  const parts = token.split('.')
+  if (parts.length === 5)
+    return 'It has five parts, as an encrypted token has; only signed ones are accepted.'
+  if (parts.length !== 3) {
+    const count = parts.length === 1 ? 'one part' : `${parts.length} parts`
+    return `It has ${count}; a signed token has three, separated by dots.`
+  }
+  for (const [index, part] of parts.entries()) {
+    const problem = partProblem(part)
+    if (problem !== undefined) return `Its ${['header', 'payload', 'signature'][index]} ${problem}.`
+  }
+  if (header === null) return 'Its header is not a JSON object.'
+  const refused = REFUSED_PARAMETERS.find((name) => name in header)
+  if (refused !== undefined) return `Its header holds ${refused}, with which no token is accepted.`
+  return `Its ${typeof header['alg'] === 'string' ? 'kid' : 'alg'} is not a string.`
+}
+
+function partProblem(part: string): string | undefined {
+  if (part === '') return 'is empty'
+  if (/^[\w-]+=+$/.test(part)) return 'ends with =, which base64url without padding does not have'
+  if (!/^[\w-]+$/.test(part)) return 'holds characters that are not base64url'
+  const canonical = Buffer.from(part, 'base64url').toString('base64url')
+  return canonical === part ? undefined : 'is not canonical base64url, or was truncated'
 }

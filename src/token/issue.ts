@@ -1,39 +1,33 @@
 /**
- * Issues tokens.
- *
- * In: the account and access key that logged in. Out: a compact JWS with the claims of RFC 9068, signed by
- * the key that signs now, which our own verifier accepts until it expires. No two tokens are alike.
- *
- * @module
+ * Issues access tokens (RFC 9068).
+ * In: the account and access key of a login. Out: a compact JWS signed by the active key.
  */
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose'
 import type { KeyRing } from '../keys/key-ring.ts'
 import { nameProblem } from '../names.ts'
-import { MOST_TOKEN_BYTES } from './shape.ts'
 import type { Identity } from './verdict.ts'
+import { MAX_TOKEN_BYTES } from './verify.ts'
 
-/** What an issuer works with. */
 export interface IssuerOptions {
-  /** The keys in force. */
   readonly keys: () => KeyRing
   /** Claim `iss`. */
   readonly issuer: string
   /** Claim `aud`. */
   readonly audience: string
-  /** How long a token lives when nothing else is asked for. */
+  /** The default lifetime of a token. */
   readonly lifetimeSeconds: number
   /** The clock, in epoch milliseconds. */
   readonly now: () => number
 }
 
-/** Whom a token is for. */
+/** The credential that a token is issued for. */
 export interface Subject {
   readonly accountId: string
   readonly accessKey: string
 }
 
-/** A new token, and what it says. */
+/** A new token and its identity. */
 export interface IssuedToken {
   readonly token: string
   readonly identity: Identity
@@ -44,22 +38,22 @@ export class NoSigningKeyError extends Error {
   override readonly name = 'NoSigningKeyError'
 }
 
-/** The subject cannot be put into a token that a verifier would accept. */
+/** The verifier would refuse a token with this subject. */
 export class UnfitSubjectError extends Error {
   override readonly name = 'UnfitSubjectError'
 }
 
-/** Issues one token, living `lifetimeSeconds` (whole seconds) or as long as is usual. */
+/** Issues one token with a lifetime in whole seconds. No two tokens are equal. */
 export type Issue = (subject: Subject, lifetimeSeconds?: number) => Promise<IssuedToken>
 
 /**
- * Makes an issuer.
+ * Creates an issuer.
  *
  * @returns a function that rejects with {@link NoSigningKeyError}, or with {@link UnfitSubjectError} when a
  *   name is empty, too long or holds control characters
  */
 export function createIssuer({ keys, issuer, audience, lifetimeSeconds, now }: IssuerOptions): Issue {
-  return async function issue({ accountId, accessKey }, lifetime = lifetimeSeconds) {
+  return async ({ accountId, accessKey }, lifetime = lifetimeSeconds) => {
     const { signing } = keys()
     if (signing === undefined) throw new NoSigningKeyError('no signing key')
     checkName('account id', accountId)
@@ -75,13 +69,12 @@ export function createIssuer({ keys, issuer, audience, lifetimeSeconds, now }: I
       .setIssuedAt(issuedAt)
       .setExpirationTime(identity.expiresAt)
       .sign(signing.key)
-    // Two long names in a script of many bytes: better no token than one that is refused everywhere.
-    if (token.length > MOST_TOKEN_BYTES) throw new UnfitSubjectError('the names are too long for one token')
+    if (token.length > MAX_TOKEN_BYTES) throw new UnfitSubjectError('the names are too long for one token')
     return { token, identity }
   }
 }
 
-function checkName(what: string, name: string): void {
+function checkName(field: string, name: string): void {
   const problem = nameProblem(name)
-  if (problem !== undefined) throw new UnfitSubjectError(`the ${what} ${problem}`)
+  if (problem !== undefined) throw new UnfitSubjectError(`the ${field} ${problem}`)
 }

@@ -1,124 +1,172 @@
 /**
- * Verifies bearer tokens.
- *
- * In: a compact JWS. Out: the identity it proves and for how long that may be remembered, or the reason it
- * was refused. An accepted token was signed by one of our keys, names us in `aud`, is inside its lifetime
- * (RFC 7519, section 4.1; RFC 9068, section 4), belongs to a credential that is in force and has not been
- * revoked. Cheap checks come first, and nothing the token says about itself chooses how it is checked: the key decides (RFC 8725,
- * section 3.1).
- *
- * @module
+ * Verifies bearer tokens (RFC 7519, RFC 8725, RFC 9068).
+ * In: a compact JWS. Out: the identity it proves and how long that holds, or the reject reason.
+ * Nothing that a token says about itself chooses how it is checked: the key does. Cheap checks come first.
  */
-import { compactVerify, errors } from 'jose'
+import { errors, type JWTPayload, jwtVerify } from 'jose'
 import type { Standing } from '../credentials/store.ts'
 import { isKid } from '../keys/jwk.ts'
 import type { KeyRing, VerificationKey } from '../keys/key-ring.ts'
-import { type ClaimRules, checkClaims } from './claims.ts'
-import { isAccessTokenType, type ProtectedHeader, parseProtectedHeader } from './protected-header.ts'
+import { nameProblem } from '../names.ts'
 import type { IsRevoked } from './revocations.ts'
-import { hasTokenShape } from './shape.ts'
-import type { Identity, RejectReason } from './verdict.ts'
+import type { Accepted, Identity, Refused } from './verdict.ts'
 
-/** The outcome of a full check. A positive one says until when it holds if nothing is changed meanwhile. */
-export type Verified =
-  | {
-      readonly ok: true
-      readonly identity: Identity
-      /** Epoch milliseconds: from then on the token or its credential is no longer good. */
-      readonly usableUntil: number
-    }
-  | {
-      readonly ok: false
-      readonly reason: RejectReason
-      /** The header parameter or claim at fault, where it is one: for explaining, not for clients. */
-      readonly claim?: string
-    }
+/** The largest token that is accepted, in bytes. */
+export const MAX_TOKEN_BYTES = 8192
 
-/** Checks a token. What is refused without a look at the signature is refused at once. */
-export type Verify = (token: string) => Extract<Verified, { ok: false }> | Promise<Verified>
+/** Header parameters that change what the rest of a token means. A token with one of them is refused. */
+export const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
 
-/** What a verifier works with. */
-export interface VerifierOptions extends ClaimRules {
-  /** The keys in force. */
+/** In UTF-16 units: `jti` becomes a header line of the forwarded request. */
+const MAX_JTI_LENGTH = 256
+
+/** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
+const BYTE_ORDER_MARK = '77u_'
+
+/** A positive verdict of the verifier. */
+export interface Verified extends Accepted {
+  /** Epoch milliseconds at which the token or its credential ends, unless keys, credentials or revocations change before. */
+  readonly usableUntil: number
+}
+
+/** Checks a token from the start. Returns a value when no signature has to be checked. */
+export type Verifier = (token: string) => Refused | Promise<Verified | Refused>
+
+export interface VerifierOptions {
   readonly keys: () => KeyRing
-  /**
-   * Looks for keys that are newer than those in force, where they come from elsewhere: called for a kid that is not
-   * known and that a key can have, as often as tokens name one. Says whether it is known now. Does not reject.
-   */
-  readonly refreshKeys?: ((kid: string) => Promise<boolean>) | undefined
-  /** Whether the credential that a token was issued for is in force; absent where credentials are kept elsewhere. */
+  /** Fetches newer keys, where they come from another issuer; called for an unknown `kid` that a key can have. Does not reject. */
+  readonly refreshKeys?: ((kid: string) => Promise<unknown>) | undefined
+  /** The standing of the credential that a token was issued for; absent where another sidecar keeps the credentials. */
   readonly standing?: ((accountId: string, accessKey: string) => Standing) | undefined
-  /** Whether a token is withdrawn before it expires, by the revocations in force; without it, none is. */
   readonly isRevoked?: IsRevoked
+  /** `iss` must equal it. */
+  readonly issuer: string
+  /** `aud` must equal it, or be an array that holds it. */
+  readonly audience: string
+  /** The maximum of `exp - iat`. */
+  readonly maxLifetimeSeconds: number
+  /** How far the issuer's clock may differ from ours. */
+  readonly clockToleranceSeconds: number
   /** The clock, in epoch milliseconds. */
   readonly now: () => number
 }
 
-/** One refusal per reason, made once: refusing is what happens most under attack. */
-const REFUSALS = {
-  malformed: { ok: false, reason: 'malformed' },
-  unknown_key: { ok: false, reason: 'unknown_key' },
-  algorithm: { ok: false, reason: 'algorithm' },
-  signature: { ok: false, reason: 'signature' },
-  type: { ok: false, reason: 'claims', claim: 'typ' },
-  revoked: { ok: false, reason: 'revoked' },
-} as const satisfies Record<string, Verified>
+const MALFORMED: Refused = { ok: false, reason: 'malformed' }
+const UNKNOWN_KEY: Refused = { ok: false, reason: 'unknown_key' }
+const ALGORITHM: Refused = { ok: false, reason: 'algorithm' }
 
-const ALWAYS_IN_FORCE: Standing = { inForce: true, until: Number.POSITIVE_INFINITY }
-
-/**
- * Makes a verifier that checks every token from the start. Put {@link withCache} around it.
- *
- * What can be refused without a signature is refused at once: under a flood of such tokens the promises would be a third
- * of the cost.
- *
- * @returns a function whose promise rejects only on a fault of our own, whatever the token
- */
-export function createVerifier(options: VerifierOptions): Verify {
-  const { keys, refreshKeys, clockToleranceSeconds, now } = options
-  const { standing = () => ALWAYS_IN_FORCE, isRevoked = () => false } = options
-  return function verify(token) {
-    if (!hasTokenShape(token)) return REFUSALS.malformed
-    const header = parseProtectedHeader(token.slice(0, token.indexOf('.')))
-    if (header === undefined) return REFUSALS.malformed
-    const { kid } = header
-    // What no key can be called is not looked for elsewhere.
-    if (kid === undefined || !isKid(kid)) return REFUSALS.unknown_key
-    const key = keys().verification.get(kid)
-    if (key !== undefined) return verifyWith(key, token, header)
-    // A key that signs since a moment ago may be one that we have not heard of yet.
-    return refreshKeys === undefined
-      ? REFUSALS.unknown_key
-      : refreshKeys(kid).then((isThere) => {
-          const fresh = isThere ? keys().verification.get(kid) : undefined
-          return fresh === undefined ? REFUSALS.unknown_key : verifyWith(fresh, token, header)
-        })
-  }
-
-  function verifyWith(key: VerificationKey, token: string, header: ProtectedHeader): ReturnType<Verify> {
-    if (header.alg !== key.alg) return REFUSALS.algorithm
-    return isAccessTokenType(header.typ) ? verifySigned(key, token) : REFUSALS.type
-  }
-
-  async function verifySigned(key: VerificationKey, token: string): Promise<Verified> {
-    const payload = await signedPayload(token, key)
-    if (payload === undefined) return REFUSALS.signature
-    const claims = checkClaims(payload, options, now())
-    if (!claims.ok) return claims
-    const { identity, issuedAt } = claims
-    const credential = standing(identity.accountId, identity.accessKey)
-    if (!credential.inForce || isRevoked({ ...identity, issuedAt })) return REFUSALS.revoked
-    const until = Math.min(identity.expiresAt + clockToleranceSeconds, credential.until)
-    return { ok: true, identity, usableUntil: until * 1000 }
+/** Creates a verifier. Its promise rejects only when something other than the token is at fault. */
+export function createVerifier(options: VerifierOptions): Verifier {
+  const { keys, refreshKeys } = options
+  return (token) => {
+    const header = hasTokenShape(token) ? readHeader(token) : undefined
+    if (header === undefined) return MALFORMED
+    const { alg, kid } = header
+    if (kid === undefined || !isKid(kid)) return UNKNOWN_KEY
+    const check = () => {
+      const key = keys().verification.get(kid)
+      if (key === undefined) return UNKNOWN_KEY
+      return key.alg === alg ? verifySigned(token, key, options) : ALGORITHM
+    }
+    return refreshKeys === undefined || keys().verification.has(kid) ? check() : refreshKeys(kid).then(check)
   }
 }
 
-/** The payload, if the signature is the key's. jose checks the algorithm once more, by the key alone. */
-async function signedPayload(token: string, key: VerificationKey): Promise<Uint8Array | undefined> {
+async function verifySigned(
+  token: string,
+  { key, alg }: VerificationKey,
+  options: VerifierOptions,
+): Promise<Verified | Refused> {
+  const { clockToleranceSeconds, issuer, audience, now, standing, isRevoked } = options
+  let payload: JWTPayload
+  let isExpired = false
   try {
-    return (await compactVerify(token, key.key, { algorithms: [key.alg] })).payload
+    const verified = await jwtVerify(token, key, {
+      algorithms: [alg],
+      typ: 'at+jwt',
+      issuer,
+      audience,
+      requiredClaims: ['sub', 'client_id', 'jti', 'iat', 'exp'],
+      clockTolerance: clockToleranceSeconds,
+      currentDate: new Date(now()),
+    })
+    payload = verified.payload
   } catch (error) {
-    if (error instanceof errors.JOSEError) return undefined
-    throw error
+    // jose checks the signature first and the expiry last, so all that is left to check are our own rules.
+    if (error instanceof errors.JWTExpired) {
+      isExpired = true
+      payload = error.payload
+    } else if (error instanceof errors.JWTClaimValidationFailed) return invalid(error.claim)
+    else if (error instanceof errors.JWTInvalid) return invalid('payload')
+    else if (error instanceof errors.JOSEError) return { ok: false, reason: 'signature' }
+    else throw error
   }
+  if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return invalid('payload')
+  const read = readClaims(payload, options)
+  if (!read.ok) return read
+  const { identity, issuedAt } = read
+  const expiresAt = identity.expiresAt + clockToleranceSeconds
+  if (isExpired || now() >= expiresAt * 1000) return { ok: false, reason: 'expired', claim: 'exp' }
+  const credential = standing?.(identity.accountId, identity.accessKey)
+  if (credential?.inForce === false || isRevoked?.({ ...identity, issuedAt })) {
+    return { ok: false, reason: 'revoked' }
+  }
+  return { ok: true, identity, usableUntil: Math.min(expiresAt, credential?.until ?? expiresAt) * 1000 }
+}
+
+/** A segment in canonical base64url (RFC 4648, section 3.5): no padding, and bits that encode nothing are zero. */
+const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
+const SHAPE = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
+
+/**
+ * Whether a text has the shape of a compact JWS, in its one canonical spelling. jose decodes many spellings of one token,
+ * and each would take an entry of the cache.
+ */
+export function hasTokenShape(token: string): boolean {
+  return token.length <= MAX_TOKEN_BYTES && SHAPE.test(token)
+}
+
+/** The `alg` and `kid` of the protected header, which the client may have written. */
+function readHeader(token: string): { readonly alg: string; readonly kid: string | undefined } | undefined {
+  let header: unknown
+  try {
+    header = JSON.parse(Buffer.from(token.slice(0, token.indexOf('.')), 'base64url').toString())
+  } catch {
+    return undefined
+  }
+  if (typeof header !== 'object' || header === null) return undefined
+  if (REFUSED_PARAMETERS.some((name) => name in header)) return undefined
+  const { alg, kid }: { alg?: unknown; kid?: unknown } = header
+  if (typeof alg !== 'string' || (kid !== undefined && typeof kid !== 'string')) return undefined
+  return { alg, kid }
+}
+
+/** Checks the claims that jose leaves to us: the names, and the bounds of `iat` and `exp`. */
+function readClaims(
+  { sub, client_id, jti, iat, exp }: JWTPayload,
+  { maxLifetimeSeconds, clockToleranceSeconds, now }: VerifierOptions,
+): { readonly ok: true; readonly identity: Identity; readonly issuedAt: number } | Refused {
+  if (!isName(sub)) return invalid('sub')
+  if (!isName(client_id)) return invalid('client_id')
+  if (!isName(jti) || jti.length > MAX_JTI_LENGTH) return invalid('jti')
+  if (!isInteger(iat) || iat > now() / 1000 + clockToleranceSeconds) return invalid('iat')
+  if (!isInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds) return invalid('exp')
+  return {
+    ok: true,
+    identity: { accountId: sub, accessKey: client_id, tokenId: jti, expiresAt: exp },
+    issuedAt: iat,
+  }
+}
+
+function invalid(claim: string): Refused {
+  return { ok: false, reason: 'claims', claim }
+}
+
+/** A name becomes a header line and part of a log line, where a control character could forge another. */
+function isName(value: unknown): value is string {
+  return typeof value === 'string' && nameProblem(value) === undefined
+}
+
+function isInteger(value: unknown): value is number {
+  return Number.isSafeInteger(value)
 }

@@ -52,7 +52,7 @@ t.test('issue mints a token that inspect finds valid', async (t) => {
     alg: 'ES256',
     timeLeftSeconds: 600,
     revoked: false,
-    credentialInForce: true,
+    credentialActive: true,
   })
 })
 
@@ -94,10 +94,10 @@ t.test('inspect reports in words, without the signature', async (t) => {
   const { token, mint, keys } = await setUp(t)
   const minted = await mint()
   const { stdout } = await token(['inspect', minted])
-  t.match(stdout, /^verdict {5}valid\n {12}It is accepted\.\n/)
+  t.match(stdout, /^verdict {5}valid\n {12}The token is accepted\.\n/)
   t.match(
     stdout,
-    `kid         "${keys.kid}"\nalg         "ES256"\ntime left   3600 s\nrevoked     no\ncredential  in force\n`,
+    `kid         "${keys.kid}"\nalg         "ES256"\ntime left   3600 s\nrevoked     no\ncredential  active\n`,
   )
   t.match(stdout, '"client_id": "AK1"')
   t.notOk(stdout.includes(String(minted.split('.')[2]).slice(0, 20)))
@@ -121,9 +121,9 @@ t.test('inspect ends with 1 for a refused token and says why', async (t) => {
   t.match(await refused(''), /: missing\n.+There is no token/s)
   t.match(await refused(`Bearer ${await mint()}`), /: malformed\n.+begins with the scheme.+"sub": "acme"/s)
   t.match(await refused(await mint({ header: { kid: 'x' } })), /: unknown_key\n/)
-  t.match(await refused(await mint({ claims: { iss: 'x' } })), /: claims\n.+Its iss is missing or not that/s)
+  t.match(await refused(await mint({ claims: { iss: 'x' } })), /: claims\n.+The iss is missing, or not that/s)
   await credential('disable')
-  t.match(await refused(await mint()), /: revoked\n.+revoked {5}yes\ncredential {2}not in force/s)
+  t.match(await refused(await mint()), /: revoked\n.+revoked {5}yes\ncredential {2}not active/s)
 })
 
 t.test('inspect prints nothing that a terminal obeys', async (t) => {

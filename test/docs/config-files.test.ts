@@ -9,7 +9,7 @@ import t from 'tap'
 import { parse } from 'yaml'
 import { configCommand } from '../../src/cli/config.ts'
 import { readAccountsFile } from '../../src/credentials/accounts-file.ts'
-import { parseRevocationsText } from '../../src/token/revocations-text.ts'
+import { parseRevocations } from '../../src/token/revocations-file.ts'
 import { runCommand } from '../support/run-command.ts'
 
 const read = (path: string) => readFileSync(path, 'utf8')
@@ -54,8 +54,8 @@ t.test('the JSON Schema refuses what the program refuses', async (t) => {
 t.test('the examples of credentials and revocations load', async (t) => {
   const accounts = await readAccountsFile('config/credentials.example.yaml')
   t.ok(accounts.ok)
-  const revocations = await parseRevocationsText(read('config/revocations.example.yaml'))
-  t.equal(revocations.ok && revocations.revocations.length, 3)
+  const revocations = parseRevocations(read('config/revocations.example.yaml'))
+  t.equal(revocations.ok && revocations.value.length, 3)
 })
 
 t.test('settings that a page shows are good ones', async (t) => {

@@ -4,7 +4,7 @@ import t, { type Test } from 'tap'
 import { configCommand } from '../../src/cli/config.ts'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { keysCommand } from '../../src/cli/keys.ts'
-import { parseRevocationsText } from '../../src/token/revocations-text.ts'
+import { parseRevocations } from '../../src/token/revocations-file.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { runCommand } from '../support/run-command.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -107,8 +107,8 @@ t.test('the settings and the revocations are good ones', async (t) => {
   const revocations = blocks(read('docs/credentials-and-revocations.md'), 'yaml')
   t.equal(revocations.length, 1)
   for (const text of revocations) {
-    const parsed = await parseRevocationsText(text)
-    t.equal(parsed.ok && parsed.revocations.length, 3)
+    const parsed = parseRevocations(text)
+    t.equal(parsed.ok && parsed.value.length, 3)
   }
 })
 

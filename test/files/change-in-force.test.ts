@@ -6,7 +6,7 @@ import { followFiles } from '../../src/files/follow-files.ts'
 import { loadKeyRing } from '../../src/keys/key-directory.ts'
 import type { KeyRing } from '../../src/keys/key-ring.ts'
 import type { Load } from '../../src/reload/loaded.ts'
-import { withCache } from '../../src/token/cache.ts'
+import { createTokenCache } from '../../src/token/cache.ts'
 import { createRevocations } from '../../src/token/revocations.ts'
 import { createRevocationsLoader } from '../../src/token/revocations-file.ts'
 import { createVerifier } from '../../src/token/verify.ts'
@@ -23,7 +23,7 @@ async function checkTokens(t: Parameters<typeof makeKeyDirectory>[0] & { teardow
   const change = {
     log: { info: () => {}, warn: () => {}, error: () => {} },
     now: Date.now,
-    onChange: () => verify.clear(),
+    onChange: () => cache.clear(),
   }
   const loadKeys: Load<KeyRing> = async () => {
     const loaded = await loadKeyRing(key)
@@ -47,7 +47,7 @@ async function checkTokens(t: Parameters<typeof makeKeyDirectory>[0] & { teardow
   })
   t.teardown(keys.stop)
   t.teardown(revocations.stop)
-  const verifier = createVerifier({
+  const verify = createVerifier({
     keys: keys.current,
     isRevoked: (token) => revocations.current().isRevoked(token),
     issuer: ISSUER,
@@ -56,39 +56,39 @@ async function checkTokens(t: Parameters<typeof makeKeyDirectory>[0] & { teardow
     clockToleranceSeconds: 0,
     now: Date.now,
   })
-  const verify = withCache(verifier, { maxTokens: 100, maxAgeSeconds: 300, now: Date.now })
+  const cache = createTokenCache({ verify, maxTokens: 100, maxAgeSeconds: 300, now: Date.now })
   /** Seconds until a token that was accepted is refused, and why. */
   const secondsUntilRefused = async (token: string) => {
     const started = performance.now()
-    let verdict = await verify(token)
+    let verdict = await cache.verify(token)
     await eventually(async () => {
-      verdict = await verify(token)
+      verdict = await cache.verify(token)
       return !verdict.ok
     }, 'a refusal')
     return { seconds: (performance.now() - started) / 1000, reason: verdict.ok ? 'ok' : verdict.reason }
   }
-  return { key, file, verify, secondsUntilRefused }
+  return { key, file, cache, secondsUntilRefused }
 }
 
 t.test('a revocation ends a remembered token within a second, and no other one', async (t) => {
-  const { key, file, verify, secondsUntilRefused } = await checkTokens(t)
+  const { key, file, cache, secondsUntilRefused } = await checkTokens(t)
   const revoked = await mintToken({ key, claims: { jti: 'token-1' } })
   const other = await mintToken({ key, claims: { jti: 'token-2' } })
-  for (const token of [revoked, other]) t.match(await verify(token), { ok: true })
-  t.match(await verify(revoked), { ok: true })
-  t.equal(verify.hits, 1, 'it is remembered')
+  for (const token of [revoked, other]) t.match(await cache.verify(token), { ok: true })
+  t.match(await cache.verify(revoked), { ok: true })
+  t.equal(cache.hits, 1, 'it is remembered')
   writeFileSync(`${file}.new`, 'revocations:\n- jti: token-1\n')
   renameSync(`${file}.new`, file)
   const { seconds, reason } = await secondsUntilRefused(revoked)
   t.equal(reason, 'revoked')
   t.ok(seconds < 1, `after ${seconds} s`)
-  t.match(await verify(other), { ok: true })
+  t.match(await cache.verify(other), { ok: true })
 })
 
 t.test('a key that is removed ends its remembered tokens within a second', async (t) => {
-  const { key, verify, secondsUntilRefused } = await checkTokens(t)
+  const { key, cache, secondsUntilRefused } = await checkTokens(t)
   const token = await mintToken({ key })
-  t.match(await verify(token), { ok: true })
+  t.match(await cache.verify(token), { ok: true })
   rmSync(`${key.directory}/${key.kid}.jwk.json`)
   const { seconds, reason } = await secondsUntilRefused(token)
   t.equal(reason, 'unknown_key')

@@ -2,7 +2,7 @@ import t from 'tap'
 import { ERRORS } from '../../src/errors.ts'
 import { createDecide, type Undecided } from '../../src/gate/decide.ts'
 import { createRoutes } from '../../src/gate/routes.ts'
-import { type LastToken, REJECT_REASONS, type Verdict, type Verify } from '../../src/token/verdict.ts'
+import { REJECT_REASONS, type Verdict, type Verify } from '../../src/token/verdict.ts'
 
 const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'id', expiresAt: 2_000_000_000 }
 const passed: Verdict = { ok: true, identity }
@@ -18,7 +18,6 @@ function request(
   return {
     req: { method, url, httpVersion, rawHeaders, isRemembered: false },
     connection: {
-      lastToken: { token: '', digest: '' },
       lastAdmitted: { rawHeaders: [], fields: undefined },
       unanswered,
     },
@@ -142,15 +141,10 @@ t.test('nothing leaves HTTP where that is switched off', async (t) => {
 })
 
 t.test('a connection remembers of a request only what may be remembered of it', async (t) => {
-  const asked: (LastToken | undefined)[] = []
-  const { decide } = gate((_, last) => {
-    asked.push(last)
-    return passed
-  })
+  const { decide } = gate(() => passed)
   for (const isRemembered of [true, false]) {
     const { req, connection } = request('GET /b', [BEARER])
     decide({ req: { ...req, isRemembered }, connection })
-    t.equal(asked.pop(), isRemembered ? connection.lastToken : undefined)
     t.equal(connection.lastAdmitted.fields?.authorization, isRemembered ? 'Bearer t' : undefined)
     t.equal(connection.lastAdmitted.rawHeaders === req.rawHeaders, isRemembered)
   }

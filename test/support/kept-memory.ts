@@ -11,9 +11,13 @@ const collect: () => void = runInNewContext('gc')
 
 /** Bytes of JavaScript's memory that `work` has taken and not left to be collected. */
 export function keptMemory(work: () => void): number {
-  collect()
-  const before = process.memoryUsage().heapUsed
+  const before = usedHeap()
   work()
+  return usedHeap() - before
+}
+
+/** Bytes of JavaScript's memory that are in use. */
+export function usedHeap(): number {
   collect()
-  return process.memoryUsage().heapUsed - before
+  return process.memoryUsage().heapUsed
 }

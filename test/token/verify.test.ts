@@ -5,7 +5,8 @@ import { CompactEncrypt } from 'jose'
 import t from 'tap'
 import type { Standing } from '../../src/credentials/store.ts'
 import { ALGORITHMS, type KeyRing } from '../../src/keys/key-ring.ts'
-import { createVerifier, type Verified, type VerifierOptions } from '../../src/token/verify.ts'
+import type { Verdict } from '../../src/token/verdict.ts'
+import { createVerifier, type VerifierOptions } from '../../src/token/verify.ts'
 import { makeKey, makeKeyDirectory, ringOf, type TestKey, writeKey } from '../support/keys.ts'
 import {
   AUDIENCE,
@@ -18,7 +19,6 @@ import {
 } from '../support/tokens.ts'
 
 const NOW = Date.UTC(2026, 10, 20, 12)
-const IN_FORCE: Standing = { inForce: true, until: Number.POSITIVE_INFINITY }
 const exp = NOW / 1000 + 3600
 
 const key = await makeKey('ES256', 'k')
@@ -34,9 +34,22 @@ const rules = {
   now: () => NOW,
 }
 const verifierFor = (ring: KeyRing, options: Partial<VerifierOptions> = {}) =>
-  createVerifier({ ...rules, keys: () => ring, standing: () => IN_FORCE, ...options })
+  createVerifier({ ...rules, keys: () => ring, ...options })
 const mint = (options: Partial<MintOptions> = {}) => mintToken({ key, now: NOW, ...options })
-const reasonOf = (verified: Verified) => (verified.ok ? 'ok' : verified.reason)
+const reasonOf = (verdict: Verdict) => (verdict.ok ? 'ok' : verdict.reason)
+
+/** What no key can be called. */
+const NO_KIDS = [
+  '',
+  '.hidden',
+  '../../dev/null',
+  '/proc/sys/kernel/randomize_va_space',
+  "k' OR '1'='1",
+  '|sleep 10',
+  'é',
+  'x'.repeat(129),
+  'a\n',
+]
 
 let ring: KeyRing
 t.before(async () => {
@@ -62,13 +75,7 @@ t.test('a token of each algorithm is accepted, from the private and from the pub
   }
 })
 
-t.test('the type may be spelled as media types may', async (t) => {
-  const verify = verifierFor(ring)
-  for (const typ of ['AT+JWT', 'application/at+jwt'])
-    t.equal(reasonOf(await verify(await mint({ header: { typ } }))), 'ok')
-})
-
-t.test('each hostile token is refused for its reason, cheaply, and none throws', async (t) => {
+t.test('each hostile token is refused for its reason, in less than 50 ms', async (t) => {
   const verify = verifierFor(ring)
   const good = await mint()
   const [head, body, signature = ''] = good.split('.')
@@ -97,7 +104,6 @@ t.test('each hostile token is refused for its reason, cheaply, and none throws',
     ['a NUL', 'malformed', `${good}\0`],
     ['a header of 100,000 brackets', 'malformed', mint({ headerText: '['.repeat(100_000) })],
     ['a header that is no object', 'malformed', mint({ headerText: '[]' })],
-    ['a repeated alg', 'malformed', mint({ headerText: '{"alg":"none","kid":"k","alg":"ES256"}' })],
     ['a header with a byte order mark', 'malformed', mint({ headerText: '\uFEFF{"alg":"ES256","kid":"k"}' })],
     ['crit empty', 'malformed', mint({ header: { crit: [] } })],
     ['crit with something unknown', 'malformed', mint({ header: { crit: ['x'], x: 1 } })],
@@ -109,14 +115,8 @@ t.test('each hostile token is refused for its reason, cheaply, and none throws',
     ['kid as a list', 'malformed', mint({ header: { kid: ['k'] } })],
     ['alg missing', 'malformed', mint({ header: { alg: undefined } })],
     ['kid missing', 'unknown_key', mint({ header: { kid: undefined } })],
-    ...[
-      '',
-      '../../dev/null',
-      '/proc/sys/kernel/randomize_va_space',
-      "k' OR '1'='1",
-      '|sleep 10',
-      '__proto__',
-    ].map((kid) => [`kid ${kid}`, 'unknown_key', mint({ header: { kid } })] as const),
+    ['kid __proto__', 'unknown_key', mint({ header: { kid: '__proto__' } })],
+    ...NO_KIDS.map((kid) => [`kid ${kid}`, 'unknown_key', mint({ header: { kid } })] as const),
     ['a kid of 5 KiB', 'unknown_key', mint({ header: { kid: 'k'.repeat(5120) } })],
     ...['none', 'None', 'NONE', 'nOnE', 'es256', 'ES384', 'RS256', 'HS256', ''].map(
       (alg) => [`alg ${alg}`, 'algorithm', mint({ header: { alg } })] as const,
@@ -147,34 +147,23 @@ t.test('each hostile token is refused for its reason, cheaply, and none throws',
     [
       'a payload with a byte order mark',
       'claims',
-      mint({ claimsText: `\uFEFF${JSON.stringify(goodClaims())}` }),
+      mint({ claimsText: `\uFEFF${JSON.stringify(goodClaims({ now: NOW }))}` }),
     ],
-    ['a repeated claim', 'claims', mint({ claimsText: '{"sub":"a","sub":"b"}' })],
-    ['a foreign issuer', 'claims', mint({ claims: { iss: 'other' } })],
-    ['a foreign audience', 'claims', mint({ claims: { aud: ['other'] } })],
-    [
-      'exp 1e400',
-      'claims',
-      mint({
-        claimsText: JSON.stringify({ ...goodClaims({ now: NOW }), exp: 7e77 }).replace('7e+77', '1e400'),
-      }),
-    ],
-    ['a subject of two lines', 'claims', mint({ claims: { sub: 'a\r\nX-Authenticated-Account-Id: b' } })],
-    ['expired', 'expired', mint({ claims: { iat: 1000, exp: 2000 } })],
     ['expired this very second', 'expired', mint({ claims: { exp: NOW / 1000, iat: NOW / 1000 - 1 } })],
-    ['expired and wrong', 'claims', mint({ claims: { iat: 1000, exp: 2000, iss: 'other' } })],
+    ['a payload of 1,000 brackets', 'claims', mint({ claimsText: '['.repeat(1000) })],
   ]
   const tokens = await Promise.all(
     table.map(async ([name, reason, token]) => [name, reason, await token] as const),
   )
   const started = performance.now()
-  const reasons = []
-  for (const [, , token] of tokens) reasons.push(reasonOf(await verify(token)))
+  for (const [name, reason, token] of tokens) t.equal(reasonOf(await verify(token)), reason, name)
   const milliseconds = (performance.now() - started) / tokens.length
-  for (const [at, [name, reason]] of tokens.entries()) t.equal(reasons[at], reason, name)
-  t.equal(elsewhere.connections(), 0, 'no URL in a token is followed')
-  t.ok(milliseconds < 50, 'a hostile token costs less than 50 ms')
+  t.equal(elsewhere.connections(), 0, 'no URL in a token is fetched')
+  t.ok(milliseconds < 50, `${milliseconds} ms`)
   t.equal(reasonOf(await verify(good)), 'ok')
+  for (const typ of ['AT+JWT', 'application/at+jwt']) {
+    t.equal(reasonOf(await verify(await mint({ header: { typ } }))), 'ok', typ)
+  }
 })
 
 t.test('every respelling and every cut of a good token is refused', async (t) => {
@@ -183,6 +172,89 @@ t.test('every respelling and every cut of a good token is refused', async (t) =>
   for (const [name, respelled] of respellings(token))
     t.equal(reasonOf(await verify(respelled)), 'malformed', name)
   for (const cut of [1, 2, 3, 4]) t.not(reasonOf(await verify(token.slice(0, -cut))), 'ok', `cut by ${cut}`)
+})
+
+/** `ok`, `expired`, or the claim at fault of a token with these changes of its claims. */
+async function faultOf(changes: object | string, options: Partial<VerifierOptions> = {}) {
+  const token = await mint(typeof changes === 'string' ? { claimsText: changes } : { claims: { ...changes } })
+  const verified = await verifierFor(ring, options)(token)
+  return verified.ok ? 'ok' : verified.reason === 'claims' ? verified.claim : verified.reason
+}
+
+const good = goodClaims({ now: NOW })
+const { iat } = good
+const label = (value: unknown) => `${JSON.stringify(value)}`.replace(/[^ -~]/g, '?').slice(0, 20)
+/** The good claims as text, with one value in another spelling. */
+const spelled = (claim: string, text: string) =>
+  JSON.stringify({ ...good, [claim]: '@' }).replace('"@"', text)
+
+t.test('unknown claims are ignored, and whitespace', async (t) => {
+  t.equal(await faultOf({ scope: 'x', auth_time: 1.5, nested: { exp: 'never', iss: 1 } }), 'ok')
+  t.equal(await faultOf(JSON.stringify({ ...good, p: 0 }).replace('"p"', '"__proto__"')), 'ok')
+  t.equal(await faultOf(JSON.stringify(good, null, 2)), 'ok')
+})
+
+t.test('each claim must have its form', async (t) => {
+  const long = ['a'.repeat(1025), '\u{1d49c}'.repeat(1025)]
+  const names = [undefined, null, '', 0, true, {}, ['a'], '\ud800', ...long]
+  const controls = ['a\r\nb', '\0', '\x1b', '\x7f', '\x85']
+  const issuers = [undefined, null, '', `${ISSUER}/`, ISSUER.toUpperCase(), [ISSUER], { iss: ISSUER }, 1]
+  const audiences = [undefined, null, '', 'other', [], ['other'], [[AUDIENCE]], { 0: AUDIENCE }]
+  const times = [undefined, null, true, {}, [], `${iat}`, 0.5]
+  const refused: Record<string, readonly unknown[]> = {
+    iss: issuers,
+    aud: audiences,
+    sub: [...names, ...controls],
+    client_id: [...names, ...controls],
+    jti: [undefined, null, '', 1, {}, ['j'], 'j'.repeat(257), 'a\nb'],
+    exp: [...times, -1, iat, iat - 1, iat + 86_401],
+    iat: [...times, iat + 1],
+    nbf: [null, '0', true, [], iat + 1],
+  }
+  for (const [claim, values] of Object.entries(refused)) {
+    for (const value of values) {
+      t.equal(await faultOf({ [claim]: value }), claim, `${claim} ${label(value)}`)
+    }
+  }
+  const accepted: Record<string, readonly unknown[]> = {
+    aud: [AUDIENCE, [AUDIENCE], ['other', AUDIENCE], [1, AUDIENCE]],
+    sub: ['a', ' ', '山田', '\u2028', 'a'.repeat(1024), '\u{1d49c}'.repeat(1024), '__proto__'],
+    client_id: ['a', '山田', 'a'.repeat(1024)],
+    jti: ['j', 'j'.repeat(256)],
+    exp: [iat + 1, iat + 86_400],
+    nbf: [iat, iat - 0.5],
+  }
+  for (const [claim, values] of Object.entries(accepted)) {
+    for (const value of values) t.equal(await faultOf({ [claim]: value }), 'ok', `${claim} ${label(value)}`)
+  }
+})
+
+t.test('a time beyond every safe integer is refused', async (t) => {
+  for (const text of ['1e400', '-1e400', '99999999999999999999', '9007199254740993', `${iat}.5`]) {
+    t.equal(await faultOf(spelled('exp', text)), 'exp', text)
+    t.equal(await faultOf(spelled('iat', text)), 'iat', text)
+  }
+  t.equal(await faultOf(spelled('nbf', '1e400')), 'nbf')
+})
+
+t.test('iat and nbf may be in the future by the tolerance', async (t) => {
+  for (const clockToleranceSeconds of [0, 60]) {
+    const begins = iat + clockToleranceSeconds
+    const options = { clockToleranceSeconds }
+    t.equal(await faultOf({ iat: begins, exp: begins + 9 }, options), 'ok')
+    t.equal(await faultOf({ iat: begins + 1, exp: begins + 9 }, options), 'iat')
+    t.equal(await faultOf({ nbf: begins }, options), 'ok')
+    t.equal(await faultOf({ nbf: begins + 1 }, options), 'nbf')
+  }
+})
+
+t.test('an expired token with another fault is not called expired', async (t) => {
+  const old = { iat: 1000, exp: 2000 }
+  t.equal(await faultOf(old), 'expired')
+  for (const claim of ['iss', 'aud', 'sub', 'client_id', 'jti', 'nbf']) {
+    t.equal(await faultOf({ ...old, [claim]: '' }), claim)
+  }
+  t.equal(await faultOf({ ...old, exp: 1000 + 86_401 }), 'exp')
 })
 
 t.test('a token is good until the millisecond before exp and the tolerance', async (t) => {
@@ -198,14 +270,15 @@ t.test('a token is good until the millisecond before exp and the tolerance', asy
 t.test('a token ends with its credential', async (t) => {
   const token = await mint()
   const asked: string[][] = []
-  const withStanding = (standing: Standing) => {
-    const look = (...names: string[]) => {
+  const withStanding = (found: Standing, now = NOW) => {
+    const standing = (...names: string[]) => {
       asked.push(names)
-      return standing
+      return found
     }
-    return verifierFor(ring, { standing: look })(token)
+    return verifierFor(ring, { standing, now: () => now })(token)
   }
   t.equal(reasonOf(await withStanding({ inForce: false })), 'revoked')
+  t.equal(reasonOf(await withStanding({ inForce: false }, exp * 1000)), 'expired')
   t.match(await withStanding({ inForce: true, until: exp - 10 }), {
     ok: true,
     usableUntil: (exp - 10) * 1000,
@@ -214,33 +287,18 @@ t.test('a token ends with its credential', async (t) => {
   t.same(asked[0], ['acme', 'AKTEST'])
 })
 
-t.test('a token that has run out is expired, whatever became of its credential', async (t) => {
-  const verify = verifierFor(ring, { standing: () => ({ inForce: false }), now: () => exp * 1000 })
-  t.equal(reasonOf(await verify(await mint())), 'expired')
-})
-
-t.test('a revoked token is refused as one whose credential is not in force', async (t) => {
+t.test('a revoked token is refused', async (t) => {
   const token = await mint({ claims: { jti: 'j' } })
   const asked: unknown[] = []
-  const verifyWhen = (revoked: boolean, options: Partial<VerifierOptions> = {}) => {
-    const isRevoked: VerifierOptions['isRevoked'] = (about) => {
-      asked.push(about)
-      return revoked
-    }
-    return verifierFor(ring, { isRevoked, ...options })(token)
-  }
+  const verifyWhen = (revoked: boolean, now = NOW) =>
+    verifierFor(ring, { isRevoked: (about) => asked.push(about) > 0 && revoked, now: () => now })(token)
   t.equal(reasonOf(await verifyWhen(true)), 'revoked')
   t.equal(reasonOf(await verifyWhen(false)), 'ok')
   t.match(asked[0], { tokenId: 'j', accountId: 'acme', accessKey: 'AKTEST', issuedAt: NOW / 1000 })
-  t.equal(reasonOf(await verifyWhen(true, { now: () => exp * 1000 })), 'expired')
+  t.equal(reasonOf(await verifyWhen(true, exp * 1000)), 'expired')
 })
 
-t.test('without credentials and revocations of its own, keys and claims decide', async (t) => {
-  const verify = createVerifier({ ...rules, keys: () => ring })
-  t.match(await verify(await mint()), { ok: true, usableUntil: exp * 1000 })
-})
-
-t.test('for a kid that is not known newer keys are looked for, and for no other token', async (t) => {
+t.test('newer keys are fetched for an unknown kid, and for no other token', async (t) => {
   let keys: KeyRing = { verification: new Map() }
   const asked: string[] = []
   const refreshKeys = async (kid: string) => {
@@ -253,65 +311,24 @@ t.test('for a kid that is not known newer keys are looked for, and for no other 
   t.equal(reasonOf(await verify(await mint())), 'ok', 'accepted at its first use')
   t.equal(reasonOf(await verify(await mint())), 'ok')
   t.equal(reasonOf(await verify(await mint({ header: { kid: undefined } }))), 'unknown_key')
-  t.same(asked, ['x', 'k'])
-  keys = { verification: new Map() }
-  const vanishing = verifierFor(ring, { keys: () => keys, refreshKeys: async () => true })
-  t.equal(reasonOf(await vanishing(await mint())), 'unknown_key', 'whatever was said, the keys decide')
-})
-
-t.test('a kid that no key can have is not looked for', async (t) => {
-  let asked = 0
-  const refreshKeys = async () => {
-    asked++
-    return false
-  }
-  const verify = verifierFor(ring, { refreshKeys })
-  for (const kid of [
-    '',
-    '.hidden',
-    '../../dev/null',
-    '/etc/passwd',
-    'a b',
-    "' OR 1=1",
-    '|sleep 10',
-    'é',
-    'x'.repeat(129),
-    'a\n',
-  ]) {
+  for (const kid of NO_KIDS) {
     t.equal(reasonOf(await verify(await mint({ header: { kid } }))), 'unknown_key', JSON.stringify(kid))
   }
-  t.equal(asked, 0)
-})
-
-t.test('keys are those in force at the moment', async (t) => {
-  let keys = ring
-  const verify = verifierFor(ring, { keys: () => keys })
-  const token = await mint()
-  t.equal(reasonOf(await verify(token)), 'ok')
+  t.same(asked, ['x', 'k'], 'nothing is fetched for a kid that no key can have')
   keys = { verification: new Map() }
-  t.equal(reasonOf(await verify(token)), 'unknown_key')
+  const vanishing = verifierFor(ring, { keys: () => keys, refreshKeys: async () => true })
+  t.equal(reasonOf(await vanishing(await mint())), 'unknown_key', 'the key ring decides')
 })
 
-t.test('what needs no signature to be refused is refused at once, without a promise', async (t) => {
+t.test('a refusal without a signature check needs no promise', async (t) => {
   const verify = verifierFor(ring)
-  const [header = '', ...rest] = (await mint()).split('.')
-  const { kid, alg, typ } = JSON.parse(Buffer.from(header, 'base64url').toString())
-  const headed = (changes: object) =>
-    [Buffer.from(JSON.stringify({ kid, alg, typ, ...changes })).toString('base64url'), ...rest].join('.')
-  for (const [token, reason] of [
-    ['bm8.bm8.bm8', 'malformed'],
-    ['x', 'malformed'],
-    [headed({ kid: 'other' }), 'unknown_key'],
-    [headed({ kid: '../../x' }), 'unknown_key'],
-    [headed({ alg: 'HS512' }), 'algorithm'],
-    [headed({ typ: 'JWT' }), 'claims'],
-  ] as const) {
-    t.match(verify(token), { ok: false, reason })
-  }
+  t.match(verify('bm8.bm8.bm8'), { reason: 'malformed' })
+  t.match(verify(await mint({ header: { kid: 'other' } })), { reason: 'unknown_key' })
+  t.match(verify(await mint({ header: { alg: 'HS512' } })), { reason: 'algorithm' })
   t.ok(verify(await mint()) instanceof Promise)
 })
 
-t.test('a fault of our own is a fault and no verdict', async (t) => {
+t.test('a broken key ring is a fault and no verdict', async (t) => {
   const verification = ring.verification.get('k')
   const signing = ring.signing
   if (verification === undefined || signing === undefined) throw new Error('the ring is not complete')
@@ -331,7 +348,7 @@ t.test('of random bytes in the shape of a token none is accepted', async (t) => 
 const publicKeyOf = ({ publicJwk }: TestKey) =>
   createPublicKey({ key: { ...publicJwk } as JsonWebKey, format: 'jwk' })
 
-/** A server that nobody should connect to. */
+/** A server that must not be connected to. */
 async function listener(t: { teardown(close: () => void): void }) {
   let connections = 0
   const server = createServer((socket) => {

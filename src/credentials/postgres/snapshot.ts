@@ -9,12 +9,7 @@
  *
  * @module
  */
-import {
-  createRevocations,
-  createRevocationsInSlices,
-  type Revocation,
-  type Revocations,
-} from '../../token/revocations.ts'
+import { createRevocations, type Revocation, type Revocations } from '../../token/revocations.ts'
 import type { Accounts } from '../accounts.ts'
 import { type CredentialTable, createCredentialTable } from '../credential-table.ts'
 import type { Connection } from './connections.ts'
@@ -90,7 +85,7 @@ export function createSnapshot({ askMs, readMs }: ReadTimes): Snapshot {
       // First what takes a while, during which requests are answered; then both come into force in one step.
       applyRevocations(changes, tables)
       const isNew = changes.revocations.length > 0
-      const fresh = isNew ? await createRevocationsInSlices(tables.revocations.values()) : revocations
+      const fresh = isNew ? createRevocations(tables.revocations.values()) : revocations
       tables.credentials.apply(changes.credentials)
       revocations = fresh
       known = head.revision
@@ -104,7 +99,7 @@ export function createSnapshot({ askMs, readMs }: ReadTimes): Snapshot {
       problems.push(...page.problems)
     }
     await query('COMMIT')
-    const freshRevocations = await createRevocationsInSlices(fresh.revocations.values())
+    const freshRevocations = createRevocations(fresh.revocations.values())
     tables = fresh
     revocations = freshRevocations
     known = head.revision
