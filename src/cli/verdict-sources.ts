@@ -9,9 +9,8 @@
 import type { Config } from '../config/schema.ts'
 import { createFileStore } from '../credentials/file-store.ts'
 import type { CredentialStore } from '../credentials/store.ts'
+import { createJwkSetLoader } from '../keys/jwk-set.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
-import { fetchDocument } from '../keys/remote-fetch.ts'
-import { parseJwkSet } from '../keys/remote-jwk-set.ts'
 import type { IsRevoked } from '../token/revocations.ts'
 import { accountsIn, keysIn, revocationsIn } from '../trust/file-sources.ts'
 import { CommandFailure, UsageFailure } from './command-io.ts'
@@ -67,12 +66,9 @@ export async function loadKeys({ keys }: Config, options: Pick<SourcesOptions, '
 
 async function fetchKeys({ keys }: Config, options: SourcesOptions): Promise<KeyRing> {
   const { now, patienceMs = PATIENCE_MS } = options
-  const abort = new AbortController()
-  const fetched = await fetchDocument(String(keys.jwksUrl), { abort, timeoutMs: patienceMs })
-  if (!fetched.ok) throw new CommandFailure(`keys.jwksUrl: the JWK Set ${fetched.problem}`)
-  const parsed = await parseJwkSet(fetched.bytes, Math.floor(now() / 1000))
-  if (!parsed.ok) throw new CommandFailure(`keys.jwksUrl: the JWK Set ${parsed.problems.join('; ')}`)
-  return take(parsed, options).value
+  const loaded = await createJwkSetLoader(String(keys.jwksUrl), { now, timeoutMs: patienceMs })()
+  if (!loaded.ok) throw new CommandFailure(`keys.jwksUrl: the JWK Set ${loaded.problems.join('; ')}`)
+  return take(loaded, options).value
 }
 
 /** What a store of credentials knows of tokens; one in PostgreSQL holds revocations, too. */

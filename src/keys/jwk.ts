@@ -28,8 +28,8 @@ export type KeyImport =
   | { readonly ok: true; readonly key: ImportedKey }
   | { readonly ok: false; readonly problems: readonly string[] }
 
-/** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1). */
-export const PRIVATE_MEMBERS: ReadonlySet<string> = new Set(['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth', 'k'])
+/** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` of the AKP key type). */
+export const PRIVATE_MEMBERS: ReadonlySet<string> = new Set('d p q dp dq qi oth k priv'.split(' '))
 
 /** Minimum length of an HS256 secret (RFC 7518, section 3.2). */
 const MIN_SECRET_BYTES = 32
@@ -46,9 +46,11 @@ const must = (what: string) => ({
   error: ({ input }: { readonly input?: unknown }) =>
     input === undefined ? 'is missing' : `must be ${what}`,
 })
+const is = <V extends string>(value: V, alg: Algorithm) => z.literal(value, must(`${value} for ${alg}`))
 const seconds = z.int(must('whole epoch seconds')).min(0, must('whole epoch seconds')).optional()
 const member = z.base64url(must('base64url'))
-const privateMember = member.exactOptional()
+/** `d`, and any other member of a private half. */
+const d = member.exactOptional()
 const common = {
   kid: z.string(must('a text')).regex(KID, must('1 to 128 letters, digits, . _ - and no . first')),
   use: z.literal('sig', must('sig')).optional(),
@@ -57,52 +59,24 @@ const common = {
   signedUntil: seconds,
 }
 const ec = <A extends Algorithm>(alg: A, crv: string) =>
-  z.object({
-    ...common,
-    alg: z.literal(alg),
-    kty: z.literal('EC', must(`EC for ${alg}`)),
-    crv: z.literal(crv, must(`${crv} for ${alg}`)),
-    x: member,
-    y: member,
-    d: privateMember,
-  })
+  z.object({ ...common, alg: z.literal(alg), kty: is('EC', alg), crv: is(crv, alg), x: member, y: member, d })
+const okp = <A extends Algorithm>(alg: A, crv: string) =>
+  z.object({ ...common, alg: z.literal(alg), kty: is('OKP', alg), crv: is(crv, alg), x: member, d })
 const rsa = <A extends Algorithm>(alg: A) => {
-  const kty = z.literal('RSA', must(`RSA for ${alg}`))
-  return z.object({
-    ...common,
-    alg: z.literal(alg),
-    kty,
-    n: member,
-    e: member,
-    d: privateMember,
-    p: privateMember,
-    q: privateMember,
-    dp: privateMember,
-    dq: privateMember,
-    qi: privateMember,
-  })
+  const members = { n: member, e: member, d, p: d, q: d, dp: d, dq: d, qi: d }
+  return z.object({ ...common, alg: z.literal(alg), kty: is('RSA', alg), ...members })
 }
+const oct = <A extends Algorithm>(alg: A) =>
+  z.object({ ...common, alg: z.literal(alg), kty: is('oct', alg), k: member })
 const jwkSchema = z.discriminatedUnion(
   'alg',
   [
     ec('ES256', 'P-256'),
     ec('ES384', 'P-384'),
-    z.object({
-      ...common,
-      alg: z.literal('EdDSA'),
-      kty: z.literal('OKP', must('OKP for EdDSA')),
-      crv: z.literal('Ed25519', must('Ed25519 for EdDSA')),
-      x: member,
-      d: privateMember,
-    }),
+    okp('EdDSA', 'Ed25519'),
     rsa('RS256'),
     rsa('PS256'),
-    z.object({
-      ...common,
-      alg: z.literal('HS256'),
-      kty: z.literal('oct', must('oct for HS256')),
-      k: member,
-    }),
+    oct('HS256'),
   ],
   { error: ({ code }) => (code === 'invalid_union' ? `must be one of ${ALGORITHMS.join(', ')}` : undefined) },
 )

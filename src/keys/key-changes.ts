@@ -18,20 +18,16 @@ import {
 import { retirementOf } from './key-list.ts'
 import { type Algorithm, NEVER_SIGNED } from './key-ring.ts'
 
-/**
- * Why a change was not made. `broken`: files in the directory cannot be used, each problem names one.
- * `refused`: the directory is fine, the change is not.
- */
+/** Why a change was not made. `broken`: files in the directory cannot be used, each problem names one. */
 export interface ChangeRefused {
   readonly ok: false
   readonly kind: 'broken' | 'refused'
   readonly problems: readonly string[]
 }
 
-/** Common to all changes. */
-export interface KeyChange {
+interface KeyChange {
   readonly directory: string
-  /** The clock, in epoch milliseconds. */
+  /** Epoch milliseconds. */
   readonly now: () => number
 }
 
@@ -74,9 +70,8 @@ export async function addKey(
 }
 
 /**
- * Makes a key sign, and notes in the outgoing key's file when it stopped.
+ * Makes a key sign, and notes in the outgoing key's file when it stopped. `previous`: the kid that signed before.
  *
- * @returns the kid that signed before, if another one did
  * @throws file system errors, or `ELOCKED`
  */
 export async function activateKey(

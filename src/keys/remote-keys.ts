@@ -1,111 +1,85 @@
 /**
- * Keeps the keys of another issuer in force.
- *
- * In: the URL of its JWK Set. Out: the newest good set, fetched every minute and, for a kid that nobody knows,
- * at once, though never twice within five seconds: tokens with made-up kids cost one fetch in that time, whoever
- * sends how many of them. While the issuer is away or answers nonsense, the last good set stays in force.
- * Nobody waits for one that is slow: a fetch is waited for in its first second only, by a bounded number of askers.
- * Nothing here rejects.
- *
- * @module
+ * Keeps the keys of another issuer current: fetches its JWK Set every minute and, for an unknown kid, at once, but at
+ * most every five seconds, whatever the result. The last good set stays while the issuer is down or its set is bad.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
-import type { JWK } from 'jose'
 import type { Logger } from '../ops/log.ts'
 import type { Loaded } from '../reload/loaded.ts'
-import type { KeyRing } from './key-ring.ts'
-import { type Fetched, fetchDocument } from './remote-fetch.ts'
-import { parseJwkSet } from './remote-jwk-set.ts'
+import { createJwkSetLoader } from './jwk-set.ts'
+import { type KeyRing, publicJwks } from './key-ring.ts'
 
-/** What became of a fetch: a good set, whether new or not, or none. */
+/** The results of a fetch: a good set, new or not, or none. */
 export const FETCH_RESULTS = ['ok', 'failed'] as const
 
-/** One of the results; a label. */
+/** One of the results; a metric label. */
 export type FetchResult = (typeof FETCH_RESULTS)[number]
 
-/** What the keys are made of. */
+/** The issuer, and the callbacks. */
 export interface RemoteKeysOptions {
   readonly url: string
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   /** Epoch milliseconds. */
   readonly now: () => number
-  /** Called right after another set has come into force. */
+  /** Called right after a different set has become the current one. */
   readonly onChange?: (ring: KeyRing) => void
   readonly onFetch?: (result: FetchResult) => void
-  /** Default: {@link fetchDocument}. Does not reject. */
-  readonly fetchSet?: (url: string, abort: AbortController) => Promise<Fetched>
-  /** Calls back after a time and returns how to prevent it; default: `setTimeout`. */
-  readonly after?: (ms: number, callback: () => void) => () => void
-  /** The same, for how long a fetch is waited for; default: `setTimeout`. */
-  readonly afterPatience?: (ms: number, callback: () => void) => () => void
 }
 
-/** How things stand. */
+/** The state of the fetches. */
 export interface RemoteKeysState {
   /** Whether there has been a good set. */
   readonly loaded: boolean
-  /** Seconds since the issuer last sent a good set; absent before the first. */
+  /** Seconds since the last good set arrived; absent before the first. */
   readonly ageSeconds?: number
-  /** Absent before the first fetch is over. */
+  /** Absent before the end of the first fetch. */
   readonly lastFetch?: FetchResult
 }
 
-/** Keys that follow an issuer. */
+/** The keys of an issuer. Nothing here rejects. */
 export interface RemoteKeys {
-  /** The keys in force; none before the first set. */
+  /** The current keys; none before the first good set. */
   ring(): KeyRing
-  /** Looks for a kid that is not in the ring, if that is due; says, within a second or two, whether it is there now. */
+  /** Fetches the set for a kid that is not in the ring, if that is due. Resolves within two seconds: is it there? */
   refresh(kid: string): Promise<boolean>
-  /** Fetches the set now, whatever is due, and resolves when that is over. */
+  /** Fetches the set now, due or not. */
   refetch(): Promise<void>
-  /** Resolves with true once there is a first set, with false if it is stopped before. */
+  /** Resolves with true once there is a good set, with false if it is stopped before. */
   firstSet(): Promise<boolean>
   state(): RemoteKeysState
-  /** Fetches no more, and ends the fetch under way. */
+  /** Ends all fetches. */
   stop(): void
 }
 
-/** How often the set is fetched when all is well. */
 const REFRESH_MS = 60_000
 
-/** How long after a fetch for an unknown kid no other one is made. */
+/** Between two fetches for unknown kids, and after a failed fetch. */
 const COOLDOWN_MS = 5000
 
-/** How long after a failed fetch the next one is made: doubled from the first to the last. */
-const RETRY_MS = { first: 500, last: 5000 } as const
+/** After a failed fetch before the first good set: nothing listens yet, so no request can ask for more fetches. */
+const START_RETRY_MS = 1000
 
-/** For how long after its begin a fetch is waited for. It goes on, and what it brings comes into force. */
+/** For how long a request waits for a fetch in flight, which goes on when the issuer takes longer. */
 const PATIENCE_MS = 1000
 
-/** How many may wait for a fetch at once: each holds a request open. */
-const MOST_WAITING = 256
-
-const NO_KEYS: KeyRing = { verification: new Map() }
-
-/** Begins to fetch. Its timer keeps the process alive until it is stopped, as a start that waits for keys must. */
-export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
-  const { url, log, now, onChange, onFetch, fetchSet = fetchBounded, after = afterTimeout } = options
-  const { afterPatience = afterTimeout } = options
+/** Begins to fetch. The timer keeps the process alive until `stop`. */
+export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKeysOptions): RemoteKeys {
   const { origin, pathname } = new URL(url)
-  const from = `${origin}${pathname}` // a query may be a secret
-  let ring = NO_KEYS
+  const from = `${origin}${pathname}` // the query may be a secret
+  const stopping = new AbortController()
+  const load = createJwkSetLoader(url, { now, signal: stopping.signal })
+  let ring: KeyRing = { verification: new Map() }
   let goodAt: number | undefined
   let lastFetch: FetchResult | undefined
-  let failures = 0
-  let told = ''
-  let lookedForKidAt = Number.NEGATIVE_INFINITY
-  let underWay: Promise<void> | undefined
-  /** Resolves when the fetch under way is over, or has taken too long to wait for. */
-  let answered: Promise<void> | undefined
-  let waiting = 0
-  let abort = new AbortController()
-  let cancelNext: (() => void) | undefined
-  let stopped = false
-  let settleFirst: ((loaded: boolean) => void) | undefined
+  let cooldownFrom = Number.NEGATIVE_INFINITY
+  let reported = ''
+  let fetching: Promise<void> | undefined
+  let timer: NodeJS.Timeout | undefined
+  let settleFirst: (loaded: boolean) => void = () => {}
   const first = new Promise<boolean>((resolve) => {
     settleFirst = resolve
   })
-  fetchNow()
+  void fetchNow()
 
   return {
     ring: () => ring,
@@ -116,110 +90,71 @@ export function createRemoteKeys(options: RemoteKeysOptions): RemoteKeys {
       ...(lastFetch !== undefined && { lastFetch }),
     }),
     async refresh(kid) {
-      if (waiting >= MOST_WAITING) return ring.verification.has(kid)
-      waiting++
-      // A fetch under way may have begun before the key was published; another one follows it then, if it is due.
-      await answered
-      if (!ring.verification.has(kid) && underWay === undefined && isKidFetchDue()) {
-        lookedForKidAt = now()
-        fetchNow()
+      // A fetch in flight may have begun before the key was published.
+      await fetchInFlight()
+      // The clock may be set back.
+      const isDue = Math.abs(now() - cooldownFrom) >= COOLDOWN_MS
+      if (!ring.verification.has(kid) && fetching === undefined && isDue) {
+        cooldownFrom = now()
+        void fetchNow()
       }
-      await answered
-      waiting--
+      if (!ring.verification.has(kid)) await fetchInFlight()
       return ring.verification.has(kid)
     },
     async refetch() {
-      await underWay
-      fetchNow()
-      await underWay
+      await fetching
+      await fetchNow()
     },
     stop() {
-      stopped = true
-      cancelNext?.()
-      abort.abort()
-      settleFirst?.(false)
+      stopping.abort()
+      clearTimeout(timer)
+      settleFirst(false)
     },
   }
 
-  /** A clock that was set back must not hold fetches off. */
-  function isKidFetchDue(): boolean {
-    const since = now() - lookedForKidAt
-    return since < 0 || since >= COOLDOWN_MS
+  async function fetchInFlight(): Promise<void> {
+    if (fetching !== undefined) await Promise.race([fetching, sleep(PATIENCE_MS, undefined, { ref: false })])
   }
 
-  function fetchNow(): void {
-    if (stopped || underWay !== undefined) return
-    cancelNext?.()
-    let cancelPatience: (() => void) | undefined
-    const patience = new Promise<void>((resolve) => {
-      cancelPatience = afterPatience(PATIENCE_MS, resolve)
-    })
-    underWay = fetchOnce()
-      .then((loaded) => {
-        if (stopped) return
-        if (loaded.ok) adopt(loaded.value, loaded.warnings)
-        else keep(loaded.problems)
+  async function fetchNow(): Promise<void> {
+    if (stopping.signal.aborted) return
+    clearTimeout(timer)
+    fetching ??= load()
+      .then(apply)
+      .catch((err: unknown) => log.error({ from, err }, 'a JWK Set could not be applied'))
+      .finally(() => {
+        fetching = undefined
+        const retryMs = goodAt === undefined ? START_RETRY_MS : COOLDOWN_MS
+        if (!stopping.signal.aborted) timer = setTimeout(fetchNow, lastFetch === 'ok' ? REFRESH_MS : retryMs)
       })
-      .catch((error: unknown) => log.error({ from, err: error }, 'fault while a JWK Set came into force'))
-      .then(() => {
-        underWay = undefined
-        cancelPatience?.()
-        if (stopped) return
-        const retry = Math.min(RETRY_MS.first * 2 ** (failures - 1), RETRY_MS.last)
-        cancelNext = after(failures === 0 ? REFRESH_MS : retry, fetchNow)
-      })
-    answered = Promise.race([underWay, patience])
+    await fetching
   }
 
-  async function fetchOnce(): Promise<Loaded<KeyRing>> {
-    abort = new AbortController()
-    const fetched = await fetchSet(url, abort)
-    if (!fetched.ok) return { ok: false, problems: [fetched.problem] }
-    return parseJwkSet(fetched.bytes, Math.floor(now() / 1000))
-  }
-
-  function adopt(next: KeyRing, warnings: readonly string[]): void {
-    if (failures > 0 && goodAt !== undefined) log.info({ from }, 'the JWK Set can be used again')
+  function apply(loaded: Loaded<KeyRing>): void {
+    if (stopping.signal.aborted) return
+    const wasFailing = lastFetch === 'failed'
+    lastFetch = loaded.ok ? 'ok' : 'failed'
+    onFetch?.(lastFetch)
+    const lines = loaded.ok ? loaded.warnings : loaded.problems
+    const isNew = lines.join('\n') !== reported
+    reported = lines.join('\n')
+    if (!loaded.ok) {
+      cooldownFrom = now()
+      const outcome = goodAt === undefined ? 'there is none yet' : 'the last good one stays active'
+      if (isNew) log.error({ from, problems: lines }, `the JWK Set cannot be used, ${outcome}`)
+      return
+    }
+    if (wasFailing && goodAt !== undefined) log.info({ from }, 'the JWK Set can be used again')
+    if (isNew) for (const warning of lines) log.warn({ from }, `JWK Set: ${warning}`)
     goodAt = now()
-    failures = 0
-    if (tellOnce(warnings)) for (const warning of warnings) log.warn({ from }, `JWK Set: ${warning}`)
-    // The same set again leaves the ring as it is, and with it every verified token that is remembered.
-    if (!isDeepStrictEqual(publicJwks(ring), publicJwks(next))) {
-      ring = next
-      log.info({ from, kids: [...ring.verification.keys()] }, 'a new JWK Set is in force')
+    settleFirst(true)
+    // An equal set keeps the ring, and with it the cache of verified tokens.
+    if (!isDeepStrictEqual(jwksByKid(ring), jwksByKid(loaded.value))) {
+      ring = loaded.value
+      log.info({ from, kids: [...ring.verification.keys()] }, 'a new JWK Set is active')
       onChange?.(ring)
     }
-    lastFetch = 'ok'
-    onFetch?.('ok')
-    settleFirst?.(true)
-  }
-
-  function keep(problems: readonly string[]): void {
-    failures++
-    if (tellOnce(problems)) {
-      const outcome = goodAt === undefined ? 'there is none yet' : 'the last good one stays in force'
-      log.error({ from, problems }, `the JWK Set cannot be used, ${outcome}`)
-    }
-    lastFetch = 'failed'
-    onFetch?.('failed')
-  }
-
-  /** Whether these lines are other ones than those of the fetch before. */
-  function tellOnce(lines: readonly string[]): boolean {
-    const text = lines.join('\n')
-    const isNew = text !== told
-    told = text
-    return isNew
   }
 }
 
-const fetchBounded = (url: string, abort: AbortController) => fetchDocument(url, { abort })
-
-function afterTimeout(ms: number, callback: () => void): () => void {
-  const timer = setTimeout(callback, ms)
-  return () => clearTimeout(timer)
-}
-
-function publicJwks({ verification }: KeyRing): ReadonlyMap<string, JWK | undefined> {
-  return new Map([...verification].map(([kid, { publicJwk }]) => [kid, publicJwk]))
-}
+const jwksByKid = (ring: KeyRing) => new Map(publicJwks(ring).keys.map((jwk) => [jwk.kid, jwk]))
