@@ -8,7 +8,7 @@
  *
  * @module
  */
-import { certificateSets } from './certificates/certificate-sets.ts'
+
 import { formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle, type ThrottleNote } from './credentials/login-throttle.ts'
@@ -36,11 +36,11 @@ import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts
 import { type AdminSources, createSidecarAdmin } from './ops/sidecar-admin.ts'
 import { describeKeys } from './ops/status/describe-keys.ts'
 import { countsOf, type RegisteredFamily, statusMetricsOf } from './ops/status/metric-families.ts'
+import { certificateSets } from './reload/certificates.ts'
+import { openTrust, UnusableTrust } from './reload/trust.ts'
 import { createTokenCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
-import { openLiveTrust } from './trust/live-trust.ts'
-import { UnusableTrust } from './trust/unusable-trust.ts'
 import { VERSION } from './version.ts'
 
 /** What a sidecar is made of. */
@@ -95,7 +95,7 @@ export async function createApp({
   now = Date.now,
   worker,
 }: AppOptions): Promise<ServingApp> {
-  const opened = await openLiveTrust(config, {
+  const opened = await openTrust(config, {
     log,
     now,
     onChange: () => tokens.clear(),

@@ -11,8 +11,8 @@ import { createFileStore } from '../credentials/file-store.ts'
 import type { CredentialStore } from '../credentials/store.ts'
 import { createJwkSetLoader } from '../keys/jwk-set.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
+import { accountsIn, keysIn, revocationsIn } from '../reload/sources.ts'
 import type { IsRevoked } from '../token/revocations.ts'
-import { accountsIn, keysIn, revocationsIn } from '../trust/file-sources.ts'
 import { CommandFailure, UsageFailure } from './command-io.ts'
 
 /** What decides about tokens, at one moment. */

@@ -7,9 +7,9 @@
  */
 import { randomUUID } from 'node:crypto'
 import { type AddressInfo, createServer, type Socket } from 'node:net'
-import type { CertificateMaterial } from '../certificates/certificate-files.ts'
 import type { PublicError } from '../errors.ts'
 import { ReadMemory } from '../read-memory.ts'
+import type { CertificateMaterial } from '../reload/certificates.ts'
 import { errorAnswer, rawAnswer } from './answers.ts'
 import { ClientConnection, type ClientConnectionOptions } from './client-connection.ts'
 import type { Deadlines } from './deadlines.ts'

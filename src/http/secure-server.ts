@@ -10,7 +10,7 @@
 import { constants } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { createServer, type SecureContextOptions, type Server } from 'node:tls'
-import type { CertificateMaterial } from '../certificates/certificate-files.ts'
+import type { CertificateMaterial } from '../reload/certificates.ts'
 
 /** What TLS to clients works with. */
 export interface SecureServerOptions {

@@ -4,14 +4,13 @@
  * @module
  */
 import type { Registry } from 'prom-client'
-import type { CertificateExpiry } from '../certificates/live-certificates.ts'
 import { registerSeries } from './tally.ts'
 
 /** What the series are made of. */
 export interface CertificateMetricsOptions {
   readonly registry: Registry
   /** The certificates in force that we show. */
-  readonly expiries: () => readonly CertificateExpiry[]
+  readonly expiries: () => readonly { readonly certificate: string; readonly expiresAt: number }[]
 }
 
 /** Registers the series. */

@@ -6,7 +6,7 @@
  * @module
  */
 import type { Registry } from 'prom-client'
-import { RELOAD_RESULTS, type ReloadResult } from '../files/follow-files.ts'
+import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import { registerSeries, SecondsTally, WordTally } from './tally.ts'
 
 /** What can be reloaded; the label `subject`. */

@@ -7,7 +7,7 @@ import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
 import { serveCommand } from '../../src/cli/serve.ts'
 import type { StopSignal } from '../../src/cli/signals.ts'
 import { StoppedWhileStarting } from '../../src/ops/life-cycle.ts'
-import { UnusableTrust } from '../../src/trust/unusable-trust.ts'
+import { UnusableTrust } from '../../src/reload/trust.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 

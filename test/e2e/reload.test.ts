@@ -272,7 +272,7 @@ t.test('SIGHUP loads everything anew, changed or not, and harms nothing', async 
     'shutdown-lame-duck-seconds': '0',
   })
   const client = sidecarClient(sidecar)
-  const loaded = () => sidecar.log().filter(({ msg }) => msg === 'a new version is in force').length
+  const loaded = () => sidecar.log().filter(({ msg }) => msg === 'new version active').length
   t.equal(await client.check(token), 'ok')
   sidecar.child.kill('SIGHUP')
   await eventually(() => loaded() === 3, 'keys, credentials and revocations')

@@ -131,7 +131,9 @@ t.test('a pair that does not fit together is reported and ignored until it does'
   t.equal(await shown(sidecar.port, { ca: authority.cert }), 'first')
   t.equal(await secured.get(), 200)
   const said = sidecar.log.find(({ subject }) => subject === 'certificates')
-  t.match(said?.['problems'], [/^listen\.tls\.keyFile: .*key\.pem: wants the private key of the first cert/])
+  t.match(said?.['problems'], [
+    /^listen\.tls\.keyFile: .*key\.pem: must hold the private key of the first cert/,
+  ])
   t.notMatch(JSON.stringify(sidecar.log), /BEGIN/)
   writeFileSync(join(directory, 'key.pem'), second.key)
   await becomes(secured, t, 'second')
@@ -258,7 +260,7 @@ t.test(
     t.equal(code, 2)
     for (const line of [
       /credentials\.file: .*none\.yaml/,
-      /listen\.tls\.keyFile: .*key\.pem: wants the private key of the first certificate in .*cert\.pem/,
+      /listen\.tls\.keyFile: .*key\.pem: must hold the private key of the first certificate in .*cert\.pem/,
       /listen\.tls\.clientCaFile: .*key\.pem: holds no certificate in PEM/,
       /upstreams\[0\]\.caFile: .*none\.pem: cannot be read: there is no such file/,
     ]) {
@@ -281,9 +283,7 @@ t.test('SIGHUP makes the program load them', async (t) => {
   program.child.kill('SIGHUP')
   await program.until(
     () =>
-      program
-        .log()
-        .some(({ subject, msg }) => subject === 'certificates' && msg === 'a new version is in force'),
+      program.log().some(({ subject, msg }) => subject === 'certificates' && msg === 'new version active'),
     'the certificates to be loaded',
   )
 })

@@ -4,7 +4,7 @@
  * @module
  */
 import { createFileStore } from '../../src/credentials/file-store.ts'
-import { accountsIn } from '../../src/trust/file-sources.ts'
+import { accountsIn } from '../../src/reload/sources.ts'
 
 /** Loads the file and makes a store of it. `now`: epoch milliseconds. */
 export async function loadFileStore({ file, now }: { readonly file: string; readonly now: () => number }) {

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { StoppedWhileStarting } from '../../src/ops/life-cycle.ts'
-import { UnusableTrust } from '../../src/trust/unusable-trust.ts'
+import { UnusableTrust } from '../../src/reload/trust.ts'
 import { revive } from '../../src/workers/app-of-workers.ts'
 import { plainError } from '../../src/workers/messages.ts'
 

@@ -1,0 +1,160 @@
+/**
+ * A value that is reloaded when its files change.
+ * Polls `stat`, which also sees renames, Kubernetes' `..data` swaps and changes on network file systems.
+ * A new version is read whole and becomes active only if it is valid. Otherwise the last good one stays active.
+ */
+import { readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Logger } from '../ops/log.ts'
+import { fileErrorCode } from './files.ts'
+import type { Load, Loaded } from './loaded.ts'
+
+/** The label `result` of `auth_sidecar_reloads_total`. */
+export const RELOAD_RESULTS = ['ok', 'failed'] as const
+
+/** One of the results. */
+export type ReloadResult = (typeof RELOAD_RESULTS)[number]
+
+export interface ReloadableOptions<T> {
+  /** What the files hold: `keys`. Part of log lines. */
+  readonly subject: string
+  /** Files, or directories whose files count. */
+  readonly paths: readonly string[]
+  /** Which files of a directory count; default: all but dot files and `.tmp` files, which never count. */
+  readonly includes?: (name: string) => boolean
+  readonly load: Load<T>
+  /** Called right after a new value became active. */
+  readonly onChange?: (value: T) => void
+  /** `seconds`: from the last poll that found no change until the new value was active; absent without a change. */
+  readonly onReload?: (result: ReloadResult, seconds?: number) => void
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
+  /** Milliseconds between two polls. */
+  readonly pollMs?: number
+}
+
+export interface Reloadable<T> {
+  current(): T
+  /** Loads the files now, changed or not. Never rejects. */
+  reload(): Promise<void>
+  stop(): void
+}
+
+/** A version is read when this many polls found the same state: a file may be half-written until then. */
+const STABLE_POLLS = 2
+/** Files that change all the time are read after this many polls. */
+const MAX_UNSTABLE_POLLS = 4
+/** A bad version is reported when it is stable for this many polls: a key may be written later than its certificate. */
+const REPORT_POLLS = 5
+/** A bad version of files that change all the time is reported after this many polls. */
+const REPORT_UNSTABLE_POLLS = 3 * MAX_UNSTABLE_POLLS
+
+const MAX_LOGGED_PROBLEMS = 20
+
+/** Loads the first value and starts polling, without keeping the process alive. Never rejects. */
+export async function createReloadable<T>(options: ReloadableOptions<T>): Promise<Loaded<Reloadable<T>>> {
+  const { subject, load, onChange, onReload, log, pollMs = 200 } = options
+  // Taken before the files are read: the next poll finds a change made since.
+  let judged = await stateOf(options)
+  let unchangedAt = performance.now()
+  const first = await load()
+  if (!first.ok) return first
+
+  let value = first.value
+  let seen = judged
+  let stablePolls = 0
+  let changedPolls = 0
+  let stopped = false
+  let timer: NodeJS.Timeout
+  let queue = Promise.resolve()
+
+  const enqueue = (step: () => Promise<void>) => {
+    queue = queue
+      .then(() => (stopped ? undefined : step()))
+      .catch((error: unknown) => log.error({ subject, err: error }, 'fault while reloading'))
+    return queue
+  }
+
+  async function poll(): Promise<void> {
+    const state = await stateOf(options)
+    stablePolls = state === seen ? stablePolls + 1 : 1
+    seen = state
+    if (state === judged) {
+      changedPolls = 0
+      unchangedAt = performance.now()
+      return
+    }
+    changedPolls += 1
+    const unstable = changedPolls % MAX_UNSTABLE_POLLS === 0
+    const report = stablePolls >= REPORT_POLLS || changedPolls >= REPORT_UNSTABLE_POLLS
+    if (stablePolls === STABLE_POLLS || unstable || report) await attempt(state, { unstable, report })
+  }
+
+  /** `unstable`: takes the version even if the files changed while they were read. */
+  async function attempt(state: string, { unstable, report }: { unstable: boolean; report: boolean }) {
+    const startedAt = performance.now()
+    const loaded = await load().catch((error: unknown): Loaded<T> => {
+      log.error({ subject, err: error }, 'fault while reloading')
+      return { ok: false, problems: ['could not be loaded because of an internal error'] }
+    })
+    if (loaded.ok ? !unstable && (await stateOf(options)) !== state : !report) return
+    if (stopped) return
+    const seconds = state === judged ? undefined : (performance.now() - unchangedAt) / 1000
+    judged = state
+    changedPolls = 0
+    unchangedAt = startedAt
+    if (!loaded.ok) {
+      const { length } = loaded.problems
+      const problems = loaded.problems.slice(0, MAX_LOGGED_PROBLEMS)
+      log.error(
+        { subject, problems, ...(length > problems.length && { problemCount: length }) },
+        'new version rejected, the last good one stays active',
+      )
+      onReload?.('failed')
+      return
+    }
+    value = loaded.value
+    onChange?.(value)
+    for (const warning of loaded.warnings) log.warn({ subject }, warning)
+    log.info({ subject, ...(seconds !== undefined && { seconds }) }, 'new version active')
+    onReload?.('ok', seconds)
+  }
+
+  const schedule = () => {
+    timer = setTimeout(() => void enqueue(poll).then(() => stopped || schedule()), pollMs)
+    timer.unref()
+  }
+  schedule()
+
+  const reloadable: Reloadable<T> = {
+    current: () => value,
+    reload: () => enqueue(async () => attempt(await stateOf(options), { unstable: true, report: true })),
+    stop() {
+      stopped = true
+      clearTimeout(timer)
+    },
+  }
+  return { ok: true, value: reloadable, warnings: first.warnings }
+}
+
+/** A text that differs after every change of the files, behind symbolic links too. Reads none of them. Never rejects. */
+async function stateOf({
+  paths,
+  includes = () => true,
+}: Pick<ReloadableOptions<unknown>, 'paths' | 'includes'>): Promise<string> {
+  const describe = async (path: string, listed: boolean): Promise<unknown> => {
+    try {
+      const stats = await stat(path, { bigint: true })
+      // The status of a directory changes with files that do not count, such as locks.
+      if (listed && stats.isDirectory()) {
+        const names = (await readdir(path)).filter((name) => isVisible(name) && includes(name)).sort()
+        return [names, await Promise.all(names.map((name) => describe(join(path, name), false)))]
+      }
+      return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join()
+    } catch (error) {
+      return fileErrorCode(error)
+    }
+  }
+  return JSON.stringify(await Promise.all(paths.map((path) => describe(path, true))))
+}
+
+const isVisible = (name: string) => !name.startsWith('.') && !name.endsWith('.tmp')

@@ -1,0 +1,241 @@
+/**
+ * Keys, credentials, revocations and certificates: loads them, and keeps them current while the sidecar runs.
+ * Files must be good at the start. Another issuer or a database may be away: `whenComplete` waits for it.
+ */
+import type { SecureContext } from 'node:tls'
+import type { Problem } from '../config/problem.ts'
+import type { Config } from '../config/schema.ts'
+import { createFileStore } from '../credentials/file-store.ts'
+import type { PostgresStore, PostgresStoreOptions } from '../credentials/postgres/store.ts'
+import type { CredentialStore } from '../credentials/store.ts'
+import type { KeyRing } from '../keys/key-ring.ts'
+import { createRemoteKeys, type FetchResult, type RemoteKeysState } from '../keys/remote-keys.ts'
+import type { ReadyCheck } from '../ops/admin.ts'
+import type { Logger } from '../ops/log.ts'
+import type { ReloadSubject } from '../ops/reload-metrics.ts'
+import type { IsRevoked } from '../token/revocations.ts'
+import {
+  type CertificateMaterial,
+  type CertificateSet,
+  type Certificates,
+  certificateSets,
+  LISTENER,
+  upstreamName,
+} from './certificates.ts'
+import type { Loaded } from './loaded.ts'
+import { createReloadable, type Reloadable, type ReloadResult } from './reloadable.ts'
+import { accountsIn, certificatesIn, type FileSource, keysIn, problemsOf, revocationsIn } from './sources.ts'
+
+/** Keys, credentials, revocations or certificates that cannot be used. The message has a line for each problem. */
+export class UnusableTrust extends Error {
+  override readonly name = 'UnusableTrust'
+}
+
+/** The active values; each function returns the current one. */
+export interface Trust {
+  readonly keys: () => KeyRing
+  /** Looks for a kid that is not known; only where keys come from another issuer. */
+  readonly refreshKeys?: (kid: string) => Promise<boolean>
+  /** Absent in a verify-only sidecar. */
+  readonly credentials: CredentialStore | undefined
+  readonly isRevoked: IsRevoked
+  /** How many revocations are active. */
+  readonly revocations: () => number
+  readonly certificates: {
+    /** Undefined where the data listener does not speak TLS. */
+    readonly listener: () => CertificateMaterial | undefined
+    /** Returns what connections to an upstream use; undefined where the settings name no file. */
+    readonly upstream: (prefix: string) => (() => SecureContext) | undefined
+    /** When the certificates that the sidecar presents expire, in epoch milliseconds, by the name of their set. */
+    readonly expiries: () => { readonly certificate: string; readonly expiresAt: number }[]
+  }
+  /** Only where keys come from another issuer. */
+  readonly remoteKeys?: () => RemoteKeysState
+  readonly checks: () => readonly ReadyCheck[]
+  /**
+   * Waits for the other issuer and the database. Resolves with false when it is stopped before they answer.
+   *
+   * @throws UnusableTrust where the database cannot be used as it is
+   */
+  whenComplete(): Promise<boolean>
+  /** Loads everything again, changed or not. Never rejects. */
+  refresh(): Promise<void>
+  stop(): Promise<void>
+}
+
+export interface TrustOptions {
+  readonly log: Logger
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  /** Called right after keys, credentials or revocations changed: cached verdicts are void. */
+  readonly onChange: () => void
+  /** Called right after the data listener's certificates changed. */
+  readonly onListenerCertificates: (material: CertificateMaterial) => void
+  /** `part`: the name of the certificate set. */
+  readonly onReload: (subject: ReloadSubject, result: ReloadResult, seconds?: number, part?: string) => void
+  readonly onFetch: (result: FetchResult) => void
+}
+
+export type OpenedTrust =
+  | { readonly ok: true; readonly trust: Trust; readonly warnings: readonly string[] }
+  | { readonly ok: false; readonly problems: readonly Problem[] }
+
+/** One value that is kept current. */
+interface Part {
+  readonly check?: () => ReadyCheck
+  readonly whenComplete?: () => Promise<boolean>
+  reload(): Promise<void>
+  stop(): void | Promise<void>
+}
+
+interface KeysPart extends Part, Pick<Trust, 'refreshKeys' | 'remoteKeys'> {
+  readonly current: () => KeyRing
+}
+
+/** Loads what is in files and starts polling them. Never rejects. */
+export async function openTrust(config: Config, options: TrustOptions): Promise<OpenedTrust> {
+  const { log, now, onChange, onReload } = options
+  const { keys, credentials } = config
+
+  async function open<T>(
+    source: FileSource<T>,
+    changed: (value: T) => void = onChange,
+    part?: string,
+  ): Promise<Loaded<Reloadable<T> & Part, Problem>> {
+    const { subject } = source
+    const opened = await createReloadable({
+      ...source,
+      onChange: changed,
+      onReload: (result, seconds) => onReload(subject, result, seconds, part),
+      log,
+    })
+    if (!opened.ok) return { ok: false, problems: problemsOf(source, opened) }
+    const isRequired = subject === 'keys' || subject === 'credentials'
+    const check = isRequired && { check: () => ({ name: subject, ok: true }) }
+    return { ...opened, value: { ...opened.value, ...check } }
+  }
+
+  const active = new Map<string, Reloadable<Certificates>>()
+  const openCertificates = async (set: CertificateSet) => {
+    const onSetChange = ({ material }: Certificates) =>
+      set.name === LISTENER && options.onListenerCertificates(material)
+    const opened = await open(certificatesIn(set, now), onSetChange, set.name)
+    if (opened.ok) active.set(set.name, opened.value)
+    return opened
+  }
+
+  const sets = certificateSets({ tls: config.listen.tls, upstreams: config.upstreams })
+  const [ring, accounts, revoked, certificates] = await Promise.all([
+    keys.directory === undefined ? openRemoteKeys(keys.jwksUrl, options) : open(keysIn(keys.directory)),
+    credentials.file === undefined ? undefined : open(accountsIn(credentials.file)),
+    open(revocationsIn(config.revocations)),
+    Promise.all(sets.map(openCertificates)),
+  ])
+  const opened = [ring, accounts, revoked, ...certificates].filter((part) => part !== undefined)
+  const parts: Part[] = opened.flatMap((part) => (part.ok ? [part.value] : []))
+  const stop = async () => void (await Promise.all(parts.map((part) => part.stop())))
+  if (!ring.ok || accounts?.ok === false || !revoked.ok || parts.length < opened.length) {
+    await stop()
+    return { ok: false, problems: opened.flatMap((part) => (part.ok ? [] : part.problems)) }
+  }
+
+  const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
+  const database = credentials.postgres && openDatabase(credentials.postgres, options, onFault)
+  if (database) parts.push(database)
+  const fileStore = accounts && createFileStore({ accounts: accounts.value.current, now, onFault })
+  const { current: currentKeys, refreshKeys, remoteKeys }: KeysPart = ring.value
+
+  const trust: Trust = {
+    keys: currentKeys,
+    ...(refreshKeys && remoteKeys && { refreshKeys, remoteKeys }),
+    credentials: fileStore ?? database?.store,
+    isRevoked: (token) =>
+      revoked.value.current().isRevoked(token) || database?.opened()?.revocations().isRevoked(token) === true,
+    revocations: () => revoked.value.current().size + (database?.opened()?.revocations().size ?? 0),
+    certificates: {
+      listener: () => active.get(LISTENER)?.current().material,
+      upstream(prefix) {
+        const set = active.get(upstreamName(prefix))
+        return set && (() => set.current().context)
+      },
+      expiries: () =>
+        [...active].flatMap(([certificate, set]) => {
+          const { expiresAt } = set.current()
+          return expiresAt === undefined ? [] : [{ certificate, expiresAt }]
+        }),
+    },
+    checks: () => parts.flatMap(({ check }) => check?.() ?? []),
+    async whenComplete() {
+      for (const part of parts) {
+        if ((await part.whenComplete?.()) === false) return false
+      }
+      return true
+    },
+    refresh: async () => void (await Promise.all(parts.map((part) => part.reload()))),
+    stop,
+  }
+  return { ok: true, trust, warnings: opened.flatMap((part) => (part.ok ? part.warnings : [])) }
+}
+
+function openRemoteKeys(
+  url: string,
+  { log, now, onChange, onFetch }: TrustOptions,
+): Loaded<KeysPart, Problem> {
+  const remote = createRemoteKeys({ url, log, now, onChange, onFetch })
+  const value: KeysPart = {
+    current: remote.ring,
+    refreshKeys: remote.refresh,
+    remoteKeys: remote.state,
+    check: () => ({ name: 'keys', ok: remote.state().loaded, ...remote.state() }),
+    whenComplete: remote.firstSet,
+    reload: remote.refetch,
+    stop: remote.stop,
+  }
+  return { ok: true, value, warnings: [] }
+}
+
+/** Logins are `unavailable` and no token is valid until the database has answered once. */
+function openDatabase(
+  postgres: Pick<PostgresStoreOptions, 'urlFile' | 'poolSize'>,
+  { log, now, onChange, onReload }: TrustOptions,
+  onFault: (cause: unknown) => void,
+) {
+  const waiting = new AbortController()
+  let opened: PostgresStore | undefined
+  // Loaded when needed: most sidecars have no database, and its client takes a while.
+  const opening = import('../credentials/postgres/store.ts').then(({ openPostgresStore }) =>
+    openPostgresStore({
+      ...postgres,
+      log,
+      now,
+      onChange,
+      onReload: (result, seconds) => onReload('credentials', result, seconds),
+      onFault,
+      signal: waiting.signal,
+    }),
+  )
+  const store: CredentialStore = {
+    authenticate: async (...login) => (await opened?.store.authenticate(...login)) ?? 'unavailable',
+    hasAccount: (accountId) => opened?.store.hasAccount(accountId) ?? false,
+    standing: (...name) => opened?.store.standing(...name) ?? { inForce: false },
+  }
+  return {
+    store,
+    opened: () => opened,
+    check: () => opened?.ready() ?? { name: 'credentials', ok: false },
+    async whenComplete() {
+      const outcome = await opening
+      if (outcome.ok) {
+        opened = outcome
+        for (const warning of outcome.warnings) log.warn(warning)
+      } else if (!waiting.signal.aborted) throw new UnusableTrust(outcome.problems.join('\n'))
+      return outcome.ok
+    },
+    reload: async () => opened?.refresh(),
+    async stop() {
+      waiting.abort()
+      const outcome = await opening
+      if (outcome.ok) await outcome.stop()
+    },
+  }
+}

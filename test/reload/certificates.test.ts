@@ -1,0 +1,146 @@
+import { createPrivateKey } from 'node:crypto'
+import { chmodSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { type CertificateSet, certificateSets, loadCertificates } from '../../src/reload/certificates.ts'
+import { makeCertificate } from '../support/certificates.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
+
+const DAY_MS = 86_400_000
+
+interface Contents {
+  readonly cert?: string
+  readonly key?: string
+  readonly ca?: string
+}
+
+/** Writes the files of a set. */
+async function setOf(t: Test, contents: Contents) {
+  const directory = await temporaryDirectory(t)
+  const entries = Object.entries(contents).map(([member, text]: [string, string]) => {
+    const path = join(directory, `${member}.pem`)
+    writeFileSync(path, text, { mode: 0o600 })
+    return [member, { setting: `the.${member}`, path }] as const
+  })
+  const set: CertificateSet = { name: 'listener', ...Object.fromEntries(entries) }
+  return { directory, set }
+}
+
+/** The problems or warnings of such files, without directories. */
+async function complaints(t: Test, contents: Contents, now = Date.now()): Promise<string[]> {
+  const { directory, set } = await setOf(t, contents)
+  const loaded = await loadCertificates(set, now)
+  const lines = loaded.ok ? loaded.warnings : loaded.problems
+  return lines.map((line) => line.replaceAll(`${directory}/`, ''))
+}
+
+const authority = makeCertificate({ commonName: 'authority', authority: true })
+const between = makeCertificate({ commonName: 'between', authority: true, issuer: authority })
+const leaf = makeCertificate({ commonName: 'leaf', issuer: between })
+const { key } = leaf
+
+t.test('a chain with its key and authorities is loaded as it stands', async (t) => {
+  const notAfter = Math.floor(Date.now() / 1000) * 1000 + DAY_MS
+  const own = makeCertificate({ commonName: 'own', issuer: between, notAfter })
+  const contents = {
+    cert: `own:\r\n${own.cert}${between.cert}`,
+    key: own.key,
+    ca: authority.cert + between.cert,
+  }
+  const { set } = await setOf(t, contents)
+  const loaded = await loadCertificates(set, Date.now())
+  if (!loaded.ok) throw new Error(loaded.problems.join())
+  t.strictSame(loaded.warnings, [])
+  for (const member of ['cert', 'key', 'ca'] as const) {
+    t.equal(String(loaded.value.material[member]), contents[member])
+  }
+  t.equal(loaded.value.expiresAt, notAfter)
+  const sec1 = createPrivateKey(key).export({ type: 'sec1', format: 'pem' }).toString()
+  t.strictSame(await complaints(t, { cert: leaf.cert, key: sec1 }), [])
+})
+
+t.test('every problem of every file is reported, and no content', async (t) => {
+  const encrypted = (type: 'pkcs8' | 'sec1') =>
+    createPrivateKey(key)
+      .export({ type, format: 'pem', cipher: 'aes-128-cbc', passphrase: 'canary' })
+      .toString()
+  const broken = leaf.cert.replace(/\n.{10}/, '\nAAAAAAAAAA')
+  const [begin, , ...rest] = key.split('\n')
+  const weak = makeCertificate({ commonName: 'weak', rsaBits: 512 })
+  const cases: [Contents, string[]][] = [
+    [
+      { cert: 'canary', key: 'canary', ca: key },
+      [
+        'the.cert: cert.pem: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)',
+        'the.key: key.pem: holds no private key in PEM (-----BEGIN PRIVATE KEY-----)',
+        'the.ca: ca.pem: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)',
+      ],
+    ],
+    [{ cert: leaf.cert + broken, key }, ['the.cert: cert.pem: certificate 2 of 2 cannot be read']],
+    [{ cert: leaf.cert.slice(0, -30), key }, ['the.cert: cert.pem: certificate 1 of 1 cannot be read']],
+    ...(['pkcs8', 'sec1'] as const).map((type): [Contents, string[]] => [
+      { cert: leaf.cert, key: encrypted(type) },
+      ['the.key: key.pem: is encrypted; must be a private key without a passphrase'],
+    ]),
+    [
+      { cert: leaf.cert, key: [begin, ...rest].join('\n') },
+      ['the.key: key.pem: holds a private key that cannot be read'],
+    ],
+    [
+      { cert: leaf.cert, key: authority.key },
+      ['the.key: key.pem: must hold the private key of the first certificate in cert.pem'],
+    ],
+    [
+      { cert: between.cert + leaf.cert, key },
+      [
+        'the.cert: cert.pem: must begin with the certificate of the private key, followed by those that signed it',
+      ],
+    ],
+    [
+      { cert: weak.cert, key: weak.key },
+      ['the.cert: cert.pem: cannot be used for TLS: ERR_SSL_EE_KEY_TOO_SMALL'],
+    ],
+  ]
+  for (const [contents, problems] of cases) t.strictSame(await complaints(t, contents), problems)
+})
+
+t.test('certificates outside their time, in disorder or with an open key work with a warning', async (t) => {
+  const notAfter = Date.UTC(2020, 0, 2)
+  const old = makeCertificate({ commonName: 'old', issuer: authority, notAfter })
+  const pair = { cert: old.cert, key: old.key }
+  t.strictSame(await complaints(t, pair), ['cert.pem: the certificate expired at 2020-01-02T00:00:00.000Z'])
+  t.strictSame(await complaints(t, pair, notAfter - 1), [])
+  t.strictSame(await complaints(t, pair, Date.UTC(2019, 0, 1)), [
+    'cert.pem: the certificate is not valid before 2020-01-01T00:00:00.000Z',
+  ])
+  const oldAuthority = makeCertificate({ commonName: 'old', authority: true, notAfter })
+  t.strictSame(await complaints(t, { ca: oldAuthority.cert + authority.cert }), [])
+  t.strictSame(await complaints(t, { ca: oldAuthority.cert }), ['ca.pem: every authority in it has expired'])
+  t.strictSame(await complaints(t, { cert: leaf.cert + authority.cert + between.cert, key }), [
+    'cert.pem: each certificate should be followed by the one that signed it',
+  ])
+  const { set } = await setOf(t, { cert: leaf.cert, key })
+  chmodSync(set.key?.path ?? '', 0o604)
+  const loaded = await loadCertificates(set, Date.now())
+  t.match(loaded, { ok: true, warnings: [/key\.pem: a private key that everyone on this machine can read$/] })
+})
+
+t.test('the listener and each upstream with files have a set', (t) => {
+  const upstreams = [
+    { prefix: '/a', certFile: 'a.pem', keyFile: 'a.key' },
+    { prefix: '/none' },
+    { prefix: '/b', caFile: 'b.pem' },
+  ]
+  t.strictSame(certificateSets({ upstreams: [{ prefix: '/' }] }), [])
+  t.strictSame(
+    certificateSets({ tls: { certFile: 'c', keyFile: 'k', clientCaFile: 'ca' }, upstreams }).map(
+      ({ name, cert, key, ca }) => [name, cert?.setting, key?.setting, ca?.setting],
+    ),
+    [
+      ['listener', 'listen.tls.certFile', 'listen.tls.keyFile', 'listen.tls.clientCaFile'],
+      ['upstream:/a', 'upstreams[0].certFile', 'upstreams[0].keyFile', undefined],
+      ['upstream:/b', undefined, undefined, 'upstreams[2].caFile'],
+    ],
+  )
+  t.end()
+})
