@@ -1,5 +1,5 @@
 import t from 'tap'
-import { nearest } from '../../src/config/nearest.ts'
+import { nearest } from '../../src/config/problem.ts'
 
 const names = [
   'host',

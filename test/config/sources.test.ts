@@ -1,6 +1,6 @@
 import t from 'tap'
-import { readEnvironment, readFlags } from '../../src/config/named-settings.ts'
 import { SETTINGS } from '../../src/config/settings.ts'
+import { readEnvironment, readFlags } from '../../src/config/sources.ts'
 import { accepted, refused } from './support.ts'
 
 t.test('every setting has one variable and one flag, made from its path', async (t) => {
@@ -121,10 +121,10 @@ t.test(
       [{ prefix: '/', url: 'http://flag' }],
     )
     t.strictSame(refused({ env: { SIDECAR_UPSTREAM_URL: 'http://short', SIDECAR_UPSTREAMS: list } }), [
-      'upstreams: must have SIDECAR_UPSTREAM_URL or SIDECAR_UPSTREAMS, not both (SIDECAR_UPSTREAM_URL)',
+      'upstreams: cannot be used with SIDECAR_UPSTREAMS (SIDECAR_UPSTREAM_URL)',
     ])
     t.strictSame(refused({ flags: { '--upstream-url': 'http://short', '--upstreams': list } }), [
-      'upstreams: must have --upstream-url or --upstreams, not both (--upstream-url)',
+      'upstreams: cannot be used with --upstreams (--upstream-url)',
     ])
     t.match(refused({ env: { SIDECAR_UPSTREAM_URL: 'http://u?' } }), [
       /^upstreams\[0\].url: .* \(SIDECAR_UPSTREAM_URL\)$/,
@@ -147,7 +147,7 @@ t.test('a name that is no setting is a problem, with the one that was meant', as
     { message: '--listen-prot is not a setting; did you mean --listen-port?' },
   ])
   t.match(readFlags({ '--xyzzy': '1', '--listen-port': undefined }), {
-    given: [],
+    values: [],
     problems: [{ message: '--xyzzy is not a setting' }],
   })
 })
@@ -156,9 +156,8 @@ t.test('variables of others are left alone', async (t) => {
   t.strictSame(
     readEnvironment({ PATH: '/bin', sidecar_listen_port: '1', SIDECARX: '1', SIDECAR_CONFIG: 'f' }),
     {
-      given: [],
+      values: [],
       problems: [],
-      readable: true,
     },
   )
 })
@@ -174,6 +173,8 @@ t.test('variables that Kubernetes adds for a Service are told from settings', as
     SIDECAR_ADMIN_PORT_8081_TCP_PORT: '8081',
     SIDECAR_ADMIN_PORT_8081_TCP_ADDR: '10.0.0.7',
   }
-  t.strictSame(readEnvironment(links), { given: [], problems: [], readable: true })
-  t.match(readEnvironment({ SIDECAR_ADMIN_PORT: '81', SIDECAR_ADMIN_HOST: undefined }).given, [{ value: 81 }])
+  t.strictSame(readEnvironment(links), { values: [], problems: [] })
+  t.match(readEnvironment({ SIDECAR_ADMIN_PORT: '81', SIDECAR_ADMIN_HOST: undefined }).values, [
+    { value: 81 },
+  ])
 })
