@@ -8,8 +8,7 @@
  *
  * @module
  */
-
-import { formatProblems } from './config/problem.ts'
+import { fileProblem, formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle, type ThrottleNote } from './credentials/login-throttle.ts'
 import { createForwarder } from './forward/forwarder.ts'
@@ -38,10 +37,13 @@ import { describeKeys } from './ops/status/describe-keys.ts'
 import { countsOf, type RegisteredFamily, statusMetricsOf } from './ops/status/metric-families.ts'
 import { certificateSets } from './reload/certificates.ts'
 import { openTrust, UnusableTrust } from './reload/trust.ts'
+import { createAssertionSigner } from './token/assertion.ts'
 import { createTokenCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 import { VERSION } from './version.ts'
+
+const NO_PRIVATE_KEY = 'needs a private key in keys.directory, to sign assertions'
 
 /** What a sidecar is made of. */
 export interface AppOptions {
@@ -107,6 +109,11 @@ export async function createApp({
   for (const warning of opened.warnings) log.warn(warning)
   const { trust } = opened
   const { keys, credentials } = trust
+  const { assertion } = config.identity
+  if (assertion.enabled && keys().signing === undefined) {
+    await trust.stop()
+    throw new UnusableTrust(formatProblems([fileProblem('identity.assertion.enabled', NO_PRIVATE_KEY)]))
+  }
   const isClosing = () => lifeCycle.isStopping()
   const readyChecks = () => [...trust.checks(), { name: 'accepting', ok: lifeCycle.isRunning() }]
   const deadlines = createDeadlines()
@@ -124,6 +131,9 @@ export async function createApp({
       maxLifetimeSeconds,
       clockToleranceSeconds,
       now,
+    }),
+    ...(assertion.enabled && {
+      signAssertion: createAssertionSigner({ ...assertion, keys, issuer, now }),
     }),
     ...config.cache,
     now,

@@ -4,11 +4,14 @@
  * Only accepted tokens are cached: refused ones cannot push them out.
  */
 import { LRUCache } from 'lru-cache'
+import { type Assertion, NO_ASSERTION, type SignAssertion } from './assertion.ts'
 import type { Verdict, Verify } from './verdict.ts'
 import type { Verified, Verifier } from './verify.ts'
 
 export interface TokenCacheOptions {
   readonly verify: Verifier
+  /** Signs the assertion that is kept with a token; absent where `identity.assertion` is off. */
+  readonly signAssertion?: SignAssertion | undefined
   /** The maximum of cached tokens, at least 1; the least recently used one is evicted. */
   readonly maxTokens: number
   /** A token is verified again after this time. */
@@ -30,10 +33,19 @@ export interface TokenCache {
   readonly size: number
 }
 
+/** A cached verdict; its assertion is replaced while it is cached. */
+interface Entry extends Verified {
+  assertion: string | undefined
+  renewAt: number
+  endsAt: number
+  renewal: Promise<void> | undefined
+}
+
 /** Puts a cache in front of a verifier. */
-export function createTokenCache({ verify, maxTokens, maxAgeSeconds, now }: TokenCacheOptions): TokenCache {
+export function createTokenCache(options: TokenCacheOptions): TokenCache {
+  const { verify, signAssertion = async () => NO_ASSERTION, maxTokens, maxAgeSeconds, now } = options
   const counts = { hits: 0, misses: 0, evictions: 0 }
-  const entries = new LRUCache<string, Verified>({
+  const entries = new LRUCache<string, Entry>({
     max: maxTokens,
     dispose: (_entry, _token, why) => {
       if (why === 'evict') counts.evictions++
@@ -45,8 +57,13 @@ export function createTokenCache({ verify, maxTokens, maxAgeSeconds, now }: Toke
   function lookUp(token: string): Verdict | Promise<Verdict> {
     const entry = entries.get(token)
     if (entry !== undefined) {
+      const time = now()
       // lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond: compare here instead.
-      if (now() < entry.usableUntil) {
+      if (time < entry.usableUntil) {
+        if (time >= entry.renewAt) {
+          const renewal = renew(entry)
+          if (time >= entry.endsAt) return renewal.then(() => lookUp(token))
+        }
         counts.hits++
         return entry
       }
@@ -62,10 +79,11 @@ export function createTokenCache({ verify, maxTokens, maxAgeSeconds, now }: Toke
     const found = verify(token)
     if (!(found instanceof Promise)) return found
     const pending = found
-      .then((verdict) => {
+      .then(async (verdict) => {
+        const assertion = verdict.ok ? await signAssertion(verdict.identity) : NO_ASSERTION
         // After a change the verdict may rest on a key, a credential or a list that is gone.
         if (started !== generation) return inFlight.get(token) ?? verifyOnce(token)
-        return verdict.ok ? store(token, verdict) : verdict
+        return verdict.ok ? store(token, verdict, assertion) : verdict
       })
       .finally(() => {
         if (inFlight.get(token) === pending) inFlight.delete(token)
@@ -74,15 +92,32 @@ export function createTokenCache({ verify, maxTokens, maxAgeSeconds, now }: Toke
     return pending
   }
 
-  function store(token: string, { identity, usableUntil }: Verified): Verified {
-    const entry: Verified = {
+  function store(token: string, { identity, usableUntil }: Verified, assertion: Assertion): Entry {
+    const entry: Entry = {
       ok: true,
       identity,
       usableUntil: Math.min(usableUntil, now() + maxAgeSeconds * 1000),
+      ...assertion,
+      renewal: undefined,
     }
     // A token cut out of a header line would keep the whole line in memory: V8 strings point into their parents.
     entries.set(Buffer.from(token, 'latin1').toString('latin1'), entry)
     return entry
+  }
+
+  /** Replaces the assertion of an entry. Requests get the old one in the meantime, unless it has ended. */
+  function renew(entry: Entry): Promise<void> {
+    if (entry.renewal !== undefined) return entry.renewal
+    const renewal = signAssertion(entry.identity)
+      .then((assertion) => {
+        Object.assign(entry, assertion)
+      })
+      .finally(() => {
+        entry.renewal = undefined
+      })
+    entry.renewal = renewal
+    renewal.catch(() => {}) // A request that waits for it fails; any other gets the old one, and the next tries again.
+    return renewal
   }
 
   return {

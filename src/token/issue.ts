@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose'
-import type { KeyRing } from '../keys/key-ring.ts'
+import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
 import { nameProblem } from '../names.ts'
 import type { Identity } from './verdict.ts'
 import { MAX_TOKEN_BYTES } from './verify.ts'
@@ -60,18 +60,37 @@ export function createIssuer({ keys, issuer, audience, lifetimeSeconds, now }: I
     checkName('access key', accessKey)
     const issuedAt = Math.floor(now() / 1000)
     const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), expiresAt: issuedAt + lifetime }
-    const token = await new SignJWT({ client_id: accessKey })
-      .setProtectedHeader({ alg: signing.alg, kid: signing.kid, typ: 'at+jwt' })
-      .setIssuer(issuer)
-      .setAudience(audience)
-      .setSubject(accountId)
-      .setJti(identity.tokenId)
-      .setIssuedAt(issuedAt)
-      .setExpirationTime(identity.expiresAt)
-      .sign(signing.key)
+    const token = await signIdentity(identity, { signing, typ: 'at+jwt', issuer, audience, issuedAt })
     if (token.length > MAX_TOKEN_BYTES) throw new UnfitSubjectError('the names are too long for one token')
     return { token, identity }
   }
+}
+
+/** How an identity is signed: `issuedAt` and `expiresAt` in epoch seconds. */
+export interface SignedForm {
+  readonly signing: SigningKey
+  readonly typ: string
+  readonly issuer: string
+  readonly audience: string
+  readonly issuedAt: number
+  /** Default: the end of the identity's token. */
+  readonly expiresAt?: number
+}
+
+/** Signs an identity as a compact JWS. */
+export function signIdentity(
+  { accountId, accessKey, tokenId, expiresAt }: Identity,
+  { signing, typ, issuer, audience, issuedAt, ...form }: SignedForm,
+): Promise<string> {
+  return new SignJWT({ client_id: accessKey })
+    .setProtectedHeader({ alg: signing.alg, kid: signing.kid, typ })
+    .setIssuer(issuer)
+    .setAudience(audience)
+    .setSubject(accountId)
+    .setJti(tokenId)
+    .setIssuedAt(issuedAt)
+    .setExpirationTime(form.expiresAt ?? expiresAt)
+    .sign(signing.key)
 }
 
 function checkName(field: string, name: string): void {

@@ -31,6 +31,8 @@ export type RejectReason = (typeof REJECT_REASONS)[number]
 export interface Accepted {
   readonly ok: true
   readonly identity: Identity
+  /** The identity as a JWS for the upstream, where `identity.assertion` is enabled. Replaced on renewal: read it when it is sent. */
+  readonly assertion?: string | undefined
 }
 
 /** A token that may not. */

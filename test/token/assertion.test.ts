@@ -1,0 +1,205 @@
+import { createLocalJWKSet, decodeJwt, decodeProtectedHeader, errors, jwtVerify } from 'jose'
+import t from 'tap'
+import type { KeyRing } from '../../src/keys/key-ring.ts'
+import { publicJwks } from '../../src/keys/key-ring.ts'
+import { createAssertionSigner } from '../../src/token/assertion.ts'
+import { createTokenCache } from '../../src/token/cache.ts'
+import { createVerifier } from '../../src/token/verify.ts'
+import { eventually } from '../support/eventually.ts'
+import { makeKeyDirectory } from '../support/keys.ts'
+import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
+
+const START = Date.UTC(2026, 10, 20, 12) + 250
+const ASSERTION_AUDIENCE = 'storage-upstream'
+
+interface Options {
+  readonly lifetimeSeconds?: number
+  readonly tokenSeconds?: number
+  readonly clockToleranceSeconds?: number
+}
+
+/** One token in front of a cache that signs assertions, with a clock and a key ring that the test sets. */
+async function setUp(
+  t: Parameters<typeof makeKeyDirectory>[0],
+  { lifetimeSeconds = 300, tokenSeconds = 3600, clockToleranceSeconds = 0 }: Options = {},
+) {
+  const key = await makeKeyDirectory(t, { kid: 'one' })
+  const state: { now: number; ring: KeyRing; revoked: boolean; failing: boolean } = {
+    now: START,
+    ring: key.ring,
+    revoked: false,
+    failing: false,
+  }
+  const shared = { keys: () => state.ring, issuer: ISSUER, now: () => state.now }
+  const signAssertion = createAssertionSigner({ ...shared, audience: ASSERTION_AUDIENCE, lifetimeSeconds })
+  let signatures = 0
+  let finished = 0
+  const limits = { maxLifetimeSeconds: 86_400, clockToleranceSeconds }
+  const verify = createVerifier({ ...shared, ...limits, audience: AUDIENCE, isRevoked: () => state.revoked })
+  const cache = createTokenCache({
+    verify,
+    signAssertion: async (identity) => {
+      signatures++
+      if (state.failing) {
+        finished++
+        throw new Error('no entropy')
+      }
+      return signAssertion(identity).finally(() => finished++)
+    },
+    maxTokens: 10,
+    maxAgeSeconds: 86_400,
+    now: shared.now,
+  })
+  const token = await mintToken({ key, now: START, lifetimeSeconds: tokenSeconds, claims: { jti: 'j' } })
+  const check = () => cache.verify(token)
+  const assertionOf = (verdict: Awaited<ReturnType<typeof check>>) =>
+    verdict.ok ? verdict.assertion : undefined
+  return {
+    state,
+    cache,
+    verify,
+    check,
+    /** The assertion that a request gets now. */
+    now: async () => assertionOf(await check()),
+    /** The same, of a request that does not wait. */
+    atOnce() {
+      const verdict = check()
+      if (verdict instanceof Promise) throw new Error('the request waits')
+      return assertionOf(verdict)
+    },
+    signatures: () => signatures,
+    /** Waits until nothing is being signed. */
+    async settled() {
+      await eventually(() => finished === signatures, 'all signatures')
+      await new Promise(setImmediate)
+    },
+  }
+}
+
+const claims = (assertion: string | undefined) => decodeJwt(assertion ?? '')
+
+t.test('an upstream verifies it with the published keys, and refuses any other use', async (t) => {
+  const { state, now, verify } = await setUp(t)
+  const assertion = (await now()) ?? ''
+  const iat = Math.floor(START / 1000)
+  t.same(decodeProtectedHeader(assertion), { alg: 'ES256', kid: 'one', typ: 'upstream-assertion+jwt' })
+  t.same(claims(assertion), {
+    iss: ISSUER,
+    aud: ASSERTION_AUDIENCE,
+    sub: 'acme',
+    client_id: 'AKTEST',
+    jti: 'j',
+    iat,
+    exp: iat + 300,
+  })
+  const keys = createLocalJWKSet({ keys: [...publicJwks(state.ring).keys] })
+  const good = { issuer: ISSUER, audience: ASSERTION_AUDIENCE, typ: 'upstream-assertion+jwt' }
+  const read = (changed: object, at = START) =>
+    jwtVerify(assertion, keys, { ...good, ...changed, currentDate: new Date(at) })
+  await t.resolves(read({}))
+  await t.rejects(read({ audience: AUDIENCE }), errors.JWTClaimValidationFailed)
+  await t.rejects(read({ typ: 'at+jwt' }), errors.JWTClaimValidationFailed)
+  await t.rejects(read({}, START + 300_000), errors.JWTExpired)
+  t.match(await verify(assertion), { ok: false, reason: 'claims' }, 'it is no access token')
+})
+
+t.test('it is signed once, and a cached request gets it without a promise', async (t) => {
+  const { state, now, atOnce, signatures } = await setUp(t)
+  const assertion = await now()
+  for (const later of [1, 60_000, 149_000]) {
+    state.now = START + later
+    t.equal(atOnce(), assertion)
+  }
+  t.equal(signatures(), 1)
+})
+
+t.test('it is renewed once at half of its life, and the old one is sent meanwhile', async (t) => {
+  const { state, now, atOnce, signatures, settled } = await setUp(t)
+  const first = await now()
+  state.now = START + 150_000
+  for (let request = 0; request < 100; request++) t.equal(atOnce(), first)
+  await settled()
+  const second = atOnce()
+  t.not(second, first)
+  t.equal(claims(second).exp, Math.floor(state.now / 1000) + 300)
+  t.equal(signatures(), 2)
+})
+
+t.test('one that has ended is never sent: the request waits for a new one', async (t) => {
+  const { state, check, now, atOnce, settled } = await setUp(t, { lifetimeSeconds: 10 })
+  const first = await now()
+  state.now = Number(claims(first).exp) * 1000 - 1
+  t.equal(atOnce(), first)
+  await settled()
+  state.now = Number(claims(atOnce()).exp) * 1000
+  const pending = [check(), check()]
+  t.ok(pending.every((verdict) => verdict instanceof Promise))
+  for (const verdict of await Promise.all(pending)) {
+    t.ok(verdict.ok && Number(claims(verdict.assertion).exp) * 1000 > state.now)
+  }
+})
+
+t.test('under load it is good at every moment of its life', async (t) => {
+  const { state, now } = await setUp(t, { lifetimeSeconds: 4, tokenSeconds: 60 })
+  for (const end = START + 59_000; state.now < end; state.now += 100) {
+    for (const assertion of await Promise.all([now(), now(), now()])) {
+      const { iat = 0, exp = 0 } = claims(assertion)
+      if (exp * 1000 <= state.now || exp - iat > 4) t.fail(`at ${state.now}`)
+    }
+    await new Promise(setImmediate)
+  }
+})
+
+t.test('it never outlives its token', async (t) => {
+  const { state, now, signatures } = await setUp(t, { tokenSeconds: 60, clockToleranceSeconds: 30 })
+  const end = Math.floor(START / 1000) + 60
+  const first = await now()
+  t.equal(claims(first).exp, end)
+  state.now = end * 1000 - 1
+  t.equal(await now(), first)
+  t.equal(signatures(), 1, 'no other could be good for longer')
+  state.now = end * 1000
+  t.equal(await now(), undefined, 'in the clock tolerance a token passes without one')
+})
+
+t.test('it follows the active key, and ends with a revocation', async (t) => {
+  const { state, cache, check, now } = await setUp(t)
+  const first = await now()
+  const { signing } = (await makeKeyDirectory(t, { kid: 'two' })).ring
+  if (signing === undefined) throw new Error('no key')
+  state.ring = { ...state.ring, signing }
+  cache.clear()
+  const second = await now()
+  t.equal(decodeProtectedHeader(second ?? '').kid, 'two')
+  t.not(second, first)
+  state.ring = { verification: state.ring.verification }
+  cache.clear()
+  t.equal(await now(), undefined, 'without a signing key there is none')
+  state.revoked = true
+  cache.clear()
+  t.match(await check(), { ok: false, reason: 'revoked' })
+})
+
+t.test('a request that waits for a new one while its token is revoked is refused', async (t) => {
+  const { state, cache, check, now } = await setUp(t)
+  state.now = Number(claims(await now()).exp) * 1000
+  const pending = check()
+  state.revoked = true
+  cache.clear()
+  t.match(await pending, { ok: false, reason: 'revoked' })
+})
+
+t.test('a renewal that fails is tried again, and the old one is sent until its end', async (t) => {
+  const { state, check, now, atOnce, settled } = await setUp(t)
+  const first = await now()
+  state.failing = true
+  state.now = START + 200_000
+  t.equal(atOnce(), first)
+  await settled()
+  t.equal(atOnce(), first)
+  await settled()
+  state.now = Number(claims(first).exp) * 1000
+  await t.rejects(Promise.resolve(check()), { message: 'no entropy' })
+  state.failing = false
+  t.not(await now(), first)
+})
