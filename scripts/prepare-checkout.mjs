@@ -14,7 +14,7 @@
  */
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { npm } from './npm.mjs'
 
@@ -40,6 +40,8 @@ if (process.argv.includes('--rebuild') || stamp('dist') !== `${sources} ${digest
   // From nothing: a module whose source is gone must not stay importable.
   rmSync('dist', { recursive: true, force: true })
   run('compiling', [process.execPath, 'node_modules/typescript/bin/tsc'])
+  // The status page's own files, which are served as they are.
+  cpSync('src/status-page', 'dist/status-page', { recursive: true, filter: (path) => !path.endsWith('.ts') })
   // With the output in the stamp, a dist that somebody compiled from other sources is seen, too.
   writeStamp('dist', `${sources} ${digest(filesBelow('dist'))}`)
 }

@@ -24,17 +24,13 @@ import { createResponder } from './http/respond.ts'
 import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { createAccounting } from './ops/accounting.ts'
-import { createCertificateMetrics } from './ops/certificate-metrics.ts'
+import { type AdminSources, createAdminListener } from './ops/admin.ts'
 import type { DrainReport } from './ops/drain.ts'
-import { createJwksMetrics } from './ops/jwks-metrics.ts'
 import { type Addresses, createLifeCycle } from './ops/life-cycle.ts'
 import { type Logger, listenerFaults } from './ops/log.ts'
-import { createMetrics } from './ops/metrics.ts'
+import { createMetrics, type ReloadSubject } from './ops/metrics.ts'
 import { loggedMilestones, type Milestones } from './ops/milestones.ts'
-import { createReloadMetrics, type ReloadSubject } from './ops/reload-metrics.ts'
-import { type AdminSources, createSidecarAdmin } from './ops/sidecar-admin.ts'
-import { describeKeys } from './ops/status/describe-keys.ts'
-import { countsOf, type RegisteredFamily, statusMetricsOf } from './ops/status/metric-families.ts'
+import { type RegisteredFamily, statusMetrics } from './ops/samples.ts'
 import { certificateSets } from './reload/certificates.ts'
 import { openTrust, UnusableTrust } from './reload/trust.ts'
 import { createAssertionSigner } from './token/assertion.ts'
@@ -101,9 +97,9 @@ export async function createApp({
     log,
     now,
     onChange: () => tokens.clear(),
-    onReload: (...reload) => reloads.onReload(...reload),
+    onReload: (...reload) => metrics.onReload(...reload),
     onListenerCertificates: (certificates) => listener.renew(certificates),
-    onFetch: (result) => onFetch?.(result),
+    onFetch: (result) => metrics.onFetch(result),
   })
   if (!opened.ok) throw new UnusableTrust(formatProblems(opened.problems))
   for (const warning of opened.warnings) log.warn(warning)
@@ -115,7 +111,10 @@ export async function createApp({
     throw new UnusableTrust(formatProblems([fileProblem('identity.assertion.enabled', NO_PRIVATE_KEY)]))
   }
   const isClosing = () => lifeCycle.isStopping()
-  const readyChecks = () => [...trust.checks(), { name: 'accepting', ok: lifeCycle.isRunning() }]
+  const readyChecks = () => {
+    const accepting = { name: 'accepting', ok: lifeCycle.isRunning() }
+    return [...trust.checks(), lifeCycle.isStopping() ? { ...accepting, state: 'draining' } : accepting]
+  }
   const deadlines = createDeadlines()
   const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
@@ -141,6 +140,8 @@ export async function createApp({
   const metrics = createMetrics({
     version: VERSION,
     upstreams: config.upstreams.map(({ prefix }) => prefix),
+    subjects: reloadSubjects(config),
+    enforcing: config.enforcement === 'enforce',
     sources: {
       cache: () => tokens,
       listener: () => listener,
@@ -148,15 +149,14 @@ export async function createApp({
       tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
       revocations: trust.revocations,
       pools: () => forwarder.pools(),
+      certificates: trust.certificates.expiries,
+      remoteKeys: trust.remoteKeys,
       ready: () => readyChecks().every(({ ok }) => ok),
       logLinesDropped,
     },
     now,
   })
   const { registry } = metrics
-  const reloads = createReloadMetrics({ registry, subjects: reloadSubjects(config), now })
-  createCertificateMetrics({ registry, expiries: trust.certificates.expiries })
-  const onFetch = trust.remoteKeys && createJwksMetrics({ registry, state: trust.remoteKeys })
   const decide = createDecide({
     limits: config.limits,
     upgrade: config.upgrade.enabled,
@@ -246,18 +246,15 @@ export async function createApp({
     onFault,
   })
   // Whoever watches.
-  const statusMetrics = statusMetricsOf(registry)
   const sources: AdminSources = {
     ready: readyChecks,
-    keys: () => describeKeys(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
     jwks: () => publicJwks(keys()),
     exposition: registry,
-    statusMetrics,
-    rssBytes: process.memoryUsage.rss,
+    statusMetrics: () => statusMetrics(registry),
   }
   const lifeCycle = createLifeCycle({
     listener,
-    admin: worker ? NO_ADMIN : createSidecarAdmin(config, sources, { now, onFault }),
+    admin: worker ? NO_ADMIN : createAdminListener(config, sources, { now, onFault }),
     trust,
     forwarder,
     deadlines,
@@ -271,8 +268,8 @@ export async function createApp({
     sources,
     metrics: {
       all: () => registry.getMetricsAsJSON(),
-      counts: countsOf(registry),
-      status: statusMetrics,
+      counts: () => registry.getMetricsAsJSON(),
+      status: () => statusMetrics(registry),
     },
     learn: throttle.learn,
     cut: listener.cut,

@@ -37,7 +37,7 @@ export async function runProgram(options: ProgramOptions): Promise<void> {
   process.stderr.on('error', () => {})
   const destination = openLogDestination()
   const code = await obey(commands(options, destination)).then(() => 0, explain)
-  await destination.flush()
+  await destination.close()
   // A pager reads as slowly as a person; a reader that goes away ends the wait.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
   process.exit(code)
@@ -108,7 +108,6 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
   /** Serves requests in so many processes, which this one starts and watches. */
   const serveBy = async (workers: number, config: Config, log: Logger): Promise<App> => {
     const { createAppOfWorkers } = await import('../workers/app-of-workers.ts')
-    destination.share()
     return createAppOfWorkers({ config, log, workers, program: entry })
   }
 
@@ -153,7 +152,6 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
         (await import('./worker.ts')).workerCommand({
           channel: process,
           createApp(config, worker) {
-            destination.share()
             return serveHere(config, openLog(config.log.level), worker)
           },
         }),

@@ -8,7 +8,7 @@
  * @module
  */
 import type { Exchange } from '../http/exchange.ts'
-import { type Logger, loggable, logRendered } from './log.ts'
+import { type Logger, loggable } from './log.ts'
 
 /** Which requests get a line. */
 export type AccessMode = 'all' | 'errors' | 'off'
@@ -33,31 +33,24 @@ export function createAccessLog({
     const { req, admitted, identity } = exchange
     const account = identity?.accountId ?? exchange.namedAccount
     const path = admitted?.path ?? originPath(String(req.url))
-    logRendered(
-      log,
-      text('requestId', exchange.requestId) +
-        text('method', loggable(String(req.method), 32)) +
-        text('path', path && loggable(path)) +
-        text('route', exchange.route) +
-        `,"status":${status}` +
-        text('reason', exchange.reason) +
-        `,"bytesIn":${exchange.bytesIn},"bytesOut":${exchange.bytesOut}` +
-        `,"ms":${Math.round(milliseconds * 1000) / 1000}` +
-        text('account', account && loggable(account)) +
-        text('tokenId', identity && loggable(identity.tokenId)) +
-        text('client', clientAddress(exchange)),
+    log.info(
+      {
+        requestId: exchange.requestId,
+        method: loggable(String(req.method), 32),
+        path: path && loggable(path),
+        route: exchange.route,
+        status,
+        reason: exchange.reason,
+        bytesIn: exchange.bytesIn,
+        bytesOut: exchange.bytesOut,
+        ms: Math.round(milliseconds * 1000) / 1000,
+        account: account && loggable(account),
+        tokenId: identity && loggable(identity.tokenId),
+        client: clientAddress(exchange),
+      },
       'request',
     )
   }
-}
-
-/** Characters that stand for themselves in JSON. */
-const PLAIN = /^[\x20\x21\x23-\x5b\x5d-\x7e]*$/
-
-/** A field of JSON with a comma before it; nothing where there is no value. */
-function text(name: string, value: string | undefined): string {
-  if (value === undefined) return ''
-  return PLAIN.test(value) ? `,"${name}":"${value}"` : `,"${name}":${JSON.stringify(value)}`
 }
 
 /** The path of a target that was refused; none where it is no path: another form may hold a password. */

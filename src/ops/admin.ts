@@ -1,17 +1,15 @@
 /**
- * The admin listener: health, metrics, public keys and a status page, on a port of their own.
- *
- * GET and HEAD only; nothing here changes anything, and nothing here is secret. However many ask at a time, a page is
- * made once for all of them: whoever watches must not cost those who are served.
- *
- * @module
+ * The admin listener: metrics, health, public keys and the status page, on a port of their own.
+ * GET and HEAD only; nothing here changes anything, and nothing here is secret.
  */
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { listenOn } from '../http/listen-on.ts'
-import { answerWithin } from './admin-connections.ts'
-import { shared } from './shared.ts'
-import type { StatusReporter } from './status/report.ts'
+import type { Config } from '../config/schema.ts'
+import { statusPageFiles } from '../status-page/assets.ts'
+import { VERSION } from '../version.ts'
+import type { MetricFamily } from './samples.ts'
+import { createStatusReporter } from './status.ts'
 
 /** One condition of readiness. */
 export interface ReadyCheck {
@@ -21,149 +19,154 @@ export interface ReadyCheck {
   readonly state?: string
 }
 
-/** Metrics as text, such as a registry of prom-client. */
-export interface Exposition {
-  readonly contentType: string
-  metrics(): Promise<string>
-}
-
-/** What this process knows, or has to ask others for. */
-export type Awaitable<Value> = Value | Promise<Value>
-
-/** What the admin listener shows. */
-export interface AdminOptions {
-  readonly host: string
-  readonly port: number
-  /** What `/metrics` says. */
-  readonly exposition: Exposition
+/** What the admin listener shows: known in this process, or collected from workers. */
+export interface AdminSources {
   /** Every condition of readiness; the sidecar is ready when all of them hold. */
-  readonly ready: () => Awaitable<readonly ReadyCheck[]>
+  readonly ready: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
   /** The public keys, as a JWK Set (RFC 7517). */
   readonly jwks: () => unknown
-  /** What `/` and `/status.json` show; takes its samples while this listens. */
-  readonly status: StatusReporter
-  /** Told of faults of the listening socket. */
-  readonly onFault: (error: Error) => void
+  /** The metrics as text, such as a registry of prom-client. */
+  readonly exposition: { readonly contentType: string; metrics(): Promise<string> }
+  /** The metrics of the status page. */
+  readonly statusMetrics: () => Promise<readonly MetricFamily[]>
 }
 
-/** The admin listener. */
+export interface AdminOptions {
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  /** Called with faults of the listening socket, and of pages that could not be created. */
+  readonly onFault: (error: Error) => void
+  /** How many processes serve, each with a cache of its own; default 1. */
+  readonly processes?: number
+}
+
 export interface AdminListener {
-  /** Begins to listen. Rejects when the address cannot be had. */
+  /** Rejects when the address cannot be bound. */
   listen(): Promise<AddressInfo>
-  /** Closes it and its connections. */
   close(): Promise<void>
 }
 
 interface Page {
   readonly status: number
   readonly type: string
-  /** One for all who are sent the page: those who read slowly cost no memory of their own. */
   readonly body: Buffer
-  readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Of every answer. Nobody may show these pages inside theirs, nor guess at what they are. */
 const HEADERS = {
   'Cache-Control': 'no-store',
   'X-Content-Type-Options': 'nosniff',
   'Referrer-Policy': 'no-referrer',
-  'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'",
+  'Cross-Origin-Resource-Policy': 'same-origin',
+  'Content-Security-Policy':
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 
-const json = (status: number, value: unknown, type = 'application/json'): Page => ({
-  status,
-  type,
-  body: Buffer.from(JSON.stringify(value)),
-})
+/** More than probes, scrapers and people need; the requests of clients come first. */
+const MAX_CONNECTIONS = 256
+const MAX_REQUESTS_PER_CONNECTION = 100
 
-const BOUNDS = { connections: 256, unanswered: 8 }
+/** Creates the admin listener. */
+export function createAdminListener(
+  config: Pick<Config, 'admin' | 'upstreams' | 'credentials' | 'cache'>,
+  sources: AdminSources,
+  { now, onFault, processes = 1 }: AdminOptions,
+): AdminListener {
+  const status = createStatusReporter({
+    version: VERSION,
+    metrics: sources.statusMetrics,
+    ready: sources.ready,
+    upstreams: config.upstreams,
+    credentials: config.credentials,
+    cacheCapacity: config.cache.maxTokens * processes,
+    now,
+    onFault,
+  })
+  const pages = new Map<string, () => Promise<Page>>()
+  const page = (path: string, render: () => Promise<Page>) =>
+    pages.set(
+      path,
+      sharedWhilePending(() =>
+        render().catch((error: Error) => {
+          onFault(error)
+          return json(500, { code: 'InternalError', message: 'The page could not be created.' })
+        }),
+      ),
+    )
+  page('/livez', async () => json(200, { status: 'alive' }))
+  page('/readyz', async () => {
+    const checks = await sources.ready()
+    const ready = checks.every(({ ok }) => ok)
+    return json(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', checks })
+  })
+  page('/metrics', async () => ({
+    status: 200,
+    type: sources.exposition.contentType,
+    body: Buffer.from(await sources.exposition.metrics()),
+  }))
+  page('/.well-known/jwks.json', async () => json(200, await sources.jwks(), 'application/jwk-set+json'))
+  page('/status.json', async () => json(200, await status.report()))
+  for (const { path, type, read } of statusPageFiles())
+    page(path, async () => ({ status: 200, type, body: await read() }))
 
-/** Makes the admin listener. */
-export function createAdminListener(options: AdminOptions): AdminListener {
-  const make: readonly (readonly [path: string, page: () => Page | Promise<Page>])[] = [
-    ['/livez', () => json(200, { status: 'alive' })],
-    [
-      '/readyz',
-      async () => {
-        const checks = await options.ready()
-        const ready = checks.every(({ ok }) => ok)
-        return json(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', checks })
-      },
-    ],
-    [
-      '/metrics',
-      async () => ({
-        status: 200,
-        type: options.exposition.contentType,
-        body: Buffer.from(await options.exposition.metrics()),
-      }),
-    ],
-    ['/status.json', async () => json(200, await options.status.report())],
-    [
-      '/',
-      async () => {
-        const status = await options.status.report()
-        // Loaded when somebody looks: most sidecars are never looked at.
-        const { renderPage, HEADERS: headers } = await import('../status-page/page.ts')
-        return {
-          status: 200,
-          type: 'text/html; charset=utf-8',
-          body: Buffer.from(renderPage(status)),
-          headers,
-        }
-      },
-    ],
-    ['/.well-known/jwks.json', async () => json(200, await options.jwks(), 'application/jwk-set+json')],
-  ]
-  const failed = (error: Error): Page => {
-    options.onFault(error)
-    return json(500, { message: 'The page could not be made.' })
-  }
-  const pages = new Map(
-    make.map(([path, page]) => [path, shared(() => Promise.resolve().then(page).catch(failed))]),
+  const server = createServer(
+    {
+      headersTimeout: 5000,
+      requestTimeout: 10_000,
+      keepAliveTimeout: 5000,
+      connectionsCheckingInterval: 500, // how late the first two may act
+      noDelay: true,
+    },
+    (req, res) => {
+      req.resume()
+      const { method, url = '' } = req
+      if (method !== 'GET' && method !== 'HEAD') {
+        res.setHeader('Allow', 'GET, HEAD')
+        return send(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
+      }
+      const render = pages.get(url.split('?', 1)[0] ?? '')
+      if (render === undefined)
+        return send(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
+      void render().then((rendered) => send(res, rendered))
+    },
   )
-
-  const pageFor = async ({ method, url }: IncomingMessage): Promise<Page> => {
-    if (method !== 'GET' && method !== 'HEAD') return json(405, { message: 'Use GET or HEAD.' })
-    const page = pages.get(String(url).replace(/\?.*/s, ''))
-    return page === undefined ? json(404, { message: 'There is no such page.' }) : page()
-  }
-
-  const server = createServer({
-    headersTimeout: 5000,
-    requestTimeout: 10_000,
-    keepAliveTimeout: 5000,
-    connectionsCheckingInterval: 500, // how late the first two may act
-    noDelay: true,
-  })
-  server.timeout = 10_000 // for whoever takes nothing of an answer
-  answerWithin(BOUNDS, server, (req, res) => {
-    req.resume()
-    pageFor(req).then((page) => send(res, page))
-  })
+  server.timeout = 10_000 // closes connections of clients that do not read
+  server.maxConnections = MAX_CONNECTIONS
+  server.maxRequestsPerSocket = MAX_REQUESTS_PER_CONNECTION
 
   return {
     async listen() {
-      const address = await listenOn(server, options)
-      options.status.start()
-      return address
+      server.listen(config.admin.port, config.admin.host)
+      await once(server, 'listening')
+      server.on('error', onFault)
+      status.start()
+      return server.address() as AddressInfo
     },
     close: () =>
       new Promise((resolve) => {
-        options.status.stop()
+        status.stop()
         server.close(() => resolve())
         server.closeAllConnections()
       }),
   }
 }
 
-function send(res: ServerResponse, { status, type, body, headers }: Page): void {
-  res.writeHead(status, {
-    'Content-Type': type,
-    'Content-Length': body.length,
-    ...HEADERS,
-    ...headers,
-    ...(status === 405 ? { Allow: 'GET, HEAD' } : {}),
-  })
+function json(status: number, value: unknown, type = 'application/json'): Page {
+  return { status, type, body: Buffer.from(JSON.stringify(value)) }
+}
+
+function send(res: ServerResponse, { status, type, body }: Page): void {
+  res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS })
   res.end(body)
+}
+
+/**
+ * Renders a page once for all requests of the same turn of the event loop, and never twice at a time: pipelined requests
+ * cost as much as one.
+ */
+function sharedWhilePending(render: () => Promise<Page>): () => Promise<Page> {
+  let pending: Promise<Page> | undefined
+  return () => {
+    pending ??= render().finally(() => setImmediate(() => (pending = undefined)))
+    return pending
+  }
 }

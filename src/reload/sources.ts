@@ -2,13 +2,13 @@
  * The files that keys, credentials, revocations and certificates are loaded from.
  * In: what the settings name. Out: the loader of each source, or the problems of all of them (`config check`).
  */
-import type { NamedFiles } from '../config/load.ts'
+import type { NamedFiles } from '../config/named-files.ts'
 import { fileProblem, type Problem } from '../config/problem.ts'
 import { type Accounts, createAccountsInSlices } from '../credentials/accounts.ts'
 import { readAccountsFile } from '../credentials/accounts-file.ts'
 import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
-import type { ReloadSubject } from '../ops/reload-metrics.ts'
+import type { ReloadSubject } from '../ops/metrics.ts'
 import type { Revocations } from '../token/revocations.ts'
 import { createRevocationsLoader, type RevocationsFile } from '../token/revocations-file.ts'
 import { type CertificateSet, type Certificates, certificateSets, loadCertificates } from './certificates.ts'

@@ -12,7 +12,7 @@ import type { KeyRing } from '../keys/key-ring.ts'
 import { createRemoteKeys, type FetchResult, type RemoteKeysState } from '../keys/remote-keys.ts'
 import type { ReadyCheck } from '../ops/admin.ts'
 import type { Logger } from '../ops/log.ts'
-import type { ReloadSubject } from '../ops/reload-metrics.ts'
+import type { ReloadSubject } from '../ops/metrics.ts'
 import type { IsRevoked } from '../token/revocations.ts'
 import {
   type CertificateMaterial,

@@ -7,10 +7,8 @@
  * @module
  */
 import { Registry } from 'prom-client'
-import type { ReadyCheck } from '../ops/admin.ts'
-import type { AdminSources } from '../ops/sidecar-admin.ts'
-import { onlyGrows } from '../ops/status/metric-families.ts'
-import { aggregate } from './aggregate.ts'
+import type { AdminSources, ReadyCheck } from '../ops/admin.ts'
+import { aggregate, onlyGrows } from './aggregate.ts'
 import { ask, createRecentStates, type Told } from './ask.ts'
 import type { WorkerState } from './messages.ts'
 import { createAcceptingMetric, createWorkerMetrics } from './worker-metrics.ts'
@@ -57,14 +55,12 @@ export function adminSourcesOf({ pool, isRunning, monotonicNow }: WorkersSources
       const accepting = isRunning() && told.some(([{ listening }]) => listening)
       return together(decisive(told), { name: 'accepting', ok: accepting })
     },
-    keys: async () => (await decisiveStates())[0]?.keys ?? [],
     jwks: async () => (await decisiveStates())[0]?.jwks ?? { keys: [] },
     exposition: {
       contentType: Registry.PROMETHEUS_CONTENT_TYPE,
       metrics: async () => (await registry(ask(workers, 'all'))).metrics(),
     },
     statusMetrics: async () => (await registry(recentStates())).getMetricsAsJSON(),
-    rssBytes: async () => (await recentStates()).reduce((sum, [, { rssBytes }]) => sum + rssBytes, 0),
   }
 }
 

@@ -7,7 +7,12 @@
  * @module
  */
 import { AggregatorRegistry, type Registry } from 'prom-client'
-import { onlyGrows, type RegisteredFamily } from '../ops/status/metric-families.ts'
+import type { RegisteredFamily } from '../ops/samples.ts'
+
+/** Whether the values of a metric only grow for as long as its process lives. */
+export function onlyGrows({ type }: { readonly type: unknown }): boolean {
+  return type === 'counter' || type === 'histogram'
+}
 
 /** Adds up the metrics of several processes, each metric in its own way. */
 export function aggregate(processes: readonly (readonly RegisteredFamily[])[]): Registry {

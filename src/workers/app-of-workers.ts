@@ -6,9 +6,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { App } from '../app.ts'
 import type { Config } from '../config/schema.ts'
+import { createAdminListener } from '../ops/admin.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
 import { type Logger, listenerFaults } from '../ops/log.ts'
-import { createSidecarAdmin } from '../ops/sidecar-admin.ts'
 import { UnusableTrust } from '../reload/trust.ts'
 import { createFork } from './fork.ts'
 import type { PlainError } from './messages.ts'
@@ -37,7 +37,7 @@ export function createAppOfWorkers({ config, log, workers, program }: AppOfWorke
     fork: createFork(program),
     revive,
     createAdmin: (sources) =>
-      createSidecarAdmin(config, sources, {
+      createAdminListener(config, sources, {
         now: Date.now,
         onFault: listenerFaults(log),
         processes: workers,

@@ -8,17 +8,14 @@ import type { Config } from '../config/schema.ts'
 import type { ThrottleNote } from '../credentials/login-throttle.ts'
 import type { ReadyCheck } from '../ops/admin.ts'
 import type { DrainReport } from '../ops/drain.ts'
-import type { RegisteredFamily } from '../ops/status/metric-families.ts'
-import type { StatusKey } from '../ops/status/status.ts'
+import type { RegisteredFamily } from '../ops/samples.ts'
 
 /** What the admin listener tells of a sidecar, wherever its requests are served. */
 export interface WorkerState {
   readonly checks: readonly ReadyCheck[]
-  readonly keys: readonly StatusKey[]
   /** The public keys, as a JWK Set (RFC 7517). */
   readonly jwks: unknown
   readonly metrics: readonly RegisteredFamily[]
-  readonly rssBytes: number
 }
 
 /** Which metrics a worker tells: all, those that only grow, or those of the status page; the latter two cost less. */

@@ -9,11 +9,10 @@
  * @module
  */
 import type { App } from '../app.ts'
-import type { AdminListener } from '../ops/admin.ts'
+import type { AdminListener, AdminSources } from '../ops/admin.ts'
 import type { DrainReport } from '../ops/drain.ts'
 import { type Addresses, StoppedWhileStarting } from '../ops/life-cycle.ts'
 import { loggedMilestones } from '../ops/milestones.ts'
-import type { AdminSources } from '../ops/sidecar-admin.ts'
 import { adminSourcesOf } from './admin-sources.ts'
 import { shareOf } from './share.ts'
 import { stopWorkers } from './stop-workers.ts'

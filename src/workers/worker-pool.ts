@@ -9,7 +9,7 @@
  */
 import type { Config } from '../config/schema.ts'
 import type { Logger } from '../ops/log.ts'
-import type { RegisteredFamily } from '../ops/status/metric-families.ts'
+import type { RegisteredFamily } from '../ops/samples.ts'
 import { withEnded } from './aggregate.ts'
 import { createBackOff } from './back-off.ts'
 import { type ForkedWorker, type Revive, type WorkerEnd, WorkerProcess } from './worker-process.ts'

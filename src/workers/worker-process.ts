@@ -11,7 +11,7 @@ import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
 import type { ThrottleNote } from '../credentials/login-throttle.ts'
 import type { DrainReport } from '../ops/drain.ts'
-import type { RegisteredFamily } from '../ops/status/metric-families.ts'
+import type { RegisteredFamily } from '../ops/samples.ts'
 import type { Extent, FromWorker, PlainError, ToWorker, WorkerState } from './messages.ts'
 
 /** The part of a cluster worker that is used. */

@@ -77,9 +77,7 @@ export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> 
 async function stateOf({ sources, metrics }: ServingApp, extent: Extent): Promise<WorkerState> {
   return {
     checks: await sources.ready(),
-    keys: await sources.keys(),
     jwks: await sources.jwks(),
     metrics: await metrics[extent](),
-    rssBytes: await sources.rssBytes(),
   }
 }

@@ -29,7 +29,7 @@ const post = (fields: object) => {
 
 /** Every value that a label of ours may have, of one metric or of all, whatever clients and upstreams do. */
 const LABELS: Readonly<Record<string, readonly string[] | RegExp>> = {
-  route: ['token_issue', 'token_check', 'proxy', 'public'],
+  route: ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth'],
   method: ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'],
   status: /^[1-9]\d\d$/,
   'auth_sidecar_token_checks_total result': ['accepted', 'rejected'],

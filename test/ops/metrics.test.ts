@@ -1,16 +1,14 @@
+import { AggregatorRegistry } from 'prom-client'
 import t, { type Test } from 'tap'
 import { UPSTREAM_OUTCOMES } from '../../src/forward/upstream-fault.ts'
 import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
-import { FETCH_RESULTS } from '../../src/keys/remote-keys.ts'
-import { createCertificateMetrics } from '../../src/ops/certificate-metrics.ts'
-import { createJwksMetrics } from '../../src/ops/jwks-metrics.ts'
-import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
-import { createReloadMetrics, RELOAD_SUBJECTS } from '../../src/ops/reload-metrics.ts'
-import { RELOAD_RESULTS } from '../../src/reload/reloadable.ts'
+import { createMetrics, type MetricSources, type MetricsOptions } from '../../src/ops/metrics.ts'
 import { REJECT_REASONS } from '../../src/token/verdict.ts'
-import { createWorkerMetrics } from '../../src/workers/worker-metrics.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
 import { type Family, parseMetrics, type Sample } from '../support/prometheus.ts'
+
+const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth']
+const SUBJECTS = ['keys', 'credentials', 'revocations', 'certificates'] as const
 
 const SOURCES: MetricSources = {
   cache: () => ({ hits: 7, misses: 3, evictions: 2, size: 1 }),
@@ -20,6 +18,8 @@ const SOURCES: MetricSources = {
     { kid: 'k1', seconds: 86_400 },
     { kid: 'k0', seconds: 12 },
   ],
+  certificates: () => [{ certificate: 'listener', expiresAt: 1_500 }],
+  remoteKeys: () => ({ ageSeconds: 1 }),
   revocations: () => 13,
   pools: () => [
     { upstream: '/', connections: 5, queued: 9 },
@@ -29,59 +29,41 @@ const SOURCES: MetricSources = {
   logLinesDropped: () => 11,
 }
 
-/** Metrics, and what a scrape of them gives. */
-function metricsOf(sources: Partial<MetricSources> = {}, now = 61_500_000) {
+/** Metrics, and the result of a scrape. */
+function metricsOf(sources: Partial<MetricSources> = {}, options: Partial<MetricsOptions> = {}) {
   const metrics = createMetrics({
     version: '1.2.3',
     upstreams: ['/', '/b'],
+    subjects: SUBJECTS,
+    enforcing: true,
     sources: { ...SOURCES, ...sources },
-    now: () => now,
+    now: () => 61_500_000,
+    ...options,
   })
   const scrape = async () => parseMetrics(await metrics.registry.metrics())
   return { metrics, scrape }
 }
 
-/** The value of the one sample with these labels; undefined when there is none. */
+/** The value of the sample with these labels; undefined when there is none. */
 function sampleValue(families: Map<string, Family>, name: string, labels: Sample['labels'] = {}) {
   const family = families.get(name) ?? families.get(name.replace(/_(?:bucket|sum|count)$/, ''))
-  const found = family?.samples.filter(
-    (sample) =>
-      sample.name === name && JSON.stringify(Object.entries(sample.labels).sort()) === sorted(labels),
-  )
-  return found?.[0]?.value
+  return family?.samples.find((sample) => sample.name === name && sorted(sample.labels) === sorted(labels))
+    ?.value
 }
 
 const sorted = (labels: Sample['labels']) => JSON.stringify(Object.entries(labels).sort())
 
-t.test('docs/metrics.md has every metric as it is, and which setting it needs', async (t) => {
+t.test('docs/metrics.md has every metric', async (t) => {
   const { metrics, scrape } = metricsOf()
-  const { registry } = metrics
   metrics.onRequest('proxy', 'GET', 200, 0.1)
-  createReloadMetrics({ registry, subjects: RELOAD_SUBJECTS, now: () => 0 })
-  const needs = new Map([['auth_sidecar_signing_key_age_seconds', ['keys.directory']]])
-  for (const [settings, register] of [
-    [
-      ['listen.tls.certFile', 'upstreams[].certFile'],
-      () =>
-        createCertificateMetrics({
-          registry,
-          expiries: () => [{ certificate: 'listener', expiresAt: 1_500 }],
-        }),
-    ],
-    [['keys.jwksUrl'], () => createJwksMetrics({ registry, state: () => ({ loaded: true, ageSeconds: 1 }) })],
-    [['workers'], () => createWorkerMetrics({ registry, workers: () => 2, restarts: () => 0 })],
-  ] as const) {
-    const before = await scrape()
-    register()
-    for (const name of (await scrape()).keys()) if (!before.has(name)) needs.set(name, [...settings])
-  }
-  const documented = tableUnder('docs/metrics.md', '# Metrics').map((row) => ({
-    name: codeIn(row['metric'])[0],
-    type: row['type'],
-    labels: codeIn(row['labels']).sort(),
-    help: row['meaning'],
-    needs: codeIn(row['only with']),
-  }))
+  const documented = tableUnder('docs/metrics.md', '# Metrics')
+    .map((row) => ({
+      name: codeIn(row['metric'])[0] ?? '',
+      type: row['type'],
+      labels: codeIn(row['labels']).sort(),
+      help: row['meaning'],
+    }))
+    .filter(({ name }) => !name.startsWith('auth_sidecar_worker'))
   const actual = [...(await scrape())]
     .filter(([name]) => name.startsWith('auth_sidecar_'))
     .map(([name, { type, help, samples }]) => ({
@@ -91,7 +73,6 @@ t.test('docs/metrics.md has every metric as it is, and which setting it needs', 
         .filter((label) => label !== 'le')
         .sort(),
       help,
-      needs: needs.get(name) ?? [],
     }))
   t.strictSame(documented, actual)
 })
@@ -101,9 +82,7 @@ t.test('docs/metrics.md has the values of the labels', async (t) => {
     tableUnder('docs/metrics.md', '## Labels').map(({ label, values }) => [label, codeIn(values)]),
   )
   t.strictSame(values.get('`outcome`'), [...UPSTREAM_OUTCOMES])
-  t.strictSame(values.get('`subject`'), [...RELOAD_SUBJECTS])
-  t.strictSame(values.get('`result` of reloads and fetches'), [...RELOAD_RESULTS])
-  t.strictSame(FETCH_RESULTS, RELOAD_RESULTS)
+  t.strictSame(values.get('`subject`'), [...SUBJECTS])
   t.strictSame(values.get('`reason` of token checks'), ['ok', ...REJECT_REASONS])
   t.strictSame(values.get('`reason` of failed logins'), [...ISSUE_FAILURES])
 })
@@ -127,7 +106,7 @@ t.test('every series of a closed set is there, at zero, before anything has happ
     }
     t.equal(sampleValue(families, 'auth_sidecar_upstream_response_seconds_count', { upstream }), 0)
   }
-  for (const route of ['token_issue', 'token_check', 'proxy', 'public']) {
+  for (const route of ROUTES) {
     t.equal(sampleValue(families, 'auth_sidecar_request_duration_seconds_count', { route }), 0, route)
   }
   for (const direction of ['in', 'out']) {
@@ -136,7 +115,7 @@ t.test('every series of a closed set is there, at zero, before anything has happ
   t.equal(sampleValue(families, 'auth_sidecar_tokens_issued_total'), 0)
 })
 
-t.test('what others keep is read when somebody scrapes', async (t) => {
+t.test('values of other parts are read at each scrape', async (t) => {
   const families = await metricsOf().scrape()
   for (const [name, value] of [
     ['auth_sidecar_requests_in_flight', 4],
@@ -169,15 +148,19 @@ t.test('what others keep is read when somebody scrapes', async (t) => {
   }
 })
 
-t.test('the age of the key that signs is told, never below zero, and of no other key', async (t) => {
-  const age = async (sources: Partial<MetricSources>, now?: number) =>
-    sampleValue(await metricsOf(sources, now).scrape(), 'auth_sidecar_signing_key_age_seconds', { kid: 'k1' })
+t.test('the age of the signing key is never below zero', async (t) => {
+  const age = async (sources: Partial<MetricSources>, now = 61_500_000) =>
+    sampleValue(
+      await metricsOf(sources, { now: () => now }).scrape(),
+      'auth_sidecar_signing_key_age_seconds',
+      { kid: 'k1' },
+    )
   t.equal(await age({}), 60_500)
   t.equal(await age({}, 999_000), 0, 'a key from a machine whose clock is ahead')
   t.equal(await age({ signingKey: () => undefined }), undefined, 'nothing signs')
 })
 
-t.test('what happens is counted under its own labels', async (t: Test) => {
+t.test('events are counted under their labels', async (t: Test) => {
   const { metrics, scrape } = metricsOf()
   metrics.onRequest('proxy', 'GET', 200, 0.0015)
   metrics.onRequest('proxy', 'GET', 200, 0.3)
@@ -213,7 +196,7 @@ t.test('what happens is counted under its own labels', async (t: Test) => {
   expect('auth_sidecar_transferred_bytes_total', { direction: 'out' }, 2 ** 40)
 })
 
-t.test('a method that a client makes up makes no series of its own', async (t) => {
+t.test('a method that a client invents adds no series', async (t) => {
   const { metrics, scrape } = metricsOf()
   for (const method of ['PROPFIND', 'get', 'X'.repeat(1000), '', undefined]) {
     metrics.onRequest('proxy', method, 400, 0)
@@ -228,11 +211,94 @@ t.test('a method that a client makes up makes no series of its own', async (t) =
   ])
 })
 
-t.test('an upstream that nobody configured makes no series', async (t) => {
+t.test('an unknown upstream adds no series', async (t) => {
   const { metrics, scrape } = metricsOf()
   const before = await scrape()
   metrics.onUpstreamOutcome('/other', 'ok')
   metrics.onFirstByte('/other', 1)
   const name = 'auth_sidecar_upstream_requests_total'
   t.strictSame((await scrape()).get(name)?.samples, before.get(name)?.samples)
+})
+
+t.test('reloads are counted, and a subject is failing while one of its parts is', async (t) => {
+  let time = 1_000_000
+  const { metrics, scrape } = metricsOf({}, { subjects: ['certificates'], now: () => time })
+  const values = async () => {
+    const families = await scrape()
+    const value = (name: string, labels = {}) =>
+      sampleValue(families, `auth_sidecar_${name}`, { subject: 'certificates', ...labels })
+    return {
+      ok: value('reloads_total', { result: 'ok' }),
+      failed: value('reloads_total', { result: 'failed' }),
+      failing: value('reload_failing'),
+      lastGood: value('reload_last_good_timestamp_seconds'),
+      inTime: value('reload_seconds_bucket', { le: '1' }),
+    }
+  }
+  t.strictSame(await values(), { ok: 0, failed: 0, failing: 0, lastGood: 1000, inTime: 0 })
+  time = 2_000_000
+  metrics.onReload('certificates', 'failed', undefined, 'listener')
+  metrics.onReload('certificates', 'ok', 0.6, 'upstream:/')
+  t.strictSame(await values(), { ok: 1, failed: 1, failing: 1, lastGood: 2000, inTime: 1 })
+  metrics.onReload('certificates', 'ok', 4, 'listener')
+  t.strictSame(await values(), { ok: 2, failed: 1, failing: 0, lastGood: 2000, inTime: 1 })
+  metrics.onReload('keys', 'ok')
+  t.strictSame(
+    (await scrape()).get('auth_sidecar_reload_failing')?.samples.length,
+    1,
+    'what is not reloaded here',
+  )
+})
+
+t.test('fetches of a JWK Set are counted, and its age is absent before the first', async (t) => {
+  const state: { ageSeconds?: number } = {}
+  const { metrics, scrape } = metricsOf({ remoteKeys: () => state })
+  metrics.onFetch('failed')
+  t.equal(sampleValue(await scrape(), 'auth_sidecar_jwks_age_seconds'), undefined)
+  state.ageSeconds = 7
+  const families = await scrape()
+  t.equal(sampleValue(families, 'auth_sidecar_jwks_age_seconds'), 7)
+  t.equal(sampleValue(families, 'auth_sidecar_jwks_fetches_total', { result: 'failed' }), 1)
+  t.equal(sampleValue(families, 'auth_sidecar_jwks_fetches_total', { result: 'ok' }), 0)
+  const { scrape: scrapeOwn } = metricsOf({ remoteKeys: undefined })
+  t.notOk((await scrapeOwn()).has('auth_sidecar_jwks_age_seconds'), 'only with keys.jwksUrl')
+})
+
+t.test('enforcing is 0 in report mode', async (t) => {
+  for (const enforcing of [true, false]) {
+    const families = await metricsOf({}, { enforcing }).scrape()
+    t.equal(sampleValue(families, 'auth_sidecar_enforcing'), enforcing ? 1 : 0)
+  }
+})
+
+t.test('with several processes counts add up, and a state is that of the worst one', async (t) => {
+  const processOf = (sources: Partial<MetricSources>) => {
+    const { metrics } = metricsOf(sources)
+    metrics.onRequest('proxy', 'GET', 200, 0.3)
+    metrics.onReload('keys', 'ok')
+    return metrics.registry.getMetricsAsJSON()
+  }
+  const well = processOf({ ready: () => true, remoteKeys: () => ({ ageSeconds: 2 }), revocations: () => 3 })
+  const behind = processOf({
+    ready: () => false,
+    remoteKeys: () => ({ ageSeconds: 700 }),
+    revocations: () => 2,
+  })
+  const families = parseMetrics(await AggregatorRegistry.aggregate([await well, await behind]).metrics())
+  for (const [name, value, labels] of [
+    ['requests_total', 2, { route: 'proxy', method: 'GET', status: '200' }],
+    ['request_duration_seconds_bucket', 2, { route: 'proxy', le: '0.5' }],
+    ['requests_in_flight', 8, {}],
+    ['token_cache_hits_total', 14, {}],
+    ['upstream_connections', 10, { upstream: '/' }],
+    ['signing_key_age_seconds', 60_500, { kid: 'k1' }],
+    ['certificate_not_after_timestamp_seconds', 1.5, { certificate: 'listener' }],
+    ['revocations', 3, {}],
+    ['ready', 0, {}],
+    ['jwks_age_seconds', 700, {}],
+    ['reloads_total', 1, { subject: 'keys', result: 'ok' }],
+    ['build_info', 1, { version: '1.2.3', node: process.version }],
+  ] as const) {
+    t.equal(sampleValue(families, `auth_sidecar_${name}`, labels), value, name)
+  }
 })

@@ -2,12 +2,12 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { createLog } from '../../src/ops/log.ts'
 import { readRegularFile } from '../../src/reload/files.ts'
 import type { Load } from '../../src/reload/loaded.ts'
 import { createReloadable, type ReloadableOptions } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
+import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 
 /** A loader of texts that are good when they end with a full stop. */
 const textIn =
@@ -20,25 +20,25 @@ const textIn =
     return { ok: true, value: text, warnings: text.includes('odd') ? ['it is odd'] : [] }
   }
 
-type Options = Partial<ReloadableOptions<string>>
-
-/** A reloadable text in a file that holds `one.`, polled every few milliseconds. */
-async function scene(t: Test, optionsFor: (file: string) => Options = () => ({})) {
+/** A reloadable text in a file that holds `one.`, polled without pause to speak of. */
+async function scene(t: Test, options: Partial<ReloadableOptions<string>> = {}) {
   const directory = join(await temporaryDirectory(t), 'files')
   mkdirSync(directory)
   const file = join(directory, 'file')
   writeFileSync(file, 'one.')
   const events: string[] = []
-  const lines: Record<string, unknown>[] = []
+  const lines: { level: string; message: string; fields: Record<string, unknown> }[] = []
+  const to = (level: string) => (fields: object, message: string) =>
+    void lines.push({ level, message, fields: { ...fields } })
   const created = await createReloadable<string>({
     subject: 'texts',
     paths: [file],
     load: textIn(file),
     onChange: (value) => events.push(value),
     onReload: (result, seconds) => events.push(`${result}${seconds === undefined ? '' : ' after a change'}`),
-    log: createLog('info', { write: (line: string) => void lines.push(JSON.parse(line)) }),
+    log: { info: to('info'), warn: to('warn'), error: to('error') } as ReloadableOptions<string>['log'],
     pollMs: 10,
-    ...optionsFor(file),
+    ...options,
   })
   if (!created.ok) throw new Error(created.problems.join())
   const reloadable = created.value
@@ -47,77 +47,112 @@ async function scene(t: Test, optionsFor: (file: string) => Options = () => ({})
     clearInterval(alive)
     reloadable.stop()
   })
-  const errors = () => lines.filter(({ level }) => level === 50)
+  const errors = () => lines.filter(({ level }) => level === 'error')
   const becomes = (text: string) => eventually(() => reloadable.current() === text, text)
   return { directory, file, reloadable, events, lines, errors, becomes }
 }
 
-/** Polls the directory of the file and runs a step at the beginning of each poll, just before `stat`. */
-const eachPoll = (step: (file: string, poll: number) => void) => (file: string) => {
+/** Options of a polled directory, and a step that runs at the beginning of each poll after the first. */
+function eachPoll(file: string, step: (poll: number) => void) {
   let poll = -1
-  const includes = () => {
-    if (++poll > 0) step(file, poll)
-    return true
+  return {
+    paths: [join(file, '..')],
+    includes: () => {
+      if (++poll > 0) step(poll)
+      return true
+    },
   }
-  return { paths: [join(file, '..')], includes }
 }
 
+t.test('a new version is active however it was written', async (t) => {
+  for (const [way, write] of Object.entries(WAYS_OF_WRITING)) {
+    const directory = join(await temporaryDirectory(t), 'files')
+    const file = join(directory, 'file')
+    write(directory, 'file', 'one.')
+    const { reloadable, events, becomes } = await scene(t, { paths: [file], load: textIn(file) })
+    for (const text of ['two.', 'six.']) {
+      write(directory, 'file', text)
+      await becomes(text)
+    }
+    await eventually(() => events.length === 4, 'both to be counted')
+    t.strictSame(events, ['two.', 'ok after a change', 'six.', 'ok after a change'], way)
+    reloadable.stop()
+  }
+})
+
 t.test('of a directory, files are loaded when one that counts changes', async (t) => {
+  const root = await temporaryDirectory(t)
+  writeFileSync(join(root, 'a.key'), '')
   let polls = 0
   let loads = 0
-  const { directory, events } = await scene(t, (file) => ({
-    paths: [join(file, '..')],
+  const { events } = await scene(t, {
+    paths: [root],
     includes: (name) => {
-      if (name === 'file') polls += 1
-      return name === 'file' || name.endsWith('.key')
+      if (name === 'a.key') polls += 1
+      return name.endsWith('.key')
     },
     load: async () => ({ ok: true, value: `load ${++loads}`, warnings: [] }),
-  }))
-  for (const name of ['.lock.key', 'b.key.tmp', 'note.txt']) writeFileSync(join(directory, name), '')
+  })
+  for (const name of ['.lock.key', 'b.key.tmp', 'note.txt']) writeFileSync(join(root, name), '')
   const before = polls
   await eventually(() => polls > before + 5, 'some polls')
   t.strictSame(events, [])
-  writeFileSync(join(directory, 'b.key'), '')
+  writeFileSync(join(root, 'b.key'), '')
   await eventually(() => events.length === 2, 'a new file')
-  rmSync(join(directory, 'b.key'))
+  rmSync(join(root, 'b.key'))
   await eventually(() => events.length === 4, 'its removal')
   t.equal(loads, 3)
 })
 
 t.test('a version that is still being written is not loaded', async (t) => {
+  const file = join(await temporaryDirectory(t), 'file')
+  writeFileSync(file, 'one.')
   // Each of these is valid by itself.
-  const write = eachPoll((file, poll) => poll <= 3 && writeFileSync(file, `${'part. '.repeat(poll)}end.`))
-  const { events, becomes } = await scene(t, write)
+  const { events, becomes } = await scene(t, {
+    ...eachPoll(file, (poll) => poll <= 3 && writeFileSync(file, `${'part. '.repeat(poll)}end.`)),
+    load: textIn(file),
+  })
   await becomes('part. part. part. end.')
-  t.equal(events.filter((event) => event.startsWith('part')).length, 1)
+  t.strictSame(events.filter((event) => event.startsWith('part')).length, 1)
 })
 
 t.test('files that change all the time are loaded all the same', async (t) => {
-  const good = await scene(
-    t,
-    eachPoll((file, poll) => writeFileSync(file, `${poll}.`)),
-  )
-  const bad = await scene(
-    t,
-    eachPoll((file, poll) => writeFileSync(file, 'x'.repeat(poll))),
-  )
-  await eventually(() => good.events.length >= 4 && bad.events.length > 0, 'two versions and a report')
-  t.notOk(good.events.includes('failed'))
-  t.equal(bad.events[0], 'failed')
+  const file = join(await temporaryDirectory(t), 'file')
+  writeFileSync(file, 'one.')
+  const { events } = await scene(t, {
+    ...eachPoll(file, (poll) => writeFileSync(file, `${poll}.`)),
+    load: textIn(file),
+  })
+  await eventually(() => events.length >= 4, 'two versions')
+  t.notOk(events.includes('failed'))
+
+  const bad = join(await temporaryDirectory(t), 'file')
+  writeFileSync(bad, 'one.')
+  const other = await scene(t, {
+    ...eachPoll(bad, (poll) => writeFileSync(bad, 'x'.repeat(poll))),
+    load: textIn(bad),
+  })
+  await eventually(() => other.events.length > 0, 'a report')
+  t.equal(other.events[0], 'failed')
 })
 
 t.test('a version that changes while it is read is read again', async (t) => {
+  const { file, events, becomes } = await scene(t)
   let reads = 0
-  const { file, events, becomes } = await scene(t, (file) => ({
-    async load() {
-      const loaded = await textIn(file)()
-      if (++reads === 2) writeFileSync(file, 'three.')
-      return loaded
-    },
-  }))
+  const load: Load<string> = async () => {
+    const loaded = await textIn(file)()
+    if (++reads === 2) writeFileSync(file, 'three.')
+    return loaded
+  }
+  const other = await scene(t, { paths: [file], load })
   writeFileSync(file, 'two.')
+  await eventually(() => other.reloadable.current() === 'three.', 'the last version')
+  t.strictSame(
+    other.events.filter((event) => event.endsWith('.')),
+    ['three.'],
+  )
   await becomes('three.')
-  t.equal(events[0], 'three.')
+  t.ok(events.includes('three.'))
 })
 
 t.test('a bad version is reported once, counted once, and changes nothing', async (t) => {
@@ -141,34 +176,36 @@ t.test('a bad version is reported once, counted once, and changes nothing', asyn
     await becomes('two.')
     await eventually(() => events.length === 3, 'the good version to be counted')
     t.strictSame(events, ['failed', 'two.', 'ok after a change'], mistake)
-    t.match(errors(), [{ subject: 'texts', problems: [String] }])
+    t.match(errors(), [{ fields: { subject: 'texts', problems: [String] } }])
     t.equal(errors().length, 1)
     reloadable.stop()
   }
 })
 
 t.test('files that do not fit together yet are not reported when the other one follows', async (t) => {
-  const second = join(await temporaryDirectory(t), 'second')
-  writeFileSync(second, 'one.')
+  const directory = await temporaryDirectory(t)
+  const [first, second] = [join(directory, 'first'), join(directory, 'second')]
+  const pair = (a: string, b: string) => [writeFileSync(first, a), writeFileSync(second, b)]
+  pair('one', 'one')
   let failedLoads = 0
-  const { file, events, becomes } = await scene(t, (file) => ({
-    paths: [file, second],
+  const { events, becomes } = await scene(t, {
+    paths: [first, second],
     async load() {
-      const [a, b] = [readFileSync(file, 'utf8'), readFileSync(second, 'utf8')]
+      const [a, b] = [readFileSync(first, 'utf8'), readFileSync(second, 'utf8')]
       if (a === b) return { ok: true, value: a, warnings: [] }
       // The second file follows after the first was found not to fit.
       if (++failedLoads === 1) writeFileSync(second, a)
       return { ok: false, problems: ['they do not fit'] }
     },
-  }))
-  writeFileSync(file, 'two')
+  })
+  writeFileSync(first, 'two')
   await becomes('two')
   await eventually(() => events.length === 2, 'the pair to be counted')
   t.strictSame([failedLoads, events], [1, ['two', 'ok after a change']])
 })
 
 t.test('a reload loads unchanged files, and reports a bad version at once and again', async (t) => {
-  const { reloadable, file, events, errors } = await scene(t, () => ({ pollMs: 3_600_000 }))
+  const { reloadable, file, events, errors } = await scene(t, { pollMs: 3_600_000 })
   await reloadable.reload()
   t.strictSame(events, ['one.', 'ok'])
   writeFileSync(file, 'two.')
@@ -186,22 +223,28 @@ t.test('warnings are logged, and long lists of problems are cut', async (t) => {
   writeFileSync(file, 'an odd one.')
   await becomes('an odd one.')
   t.match(lines, [
-    { level: 40, msg: 'it is odd' },
-    { level: 30, seconds: Number },
+    { level: 'warn', message: 'it is odd' },
+    { level: 'info', fields: { seconds: Number } },
   ])
   const problems = Array.from({ length: 5000 }, (_, line) => `${line}: is wrong`)
   let loads = 0
-  const long = await scene(t, () => ({
+  const long = await scene(t, {
     load: async () => (++loads === 1 ? { ok: true, value: '', warnings: [] } : { ok: false, problems }),
-  }))
+  })
   await long.reloadable.reload()
-  const [line] = long.errors()
-  t.strictSame([line?.['problems'], line?.['problemCount']], [problems.slice(0, 20), 5000])
+  t.strictSame(long.errors()[0]?.fields, {
+    subject: 'texts',
+    problems: problems.slice(0, 20),
+    problemCount: 5000,
+  })
 })
 
 t.test('a fault of the loader or of onChange ends neither the value nor the polling', async (t) => {
+  const file = join(await temporaryDirectory(t), 'file')
+  writeFileSync(file, 'one.')
   let loads = 0
-  const { file, reloadable, events, errors, becomes } = await scene(t, (file) => ({
+  const { reloadable, events, errors, becomes } = await scene(t, {
+    paths: [file],
     load: async () => {
       if (++loads === 2) throw new Error('a fault')
       return textIn(file)()
@@ -209,7 +252,7 @@ t.test('a fault of the loader or of onChange ends neither the value nor the poll
     onChange: (text) => {
       if (text === 'two.') throw new Error('another fault')
     },
-  }))
+  })
   await reloadable.reload()
   t.strictSame([reloadable.current(), events], ['one.', ['failed']])
   for (const text of ['two.', 'three.']) {
@@ -217,21 +260,21 @@ t.test('a fault of the loader or of onChange ends neither the value nor the poll
     await becomes(text)
   }
   t.match(errors(), [
-    { err: { message: 'a fault' } },
-    { problems: [/internal error/] },
-    { err: { message: 'another fault' } },
+    { fields: { err: { message: 'a fault' } } },
+    { fields: { problems: [/internal error/] } },
+    { fields: { err: { message: 'another fault' } } },
   ])
 })
 
 t.test('once stopped nothing changes, not even by a load that has begun', async (t) => {
   let finish = () => {}
   let loads = 0
-  const { reloadable, events, file } = await scene(t, () => ({
+  const { reloadable, events, file } = await scene(t, {
     load: async () => {
       if (++loads > 1) await new Promise<void>((resolve) => (finish = resolve))
       return { ok: true, value: 'text', warnings: [] }
     },
-  }))
+  })
   const reloaded = reloadable.reload()
   await eventually(() => loads === 2, 'a load')
   reloadable.stop()

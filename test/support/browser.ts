@@ -4,7 +4,7 @@
  * @module
  */
 import { existsSync } from 'node:fs'
-import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
+import type { Browser, BrowserContextOptions, Page, Route } from 'playwright-core'
 
 const EXECUTABLE = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
 
@@ -39,11 +39,12 @@ export interface WatchedPage {
   readonly complaints: string[]
 }
 
-/** Opens a page and keeps an eye on it. */
+/** Opens a page and collects its complaints. `answerStatus`: answers its requests for status.json. */
 export async function openPage(
   browser: Browser,
   url: string,
   options: BrowserContextOptions = {},
+  answerStatus?: (route: Route) => Promise<void>,
 ): Promise<WatchedPage> {
   const context = await browser.newContext(options)
   const page = await context.newPage()
@@ -63,6 +64,8 @@ export async function openPage(
   await page.addInitScript(
     "addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective))",
   )
+  if (answerStatus !== undefined) await page.route('**/status.json', answerStatus)
   await page.goto(url)
+  await page.waitForLoadState('networkidle')
   return { page, complaints }
 }

@@ -1,68 +1,68 @@
 /**
- * A sidecar's metrics without the sidecar: what a status is made of, at a set time.
- *
- * @module
+ * The metrics of a sidecar without the sidecar, at a set time, and the status that they make.
  */
+import type { ReadyCheck } from '../../src/ops/admin.ts'
 import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
-import { createReloadMetrics } from '../../src/ops/reload-metrics.ts'
-import { statusMetricsOf } from '../../src/ops/status/metric-families.ts'
-import { createStatusReporter, type StatusReporterOptions } from '../../src/ops/status/report.ts'
+import { statusMetrics } from '../../src/ops/samples.ts'
+import { createStatusReporter, type StatusOptions } from '../../src/ops/status.ts'
 
 /** 2026-11-20T12:00:00Z. */
 export const NOON = Date.UTC(2026, 10, 20, 12)
 
-/** What a test may want otherwise. */
-export type SceneOptions = Partial<Omit<StatusReporterOptions, 'source' | 'now'>> & {
+/** What a test sets. */
+export type SceneOptions = Partial<Pick<StatusOptions, 'upstreams' | 'credentials'>> & {
+  readonly checks?: ReadyCheck[]
   readonly sources?: Partial<MetricSources>
+  readonly enforcing?: boolean
 }
 
-/** Makes the metrics and a reporter that reads them. */
-export function statusScene({ sources, ...options }: SceneOptions = {}) {
+/** Creates the metrics and a reporter that reads them. */
+export function statusScene(options: SceneOptions = {}) {
   const clock = { ms: NOON }
   const now = () => clock.ms
   const upstreams = options.upstreams ?? [{ prefix: '/', url: 'http://127.0.0.1:9000' }]
   const cache = { hits: 0, misses: 0, evictions: 0, size: 0 }
+  const checks = options.checks ?? [
+    { name: 'keys', ok: true },
+    { name: 'credentials', ok: true },
+  ]
   const metrics = createMetrics({
     version: '1.2.3',
     upstreams: upstreams.map(({ prefix }) => prefix),
+    subjects: ['revocations', 'keys', 'credentials'],
+    enforcing: options.enforcing ?? true,
     sources: {
       cache: () => cache,
       listener: () => ({ inFlight: 3, connections: 7, droppedConnections: 0 }),
       signingKey: () => undefined,
       tokenLifetimes: () => [],
       revocations: () => 2,
+      certificates: () => [],
       ready: () => true,
       pools: () => upstreams.map(({ prefix: upstream }) => ({ upstream, connections: 4, queued: 1 })),
       logLinesDropped: () => 0,
-      ...sources,
+      ...options.sources,
     },
     now,
   })
   const { registry } = metrics
-  const reloads = createReloadMetrics({ registry, subjects: ['revocations', 'keys', 'credentials'], now })
   const faults: Error[] = []
   const reporter = createStatusReporter({
     version: '1.2.3',
-    ready: () => [
-      { name: 'keys', ok: true },
-      { name: 'credentials', ok: true },
-    ],
-    keys: () => [],
-    credentials: { file: 'credentials.yaml' },
+    ready: () => checks,
+    credentials: options.credentials ?? { file: 'credentials.yaml' },
     cacheCapacity: 10_000,
-    rssBytes: process.memoryUsage.rss,
     onFault: (error) => void faults.push(error),
-    ...options,
     upstreams,
-    source: statusMetricsOf(registry),
+    metrics: () => statusMetrics(registry),
     now,
   })
   return {
     clock,
     cache,
+    checks,
     metrics,
     registry,
-    reloads,
     reporter,
     faults,
     /** Lets time pass, and takes a sample. */
@@ -75,28 +75,25 @@ export function statusScene({ sources, ...options }: SceneOptions = {}) {
 
 /** Ten minutes of a sidecar that has much to do, with an upstream that fails now and then. The same each time. */
 export async function tenBusyMinutes() {
-  const key = { alg: 'ES256', createdAt: '', tokensLiveSeconds: 86_400 }
-  const dayOf = (days: number) => ({
-    createdAt: new Date(NOON - days * 86_400_000).toISOString(),
-    ageSeconds: days * 86_400 + 12_345,
-  })
   const scene = statusScene({
     upstreams: [
       { prefix: '/', url: 'http://127.0.0.1:9000' },
       { prefix: '/archive', url: 'https://archive.storage.example' },
       { prefix: '/thumbnails', url: 'unix:/run/thumbnails/api.sock' },
     ],
-    ready: () => [
+    checks: [
       { name: 'keys', ok: true },
       { name: 'credentials', ok: true, state: 'current' },
       { name: 'accepting', ok: true },
     ],
     credentials: { postgres: {} },
-    keys: () => [
-      { ...key, kid: 'rotation-2026-11', signs: true, ...dayOf(12) },
-      { ...key, kid: 'rotation-2026-08', signs: false, ...dayOf(103), tokensLiveSeconds: 0 },
-    ],
     sources: {
+      signingKey: () => ({ kid: 'rotation-2026-11', createdAt: NOON / 1000 - 12 * 86_400 }),
+      tokenLifetimes: () => [
+        { kid: 'rotation-2026-11', seconds: 86_400 },
+        { kid: 'rotation-2026-08', seconds: 0 },
+      ],
+      certificates: () => [{ certificate: 'listener', expiresAt: NOON + 9 * 86_400_000 }],
       pools: () => [
         { upstream: '/', connections: 24, queued: 0 },
         { upstream: '/archive', connections: 3, queued: 0 },
@@ -104,8 +101,8 @@ export async function tenBusyMinutes() {
       ],
     },
   })
-  const { metrics, reporter, cache, reloads } = scene
-  // A generator of its own (a linear congruential one), so that pictures differ only where the page does.
+  const { metrics, reporter, cache } = scene
+  // A linear congruential generator: pictures differ only where the page does.
   let seed = 7
   const random = () => {
     seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648
@@ -151,8 +148,8 @@ export async function tenBusyMinutes() {
     refuse(0.15, 'malformed')
     times(step > 95 ? 1.4 : 0.1, () => metrics.onIssueFailure('rejected'))
     await scene.step()
-    if (step === 40) reloads.onReload('keys', 'ok', 0.2)
-    if (step === 100) reloads.onReload('revocations', 'failed', 0.1)
+    if (step === 40) metrics.onReload('keys', 'ok', 0.2)
+    if (step === 100) metrics.onReload('revocations', 'failed', 0.1)
   }
   return scene
 }

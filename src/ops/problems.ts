@@ -1,0 +1,78 @@
+/**
+ * What is wrong with the sidecar now, in words: the head line and the title of the status page.
+ */
+import type { ReadyCheck } from './admin.ts'
+
+const FAILING_CRITICAL = 0.05
+const CERTIFICATE_WARNING_DAYS = 14
+const CERTIFICATE_CRITICAL_DAYS = 2
+const KEY_WARNING_DAYS = 90
+const ISSUER_WARNING_SECONDS = 300
+const DAY_SECONDS = 86_400
+
+/** Outcomes that say that the upstream could not be reached at all. */
+const UNREACHABLE = /^(?:connection_refused|connection_timeout|dns_error|destination_)/
+
+/** Something that is wrong. */
+export interface Problem {
+  readonly severity: 'critical' | 'warning'
+  readonly text: string
+}
+
+/** The part of the status that can be wrong. */
+export interface Condition {
+  readonly checks: readonly ReadyCheck[]
+  readonly draining: boolean
+  readonly enforcing: boolean
+  readonly requests: { readonly failingRatio: number | null; readonly inFlight: number }
+  readonly upstreams: readonly {
+    readonly prefix: string
+    readonly state: string
+    readonly lastFault: { readonly outcome: string } | null
+  }[]
+  readonly certificates: readonly { readonly certificate: string; readonly secondsLeft: number }[]
+  readonly reloads: readonly { readonly subject: string; readonly failing: boolean }[]
+  readonly issuer: { readonly ageSeconds: number | null } | null
+  readonly keys: readonly { readonly kid: string; readonly ageSeconds: number | null }[]
+}
+
+/** Lists the problems, worst first. */
+export function problemsOf(status: Condition): Problem[] {
+  const critical: string[] = []
+  const warning: string[] = []
+  for (const { prefix, state, lastFault } of status.upstreams) {
+    const outcome = lastFault?.outcome ?? ''
+    if (state === 'failing')
+      critical.push(
+        `Upstream ${prefix} ${UNREACHABLE.test(outcome) ? 'is unreachable' : 'fails'}: ${outcome}`,
+      )
+    if (state === 'degraded') warning.push(`Upstream ${prefix} fails at times: ${outcome}`)
+  }
+  const unready = status.checks.filter(({ ok, state }) => !ok && state !== 'draining').map(({ name }) => name)
+  if (unready.length > 0) critical.push(`Not ready: ${unready.join(', ')}`)
+  const { failingRatio, inFlight } = status.requests
+  if (failingRatio !== null && failingRatio > 0) {
+    const percent = failingRatio < 0.001 ? '< 0.1' : String(Number((failingRatio * 100).toPrecision(2)))
+    const problems = failingRatio >= FAILING_CRITICAL ? critical : warning
+    problems.push(`${percent} % of forwarded requests fail (5xx)`)
+  }
+  for (const { certificate, secondsLeft } of status.certificates) {
+    const days = Math.floor(secondsLeft / DAY_SECONDS)
+    const text = secondsLeft < 0 ? 'has expired' : `expires in ${days} d`
+    if (days < CERTIFICATE_WARNING_DAYS)
+      (days < CERTIFICATE_CRITICAL_DAYS ? critical : warning).push(`Certificate ${certificate} ${text}`)
+  }
+  if (status.draining) warning.unshift(`Draining: ${inFlight} requests in flight`)
+  for (const { subject, failing } of status.reloads)
+    if (failing) warning.push(`The newest ${subject} cannot be used; the last good version is active`)
+  if ((status.issuer?.ageSeconds ?? 0) > ISSUER_WARNING_SECONDS)
+    warning.push('The issuer of the keys has not answered for more than 5 min')
+  for (const { kid, ageSeconds } of status.keys)
+    if ((ageSeconds ?? 0) > KEY_WARNING_DAYS * DAY_SECONDS)
+      warning.push(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)
+  if (!status.enforcing) warning.push('Report mode: refused tokens are forwarded')
+  return [
+    ...critical.map((text) => ({ severity: 'critical', text }) as const),
+    ...warning.map((text) => ({ severity: 'warning', text }) as const),
+  ]
+}

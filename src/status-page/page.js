@@ -1,0 +1,426 @@
+/**
+ * Fills the status page from status.json, every five seconds while the tab is visible.
+ * When the sidecar does not answer, the page says so and keeps what it showed.
+ */
+
+const REFRESH_MS = 5000
+const TIMEOUT_MS = 4000
+const NAME = 'Storage auth sidecar'
+
+/** Creates an element. Text is set as text, never read as HTML. */
+function h(name, attributes, ...children) {
+  const element = document.createElement(name)
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value)
+  element.append(...children.filter((child) => child !== undefined && child !== null))
+  return element
+}
+
+const byId = (id) => document.getElementById(id)
+const fill = (id, ...children) => byId(id).replaceChildren(...children)
+const quiet = (...children) => h('span', { class: 'quiet' }, ...children)
+const note = (...children) => h('div', { class: 'quiet' }, ...children)
+const code = (text) => h('code', {}, text)
+const bold = (text) => h('b', {}, text)
+const time = (at, text) => h('time', { datetime: at }, text)
+
+/** `1,234,567` */
+const count = (value) => Math.round(value).toLocaleString('en-US')
+
+/** `0`, `0.04`, `3.2`, `1,234`: a rate, in about three digits. */
+function amount(value) {
+  if (value === null) return '–'
+  if (value >= 100) return count(value)
+  if (value > 0 && value < 0.01) return '< 0.01'
+  return String(Number(value.toFixed(value >= 10 ? 1 : 2)))
+}
+
+/** `0.03 %`, `12.5 %`; never `100 %` of what is not all, nor `0 %` of what is something. */
+function percent(ratio) {
+  if (ratio === null) return '–'
+  const value = ratio * 100
+  if (value === 0 || value === 100) return `${value} %`
+  if (value < 0.01) return '< 0.01 %'
+  if (value > 99.99) return '> 99.99 %'
+  return `${value.toFixed(value < 1 || value > 99 ? 2 : 1)} %`
+}
+
+/** `850 µs`, `1.2 ms`, `340 ms`, `2.5 s`: a duration. */
+function duration(seconds) {
+  if (seconds === null) return '–'
+  if (seconds === 0) return '0 ms'
+  if (seconds < 0.001) return `${Math.max(1, Math.round(seconds * 1e6))} µs`
+  if (seconds < 0.01) return `${(seconds * 1000).toFixed(1)} ms`
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`
+  return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`
+}
+
+/** `12 s`, `4 min`, `3 h 5 min`, `12 d 4 h`: an age. */
+function age(seconds) {
+  const minutes = Math.floor(seconds / 60)
+  const hours = Math.floor(minutes / 60)
+  const days = Math.floor(hours / 24)
+  if (minutes < 1) return `${Math.floor(seconds)} s`
+  if (hours < 1) return `${minutes} min`
+  if (days < 1) return minutes % 60 === 0 ? `${hours} h` : `${hours} h ${minutes % 60} min`
+  return hours % 24 === 0 || days > 99 ? `${days} d` : `${days} d ${hours % 24} h`
+}
+
+/** `20:57:35 UTC`: the clock of the log, not that of the reader. */
+const clock = (at) => `${at.slice(11, 19)} UTC`
+const plural = (value, unit) => `${count(value)} ${unit}${value === 1 ? '' : 's'}`
+const inWindow = ({ window }) => (window.seconds >= 590 ? 'in 10 min' : `in ${age(window.seconds)}`)
+
+/** Words with a mark that differs in shape, not only in color. */
+function mark(kind, words) {
+  const shape = { good: '✓', warn: '!', bad: '✕', idle: '–' }[kind]
+  return h('span', { class: `mark ${kind}` }, h('i', { 'aria-hidden': 'true' }, shape), words)
+}
+
+/** A table whose rows begin with their header. Roles are explicit: a phone shows some tables as blocks, which lose them. */
+function table(caption, titles, rows) {
+  const cell = (content, at) => {
+    const attributes =
+      at === 0 ? { scope: 'row', role: 'rowheader' } : { role: 'cell', 'data-title': titles[at] }
+    return h(at === 0 ? 'th' : 'td', attributes, ...[content].flat())
+  }
+  const head = titles.map((title) => h('th', { scope: 'col', role: 'columnheader' }, title))
+  return h(
+    'table',
+    { role: 'table' },
+    h('caption', {}, ...caption),
+    h('thead', { role: 'rowgroup' }, h('tr', { role: 'row' }, ...head)),
+    h('tbody', { role: 'rowgroup' }, ...rows.map((row) => h('tr', { role: 'row' }, ...row.map(cell)))),
+  )
+}
+
+function facts(...entries) {
+  const rows = entries.map(([name, ...words]) => h('div', {}, h('dt', {}, name), h('dd', {}, ...words)))
+  return h('dl', { class: 'facts' }, ...rows)
+}
+
+function showState(status) {
+  const [worst, ...others] = status.problems
+  const kindOf = ({ severity }) => (severity === 'critical' ? 'bad' : 'warn')
+  const verdict = worst ? mark(kindOf(worst), worst.text) : mark('good', 'Ready')
+  const checks = status.checks.map(({ name, ok, state }) =>
+    h('li', {}, mark(ok ? 'good' : 'bad', name), quiet(` ${state ?? (ok ? 'ok' : 'failing')}`)),
+  )
+  fill(
+    'verdict',
+    h('p', { class: 'verdict' }, verdict),
+    others.length === 0
+      ? ''
+      : h(
+          'ul',
+          { class: 'problems', 'aria-label': 'More problems' },
+          ...others.map((problem) => h('li', {}, mark(kindOf(problem), problem.text))),
+        ),
+    h('ul', { class: 'checks', 'aria-label': 'Checks' }, ...checks),
+  )
+  const shape = worst ? { critical: '✕', warning: '!' }[worst.severity] : '✓'
+  document.title = `${shape} ${worst?.text ?? 'Ready'} · ${NAME}`
+  byId('banner').hidden = status.enforcing
+  fill(
+    'about',
+    h('span', {}, status.version),
+    h('span', {}, `Node ${status.node}`),
+    h('span', {}, 'up ', time(status.startedAt, age(status.uptimeSeconds))),
+  )
+  fill('updated', 'Updated ', time(status.time, clock(status.time)))
+}
+
+function showFigures(status) {
+  const { requests, rejections, latencyNow, cache, process } = status
+  const figure = (name, value, unit, words) =>
+    h('div', {}, h('dt', {}, name), h('dd', {}, h('b', {}, value, h('small', {}, unit)), quiet(words)))
+  const lost = process.logLinesDropped > 0 ? `${count(process.logLinesDropped)} log lines lost` : 'resident'
+  fill(
+    'figures',
+    figure('Requests', amount(requests.perSecond), '/s', `${count(requests.count)} ${inWindow(status)}`),
+    figure(
+      'Failing (5xx)',
+      percent(requests.failingRatio),
+      '',
+      `${count(requests.failing)} ${inWindow(status)}`,
+    ),
+    figure(
+      'Refused tokens',
+      amount(rejections.perSecond),
+      '/s',
+      `${count(rejections.count)} ${inWindow(status)}`,
+    ),
+    figure('Latency p99', duration(latencyNow.p99Seconds), '', `p50 ${duration(latencyNow.p50Seconds)}`),
+    figure('Cache hits', percent(cache.hitRatio), '', `${count(cache.entries)} of ${count(cache.capacity)}`),
+    figure('In flight', count(requests.inFlight), '', plural(requests.connections, 'connection')),
+    figure('CPU', percent(process.cpuRatio), '', 'of one core'),
+    figure('Memory', count(process.rssBytes / 1e6), ' MB', lost),
+  )
+}
+
+function showUpstreams(status) {
+  const kinds = { ok: 'good', degraded: 'warn', failing: 'bad', idle: 'idle' }
+  const rows = status.upstreams.map((upstream) => {
+    const { prefix, address, state, lastFault, outcomes, firstByte } = upstream
+    const left = (outcomes.client_aborted ?? 0) + (outcomes.client_idle ?? 0)
+    return [
+      [code(prefix), note(address)],
+      [
+        mark(kinds[state], state === 'idle' ? 'no requests' : state),
+        lastFault && note(`${lastFault.outcome} at ${clock(lastFault.time)}`),
+      ],
+      [count(upstream.count), left > 0 ? note(`${count(left)} left by clients`) : undefined],
+      [count(upstream.failed), note(percent(upstream.failedRatio))],
+      [duration(firstByte.p50Seconds), note(`p99 ${duration(firstByte.p99Seconds)}`)],
+      [count(upstream.connections), note(`${count(upstream.queued)} queued`)],
+    ]
+  })
+  const titles = ['Upstream', 'State', 'Requests', 'Failed', 'First byte', 'Pool']
+  fill('upstreams', table(['Upstreams ', quiet(inWindow(status))], titles, rows))
+}
+
+function showRejections(status) {
+  const reasons = status.rejections.byReason
+  const occurred = reasons.filter((reason) => reason.count > 0)
+  const others = reasons.filter((reason) => reason.count === 0).map(({ reason }) => reason)
+  const rows = occurred.map((reason) => [reason.reason, amount(reason.perSecond), count(reason.count)])
+  const folded = others.length > 0 ? `None ${inWindow(status)}: ${others.join(', ')}` : ''
+  const folding = h('p', { class: 'quiet folded' }, folded)
+  if (rows.length === 0) return fill('rejections', folding)
+  fill('rejections', table([quiet(inWindow(status))], ['Reason', 'Per s', 'Count'], rows), folding)
+}
+
+function showRoutes(status) {
+  const { latency, logins, requests } = status
+  const rows = latency.map((route) => [
+    route.route,
+    count(route.count),
+    duration(route.p50Seconds),
+    duration(route.p99Seconds),
+  ])
+  const list = (counts) =>
+    Object.entries(counts)
+      .filter(([, value]) => value > 0)
+      .map(([name, value]) => `${name} ${count(value)}`)
+      .join(' · ')
+  const failures = list(logins.byReason)
+  fill(
+    'routes',
+    table(['Latency by route ', quiet(inWindow(status))], ['Route', 'Requests', 'p50', 'p99'], rows),
+    facts(
+      ['Responses', list(requests.byStatus) || 'none'],
+      [
+        'Logins',
+        `${plural(logins.issued, 'token')} issued · ${count(logins.failed)} failed${failures && `: ${failures}`}`,
+      ],
+    ),
+  )
+}
+
+function showKeys({ keys, issuer, certificates }) {
+  const rows = keys.map(({ kid, signs, ageSeconds, tokensLiveSeconds }) => [
+    code(kid),
+    signs ? mark('good', 'signs') : mark('idle', 'verifies'),
+    ageSeconds === null ? '–' : age(ageSeconds),
+    tokensLiveSeconds > 0 ? age(tokensLiveSeconds) : 'none left',
+  ])
+  const received =
+    issuer?.ageSeconds == null ? 'no set received yet' : `last set ${age(issuer.ageSeconds)} ago`
+  fill(
+    'keys',
+    table(
+      ['Keys ', quiet(issuer ? `from another issuer, ${received}` : '')],
+      ['Key', 'Use', 'Age', 'Tokens live for'],
+      rows,
+    ),
+    certificates.length === 0
+      ? ''
+      : facts(
+          ...certificates.map(({ certificate, expiresAt, secondsLeft }) => [
+            certificate,
+            secondsLeft < 0 ? 'expired ' : `expires in ${age(secondsLeft)} `,
+            time(expiresAt, expiresAt.slice(0, 10)),
+          ]),
+        ),
+  )
+}
+
+function showTrust({ credentials, revocations, reloads, time: now }) {
+  const rows = reloads.map(({ subject, ok, failed, failing, lastGoodAt }) => [
+    subject,
+    failing ? mark('bad', 'last failed') : mark('good', ok > 0 ? 'last ok' : 'as started'),
+    `${count(ok)} / ${count(failed)}`,
+    time(lastGoodAt, `${age(Math.max(0, (Date.parse(now) - Date.parse(lastGoodAt)) / 1000))} ago`),
+  ])
+  fill(
+    'trust',
+    facts(
+      ['Credentials', bold(credentials.kind), ` · ${credentials.state}`],
+      ['Revocations', bold(count(revocations)), ' active'],
+    ),
+    table(['Reloads'], ['Subject', 'Result', 'Ok / failed', 'Active since'], rows),
+  )
+}
+
+/** The charts by the id of their element, with what they were created for. */
+const charts = new Map()
+const DASHES = [[], [6, 4], [2, 4], [10, 3, 2, 3], [1, 6], [12, 4], [4, 2, 1, 2], [8, 8]]
+const COLORS = ['--one', '--two', '--three', '--warn', '--good', '--bad', '--quiet', '--ink']
+
+/** Draws lines; they differ in their dashes, not only in color. */
+function draw(id, times, lines, show) {
+  const place = byId(id)
+  if (times.length === 0) return fill(id, quiet('Collecting: the first rates come 5 s after the start.'))
+  const data = [times, ...lines.map(({ values }) => values)]
+  const known = charts.get(id)
+  const names = lines.map(({ name }) => name).join()
+  const latest = lines.map(({ name, values }) => `${name} ${show(values.at(-1) ?? null)}`)
+  place.setAttribute('role', 'img')
+  place.setAttribute('aria-label', `Last ten minutes. Now: ${latest.join(', ') || 'nothing'}.`)
+  if (known?.names === names) {
+    known.chart.setData(data)
+    known.chart.setLegend({ idx: times.length - 1 })
+    return
+  }
+  known?.chart.destroy()
+  place.replaceChildren()
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name)
+  const axis = {
+    stroke: color('--quiet'),
+    grid: { stroke: color('--rule'), width: 1 },
+    ticks: { show: false },
+    font: '12px system-ui, sans-serif',
+  }
+  const utc = (seconds) => new Date(seconds * 1000).toISOString()
+  const chart = new uPlot(
+    {
+      width: place.clientWidth,
+      height: 150,
+      padding: [10, 20, 0, 0],
+      cursor: { y: false, drag: { x: false, y: false } },
+      scales: {
+        x: { range: (_, first, last) => [Math.min(first, last - 60), last] },
+        y: { range: (_, _lowest, highest) => [0, highest > 0 ? highest * 1.1 : 1] },
+      },
+      axes: [
+        {
+          ...axis,
+          size: 24,
+          gap: 4,
+          space: 70,
+          values: (_, splits) => splits.map((at) => utc(at).slice(11, 16)),
+        },
+        { ...axis, size: 58, space: 36, values: (_, splits) => splits.map(show) },
+      ],
+      series: [
+        { label: 'UTC', value: (_, at) => (at === null ? '–' : utc(at).slice(11, 19)) },
+        ...lines.map(({ name }, at) => ({
+          label: name,
+          stroke: color(name.includes('5xx') ? '--bad' : COLORS[at % COLORS.length]),
+          dash: DASHES[at % DASHES.length],
+          fill: at === 0 ? `${color('--one')}18` : undefined,
+          width: 1.75,
+          points: { show: false },
+          value: (_, value) => show(value),
+        })),
+      ],
+      hooks: {
+        // Without a pointer the legend shows the newest values.
+        setCursor: [(u) => u.cursor.idx === null && u.setLegend({ idx: u.data[0].length - 1 })],
+      },
+    },
+    data,
+    place,
+  )
+  chart.setLegend({ idx: times.length - 1 })
+  charts.set(id, { chart, names })
+}
+
+function showCharts({ series, rejections }) {
+  const { times } = series
+  draw(
+    'requests',
+    times,
+    [
+      { name: 'all', values: series.requestsPerSecond },
+      { name: 'failing (5xx)', values: series.failingPerSecond },
+    ],
+    amount,
+  )
+  draw(
+    'latency',
+    times,
+    [
+      { name: 'p99', values: series.p99Seconds },
+      { name: 'p50', values: series.p50Seconds },
+    ],
+    duration,
+  )
+  const occurred = rejections.byReason.filter((reason) => reason.count > 0)
+  draw(
+    'refused',
+    times,
+    occurred.map(({ reason }) => ({ name: reason, values: series.rejectionsPerSecond[reason] })),
+    amount,
+  )
+}
+
+let version
+let lostAt
+let timer
+let current
+
+function show(status) {
+  current = status
+  for (const part of [
+    showState,
+    showFigures,
+    showUpstreams,
+    showRejections,
+    showRoutes,
+    showKeys,
+    showTrust,
+    showCharts,
+  ])
+    part(status)
+}
+
+function showUnreachable() {
+  lostAt ??= Date.now()
+  const since = `${clock(new Date(lostAt).toISOString())} (${age((Date.now() - lostAt) / 1000)})`
+  fill('trouble', h('p', {}, bold('✕ Unreachable'), ` since ${since}. What you see is older.`))
+  document.title = `✕ Unreachable · ${NAME}`
+  document.body.classList.add('stale')
+}
+
+async function load() {
+  const response = await fetch('status.json', { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) })
+  if (!response.ok) throw new Error(`status ${response.status}`)
+  return response.json()
+}
+
+async function refresh() {
+  clearTimeout(timer)
+  if (document.visibilityState === 'hidden') return
+  const status = await load().catch(() => undefined)
+  clearTimeout(timer)
+  timer = setTimeout(refresh, REFRESH_MS)
+  if (status === undefined) return showUnreachable()
+  // Another version has another page.
+  if (version !== undefined && version !== status.version) return location.reload()
+  version = status.version
+  lostAt = undefined
+  fill('trouble')
+  document.body.classList.remove('stale')
+  show(status)
+}
+
+document.addEventListener('visibilitychange', refresh)
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+  for (const { chart } of charts.values()) chart.destroy()
+  charts.clear()
+  if (current) showCharts(current)
+})
+new ResizeObserver(() => {
+  for (const [id, { chart }] of charts) chart.setSize({ width: byId(id).clientWidth, height: 150 })
+}).observe(document.body)
+refresh()

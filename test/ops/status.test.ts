@@ -1,0 +1,195 @@
+import t from 'tap'
+import { codeIn, tableUnder } from '../support/markdown.ts'
+import { NOON, statusScene, tenBusyMinutes } from '../support/status-scene.ts'
+
+/** The texts of the problems, the head line first. */
+async function problems(scene: ReturnType<typeof statusScene>) {
+  return (await scene.reporter.report()).problems.map(({ severity, text }) => `${severity}: ${text}`)
+}
+
+t.test('before the second sample there are counts, and no rates', async (t) => {
+  const { reporter, metrics, clock } = statusScene()
+  await reporter.sample()
+  t.match(await reporter.report(), { requests: { perSecond: null, count: 0 }, series: { times: [] } })
+  clock.ms += 1000
+  metrics.onRequest('proxy', 'GET', 200, 0.01)
+  t.match(await reporter.report(), { requests: { perSecond: 1, count: 1 } })
+})
+
+t.test('rates are those of the last 30 seconds, counts those of ten minutes', async (t) => {
+  const scene = statusScene()
+  await scene.reporter.sample()
+  for (let step = 0; step < 200; step++) {
+    const busy = step < 190
+    for (let i = 0; i < (busy ? 10 : 1); i++) scene.metrics.onRequest('proxy', 'GET', busy ? 503 : 200, 0.01)
+    if (busy) scene.metrics.onTokenCheck('expired')
+    await scene.step()
+  }
+  const { requests, rejections, window, series } = await scene.reporter.report()
+  t.match(window, { seconds: 600, nowSeconds: 30 })
+  t.match(requests, { perSecond: 0.2, count: 110 * 10 + 10, failing: 1100, failingRatio: 0 })
+  t.match(requests.byStatus, { '2xx': 10, '5xx': 1100 })
+  t.match(rejections, { perSecond: 0, count: 110 })
+  t.equal(series.times.length, 120)
+  t.equal(series.failingPerSecond[0], 2)
+  t.equal(series.requestsPerSecond.at(-1), 0.2)
+})
+
+t.test('failing is 5xx of forwarded requests: a throttled login is not', async (t) => {
+  const scene = statusScene()
+  await scene.reporter.sample()
+  for (let i = 0; i < 10; i++) scene.metrics.onRequest('token_issue', 'POST', 503, 0.01)
+  for (let i = 0; i < 9; i++) scene.metrics.onRequest('proxy', 'GET', 200, 0.01)
+  await scene.step()
+  t.match(await scene.reporter.report(), { requests: { failing: 0, failingRatio: 0 }, problems: [] })
+  scene.metrics.onRequest('proxy', 'GET', 500, 0.01)
+  await scene.step()
+  t.match(await scene.reporter.report(), { requests: { failing: 1, failingRatio: 0.1 } })
+  t.strictSame(await problems(scene), ['critical: 10 % of forwarded requests fail (5xx)'])
+})
+
+t.test('the head line is the worst thing that is true now', async (t) => {
+  const scene = statusScene({
+    enforcing: false,
+    upstreams: [
+      { prefix: '/', url: 'http://127.0.0.1:9000' },
+      { prefix: '/b', url: 'http://user:canary@10.0.0.1:9000/x' },
+    ],
+    sources: {
+      certificates: () => [{ certificate: 'listener', expiresAt: NOON + 3 * 86_400_000 }],
+      signingKey: () => ({ kid: 'k1', createdAt: NOON / 1000 - 91 * 86_400 }),
+      tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
+      remoteKeys: () => ({ ageSeconds: 400 }),
+    },
+  })
+  const { metrics, checks } = scene
+  await scene.reporter.sample()
+  t.strictSame(await problems(scene), [
+    'warning: Certificate listener expires in 3 d',
+    'warning: The issuer of the keys has not answered for more than 5 min',
+    'warning: Signing key k1 is older than 90 d',
+    'warning: Report mode: refused tokens are forwarded',
+  ])
+  metrics.onReload('credentials', 'failed')
+  checks.push({ name: 'accepting', ok: false, state: 'draining' })
+  for (let i = 0; i < 99; i++) metrics.onRequest('proxy', 'GET', 200, 0.1)
+  metrics.onRequest('proxy', 'GET', 503, 0.1)
+  metrics.onUpstreamOutcome('/', 'ok')
+  metrics.onUpstreamOutcome('/', 'http_response_timeout')
+  metrics.onUpstreamOutcome('/b', 'client_aborted')
+  metrics.onUpstreamOutcome('/b', 'connection_refused')
+  await scene.step()
+  const [first, ...others] = await problems(scene)
+  t.equal(first, 'critical: Upstream /b is unreachable: connection_refused')
+  t.strictSame(others.slice(0, 3), [
+    'warning: Draining: 3 requests in flight',
+    'warning: Upstream / fails at times: http_response_timeout',
+    'warning: 1 % of forwarded requests fail (5xx)',
+  ])
+  t.ok(others.includes('warning: The newest credentials cannot be used; the last good version is active'))
+  checks.push({ name: 'keys', ok: false })
+  t.match(await problems(scene), [first, 'critical: Not ready: keys'])
+  const report = await scene.reporter.report()
+  t.match(report, {
+    ready: false,
+    draining: true,
+    enforcing: false,
+    upstreams: [{}, { address: 'http://10.0.0.1:9000' }],
+  })
+  t.notMatch(JSON.stringify(report), /canary/)
+})
+
+t.test('an upstream is unreachable until it answers again, even when requests are rare', async (t) => {
+  const scene = statusScene()
+  const state = async () => (await scene.reporter.report()).upstreams[0]
+  await scene.reporter.sample()
+  t.match(await state(), { state: 'idle', lastFault: null })
+  scene.metrics.onUpstreamOutcome('/', 'connection_refused')
+  await scene.step()
+  for (let step = 0; step < 60; step++) await scene.step()
+  t.match(await state(), {
+    state: 'failing',
+    lastFault: { outcome: 'connection_refused', time: '2026-11-20T12:00:05.000Z' },
+  })
+  scene.metrics.onUpstreamOutcome('/', 'ok')
+  t.match(await state(), { state: 'ok', count: 2, failed: 1, failedRatio: 0.5 }, 'at once')
+  scene.metrics.onUpstreamOutcome('/', 'client_aborted')
+  await scene.step()
+  t.match(await state(), { state: 'ok' }, 'what a client did is no fault')
+})
+
+t.test('an expired certificate is critical', async (t) => {
+  const scene = statusScene({
+    sources: { certificates: () => [{ certificate: 'listener', expiresAt: NOON - 1 }] },
+  })
+  await scene.reporter.sample()
+  t.strictSame(await problems(scene), ['critical: Certificate listener has expired'])
+})
+
+t.test('percentiles are estimated within their bucket', async (t) => {
+  const scene = statusScene()
+  await scene.reporter.sample()
+  for (let i = 0; i < 50; i++) scene.metrics.onRequest('proxy', 'GET', 200, 0.02)
+  for (let i = 0; i < 50; i++) scene.metrics.onRequest('token_check', 'GET', 200, 0.2)
+  for (let i = 0; i < 10; i++) scene.metrics.onRequest('public', 'GET', 200, 1000)
+  await scene.step()
+  const { latency } = await scene.reporter.report()
+  t.match(latency, [
+    { route: 'all', count: 110, p50Seconds: 0.115, p99Seconds: 60 },
+    { route: 'token_check', count: 50, p50Seconds: 0.175 },
+    { route: 'proxy', count: 50, p50Seconds: 0.0175 },
+    { route: 'public', count: 10, p50Seconds: 60 },
+  ])
+})
+
+t.test('a sample that cannot be taken is reported, and the next one is taken', async (t) => {
+  let broken = true
+  const scene = statusScene({
+    sources: {
+      revocations: () => {
+        if (broken) throw new Error('broken')
+        return 1
+      },
+    },
+  })
+  await scene.reporter.sample()
+  t.match(scene.faults, [{ message: 'broken' }])
+  broken = false
+  await scene.step()
+  await scene.step()
+  t.equal((await scene.reporter.report()).series.times.length, 1)
+})
+
+t.test('the state of credentials is that of their check', async (t) => {
+  for (const [credentials, expected] of [
+    [{ file: 'credentials.yaml' }, { kind: 'file', state: 'loaded' }],
+    [{ postgres: {} }, { kind: 'PostgreSQL', state: 'loaded' }],
+    [{}, { kind: 'none', state: 'this sidecar only verifies' }],
+  ] as const)
+    t.strictSame((await statusScene({ credentials }).reporter.report()).credentials, expected)
+})
+
+/** Fields whose own fields depend on what happened. */
+const BY_NAME =
+  /^(?:requests\.byStatus|logins\.byReason|upstreams\[\]\.outcomes|series\.rejectionsPerSecond)$/
+
+/** The names of all fields of a value: `a.b`, `list[].c`. */
+function fieldsOf(value: unknown, name = ''): string[] {
+  if (Array.isArray(value)) return value.flatMap((member) => fieldsOf(member, `${name}[]`))
+  if (value === null || typeof value !== 'object' || BY_NAME.test(name)) return [name]
+  const prefix = name === '' ? '' : `${name}.`
+  return Object.entries(value).flatMap(([member, inner]) => fieldsOf(inner, `${prefix}${member}`))
+}
+
+t.test('docs/status-page.md has every field of /status.json, which stays small', async (t) => {
+  const scene = await tenBusyMinutes()
+  const report = await scene.reporter.report()
+  const fields = new Set(fieldsOf({ ...report, issuer: { ageSeconds: 1 } }))
+  fields.delete('upstreams[].lastFault')
+  const documented = tableUnder('docs/status-page.md', '## /status.json').flatMap(({ field }) =>
+    codeIn(field),
+  )
+  t.strictSame(documented.sort(), [...fields].sort())
+  const bytes = JSON.stringify(report).length
+  t.ok(bytes < 32_768, `${bytes} bytes`)
+})
