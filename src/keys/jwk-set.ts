@@ -61,9 +61,9 @@ async function importJwkSet(keys: readonly JWK[], now: number): Promise<Loaded<K
       warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
       continue
     }
-    const { kid } = imported.key.verification
-    if (verification.has(kid)) throw new UnusableResponse(`holds two keys with the kid ${kid}`)
-    verification.set(kid, imported.key.verification)
+    const key = imported.value.verification
+    if (verification.has(key.kid)) throw new UnusableResponse(`holds two keys with the kid ${key.kid}`)
+    verification.set(key.kid, key)
   }
   if (verification.size > 0) return { ok: true, value: { verification }, warnings }
   return { ok: false, problems: ['holds no key that can be used', ...warnings] }
@@ -73,8 +73,7 @@ const fetchBounded: FetchImplementation = async (href, options) => {
   const { status, body } = await fetch(href, options)
   if (status !== 200) {
     await body?.cancel()
-    const redirected = status >= 300 && status < 400 ? ', and redirects are not followed' : ''
-    throw new UnusableResponse(`was answered with status ${status}${redirected}`)
+    throw new UnusableResponse(`was answered with status ${status}`)
   }
   const chunks: Uint8Array[] = []
   let size = 0

@@ -14,6 +14,7 @@ import {
   type JWK,
 } from 'jose'
 import { z } from 'zod'
+import type { Loaded } from '../reload/loaded.ts'
 import { ALGORITHMS, type Algorithm, type SigningKey, type VerificationKey } from './key-ring.ts'
 
 /** A checked key, ready for use. */
@@ -22,11 +23,6 @@ export interface ImportedKey {
   /** Absent when the JWK holds a public key only. */
   readonly signing?: SigningKey
 }
-
-/** The outcome of an import. */
-export type KeyImport =
-  | { readonly ok: true; readonly key: ImportedKey }
-  | { readonly ok: false; readonly problems: readonly string[] }
 
 /** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` of the AKP key type). */
 export const PRIVATE_MEMBERS: ReadonlySet<string> = new Set('d p q dp dq qi oth k priv'.split(' '))
@@ -92,7 +88,7 @@ export function isKid(kid: string): boolean {
  *
  * @param createdAt - the age of a key without `iat`, in epoch seconds
  */
-export async function importKey(jwk: object, createdAt: number): Promise<KeyImport> {
+export async function importKey(jwk: object, createdAt: number): Promise<Loaded<ImportedKey>> {
   const parsed = jwkSchema.safeParse(jwk)
   if (!parsed.success) {
     return refused(...parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
@@ -106,7 +102,7 @@ export async function importKey(jwk: object, createdAt: number): Promise<KeyImpo
         return refused(`the secret is shorter than ${MIN_SECRET_BYTES} bytes`)
       const hmac = { name: 'HMAC', hash: 'SHA-256' }
       const key = await webcrypto.subtle.importKey('raw', secret, hmac, false, ['sign', 'verify'])
-      return { ok: true, key: { verification: { ...described, key }, signing: { kid, alg, key } } }
+      return imported({ verification: { ...described, key }, signing: { kid, alg, key } })
     }
     const publicEntries = Object.entries(members).filter(([name]) => !PRIVATE_MEMBERS.has(name))
     const publicMembers = { ...Object.fromEntries(publicEntries), kty: members.kty }
@@ -115,47 +111,33 @@ export async function importKey(jwk: object, createdAt: number): Promise<KeyImpo
     if (weakness !== undefined) return refused(weakness)
     const publicJwk = { kid, alg, use: 'sig', ...publicMembers }
     const verification = { ...described, key, publicJwk }
-    if (members.d === undefined) return { ok: true, key: { verification } }
+    if (members.d === undefined) return imported({ verification })
     const privateKey = await importJWK(members, alg)
     await assertPair(privateKey, key, alg)
-    return { ok: true, key: { verification, signing: { kid, alg, key: privateKey } } }
+    return imported({ verification, signing: { kid, alg, key: privateKey } })
   } catch {
     // The cause may quote a member.
     return refused(`is no valid ${alg} key, or its private and public halves do not belong together`)
   }
 }
 
-/**
- * Generates a private JWK with `kid`, `alg`, `use` and `iat`.
- *
- * @param createdAt - epoch seconds
- */
-export async function generateKey(
-  alg: Algorithm,
-  kid: string,
-  createdAt: number,
-): Promise<JWK & { iat: number }> {
-  const members =
+/** Generates a private JWK with `kid`, `alg`, `use` and `iat` (`createdAt`, epoch seconds). */
+export async function generateKey(alg: Algorithm, kid: string, createdAt: number) {
+  const members: JWK =
     alg === 'HS256'
       ? { kty: 'oct', k: randomBytes(MIN_SECRET_BYTES).toString('base64url') }
       : await exportJWK((await generateKeyPair(alg, { extractable: true })).privateKey)
   return { kid, alg, use: 'sig', ...members, iat: createdAt }
 }
 
-/**
- * A new kid: algorithm, day and 32 random bits. It derives nothing from the key: the thumbprint of an HS256 key
- * would be a hash of the secret.
- *
- * @param createdAt - epoch seconds
- */
+/** A new kid: algorithm, day of `createdAt` (epoch seconds) and 32 random bits, nothing derived from the key. */
 export function newKid(alg: Algorithm, createdAt: number): string {
   const day = new Date(createdAt * 1000).toISOString().slice(0, 10).replaceAll('-', '')
   return `${alg.toLowerCase()}-${day}-${randomBytes(4).toString('hex')}`
 }
 
-function refused(...problems: readonly string[]): KeyImport {
-  return { ok: false, problems }
-}
+const imported = (value: ImportedKey): Loaded<ImportedKey> => ({ ok: true, value, warnings: [] })
+const refused = (...problems: readonly string[]): Loaded<ImportedKey> => ({ ok: false, problems })
 
 function rsaWeakness(key: CryptoKey): string | undefined {
   const { modulusLength, publicExponent } = KeyObject.from(key).asymmetricKeyDetails ?? {}

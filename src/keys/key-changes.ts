@@ -15,7 +15,7 @@ import {
   readKeyDirectory,
   signingFile,
 } from './key-directory.ts'
-import { retirementOf } from './key-list.ts'
+import { removableFrom } from './key-list.ts'
 import { type Algorithm, NEVER_SIGNED } from './key-ring.ts'
 
 /** Why a change was not made. `broken`: files in the directory cannot be used, each problem names one. */
@@ -36,7 +36,6 @@ export interface KeyAdded {
   readonly ok: true
   readonly kid: string
   readonly alg: Algorithm
-  /** Whether the new key signs from now on. */
   readonly active: boolean
   /** Epoch seconds. */
   readonly createdAt: number
@@ -64,16 +63,12 @@ export async function addKey(
     const active = change.activate === true || privateFiles(keys).length === 0
     const generated = await generateKey(alg, kid, createdAt)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
-    if (active) await handOver(directory, keys, kid, now)
+    if (active) await handOver(directory, keys, kid, now())
     return { ok: true, kid, alg, active, createdAt }
   })
 }
 
-/**
- * Makes a key sign, and notes in the outgoing key's file when it stopped. `previous`: the kid that signed before.
- *
- * @throws file system errors, or `ELOCKED`
- */
+/** Makes a key sign, and notes in the outgoing key's file when it stopped. Throws as {@link addKey} does. */
 export async function activateKey(
   change: KeyChange & { readonly kid: string },
 ): Promise<{ readonly ok: true; readonly previous?: string } | ChangeRefused> {
@@ -84,16 +79,12 @@ export async function activateKey(
     if (incoming.signing === undefined) return refused(`of ${kid} only the public half is here`)
     const previous = signingFile(keys).file?.verification.kid
     await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined })
-    await handOver(directory, keys, kid, now)
+    await handOver(directory, keys, kid, now())
     return { ok: true, ...(previous !== undefined && previous !== kid && { previous }) }
   })
 }
 
-/**
- * Removes a key that does not sign, once no token signed by it can be valid.
- *
- * @throws file system errors, or `ELOCKED`
- */
+/** Removes a key that does not sign, once no token signed by it can be valid. Throws as {@link addKey} does. */
 export async function retireKey(
   change: KeyChange & {
     readonly kid: string
@@ -110,13 +101,9 @@ export async function retireKey(
     const signing = signingFile(keys)
     if (signing.problems.length > 0) return refused(`${signing.problems.join('; ')}; activate one first`)
     if (signing.file === file) return refused(`${kid} signs new tokens; activate another key first`)
-    if (change.force !== true) {
-      const retirement = retirementOf(file, change.maxLifetimeSeconds)
-      if (!retirement.known) return refused(`${kid}: ${retirement.why}; --force removes it all the same`)
-      if (now() < retirement.from * 1000) {
-        const from = new Date(retirement.from * 1000).toISOString()
-        return refused(`tokens signed by ${kid} can be alive until ${from}; --force removes it all the same`)
-      }
+    const from = removableFrom(file, change.maxLifetimeSeconds)
+    if (change.force !== true && (from === undefined || now() < from * 1000)) {
+      return refused(`${whyKept(file, from)}; --force removes it all the same`)
     }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
     return { ok: true }
@@ -151,31 +138,34 @@ async function changeDirectory<T>(
  * Makes `kid` sign. The notes come first: should the last write fail, the old key goes on signing, and its note is
  * replaced the next time. Where it is not clear which key has signed, each of them may have.
  */
-async function handOver(
-  directory: string,
-  keys: KeyDirectory,
-  kid: string,
-  now: () => number,
-): Promise<void> {
+async function handOver(directory: string, keys: KeyDirectory, kid: string, nowMs: number): Promise<void> {
   const signing = signingFile(keys).file
   for (const { verification, document } of privateFiles(keys)) {
     const maySign = signing === undefined || signing.verification === verification
     if (verification.kid === kid || (verification.signedUntil !== undefined && !maySign)) continue
-    await writeKey(directory, verification.kid, { ...document, signedUntil: Math.ceil(now() / 1000) })
+    await writeKey(directory, verification.kid, { ...document, signedUntil: Math.ceil(nowMs / 1000) })
   }
   await writeActive(directory, kid)
 }
 
-async function writeActive(directory: string, kid: string): Promise<void> {
-  await replaceFile(join(directory, ACTIVE_FILE), `${kid}\n`)
+function writeActive(directory: string, kid: string): Promise<void> {
+  return replaceFile(join(directory, ACTIVE_FILE), `${kid}\n`)
 }
 
-async function writeKey(directory: string, kid: string, document: object): Promise<void> {
-  await replaceFile(join(directory, `${kid}${KEY_FILE_SUFFIX}`), `${JSON.stringify(document, null, 2)}\n`)
+function writeKey(directory: string, kid: string, document: object): Promise<void> {
+  return replaceFile(join(directory, `${kid}${KEY_FILE_SUFFIX}`), `${JSON.stringify(document, null, 2)}\n`)
 }
 
 function privateFiles({ files }: KeyDirectory): readonly KeyFile[] {
   return [...files.values()].filter(({ signing }) => signing !== undefined)
+}
+
+function whyKept({ verification: { kid }, signing }: KeyFile, from: number | undefined): string {
+  if (from !== undefined) {
+    return `tokens signed by ${kid} can be alive until ${new Date(from * 1000).toISOString()}`
+  }
+  if (signing === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`
+  return `the file of ${kid} does not say when it stopped signing, which 'keys activate' of the active key adds`
 }
 
 function refused(problem: string): ChangeRefused {

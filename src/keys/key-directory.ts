@@ -6,6 +6,7 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileErrorReason, readRegularFile } from '../reload/files.ts'
+import type { Loaded } from '../reload/loaded.ts'
 import { type ImportedKey, importKey, isKid } from './jwk.ts'
 import type { KeyRing, VerificationKey } from './key-ring.ts'
 
@@ -98,48 +99,42 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   for (const name of names) {
     const path = join(directory, name)
     if (name.startsWith('.') || TEMPORARY.test(name)) continue
-    if (!isKeyFileName(name)) {
-      warnings.push(`${path}: ignored: key files are named <kid>${KEY_FILE_SUFFIX}`)
-      continue
-    }
-    const read = await readRegularFile(path, MAX_FILE_BYTES)
-    if (!read.ok) {
-      problems.push(`${path}: ${read.problem}`)
-    } else if (name === ACTIVE_FILE) {
-      active = read.bytes.toString().trim()
-      if (!isKid(active)) problems.push(`${path}: does not hold a kid`)
-    } else {
+    if (name === ACTIVE_FILE) {
+      const read = await readRegularFile(path, MAX_FILE_BYTES)
+      if (!read.ok) problems.push(`${path}: ${read.problem}`)
+      active = read.ok ? read.bytes.toString().trim() : undefined
+      if (active !== undefined && !isKid(active)) problems.push(`${path}: does not hold a kid`)
+    } else if (name.endsWith(KEY_FILE_SUFFIX)) {
       const kid = name.slice(0, -KEY_FILE_SUFFIX.length)
-      const parsed = await parseKeyFile(read.bytes, kid, Math.floor(read.modifiedAt / 1000))
-      if (parsed.ok) files.set(kid, parsed.file)
-      else problems.push(...parsed.problems.map((problem) => `${path}: ${problem}`))
-      if (parsed.ok && parsed.file.signing !== undefined && (read.mode & 0o004) !== 0) {
-        warnings.push(`${path}: a private key that everyone on this machine can read`)
-      }
+      const loaded = await loadKeyFile(path, kid)
+      if (loaded.ok) files.set(kid, loaded.value)
+      if (loaded.ok) warnings.push(...loaded.warnings.map((warning) => `${path}: ${warning}`))
+      else problems.push(...loaded.problems.map((problem) => `${path}: ${problem}`))
+    } else {
+      warnings.push(`${path}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`)
     }
   }
   return { files, ...(active !== undefined && { active }), problems, warnings }
 }
 
-type ParsedKeyFile =
-  | { readonly ok: true; readonly file: KeyFile }
-  | { readonly ok: false; readonly problems: readonly string[] }
-
-async function parseKeyFile(bytes: Buffer, kid: string, modifiedAt: number): Promise<ParsedKeyFile> {
+async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> {
+  const read = await readRegularFile(path, MAX_FILE_BYTES)
+  if (!read.ok) return { ok: false, problems: [read.problem] }
   let document: unknown
   try {
-    document = JSON.parse(bytes.toString())
+    document = JSON.parse(read.bytes.toString())
   } catch {
-    const isPem = bytes.includes('-----BEGIN ')
+    const isPem = read.bytes.includes('-----BEGIN ')
     return { ok: false, problems: [isPem ? 'holds PEM; a JWK (RFC 7517) is needed' : 'is not a JSON text'] }
   }
   if (typeof document !== 'object' || document === null || Array.isArray(document)) {
     return { ok: false, problems: ['is not a JSON object'] }
   }
-  const imported = await importKey(document, modifiedAt)
+  const imported = await importKey(document, Math.floor(read.modifiedAt / 1000))
   if (!imported.ok) return imported
-  if (imported.key.verification.kid !== kid) {
-    return { ok: false, problems: ['kid differs from the name of the file'] }
-  }
-  return { ok: true, file: { ...imported.key, document } }
+  const { verification, signing } = imported.value
+  if (verification.kid !== kid) return { ok: false, problems: ['kid differs from the name of the file'] }
+  const isExposed = signing !== undefined && (read.mode & 0o004) !== 0
+  const warnings = isExposed ? ['a private key that everyone on this machine can read'] : []
+  return { ok: true, value: { ...imported.value, document }, warnings }
 }

@@ -8,9 +8,7 @@ import { type Algorithm, NEVER_SIGNED, tokensEndAt } from './key-ring.ts'
 export interface KeyListEntry {
   readonly kid: string
   readonly alg: Algorithm
-  /** Whether it signs new tokens. */
   readonly active: boolean
-  /** Whether the private half is here. */
   readonly private: boolean
   readonly created: string
   /** When it stopped signing; null when it signs, never has, or may sign elsewhere. */
@@ -19,24 +17,15 @@ export interface KeyListEntry {
   readonly removableFrom: string | null
 }
 
-/** From when on a key that does not sign may be removed, in epoch seconds (0: at once); or why it is not known. */
-export type Retirement =
-  | { readonly known: true; readonly from: number }
-  | { readonly known: false; readonly why: string }
-
 /**
- * When the last token that a key has signed has expired. The key must not be the signing one.
+ * From when on a key that does not sign may be removed, in epoch seconds (0: at once): when its last token has
+ * expired. Undefined when it is not known when it stopped signing.
  *
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
  */
-export function retirementOf({ verification, signing }: KeyFile, longestSeconds: number): Retirement {
+export function removableFrom({ verification }: KeyFile, longestSeconds: number): number | undefined {
   const { signedUntil } = verification
-  if (signedUntil !== undefined) return { known: true, from: tokensEndAt(signedUntil, longestSeconds) }
-  const why =
-    signing === undefined
-      ? 'only its public half is here, so it may still sign elsewhere'
-      : 'its file does not say when it stopped signing, which `keys activate` of the active key adds'
-  return { known: false, why }
+  return signedUntil === undefined ? undefined : tokensEndAt(signedUntil, longestSeconds)
 }
 
 /**
@@ -51,7 +40,7 @@ export function listKeys(keys: KeyDirectory, longestSeconds: number): readonly K
     .map((file) => {
       const { kid, alg, createdAt, signedUntil } = file.verification
       const active = file === signing
-      const retirement = retirementOf(file, longestSeconds)
+      const from = removableFrom(file, longestSeconds)
       return {
         kid,
         alg,
@@ -60,7 +49,7 @@ export function listKeys(keys: KeyDirectory, longestSeconds: number): readonly K
         created: time(createdAt),
         signedUntil:
           active || signedUntil === undefined || signedUntil === NEVER_SIGNED ? null : time(signedUntil),
-        removableFrom: active || !retirement.known ? null : time(Math.max(retirement.from, createdAt)),
+        removableFrom: active || from === undefined ? null : time(Math.max(from, createdAt)),
       }
     })
 }

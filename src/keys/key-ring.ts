@@ -61,14 +61,8 @@ export function tokensEndAt(signedUntil: number, longestSeconds: number): number
   return signedUntil === NEVER_SIGNED ? 0 : signedUntil + RELOAD_SECONDS + longestSeconds
 }
 
-/** In how many seconds the last token that a key can have signed expires; 0 when all have expired. */
-export interface TokenLifetime {
-  readonly kid: string
-  readonly seconds: number
-}
-
 /**
- * For how long tokens of each key may still be valid. A key without a time at which it stopped signing counts as
+ * For how many seconds tokens of each key may still be valid. A key without a time at which it stopped signing counts as
  * signing, and so does one that has never signed: another sidecar may have read `active` earlier.
  *
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
@@ -78,7 +72,7 @@ export function tokenLifetimes(
   { verification, signing }: KeyRing,
   longestSeconds: number,
   now: number,
-): readonly TokenLifetime[] {
+): readonly { readonly kid: string; readonly seconds: number }[] {
   return [...verification.values()].map(({ kid, signedUntil }) => {
     const signs = signedUntil === undefined || signedUntil === NEVER_SIGNED || kid === signing?.kid
     const seconds = signs ? longestSeconds : Math.ceil(tokensEndAt(signedUntil, longestSeconds) - now / 1000)

@@ -77,7 +77,7 @@ t.test('list shows what a rotation needs to know, and warnings apart', async (t)
   writeKey(directory, { ...(await makeKey('EdDSA', 'half')).publicJwk, ...{ iat: NOW / 1000 } })
   const list = (...more: string[]) => keys(['list', '--directory', directory, ...more])
   const { stdout, stderr } = await list()
-  t.equal(stderr, `warning: ${directory}/README: ignored: key files are named <kid>.jwk.json\n`)
+  t.equal(stderr, `warning: ${directory}/README: ignored, key files are named <kid>.jwk.json\n`)
   const time = '2026-11-20T12:00:00.000Z'
   t.same(
     stdout.split('\n').map((line) => line.split(/ {2,}/)),

@@ -15,7 +15,7 @@ const hs256 = await makeKey('HS256', kid)
 async function imported(jwk: object) {
   const result = await importKey(jwk, 1234)
   if (!result.ok) throw new Error(result.problems.join())
-  return result.key
+  return result.value
 }
 
 async function problemsOf(jwk: object) {
@@ -23,19 +23,14 @@ async function problemsOf(jwk: object) {
   return result.ok ? [] : result.problems
 }
 
-t.test('a private key of each algorithm signs and verifies, and cannot be exported', async (t) => {
+t.test('a private key of each algorithm signs and verifies, a public one only verifies', async (t) => {
   for (const alg of ALGORITHMS) {
     const { verification, signing } = await imported((await makeKey(alg, kid)).privateJwk)
     t.match({ verification, signing }, { verification: { kid, alg }, signing: { kid, alg } }, alg)
     t.same(verification.key.usages, alg === 'HS256' ? ['sign', 'verify'] : ['verify'], alg)
     t.equal(signing?.key.extractable, false, alg)
     t.ok(signing?.key.usages.includes('sign'), alg)
-  }
-})
-
-t.test('a public key verifies only', async (t) => {
-  for (const alg of ALGORITHMS.filter((alg) => alg !== 'HS256')) {
-    t.notOk('signing' in (await imported((await makeKey(alg, kid)).publicJwk)), alg)
+    if (alg !== 'HS256') t.notOk('signing' in (await imported((await makeKey(alg, kid)).publicJwk)), alg)
   }
 })
 
@@ -172,13 +167,8 @@ t.test('a generated key of each algorithm can be imported, and no two are alike'
   }
 })
 
-t.test('a new kid says algorithm and day', async (t) => {
-  const noon = Date.UTC(2026, 10, 20, 12) / 1000
-  t.match(newKid('EdDSA', noon), /^eddsa-20261120-[0-9a-f]{8}$/)
-  t.not(newKid('EdDSA', noon), newKid('EdDSA', noon))
-})
-
-t.test('a kid is a safe file name', async (t) => {
+t.test('a kid is a safe file name; a new one says algorithm and day', async (t) => {
+  t.match(newKid('EdDSA', Date.UTC(2026, 10, 20, 12) / 1000), /^eddsa-20261120-[0-9a-f]{8}$/)
   for (const good of ['a', 'A-1_b.c', '-x', '_', 'k'.repeat(128)]) t.equal(isKid(good), true, good)
   for (const bad of ['', '.a', '..', '../a', 'a/b', 'a b', 'ä', 'a\n', 'a\0', 'k'.repeat(129)]) {
     t.equal(isKid(bad), false, JSON.stringify(bad))

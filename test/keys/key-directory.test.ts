@@ -116,7 +116,7 @@ t.test('other files are ignored with a warning, temporary ones in silence', asyn
   writeFileSync(`${directory}/key.pem`, '-----BEGIN PRIVATE KEY-----')
   writeFileSync(`${directory}/first.jwk.json.0a6b.tmp`, '{')
   const { warnings, problems } = await readKeyDirectory(directory)
-  t.same(warnings, [`${directory}/key.pem: ignored: key files are named <kid>.jwk.json`])
+  t.same(warnings, [`${directory}/key.pem: ignored, key files are named <kid>.jwk.json`])
   t.same(problems, [])
 })
 

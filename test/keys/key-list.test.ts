@@ -30,10 +30,6 @@ t.test('lists keys oldest first, with what a rotation needs to know', async (t) 
   ])
 })
 
-t.test('an empty directory has no keys', async (t) => {
-  t.same(listKeys(await readKeyDirectory(t.testdir({})), 10), [])
-})
-
 t.test('tokens of a key may live for as long as it signs, or may sign elsewhere', async (t) => {
   const directory = t.testdir({ active: 'new' })
   const write = async (kid: string, members: object) =>
