@@ -42,21 +42,16 @@ export interface KeyDirectory {
   readonly warnings: readonly string[]
 }
 
-/** The outcome of loading a key ring. */
-export type LoadedKeyRing =
-  | { readonly ok: true; readonly ring: KeyRing; readonly warnings: readonly string[] }
-  | { readonly ok: false; readonly problems: readonly string[] }
-
 /** Loads the key ring. A directory without a private key is valid: it only verifies. Never rejects. */
-export async function loadKeyRing({ directory }: { readonly directory: string }): Promise<LoadedKeyRing> {
+export async function loadKeyRing(directory: string): Promise<Loaded<KeyRing>> {
   const keys = await readKeyDirectory(directory)
   const signing = signingFile(keys)
   const problems = [...keys.problems, ...signing.problems.map((problem) => `${directory}: ${problem}`)]
   if (problems.length > 0) return { ok: false, problems }
   const verification = new Map<string, VerificationKey>()
   for (const [kid, file] of keys.files) verification.set(kid, file.verification)
-  const ring: KeyRing = { verification, ...(signing.file?.signing && { signing: signing.file.signing }) }
-  return { ok: true, ring, warnings: keys.warnings }
+  const value = { verification, ...(signing.file?.signing && { signing: signing.file.signing }) }
+  return { ok: true, value, warnings: keys.warnings }
 }
 
 /**

@@ -134,26 +134,29 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
     if (stopping.signal.aborted) return
     const wasFailing = lastFetch === 'failed'
     lastFetch = loaded.ok ? 'ok' : 'failed'
-    onFetch?.(lastFetch)
     const lines = loaded.ok ? loaded.warnings : loaded.problems
     const isNew = lines.join('\n') !== reported
     reported = lines.join('\n')
-    if (!loaded.ok) {
-      cooldownFrom = now()
+    if (loaded.ok) {
+      if (wasFailing && goodAt !== undefined) log.info({ from }, 'the JWK Set can be used again')
+      if (isNew) for (const warning of lines) log.warn({ from }, `JWK Set: ${warning}`)
+      goodAt = now()
+      settleFirst(true)
+      adopt(loaded.value)
+    } else {
       const outcome = goodAt === undefined ? 'there is none yet' : 'the last good one stays active'
       if (isNew) log.error({ from, problems: lines }, `the JWK Set cannot be used, ${outcome}`)
-      return
+      cooldownFrom = now()
     }
-    if (wasFailing && goodAt !== undefined) log.info({ from }, 'the JWK Set can be used again')
-    if (isNew) for (const warning of lines) log.warn({ from }, `JWK Set: ${warning}`)
-    goodAt = now()
-    settleFirst(true)
-    // An equal set keeps the ring, and with it the cache of verified tokens.
-    if (!isDeepStrictEqual(jwksByKid(ring), jwksByKid(loaded.value))) {
-      ring = loaded.value
-      log.info({ from, kids: [...ring.verification.keys()] }, 'a new JWK Set is active')
-      onChange?.(ring)
-    }
+    onFetch?.(lastFetch)
+  }
+
+  /** An equal set keeps the ring, and with it the cache of verified tokens. */
+  function adopt(next: KeyRing): void {
+    if (isDeepStrictEqual(jwksByKid(ring), jwksByKid(next))) return
+    ring = next
+    log.info({ from, kids: [...ring.verification.keys()] }, 'a new JWK Set is active')
+    onChange?.(ring)
   }
 }
 

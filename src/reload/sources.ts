@@ -30,10 +30,7 @@ export function keysIn(directory: string): FileSource<KeyRing> {
     setting: 'keys.directory',
     paths: [directory],
     includes: isKeyFileName,
-    async load() {
-      const loaded = await loadKeyRing({ directory })
-      return loaded.ok ? { ok: true, value: loaded.ring, warnings: loaded.warnings } : loaded
-    },
+    load: () => loadKeyRing(directory),
   }
 }
 

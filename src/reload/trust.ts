@@ -125,12 +125,14 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
   }
 
   const sets = certificateSets({ tls: config.listen.tls, upstreams: config.upstreams })
-  const [ring, accounts, revoked, certificates] = await Promise.all([
-    keys.directory === undefined ? openRemoteKeys(keys.jwksUrl, options) : open(keysIn(keys.directory)),
+  const [accounts, revoked, certificates] = await Promise.all([
     credentials.file === undefined ? undefined : open(accountsIn(credentials.file)),
     open(revocationsIn(config.revocations)),
     Promise.all(sets.map(openCertificates)),
   ])
+  // Last, and not awaited where it is remote: the callbacks may be called only after this function has resolved.
+  const ring =
+    keys.directory === undefined ? openRemoteKeys(keys.jwksUrl, options) : await open(keysIn(keys.directory))
   const opened = [ring, accounts, revoked, ...certificates].filter((part) => part !== undefined)
   const parts: Part[] = opened.flatMap((part) => (part.ok ? [part.value] : []))
   const stop = async () => void (await Promise.all(parts.map((part) => part.stop())))

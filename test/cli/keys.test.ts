@@ -48,7 +48,7 @@ t.test('a whole rotation', async (t) => {
     stdout: 'old is removed\n',
     failure: undefined,
   })
-  t.ok((await loadKeyRing({ directory })).ok)
+  t.ok((await loadKeyRing(directory)).ok)
 })
 
 t.test('retire goes by the longest lifetime it is told, and by force', async (t) => {

@@ -73,8 +73,8 @@ t.test('starts, prints the lines, serves until it is told to stop, stops', async
 
 t.test('makes a key that signs and a credential whose secret it prints, for its owner only', async (t) => {
   const { directory, stdout } = await demo(t, {})
-  const ring = await loadKeyRing({ directory: join(directory, 'keys') })
-  t.match(ring, { ok: true, ring: { signing: { alg: 'ES256' } } })
+  const ring = await loadKeyRing(join(directory, 'keys'))
+  t.match(ring, { ok: true, value: { signing: { alg: 'ES256' } } })
   const login = JSON.parse(/-d '(.*?)'/.exec(stdout)?.[1] ?? '')
   const store = await loadFileStore({ file: join(directory, 'credentials.yaml'), now: Date.now })
   t.equal(store.ok && (await store.store.authenticate(login)), 'accepted')
@@ -109,7 +109,7 @@ t.test('a second start makes key and credential anew, and keeps the objects', as
   })
   t.equal(kept, 'kept')
   t.not(first.stdout, second.stdout)
-  t.match(await loadKeyRing({ directory: join(directory, 'keys') }), { ok: true })
+  t.match(await loadKeyRing(join(directory, 'keys')), { ok: true })
   t.equal(statSync(directory).mode & 0o777, 0o700)
 })
 

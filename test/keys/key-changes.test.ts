@@ -118,7 +118,7 @@ t.test('a key can be retired once its last token has expired, not before', async
   t.ok(existsSync(`${directory}/old.jwk.json`))
   t.same(await retire(NOW + 61_000), { ok: true })
   t.notOk(existsSync(`${directory}/old.jwk.json`))
-  t.ok((await loadKeyRing({ directory })).ok)
+  t.ok((await loadKeyRing(directory)).ok)
 })
 
 t.test('a key that never signed can be retired at once, the one that signs never', async (t) => {
@@ -169,7 +169,7 @@ t.test('commands at the same time leave a directory that loads, with every key',
   const kids = ['a', 'b', 'c', 'd']
   await Promise.all(kids.map((kid) => add(directory, { kid, activate: true })))
   t.same([...(await readKeyDirectory(directory)).files.keys()], kids)
-  t.ok((await loadKeyRing({ directory })).ok)
+  t.ok((await loadKeyRing(directory)).ok)
 })
 
 t.test('a directory that is loaded all the while is never seen broken', async (t) => {
@@ -178,7 +178,7 @@ t.test('a directory that is loaded all the while is never seen broken', async (t
   let loads = 0
   const watch = (async () => {
     while (changing) {
-      const loaded = await loadKeyRing({ directory })
+      const loaded = await loadKeyRing(directory)
       if (!loaded.ok) return loaded.problems
       loads++
     }

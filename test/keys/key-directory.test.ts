@@ -9,7 +9,7 @@ const second = await makeKey('EdDSA', 'second')
 const secret = await makeKey('HS256', 'secret')
 
 async function problemsOf(directory: string) {
-  const loaded = await loadKeyRing({ directory })
+  const loaded = await loadKeyRing(directory)
   return loaded.ok ? [] : loaded.problems.map((problem) => problem.replaceAll(directory, 'D'))
 }
 
@@ -83,7 +83,7 @@ t.test('every problem of every file is reported at once', async (t) => {
 t.test('a missing directory, or a file in its place, is a problem', async (t) => {
   const directory = t.testdir({ file: '' })
   for (const name of ['none', 'file']) {
-    const loaded = await loadKeyRing({ directory: `${directory}/${name}` })
+    const loaded = await loadKeyRing(`${directory}/${name}`)
     const problem = `${directory}/${name}: cannot be read: there is no such file or directory`
     t.same(loaded, { ok: false, problems: [problem] })
   }
@@ -98,8 +98,8 @@ t.test('a Kubernetes volume is read through its links, without its dot files', a
   for (const name of ['first.jwk.json', 'active']) symlinkSync(`..data/${name}`, `${directory}/${name}`)
   mkdirSync(`${directory}/.lock`)
   writeFileSync(`${directory}/.hidden.jwk.json`, 'broken')
-  const loaded = await loadKeyRing({ directory })
-  t.match(loaded, { ok: true, ring: { signing: { kid: 'first' } }, warnings: [] })
+  const loaded = await loadKeyRing(directory)
+  t.match(loaded, { ok: true, value: { signing: { kid: 'first' } }, warnings: [] })
 })
 
 t.test('a private key that everyone can read gets a warning, a public one does not', async (t) => {

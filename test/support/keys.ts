@@ -72,7 +72,7 @@ export function writeKey(directory: string, jwk: JWK, kid = String(jwk.kid)): vo
 
 /** Loads a directory that is known to be good. */
 export async function ringOf(directory: string): Promise<KeyRing> {
-  const loaded = await loadKeyRing({ directory })
+  const loaded = await loadKeyRing(directory)
   if (!loaded.ok) throw new Error(loaded.problems.join('\n'))
-  return loaded.ring
+  return loaded.value
 }
