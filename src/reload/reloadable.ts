@@ -34,6 +34,8 @@ export interface ReloadableOptions<T> {
 
 export interface Reloadable<T> {
   current(): T
+  /** Starts polling, which does not keep the process alive. */
+  start(): void
   /** Loads the files now, changed or not. Never rejects. */
   reload(): Promise<void>
   stop(): void
@@ -50,7 +52,7 @@ const REPORT_UNSTABLE_POLLS = 3 * MAX_UNSTABLE_POLLS
 
 const MAX_LOGGED_PROBLEMS = 20
 
-/** Loads the first value and starts polling, without keeping the process alive. Never rejects. */
+/** Loads the first value. Never rejects. */
 export async function createReloadable<T>(options: ReloadableOptions<T>): Promise<Loaded<Reloadable<T>>> {
   const { subject, load, onChange, onReload, log, pollMs = 200 } = options
   // Taken before the files are read: the next poll finds a change made since.
@@ -64,7 +66,7 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
   let stablePolls = 0
   let changedPolls = 0
   let stopped = false
-  let timer: NodeJS.Timeout
+  let timer: NodeJS.Timeout | undefined
   let queue = Promise.resolve()
 
   const enqueue = (step: () => Promise<void>) => {
@@ -119,14 +121,14 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
     onReload?.('ok', seconds)
   }
 
-  const schedule = () => {
-    timer = setTimeout(() => void enqueue(poll).then(() => stopped || schedule()), pollMs)
+  function start(): void {
+    timer = setTimeout(() => void enqueue(poll).then(() => stopped || start()), pollMs)
     timer.unref()
   }
-  schedule()
 
   const reloadable: Reloadable<T> = {
     current: () => value,
+    start,
     reload: () => enqueue(async () => attempt(await stateOf(options), { unstable: true, report: true })),
     stop() {
       stopped = true

@@ -82,17 +82,19 @@ export type OpenedTrust =
 
 /** One value that is kept current. */
 interface Part {
-  readonly check?: () => ReadyCheck
   readonly whenComplete?: () => Promise<boolean>
+  start?(): void
   reload(): Promise<void>
   stop(): void | Promise<void>
 }
 
-interface KeysPart extends Part, Pick<Trust, 'refreshKeys' | 'remoteKeys'> {
+interface KeysPart extends Part {
   readonly current: () => KeyRing
+  readonly check?: () => ReadyCheck
+  readonly issuer?: Pick<Trust, 'refreshKeys' | 'remoteKeys'>
 }
 
-/** Loads what is in files and starts polling them. Never rejects. */
+/** Loads what is in files; nothing is polled or fetched unless all of them are good. Never rejects. */
 export async function openTrust(config: Config, options: TrustOptions): Promise<OpenedTrust> {
   const { log, now, onChange, onReload } = options
   const { keys, credentials } = config
@@ -101,7 +103,7 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
     source: FileSource<T>,
     changed: (value: T) => void = onChange,
     part?: string,
-  ): Promise<Loaded<Reloadable<T> & Part, Problem>> {
+  ): Promise<Loaded<Reloadable<T>, Problem>> {
     const { subject } = source
     const opened = await createReloadable({
       ...source,
@@ -109,10 +111,7 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
       onReload: (result, seconds) => onReload(subject, result, seconds, part),
       log,
     })
-    if (!opened.ok) return { ok: false, problems: problemsOf(source, opened) }
-    const isRequired = subject === 'keys' || subject === 'credentials'
-    const check = isRequired && { check: () => ({ name: subject, ok: true }) }
-    return { ...opened, value: { ...opened.value, ...check } }
+    return opened.ok ? opened : { ok: false, problems: problemsOf(source, opened) }
   }
 
   const active = new Map<string, Reloadable<Certificates>>()
@@ -125,31 +124,34 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
   }
 
   const sets = certificateSets({ tls: config.listen.tls, upstreams: config.upstreams })
-  const [accounts, revoked, certificates] = await Promise.all([
+  const [ring, accounts, revoked, certificates] = await Promise.all([
+    keys.directory === undefined ? keys.jwksUrl : open(keysIn(keys.directory)),
     credentials.file === undefined ? undefined : open(accountsIn(credentials.file)),
     open(revocationsIn(config.revocations)),
     Promise.all(sets.map(openCertificates)),
   ])
-  // Last, and not awaited where it is remote: the callbacks may be called only after this function has resolved.
-  const ring =
-    keys.directory === undefined ? openRemoteKeys(keys.jwksUrl, options) : await open(keysIn(keys.directory))
-  const opened = [ring, accounts, revoked, ...certificates].filter((part) => part !== undefined)
-  const parts: Part[] = opened.flatMap((part) => (part.ok ? [part.value] : []))
-  const stop = async () => void (await Promise.all(parts.map((part) => part.stop())))
-  if (!ring.ok || accounts?.ok === false || !revoked.ok || parts.length < opened.length) {
-    await stop()
-    return { ok: false, problems: opened.flatMap((part) => (part.ok ? [] : part.problems)) }
+  const opened = [ring, accounts, revoked, ...certificates].filter((source) => typeof source === 'object')
+  const problems = opened.flatMap((source) => (source.ok ? [] : source.problems))
+  if (
+    (typeof ring === 'object' && !ring.ok) ||
+    accounts?.ok === false ||
+    !revoked.ok ||
+    problems.length > 0
+  ) {
+    return { ok: false, problems }
   }
 
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
   const database = credentials.postgres && openDatabase(credentials.postgres, options, onFault)
-  if (database) parts.push(database)
   const fileStore = accounts && createFileStore({ accounts: accounts.value.current, now, onFault })
-  const { current: currentKeys, refreshKeys, remoteKeys }: KeysPart = ring.value
+  const keysPart: KeysPart = typeof ring === 'string' ? openRemoteKeys(ring, options) : ring.value
+  const parts: Part[] = [keysPart, revoked.value, ...active.values()]
+  parts.push(...[accounts?.value, database].filter((part) => part !== undefined))
+  for (const part of parts) part.start?.()
 
   const trust: Trust = {
-    keys: currentKeys,
-    ...(refreshKeys && remoteKeys && { refreshKeys, remoteKeys }),
+    keys: keysPart.current,
+    ...keysPart.issuer,
     credentials: fileStore ?? database?.store,
     isRevoked: (token) =>
       revoked.value.current().isRevoked(token) || database?.opened()?.revocations().isRevoked(token) === true,
@@ -166,7 +168,11 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
           return expiresAt === undefined ? [] : [{ certificate, expiresAt }]
         }),
     },
-    checks: () => parts.flatMap(({ check }) => check?.() ?? []),
+    checks: () => [
+      keysPart.check?.() ?? { name: 'keys', ok: true },
+      ...(accounts ? [{ name: 'credentials', ok: true }] : []),
+      ...(database ? [database.check()] : []),
+    ],
     async whenComplete() {
       for (const part of parts) {
         if ((await part.whenComplete?.()) === false) return false
@@ -174,26 +180,21 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
       return true
     },
     refresh: async () => void (await Promise.all(parts.map((part) => part.reload()))),
-    stop,
+    stop: async () => void (await Promise.all(parts.map((part) => part.stop()))),
   }
-  return { ok: true, trust, warnings: opened.flatMap((part) => (part.ok ? part.warnings : [])) }
+  return { ok: true, trust, warnings: opened.flatMap((source) => (source.ok ? source.warnings : [])) }
 }
 
-function openRemoteKeys(
-  url: string,
-  { log, now, onChange, onFetch }: TrustOptions,
-): Loaded<KeysPart, Problem> {
+function openRemoteKeys(url: string, { log, now, onChange, onFetch }: TrustOptions): KeysPart {
   const remote = createRemoteKeys({ url, log, now, onChange, onFetch })
-  const value: KeysPart = {
+  return {
     current: remote.ring,
-    refreshKeys: remote.refresh,
-    remoteKeys: remote.state,
+    issuer: { refreshKeys: remote.refresh, remoteKeys: remote.state },
     check: () => ({ name: 'keys', ok: remote.state().loaded, ...remote.state() }),
     whenComplete: remote.firstSet,
     reload: remote.refetch,
     stop: remote.stop,
   }
-  return { ok: true, value, warnings: [] }
 }
 
 /** Logins are `unavailable` and no token is valid until the database has answered once. */

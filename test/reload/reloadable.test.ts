@@ -42,6 +42,7 @@ async function scene(t: Test, options: Partial<ReloadableOptions<string>> = {}) 
   })
   if (!created.ok) throw new Error(created.problems.join())
   const reloadable = created.value
+  reloadable.start()
   const alive = setInterval(() => {}, 1000)
   t.teardown(() => {
     clearInterval(alive)
@@ -289,7 +290,8 @@ t.test('polling does not keep a process alive', async (t) => {
   const program = `
     import { createReloadable } from './src/reload/reloadable.ts'
     const load = async () => ({ ok: true, value: 1, warnings: [] })
-    await createReloadable({ subject: 's', paths: [${JSON.stringify(file)}], load, log: console })
+    const created = await createReloadable({ subject: 's', paths: [${JSON.stringify(file)}], load, log: console })
+    created.value.start()
   `
   const args = ['--import=ts-blank-space/register', '--input-type=module', '--eval', program]
   execFileSync(process.execPath, args, { timeout: 10_000 })
