@@ -27,13 +27,9 @@ export interface ImportedKey {
 /** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` of the AKP key type). */
 export const PRIVATE_MEMBERS: ReadonlySet<string> = new Set('d p q dp dq qi oth k priv'.split(' '))
 
-/** Minimum length of an HS256 secret (RFC 7518, section 3.2). */
+// RFC 7518, sections 3.2 and 3.3; FIPS 186-5, section 5.4 (with an exponent of 1 a message is its own signature).
 const MIN_SECRET_BYTES = 32
-
-/** Minimum length of an RSA modulus (RFC 7518, section 3.3). */
 const MIN_MODULUS_BITS = 2048
-
-/** Minimum RSA exponent (FIPS 186-5, section 5.4); with an exponent of 1 every message is its own signature. */
 const MIN_EXPONENT = 65_537n
 
 const KID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/
@@ -109,8 +105,7 @@ export async function importKey(jwk: object, createdAt: number): Promise<Loaded<
     const key = await importJWK(publicMembers, alg)
     const weakness = rsaWeakness(key)
     if (weakness !== undefined) return refused(weakness)
-    const publicJwk = { kid, alg, use: 'sig', ...publicMembers }
-    const verification = { ...described, key, publicJwk }
+    const verification = { ...described, key, publicJwk: { kid, alg, use: 'sig', ...publicMembers } }
     if (members.d === undefined) return imported({ verification })
     const privateKey = await importJWK(members, alg)
     await assertPair(privateKey, key, alg)

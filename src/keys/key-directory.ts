@@ -23,9 +23,6 @@ export function isKeyFileName(name: string): boolean {
 
 const MAX_FILE_BYTES = 65_536
 
-/** The name of a file that is being replaced. */
-const TEMPORARY = /\.tmp$/
-
 /** One valid key file. */
 export interface KeyFile extends ImportedKey {
   /** The JSON document, private members included: for rewriting the file, never for output. */
@@ -93,16 +90,15 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   }
   for (const name of names) {
     const path = join(directory, name)
-    if (name.startsWith('.') || TEMPORARY.test(name)) continue
+    if (name.startsWith('.') || name.endsWith('.tmp')) continue // .tmp: a file that is being replaced
     if (name === ACTIVE_FILE) {
       const read = await readRegularFile(path, MAX_FILE_BYTES)
       if (!read.ok) problems.push(`${path}: ${read.problem}`)
       active = read.ok ? read.bytes.toString().trim() : undefined
       if (active !== undefined && !isKid(active)) problems.push(`${path}: does not hold a kid`)
     } else if (name.endsWith(KEY_FILE_SUFFIX)) {
-      const kid = name.slice(0, -KEY_FILE_SUFFIX.length)
-      const loaded = await loadKeyFile(path, kid)
-      if (loaded.ok) files.set(kid, loaded.value)
+      const loaded = await loadKeyFile(path, name.slice(0, -KEY_FILE_SUFFIX.length))
+      if (loaded.ok) files.set(loaded.value.verification.kid, loaded.value)
       if (loaded.ok) warnings.push(...loaded.warnings.map((warning) => `${path}: ${warning}`))
       else problems.push(...loaded.problems.map((problem) => `${path}: ${problem}`))
     } else {

@@ -7,7 +7,6 @@ import type { CryptoKey, JWK } from 'jose'
 /** The accepted signature algorithms; each key pins its own (RFC 8725, section 3.1). */
 export const ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256', 'HS256'] as const
 
-/** One of the accepted signature algorithms. */
 export type Algorithm = (typeof ALGORITHMS)[number]
 
 /** A key that verifies tokens whose header names its `kid` and exactly its `alg`. */
@@ -32,7 +31,6 @@ export interface SigningKey {
   readonly key: CryptoKey
 }
 
-/** An immutable set of keys. */
 export interface KeyRing {
   /** By `kid`. */
   readonly verification: ReadonlyMap<string, VerificationKey>

@@ -15,7 +15,6 @@ export const FETCH_RESULTS = ['ok', 'failed'] as const
 /** One of the results; a metric label. */
 export type FetchResult = (typeof FETCH_RESULTS)[number]
 
-/** The issuer, and the callbacks. */
 export interface RemoteKeysOptions {
   readonly url: string
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
@@ -26,7 +25,6 @@ export interface RemoteKeysOptions {
   readonly onFetch?: (result: FetchResult) => void
 }
 
-/** The state of the fetches. */
 export interface RemoteKeysState {
   /** Whether there has been a good set. */
   readonly loaded: boolean
@@ -132,13 +130,13 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
 
   function apply(loaded: Loaded<KeyRing>): void {
     if (stopping.signal.aborted) return
-    const wasFailing = lastFetch === 'failed'
+    const isRecovered = lastFetch === 'failed' && goodAt !== undefined
     lastFetch = loaded.ok ? 'ok' : 'failed'
     const lines = loaded.ok ? loaded.warnings : loaded.problems
     const isNew = lines.join('\n') !== reported
     reported = lines.join('\n')
     if (loaded.ok) {
-      if (wasFailing && goodAt !== undefined) log.info({ from }, 'the JWK Set can be used again')
+      if (isRecovered) log.info({ from }, 'the JWK Set can be used again')
       if (isNew) for (const warning of lines) log.warn({ from }, `JWK Set: ${warning}`)
       goodAt = now()
       settleFirst(true)
