@@ -1,37 +1,46 @@
 /**
- * Measures several peers side by side.
- *
- * Each is started, checked and warmed up; then they are measured in rounds, one after the other, each round beginning
- * with another one, so that the drift of the machine cancels. Out: the medians over the rounds, and the ratio of CPU
- * time to nginx where it took part.
- *
- * @module
+ * Measures several peers side by side: each is started, checked and warmed up, then measured in rounds that alternate,
+ * each beginning with another peer, so that the drift of the machine cancels. Out: medians over the rounds.
  */
-import type { Bench } from './bench.ts'
-import type { Running } from './lab/lab.ts'
-import { freePort, listening } from './lab/ports.ts'
-import { cpuMicroseconds, residentMegabytes } from './lab/proc.ts'
-import type { LoadResult } from './load/load.ts'
-import { checkPeer } from './peers/check.ts'
-import type { Peer } from './peers/peer.ts'
-import type { Row } from './report/columns.ts'
-import { figuresOf, type Sample, withRatios } from './report/figures.ts'
+import { cpuMicroseconds, freePort, type Lab, listening, median, type Running } from './lab.ts'
+import { checkPeer, type Peer } from './peers.ts'
+import type { Trust } from './trust.ts'
+
+/** What a scenario works with. */
+export interface Bench {
+  readonly lab: Lab
+  readonly trust: Trust
+  readonly node: string
+  readonly smallUpstream: number
+  readonly rounds: number
+  readonly seconds: number
+  readonly quick: boolean
+  /** Names of the peers that take part; absent: all. */
+  readonly peers?: readonly string[]
+  readonly gigabytes: number
+  /** Notes a peer or scenario that was left out. */
+  skip(reason: string): void
+}
+
+export type Figures = Readonly<Record<string, number>>
+
+export interface Row {
+  readonly name: string
+  readonly figures: Figures
+}
+
+export interface Section {
+  readonly title: string
+  readonly rows: readonly Row[]
+}
 
 /** One line of a comparison. */
 export interface Entrant {
   readonly peer: Peer
-  /** Instead of the peer's name. */
+  /** Default: the peer's name. */
   readonly label?: string
-  /** Puts load on the peer for one round. */
-  load(port: number, seconds: number): Promise<LoadResult>
-}
-
-/** How to compare. */
-export interface CompareOptions {
-  /** The default is the one that answers with 1 KiB, for which peers are checked before they are measured. */
-  readonly upstreamPort?: number
-  /** Seconds of one measurement, if not the run's. */
-  readonly seconds?: number
+  /** Loads the peer for one round; resolves with its figures. `cpu` is what the peer used meanwhile. */
+  readonly load: (port: number, seconds: number) => Promise<(cpu: number) => Figures>
 }
 
 interface Started {
@@ -39,69 +48,63 @@ interface Started {
   readonly name: string
   readonly port: number
   readonly running: Running
-  readonly samples: Sample[]
+  readonly samples: Figures[]
 }
 
-/** Measures; whoever cannot take part is left out and noted. */
+export function takesPart({ peers, skip }: Bench, { name, missing }: Peer): boolean {
+  if (peers !== undefined && !peers.includes(name)) return false
+  if (missing !== undefined) skip(`${name}: ${missing}`)
+  return missing === undefined
+}
+
+/** Measures the entrants that take part. A peer that fails its check is left out; the sidecar must pass it. */
 export async function compare(
   bench: Bench,
   entrants: readonly Entrant[],
-  { upstreamPort, seconds = bench.seconds }: CompareOptions = {},
+  { upstreamPort = bench.smallUpstream, seconds = bench.seconds } = {},
 ): Promise<Row[]> {
   const started: Started[] = []
   try {
-    for (const entrant of entrants.filter((entrant) => takesPart(bench, entrant.peer))) {
+    for (const entrant of entrants.filter(({ peer }) => takesPart(bench, peer))) {
       const one = await startOne(bench, entrant, upstreamPort)
       if (one !== undefined) started.push(one)
     }
     for (let round = 0; round < bench.rounds; round++) {
       const first = round % Math.max(1, started.length)
       for (const one of [...started.slice(first), ...started.slice(0, first)]) {
-        one.samples.push(await measure(one, seconds))
+        const before = cpuMicroseconds(one.running)
+        const figures = await one.entrant.load(one.port, seconds)
+        one.samples.push(figures(cpuMicroseconds(one.running) - before))
       }
     }
-    return withRatios(
-      started.map(({ name, running, samples }) => {
-        const rss = residentMegabytes(running.pid)
-        return { name, figures: { ...figuresOf(samples), rss } }
-      }),
-    )
+    return started.map(({ name, samples }) => ({ name, figures: medians(samples) }))
   } finally {
     await Promise.all(started.map(({ running }) => running.stop()))
   }
 }
 
-/** Starts, checks and warms up; a peer that does not work is left out, the sidecar must. */
-async function startOne(bench: Bench, entrant: Entrant, upstreamPort?: number): Promise<Started | undefined> {
+async function startOne(bench: Bench, entrant: Entrant, upstreamPort: number): Promise<Started | undefined> {
   const port = await freePort()
   const { peer, label: name = peer.name } = entrant
-  const running = peer.start({ ...bench, port, upstreamPort: upstreamPort ?? bench.smallUpstream })
+  let running: Running | undefined
   try {
+    running = await peer.start({ ...bench, port, upstreamPort })
     await listening(port)
-    if (upstreamPort === undefined) await checkPeer(peer, bench.trust, port)
-    await entrant.load(port, 1) // warm-up: compiled code, open connections
+    await checkPeer(peer, bench.trust, port)
+    await entrant.load(port, bench.quick ? 1 : 2)
     return { entrant, name, port, running, samples: [] }
   } catch (cause) {
-    await running.stop()
-    if (peer.name === 'sidecar') throw cause
-    bench.lacks(`${name}: ${cause instanceof Error ? cause.message : cause}`)
+    await running?.stop()
+    const message = `${name}: ${cause instanceof Error ? cause.message : cause}`
+    if (peer.name === 'sidecar') throw new Error(message, { cause })
+    bench.skip(message)
     return undefined
   }
 }
 
-function takesPart({ peers, npmMissing, lacks }: Bench, { name, missing }: Peer): boolean {
-  if (peers !== undefined && !peers.some((wanted) => name.startsWith(wanted))) return false
-  const reason = missing ?? (name === 'fastify' ? npmMissing : undefined)
-  if (reason !== undefined) lacks(`${name}: ${reason}`)
-  return reason === undefined
-}
-
-async function measure({ entrant, running, port, name }: Started, seconds: number): Promise<Sample> {
-  const before = cpuMicroseconds(running.pid)
-  try {
-    const result = await entrant.load(port, seconds)
-    return { ...result, cpuMicros: cpuMicroseconds(running.pid) - before }
-  } catch (cause) {
-    throw new Error(`${name}: ${cause instanceof Error ? cause.message : cause}`, { cause })
-  }
+function medians(samples: readonly Figures[]): Figures {
+  const names = Object.keys(samples[0] ?? {})
+  return Object.fromEntries(
+    names.map((name) => [name, median(samples.map((sample) => sample[name] ?? Number.NaN))]),
+  )
 }

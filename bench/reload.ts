@@ -18,7 +18,7 @@ import { parseArgs } from 'node:util'
 import { makeCertificate } from '../test/support/certificates.ts'
 import { makeKey } from '../test/support/keys.ts'
 import { mintToken } from '../test/support/tokens.ts'
-import { median } from './lab/statistics.ts'
+import { median } from './lab.ts'
 
 type Files = Readonly<Record<string, string>>
 

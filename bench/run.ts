@@ -1,94 +1,123 @@
-/**
- * `npm run bench`: what a forwarded request costs the process that forwards it, beside its peers; see README.md.
- *
- * @module
- */
-import { mkdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import type { Bench } from './bench.ts'
-import { type BenchOptions, readCommandLine, USAGE } from './command-line.ts'
-import { runGuard } from './guard.ts'
-import { openLab } from './lab/lab.ts'
-import { describeMachine } from './lab/machine.ts'
-import { installNpmPeers } from './lab/npm-peers.ts'
-import { canPin } from './lab/pin.ts'
-import { makeTrust } from './lab/trust.ts'
-import { generator } from './load/load.ts'
-import { smallUpstream, startSmallUpstream } from './peers/upstreams.ts'
-import { chartOf } from './report/chart.ts'
-import { type Section, tableOf } from './report/columns.ts'
-import { type Results, reportOf } from './report/report.ts'
-import { SCENARIOS } from './suite.ts'
+/** `npm run bench`: measures the sidecar beside its peers and prints tables. See README.md in this folder. */
+import { spawnSync } from 'node:child_process'
+import { cpus } from 'node:os'
+import { resolve } from 'node:path'
+import { parseArgs } from 'node:util'
+import { check } from './check.ts'
+import type { Bench, Section } from './compare.ts'
+import { goalsTable, sectionTable } from './goals.ts'
+import { openLab } from './lab.ts'
+import { generator } from './load.ts'
+import { PEERS, startSmallUpstream } from './peers.ts'
+import { start, tokens } from './process.ts'
+import { cold, connections, halfLoad, hot, logins, refused } from './requests.ts'
+import { memory, objects } from './transfers.ts'
+import { createTrust } from './trust.ts'
 
-/** All that a quick run compares with, but for the first scenario. */
-const QUICK_PEERS = ['sidecar', 'nginx', 'http-proxy']
-
-const options = readCommandLine(
-  process.argv.slice(2),
-  SCENARIOS.map(({ name }) => name),
-)
-if (typeof options === 'string') {
-  console.error(`${options}\n\n${USAGE}`)
-  process.exit(2)
+const SCENARIOS: Readonly<Record<string, (bench: Bench) => Promise<Section>>> = {
+  hot,
+  refused,
+  connections,
+  cold,
+  objects,
+  'half-load': halfLoad,
+  start,
+  tokens,
+  memory,
+  logins,
 }
-process.exit((await (options.check ? runGuard(options) : runSuite(options))) ? 0 : 1)
 
-async function runSuite(options: BenchOptions): Promise<boolean> {
-  const { rounds, seconds, quick, only, peers } = options
-  const npmMissing = installNpmPeers()
-  const lab = openLab()
-  const missing = new Set<string>()
-  if (generator !== 'wrk') missing.add('wrk is not installed: load by the own client, which costs more')
-  const bench: Bench = {
-    lab,
-    trust: makeTrust(lab),
-    smallUpstream: await startSmallUpstream(lab),
-    rounds,
-    seconds,
-    quick,
-    ...(peers && { peers }),
-    ...(npmMissing !== undefined && { npmMissing }),
-    lacks: (reason) => missing.add(reason),
-  }
-  const sections: Section[] = []
+const SCENARIO_NAMES = Object.keys(SCENARIOS)
+const PEER_NAMES = PEERS.map(({ name }) => name)
+
+const USAGE = `npm run bench -- [options]
+
+  --only NAMES     only these scenarios: ${SCENARIO_NAMES.join(', ')}
+  --peers NAMES    only these peers: ${PEER_NAMES.join(', ')}
+  --node FILE      runs the sidecar and http-proxy with this Node binary
+  --rounds N       measurements of each peer (default 5)
+  --seconds S      whole seconds of one measurement (default 2)
+  --gigabytes N    size of the large transfer of the scenario memory (default 10)
+  --quick          everything once and short, to see that it works
+  --check          the guard: fails when a cached token costs far too much beside the peers
+`
+
+const options = readOptions()
+const lab = openLab()
+const skipped = new Set<string>()
+const bench: Bench = {
+  ...options,
+  lab,
+  trust: createTrust(lab.directory),
+  smallUpstream: await startSmallUpstream(lab),
+  skip: (reason) => skipped.add(reason),
+}
+const nodeVersion = spawnSync(bench.node, ['--version'], { encoding: 'utf8' }).stdout?.trim() ?? ''
+if (nodeVersion === '') fail(`--node: cannot run ${bench.node}`)
+
+const passed = await (options.check ? check(bench) : runAll())
+for (const reason of skipped) console.log(`skipped: ${reason}`)
+process.exit(passed ? 0 : 1)
+
+async function runAll(): Promise<boolean> {
+  console.log(
+    `Node ${nodeVersion}, ${cpus().length} x ${cpus()[0]?.model.trim()}, load by ${generator}, ` +
+      `${bench.rounds} rounds of ${bench.seconds} s`,
+  )
+  const results: Record<string, Section> = {}
   let failed = false
-  for (const { name, run } of SCENARIOS.filter(({ name }) => only?.includes(name) ?? true)) {
-    const started = performance.now()
-    const section = await run(
-      quick && name !== 'hot' ? { ...bench, peers: peers ?? QUICK_PEERS } : bench,
-    ).catch((cause) => {
-      missing.add(`scenario ${name} failed: ${cause instanceof Error ? cause.message : cause}`)
+  for (const [name, run] of Object.entries(SCENARIOS)) {
+    if (!(options.only?.includes(name) ?? true)) continue
+    const began = performance.now()
+    try {
+      const section = await run(bench)
+      results[name] = section
+      const took = ((performance.now() - began) / 1000).toFixed(0)
+      console.log(`\n## ${section.title} (${name}, ${took} s)\n\n${sectionTable(section)}`)
+    } catch (cause) {
       failed = true
-    })
-    if (!section) continue
-    sections.push(section)
-    const took = ((performance.now() - started) / 1000).toFixed(0)
-    console.log(`\n## ${section.title} (${name}, ${took} s)\n\n${section.note}\n\n${tableOf(section.rows)}`)
+      console.log(`\nscenario ${name} failed: ${cause instanceof Error ? cause.message : cause}`)
+    }
   }
-  const whole = !failed && !quick && only === undefined && peers === undefined
-  write(whole, {
-    machine: describeMachine(Date.now),
-    generator,
-    upstream: smallUpstream,
-    pinned: canPin,
-    rounds,
-    seconds,
-    missing: [...missing],
-    sections,
-  })
+  const nodeMajor = Number(/\d+/.exec(nodeVersion)?.[0])
+  console.log(`\n## Goals\n\n${goalsTable(results, nodeMajor, bench.gigabytes)}\n`)
   return !failed
 }
 
-/** Only a whole run may replace the published figures. */
-function write(whole: boolean, results: Results): void {
-  const directory = join(import.meta.dirname, whole ? '../docs' : 'results')
-  const name = whole ? 'performance' : 'latest'
-  mkdirSync(directory, { recursive: true })
-  const file = (extension: string) => join(directory, `${name}.${extension}`)
-  writeFileSync(file('json'), `${JSON.stringify(results, null, 2)}\n`)
-  writeFileSync(file('md'), reportOf(results, `${name}.svg`))
-  const hot = results.sections.find((section) => section.rows.some(({ figures }) => figures.cpuMicros))
-  if (hot !== undefined) writeFileSync(file('svg'), chartOf(hot))
-  for (const one of results.missing) console.log(`\nleft out: ${one}`)
-  console.log(`\nwritten: ${file('md')}`)
+function readOptions() {
+  const text = { type: 'string' } as const
+  const flag = { type: 'boolean', default: false } as const
+  const numbers = { rounds: text, seconds: text, gigabytes: text }
+  const flags = { quick: flag, check: flag }
+  const { values } = parseArgs({ options: { ...numbers, ...flags, only: text, peers: text, node: text } })
+  const { quick, check } = values
+  const short = quick || check
+  const only = names('only', values.only, SCENARIO_NAMES)
+  const peers = names('peers', values.peers, PEER_NAMES)
+  return {
+    quick,
+    check,
+    rounds: count('rounds', values.rounds ?? (check ? '3' : quick ? '1' : '5')),
+    seconds: count('seconds', values.seconds ?? (short ? '1' : '2')),
+    gigabytes: count('gigabytes', values.gigabytes ?? (quick ? '1' : '10')),
+    node: values.node === undefined ? process.execPath : resolve(values.node),
+    ...(only && { only }),
+    ...(peers && { peers }),
+  }
+}
+
+function names(option: string, value: string | undefined, known: readonly string[]): string[] | undefined {
+  const unknown = value?.split(',').filter((name) => !known.includes(name)) ?? []
+  if (unknown.length > 0) fail(`--${option}: unknown ${unknown.join(', ')}`)
+  return value?.split(',')
+}
+
+function count(option: string, value: string): number {
+  if (!/^[1-9]\d*$/.test(value)) fail(`--${option} must be an integer from 1`)
+  return Number(value)
+}
+
+function fail(message: string): never {
+  console.error(`${message}\n\n${USAGE}`)
+  process.exit(2)
 }

@@ -25,12 +25,12 @@ export function withSettingsTable(document: string): string {
   return `${before}${BEGIN}\n\n${settingsTable()}\n${END}${after}`
 }
 
-function row({ path, variable, default: value, description, wants }: Setting): string {
+function row({ path, variable, default: value, description, requirement }: Setting): string {
   const cells = [
     `\`${path}\``,
     `\`${variable}\``,
     value === undefined ? 'none' : `\`${JSON.stringify(value)}\``,
-    `${description} M${wants.slice(1)}.`,
+    `${description} M${requirement.slice(1)}.`,
   ]
   return `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`
 }

@@ -7,7 +7,7 @@
  * @module
  */
 import { readFileSync, writeFileSync } from 'node:fs'
-import { configJsonSchema } from '../src/config/json-schema.ts'
+import { configJsonSchema } from '../src/config/explain.ts'
 import { withSettingsTable } from './settings-table.ts'
 
 const document = new URL('../docs/configuration.md', import.meta.url)

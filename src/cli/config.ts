@@ -4,8 +4,7 @@
  * @module
  */
 import { Command, Help, Option } from 'commander'
-import { type Effective, explain, explainJson, explainText } from '../config/explain.ts'
-import { configJsonSchema } from '../config/json-schema.ts'
+import { configJsonSchema, type Effective, explain } from '../config/explain.ts'
 import {
   formatProblems,
   type LoadedConfig,
@@ -13,9 +12,9 @@ import {
   loadConfig,
   type NotLoaded,
 } from '../config/load.ts'
-import { FILE_VARIABLE, UPSTREAM_URL } from '../config/named-settings.ts'
 import type { Config } from '../config/schema.ts'
 import { SETTINGS } from '../config/settings.ts'
+import { FILE_VARIABLE, UPSTREAM_URL } from '../config/sources.ts'
 import { type CommandIo, UsageFailure } from './command-io.ts'
 
 /** What commander parsed: values of flags by their name in camel case. */
@@ -88,7 +87,12 @@ export function configCommand(io: CommandIo): Command {
     const loaded = loadSettings(options, io)
     if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
     const effective: Effective[] = explain(loaded.config, loaded.origins)
-    io.stdout.write(options['json'] ? explainJson(effective) : explainText(effective))
+    const byName = Object.fromEntries(
+      effective.map(({ setting, value, origin }) => [setting, { value, origin }]),
+    )
+    const rows = effective.map(({ setting, value, origin }) => [setting, JSON.stringify(value), origin])
+    const table = formatTable([['SETTING', 'VALUE', 'FROM'], ...rows])
+    io.stdout.write(`${options['json'] ? JSON.stringify(byName, null, 2) : table}\n`)
   })
 
   group
@@ -129,3 +133,13 @@ Examples:
 const SCHEMA_EXAMPLES = `
 Examples:
   storage-auth-sidecar config schema > sidecar.schema.json`
+
+function formatTable(rows: readonly (readonly string[])[]): string {
+  const widths = rows[0]?.map((_, at) => Math.max(...rows.map((row) => String(row[at]).length))) ?? []
+  const line = (row: readonly string[]) =>
+    row
+      .map((cell, at) => cell.padEnd(widths[at] ?? 0))
+      .join('  ')
+      .trimEnd()
+  return rows.map(line).join('\n')
+}

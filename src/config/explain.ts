@@ -1,16 +1,12 @@
 /**
- * Shows the configuration in force: every value and where it came from.
- *
- * Settings hold no secrets, only names of files that do; what could be one all the same (a password or query
- * in a URL) is masked.
- *
- * @module
+ * Shows the effective configuration: every value and where it came from. Settings hold names of files, not secrets;
+ * what could be a secret all the same (a password or query in a URL) is masked.
  */
+import { z } from 'zod'
 import type { Origins } from './load.ts'
-import type { Config } from './schema.ts'
+import { type Config, settingsSchema } from './schema.ts'
 import { SETTINGS, valueAt } from './settings.ts'
 
-/** One setting in force. */
 export interface Effective {
   readonly setting: string
   readonly value: unknown
@@ -18,33 +14,12 @@ export interface Effective {
   readonly origin: string
 }
 
-/** Lists every setting that has a value, in the order of the documentation. */
+/** Every setting that has a value, in the order of the documentation. */
 export function explain(config: Config, origins: Origins): Effective[] {
   return SETTINGS.flatMap(({ path, steps }) => {
     const origin = origins.get(path)
     return origin === undefined ? [] : [{ setting: path, value: mask(valueAt(config, steps)), origin }]
   })
-}
-
-/** The list as a table for people: setting, value as JSON, origin. */
-export function explainText(effective: readonly Effective[]): string {
-  const rows = [
-    ['SETTING', 'VALUE', 'FROM'] as const,
-    ...effective.map(({ setting, value, origin }) => [setting, JSON.stringify(value), origin] as const),
-  ]
-  const [first, second] = [0, 1].map((column) => Math.max(...rows.map((row) => String(row[column]).length)))
-  return rows
-    .map(
-      ([setting, value, origin]) =>
-        `${setting.padEnd(Number(first))}  ${value.padEnd(Number(second))}  ${origin}\n`,
-    )
-    .join('')
-}
-
-/** The list as one object by setting, for programs. */
-export function explainJson(effective: readonly Effective[]): string {
-  const entries = effective.map(({ setting, value, origin }) => [setting, { value, origin }] as const)
-  return `${JSON.stringify(Object.fromEntries(entries), null, 2)}\n`
 }
 
 function mask(value: unknown): unknown {
@@ -54,4 +29,9 @@ function mask(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(mask)
   if (!(value instanceof Object)) return value
   return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, mask(inner)]))
+}
+
+/** The settings file as a JSON Schema (draft 2020-12): names, types and bounds, without the rules across settings. */
+export function configJsonSchema(): string {
+  return `${JSON.stringify(z.toJSONSchema(settingsSchema, { target: 'draft-2020-12', io: 'input' }), null, 2)}\n`
 }

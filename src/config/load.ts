@@ -1,29 +1,27 @@
 /**
- * Reads the settings: defaults, then the file, then the environment, then flags; the later wins.
- *
- * Out: a complete, consistent, frozen configuration with the origin of every value, or every mistake at once.
- * This is done once, before anything is started.
- *
- * @module
+ * Loads the configuration: defaults, then the file, then the environment, then flags; the later wins.
+ * Out: a complete, frozen configuration with the origin of every value, or every problem at once.
  */
+import type { z } from 'zod'
 import { readRegularFileSync } from '../reload/files.ts'
-import { checkEach } from './check-each.ts'
-import { type ReadFile, readConfigFile } from './config-file.ts'
-import { type NamedFiles, namedFiles } from './named-files.ts'
-import { FILE_VARIABLE, type Named, readEnvironment, readFlags } from './named-settings.ts'
-import type { Problem } from './problem.ts'
-import type { Given, Reading } from './reading.ts'
-import { NEEDS_UPSTREAM, RULES } from './rules.ts'
-import type { Config } from './schema.ts'
-import { SETTINGS, valueAt } from './settings.ts'
-import { settle } from './settle.ts'
+import { nearest, type Problem, type Step, writePath } from './problem.ts'
+import { type Config, configSchema } from './schema.ts'
+import { namesBelow, SETTINGS, valueAt } from './settings.ts'
+import {
+  FILE_VARIABLE,
+  type Named,
+  type NamedValue,
+  readEnvironment,
+  readFile,
+  readFlags,
+  withValues,
+} from './sources.ts'
 
 export { formatProblems, type Problem } from './problem.ts'
 
 /** Where each setting's value came from: `default`, `file:line:column`, `env NAME` or `flag --name`. */
 export type Origins = ReadonlyMap<string, string>
 
-/** Settings that can be used. */
 export interface LoadedConfig {
   readonly ok: true
   readonly config: Config
@@ -31,59 +29,140 @@ export interface LoadedConfig {
   readonly origins: Origins
 }
 
-/** Settings that cannot be used, and every reason. */
 export interface NotLoaded {
   readonly ok: false
   readonly problems: readonly Problem[]
-  /** The files that can be looked into all the same. */
+  /** The files that can be checked all the same. */
   readonly files: NamedFiles
 }
 
-/** What {@link loadConfig} works on. */
+/** Where keys, credentials, revocations and certificates are; left out where the settings are wrong or name none. */
+export interface NamedFiles {
+  readonly keysDirectory?: string
+  readonly credentialsFile?: string
+  readonly revocationsFile?: Config['revocations']
+  /** Certificates of the data listener. */
+  readonly tls?: NonNullable<Config['listen']['tls']>
+  readonly upstreams: Config['upstreams']
+}
+
 export interface LoadOptions {
-  /** The settings file; without it the one that `SIDECAR_CONFIG` names; without either, none. */
+  /** The settings file; default: the one that `SIDECAR_CONFIG` names, if any. */
   readonly file?: string | undefined
   readonly env: Named
   /** By full name: `{ '--listen-port': '8080' }`. */
   readonly flags: Named
-  /** Whether a configuration without an upstream is a mistake; default true. */
+  /** Whether a configuration without an upstream is a problem; default true. */
   readonly needsUpstream?: boolean
   /** Default: from the disk. */
-  readonly readFile?: ReadFile
+  readonly readFile?: (path: string) => Uint8Array
 }
 
-/** No settings file comes near this. */
-const MOST_BYTES = 1_048_576
+const MAX_FILE_BYTES = 1_048_576
 
-const readSmallFile: ReadFile = (path) => readRegularFileSync(path, MOST_BYTES)
-
-/** Reads, checks and settles the configuration. Mistakes are values; nothing is thrown. */
+/** Loads and checks the configuration. Problems are values; nothing is thrown. */
 export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
-  const { file = options.env[FILE_VARIABLE], env, flags, readFile = readSmallFile } = options
-  const sources: Reading[] = [readEnvironment(env), readFlags(flags)]
-  if (file !== undefined) sources.unshift(readConfigFile(file, readFile))
-  const given = new Map<string, Given>()
-  for (const one of sources.flatMap((source) => source.given)) given.set(one.setting.path, one)
-  const problems = sources.flatMap((source) => source.problems)
+  const { file = options.env[FILE_VARIABLE], needsUpstream = true } = options
+  const read = options.readFile ?? ((path) => readRegularFileSync(path, MAX_FILE_BYTES))
+  const fromFile =
+    file === undefined ? { tree: {}, problems: [], place: () => 'default' } : readFile(file, read)
+  const [environment, flags] = [readEnvironment(options.env), readFlags(options.flags)]
+  const named = new Map([...environment.values, ...flags.values].map((one) => [one.setting.path, one]))
+  const tree = withValues(fromFile.tree ?? {}, named.values())
+  const result = configSchema.safeParse(tree)
 
-  const { settings, broken, issues } = checkEach(given)
-  problems.push(...issues)
-  const isSet = (path: string) => given.has(path)
-  const rules = options.needsUpstream === false ? RULES : [NEEDS_UPSTREAM, ...RULES]
-  // Of a file that could not be read, nothing can be said to be missing or in conflict.
-  const readable = sources.every((source) => source.readable)
-  for (const { reads, check } of readable ? rules : []) {
-    if (reads.some((path) => broken.has(path))) continue
-    for (const { path, message, at, below = [] } of check(settings, isSet)) {
-      problems.push({ path, message, origin: given.get(at)?.place(below) ?? 'default' })
+  const problems = [...fromFile.problems, ...environment.problems, ...flags.problems]
+  if (!result.success) problems.push(...describe(result.error, fromFile.place, named))
+  const isMap = fromFile.tree !== undefined && tree instanceof Object && !Array.isArray(tree)
+  const upstreams = valueAt(tree, ['upstreams']) ?? []
+  const hasUpstream =
+    !Array.isArray(upstreams) || upstreams.length > 0 || valueAt(tree, ['forwardAuth', 'path'])
+  if (needsUpstream && isMap && !hasUpstream) {
+    const message = 'at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL'
+    problems.push({ path: 'upstreams', message, origin: originOf('upstreams') })
+  }
+  if (!result.success || problems.length > 0) {
+    return { ok: false, problems, files: isMap ? usableFiles(tree) : { upstreams: [] } }
+  }
+  const config: Config = freeze(result.data)
+  const set = SETTINGS.filter(({ steps }) => valueAt(config, steps) !== undefined)
+  return { ok: true, config, origins: new Map(set.map(({ path }) => [path, originOf(path)])) }
+
+  function originOf(path: string): string {
+    const { kind, name } = named.get(path) ?? {}
+    if (name !== undefined) return `${kind} ${name}`
+    const steps = path.split('.')
+    return valueAt(fromFile.tree, steps) === undefined ? 'default' : fromFile.place(steps)
+  }
+}
+
+type Place = (steps: readonly Step[], key?: 'key') => string
+
+/** The issues of the schema as problems. One value can violate its requirement in several ways: that is one problem. */
+function describe(error: z.ZodError, placeInFile: Place, named: ReadonlyMap<string, NamedValue>): Problem[] {
+  const problems = new Map<string, Problem>()
+  for (const issue of error.issues) {
+    const above = issue.path.map((step): Step => (typeof step === 'number' ? step : String(step)))
+    for (const key of issue.code === 'unrecognized_keys' ? issue.keys : [undefined]) {
+      const steps = key === undefined ? above : [...above, key]
+      const path = writePath(steps)
+      const message = key === undefined ? messageOf(issue, above) : `unknown setting; ${hint(above, key)}`
+      const origin = placeNamed(steps, named) ?? placeInFile(steps, key === undefined ? undefined : 'key')
+      problems.set(`${path}: ${message}`, { path, message, origin })
     }
   }
-  const config = settle(settings)
-  if (problems.length > 0) {
-    return { ok: false, problems, files: readable ? namedFiles(config, broken) : { upstreams: [] } }
-  }
-  const origins = SETTINGS.filter(({ steps }) => valueAt(config, steps) !== undefined).map(
-    ({ path }) => [path, given.get(path)?.origin ?? 'default'] as const,
+  return [...problems.values()]
+}
+
+function messageOf(issue: z.core.$ZodIssue, steps: readonly Step[]): string {
+  const isGroup =
+    issue.code === 'invalid_type' && issue.expected === 'object' && typeof steps.at(-1) !== 'number'
+  return isGroup ? `must be a map of settings: ${namesBelow(steps).join(', ')}` : issue.message
+}
+
+/** The variable or flag that gave a value; for a missing member of a group, one that gave another member. */
+function placeNamed(steps: readonly Step[], named: ReadonlyMap<string, NamedValue>): string | undefined {
+  const isWithin = (inner: readonly Step[], outer: readonly Step[]) =>
+    outer.every((step, at) => step === inner[at])
+  const all = [...named.values()]
+  const own = all.find(({ setting }) => isWithin(steps, setting.steps))
+  return (
+    own ?? all.find(({ setting }) => setting.steps.length > 2 && isWithin(setting.steps, steps.slice(0, -1)))
+  )?.name
+}
+
+/** Helps with an unknown name: the one that was meant, here or elsewhere, or all that are known here. */
+function hint(above: readonly Step[], key: string): string {
+  const names = namesBelow(above)
+  const here = nearest(key, names)
+  const isInList = above.some((step) => typeof step === 'number')
+  if (here !== undefined) return `did you mean ${isInList ? here : writePath([...above, here])}?`
+  const elsewhere = SETTINGS.filter(({ steps }) => steps.at(-1) === key).map(({ path }) => path)
+  if (elsewhere.length > 0 && !isInList) return `did you mean ${elsewhere.join(' or ')}?`
+  return `known here: ${names.join(', ')}`
+}
+
+/** The files that a wrong configuration names in those of its groups that are right. */
+function usableFiles(tree: object): NamedFiles {
+  const issues = configSchema.safeParse(tree).error?.issues ?? []
+  const broken = issues.flatMap((issue) =>
+    issue.path.length > 0 ? issue.path.slice(0, 1) : issue.code === 'unrecognized_keys' ? issue.keys : [],
   )
-  return { ok: true, config, origins: new Map(origins) }
+  const sound = Object.entries(tree).filter(([group]) => !broken.includes(group))
+  const config = configSchema.safeParse(Object.fromEntries(sound)).data
+  if (config === undefined) return { upstreams: [] }
+  const { listen, keys, credentials, revocations, upstreams } = config
+  return {
+    ...(keys.directory !== undefined && !broken.includes('keys') && { keysDirectory: keys.directory }),
+    ...(credentials.file !== undefined &&
+      !broken.includes('credentials') && { credentialsFile: credentials.file }),
+    ...(!broken.includes('revocations') && { revocationsFile: revocations }),
+    ...(listen.tls !== undefined && { tls: listen.tls }),
+    upstreams,
+  }
+}
+
+function freeze<T>(value: T): T {
+  if (value instanceof Object) for (const inner of Object.values(value)) freeze(inner)
+  return Object.freeze(value)
 }

@@ -1,39 +1,91 @@
 /**
- * Every setting: its name, its kind and bounds, its default, what it means.
- *
- * The loader, the environment variables, the flags, the JSON Schema and the documentation are all made from
- * this one description. Rules that concern several settings are in `rules.ts`. Unknown names are errors.
- *
- * @module
+ * Every setting: its name, kind, bounds, default and meaning, and the rules across settings. The loader, environment
+ * variables, flags, JSON Schema and documentation derive from this schema. Unknown names are errors.
  */
 import { z } from 'zod'
-import { upstreamsSchema } from './upstream.ts'
 import {
   addressRange,
   basePath,
+  boolean,
   exactPath,
   filePath,
   forwardedMethod,
   httpUrl,
+  integer,
+  integerOrAuto,
   listenHost,
   oneOf,
-  oneOfNumbers,
   origin,
-  port,
+  pathPrefix,
   seconds,
   text,
-  whole,
-  wholeOrAuto,
-  yesOrNo,
+  upstreamUrl,
 } from './values.ts'
 
-/** Ten years: longer is a slip of the finger, and far from the limits of whole numbers. */
-const MOST_TOKEN_SECONDS = 315_360_000
+/** Ten years: longer is a typing mistake, and far from the limits of integers. */
+const MAX_TOKEN_SECONDS = 315_360_000
 
-/** Where revocations are looked for when no file is named. */
-export const REVOCATIONS_FILE = '/etc/storage-auth-sidecar/revocations.yaml'
+/** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
+const DOCUMENTED_LIFETIME_SECONDS = 86_400
 
-const WANTS_ROUTE = 'must be a map such as { method: GET, path: /healthz }'
+const KEYS_DIRECTORY = '/etc/storage-auth-sidecar/keys'
+const CREDENTIALS_FILE = '/etc/storage-auth-sidecar/credentials.yaml'
+const REVOCATIONS_FILE = '/etc/storage-auth-sidecar/revocations.yaml'
+
+const ROUTE = 'must be a map such as { method: GET, path: /healthz }'
+const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
+
+/** Runs a check beside other mistakes, so that all are reported at once. Its input may then have any shape. */
+const EVEN_IF_BROKEN = { when: () => true }
+
+const upstream = z
+  .strictObject(
+    {
+      prefix: pathPrefix().describe(
+        'Paths that this upstream serves; the longest matching prefix wins, on segment boundaries.',
+      ),
+      url: upstreamUrl().describe('Where it is: http://host:port, https://host:port or unix:/absolute/path.'),
+      caFile: optional(filePath(), 'PEM file of the authorities that sign its certificate.'),
+      certFile: optional(filePath(), 'PEM file of the client certificate that it receives.'),
+      keyFile: optional(filePath(), 'PEM file of the private key of certFile.'),
+    },
+    { error: ({ code }) => (code === 'invalid_type' ? UPSTREAM : undefined) },
+  )
+  .superRefine((upstream, context) => {
+    if (!(upstream instanceof Object)) return
+    const partners = { caFile: 'caFile', certFile: 'keyFile', keyFile: 'certFile' } as const
+    for (const file of ['caFile', 'certFile', 'keyFile'] as const) {
+      if (upstream[file] === undefined) continue
+      const report = (message: string) => context.addIssue({ code: 'custom', path: [file], message })
+      if (!/^https:/i.test(String(upstream.url))) report('needs a url that begins with https:')
+      if (upstream[partners[file]] === undefined) report(`needs ${partners[file]} beside it`)
+    }
+  }, EVEN_IF_BROKEN)
+
+/** No two upstreams serve the same paths: `/a` and `/a/` end on the same segment boundary. */
+function prefixesDiffer(upstreams: readonly z.output<typeof upstream>[], context: z.RefinementCtx): void {
+  if (!Array.isArray(upstreams)) return
+  const seen = new Set<string>()
+  for (const [index, upstream] of upstreams.entries()) {
+    if (typeof upstream?.prefix !== 'string') continue
+    const segments = upstream.prefix.replace(/\/$/, '')
+    if (seen.has(segments)) {
+      const message = 'serves the same paths as an upstream before it'
+      context.addIssue({ code: 'custom', path: [index, 'prefix'], message })
+    }
+    seen.add(segments)
+  }
+}
+
+type Fallback<Output> = z.core.util.NoUndefined<NoInfer<Output>>
+
+function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, description: string) {
+  return kind.default(fallback).describe(description)
+}
+
+function optional<Kind extends z.ZodType>(kind: Kind, description: string, fallback?: string) {
+  return kind.optional().meta({ description, ...(fallback !== undefined && { default: fallback }) })
+}
 
 /** A group of settings; leaving it out, or leaving it empty, means its defaults. */
 function section<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
@@ -46,104 +98,92 @@ function section<Shape extends z.core.$ZodLooseShape>(description: string, shape
 export const settingsSchema = z
   .strictObject({
     listen: section('Data listener: what clients connect to.', {
-      host: listenHost().default('0.0.0.0').describe('Address it listens on.'),
-      port: port().default(8080).describe('TCP port; 0 lets the system choose one.'),
-      basePath: basePath()
-        .default('')
-        .describe(
-          'Path in front of /v2/auth/token; moves the token endpoint only, forwarded targets keep it.',
-        ),
+      host: setting(listenHost(), '0.0.0.0', 'Address it listens on.'),
+      port: setting(integer(0, 65535), 8080, 'TCP port; 0 lets the system choose one.'),
+      basePath: setting(basePath(), '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
       tls: z
         .strictObject({
-          certFile: filePath().describe(
-            'PEM file of the certificate chain clients are shown; re-read on change.',
+          certFile: filePath().describe('PEM file of the certificate chain that clients receive.'),
+          keyFile: filePath().describe('PEM file of the private key of certFile.'),
+          clientCaFile: optional(
+            filePath(),
+            'PEM file of the CAs of client certificates, which are then required.',
           ),
-          keyFile: filePath().describe('PEM file of the private key of certFile; re-read on change.'),
-          clientCaFile: filePath()
-            .optional()
-            .describe(
-              'PEM file of the authorities that sign client certificates; clients must then show one.',
-            ),
         })
         .optional()
-        .describe('TLS to clients; plain HTTP without it.'),
+        .describe('TLS to clients; plain HTTP without it. Files are re-read on change.'),
     }),
     admin: section('Admin listener: metrics, health, public keys.', {
-      host: listenHost().default('0.0.0.0').describe('Address it listens on.'),
-      port: port().default(8081).describe('TCP port; 0 lets the system choose one.'),
+      host: setting(listenHost(), '0.0.0.0', 'Address it listens on.'),
+      port: setting(integer(0, 65535), 8081, 'TCP port; 0 lets the system choose one.'),
     }),
-    upstreams: upstreamsSchema
+    upstreams: z
+      .array(upstream, `must be a list; each member ${UPSTREAM}`)
+      .superRefine(prefixesDiffer, EVEN_IF_BROKEN)
       .default([])
       .describe(
         'Storage services requests are forwarded to, at least one: prefix, url and for https caFile, certFile, keyFile.',
       ),
     token: section('Tokens, issued and verified.', {
-      issuer: text().default('storage-account-api').describe('Claim iss of every token.'),
-      audience: text().default('storage-api').describe('Claim aud of every token.'),
-      lifetimeSeconds: whole(1, MOST_TOKEN_SECONDS)
-        .default(86400)
-        .describe('Seconds a new token is good for.'),
-      clockToleranceSeconds: whole(0, 3600)
-        .default(0)
-        .describe('Seconds by which the clock of another issuer may differ from ours.'),
-      maxLifetimeSeconds: whole(1, MOST_TOKEN_SECONDS)
-        .optional()
-        .describe(
-          'Longest accepted lifetime of a token (exp - iat) in seconds; if not set, the larger of 86400 and token.lifetimeSeconds.',
-        ),
+      issuer: setting(text(), 'storage-account-api', 'Claim iss of every token.'),
+      audience: setting(text(), 'storage-api', 'Claim aud of every token.'),
+      lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
+      clockToleranceSeconds: setting(
+        integer(0, 3600),
+        0,
+        "Seconds by which another issuer's clock may differ.",
+      ),
+      maxLifetimeSeconds: optional(
+        integer(1, MAX_TOKEN_SECONDS),
+        'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
+      ),
     }),
     keys: section('Keys that sign and verify tokens: a directory or a URL, not both.', {
-      directory: filePath()
-        .default('/etc/storage-auth-sidecar/keys')
-        .describe(
-          'Directory of key files (KID.jwk.json) and the file active, which names the one that signs; not used with keys.jwksUrl.',
-        ),
-      jwksUrl: httpUrl()
-        .optional()
-        .describe("URL of another issuer's JWK Set; the sidecar then only verifies and issues no tokens."),
+      directory: optional(
+        filePath(),
+        'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
+        KEYS_DIRECTORY,
+      ),
+      jwksUrl: optional(httpUrl(), "URL of another issuer's JWK Set; the sidecar then issues no tokens."),
     }),
     credentials: section('Who may log in: a file or a database, not both; neither with keys.jwksUrl.', {
-      file: filePath()
-        .default('/etc/storage-auth-sidecar/credentials.yaml')
-        .describe('YAML file of accounts; not used with credentials.postgres or keys.jwksUrl.'),
+      file: optional(filePath(), 'YAML file of accounts.', CREDENTIALS_FILE),
       postgres: z
         .strictObject({
           urlFile: filePath().describe('File that holds the connection URL, as the URL holds a password.'),
-          poolSize: whole(1, 1000).default(5).describe('Most connections to the database at one time.'),
+          poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections to the database.'),
         })
         .optional()
         .describe('Credentials in PostgreSQL, shared by all replicas.'),
     }),
     revocations: section('Tokens withdrawn before they expire.', {
-      file: filePath()
-        .default(REVOCATIONS_FILE)
-        .describe('YAML file of revocations; the default one may be missing, any other must exist.'),
+      file: setting(
+        filePath(),
+        REVOCATIONS_FILE,
+        'YAML file of revocations; only the default one may be missing.',
+      ),
     }),
-    cache: section('Verified tokens that are remembered.', {
-      maxTokens: whole(1, 10_000_000).default(10000).describe('Most tokens remembered at one time.'),
-      maxAgeSeconds: whole(1, 2_147_483)
-        .default(300)
-        .describe('Seconds after which a remembered token is verified anew.'),
+    cache: section('Verified tokens that are cached.', {
+      maxTokens: setting(integer(1, 10_000_000), 10000, 'Maximum number of cached tokens.'),
+      maxAgeSeconds: setting(integer(1, 2_147_483), 300, 'Seconds until a cached token is verified again.'),
     }),
-    identity: section('What upstreams are told of the caller.', {
-      forwardAuthorization: yesOrNo()
-        .default(false)
-        .describe('Whether upstreams receive the Authorization header.'),
+    identity: section('What upstreams receive about the caller.', {
+      forwardAuthorization: setting(boolean(), false, 'Whether upstreams receive the Authorization header.'),
       assertion: section('A signed statement of the identity, X-Authenticated-Assertion.', {
-        enabled: yesOrNo()
-          .default(false)
-          .describe('Whether upstreams receive X-Authenticated-Assertion; it needs a key that signs.'),
-        audience: text().default('storage-upstream').describe('Claim aud of the assertion.'),
-        lifetimeSeconds: whole(1, 86400)
-          .default(300)
-          .describe('Seconds an assertion is good for, never longer than its token.'),
+        enabled: setting(boolean(), false, 'Whether upstreams receive it; needs a key that signs.'),
+        audience: setting(text(), 'storage-upstream', 'Claim aud of the assertion.'),
+        lifetimeSeconds: setting(
+          integer(1, 86400),
+          300,
+          'Seconds it is good for, never longer than its token.',
+        ),
       }),
     }),
-    enforcement: oneOf(['enforce', 'report'])
-      .default('enforce')
-      .describe(
-        'report: a request that the token check would refuse is forwarded without identity, counted and logged.',
-      ),
+    enforcement: setting(
+      oneOf(['enforce', 'report']),
+      'enforce',
+      'report: requests that the token check refuses are forwarded without identity.',
+    ),
     forwarded: section('Proxies in front of the sidecar.', {
       trust: z
         .array(addressRange(), 'must be a list of IP addresses and CIDR ranges')
@@ -157,94 +197,90 @@ export const settingsSchema = z
             method: forwardedMethod().describe('Exact method.'),
             path: exactPath().describe('Exact path, without query.'),
           },
-          { error: ({ code }) => (code === 'invalid_type' ? WANTS_ROUTE : undefined) },
+          { error: ({ code }) => (code === 'invalid_type' ? ROUTE : undefined) },
         ),
-        `must be a list; each member ${WANTS_ROUTE}`,
+        `must be a list; each member ${ROUTE}`,
       )
       .default([])
       .describe(
         'Requests forwarded without a token and without identity: exact method and path, no patterns.',
       ),
     forwardAuth: section('Decisions for proxies that keep their own data path.', {
-      path: basePath()
-        .default('')
-        .describe('Path at which a proxy asks for a decision, and everything below it; off when empty.'),
-      maxAgeSeconds: whole(0, 86400)
-        .default(0)
-        .describe('Seconds a proxy may cache a decision; revocations apply to it that late.'),
+      path: setting(
+        basePath(),
+        '',
+        'Path at which, and below which, a proxy asks for a decision; off when empty.',
+      ),
+      maxAgeSeconds: setting(integer(0, 86400), 0, 'Seconds a proxy may cache a decision.'),
     }),
-    corsPreflight: oneOf(['deny', 'pass'])
-      .default('deny')
-      .describe('pass: OPTIONS with Origin and Access-Control-Request-Method is forwarded without a token.'),
+    corsPreflight: setting(
+      oneOf(['deny', 'pass']),
+      'deny',
+      'pass: CORS preflight requests are forwarded without a token.',
+    ),
     upgrade: section('Protocol upgrades.', {
-      enabled: yesOrNo()
-        .default(false)
-        .describe('Whether WebSocket handshakes with a valid token are forwarded.'),
+      enabled: setting(boolean(), false, 'Whether WebSocket handshakes with a valid token are forwarded.'),
     }),
-    limits: section('Bounds on what clients can take.', {
+    limits: section('Limits on what clients can use.', {
       loginFailures: section('Throttle of failed logins, for each pair of account and client address.', {
-        count: whole(1, 1_000_000)
-          .default(20)
-          .describe('Failed logins within the window before more get 503.'),
-        windowSeconds: whole(1, 86400).default(60).describe('Length of the window in seconds.'),
+        count: setting(integer(1, 1_000_000), 20, 'Failed logins after which more get 503.'),
+        windowSeconds: setting(integer(1, 86400), 60, 'Length of the window in seconds.'),
       }),
-      headerBytes: whole(1024, 1_048_576)
-        .default(16384)
-        .describe('Most bytes of the header lines of a request; the request target alone may have as many.'),
-      headerLines: whole(1, 10_000).default(200).describe('Most header lines of a request.'),
-      connections: whole(1, 1_000_000)
-        .default(10000)
-        .describe('Most client connections at one time; more are closed at once.'),
-      inFlightPerConnection: whole(1, 10_000)
-        .default(16)
-        .describe('Most requests of one connection (pipelining) in progress at one time.'),
-      upstreamConnections: whole(1, 100_000).default(256).describe('Most connections to each upstream.'),
-      upstreamQueue: whole(0, 1_000_000)
-        .default(1024)
-        .describe('Most requests that wait for a connection to one upstream; more get 503.'),
+      headerBytes: setting(
+        integer(1024, 1_048_576),
+        16384,
+        'Maximum bytes of the header lines of a request.',
+      ),
+      headerLines: setting(integer(1, 10_000), 200, 'Maximum number of header lines of a request.'),
+      connections: setting(
+        integer(1, 1_000_000),
+        10000,
+        'Maximum number of client connections; more are closed.',
+      ),
+      inFlightPerConnection: setting(integer(1, 10_000), 16, 'Maximum number of waiting pipelined requests.'),
+      upstreamConnections: setting(integer(1, 100_000), 256, 'Maximum number of connections to an upstream.'),
+      upstreamQueue: setting(
+        integer(0, 1_000_000),
+        1024,
+        'Maximum number of requests that wait for an upstream.',
+      ),
     }),
     timeouts: section('How long the sidecar waits.', {
-      headersSeconds: seconds().default(10).describe('Seconds a client may take to send the request head.'),
-      idleSeconds: seconds()
-        .default(60)
-        .describe('Seconds a body may stand still, in either direction; a transfer that moves is never cut.'),
-      keepAliveSeconds: seconds().default(75).describe('Seconds an idle client connection is kept open.'),
-      upstreamConnectSeconds: seconds()
-        .default(3)
-        .describe('Seconds to connect to an upstream, TLS included.'),
-      upstreamResponseSeconds: seconds()
-        .default(60)
-        .describe('Seconds an upstream may take to send the response head.'),
+      headersSeconds: setting(seconds(), 10, 'Seconds a client may take to send the request head.'),
+      idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress, in either direction.'),
+      keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
+      upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
+      upstreamResponseSeconds: setting(seconds(), 60, 'Seconds an upstream may take to respond.'),
     }),
-    shutdown: section('What SIGTERM starts.', {
-      lameDuckSeconds: seconds(0)
-        .default(5)
-        .describe('Seconds connections are still accepted while /readyz says 503.'),
-      deadlineSeconds: seconds(0)
-        .default(25)
-        .describe('Seconds transfers are given to finish before they are cut.'),
+    shutdown: section('What happens on SIGTERM.', {
+      lameDuckSeconds: setting(seconds(0), 5, 'Seconds that the sidecar still accepts while not ready.'),
+      deadlineSeconds: setting(seconds(0), 25, 'Seconds that transfers may take to finish.'),
     }),
     log: section('Log lines on standard output.', {
-      level: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'])
-        .default('info')
-        .describe('Least severity that is written.'),
-      access: oneOf(['all', 'errors', 'off'])
-        .default('errors')
-        .describe('Which requests get a line: all, those that failed, or none.'),
+      level: setting(
+        oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
+        'info',
+        'Minimum severity.',
+      ),
+      access: setting(
+        oneOf(['all', 'errors', 'off']),
+        'errors',
+        'errors: a line for 5xx, faults and refusals of the sidecar.',
+      ),
     }),
-    workers: wholeOrAuto(1024)
-      .default(1)
-      .describe('Processes that share the listener; auto: one for each core.'),
-    contract: section('Spellings that published clients of the API disagree on.', {
-      expirationSec: oneOf(['integer', 'string'])
-        .default('integer')
-        .describe('JSON type of expirationSec; integer is the documented one.'),
-      authenticationFailedCode: oneOf(['Authentication failed', 'AuthenticationFailed'])
-        .default('Authentication failed')
-        .describe('Code of a failed login; the one with a space is the documented one.'),
-      refusedTokenStatus: oneOfNumbers([400, 401])
-        .default(400)
-        .describe('Status of a refused token; 401 also sends WWW-Authenticate; 400 is the documented one.'),
+    workers: setting(integerOrAuto(1024), 1, 'Processes that share the listener; auto: one for each core.'),
+    contract: section('Forms that clients of the API disagree on; the defaults are documented.', {
+      expirationSec: setting(oneOf(['integer', 'string']), 'integer', 'JSON type of expirationSec.'),
+      authenticationFailedCode: setting(
+        oneOf(['Authentication failed', 'AuthenticationFailed']),
+        'Authentication failed',
+        'Code of a failed login.',
+      ),
+      refusedTokenStatus: setting(
+        oneOf([400, 401]),
+        400,
+        'Status of a refused token; 401 also sends WWW-Authenticate.',
+      ),
     }),
     cors: section('Browser apps of other origins.', {
       allowedOrigins: z
@@ -255,8 +291,115 @@ export const settingsSchema = z
   })
   .meta({ title: 'Settings of the storage auth sidecar' })
 
-/** The settings once every one of them is valid by itself. */
-export type Settings = z.output<typeof settingsSchema>
+/** The settings once each of them is valid by itself. */
+type Settings = z.output<typeof settingsSchema>
+
+/** The rules across settings. A rule is skipped while a setting that it reads is invalid by itself. */
+function checkAcross(settings: Settings, context: z.RefinementCtx): void {
+  const broken = context.issues.flatMap(({ code, path = [] }) => (code === 'unrecognized_keys' ? [] : [path]))
+  if (broken.some((steps) => steps.length === 0)) return
+  const isSound = (...settings: string[]) =>
+    settings.every((setting) => {
+      const own = setting.split('.')
+      return !broken.some((steps) => own.every((step, at) => at >= steps.length || step === steps[at]))
+    })
+  const report = (path: string, message: string, below: readonly (string | number)[] = []) =>
+    context.addIssue({ code: 'custom', path: [...path.split('.'), ...below], message })
+  const { listen, admin, keys, credentials, token, identity, forwardAuth, publicRoutes } = settings
+
+  if (isSound('keys') && keys.directory !== undefined && keys.jwksUrl !== undefined) {
+    report('keys.jwksUrl', 'cannot be used with keys.directory')
+  }
+  if (isSound('keys.jwksUrl', 'credentials')) {
+    const database = 'credentials.postgres.urlFile'
+    const { file, postgres } = credentials
+    if (keys.jwksUrl !== undefined) {
+      const why = 'cannot be used with keys.jwksUrl: such a sidecar only verifies and issues no tokens'
+      if (file !== undefined) report('credentials.file', why)
+      if (postgres !== undefined) report(database, why)
+    } else if (file !== undefined && postgres !== undefined)
+      report(database, 'cannot be used with credentials.file')
+  }
+  if (isSound('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
+    const { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } = token
+    const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
+    if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
+  }
+  if (isSound('identity.assertion', 'keys.jwksUrl', 'token.audience') && identity.assertion.enabled) {
+    if (keys.jwksUrl !== undefined) {
+      const message = 'cannot be used with keys.jwksUrl: an assertion needs a key that signs'
+      report('identity.assertion.enabled', message)
+    }
+    if (identity.assertion.audience === token.audience) {
+      const message = 'must differ from token.audience: an assertion is not an access token'
+      report('identity.assertion.audience', message)
+    }
+  }
+  if (isSound('listen.basePath', 'forwardAuth.path', 'publicRoutes')) {
+    const endpoint = `${listen.basePath}/v2/auth/token`
+    const { path: decisions } = forwardAuth
+    if (decisions !== '' && (isWithin(endpoint, decisions) || isWithin(decisions, endpoint))) {
+      report(
+        'forwardAuth.path',
+        `must not be the token endpoint ${endpoint}, a path above it or one below it`,
+      )
+    }
+    for (const [index, { path }] of publicRoutes.entries()) {
+      const place = [index, 'path']
+      if (path === endpoint || path === `${endpoint}/`) {
+        report('publicRoutes', 'must not be the token endpoint, which is never forwarded', place)
+      } else if (decisions !== '' && isWithin(path, decisions)) {
+        report('publicRoutes', 'must not be at or below forwardAuth.path, which is never forwarded', place)
+      }
+    }
+  }
+  if (isSound('listen.host', 'listen.port', 'admin') && listen.port === admin.port && listen.port !== 0) {
+    if (overlap(listen.host, admin.host)) report('admin.port', 'must be another port than listen.port')
+  }
+}
+
+/** Whether a path is `parent` or lies below it, on segment boundaries. */
+const isWithin = (path: string, parent: string) => path === parent || path.startsWith(`${parent}/`)
+
+/** Whether two listeners on one port conflict. */
+function overlap(a: string, b: string): boolean {
+  const hosts = [a, b]
+  const anyIPv4 = hosts.includes('0.0.0.0') && !hosts.some((host) => host.includes(':'))
+  return a === b || hosts.includes('::') || anyIPv4
+}
+
+/** Where keys come from: exactly one of the two. */
+type KeySource =
+  | { readonly directory: string; readonly jwksUrl?: undefined }
+  | { readonly directory?: undefined; readonly jwksUrl: string }
+
+/** Where credentials come from: one of the two, or none in a sidecar that reads its keys from a JWK Set. */
+type CredentialSource =
+  | { readonly file: string; readonly postgres?: undefined }
+  | { readonly file?: undefined; readonly postgres: { readonly urlFile: string; readonly poolSize: number } }
+  | { readonly file?: undefined; readonly postgres?: undefined }
+
+const NO_CREDENTIALS: CredentialSource = {}
+
+/** The settings as the program uses them: what depends on other settings is filled in, what does not apply left out. */
+export const configSchema = settingsSchema
+  .superRefine(checkAcross, EVEN_IF_BROKEN)
+  .transform(
+    ({ token, keys: { jwksUrl, directory = KEYS_DIRECTORY }, credentials, revocations, ...rest }) => {
+      const { file = CREDENTIALS_FILE, postgres } = credentials
+      const keys: KeySource = jwksUrl === undefined ? { directory } : { jwksUrl }
+      const issuing: CredentialSource = postgres === undefined ? { file } : { postgres }
+      const maxLifetimeSeconds = Math.max(DOCUMENTED_LIFETIME_SECONDS, token.lifetimeSeconds)
+      return {
+        ...rest,
+        token: { ...token, maxLifetimeSeconds: token.maxLifetimeSeconds ?? maxLifetimeSeconds },
+        keys,
+        credentials: jwksUrl === undefined ? issuing : NO_CREDENTIALS,
+        /** `required`: the file is not the default one, so it must exist. */
+        revocations: { ...revocations, required: revocations.file !== REVOCATIONS_FILE },
+      }
+    },
+  )
 
 type DeepReadonly<T> = T extends readonly (infer Member)[]
   ? readonly DeepReadonly<Member>[]
@@ -264,22 +407,5 @@ type DeepReadonly<T> = T extends readonly (infer Member)[]
     ? { readonly [Name in keyof T]: DeepReadonly<T[Name]> }
     : T
 
-/** Where keys come from: exactly one of the two. */
-export type KeySource =
-  | { readonly directory: string; readonly jwksUrl?: undefined }
-  | { readonly directory?: undefined; readonly jwksUrl: string }
-
-/** Where credentials come from: one of the two, or none in a sidecar that reads its keys from a JWK Set. */
-export type CredentialSource =
-  | { readonly file: string; readonly postgres?: undefined }
-  | { readonly file?: undefined; readonly postgres: { readonly urlFile: string; readonly poolSize: number } }
-  | { readonly file?: undefined; readonly postgres?: undefined }
-
-/** The settings in force: complete, consistent, frozen at every depth. */
-export type Config = DeepReadonly<Omit<Settings, 'token' | 'keys' | 'credentials' | 'revocations'>> & {
-  readonly token: DeepReadonly<Settings['token']> & { readonly maxLifetimeSeconds: number }
-  readonly keys: KeySource
-  readonly credentials: CredentialSource
-  /** `required`: the file is not the default one, so it must be there. */
-  readonly revocations: DeepReadonly<Settings['revocations']> & { readonly required: boolean }
-}
+/** The active settings: complete, consistent, frozen at every depth. */
+export type Config = DeepReadonly<z.output<typeof configSchema>>

@@ -1,157 +1,171 @@
 /**
- * The kinds of value a setting can have.
- *
- * Each says what it wants in one phrase that never repeats what it was given; the phrase is the error message
- * and the documentation.
- *
- * @module
+ * The kinds of value that a setting can have. Each states its requirement in one phrase, which is the error message
+ * and the documentation, and never repeats the value: it may be a secret in the wrong place.
  */
 import { isIP } from 'node:net'
 import { z } from 'zod'
 
 /** Node's timers hold at most 2^31 - 1 ms; a longer delay would fire at once. */
-const LONGEST_TIMER_SECONDS = 2_147_483
+const MAX_TIMER_SECONDS = 2_147_483
 
-/** Makes the error texts of one kind; a member that is not there at all is told so. */
-function saying(wants: string): { error: (issue: { readonly input?: unknown }) => string } {
-  return { error: ({ input }) => (input === undefined ? `is missing; ${wants}` : wants) }
+/** `sun_path` of `struct sockaddr_un` on Linux, less its closing NUL. */
+const MAX_SOCKET_PATH_BYTES = 107
+
+const UPSTREAM_URL = 'must be http://host:port, https://host:port or unix:/absolute/path'
+
+/** The error texts of one kind; a required member that is absent is reported as missing. */
+function must(requirement: string): { error: (issue: { readonly input?: unknown }) => string } {
+  return { error: ({ input }) => (input === undefined ? `is missing; ${requirement}` : requirement) }
 }
 
-/** A whole number within bounds, both included. */
-export function whole(least: number, most: number, wants = `must be an integer from ${least} to ${most}`) {
-  const says = saying(wants)
-  return z.int(says).min(least, says).max(most, says)
+function matching(pattern: RegExp, requirement: string) {
+  return z.string(must(requirement)).regex(pattern, must(requirement))
 }
 
-/** A whole number from 1, or `auto`. */
-export function wholeOrAuto(most: number) {
-  const wants = `must be an integer from 1 to ${most}, or 'auto'`
-  return z.union([whole(1, most, wants), z.literal('auto', wants)], wants)
+function satisfying(isValid: (text: string) => boolean, requirement: string) {
+  return z.string(must(requirement)).refine(isValid, must(requirement))
 }
 
-/** A time in seconds that a timer will count: decimals allowed, at least a millisecond unless 0 has a meaning. */
-export function seconds(least: 0 | 0.001 = 0.001) {
-  const says = saying(`must be a number of seconds from ${least} to ${LONGEST_TIMER_SECONDS}`)
-  return z.number(says).min(least, says).max(LONGEST_TIMER_SECONDS, says)
+/** An integer within bounds, both included. */
+export function integer(min: number, max: number, requirement = `must be an integer from ${min} to ${max}`) {
+  return z.int(must(requirement)).min(min, must(requirement)).max(max, must(requirement))
 }
 
-/** True or false; no other spelling. */
-export function yesOrNo() {
-  return z.boolean(saying('must be true or false'))
+export function integerOrAuto(max: number) {
+  const requirement = `must be an integer from 1 to ${max}, or 'auto'`
+  return z.union([integer(1, max, requirement), z.literal('auto', requirement)], requirement)
 }
 
-/** One of a few words. */
-export function oneOf<const Words extends readonly [string, ...string[]]>(words: Words) {
-  return z.enum(words, saying(`must be one of: ${words.join(', ')}`))
+/** A time in seconds for a timer: decimals allowed, at least a millisecond unless 0 has a meaning. */
+export function seconds(min: 0 | 0.001 = 0.001) {
+  const requirement = must(`must be a number of seconds from ${min} to ${MAX_TIMER_SECONDS}`)
+  return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)
 }
 
-/** A text that is not empty and has no control characters. */
+export function boolean() {
+  return z.boolean(must('must be true or false'))
+}
+
+export function oneOf<const Values extends readonly [string | number, ...(string | number)[]]>(
+  values: Values,
+) {
+  return z.literal(values, must(`must be one of: ${values.join(', ')}`))
+}
+
 export function text() {
-  const says = saying(
+  return matching(
+    /^[^\u0000-\u001f\u007f-\u009f]{1,1024}$/,
     'must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters',
   )
-  return z
-    .string(says)
-    .min(1, says)
-    .max(1024, says)
-    .regex(/^[^\u0000-\u001f\u007f-\u009f]*$/, says)
 }
 
 /** The path of a file or directory, taken as given: relative to the working directory. */
 export function filePath() {
-  const says = saying('must be a path: 1 to 4096 characters, none of them control characters')
-  return z
-    .string(says)
-    .min(1, says)
-    .max(4096, says)
-    .regex(/^[^\u0000-\u001f\u007f-\u009f]*$/, says)
+  return matching(
+    /^[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,
+    'must be a path: 1 to 4096 characters, none of them control characters',
+  )
 }
 
-/** What a socket can listen on. */
 export function listenHost() {
-  const says = saying(
+  return satisfying(
+    (host) => /^[A-Za-z0-9._-]+$/.test(host) || isIP(host) !== 0,
     'must be an IP address without brackets, or a host name; the port is a setting of its own',
   )
-  return z.string(says).refine((host) => /^[A-Za-z0-9._-]+$/.test(host) || isIP(host) !== 0, says)
 }
 
-/** A TCP port; 0 lets the system choose. */
-export function port() {
-  return whole(0, 65535)
-}
-
-/**
- * The beginning of a request target: raw bytes as they come off the wire, before any `?`. Non-ASCII never
- * stands in a request target unencoded (RFC 9112, section 3.2), so it could never match.
- */
+/** The beginning of a request target as raw bytes. Non-ASCII never occurs there unencoded (RFC 9112, section 3.2). */
 export function pathPrefix() {
-  const says = saying("must be a path that begins with '/', percent-encoded, without '?', '#' and spaces")
-  return z.string(says).regex(/^\/[!"$->@-~]*$/, says)
+  return matching(
+    /^\/[!"$->@-~]*$/,
+    "must be a path that begins with '/', percent-encoded, without '?', '#' and spaces",
+  )
 }
 
 /** A prefix that may be empty and does not end with `/`. */
 export function basePath() {
-  const says = saying(
+  return matching(
+    /^(?:\/[!"$->@-~]*[!"$-.0->@-~])?$/,
     "must be '' or a path that begins with '/' and does not end with '/', without '?', '#' and spaces",
   )
-  return z.string(says).regex(/^(?:\/[!"$->@-~]*[!"$-.0->@-~])?$/, says)
 }
 
 /** A request path compared byte for byte; `*` is refused because it would look like a pattern. */
 export function exactPath() {
-  const says = saying(
+  return matching(
+    /^\/[!"$-)+->@-~]*$/,
     "must be an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns)",
   )
-  return z.string(says).regex(/^\/[!"$-)+->@-~]*$/, says)
 }
 
-/**
- * A request method that can be forwarded (RFC 9110, section 9.1). Methods are case-sensitive: `get` is a token
- * but no request would ever match it.
- */
+/** Methods are case-sensitive (RFC 9110, section 9.1): `get` would never match a request. */
 export function forwardedMethod() {
-  const says = saying('must be a request method in upper case, other than CONNECT and TRACE')
-  return z.string(says).regex(/^(?!(?:CONNECT|TRACE)$)[A-Z0-9!#$%&'*+.^_`|~-]+$/, says)
+  return matching(
+    /^(?!(?:CONNECT|TRACE)$)[A-Z0-9!#$%&'*+.^_`|~-]+$/,
+    'must be a request method in upper case, other than CONNECT and TRACE',
+  )
 }
 
 /** The address of a JWK Set. A user name or password would be a secret outside a file. */
 export function httpUrl() {
-  const says = saying('must be an http: or https: URL without a user name, password or fragment')
-  return z.string(says).refine((url) => {
+  return satisfying((url) => {
     if (!/^https?:\/\/[^\s\\#\p{Cc}]+$/iu.test(url) || !URL.canParse(url)) return false
     const { username, password } = new URL(url)
     return username === '' && password === ''
-  }, says)
+  }, 'must be an http: or https: URL without a user name, password or fragment')
 }
 
-/** A single IP address or a CIDR range. */
+/** A single IP address or a CIDR range. A zone (`%eth0`) is refused: it names a link of one host. */
 export function addressRange() {
-  const says = saying('must be an IP address or a CIDR range such as 10.0.0.0/8 or fd00::/8')
-  return z.string(says).refine(isAddressRange, says)
+  return satisfying((range) => {
+    const [address = '', bits = '0', ...rest] = range.split('/')
+    const maxBits = isIP(address) === 4 ? 32 : 128
+    if (isIP(address) === 0 || address.includes('%') || rest.length > 0) return false
+    return /^(?:0|[1-9]\d{0,2})$/.test(bits) && Number(bits) <= maxBits
+  }, 'must be an IP address or a CIDR range such as 10.0.0.0/8 or fd00::/8')
 }
 
-function isAddressRange(range: string): boolean {
-  const [address = '', bits, ...rest] = range.split('/')
-  const version = isIP(address)
-  if (version === 0 || address.includes('%') || rest.length > 0) return false // a zone means one host's link
-  if (bits === undefined) return true
-  return /^(?:0|[1-9]\d{0,2})$/.test(bits) && Number(bits) <= (version === 4 ? 32 : 128)
-}
-
-/** A web origin as browsers send it (RFC 6454, section 6.2), or `*` for all. */
+/** A web origin as browsers send it (RFC 6454, section 6.2), or `*`. */
 export function origin() {
-  const says = saying(
-    "must be '*' or an origin in lower case such as https://app.example:8443, without a path and without the scheme's default port",
-  )
-  return z.string(says).refine((value) => {
+  const shape = /^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?$/
+  return satisfying((value) => {
     if (value === '*') return true
-    if (!/^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?$/.test(value))
-      return false
-    return URL.canParse(value) && (!/^https?:/.test(value) || new URL(value).origin === value)
-  }, says)
+    if (!shape.test(value) || !URL.canParse(value)) return false
+    return !/^https?:/.test(value) || new URL(value).origin === value
+  }, "must be '*' or an origin in lower case such as https://app.example:8443, without a path and without the scheme's default port")
 }
 
-/** One of a few numbers. */
-export function oneOfNumbers<const Numbers extends readonly [number, ...number[]]>(numbers: Numbers) {
-  return z.literal(numbers, saying(`must be one of: ${numbers.join(', ')}`))
+/**
+ * The address of an upstream. Parts that the sidecar would ignore (path, query, user name) are refused, as the request
+ * target is forwarded untouched.
+ */
+export function upstreamUrl() {
+  return z.string(must(UPSTREAM_URL)).superRefine((url, context) => {
+    const problem = urlProblem(url)
+    if (problem !== undefined) context.addIssue(problem)
+  })
+}
+
+function urlProblem(url: string): string | undefined {
+  if (/[\s\p{Cc}\\]/u.test(url)) return `${UPSTREAM_URL}, without spaces, control characters and backslashes`
+  if (url.startsWith('unix:')) return socketProblem(url.slice('unix:'.length))
+  const parts = /^https?:\/\/(?<authority>[^/?#]*)(?<rest>.*)$/i.exec(url)?.groups
+  if (parts === undefined) return UPSTREAM_URL
+  const { authority = '', rest = '' } = parts
+  if (authority.includes('@')) return `${UPSTREAM_URL}, without a user name or password`
+  if (/[?#]/.test(rest)) return `${UPSTREAM_URL}, without a query or fragment`
+  if (rest !== '' && rest !== '/')
+    return `${UPSTREAM_URL}, without a path: the request target is forwarded untouched`
+  if (/:0*$/.test(authority)) return `${UPSTREAM_URL}, with a port from 1 to 65535`
+  if (!URL.canParse(url)) return UPSTREAM_URL
+  // The URL standard allows braces in a host: an unexpanded template would pass.
+  return /^(?:[a-z0-9._-]+|\[.*\])$/.test(new URL(url).hostname) ? undefined : UPSTREAM_URL
+}
+
+function socketProblem(path: string): string | undefined {
+  if (!/^\/[^/]/.test(path) || path.endsWith('/'))
+    return 'must be unix:/absolute/path, with one slash after the colon'
+  if (/[?#]/.test(path)) return 'must be unix:/absolute/path, without a query or fragment'
+  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return undefined
+  return `must be unix:/absolute/path of at most ${MAX_SOCKET_PATH_BYTES} bytes`
 }

@@ -2,7 +2,7 @@
  * The files that keys, credentials, revocations and certificates are loaded from.
  * In: what the settings name. Out: the loader of each source, or the problems of all of them (`config check`).
  */
-import type { NamedFiles } from '../config/named-files.ts'
+import type { NamedFiles } from '../config/load.ts'
 import { fileProblem, type Problem } from '../config/problem.ts'
 import { type Accounts, createAccountsInSlices } from '../credentials/accounts.ts'
 import { readAccountsFile } from '../credentials/accounts-file.ts'

@@ -84,11 +84,11 @@ t.test('a value of the wrong type is refused with what is wanted and where it st
     ],
     [
       'listen: { tls: { certFile: c } }',
-      'listen.tls.keyFile: is missing; must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:28)',
+      'listen.tls.keyFile: is missing; must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:16)',
     ],
     [
       'credentials: { postgres: { poolSize: 3 } }',
-      'credentials.postgres.urlFile: is missing; must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:38)',
+      'credentials.postgres.urlFile: is missing; must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:26)',
     ],
   ]
   for (const [yaml, problem] of table)

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { parse, parseDocument } from 'yaml'
-import { configJsonSchema } from '../../src/config/json-schema.ts'
+import { configJsonSchema } from '../../src/config/explain.ts'
 import { SETTINGS, valueAt } from '../../src/config/settings.ts'
 import { accepted } from './support.ts'
 
@@ -9,9 +9,9 @@ const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta
 const STALE = 'run: npm run docs'
 
 t.test('every setting says what it means and what it takes', async (t) => {
-  for (const { path, description, wants } of SETTINGS) {
+  for (const { path, description, requirement } of SETTINGS) {
     t.match(description, /^[A-Za-z].*\.$/, path)
-    t.match(wants, /^must be /, path)
+    t.match(requirement, /^must be /, path)
   }
 })
 

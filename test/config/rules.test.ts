@@ -8,7 +8,7 @@ t.test('keys come from a directory or a URL, and naming the URL alone is enough'
   t.notOk(origins.has('keys.directory'))
   t.notOk(origins.has('credentials.file'))
   t.strictSame(refused({ yaml: 'keys:\n  jwksUrl: http://issuer/keys\n  directory: keys' }), [
-    'keys: must have directory or jwksUrl, not both (sidecar.yaml:2:12)',
+    'keys.jwksUrl: cannot be used with keys.directory (sidecar.yaml:2:12)',
   ])
 })
 
@@ -17,7 +17,7 @@ t.test('credentials come from a file or a database, and naming the database alon
     postgres: { urlFile: 'f', poolSize: 5 },
   })
   t.strictSame(refused({ yaml: 'credentials: { file: c, postgres: { urlFile: f } }' }), [
-    'credentials: must have file or postgres, not both (sidecar.yaml:1:46)',
+    'credentials.postgres.urlFile: cannot be used with credentials.file (sidecar.yaml:1:46)',
   ])
 })
 
@@ -48,7 +48,7 @@ t.test('a public route is not the token endpoint, wherever that is', async (t) =
       yaml: `listen: { basePath: "${basePath}" }\npublicRoutes:\n- { method: GET, path: /x }\n- { method: GET, path: ${path} }`,
     })
   const problem =
-    'publicRoutes[1].path: must be another path than the token endpoint, which is never forwarded (sidecar.yaml:4:24)'
+    'publicRoutes[1].path: must not be the token endpoint, which is never forwarded (sidecar.yaml:4:24)'
   t.strictSame(route('/v2/auth/token', ''), [problem])
   t.strictSame(route('/v2/auth/token/', ''), [problem])
   t.strictSame(route('/api/v2/auth/token', '/api'), [problem])

@@ -22,7 +22,7 @@ import { sidecarClient } from '../support/sidecar-client.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 
-/** Far longer than the second that is promised: a busy machine must not fail the test. */
+/** Longer than the documented second: a busy machine must not fail the test. `bench/reload.ts` measures it. */
 const SANE_SECONDS = 5
 
 /** A sidecar with a file of revocations, and what is done with it. */
@@ -35,16 +35,16 @@ async function scene(t: Test, options: TestSidecarOptions = {}) {
     settings: { 'revocations-file': revocationsFile, ...options.settings },
   })
   const client = sidecarClient(sidecar)
-  /** Sees to it that the sidecar has verified the tokens, and remembers them. */
-  const remember = async (...tokens: string[]) => {
+  /** Puts the tokens into the sidecar's token cache. */
+  const cacheTokens = async (...tokens: string[]) => {
     const before = await sidecar.metric('auth_sidecar_token_cache_hits_total')
     for (const token of [...tokens, ...tokens]) {
       if ((await client.check(token)) !== 'ok') throw new Error('a good token was refused')
     }
     const hits = (await sidecar.metric('auth_sidecar_token_cache_hits_total')) - before
-    t.ok(hits >= tokens.length, 'remembered')
+    t.ok(hits >= tokens.length, 'the tokens are cached')
   }
-  /** Waits until a token is answered otherwise; a change was made just before. */
+  /** Waits until the answer to a token changes. */
   const becomes = async (token: string, answer: string, what: string) => {
     const changed = performance.now()
     await eventually(async () => (await client.check(token)) === answer, what)
@@ -53,18 +53,18 @@ async function scene(t: Test, options: TestSidecarOptions = {}) {
   }
   const reloads = (subject: string, result: string) =>
     sidecar.metric(`auth_sidecar_reloads_total{subject="${subject}",result="${result}"}`)
-  return { sidecar, client, revocationsFile, remember, becomes, reloads }
+  return { sidecar, client, revocationsFile, cacheTokens, becomes, reloads }
 }
 
-t.test('a credential that is disabled, removed or expired ends its live tokens', async (t) => {
+t.test('a credential that is disabled, removed or expired ends its cached tokens', async (t) => {
   const names = ['disabled', 'removed', 'expired', 'untouched'] as const
-  const { sidecar, client, remember, becomes, reloads } = await scene(t, {
+  const { sidecar, client, cacheTokens, becomes, reloads } = await scene(t, {
     credentials: names.map((accessKey) => ({ accessKey })),
   })
   const { credentialsFile, logins } = sidecar
   const [disabled, removed, expired, untouched] = await Promise.all(logins.map(client.login))
   if (!disabled || !removed || !expired || !untouched) throw new Error('four logins were made')
-  await remember(disabled, removed, expired, untouched)
+  await cacheTokens(disabled, removed, expired, untouched)
   const command = (verb: string, accessKey: string) =>
     runCommand(credentialsCommand, [
       ...[verb, '--file', credentialsFile],
@@ -92,24 +92,24 @@ t.test('a credential that is disabled, removed or expired ends its live tokens',
   await becomes(disabled, 'ok', 'a credential that is enabled again has its token back')
 })
 
-t.test('a credential that expires ends its remembered tokens at that moment', async (t) => {
+t.test('a credential that expires ends its cached tokens at that moment', async (t) => {
   let now = Date.now()
-  const { sidecar, client, remember } = await scene(t, {
+  const { sidecar, client, cacheTokens } = await scene(t, {
     now: () => now,
     credentials: [{ expiresAt: new Date(now + 200_000).toISOString() }],
   })
-  await remember(sidecar.token)
+  await cacheTokens(sidecar.token)
   now += 199_000
   t.equal(await client.check(sidecar.token), 'ok')
   now += 1000
   t.equal(await client.check(sidecar.token), 'InvalidToken')
 })
 
-t.test('a revocation ends a live token, and no other; taken back, the token is good again', async (t) => {
-  const { sidecar, client, revocationsFile, remember, becomes } = await scene(t)
+t.test('a revocation ends a cached token and no other; without it the token is valid again', async (t) => {
+  const { sidecar, client, revocationsFile, cacheTokens, becomes } = await scene(t)
   const jti = randomUUID()
   const token = await sidecar.mint({ claims: { jti } })
-  await remember(token, sidecar.token)
+  await cacheTokens(token, sidecar.token)
   writeFileSync(revocationsFile, `revocations:\n- jti: ${jti}\n`)
   await becomes(token, 'InvalidToken', 'the revoked token is refused')
   t.equal(await client.check(sidecar.token), 'ok')
@@ -123,23 +123,23 @@ t.test('a revocation ends a live token, and no other; taken back, the token is g
   t.equal(await sidecar.metric('auth_sidecar_revocations'), 0)
 })
 
-t.test('a key that is removed ends its live tokens, those of the others live on', async (t) => {
-  const { sidecar, client, remember, becomes } = await scene(t)
+t.test('a key that is removed ends its cached tokens and no others', async (t) => {
+  const { sidecar, client, cacheTokens, becomes } = await scene(t)
   const { directory } = sidecar.key
   const leaving = await makeKey('ES256', 'leaving')
   writeFileSync(join(directory, 'active'), sidecar.key.kid)
   writeKey(directory, leaving.privateJwk)
   const token = await sidecar.mint({ key: leaving })
   await becomes(token, 'ok', 'the token of a new key is accepted')
-  await remember(token, sidecar.token)
+  await cacheTokens(token, sidecar.token)
   rmSync(join(directory, 'leaving.jwk.json'))
   await becomes(token, 'InvalidToken', 'the token of the removed key is refused')
   t.equal(await client.check(sidecar.token), 'ok')
   t.ok(await sidecar.metric('auth_sidecar_token_checks_total{result="rejected",reason="unknown_key"}'))
 })
 
-/** What becomes of a file by mistake. */
-const MISHAPS: Readonly<Record<string, (path: string) => void>> = {
+/** Mistakes that are made with a file. */
+const MISTAKES: Readonly<Record<string, (path: string) => void>> = {
   'half-written': (path) => writeFileSync(path, readFileSync(path).subarray(0, 15)),
   empty: (path) => writeFileSync(path, ''),
   missing: (path) => rmSync(path),
@@ -149,7 +149,7 @@ const MISHAPS: Readonly<Record<string, (path: string) => void>> = {
   },
 }
 
-t.test('a version that cannot be used is reported and counted once, and changes nothing', async (t) => {
+t.test('a bad version is reported and counted once, and changes nothing', async (t) => {
   const { sidecar, client, revocationsFile, reloads } = await scene(t)
   const jti = randomUUID()
   const revoked = await sidecar.mint({ claims: { jti } })
@@ -157,9 +157,9 @@ t.test('a version that cannot be used is reported and counted once, and changes 
   await eventually(async () => (await client.check(revoked)) === 'InvalidToken', 'the revocation')
 
   const seen = new Set<string>()
-  let going = true
-  const watching = (async () => {
-    while (going) {
+  let running = true
+  const checking = (async () => {
+    while (running) {
       seen.add(`ready ${(await client.ready()).status}`)
       seen.add(`token ${await client.check(sidecar.token)}`)
       seen.add(`revoked token ${await client.check(revoked)}`)
@@ -173,9 +173,9 @@ t.test('a version that cannot be used is reported and counted once, and changes 
     const failing = () => sidecar.metric(`auth_sidecar_reload_failing{subject="${subject}"}`)
     const good = readFileSync(path)
     let failures = 0
-    for (const [what, happens] of Object.entries(MISHAPS)) {
+    for (const [what, make] of Object.entries(MISTAKES)) {
       const before = await reloads(subject, 'ok')
-      happens(path)
+      make(path)
       await eventually(async () => (await failing()) === 1, `${subject}: ${what} to be noticed`)
       t.equal(await reloads(subject, 'failed'), ++failures, `${subject}: ${what}`)
       rmSync(path, { recursive: true, force: true })
@@ -183,17 +183,17 @@ t.test('a version that cannot be used is reported and counted once, and changes 
       await eventually(async () => (await failing()) === 0, `${subject}: to be well after ${what}`)
       t.equal(await reloads(subject, 'ok'), before + 1)
     }
-    t.equal(await reloads(subject, 'failed'), failures, 'once each, however often it was looked at')
-    const told = sidecar.log.filter((line) => line['level'] === 50 && line['subject'] === subject)
-    t.equal(told.length, failures, 'and so it was told')
+    t.equal(await reloads(subject, 'failed'), failures, 'once each, however often it was polled')
+    const reported = sidecar.log.filter((line) => line['level'] === 50 && line['subject'] === subject)
+    t.equal(reported.length, failures, 'and logged as often')
   }
-  going = false
-  await watching
+  running = false
+  await checking
   t.strictSame([...seen].sort(), ['ready 200', 'revoked token InvalidToken', 'token ok'])
 })
 
 for (const [way, write] of Object.entries(WAYS_OF_WRITING)) {
-  t.test(`a credentials file ${way} is followed, again and again`, async (t) => {
+  t.test(`a credentials file ${way} is reloaded again and again`, async (t) => {
     const directory = join(await temporaryDirectory(t), 'mounted')
     const { file, logins } = await makeCredentialsFile(t)
     const good = readFileSync(file, 'utf8')
@@ -240,7 +240,7 @@ function volume(directory: string) {
   }
 }
 
-t.test('a Secret of keys that Kubernetes swaps is followed as a whole', async (t) => {
+t.test('a Secret of keys that Kubernetes swaps is reloaded as a whole', async (t) => {
   const directory = join(await temporaryDirectory(t), 'keys')
   const [old, next] = [await makeKey('ES256', 'swapped-old'), await makeKey('ES256', 'swapped-new')]
   const swap = volume(directory)
@@ -261,7 +261,7 @@ t.test('a Secret of keys that Kubernetes swaps is followed as a whole', async (t
   t.equal(await reloads('keys', 'failed'), 0)
 })
 
-t.test('SIGHUP loads everything anew, changed or not, and harms nothing', async (t) => {
+t.test('SIGHUP reloads everything, changed or not', async (t) => {
   const { files, token } = await prepareFiles(t)
   const revocations = join(dirname(files['credentials-file']), 'revocations.yaml')
   writeFileSync(revocations, 'revocations: []\n')
@@ -282,7 +282,7 @@ t.test('SIGHUP loads everything anew, changed or not, and harms nothing', async 
   t.equal(sidecar.stderr(), '')
 })
 
-t.test('a sidecar that is stopped follows nothing any more', async (t) => {
+t.test('a stopped sidecar reloads nothing', async (t) => {
   const { sidecar } = await scene(t)
   await sidecar.stop()
   rmSync(sidecar.credentialsFile)
@@ -290,27 +290,21 @@ t.test('a sidecar that is stopped follows nothing any more', async (t) => {
   t.match(sidecar.log.at(-1), { msg: 'stopped' })
 })
 
-t.test(
-  'a login whose credential is disabled while its secret is hashed buys nothing that lasts',
-  async (t) => {
-    const sidecar = await startSidecar(t, {
-      upstreamUrl: 'http://127.0.0.1:9',
-      credentials: [{ scheme: 'scrypt' }],
-    })
-    const [login] = sidecar.logins
-    if (login === undefined) throw new Error('there is a login')
-    const client = sidecarClient(sidecar)
-    const answer = client.login(login)
-    const text = readFileSync(sidecar.credentialsFile, 'utf8')
-    writeFileSync(
-      sidecar.credentialsFile,
-      text.replace(/^( *)secretHash:/m, '$1disabled: true\n$1secretHash:'),
-    )
-    const token = await answer
-    if (token !== '403 Authentication failed') {
-      t.match(token, /^[\w-]+\.[\w-]+\.[\w-]+$/, 'by the state before')
-      await eventually(async () => (await client.check(token)) === 'InvalidToken', 'the token to end')
-    }
-    t.equal(await client.login(login), '403 Authentication failed')
-  },
-)
+t.test('a token issued while its credential is being disabled ends with it', async (t) => {
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: 'http://127.0.0.1:9',
+    credentials: [{ scheme: 'scrypt' }],
+  })
+  const [login] = sidecar.logins
+  if (login === undefined) throw new Error('there is a login')
+  const client = sidecarClient(sidecar)
+  const answer = client.login(login)
+  const text = readFileSync(sidecar.credentialsFile, 'utf8')
+  writeFileSync(sidecar.credentialsFile, text.replace(/^( *)secretHash:/m, '$1disabled: true\n$1secretHash:'))
+  const token = await answer
+  if (token !== '403 Authentication failed') {
+    t.match(token, /^[\w-]+\.[\w-]+\.[\w-]+$/, 'by the state before')
+    await eventually(async () => (await client.check(token)) === 'InvalidToken', 'the token to end')
+  }
+  t.equal(await client.login(login), '403 Authentication failed')
+})

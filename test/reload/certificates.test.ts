@@ -2,7 +2,7 @@ import { createPrivateKey } from 'node:crypto'
 import { chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type CertificateSet, certificateSets, loadCertificates } from '../../src/reload/certificates.ts'
+import { type CertificateSet, loadCertificates } from '../../src/reload/certificates.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -123,24 +123,4 @@ t.test('certificates outside their time, in disorder or with an open key work wi
   chmodSync(set.key?.path ?? '', 0o604)
   const loaded = await loadCertificates(set, Date.now())
   t.match(loaded, { ok: true, warnings: [/key\.pem: a private key that everyone on this machine can read$/] })
-})
-
-t.test('the listener and each upstream with files have a set', (t) => {
-  const upstreams = [
-    { prefix: '/a', certFile: 'a.pem', keyFile: 'a.key' },
-    { prefix: '/none' },
-    { prefix: '/b', caFile: 'b.pem' },
-  ]
-  t.strictSame(certificateSets({ upstreams: [{ prefix: '/' }] }), [])
-  t.strictSame(
-    certificateSets({ tls: { certFile: 'c', keyFile: 'k', clientCaFile: 'ca' }, upstreams }).map(
-      ({ name, cert, key, ca }) => [name, cert?.setting, key?.setting, ca?.setting],
-    ),
-    [
-      ['listener', 'listen.tls.certFile', 'listen.tls.keyFile', 'listen.tls.clientCaFile'],
-      ['upstream:/a', 'upstreams[0].certFile', 'upstreams[0].keyFile', undefined],
-      ['upstream:/b', undefined, undefined, 'upstreams[2].caFile'],
-    ],
-  )
-  t.end()
 })

@@ -3,9 +3,7 @@ import { appendFileSync, chmodSync, mkdirSync, readFileSync, symlinkSync, utimes
 import { chmod, chown, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
-import { loadConfig } from '../../src/config/load.ts'
 import { readRegularFile, readRegularFileSync, replaceFile } from '../../src/reload/files.ts'
-import { fileProblems } from '../../src/reload/sources.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** The outcome of both ways of reading: the text, or the problem, whether the file is missing, and the code. */
@@ -54,28 +52,6 @@ t.test('a file whose size is reported as 0, or that grows, is read up to the lim
   appendFileSync(file, 'b'.repeat(200_000))
   const read = await reading
   t.ok(read.ok && [100_000, 300_000].includes(read.bytes.length), 'one version or the other')
-})
-
-t.test('a FIFO in the place of any file that the settings name is a problem', async (t) => {
-  const directory = t.testdir({ keys: {} })
-  const pipe = join(directory, 'pipe')
-  execFileSync('mkfifo', [pipe])
-  const keysDirectory = join(directory, 'keys')
-  symlinkSync(pipe, join(keysDirectory, 'k.jwk.json'))
-  symlinkSync(pipe, join(keysDirectory, 'active'))
-  const problems = await fileProblems({
-    keysDirectory,
-    credentialsFile: pipe,
-    revocationsFile: { file: pipe, required: true },
-    tls: { certFile: pipe, keyFile: pipe, clientCaFile: pipe },
-    upstreams: [{ prefix: '/', url: 'https://x', caFile: pipe, certFile: pipe, keyFile: pipe }],
-  })
-  t.equal(problems.length, 10)
-  for (const { message } of problems) t.match(message, /: is not a file$/)
-  t.match(loadConfig({ file: pipe, env: {}, flags: {} }), {
-    ok: false,
-    problems: [{ message: 'cannot read the configuration: it is not a file' }],
-  })
 })
 
 t.test('a file is created and replaced with mode 0600, and nothing is left beside it', async (t) => {

@@ -1,0 +1,177 @@
+/**
+ * Processes, ports, CPU time and memory of a benchmark run. Everything that a run starts or writes ends with it:
+ * at its end, when it fails, and on Ctrl-C.
+ */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { get } from 'node:http'
+import { createServer } from 'node:net'
+import { availableParallelism, constants, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+/** Core 0 runs the proxy under test and nothing else; core 1 runs load and upstream. */
+export type Core = 0 | 1
+
+export interface Running {
+  /** The processes whose CPU time and memory are measured, without their children. */
+  readonly pids: readonly number[]
+  stop(): Promise<void>
+}
+
+export interface Lab {
+  readonly directory: string
+  /** Starts a process on a core; its stdout is discarded. */
+  run(core: Core, command: string, args: readonly string[], env?: Readonly<Record<string, string>>): Running
+  /** Runs one of the benchmark's own programs on core 1 and parses the JSON that it prints. */
+  ask(script: string, options: object): Promise<unknown>
+}
+
+const TYPESCRIPT = `--import=${import.meta.resolve('ts-blank-space/register')}`
+/** The words before a command that pin it to a core, or to the only one. */
+export const pinned = (core: Core): [string, ...string[]] => [
+  'taskset',
+  '-c',
+  String(Math.min(core, availableParallelism() - 1)),
+]
+
+export function openLab(): Lab {
+  const directory = mkdtempSync(join(tmpdir(), 'bench-'))
+  const children = new Set<ChildProcess>()
+  spawnSync('taskset', ['-acp', ...pinned(1).slice(2), String(process.pid)])
+
+  function start(
+    core: Core,
+    command: string,
+    args: readonly string[],
+    env: object,
+    stdout: 'ignore' | 'pipe',
+  ) {
+    const [taskset, ...rest] = pinned(core)
+    const options = { cwd: directory, env: { ...process.env, ...env } }
+    const child = spawn(taskset, [...rest, command, ...args], {
+      ...options,
+      stdio: ['ignore', stdout, 'inherit'],
+    })
+    children.add(child)
+    child.once('close', () => children.delete(child))
+    return child
+  }
+
+  process.once('exit', () => {
+    for (const child of children) child.kill('SIGKILL')
+    rmSync(directory, { recursive: true, force: true })
+  })
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    process.once(signal, () => process.exit(128 + constants.signals[signal]))
+  }
+
+  return {
+    directory,
+    run(core, command, args, env = {}) {
+      const child = start(core, command, args, env, 'ignore')
+      const closed = once(child, 'close')
+      const onExit = (code: number | null) => console.error(`${command} ended by itself: exit code ${code}`)
+      child.once('exit', onExit)
+      return {
+        pids: [child.pid ?? 0],
+        async stop() {
+          child.off('exit', onExit)
+          child.kill('SIGKILL')
+          await closed
+        },
+      }
+    },
+    async ask(script, options) {
+      const args = [TYPESCRIPT, join(import.meta.dirname, script), JSON.stringify(options)]
+      const child = start(1, process.execPath, args, {}, 'pipe')
+      let output = ''
+      child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+        output += text
+      })
+      const [code] = await once(child, 'close')
+      if (code !== 0) throw new Error(`${script} ended with exit code ${code}`)
+      return JSON.parse(output)
+    },
+  }
+}
+
+/** Below the ephemeral ports, which the load uses up. */
+const [FIRST_PORT, LAST_PORT] = [20_000, 32_000]
+
+/** A port of the loopback interface that was free a moment ago. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = FIRST_PORT + Math.floor(Math.random() * (LAST_PORT - FIRST_PORT))
+    const free = await new Promise<boolean>((resolve) => {
+      const server = createServer().once('error', () => resolve(false))
+      server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
+    })
+    if (free) return port
+  }
+}
+
+/** Resolves once a port answers; rejects after ten seconds. */
+export async function listening(port: number): Promise<void> {
+  for (let tries = 0; tries < 500; tries++) {
+    const answered = await ask(port, '/').catch(() => undefined)
+    if (answered !== undefined) return
+    await sleep(20)
+  }
+  throw new Error(`no process answers on port ${port}`)
+}
+
+/** Sends one GET on a connection of its own. Rejects when there is no answer. */
+export function ask(port: number, path: string, token?: string): Promise<{ status: number; body: string }> {
+  const headers = token === undefined ? {} : { authorization: `Bearer ${token}` }
+  return new Promise((resolve, reject) => {
+    get({ host: '127.0.0.1', port, path, headers, agent: false }, (res) => {
+      let body = ''
+      res.setEncoding('latin1').on('data', (text: string) => {
+        body += text
+      })
+      res.on('end', () => resolve({ status: res.statusCode ?? 0, body }))
+    }).on('error', reject)
+  })
+}
+
+/** One tick of `/proc/PID/stat`: 100 a second for user space on every architecture of Linux. */
+const MICROSECONDS_PER_TICK = 10_000
+
+/** CPU time so far, user and system, all threads and child processes, in microseconds. */
+export function cpuMicroseconds({ pids }: Running): number {
+  return sum(withChildren(pids).map(ticks)) * MICROSECONDS_PER_TICK
+}
+
+/** Resident memory with that of child processes, in megabytes of 1,000,000 bytes. */
+export function residentMegabytes({ pids }: Running): number {
+  const kilobytes = (pid: number) =>
+    Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1])
+  return (sum(withChildren(pids).map(kilobytes)) * 1024) / 1e6
+}
+
+/** Fields 14 and 15; the command name before them may contain a closing parenthesis. */
+function ticks(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+  return Number(fields[11]) + Number(fields[12])
+}
+
+function withChildren(pids: readonly number[]): number[] {
+  const childrenOf = (pid: number) =>
+    readdirSync(`/proc/${pid}/task`).flatMap((task) =>
+      readFileSync(`/proc/${pid}/task/${task}/children`, 'latin1').split(' ').filter(Boolean).map(Number),
+    )
+  return pids.flatMap((pid) => [pid, ...childrenOf(pid)])
+}
+
+const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0)
+
+/** The value below which the share `q` of the values lies; `NaN` for none. */
+export function quantile(values: readonly number[], q: number): number {
+  const sorted = values.toSorted((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * q))] ?? Number.NaN
+}
+
+export const median = (values: readonly number[]): number => quantile(values, 0.5)

@@ -1,0 +1,91 @@
+/**
+ * Puts load on a port from core 1: by wrk where it is installed, by `load-client.ts` otherwise and at a constant rate,
+ * which wrk does not have. A load with an unexpected answer is an error.
+ */
+import { execFile } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { type Lab, pinned } from './lab.ts'
+import { hasProgram } from './peers.ts'
+import type { Trust } from './trust.ts'
+
+/** Separates the requests in a file. */
+export const SEPARATOR = '\0'
+
+export interface Requests {
+  readonly file: string
+  readonly expect: 'success' | 'refusal'
+}
+
+export interface LoadOptions {
+  readonly port: number
+  readonly requests: Requests
+  readonly connections: number
+  readonly seconds: number
+  /** Requests a second; without it, as many as are answered. */
+  readonly rate?: number
+  /** The request to begin with; default 0. */
+  readonly first?: number
+}
+
+/** Latencies are in milliseconds. */
+export interface LoadReport {
+  readonly requests: number
+  readonly seconds: number
+  readonly p50: number
+  readonly p99: number
+  /** Answers with a status from 400 on. */
+  readonly refused: number
+  /** Requests without an answer. */
+  readonly failed: number
+}
+
+export const generator = hasProgram('wrk') ? 'wrk' : 'own client'
+
+const REQUEST = ['GET /bucket/object HTTP/1.1', 'Host: storage.example', 'User-Agent: bench', 'Accept: */*']
+
+/** The bytes of a request; `more` are header lines. */
+export function requestText(token: string | undefined, ...more: readonly string[]): string {
+  const authorization = token === undefined ? [] : [`Authorization: Bearer ${token}`]
+  return [...REQUEST, ...authorization, ...more, '\r\n'].join('\r\n')
+}
+
+/** The bytes of a login. */
+export function loginText(login: Trust['login']): string {
+  const body = JSON.stringify(login)
+  const headers = `Host: s\r\nContent-Type: application/json\r\nContent-Length: ${body.length}`
+  return `POST /v2/auth/token HTTP/1.1\r\n${headers}\r\n\r\n${body}`
+}
+
+let files = 0
+
+/** Writes requests to a file from which every generator reads. */
+export function writeRequests(
+  { directory }: Lab,
+  texts: readonly string[],
+  expect: Requests['expect'] = 'success',
+): Requests {
+  const file = join(directory, `${files++}.requests`)
+  writeFileSync(file, texts.join(SEPARATOR))
+  return { file, expect }
+}
+
+/** Loads a port for some seconds. */
+export async function load(lab: Lab, options: LoadOptions): Promise<LoadReport> {
+  const byWrk = options.rate === undefined && generator === 'wrk'
+  const report = byWrk ? await runWrk(options) : ((await lab.ask('load-client.ts', options)) as LoadReport)
+  const unexpected = options.requests.expect === 'success' ? report.refused : report.requests - report.refused
+  if (report.failed > 0 || unexpected > 0 || report.requests === 0)
+    throw new Error(`not as expected (${options.requests.expect}): ${JSON.stringify(report)}`)
+  return report
+}
+
+async function runWrk({ port, requests, connections, seconds, first = 0 }: LoadOptions): Promise<LoadReport> {
+  const script = join(import.meta.dirname, 'requests.lua')
+  const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '-s', script, `http://127.0.0.1:${port}/`]
+  const [taskset, ...core] = pinned(1)
+  const all = [...core, 'wrk', ...args, '--', requests.file, String(first)]
+  const { stdout } = await promisify(execFile)(taskset, all)
+  return JSON.parse(stdout.slice(stdout.indexOf('{')))
+}

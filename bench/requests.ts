@@ -1,0 +1,124 @@
+/** The scenarios of small requests: CPU time of the proxy, requests a second and latency. */
+import { type Bench, compare, type Entrant, type Figures, type Row, type Section } from './compare.ts'
+import { type LoadOptions, type LoadReport, load, loginText, requestText, writeRequests } from './load.ts'
+import { envoy, haproxy, nginx, PEERS, type Peer, sidecar, stock } from './peers.ts'
+import { forged, type Trust } from './trust.ts'
+
+const CONNECTIONS = 50
+/** More tokens than the caches hold, so that each has been evicted when its turn comes again. */
+const COLD_TOKENS = 12_000
+/** More requests than can be under way at the end of a round. */
+const MARGIN = 200
+/** Different tokens of each kind, because verifications of one token at the same time are shared. */
+const BAD_TOKENS = 2000
+
+const figuresOf =
+  ({ requests, seconds, p50, p99 }: LoadReport) =>
+  (cpu: number): Figures => ({
+    'CPU µs': cpu / requests,
+    'requests/s': requests / seconds,
+    'p50 ms': p50,
+    'p99 ms': p99,
+  })
+
+/** One token on kept-alive connections. */
+export async function hot(bench: Bench): Promise<Section> {
+  const rows = await compare(bench, withOneToken(bench, PEERS))
+  return {
+    title: '1 KiB GET, cached token, 50 kept-alive connections',
+    rows: withRatios(rows, 'nginx', 'envoy'),
+  }
+}
+
+/** One token, and a new connection for each request. */
+export async function connections(bench: Bench): Promise<Section> {
+  const headers = ['Connection: close']
+  const rows = await compare(bench, withOneToken(bench, [sidecar, nginx, envoy, stock], { headers }))
+  return { title: 'A new connection for each request', rows: withRatios(rows, 'nginx', 'envoy') }
+}
+
+/** Each request brings a token that is not cached. */
+export async function cold(bench: Bench): Promise<Section> {
+  const texts = Array.from({ length: COLD_TOKENS }, () => requestText(bench.trust.mint()))
+  const requests = writeRequests(bench.lab, texts)
+  const entrants = [sidecar, haproxy, envoy].map((peer): Entrant => {
+    let first = 0
+    return {
+      peer,
+      async load(port, seconds) {
+        const result = await load(bench.lab, { port, requests, connections: CONNECTIONS, seconds, first })
+        first += result.requests + MARGIN
+        return figuresOf(result)
+      },
+    }
+  })
+  return { title: 'First use of an ES256 token', rows: withRatios(await compare(bench, entrants), 'haproxy') }
+}
+
+export const KINDS: Readonly<Record<string, (trust: Trust) => string | undefined>> = {
+  missing: () => undefined,
+  malformed: () => 'bm8.bm8.bm8',
+  'unknown key': ({ mint }) => mint({ kid: 'unknown' }),
+  forged,
+  expired: ({ mint }) => mint({ expiresIn: -120 }),
+}
+
+/** Bad tokens only, by reason. */
+export async function refused(bench: Bench): Promise<Section> {
+  const entrants = Object.entries(KINDS).flatMap(([kind, create]) => {
+    const texts = Array.from({ length: BAD_TOKENS }, () => requestText(create(bench.trust)))
+    const requests = writeRequests(bench.lab, texts, 'refusal')
+    return [sidecar, envoy].map((peer) => entrant(bench, peer, { requests }, `${peer.name}, ${kind}`))
+  })
+  return { title: 'Refused tokens', rows: await compare(bench, entrants) }
+}
+
+/** Requests at a constant rate, half of what the sidecar can answer here. */
+export async function halfLoad(bench: Bench): Promise<Section> {
+  const [saturated] = await compare({ ...bench, rounds: 1 }, withOneToken(bench, [sidecar]))
+  const rate = Math.round((saturated?.figures['requests/s'] ?? 20_000) / 2)
+  const rows = await compare(bench, withOneToken(bench, [sidecar, nginx, envoy], { rate }))
+  return { title: `Latency at ${rate} requests a second, half of the sidecar's capacity`, rows }
+}
+
+/** Logins with a generated secret. */
+export async function logins(bench: Bench): Promise<Section> {
+  const requests = writeRequests(bench.lab, [loginText(bench.trust.login)])
+  const rows = await compare(bench, [entrant(bench, sidecar, { requests })])
+  return { title: 'Logins with a generated secret', rows }
+}
+
+function withOneToken(
+  bench: Bench,
+  peers: readonly Peer[],
+  { headers = [], ...options }: { readonly headers?: readonly string[]; readonly rate?: number } = {},
+): Entrant[] {
+  const requests = writeRequests(bench.lab, [requestText(bench.trust.mint(), ...headers)])
+  return peers.map((peer) => entrant(bench, peer, { requests, ...options }))
+}
+
+function entrant(
+  { lab }: Bench,
+  peer: Peer,
+  options: Pick<LoadOptions, 'requests' | 'rate'>,
+  label = peer.name,
+): Entrant {
+  const common = { ...options, connections: CONNECTIONS }
+  return {
+    peer,
+    label,
+    load: async (port, seconds) => figuresOf(await load(lab, { ...common, port, seconds })),
+  }
+}
+
+/** Adds the ratio of CPU time to that of other rows. */
+function withRatios(rows: readonly Row[], ...others: string[]): Row[] {
+  const base = rows.filter(({ name }) => others.includes(name))
+  return rows.map(({ name, figures }) => {
+    const ratios = base.map((row) => [
+      `to ${row.name}`,
+      (figures['CPU µs'] ?? 0) / (row.figures['CPU µs'] ?? 0),
+    ])
+    return { name, figures: { ...figures, ...Object.fromEntries(ratios) } }
+  })
+}

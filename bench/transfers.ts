@@ -1,0 +1,114 @@
+/** The scenarios of large objects: how fast they move, and what they hold in memory. */
+import { connect, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { type Bench, compare, type Row, type Section } from './compare.ts'
+import { freePort, listening, residentMegabytes } from './lab.ts'
+import type { ObjectLoad, ObjectReport } from './object-client.ts'
+import { envoy, haproxy, nginx, sidecar, startObjectUpstream } from './peers.ts'
+
+const MIB = 2 ** 20
+const GIB = 2 ** 30
+const SIZES = { '10 MiB': { size: 10 * MIB, count: 60 }, '1 GiB': { size: GIB, count: 1 } }
+const DIRECTIONS = ['down', 'up'] as const
+
+/** One object after the other on one connection. */
+export async function objects(bench: Bench): Promise<Section> {
+  const { lab, trust, quick } = bench
+  const upstreamPort = await startObjectUpstream(lab)
+  const rows: Row[] = []
+  for (const [name, { size, count }] of Object.entries(SIZES)) {
+    if (quick && count === 1) continue
+    for (const direction of DIRECTIONS) {
+      const move = { token: trust.mint(), direction, size, count: quick ? 20 : count }
+      const entrants = [sidecar, nginx, haproxy, envoy].map((peer) => ({
+        peer,
+        label: `${name} ${direction}, ${peer.name}`,
+        async load(port: number) {
+          const options = { ...move, port } satisfies ObjectLoad
+          const { seconds, bytes } = (await lab.ask('object-client.ts', options)) as ObjectReport
+          return (cpu: number) => ({ 'MB/s': bytes / 1e6 / seconds, 'CPU ms/GB': (cpu * 1e6) / bytes })
+        },
+      }))
+      rows.push(...(await compare(bench, entrants, { upstreamPort })))
+    }
+  }
+  return { title: 'Large objects', rows }
+}
+
+/** Resident memory of the sidecar under transfers. */
+export async function memory(bench: Bench): Promise<Section> {
+  const { lab, trust, gigabytes, quick } = bench
+  const upstreamPort = await startObjectUpstream(lab)
+  const clients = 200
+  const seconds = quick ? 5 : 20
+  const rows: Row[] = []
+  const token = trust.mint()
+
+  const move = (port: number, direction: 'down' | 'up', size: number, count: number) =>
+    lab.ask('object-client.ts', { port, token, direction, size, count } satisfies ObjectLoad)
+
+  /** Runs one phase with a sidecar of its own; `work` resolves with the number of transfers that are alive. */
+  async function phase(name: string, work: (port: number) => Promise<number>): Promise<void> {
+    const port = await freePort()
+    const running = await sidecar.start({ ...bench, port, upstreamPort })
+    await listening(port)
+    for (const direction of DIRECTIONS) await move(port, direction, MIB, 20)
+    const before = residentMegabytes(running)
+    let peak = before
+    const sampling = setInterval(() => {
+      peak = Math.max(peak, residentMegabytes(running))
+    }, 100)
+    try {
+      const transfers = await work(port)
+      rows.push({ name, figures: { 'RSS before, MB': before, 'growth MB': peak - before, transfers } })
+    } finally {
+      clearInterval(sampling)
+      await running.stop()
+    }
+  }
+
+  async function hold(open: () => Socket): Promise<number> {
+    const sockets = Array.from({ length: clients }, open)
+    await sleep(seconds * 1000)
+    const alive = sockets.filter((socket) => !socket.destroyed).length
+    for (const socket of sockets) socket.destroy()
+    return alive
+  }
+
+  for (const direction of DIRECTIONS) {
+    await phase(`${gigabytes} GiB ${direction}`, async (port) => {
+      await move(port, direction, gigabytes * GIB, 1)
+      return 1
+    })
+  }
+  await phase(`${clients} slow readers`, (port) => hold(() => slowReader(port, token)))
+  await phase(`${clients} stalled uploads`, (port) => hold(() => stalledUpload(port, token)))
+  return { title: 'Memory of transfers', rows }
+}
+
+/** Reads 1 KB a second of a 1 GiB object. */
+function slowReader(port: number, token: string): Socket {
+  const socket = connect(port, '127.0.0.1')
+  socket.on('error', () => socket.destroy())
+  socket.on('readable', () => {})
+  const reading = setInterval(() => socket.read(Math.min(1024, socket.readableLength)), 1000)
+  socket.on('close', () => clearInterval(reading))
+  socket.write(`GET /object?size=${GIB} HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+  return socket
+}
+
+/** Uploads a 1 GiB object to an upstream that does not read. */
+function stalledUpload(port: number, token: string): Socket {
+  const socket = connect(port, '127.0.0.1')
+  const block = Buffer.alloc(1 << 16, 'x')
+  const write = () => {
+    while (!socket.destroyed && socket.write(block)) {}
+  }
+  socket.on('error', () => socket.destroy())
+  socket.on('drain', write)
+  socket.write(
+    `PUT /stall HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${token}\r\nContent-Length: ${GIB}\r\n\r\n`,
+  )
+  write()
+  return socket
+}

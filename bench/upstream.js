@@ -1,0 +1,36 @@
+/**
+ * The storage service of large objects: `node upstream.js PORT`. `GET /object?size=N` sends N bytes, `PUT /stall` reads
+ * nothing, any other PUT counts what it receives, and any other GET is answered with 1 KiB.
+ */
+import { createServer } from 'node:http'
+
+const block = Buffer.alloc(1 << 20, 'x')
+const small = block.subarray(0, 1024)
+
+createServer({ highWaterMark: 1 << 20 }, (req, res) => {
+  res.on('error', () => {})
+  if (req.method === 'PUT') {
+    if (req.url === '/stall') return
+    let bytes = 0
+    req.on('data', (chunk) => {
+      bytes += chunk.length
+    })
+    req.on('end', () => {
+      const text = String(bytes)
+      res.writeHead(200, { 'Content-Length': text.length }).end(text)
+    })
+    return
+  }
+  const size = new URL(req.url, 'http://upstream').searchParams.get('size')
+  let left = size === null ? small.length : Number(size)
+  res.writeHead(200, { 'Content-Length': left, 'Content-Type': 'application/octet-stream' })
+  const send = () => {
+    while (left > 0) {
+      const chunk = left < block.length ? block.subarray(0, left) : block
+      left -= chunk.length
+      if (!res.write(chunk) && left > 0) return res.once('drain', send)
+    }
+    res.end()
+  }
+  send()
+}).listen(Number(process.argv[2]), '127.0.0.1', 4096)
