@@ -1,11 +1,7 @@
 #!/usr/bin/env node
 /**
- * The program's entry, and the only file that acts on import.
- *
- * Hears signals first and loads everything else then: a signal in the moments between would end the process, or be lost
- * for good where it is process 1, as in a container. Only Node's own start, some 40 ms, comes before.
- *
- * @module
+ * The program's entry, and the only file that acts on import. Handles signals before it loads everything else: a signal
+ * meanwhile would end the process, or be lost where it is process 1, as in a container.
  */
 import { Signals } from './cli/signals.ts'
 
@@ -16,8 +12,8 @@ const signals = new Signals({
   monotonicNow: () => performance.now(),
 })
 const command = process.argv[2]
-if (command === 'serve' || command === 'demo') signals.hear()
-// A worker is told what to do by its supervisor; a signal to the terminal's processes is none of its business.
+if (command === 'serve' || command === 'demo') void signals.listen()
+// A worker's supervisor tells it when to stop; a signal to the terminal's processes reaches both.
 if (command === 'worker') signals.ignore()
 
 const { runProgram } = await import('./cli/program.ts')

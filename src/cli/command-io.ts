@@ -1,11 +1,10 @@
 /**
- * What a command may touch of the world, and the two ways in which it can fail.
- *
- * @module
+ * What commands share: the streams they work with, their two kinds of failure, output and arguments.
  */
 import type { Readable, Writable } from 'node:stream'
+import { Command, InvalidArgumentError } from 'commander'
 
-/** The edges a command works with; `main.ts` passes the process's own, tests pass theirs. */
+/** The edges that a command works with: those of the process, or of a test. */
 export interface CommandIo {
   readonly stdin: Readable
   readonly stdout: Writable
@@ -23,4 +22,57 @@ export class CommandFailure extends Error {
 export class UsageFailure extends Error {
   override readonly name = 'UsageFailure'
   readonly exitCode = 2
+}
+
+/** A command that writes to the given streams and throws in place of ending the process. */
+export function createCommand(name: string, description: string, io: CommandIo): Command {
+  return new Command(name)
+    .description(description)
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => io.stdout.write(text),
+      writeErr: (text) => io.stderr.write(text),
+    })
+}
+
+export const printer = (io: CommandIo) => (text: string) => void io.stdout.write(`${text}\n`)
+
+export const warner = (io: CommandIo) => (warning: string) => void io.stderr.write(`warning: ${warning}\n`)
+
+/** Aligned columns; the first row holds the titles. */
+export function formatTable(rows: readonly (readonly string[])[]): string {
+  const width = (at: number) => rows.reduce((widest, row) => Math.max(widest, String(row[at]).length), 0)
+  const widths = rows[0]?.map((_, at) => width(at)) ?? []
+  const line = (row: readonly string[]) => row.map((cell, at) => cell.padEnd(Number(widths[at]))).join('  ')
+  return rows.map((row) => line(row).trimEnd()).join('\n')
+}
+
+/** The value of a result, or the failure that ends the command. */
+export function unwrap<R extends { readonly ok: true } | Failed>(
+  result: R,
+): Extract<R, { readonly ok: true }> {
+  if (result.ok) return result as Extract<R, { readonly ok: true }>
+  const message = result.problems.join('\n')
+  throw result.unusable === false ? new CommandFailure(message) : new UsageFailure(message)
+}
+
+interface Failed {
+  readonly ok: false
+  readonly problems: readonly string[]
+  /** False where nothing is wrong with settings, keys or credentials. */
+  readonly unusable?: boolean
+}
+
+/** An integer number of seconds in plain decimals, for commander's `argParser`. */
+export function parseSeconds(text: string): number {
+  if (!/^\d{1,10}$/.test(text)) throw new InvalidArgumentError('It must be an integer number of seconds.')
+  return Number(text)
+}
+
+/** A port number in plain decimals, for commander's `argParser`. */
+export function parsePort(text: string): number {
+  if (!/^\d{1,5}$/.test(text) || Number(text) > 65535) {
+    throw new InvalidArgumentError('It must be a number from 0 to 65535.')
+  }
+  return Number(text)
 }

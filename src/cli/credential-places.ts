@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { CredentialEditor, NotDone } from '../credentials/credential-editor.ts'
-import { CommandFailure, UsageFailure } from './command-io.ts'
+import type { CredentialEditor } from '../credentials/credential-editor.ts'
+import { UsageFailure } from './command-io.ts'
 
 /** The options that name a place; exactly one of them is to be given. */
 export interface PlaceOptions {
@@ -25,11 +25,4 @@ export async function openEditor({ file, postgresUrlFile }: PlaceOptions): Promi
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
   const { createFileEditor } = await import('../credentials/file-editor.ts')
   return createFileEditor(file)
-}
-
-/** Passes on what was done, or ends the command with what was not. */
-export function done<T extends { readonly ok: true }>(outcome: T | NotDone): T {
-  if (outcome.ok) return outcome
-  const message = outcome.problems.join('\n')
-  throw outcome.unusable ? new UsageFailure(message) : new CommandFailure(message)
 }

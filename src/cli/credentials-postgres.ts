@@ -5,8 +5,7 @@
  */
 import type { Command } from 'commander'
 import { readAccountsFile } from '../credentials/accounts-file.ts'
-import { UsageFailure } from './command-io.ts'
-import { done } from './credential-places.ts'
+import { UsageFailure, unwrap } from './command-io.ts'
 
 interface MigrateOptions {
   readonly postgresUrlFile: string
@@ -56,7 +55,7 @@ export function addPostgresCommands(group: Command, { print, warn }: Output): vo
         import('../credentials/postgres/command.ts'),
         import('../credentials/postgres/migrate.ts'),
       ])
-      const { version, applied, warnings } = done(
+      const { version, applied, warnings } = unwrap(
         await inDatabase(postgresUrlFile, async ({ connection, warnings }) => ({
           ok: true as const,
           warnings,
@@ -82,7 +81,7 @@ Credentials that are only in the database stay as they are.`,
       if (!read.ok) throw new UsageFailure(read.problems.join('\n'))
       read.warnings.forEach(warn)
       const { importCredentials } = await import('../credentials/postgres/import.ts')
-      const { imported, replaced } = done(
+      const { imported, replaced } = unwrap(
         await importCredentials(postgresUrlFile, read.accounts, { replace }),
       )
       print(

@@ -1,22 +1,25 @@
 /**
- * `credentials add|list|disable|enable|remove`: who may log in.
- *
- * In: arguments, and a secret on stdin where asked for. Out: the credentials changed, in a file or in PostgreSQL, and on
- * stdout what a script or a person needs to know, the same for both. A secret is printed once, by the `add` that
- * sets it; a hash never.
- *
- * @module
+ * `credentials add|list|disable|enable|remove`: who may log in, in a file or in PostgreSQL. A secret is printed once, by
+ * the `add` that sets it; a hash never.
  */
 import { randomBytes } from 'node:crypto'
 import { buffer } from 'node:stream/consumers'
-import { Command } from 'commander'
+import type { Command } from 'commander'
 import { type Credential, isInForce } from '../credentials/accounts.ts'
 import type { CredentialName } from '../credentials/accounts-edit.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { nameProblem, namesProblem, secretProblem } from '../names.ts'
 import { parseRfc3339 } from '../rfc3339.ts'
-import { type CommandIo, UsageFailure } from './command-io.ts'
-import { done, openEditor, type PlaceOptions } from './credential-places.ts'
+import {
+  type CommandIo,
+  createCommand,
+  formatTable,
+  printer,
+  UsageFailure,
+  unwrap,
+  warner,
+} from './command-io.ts'
+import { openEditor, type PlaceOptions } from './credential-places.ts'
 import { addPostgresCommands } from './credentials-postgres.ts'
 
 interface StoreOptions extends PlaceOptions {
@@ -46,18 +49,12 @@ Examples:
   storage-auth-sidecar credentials add --postgres-url-file postgres.url --account acme
 `
 
-/** Makes the command group. `now`: epoch milliseconds, to tell which credentials have expired. */
+/** @param now - epoch milliseconds, which decide whether a credential has expired */
 export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
-  const print = (text: string) => void io.stdout.write(`${text}\n`)
-  const warn = (warning: string) => void io.stderr.write(`warning: ${warning}\n`)
-  const group = new Command('credentials')
-    .description('add, list, disable, enable and remove credentials, in a file or in PostgreSQL')
-    .exitOverride()
-    .configureOutput({
-      writeOut: (text) => io.stdout.write(text),
-      writeErr: (text) => io.stderr.write(text),
-    })
-    .addHelpText('after', EXAMPLES)
+  const print = printer(io)
+  const warn = warner(io)
+  const description = 'add, list, disable, enable and remove credentials, in a file or in PostgreSQL'
+  const group = createCommand('credentials', description, io).addHelpText('after', EXAMPLES)
 
   const subcommand = (name: string, description: string, example = '') =>
     group
@@ -96,12 +93,12 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       }
       const secret = options.secretStdin ? await secretFrom(io.stdin) : generateSecret()
       const secretHash = await hashSecret(secret, options.secretStdin ? 'scrypt' : 'sha256')
-      done(await editor.add({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }))
+      unwrap(await editor.add({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }))
       print(JSON.stringify({ ...name, secret }))
     })
 
   subcommand('list', 'list credentials, without secrets and hashes').action(async (options: StoreOptions) => {
-    const { accounts, warnings } = done(await (await openEditor(options)).list())
+    const { accounts, warnings } = unwrap(await (await openEditor(options)).list())
     warnings.forEach(warn)
     const listed = accounts.flatMap(({ accountId, credentials }) =>
       credentials.map((credential) => listEntry(accountId, credential, now())),
@@ -112,19 +109,19 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   namedSubcommand('disable', 'refuse logins with a credential, and end its tokens').action(
     async (options: NameOptions) => {
       const name = checkedName(options)
-      done(await (await openEditor(options)).setDisabled(name, true))
+      unwrap(await (await openEditor(options)).setDisabled(name, true))
       print(options.json ? JSON.stringify({ ...name, disabled: true }) : 'disabled')
     },
   )
   namedSubcommand('enable', 'let a disabled credential log in again').action(async (options: NameOptions) => {
     const name = checkedName(options)
-    done(await (await openEditor(options)).setDisabled(name, false))
+    unwrap(await (await openEditor(options)).setDisabled(name, false))
     print(options.json ? JSON.stringify({ ...name, disabled: false }) : 'enabled')
   })
   namedSubcommand('remove', 'remove a credential, and end its tokens').action(
     async (options: NameOptions) => {
       const name = checkedName(options)
-      done(await (await openEditor(options)).remove(name))
+      unwrap(await (await openEditor(options)).remove(name))
       print(options.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
     },
   )
@@ -173,18 +170,12 @@ function listEntry(accountId: string, credential: Credential, now: number) {
 }
 
 function table(entries: readonly ReturnType<typeof listEntry>[]): string {
-  const column = (title: string, cellOf: (entry: ReturnType<typeof listEntry>) => string) => {
-    const cells = [title, ...entries.map(cellOf)]
-    const width = cells.reduce((widest, cell) => Math.max(widest, cell.length), 0)
-    return cells.map((cell) => cell.padEnd(width))
-  }
-  const columns = [
-    column('ACCOUNT', ({ accountId }) => accountId),
-    column('ACCESS KEY', ({ accessKey }) => accessKey),
-    column('STATE', ({ disabled, inForce }) => (disabled ? 'disabled' : inForce ? 'in force' : 'expired')),
-    column('SECRET', ({ secretKind }) => secretKind),
-    column('EXPIRES', ({ expiresAt }) => expiresAt ?? 'never'),
-  ]
-  const lines = [undefined, ...entries].map((_, line) => columns.map((cells) => cells[line]))
-  return lines.map((cells) => cells.join('  ').trimEnd()).join('\n')
+  const rows = entries.map(({ accountId, accessKey, disabled, inForce, secretKind, expiresAt }) => [
+    accountId,
+    accessKey,
+    disabled ? 'disabled' : inForce ? 'active' : 'expired',
+    secretKind,
+    expiresAt ?? 'never',
+  ])
+  return formatTable([['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES'], ...rows])
 }

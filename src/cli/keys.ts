@@ -1,20 +1,23 @@
 /**
- * `keys add|list|activate|retire`: the keys that sign and verify tokens.
- *
- * In: arguments. Out: the key directory changed, and on stdout what a script or a person needs to know; never
- * a private key.
- *
- * @module
+ * `keys add|list|activate|retire`: the keys that sign and verify tokens. Never prints a private key.
  */
-import { Command, InvalidArgumentError, Option } from 'commander'
+import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isKid } from '../keys/jwk.ts'
 import { activateKey, addKey, type ChangeRefused, retireKey } from '../keys/key-changes.ts'
 import { readKeyDirectory } from '../keys/key-directory.ts'
 import { type KeyListEntry, listKeys } from '../keys/key-list.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
 import { fileErrorCode, fileErrorReason, LOCK_HELD } from '../reload/files.ts'
-import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
-import { wholeSeconds } from './whole-seconds.ts'
+import {
+  CommandFailure,
+  type CommandIo,
+  createCommand,
+  formatTable,
+  parseSeconds,
+  printer,
+  UsageFailure,
+  warner,
+} from './command-io.ts'
 
 interface DirectoryOptions {
   readonly directory: string
@@ -43,17 +46,12 @@ A rotation that refuses no token that is alive:
   storage-auth-sidecar keys retire --directory keys OLD_KID
 `
 
-/** Makes the command group. `now`: the clock, in epoch milliseconds. */
+/** @param now - the clock, in epoch milliseconds */
 export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
-  const print = (text: string) => io.stdout.write(`${text}\n`)
-  const group = new Command('keys')
-    .description('add, list, activate and retire the keys that sign and verify tokens')
-    .exitOverride()
-    .configureOutput({
-      writeOut: (text) => io.stdout.write(text),
-      writeErr: (text) => io.stderr.write(text),
-    })
-    .addHelpText('after', EXAMPLES)
+  const print = printer(io)
+  const warn = warner(io)
+  const description = 'add, list, activate and retire the keys that sign and verify tokens'
+  const group = createCommand('keys', description, io).addHelpText('after', EXAMPLES)
 
   const subcommand = (name: string, description: string, example: string) =>
     group
@@ -66,7 +64,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     '--max-lifetime-seconds <n>',
     'the longest lifetime that tokens are given, and token.clockToleranceSeconds',
   )
-    .argParser(wholeSeconds)
+    .argParser(parseSeconds)
     .default(86_400)
 
   subcommand(
@@ -80,7 +78,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     )
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
     .action(async ({ directory, alg, kid, activate }: AddOptions) => {
-      const added = await inWords(directory, () =>
+      const added = await applyChange(directory, () =>
         addKey({ directory, alg, now, ...(kid !== undefined && { kid }), activate: activate === true }),
       )
       const created = new Date(added.createdAt * 1000).toISOString()
@@ -96,7 +94,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     .action(async ({ directory, json, maxLifetimeSeconds }: LifetimeOptions) => {
       const keys = await readKeyDirectory(directory)
       if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
-      for (const warning of keys.warnings) io.stderr.write(`warning: ${warning}\n`)
+      keys.warnings.forEach(warn)
       const entries = listKeys(keys, maxLifetimeSeconds)
       print(json ? JSON.stringify(entries) : table(entries, now()))
     })
@@ -104,7 +102,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
   subcommand('activate', 'let a key sign, and note when the one before it stopped', '--directory keys KID')
     .argument('<kid>', 'the key', kid)
     .action(async (kid: string, { directory, json }: DirectoryOptions) => {
-      const { previous } = await inWords(directory, () => activateKey({ directory, kid, now }))
+      const { previous } = await applyChange(directory, () => activateKey({ directory, kid, now }))
       if (json) print(JSON.stringify({ active: kid, previous: previous ?? null }))
       else print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
     })
@@ -114,7 +112,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     .addOption(maxLifetime)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
     .action(async (kid: string, { directory, json, maxLifetimeSeconds, force }: RetireOptions) => {
-      await inWords(directory, () =>
+      await applyChange(directory, () =>
         retireKey({ directory, kid, now, maxLifetimeSeconds, force: force === true }),
       )
       print(json ? JSON.stringify({ retired: kid }) : `${kid} is removed`)
@@ -122,8 +120,8 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
   return group
 }
 
-/** Makes a change; a refusal or a fault of the file system becomes the failure that says so. */
-async function inWords<T extends { readonly ok: true }>(
+/** Makes a change; a refusal or a fault of the file system becomes a failure of the command. */
+async function applyChange<T extends { readonly ok: true }>(
   directory: string,
   change: () => Promise<T | ChangeRefused>,
 ): Promise<T> {
@@ -156,16 +154,7 @@ function table(entries: readonly KeyListEntry[], now: number): string {
     entry.signedUntil ?? '-',
     removable(entry, now),
   ])
-  const all = [['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'REMOVABLE FROM'], ...rows]
-  const widths = [0, 1, 2, 3, 4, 5].map((column) => Math.max(...all.map((row) => String(row[column]).length)))
-  return all
-    .map((row) =>
-      row
-        .map((cell, at) => cell.padEnd(Number(widths[at])))
-        .join('  ')
-        .trimEnd(),
-    )
-    .join('\n')
+  return formatTable([['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'REMOVABLE FROM'], ...rows])
 }
 
 function state(entry: KeyListEntry): string {

@@ -1,21 +1,23 @@
 /**
- * `token issue|inspect`: mints a token, or explains one.
- *
- * In: settings and arguments. Out: a token that the sidecar with these settings accepts; or what it would say
- * of a given one, and why.
- *
- * @module
+ * `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a given one.
  */
 import { text as readText } from 'node:stream/consumers'
-import { Command, Option } from 'commander'
+import { type Command, Option } from 'commander'
 import { nameProblem, namesProblem } from '../names.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
-import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
+import {
+  CommandFailure,
+  type CommandIo,
+  createCommand,
+  parseSeconds,
+  printer,
+  UsageFailure,
+  warner,
+} from './command-io.ts'
 import { addSettingFlags, type ParsedOptions, settingsFromCommand } from './config.ts'
 import { loadKeys, loadVerdictSources } from './verdict-sources.ts'
-import { wholeSeconds } from './whole-seconds.ts'
 
 interface IssueOptions extends ParsedOptions {
   readonly account: string
@@ -44,18 +46,14 @@ Examples:
   storage-auth-sidecar token inspect --config sidecar.yaml "$TOKEN"
   pbpaste | storage-auth-sidecar token inspect --config sidecar.yaml --json`
 
-/** Makes the command group. `now`: the clock, in epoch milliseconds. */
+/** @param now - the clock, in epoch milliseconds */
 export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
-  const print = (text: string) => io.stdout.write(`${text}\n`)
-  const warn = (warning: string) => void io.stderr.write(`warning: ${warning}\n`)
-  const group = new Command('token')
-    .description('mint a token, or explain one')
-    .addHelpText('after', GROUP_EXAMPLES)
-    .exitOverride()
-    .configureOutput({
-      writeOut: (text) => io.stdout.write(text),
-      writeErr: (text) => io.stderr.write(text),
-    })
+  const print = printer(io)
+  const warn = warner(io)
+  const group = createCommand('token', 'mint a token, or explain one', io).addHelpText(
+    'after',
+    GROUP_EXAMPLES,
+  )
 
   const issue = group
     .command('issue')
@@ -66,12 +64,12 @@ export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
       new Option(
         '--lifetime-seconds <n>',
         'how long it is good for (default: token.lifetimeSeconds)',
-      ).argParser(wholeSeconds),
+      ).argParser(parseSeconds),
     )
     .option('--json', 'print JSON')
   addSettingFlags(issue)
   issue.addHelpText('after', ISSUE_EXAMPLES).action(async (options: IssueOptions) => {
-    const config = settingsFromCommand(options, io, { needsUpstream: false })
+    const config = settingsFromCommand(options, io)
     const { maxLifetimeSeconds } = config.token
     const { lifetimeSeconds = config.token.lifetimeSeconds } = options
     if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
@@ -103,7 +101,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
   inspect
     .addHelpText('after', INSPECT_EXAMPLES)
     .action(async (argument: string | undefined, options: InspectOptions) => {
-      const config = settingsFromCommand(options, io, { needsUpstream: false })
+      const config = settingsFromCommand(options, io)
       const { ring, ...sources } = await loadVerdictSources(config, { now, warn })
       const verify = createVerifier({ ...config.token, ...sources, keys: () => ring, now })
       const token = (argument ?? (await readText(io.stdin))).trim()
@@ -135,7 +133,7 @@ function report(inspection: Inspection): string {
   return lines.map(([name, value]) => `${String(name).padEnd(12)}${value}`).join('\n')
 }
 
-/** JSON leaves these as they are; a terminal may obey them (C1 controls) or be led astray (bidirectional text). */
+/** Escapes what JSON leaves as it is and a terminal interprets: C1 controls, bidirectional text. */
 function printable(json: string): string {
   return json.replace(
     /[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,

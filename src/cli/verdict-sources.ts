@@ -1,21 +1,17 @@
 /**
- * Loads, once, everything that the verdict on a token rests on: keys, revocations, credentials.
- *
- * In: settings. Out: what a sidecar with these settings would ask at this moment, from files, from the other issuer
- * and from the database.
- *
- * @module
+ * Loads, once, everything that the verdict on a token depends on: keys, revocations and credentials, from files, from
+ * another issuer and from the database.
  */
 import type { Config } from '../config/schema.ts'
 import { createFileStore } from '../credentials/file-store.ts'
 import type { CredentialStore } from '../credentials/store.ts'
 import { createJwkSetLoader } from '../keys/jwk-set.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
+import type { Loaded } from '../reload/loaded.ts'
 import { accountsIn, keysIn, revocationsIn } from '../reload/sources.ts'
 import type { IsRevoked } from '../token/revocations.ts'
-import { CommandFailure, UsageFailure } from './command-io.ts'
+import { CommandFailure, UsageFailure, unwrap } from './command-io.ts'
 
-/** What decides about tokens, at one moment. */
 export interface VerdictSources {
   readonly ring: KeyRing
   /** Absent in a sidecar that only verifies. */
@@ -27,9 +23,9 @@ export interface VerdictSources {
 export interface SourcesOptions {
   /** Epoch milliseconds. */
   readonly now: () => number
-  /** Told what works but should be mended. */
+  /** Receives problems that keep nothing from working. */
   readonly warn: (warning: string) => void
-  /** For how many milliseconds a server that is away is waited for; default 5000. */
+  /** How long to wait for an unavailable server, in milliseconds; default 5000. */
   readonly patienceMs?: number
 }
 
@@ -48,7 +44,7 @@ export async function loadVerdictSources(config: Config, options: SourcesOptions
   return {
     ring,
     ...(credentials && { standing: credentials.standing }),
-    isRevoked: (token) => revocations.value.isRevoked(token) || credentials?.isRevoked?.(token) === true,
+    isRevoked: (token) => revocations.isRevoked(token) || credentials?.isRevoked?.(token) === true,
   }
 }
 
@@ -61,14 +57,14 @@ export async function loadKeys({ keys }: Config, options: Pick<SourcesOptions, '
   if (keys.directory === undefined) {
     throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')
   }
-  return take(await keysIn(keys.directory).load(), options).value
+  return take(await keysIn(keys.directory).load(), options)
 }
 
 async function fetchKeys({ keys }: Config, options: SourcesOptions): Promise<KeyRing> {
   const { now, patienceMs = PATIENCE_MS } = options
   const loaded = await createJwkSetLoader(String(keys.jwksUrl), { now, timeoutMs: patienceMs })()
   if (!loaded.ok) throw new CommandFailure(`keys.jwksUrl: the JWK Set ${loaded.problems.join('; ')}`)
-  return take(loaded, options).value
+  return take(loaded, options)
 }
 
 /** What a store of credentials knows of tokens; one in PostgreSQL holds revocations, too. */
@@ -83,7 +79,7 @@ async function loadCredentials(
 ): Promise<LoadedCredentials | undefined> {
   const { now, patienceMs = PATIENCE_MS } = options
   if (file !== undefined) {
-    const { value: accounts } = take(await accountsIn(file).load(), options)
+    const accounts = take(await accountsIn(file).load(), options)
     return createFileStore({ accounts: () => accounts, now })
   }
   if (postgres === undefined) return undefined
@@ -100,17 +96,15 @@ async function loadCredentials(
     signal,
   })
   if (!opened.ok && signal.aborted) throw new CommandFailure(opened.problems.join('\n'))
-  const { store, revocations, stop } = take(opened, options)
-  await stop() // what has been read stays in force
+  const { store, revocations, stop, warnings } = unwrap(opened)
+  warnings.forEach(options.warn)
+  await stop() // what has been read stays usable
   return { standing: store.standing, isRevoked: revocations().isRevoked }
 }
 
-/** What was loaded, with its warnings told. */
-function take<T extends { readonly ok: true; readonly warnings: readonly string[] }>(
-  loaded: T | { readonly ok: false; readonly problems: readonly string[] },
-  { warn }: Pick<SourcesOptions, 'warn'>,
-): T {
-  if (!loaded.ok) throw new UsageFailure(loaded.problems.join('\n'))
-  loaded.warnings.forEach(warn)
-  return loaded
+/** A loaded value, after its warnings have been reported. */
+function take<T>(loaded: Loaded<T>, { warn }: Pick<SourcesOptions, 'warn'>): T {
+  const { value, warnings } = unwrap(loaded)
+  warnings.forEach(warn)
+  return value
 }

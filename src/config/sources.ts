@@ -13,8 +13,16 @@ export type Named = Readonly<Record<string, string | undefined>>
 /** The variable that names the settings file; the only one that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 
-/** Short for one upstream at prefix `/`. */
-export const UPSTREAM_URL = { variable: 'SIDECAR_UPSTREAM_URL', flag: '--upstream-url' } as const
+/** Short names, and the settings that they stand for. `SIDECAR_UPSTREAM_URL` is one upstream at prefix `/`. */
+const SHORT = {
+  env: new Map([['SIDECAR_UPSTREAM_URL', 'upstreams']]),
+  flag: new Map([
+    ['--upstream-url', 'upstreams'],
+    ['--port', 'listen.port'],
+  ]),
+} as const
+
+export const SHORT_FLAGS: readonly string[] = [...SHORT.flag.keys()]
 
 /** What the settings file holds. */
 export interface FileValues {
@@ -138,27 +146,24 @@ function readNamed(
   prefix: string,
 ) {
   const nameOf = (setting: Setting) => (kind === 'env' ? setting.variable : setting.flag)
-  const short = kind === 'env' ? UPSTREAM_URL.variable : UPSTREAM_URL.flag
+  const short = SHORT[kind]
+  const given = entries.flatMap(([name, text]) => (text === undefined ? [] : [{ name, text }]))
   const values: NamedValue[] = []
   const problems: Problem[] = []
-  for (const [name, text] of entries) {
-    if (text === undefined) continue
-    const setting = SETTINGS.find((one) => (name === short ? one.path === 'upstreams' : nameOf(one) === name))
+  for (const { name, text } of given) {
+    const setting = SETTINGS.find((one) => nameOf(one) === name || one.path === short.get(name))
     if (setting === undefined) {
-      const known = [...SETTINGS.map(nameOf), short, ...(kind === 'env' ? [FILE_VARIABLE] : [])]
+      const known = [...SETTINGS.map(nameOf), ...short.keys(), ...(kind === 'env' ? [FILE_VARIABLE] : [])]
       // The common prefix would make any two names look alike.
-      const [given, ...candidates] = [name, ...known].map((one) => one.slice(prefix.length))
-      const meant = nearest(String(given), candidates)
+      const candidates = known.map((one) => one.slice(prefix.length))
+      const meant = nearest(name.slice(prefix.length), candidates)
       const hint = meant === undefined ? '' : `; did you mean ${prefix}${meant}?`
       problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
-    } else if (
-      name === short &&
-      entries.some(([other, value]) => other === nameOf(setting) && value !== undefined)
-    ) {
-      const message = `cannot be used with ${nameOf(setting)}`
-      problems.push({ path: setting.path, message, origin: name })
+    } else if (short.has(name) && given.some((other) => other.name === nameOf(setting))) {
+      problems.push({ path: setting.path, message: `cannot be used with ${nameOf(setting)}`, origin: name })
     } else {
-      const value = name === short ? [{ prefix: '/', url: text }] : decode(text, setting.kind)
+      const isUpstreamUrl = short.has(name) && setting.path === 'upstreams'
+      const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decode(text, setting.kind)
       values.push({ setting, value, kind, name })
     }
   }

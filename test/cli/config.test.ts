@@ -86,18 +86,19 @@ t.test('a mistyped flag is refused with the one that was meant', async (t) => {
   t.match(stderr, /Did you mean --limits-header-bytes\?/)
 })
 
-t.test('other commands get their settings from the same flags', async (t) => {
+t.test('commands that forward nothing take the same flags and need no upstream', async (t) => {
   const io = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough(), env: {} }
-  const parse = (...args: string[]) => {
-    const command = new Command()
-    addSettingFlags(command)
-    return command.parse(args, { from: 'user' }).opts()
-  }
-  const config = settingsFromCommand(
-    parse('--upstream-url', 'http://u', '--token-lifetime-seconds', '60'),
-    io,
-  )
-  t.match(config, { token: { lifetimeSeconds: 60 }, upstreams: [{ url: 'http://u' }] })
-  t.throws(() => settingsFromCommand(parse(), io), UsageFailure)
-  t.strictSame(settingsFromCommand(parse(), io, { needsUpstream: false }).upstreams, [])
+  const settings = (...args: string[]) =>
+    settingsFromCommand(addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(), io)
+  t.match(settings('--token-lifetime-seconds', '60'), { token: { lifetimeSeconds: 60 }, upstreams: [] })
+  t.throws(() => settings('--token-lifetime-seconds', '0'), UsageFailure)
+})
+
+t.test('--port is short for --listen-port', async (t) => {
+  const { stdout } = await run(['show', '--port', '81', '--admin-port', '82'])
+  t.match(stdout, /^listen\.port +81 +flag --port$/m)
+  t.match(stdout, /^admin\.port +82 +flag --admin-port$/m)
+  t.match((await run(['check', '--port', 'x'])).failure, { message: /listen\.port: must be .* \(--port\)$/m })
+  const both = await run(['check', '--port', '1', '--listen-port', '2'])
+  t.match(both.failure, { message: /listen\.port: cannot be used with --listen-port \(--port\)$/m })
 })

@@ -155,8 +155,8 @@ t.test('list tells all but secrets and hashes', async (t) => {
   t.equal(
     text.stdout,
     `ACCOUNT  ACCESS KEY  STATE     SECRET     EXPIRES
-acme     forever     in force  generated  never
-acme     chosen      in force  chosen     never
+acme     forever     active    generated  never
+acme     chosen      active    chosen     never
 other    old         expired   generated  2027-01-01T00:00:00.000Z
 other    off         disabled  generated  2027-01-31T23:00:00.000Z
 `,
@@ -304,7 +304,7 @@ t.test(
       stdout: `ACCOUNT  ACCESS KEY  STATE     SECRET     EXPIRES
 acme     AK1         disabled  generated  never
 acme     old         expired   generated  2027-01-01T00:00:00.000Z
-other    k           in force  chosen     never
+other    k           active    chosen     never
 `,
     })
     for (const time of ['9999-12-31T23:59:59-12:00', '0000-01-01T00:00:00+00:01', '2027-02-29T00:00:00Z']) {

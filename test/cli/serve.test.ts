@@ -104,7 +104,7 @@ t.test('a signal that comes while another issuer or a database is waited for is 
 t.test('requests that had to be cut are a failure', async (t) => {
   const { failure } = await serve(UPSTREAM, { cut: 3 })
   t.type(failure, CommandFailure)
-  t.match(failure, { exitCode: 1, message: /cut.*: 3$/ })
+  t.match(failure, { exitCode: 1, message: /aborted.*: 3$/ })
 })
 
 t.test('a port or address that cannot be had is a failure of one line', async (t) => {
@@ -176,8 +176,8 @@ t.test('good files add nothing to the mistakes in the settings', async (t) => {
 })
 
 t.test('a flag that there is not is refused before anything is read', async (t) => {
-  const { stderr, failure, done } = await serve(['--port', '3'])
-  t.equal(stderr, "error: unknown option '--port'\n")
+  const { stderr, failure, done } = await serve(['--potr', '3'])
+  t.equal(stderr, "error: unknown option '--potr'\n(Did you mean --port?)\n")
   t.type(failure, CommanderError)
   t.strictSame(done, [])
 })
