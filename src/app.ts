@@ -39,7 +39,8 @@ import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 import { VERSION } from './version.ts'
 
-const NO_PRIVATE_KEY = 'needs a private key in keys.directory, to sign assertions'
+const NO_PRIVATE_KEY =
+  'needs a private key in keys.directory, and not one for HS256: upstreams verify with its public half'
 
 /** What a sidecar is made of. */
 export interface AppOptions {
@@ -106,7 +107,7 @@ export async function createApp({
   const { trust } = opened
   const { keys, credentials } = trust
   const { assertion } = config.identity
-  if (assertion.enabled && keys().signing === undefined) {
+  if (assertion.enabled && (keys().signing?.alg ?? 'HS256') === 'HS256') {
     await trust.stop()
     throw new UnusableTrust(formatProblems([fileProblem('identity.assertion.enabled', NO_PRIVATE_KEY)]))
   }

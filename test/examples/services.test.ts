@@ -3,11 +3,18 @@
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import t, { type Test } from 'tap'
+import { publicJwks } from '../../src/keys/key-ring.ts'
+import { createAssertionSigner } from '../../src/token/assertion.ts'
 import { eventually } from '../support/eventually.ts'
+import { makeKey, makeKeyDirectory } from '../support/keys.ts'
 import { startSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
+import { ISSUER, type MintOptions, mintToken } from '../support/tokens.ts'
 
 t.setTimeout(150_000) // compiling Go's standard library for the first time is most of it
 
@@ -29,10 +36,15 @@ interface Service {
 }
 
 /** Starts a service on a free port; it says which. */
-async function start(t: Test, command: string, args: readonly string[]): Promise<Service> {
+async function start(
+  t: Test,
+  command: string,
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<Service> {
   // Without what tap adds to the environment to measure coverage.
   const child: ChildProcess = spawn('env', ['-u', 'NODE_OPTIONS', command, ...args], {
-    env: { ...process.env, PORT: '0' },
+    env: { ...process.env, PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   t.teardown(() => child.kill('SIGKILL'))
@@ -86,8 +98,8 @@ t.test('the service in Node knows who calls, and refuses part of an identity', a
   await isToldWhoCalls(t, await start(t, process.execPath, ['examples/node/server.mjs']))
 })
 
-t.test('docs/upstream-services.md: a service is tried without the sidecar', async (t) => {
-  const [, section = ''] = readFileSync('docs/upstream-services.md', 'utf8').split(
+t.test('docs/service-authors.md: a service is tried without the sidecar', async (t) => {
+  const [, section = ''] = readFileSync('docs/service-authors.md', 'utf8').split(
     '## Try it without the sidecar',
   )
   const [command = '', shown] = [...section.matchAll(/^```\w*\n([\s\S]*?)\n```$/gm)].map(([, block]) => block)
@@ -101,44 +113,115 @@ t.test('docs/upstream-services.md: a service is tried without the sidecar', asyn
   t.equal(await response.text(), shown)
 })
 
+t.test('the proof in Node accepts what the sidecar signs, and nothing else', async (t) => {
+  await wantsProof(t, process.execPath, ['examples/node/proof.mjs'])
+})
+
 t.test(
   'the service in Python knows who calls, and refuses part of an identity',
-  { skip: absent('python3', '--version') },
+  { skip: absent('python3', ['--version']) },
   async (t) => {
     await isToldWhoCalls(t, await start(t, 'python3', ['examples/python/server.py']))
   },
 )
 
 t.test(
-  'the service in Go knows who calls, and refuses part of an identity',
-  { skip: absent('go', 'version') },
+  'the proof in Python accepts what the sidecar signs, and nothing else',
+  { skip: absent('python3', ['-c', 'import jwt, cryptography']) },
   async (t) => {
-    const program = join(t.testdir({}), 'service')
-    // The cache stays, so that only the first run compiles the standard library. Nothing is fetched.
-    const env = {
-      ...process.env,
-      GOCACHE: join(tmpdir(), 'storage-auth-sidecar-go-cache'),
-      GOFLAGS: '-buildvcs=false',
-      GOPROXY: 'off',
-      GOTOOLCHAIN: 'local',
-      CGO_ENABLED: '0',
-    }
-    const compiling = spawnSync('go', ['build', '-o', program, '.'], {
-      cwd: resolve('examples/go'),
-      env,
-      encoding: 'utf8',
-      timeout: 90_000,
-    })
-    if (compiling.error !== undefined) {
-      t.ok(true, 'compiles', { skip: 'not compiled within 90 s' })
-      return
-    }
-    t.equal(compiling.status, 0, compiling.stderr)
-    await isToldWhoCalls(t, await start(t, program, []))
+    await wantsProof(t, 'python3', ['examples/python/proof.py'])
   },
 )
 
+t.test('the services in Go do the same', { skip: absent('go', ['version']) }, async (t) => {
+  const directory = await temporaryDirectory(t)
+  // The cache stays, so that only the first run compiles the standard library. Nothing is fetched.
+  const env = {
+    ...process.env,
+    GOCACHE: join(tmpdir(), 'storage-auth-sidecar-go-cache'),
+    GOFLAGS: '-buildvcs=false',
+    GOPROXY: 'off',
+    GOTOOLCHAIN: 'local',
+    CGO_ENABLED: '0',
+  }
+  const compiling = spawnSync('go', ['build', '-o', `${directory}/`, './...'], {
+    cwd: resolve('examples/go'),
+    env,
+    encoding: 'utf8',
+    timeout: 90_000,
+  })
+  if (compiling.error !== undefined) {
+    t.ok(true, 'compiles', { skip: 'not compiled within 90 s' })
+    return
+  }
+  t.equal(compiling.status, 0, compiling.stderr)
+  await isToldWhoCalls(t, await start(t, join(directory, 'storage-service'), []))
+  await wantsProof(t, join(directory, 'proof'), [])
+})
+
+/** What must hold of a service that verifies assertions. */
+async function wantsProof(t: Test, command: string, args: readonly string[]): Promise<void> {
+  const key = await makeKeyDirectory(t)
+  const attacker = { ...(await makeKey('ES256', 'attacker')), kid: key.kid }
+  let fetches = 0
+  const issuer = createServer((_req, res) => {
+    fetches++
+    res.end(JSON.stringify(publicJwks(key.ring)))
+  })
+  await new Promise<void>((listening) => issuer.listen(0, '127.0.0.1', listening))
+  t.teardown(() => issuer.close())
+  const { port } = issuer.address() as AddressInfo
+  const service = await start(t, command, args, {
+    JWKS_URL: `http://127.0.0.1:${port}/.well-known/jwks.json`,
+  })
+  const ask = async (assertion: string | undefined) => {
+    const headers: Record<string, string> = { 'X-Authenticated-Account-Id': 'root' }
+    if (assertion !== undefined) headers['X-Authenticated-Assertion'] = assertion
+    const response = await fetch(`http://127.0.0.1:${service.port}/`, { headers })
+    return { status: response.status, body: JSON.parse(await response.text()) }
+  }
+  const expiresAt = Math.floor(Date.now() / 1000) + 600
+  const sign = createAssertionSigner({
+    keys: () => key.ring,
+    issuer: ISSUER,
+    audience: 'storage-upstream',
+    lifetimeSeconds: 300,
+    now: Date.now,
+  })
+  for (const accountId of NAMES) {
+    const { assertion } = await sign({ accountId, accessKey: 'AK', tokenId: 'j', expiresAt })
+    t.match(await ask(assertion), {
+      status: 200,
+      body: { account: accountId, accessKey: 'AK', tokenId: 'j' },
+    })
+  }
+  const mint = (options: Partial<MintOptions>) =>
+    mintToken({
+      key,
+      ...options,
+      header: { typ: 'upstream-assertion+jwt', ...options.header },
+      claims: { aud: 'storage-upstream', ...options.claims },
+    })
+  t.match(await ask(await mint({})), { status: 200 })
+  for (const [name, assertion] of [
+    ['none', undefined],
+    ['an empty one', ''],
+    ['an access token', await mintToken({ key })],
+    ['a wrong aud', await mint({ claims: { aud: 'storage-api' } })],
+    ['a wrong iss', await mint({ claims: { iss: 'other' } })],
+    ['a wrong typ', await mint({ header: { typ: 'at+jwt' } })],
+    ['no typ', await mint({ header: { typ: undefined } })],
+    ['an ended one', await mint({ lifetimeSeconds: -1 })],
+    ['another key', await mint({ key: attacker })],
+    ['no signature', await mint({ signature: '' })],
+    ['alg none', await mint({ header: { alg: 'none' }, signature: '' })],
+  ] as const) {
+    t.match(await ask(assertion), { status: 403, body: { code: 'NotAuthenticated' } }, name)
+  }
+  t.equal(fetches, 1, 'the keys are cached')
+}
+
 /** Why a language is skipped, if it is. */
-function absent(tool: string, arg: string): string | false {
-  return spawnSync(tool, [arg]).status === 0 ? false : `${tool} is not on this machine`
+function absent(tool: string, args: readonly string[]): string | false {
+  return spawnSync(tool, args).status === 0 ? false : `${tool} ${args.at(-1)} fails on this machine`
 }

@@ -1,0 +1,61 @@
+"""A storage service that proves who calls, in Python: it believes the signed assertion and no header beside it.
+
+    pip install pyjwt cryptography
+    PORT=9000 JWKS_URL=http://127.0.0.1:8081/.well-known/jwks.json python3 proof.py
+"""
+
+import json
+import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import jwt
+
+# Cached for ten minutes. An unknown kid, as after a key rotation, is fetched at once.
+keys = jwt.PyJWKClient(os.environ["JWKS_URL"], lifespan=600, timeout=5)
+
+
+def caller_of(headers):
+    """Who a request speaks for; raises when the assertion is missing or not for this service."""
+    values = headers.get_all("X-Authenticated-Assertion", [])
+    assertion = values[0] if len(values) == 1 else ""
+    if jwt.get_unverified_header(assertion).get("typ") != "upstream-assertion+jwt":
+        raise jwt.InvalidTokenError("another kind of token")
+    claims = jwt.decode(
+        assertion,
+        keys.get_signing_key_from_jwt(assertion),
+        algorithms=["ES256"],
+        issuer="storage-account-api",
+        audience="storage-upstream",
+        options={"require": ["iss", "aud", "sub", "client_id", "jti", "exp"]},
+    )
+    return {
+        "account": claims["sub"],
+        "accessKey": claims["client_id"],
+        "tokenId": claims["jti"],
+        "expiresAt": claims["exp"],
+    }
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # so that the sidecar can keep its connections
+
+    def do_GET(self):
+        try:
+            status, body = 200, caller_of(self.headers)
+        except jwt.PyJWTError:
+            status, body = 403, {"code": "NotAuthenticated", "message": "This service wants a signed assertion."}
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        """Silent."""
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "9000"))), Handler)
+    print(json.dumps({"msg": "listening", "port": server.server_address[1]}), flush=True)
+    server.serve_forever()
