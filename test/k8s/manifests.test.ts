@@ -1,384 +1,281 @@
-import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import t from 'tap'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
 import { settingsSchema } from '../../src/config/schema.ts'
 import { VERSION } from '../../src/version.ts'
-import { containersOf, ours, podsOf, selects } from './pods.ts'
-import { CAN_RENDER, copyManifests, type Labels, makeSecrets, type Resource, render } from './render.ts'
+import { serve } from '../support/program.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
+import {
+  copyManifests,
+  NO_KUBECTL,
+  podsOf,
+  type Resource,
+  render,
+  resourcesIn,
+  run,
+  write,
+} from './render.ts'
 import { problemsOf } from './validate.ts'
 
-/** Seconds between the end of the drain and the end of the grace period that are left for the rest of the exit. */
-const MARGIN_SECONDS = 5
+if (NO_KUBECTL) {
+  t.pass('skipped', { skip: NO_KUBECTL })
+  process.exit(0)
+}
 
-/** Which Secrets each overlay wants, and whose. */
-const SECRETS = new Map([
-  ['example', 'storage-auth-sidecar'],
-  ['issuer', 'storage-auth-gateway'],
-])
+const root = t.testdir()
+const k8s = copyManifests(root)
+const read = (path: string) => readFileSync(join(k8s, path), 'utf8')
 
-/** What somebody has before he adds us: two services, one of another kind, with settings of their own. */
-const THEIRS = ['Deployment', 'StatefulSet'].map((kind) => ({
+/** Runs init-sidecar.sh with the program from its sources; returns the credential that it prints. */
+function initSidecar(directory: string, app: string): string {
+  const loader = import.meta.resolve('ts-blank-space/register')
+  const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+  const program = `env -u NODE_OPTIONS ${process.execPath} --import=${loader} ${main}`
+  return run(join(k8s, 'init-sidecar.sh'), [directory, app], { STORAGE_AUTH_SIDECAR: program })
+}
+
+/** Writes what init-sidecar.sh would, without the time that two runs of the program take. */
+function fakeSidecar(directory: string, app: string): void {
+  write(directory, { 'keys/k.jwk.json': '{}', 'credentials/credentials.yaml': 'accounts: []' })
+  initSidecar(directory, app)
+}
+
+/** A workload of a user, with settings of its own. */
+const workload = (name: string, kind = 'Deployment', labels = {}) => ({
   apiVersion: 'apps/v1',
   kind,
-  metadata: { name: `their-${kind.toLowerCase()}` },
+  metadata: { name, labels },
   spec: {
-    selector: { matchLabels: { app: kind } },
-    ...(kind === 'StatefulSet' && { serviceName: 'theirs' }),
+    selector: { matchLabels: { app: name } },
+    ...(kind === 'StatefulSet' && { serviceName: name }),
     template: {
-      metadata: { labels: { app: kind } },
+      metadata: { labels: { app: name } },
       spec: {
+        terminationGracePeriodSeconds: 600,
         securityContext: { fsGroup: 1234 },
-        initContainers: [{ name: 'migrate', image: 'theirs:1' }],
-        containers: [{ name: 'theirs', image: 'theirs:1' }],
-        volumes: [{ name: 'theirs', emptyDir: {} }],
+        initContainers: [{ name: 'migrate', image: 'own:1' }],
+        containers: [{ name: 'own', image: 'own:1' }],
+        volumes: [{ name: 'own', emptyDir: {} }],
       },
     },
   },
-}))
+})
 
-if (!CAN_RENDER) {
-  t.pass('skipped: kubectl is not installed', { skip: true })
-} else {
-  const k8s = copyManifests(t.testdir())
+/** The blocks of the guide that are files, by path. */
+const guide = readFileSync(new URL('../../docs/kubernetes.md', import.meta.url), 'utf8')
+const [steps = '', ports = ''] = [
+  ...guide.matchAll(/^( *)```yaml\n *# my-service\/kustomization\.yaml\n([\s\S]*?)^ *```/gm),
+].map(([, indent = '', text = '']) => text.replaceAll(new RegExp(`^${indent}`, 'gm'), ''))
 
-  t.throws(() => render(join(k8s, 'overlays/example')), /secrets/, 'no secret comes with the example')
-  for (const [overlay, name] of SECRETS) {
-    const secrets = join(k8s, 'overlays', overlay, 'secrets')
-    // What the script finds it keeps: it has no need to run the program, which takes its time.
-    mkdirSync(join(secrets, 'keys'), { recursive: true })
-    mkdirSync(join(secrets, 'credentials'))
-    writeFileSync(join(secrets, 'keys', 'some.jwk.json'), '{}')
-    writeFileSync(join(secrets, 'credentials', 'credentials.yaml'), 'accounts: []')
-    makeSecrets(join(k8s, 'make-secrets.sh'), [secrets, name])
-  }
-  t.strictSame(
-    readdirSync(join(k8s, 'overlays')).sort(),
-    [...SECRETS.keys()],
-    'this test knows every overlay',
-  )
-  let made = 0
-  /** Renders a kustomization that is written for the occasion. */
-  const renderThis = (kustomization: object, files: Readonly<Record<string, unknown>> = {}) => {
-    const directory = join(k8s, `made-${made++}`)
-    mkdirSync(directory)
-    const all = { 'kustomization.yaml': kustomization, ...files }
-    for (const [name, content] of Object.entries(all)) {
-      writeFileSync(join(directory, name), JSON.stringify(content))
-    }
-    return render(directory)
-  }
-  const theirs = (more: object, resources: readonly object[] = THEIRS) =>
-    renderThis(
-      { resources: resources.map((_, index) => `${index}.json`), ...more },
-      Object.fromEntries(resources.map((resource, index) => [`${index}.json`, resource])),
-    )
-
-  const rendered = new Map<string, Resource[]>()
-  for (const overlay of SECRETS.keys()) rendered.set(overlay, render(join(k8s, 'overlays', overlay)))
-  rendered.set('base', render(join(k8s, 'base')))
-  for (const component of readdirSync(join(k8s, 'components'))) {
-    rendered.set(component, theirs({ components: [`../components/${component}`] }))
-  }
-  const injected = rendered.get('sidecar') ?? []
-
-  t.test('every resource is valid to the letter of its schema', async (t) => {
-    let count = 0
-    for (const [name, resources] of rendered) {
-      t.ok(resources.length > 0, name)
-      for (const resource of resources) {
-        t.strictSame(await problemsOf(resource), [], `${name}: ${resource.kind} ${resource.metadata.name}`)
-        count++
-      }
-    }
-    const kinds = new Set([...rendered.values()].flat().map(({ kind }) => kind))
-    t.comment(
-      `k8s: ${count} resources of ${kinds.size} kinds rendered and validated, from ${rendered.size} kustomizations`,
-    )
-  })
-
-  t.test('a resource that is wrong anywhere is found out', async (t) => {
-    const deployment = () => structuredClone(injected.find(({ kind }) => kind === 'Deployment'))
-    const places: [string, (pod: Record<string, unknown>) => void, RegExp][] = [
-      [
-        'unknown, in a pod',
-        (pod) => Object.assign(pod, { gracePeriod: 1 }),
-        /\/spec\/gracePeriod is unknown/,
-      ],
-      ['of the wrong type', (pod) => Object.assign(pod, { terminationGracePeriodSeconds: '60s' }), /integer/],
-      ['missing', (pod) => Object.assign(pod, { containers: [{ image: 'x' }] }), /name/],
-      [
-        'unknown, in a probe',
-        (pod) =>
-          Object.assign(pod, {
-            initContainers: [{ name: 'x', startupProbe: { httpGet: { port: 1, pth: '/' } } }],
-          }),
-        /httpGet\/pth is unknown/,
-      ],
-      [
-        'unknown, in a security context',
-        (pod) => Object.assign(pod, { containers: [{ name: 'x', securityContext: { runAsNonroot: true } }] }),
-        /runAsNonroot is unknown/,
-      ],
-    ]
-    for (const [name, spoil, expected] of places) {
-      const resource = deployment()
-      const [pods] = podsOf(resource === undefined ? [] : [resource])
-      if (resource === undefined || pods === undefined) throw new Error('there is no Deployment')
-      spoil(pods.spec as unknown as Record<string, unknown>)
-      t.match((await problemsOf(resource)).join(), expected, name)
-    }
-    const meta = { metadata: { name: 'x' } }
-    const port = { name: 'x', port: 80, targtPort: 8080 }
-    for (const [resource, expected] of [
-      [{ apiVersion: 'v1', kind: 'Service', ...meta, spec: { ports: [port] } }, /targtPort is unknown/],
-      [{ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'x', lables: {} } }, /lables is unknown/],
-      [{ apiVersion: 'apps/v2', kind: 'Deployment', ...meta }, /no schema/],
-      [{ apiVersion: 'v1', kind: 'Sevice', ...meta }, /no schema/],
-      [
-        {
-          apiVersion: 'monitoring.coreos.com/v1',
-          kind: 'PodMonitor',
-          ...meta,
-          spec: { selector: {}, podMetricsEndpoints: [{ prt: 'x' }] },
-        },
-        /prt is unknown/,
-      ],
-    ] as [Resource, RegExp][]) {
-      t.match((await problemsOf(resource)).join(), expected)
-    }
-  })
-
-  t.test('what is named is there', async (t) => {
-    for (const overlay of SECRETS.keys()) {
-      const resources = rendered.get(overlay) ?? []
-      const pods = podsOf(resources)
-      const has = (kind: string, name: string) =>
-        resources.some((resource) => resource.kind === kind && resource.metadata.name === name)
-      for (const { owner, spec } of pods) {
-        for (const { configMap, secret } of spec.volumes ?? []) {
-          if (configMap !== undefined) t.ok(has('ConfigMap', configMap.name), configMap.name)
-          if (secret !== undefined) t.ok(has('Secret', secret.secretName), secret.secretName)
-        }
-        const volumes = (spec.volumes ?? []).map(({ name }) => name)
-        const mounts = containersOf({ owner, spec, labels: {} }).flatMap(
-          ({ volumeMounts }) => volumeMounts ?? [],
-        )
-        t.strictSame(
-          [...new Set(mounts.map(({ name }) => name))].sort(),
-          volumes.sort(),
-          'each volume has its use',
-        )
-      }
-      for (const resource of resources) {
-        const { selector, ports, scaleTargetRef } = (resource['spec'] ?? {}) as {
-          selector?: Labels
-          ports?: { targetPort: string | number }[]
-          scaleTargetRef?: { kind: string; name: string }
-        }
-        if (resource.kind === 'Service') {
-          const behind = pods.filter(({ labels }) => selects(selector, labels))
-          t.equal(behind.length, 1, resource.metadata.name)
-          const open = behind.flatMap((pod) => ours(pod).ports ?? [])
-          for (const { targetPort } of ports ?? []) {
-            t.ok(open.some(({ name, containerPort }) => [name, containerPort].includes(targetPort)))
-          }
-        }
-        if (scaleTargetRef !== undefined) t.ok(has(scaleTargetRef.kind, scaleTargetRef.name))
-      }
-    }
-  })
-
-  t.test('the settings in each ConfigMap are valid', async (t) => {
-    const all = ([...rendered.values()].flat() as (Resource & { data?: Labels })[]).flatMap(
-      ({ kind, data }) => (kind === 'ConfigMap' ? (data?.['sidecar.yaml'] ?? []) : []),
-    )
-    const different = [...new Set(all)]
-    t.ok(different.length >= 4)
-    for (const settings of different) {
-      const file = join(t.testdir({ 'sidecar.yaml': settings }), 'sidecar.yaml')
-      const loaded = loadConfig({ file, env: {}, flags: {} })
-      t.strictSame(loaded.ok ? [] : loaded.problems, [], settings.slice(0, 50))
-    }
-  })
-
-  t.test(
-    'the grace period of each pod is long enough for its containers and then for the drain',
-    async (t) => {
-      for (const [name, resources] of rendered) {
-        for (const pods of podsOf(resources).filter(({ labels }) => 'storage-auth-sidecar' in labels)) {
-          const map = pods.spec.volumes?.find(({ configMap }) => configMap !== undefined)?.configMap?.name
-          const { data } = resources.find(({ metadata }) => metadata.name === map) as Resource & {
-            data: Labels
-          }
-          const { shutdown } = settingsSchema.parse(parse(data['sidecar.yaml'] ?? ''))
-          const sleeps = pods.spec.containers.map(({ lifecycle }) => lifecycle?.preStop?.sleep?.seconds ?? 0)
-          const needed =
-            Math.max(...sleeps) + shutdown.lameDuckSeconds + shutdown.deadlineSeconds + MARGIN_SECONDS
-          const given = pods.spec.terminationGracePeriodSeconds ?? 30
-          t.ok(given >= needed, `${name}, ${pods.owner.metadata.name}: ${given} s for ${needed} s`)
-          t.ok(given >= 35)
-
-          const { readinessProbe } = ours(pods)
-          const noticed = (readinessProbe?.periodSeconds ?? 10) * (readinessProbe?.failureThreshold ?? 3)
-          t.ok(
-            noticed <= shutdown.lameDuckSeconds,
-            `not ready is noticed in ${noticed} s, within the lame duck`,
-          )
-        }
-      }
+const credential = initSidecar(join(k8s, 'examples/one-service/sidecar'), 'storage')
+fakeSidecar(join(k8s, 'examples/one-issuer/gateway'), 'storage-gateway')
+fakeSidecar(join(k8s, 'examples/argo-rollout/sidecar'), 'my-service')
+for (const name of ['one', 'two']) {
+  fakeSidecar(join(root, name, 'sidecar'), name)
+  write(join(root, name), {
+    'workloads.json': workload(name, name === 'one' ? 'Deployment' : 'StatefulSet'),
+    'worker.json': workload(`${name}-worker`, 'Deployment', { 'storage-auth-sidecar': 'none' }),
+    'kustomization.yaml': {
+      resources: ['workloads.json', 'worker.json', 'sidecar'],
+      components: ['../k8s/components/sidecar'],
     },
-  )
-
-  t.test(
-    'our container is probed, bounded, hardened, and reads its secrets from files that it can follow',
-    async (t) => {
-      const { listen, admin } = settingsSchema.parse({})
-      for (const [name, resources] of rendered) {
-        for (const pods of podsOf(resources).filter(({ labels }) => 'storage-auth-sidecar' in labels)) {
-          const container = ours(pods)
-          t.strictSame(
-            container.ports?.map(({ containerPort }) => containerPort),
-            [listen.port, admin.port],
-            name,
-          )
-          const adminPort = container.ports?.[1]?.name
-          t.strictSame(container.startupProbe?.httpGet, { path: '/livez', port: adminPort })
-          t.strictSame(container.readinessProbe?.httpGet, { path: '/readyz', port: adminPort })
-          t.strictSame(container.livenessProbe?.httpGet, { path: '/livez', port: adminPort })
-          t.match(container.resources, {
-            requests: { cpu: String, memory: String },
-            limits: { memory: String },
-          })
-          t.equal(container.resources?.limits?.['cpu'], undefined, 'throttling would add to every request')
-          t.equal(container.image.split(':').at(-1), VERSION, 'the image of this version')
-          const context = { ...pods.spec.securityContext, ...container.securityContext }
-          t.match(context, { runAsNonRoot: true, runAsUser: 65532, readOnlyRootFilesystem: true })
-          for (const { subPath, readOnly } of container.volumeMounts ?? []) {
-            t.equal(subPath, undefined, 'what is mounted by subPath never changes')
-            t.equal(readOnly, true)
-          }
-          const secrets = (pods.spec.volumes ?? []).flatMap(({ secret }) =>
-            secret === undefined ? [] : [secret],
-          )
-          for (const { secretName, defaultMode } of secrets) {
-            t.equal(defaultMode, 0o440, `${secretName} is not for everybody`)
-            t.ok([context.runAsGroup, context.fsGroup].includes(context.fsGroup ?? 0), 'and for our group')
-          }
-        }
-      }
-    },
-  )
-
-  t.test(
-    'the examples satisfy the Pod Security Standard "restricted", which their namespaces enforce',
-    async (t) => {
-      for (const overlay of SECRETS.keys()) {
-        const resources = rendered.get(overlay) ?? []
-        t.match(resources.find(({ kind }) => kind === 'Namespace')?.metadata.labels, {
-          'pod-security.kubernetes.io/enforce': 'restricted',
-        })
-        for (const pods of podsOf(resources)) {
-          t.equal(pods.spec.automountServiceAccountToken, false)
-          for (const { name, securityContext } of containersOf(pods)) {
-            const context = { ...pods.spec.securityContext, ...securityContext }
-            t.match(
-              context,
-              {
-                runAsNonRoot: true,
-                allowPrivilegeEscalation: false,
-                capabilities: { drop: ['ALL'] },
-                seccompProfile: { type: 'RuntimeDefault' },
-              },
-              name,
-            )
-            t.not(context.runAsUser, 0)
-            t.equal(context.capabilities?.add, undefined)
-          }
-        }
-      }
-    },
-  )
-
-  t.test(
-    'one line adds a native sidecar to every Deployment and StatefulSet, and leaves theirs alone',
-    async (t) => {
-      const pods = podsOf(injected)
-      t.equal(pods.length, 2)
-      for (const each of pods) {
-        t.match(ours(each), { restartPolicy: 'Always' }, 'which makes an init container a sidecar')
-        const [first, ...others] = each.spec.initContainers ?? []
-        t.equal(first?.name, 'storage-auth-sidecar', 'before their own init containers')
-        t.strictSame(others, [{ name: 'migrate', image: 'theirs:1' }])
-        t.strictSame(each.spec.containers, [{ name: 'theirs', image: 'theirs:1' }])
-        t.strictSame(
-          each.spec.securityContext,
-          { fsGroup: 1234 },
-          'the owner of files on their volumes stays',
-        )
-        t.ok(each.spec.volumes?.some(({ name }) => name === 'theirs'))
-        t.strictSame(each.labels, { app: each.owner.kind, 'storage-auth-sidecar': 'injected' })
-      }
-      const selector: unknown = Object(pods[0]?.owner['spec']).selector
-      t.strictSame(selector, { matchLabels: { app: 'Deployment' } }, 'a selector cannot be changed later')
-    },
-  )
-
-  t.test('a Deployment with the label is passed over', async (t) => {
-    const [deployment, statefulSet] = THEIRS
-    const labelled = {
-      ...deployment,
-      metadata: { ...deployment?.metadata, labels: { 'storage-auth-sidecar': 'none' } },
-    }
-    const [first, second] = podsOf(
-      theirs({ components: ['../components/sidecar'] }, [labelled, statefulSet ?? {}]),
-    )
-    t.equal(first?.spec.initContainers?.length, 1)
-    t.equal(second?.spec.initContainers?.length, 2)
-  })
-
-  t.test('a patch of theirs has the last word', async (t) => {
-    const patch = [{ op: 'replace', path: '/spec/template/spec/terminationGracePeriodSeconds', value: 600 }]
-    const resources = theirs({
-      components: ['../components/sidecar'],
-      patches: [{ target: { kind: 'Deployment' }, patch: JSON.stringify(patch) }],
-    })
-    t.strictSame(
-      podsOf(resources).map(({ spec }) => spec.terminationGracePeriodSeconds),
-      [600, 60],
-    )
-  })
-
-  t.test('pods with a sidecar are reached on its two ports only', async (t) => {
-    const { listen, admin } = settingsSchema.parse({})
-    const policies = injected.filter(({ kind }) => kind === 'NetworkPolicy')
-    t.equal(policies.length, 1)
-    const { podSelector, ...rules }: { podSelector: { matchLabels: Labels } } = Object(policies[0]?.['spec'])
-    for (const { labels } of podsOf(injected)) t.ok(selects(podSelector.matchLabels, labels))
-    t.strictSame(rules, {
-      policyTypes: ['Ingress'],
-      ingress: [
-        { ports: [{ protocol: 'TCP', port: listen.port }] },
-        { ports: [{ protocol: 'TCP', port: admin.port }], from: [{ namespaceSelector: {} }] },
-      ],
-    })
-  })
-
-  t.test('the gateway has what keeps it available', async (t) => {
-    const base = rendered.get('base') ?? []
-    const [gateway] = podsOf(base)
-    for (const kind of ['PodDisruptionBudget', 'NetworkPolicy']) {
-      const spec: { selector?: { matchLabels: Labels }; podSelector?: { matchLabels: Labels } } = Object(
-        base.find((resource) => resource.kind === kind)?.['spec'],
-      )
-      const { selector, podSelector } = spec
-      t.ok(selects((selector ?? podSelector)?.matchLabels, gateway?.labels ?? {}), kind)
-    }
-    t.equal(Object(gateway?.owner['spec']).replicas, undefined, 'the autoscaler says how many')
-    t.match(
-      base.find(({ kind }) => kind === 'ServiceAccount'),
-      { automountServiceAccountToken: false },
-    )
   })
 }
+write(root, {
+  'both/kustomization.yaml': {
+    namespace: 'shop',
+    resources: ['../one', '../two'],
+    components: ['../k8s/components/monitoring', '../k8s/components/monitoring/runbook'],
+    configMapGenerator: [{ name: 'runbook', literals: ['url=https://wiki.example.com/ops'] }],
+  },
+  'my-service/deployment.yaml': workload('my-service'),
+  'my-service/kustomization.yaml': steps.replace('../storage-auth-sidecar/', '../') + ports,
+})
+fakeSidecar(join(root, 'my-service/sidecar'), 'my-service')
+
+const both = render(join(root, 'both'))
+const guided = render(join(root, 'my-service'))
+const rollout = render(join(k8s, 'examples/argo-rollout'))
+const oneService = render(join(k8s, 'examples/one-service'))
+const plain = resourcesIn(read('examples/plain.yaml'))
+const all: Readonly<Record<string, readonly Resource[]>> = {
+  both,
+  guided,
+  rollout,
+  oneService,
+  plain,
+  oneIssuer: render(join(k8s, 'examples/one-issuer')),
+  ...Object.fromEntries(
+    readdirSync(join(k8s, 'examples'))
+      .filter((name) => name.endsWith('.yaml'))
+      .map((name) => [name, resourcesIn(read(`examples/${name}`))]),
+  ),
+}
+
+t.test('every resource is valid, and names things that exist', async (t) => {
+  for (const [name, resources] of Object.entries(all)) {
+    for (const resource of resources) {
+      if (resource.kind !== 'Rollout')
+        t.strictSame(await problemsOf(resource), [], `${name}: ${resource.kind}`)
+    }
+    const has = (kind: string, name: string) =>
+      resources.some((one) => one.kind === kind && one.metadata.name === name)
+    for (const { spec } of podsOf(resources)) {
+      for (const { configMap, secret } of spec.volumes ?? []) {
+        if (configMap) t.ok(has('ConfigMap', configMap.name), `${name}: ${configMap.name}`)
+        if (secret && name !== 'plain' && !name.endsWith('.yaml'))
+          t.ok(has('Secret', secret.secretName), secret.secretName)
+      }
+      for (const { name, image } of [...(spec.initContainers ?? []), ...spec.containers]) {
+        if (name === 'storage-auth-sidecar') t.equal(image.split(':')[1], VERSION)
+      }
+    }
+    for (const { data = {} } of resources.filter(({ kind }) => kind === 'ConfigMap')) {
+      const text = data['sidecar.yaml']
+      if (text === undefined) continue
+      const loaded = loadConfig({
+        file: join(t.testdir({ 'sidecar.yaml': text }), 'sidecar.yaml'),
+        env: {},
+        flags: {},
+      })
+      t.strictSame(loaded.ok ? [] : loaded.problems, [], text)
+    }
+  }
+  const [service] = plain.filter(({ kind }) => kind === 'Service')
+  const broken = { ...service, spec: { ports: [{ port: 80, targtPort: 1 }] } } as Resource
+  t.match(await problemsOf(broken), [/targtPort is unknown/])
+})
+
+t.test('two services in one kustomization and namespace have names of their own', async (t) => {
+  const names = (kind: string) => both.filter((one) => one.kind === kind).map(({ metadata }) => metadata.name)
+  t.match(names('ConfigMap'), [/^one-auth-\w+$/, 'storage-auth-sidecar-dashboard', /^two-auth-\w+$/])
+  t.strictSame(names('Secret').sort(), [
+    'one-auth-credentials',
+    'one-auth-keys',
+    'two-auth-credentials',
+    'two-auth-keys',
+  ])
+  t.strictSame(names('NetworkPolicy'), ['one-auth', 'two-auth'])
+  const pods = podsOf(both)
+  for (const name of ['one', 'two']) {
+    const found = pods.find((one) => one.name === name)
+    t.equal(found?.labels['storage-auth-sidecar'], `${name}-auth`)
+    const policy = both.find((one) => one.kind === 'NetworkPolicy' && one.metadata.name === `${name}-auth`)
+    t.match(policy?.spec, { podSelector: { matchLabels: { 'storage-auth-sidecar': `${name}-auth` } } })
+    const volumes = found?.spec.volumes?.map(
+      ({ configMap, secret }) => configMap?.name ?? secret?.secretName ?? 'own',
+    )
+    t.match(volumes, [new RegExp(`^${name}-auth-`), `${name}-auth-keys`, `${name}-auth-credentials`, 'own'])
+  }
+})
+
+t.test('the component adds one native sidecar and changes nothing else', async (t) => {
+  const { template } = workload('one').spec
+  const pods = podsOf(both)
+  for (const { name, spec, labels } of pods) {
+    const { initContainers: [first, ...others] = [], volumes, ...rest } = spec
+    const { initContainers, volumes: own, ...expected } = template.spec
+    t.strictSame(rest, expected, `${name}: grace period, fsGroup and containers are the owner's`)
+    if (name.endsWith('-worker')) {
+      t.strictSame([first], initContainers, 'the label keeps it out')
+      t.strictSame(labels, { app: name })
+      continue
+    }
+    t.match(first, { name: 'storage-auth-sidecar', restartPolicy: 'Always' })
+    t.strictSame(others, initContainers)
+    t.strictSame(volumes?.slice(3), own)
+    const env = Object.fromEntries(first?.env?.map(({ name, value }) => [name, value]) ?? [])
+    const flags = {
+      '--upstream-url': 'http://127.0.0.1:9000',
+      '--keys-directory': '/k',
+      '--credentials-file': '/c',
+    }
+    const loaded = loadConfig({ env, flags })
+    t.match(loaded, { ok: true, config: { shutdown: { lameDuckSeconds: 0 } } })
+  }
+})
+
+t.test('the examples without the component have its container', async (t) => {
+  const [component, ...copies] = [oneService, plain, rollout].map(
+    (resources) => podsOf(resources)[0]?.spec.initContainers?.[0],
+  )
+  for (const copy of copies) t.strictSame({ ...copy, image: '' }, { ...component, image: '' })
+})
+
+t.test('only the two ports of the sidecar are open, also where the guide moves them', async (t) => {
+  const { listen, admin } = settingsSchema.parse({})
+  for (const [resources, data, administration] of [
+    [oneService, listen.port, admin.port],
+    [guided, 18080, 18081],
+  ] as const) {
+    t.match(resources.find(({ kind }) => kind === 'NetworkPolicy')?.spec, {
+      policyTypes: ['Ingress'],
+      ingress: [
+        { ports: [{ port: data }] },
+        { ports: [{ port: administration }], from: [{ namespaceSelector: {} }] },
+      ],
+    })
+    const [sidecar] = podsOf(resources)[0]?.spec.initContainers ?? []
+    t.strictSame(
+      sidecar?.ports?.map(({ containerPort }) => containerPort),
+      [data, administration],
+    )
+    const values = sidecar?.env?.map(({ value }) => value).slice(1)
+    t.strictSame(values, resources === guided ? ['18080', '18081'] : [])
+  }
+  t.match(podsOf(guided)[0]?.spec.initContainers?.[0]?.image, /^registry\.example\.com\//)
+})
+
+t.test('the monitoring component scrapes the admin port and completes the runbook links', async (t) => {
+  const monitor = both.find(({ kind }) => kind === 'PodMonitor')
+  t.match(monitor?.spec, {
+    selector: { matchExpressions: [{ key: 'storage-auth-sidecar', operator: 'Exists' }] },
+    podMetricsEndpoints: [{ port: 'auth-admin', path: '/metrics' }],
+  })
+  const { groups } = Object(both.find(({ kind }) => kind === 'PrometheusRule')?.spec)
+  const [, { rules }] = groups
+  for (const { alert, annotations } of rules) {
+    t.equal(annotations.runbook_url, `https://wiki.example.com/ops#${alert.toLowerCase()}`)
+  }
+})
+
+t.test('the example runs: log in with the printed credential, and reach the container', async (t) => {
+  const upstream = await recordingUpstream(t)
+  upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nobject')
+  const mounted = t.testdir()
+  const local = (text: string) =>
+    text.replaceAll('/etc/storage-auth-sidecar', mounted).replaceAll('http://127.0.0.1:9000', upstream.url)
+  for (const { kind, metadata, data = {} } of oneService) {
+    const directory = kind === 'ConfigMap' ? 'config' : (metadata.name.split('-').at(-1) ?? '')
+    if (kind !== 'ConfigMap' && kind !== 'Secret') continue
+    mkdirSync(join(mounted, directory))
+    for (const [name, content] of Object.entries(data)) {
+      const text = kind === 'Secret' ? Buffer.from(content, 'base64') : local(content)
+      writeFileSync(join(mounted, directory, name), text, { mode: 0o440 })
+    }
+  }
+  const [, , config = ''] = podsOf(oneService)[0]?.spec.initContainers?.[0]?.args ?? []
+  t.ok(existsSync(local(config)), config)
+  const { port } = await serve(t, { config: local(config) })
+  const at = `http://127.0.0.1:${port}`
+  t.equal((await fetch(`${at}/a`)).status, 400)
+  const login = { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: credential }
+  const { token } = Object(await (await fetch(`${at}/v2/auth/token`, login)).json())
+  t.equal((await fetch(`${at}/a`, { headers: { Authorization: `Bearer ${token}` } })).status, 200)
+  t.equal(upstream.requests[0]?.headers['x-authenticated-account-id'], 'demo')
+})
+
+t.test('init-sidecar.sh keeps what exists', async (t) => {
+  const directory = join(k8s, 'examples/one-service/sidecar')
+  const before = readFileSync(join(directory, 'credentials/credentials.yaml'), 'utf8')
+  t.equal(initSidecar(directory, 'storage'), '')
+  t.equal(readFileSync(join(directory, 'credentials/credentials.yaml'), 'utf8'), before)
+  t.match(parse(readFileSync(join(directory, 'kustomization.yaml'), 'utf8')), { namePrefix: 'storage-' })
+  t.equal(
+    readFileSync(join(directory, '.gitignore'), 'utf8').split('\n').slice(1, 3).join(),
+    'keys/,credentials/',
+  )
+})

@@ -1,76 +1,91 @@
-/**
- * What `kubectl kustomize` makes of the deployment files.
- *
- * Works on a copy of them, so that secrets which a test makes are not left in the checkout.
- *
- * @module
- */
+/** Renders copies of the deployment files with the kustomize of kubectl, and validates the resources. */
 import { spawnSync } from 'node:child_process'
-import { cpSync } from 'node:fs'
-import { join } from 'node:path'
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseAllDocuments } from 'yaml'
 
-/** One object as it would be applied. */
+export type Labels = Readonly<Record<string, string>>
+
 export interface Resource {
   readonly apiVersion: string
   readonly kind: string
-  readonly metadata: { readonly name: string; readonly namespace?: string; readonly labels?: Labels }
-  readonly [field: string]: unknown
+  readonly metadata: { readonly name: string; readonly labels?: Labels }
+  readonly data?: Labels
+  readonly spec?: unknown
 }
 
-/** Names and values. */
-export type Labels = Readonly<Record<string, string>>
+export interface Container {
+  readonly name: string
+  readonly image: string
+  readonly args?: readonly string[]
+  readonly env?: readonly { readonly name: string; readonly value: string }[]
+  readonly ports?: readonly { readonly name: string; readonly containerPort: number }[]
+  readonly resources?: unknown
+}
 
-/** Whether there is a kubectl to render with. */
-export const CAN_RENDER = spawnSync('kubectl', ['version', '--client']).status === 0
+export interface PodSpec {
+  readonly containers: readonly Container[]
+  readonly initContainers?: readonly Container[]
+  readonly terminationGracePeriodSeconds?: number
+  readonly securityContext?: unknown
+  readonly volumes?: readonly {
+    readonly name: string
+    readonly configMap?: { readonly name: string }
+    readonly secret?: { readonly secretName: string }
+  }[]
+}
 
-/** Copies `k8s/` into a directory, without secrets that somebody made there; returns where it is. */
+export const NO_KUBECTL =
+  spawnSync('kubectl', ['version', '--client']).status === 0 ? false : 'kubectl is not installed'
+
+/** Copies `k8s/` to a directory named `k8s` in a directory, without files that init-sidecar.sh wrote. */
 export function copyManifests(directory: string): string {
-  const copy = join(directory, 'k8s')
   const source = fileURLToPath(new URL('../../k8s', import.meta.url))
-  cpSync(source, copy, { recursive: true, filter: (path) => !path.endsWith('/secrets') })
-  return copy
+  const written = /one-service\/sidecar|argo-rollout\/sidecar$|one-issuer\/gateway\/(?!sidecar\.yaml)/
+  cpSync(source, join(directory, 'k8s'), { recursive: true, filter: (path) => !written.test(path) })
+  return join(directory, 'k8s')
 }
 
-/** What making secrets printed: a login. */
-export interface Login {
-  readonly accountId: string
-  readonly accessKey: string
-  readonly secret: string
+/** Writes files by their paths below a directory; objects become JSON, which is YAML. */
+export function write(directory: string, files: Readonly<Record<string, unknown>>): void {
+  for (const [path, content] of Object.entries(files)) {
+    mkdirSync(dirname(join(directory, path)), { recursive: true })
+    writeFileSync(join(directory, path), typeof content === 'string' ? content : JSON.stringify(content))
+  }
 }
 
-/** Makes secrets by the script that operators use; the program is run from its sources. */
-export function makeSecrets(script: string, args: readonly string[]): Login | undefined {
-  const loader = import.meta.resolve('ts-blank-space/register')
-  const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
-  const program = `env -u NODE_OPTIONS ${process.execPath} --import=${loader} ${main}`
-  const stdout = run(script, args, { STORAGE_AUTH_SIDECAR: program })
-  return stdout === '' ? undefined : JSON.parse(stdout)
-}
-
-/** Renders a kustomization. */
-export function render(directory: string): Resource[] {
-  const documents = parseAllDocuments(run('kubectl', ['kustomize', directory]))
-  if (!Array.isArray(documents)) throw new Error(`${directory} renders to nothing`)
-  return documents.map((document) => {
-    const resource: Resource = document.toJS()
-    return resource.kind === 'Secret' ? { ...resource, data: unwrapped(resource['data']) } : resource
-  })
-}
-
-/** Long lines of base64 are wrapped; Kubernetes passes over the line breaks, and other decoders do not. */
-function unwrapped(data: unknown): Labels {
-  return Object.fromEntries(
-    Object.entries(data ?? {}).map(([name, base64]) => [name, String(base64).replace(/\s/g, '')]),
-  )
-}
-
-function run(command: string, args: readonly string[], env: Readonly<Record<string, string>> = {}): string {
+/** Runs a command; returns its stdout. */
+export function run(command: string, args: readonly string[], env: Labels = {}): string {
   const { status, stdout, stderr, error } = spawnSync(command, args, {
     encoding: 'utf8',
     env: { ...process.env, ...env },
   })
   if (status !== 0) throw new Error(`${command} ${args.join(' ')}: ${error?.message ?? stderr}`)
   return stdout
+}
+
+export function resourcesIn(text: string): Resource[] {
+  return parseAllDocuments(text).map((document) => {
+    const resource: Resource = document.toJS()
+    if (resource.kind !== 'Secret') return resource
+    // kustomize wraps long lines of base64; the validator accepts none.
+    const data = Object.entries(resource.data ?? {}).map(([name, base64]) => [
+      name,
+      base64.replace(/\s/g, ''),
+    ])
+    return { ...resource, data: Object.fromEntries(data) }
+  })
+}
+
+export const render = (directory: string): Resource[] => resourcesIn(run('kubectl', ['kustomize', directory]))
+
+/** Pod specs and pod labels of all workloads. */
+export function podsOf(resources: readonly Resource[]): { name: string; labels: Labels; spec: PodSpec }[] {
+  return resources
+    .filter(({ kind }) => /^(?:Deployment|StatefulSet|DaemonSet|Rollout)$/.test(kind))
+    .map(({ metadata, spec }) => {
+      const { template } = Object(spec)
+      return { name: metadata.name, labels: template.metadata.labels, spec: template.spec }
+    })
 }

@@ -1,11 +1,6 @@
 /**
- * Validates Kubernetes objects strictly: types, required and allowed values, and no field that the schema does not have.
- *
- * The validators of the package are compiled and pass unknown fields over. What they look at, however, is what they
- * know: they read each field of the schema by its name, and enumerate the members of maps. A field that stays unread
- * is unknown to the schema.
- *
- * @module
+ * Validates Kubernetes objects against the schemas of kubernetes-models, unknown fields included: the compiled
+ * validators read each field of the schema by its name, so a field that stays unread is unknown.
  */
 import type { Resource } from './render.ts'
 
@@ -13,10 +8,16 @@ interface Model {
   readonly prototype: { validate(this: unknown): void }
 }
 
-/** Everything that is wrong with an object; empty when it is valid. */
+/** Lists everything that is wrong with an object; empty when it is valid. */
 export async function problemsOf(resource: Resource): Promise<string[]> {
-  const model = await modelOf(resource)
-  if (model === undefined) return [`there is no schema of ${resource.apiVersion} ${resource.kind}`]
+  const { apiVersion, kind } = resource
+  const isOperator = apiVersion.startsWith('monitoring.coreos.com/')
+  const source = isOperator ? '@kubernetes-models/prometheus-operator' : 'kubernetes-models'
+  const model: Model | undefined = await import(`${source}/${apiVersion}/${kind}`).then(
+    (module) => module[kind],
+    () => undefined,
+  )
+  if (model === undefined) return [`no schema of ${apiVersion} ${kind}`]
   const unread: (() => string[])[] = []
   try {
     model.prototype.validate.call(watched(resource, '', unread))
@@ -26,23 +27,11 @@ export async function problemsOf(resource: Resource): Promise<string[]> {
   return unread.flatMap((fields) => fields()).map((field) => `${field} is unknown`)
 }
 
-/** The schemas of core objects and of the Prometheus operator. */
-async function modelOf({ apiVersion, kind }: Resource): Promise<Model | undefined> {
-  const [group = ''] = apiVersion.split('/')
-  const source =
-    group === 'monitoring.coreos.com' ? '@kubernetes-models/prometheus-operator' : 'kubernetes-models'
-  try {
-    return (await import(`${source}/${apiVersion}/${kind}`))[kind]
-  } catch {
-    return undefined
-  }
-}
-
-/** A view of a value that notes which of its fields nobody has read. */
+/** Wraps a value in a proxy that records which of its fields are read. */
 function watched(value: unknown, path: string, unread: (() => string[])[]): unknown {
   if (typeof value !== 'object' || value === null) return value
   const left = new Set(Array.isArray(value) ? [] : Object.keys(value))
-  const views = new Map<string | symbol, unknown>()
+  const views = new Map<string, unknown>()
   unread.push(() => [...left].map((field) => `${path}/${field}`))
   return new Proxy(value, {
     get(target, field) {

@@ -1,0 +1,29 @@
+/** Reads the alerting rules of k8s/components/monitoring and runs the tools that check them. */
+import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { parse } from 'yaml'
+
+export interface Rule {
+  readonly alert?: string
+  readonly record?: string
+  readonly expr: string
+  readonly labels?: Readonly<Record<string, string>>
+  readonly annotations?: Readonly<Record<string, string>>
+}
+
+export interface RuleFile {
+  readonly groups: readonly { readonly name: string; readonly rules: readonly Rule[] }[]
+}
+
+export function monitoringFile(name: string): string {
+  return readFileSync(new URL(`../../k8s/components/monitoring/${name}`, import.meta.url), 'utf8')
+}
+
+export const RULES: RuleFile = parse(monitoringFile('prometheus-rule.yaml')).spec
+export const ALERTS = RULES.groups.flatMap(({ rules }) => rules).filter(({ alert }) => alert !== undefined)
+
+/** The reason to skip a test that needs a program of a Debian package; false where it is installed. */
+export function skipWithout(program: string, debianPackage: string): string | false {
+  const found = spawnSync(program, ['--version']).error === undefined
+  return found ? false : `${program} is not installed (Debian package ${debianPackage})`
+}
