@@ -1,6 +1,4 @@
-/**
- * The pages lead where they say, and name commands and folders that are there.
- */
+/** Every link of a page leads to a file, and to a heading in it. */
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -8,14 +6,14 @@ import t from 'tap'
 
 const read = (path: string) => readFileSync(path, 'utf8')
 
-/** Every page that git knows, or would know. */
+/** Markdown files that git tracks, or would. */
 const PAGES = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '*.md'], {
   encoding: 'utf8',
 })
   .stdout.split('\n')
   .filter((path) => path !== '' && existsSync(path))
 
-/** A page without what stands in blocks of code. */
+/** A page without its code blocks. */
 const prose = (path: string) => read(path).replaceAll(/^( *)(```+)[^\n]*\n[\s\S]*?^\1\2$/gm, '')
 
 /** The anchors that GitHub gives the headings of a page. */
@@ -33,7 +31,7 @@ function anchors(path: string): Set<string> {
   return found
 }
 
-/** What a page links to, images included. */
+/** Targets of links and images. */
 function targets(path: string): string[] {
   const text = prose(path).replaceAll(/`[^`\n]*`/g, '')
   const inline = [...text.matchAll(/\]\(\s*<?([^)\s>]+)>?(?:\s+"[^"]*")?\s*\)/g)]
@@ -52,7 +50,7 @@ t.test('every relative link leads to a file, and to a heading in it', { skip: no
       links++
       const [path = '', anchor] = decodeURIComponent(target).split('#')
       const file = path === '' ? page : join(dirname(page), path)
-      if (!existsSync(file)) t.fail(`${page}: ${target} is not there`)
+      if (!existsSync(file)) t.fail(`${page}: ${target} is missing`)
       else if (anchor !== undefined && file.endsWith('.md'))
         t.ok(anchors(file).has(anchor), `${page}: ${target}`)
     }
@@ -66,40 +64,6 @@ t.test('every guide is listed in the index, and the README leads there', async (
     if (/\.(?:md|yaml)$/.test(name) && name !== 'README.md') t.ok(listed.has(name), name)
   }
   t.ok(targets('README.md').includes('docs/README.md'))
-})
-
-t.test('every npm command that a page names is there', async (t) => {
-  const { scripts } = JSON.parse(read('package.json'))
-  let named = 0
-  for (const page of PAGES.filter((page) => page !== 'CHANGELOG.md')) {
-    for (const [, script = ''] of read(page).matchAll(
-      /npm (?:run (?:--silent )?)?(start|test|(?<=run )[a-z][a-z:]*)/g,
-    )) {
-      named++
-      t.ok(scripts[script], `${page}: ${script}`)
-    }
-  }
-  t.ok(named > 10)
-})
-
-t.test('CONTRIBUTING.md knows what is in the sources, and what the tests and scripts are', async (t) => {
-  const [, section = ''] = read('CONTRIBUTING.md').split('## Layout')
-  const layout = section.split('\n## ')[0] ?? ''
-  const named = new Set([...layout.matchAll(/\b(?:src|scripts)\/[\w.-]+/g)].map(([path]) => path))
-  for (const [path] of layout.matchAll(/^\w+\/[\w.-]*/gm)) t.ok(existsSync(path), path)
-  const there = ['src', 'scripts'].flatMap((folder) => readdirSync(folder).map((name) => `${folder}/${name}`))
-  t.strictSame([...named].sort(), there.sort())
-  for (const { name } of readdirSync('test', { withFileTypes: true }).filter((entry) =>
-    entry.isDirectory(),
-  )) {
-    const mirrored = ['.', 'src'].some((folder) => existsSync(join(folder, name))) && name !== 'docs'
-    if (!mirrored) t.ok(layout.includes(`\ntest/${name}/ `), `test/${name}/`)
-  }
-})
-
-t.test('no page says what is to come', async (t) => {
-  for (const page of PAGES)
-    t.notMatch(prose(page), /\b(?:TODO|TBD|FIXME|coming soon|not (?:yet )?implemented)\b/i, page)
 })
 
 function noGit(): string | false {

@@ -8,7 +8,7 @@ import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 
 const PAGE = 'docs/operations.md'
 /** Documented, but only with a setting that this test does not use. */
-const CONDITIONAL = /jwks|worker|certificate|enforcing/
+const CONDITIONAL = /jwks|worker|certificate/
 
 /** Names and label names of the sidecar's own series. */
 async function scrape({ adminPort }: TestSidecar): Promise<Map<string, Map<string, Set<string>>>> {

@@ -4,7 +4,6 @@ import { UPSTREAM_OUTCOMES } from '../../src/forward/upstream-fault.ts'
 import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
 import { createMetrics, type MetricSources, type MetricsOptions } from '../../src/ops/metrics.ts'
 import { REJECT_REASONS } from '../../src/token/verdict.ts'
-import { codeIn, tableUnder } from '../support/markdown.ts'
 import { type Family, parseMetrics, type Sample } from '../support/prometheus.ts'
 
 const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth']
@@ -52,40 +51,6 @@ function sampleValue(families: Map<string, Family>, name: string, labels: Sample
 }
 
 const sorted = (labels: Sample['labels']) => JSON.stringify(Object.entries(labels).sort())
-
-t.test('docs/metrics.md has every metric', async (t) => {
-  const { metrics, scrape } = metricsOf()
-  metrics.onRequest('proxy', 'GET', 200, 0.1)
-  const documented = tableUnder('docs/metrics.md', '# Metrics')
-    .map((row) => ({
-      name: codeIn(row['metric'])[0] ?? '',
-      type: row['type'],
-      labels: codeIn(row['labels']).sort(),
-      help: row['meaning'],
-    }))
-    .filter(({ name }) => !name.startsWith('auth_sidecar_worker'))
-  const actual = [...(await scrape())]
-    .filter(([name]) => name.startsWith('auth_sidecar_'))
-    .map(([name, { type, help, samples }]) => ({
-      name,
-      type,
-      labels: [...new Set(samples.flatMap(({ labels }) => Object.keys(labels)))]
-        .filter((label) => label !== 'le')
-        .sort(),
-      help,
-    }))
-  t.strictSame(documented, actual)
-})
-
-t.test('docs/metrics.md has the values of the labels', async (t) => {
-  const values = new Map(
-    tableUnder('docs/metrics.md', '## Labels').map(({ label, values }) => [label, codeIn(values)]),
-  )
-  t.strictSame(values.get('`outcome`'), [...UPSTREAM_OUTCOMES])
-  t.strictSame(values.get('`subject`'), [...SUBJECTS])
-  t.strictSame(values.get('`reason` of token checks'), ['ok', ...REJECT_REASONS])
-  t.strictSame(values.get('`reason` of failed logins'), [...ISSUE_FAILURES])
-})
 
 t.test('every series of a closed set is there, at zero, before anything has happened', async (t) => {
   const families = await metricsOf().scrape()
