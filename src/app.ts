@@ -10,7 +10,7 @@
  */
 import { fileProblem, formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
-import { createLoginThrottle, type ThrottleNote } from './credentials/login-throttle.ts'
+import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createForwarder } from './forward/forwarder.ts'
 import { createDecide } from './gate/decide.ts'
 import { createRoutes } from './gate/routes.ts'
@@ -50,8 +50,8 @@ export interface AppOptions {
   readonly logLinesDropped?: () => number
   /** Epoch milliseconds; default `Date.now`. */
   readonly now?: () => number
-  /** It is one of several that share the listener: it has no admin listener, and tells the others of logins. */
-  readonly worker?: { readonly onThrottleNote: (note: ThrottleNote) => void }
+  /** It is one of several that share the listener, and has no admin listener. */
+  readonly worker?: boolean
 }
 
 /** One sidecar. */
@@ -76,8 +76,6 @@ export interface ServingApp extends App {
   readonly sources: AdminSources
   /** Its metrics as values: all, those that only grow, or those of the status page. */
   readonly metrics: Readonly<Record<'all' | 'counts' | 'status', () => Promise<RegisteredFamily[]>>>
-  /** Counts a login that ended in another worker. */
-  learn(note: ThrottleNote): void
   /** Cuts every connection to a client, for a process that is about to end without having stopped. */
   cut(): void
 }
@@ -175,11 +173,7 @@ export async function createApp({
   const addressBehindProxies = createClientAddress(config.forwarded.trust)
   const clientAddress = ({ connection: { peer }, req }: Exchange) =>
     peer.trusted ? addressBehindProxies(peer, headerValues(req.rawHeaders, 'x-forwarded-for')) : peer.address
-  const throttle = createLoginThrottle({
-    ...config.limits.loginFailures,
-    now,
-    ...(worker && { onNote: worker.onThrottleNote }),
-  })
+  const throttle = createLoginThrottle({ ...config.limits.loginFailures, now })
   const tokenEndpoint = createTokenEndpoint({
     responder,
     credentials,
@@ -272,7 +266,6 @@ export async function createApp({
       counts: () => registry.getMetricsAsJSON(),
       status: () => statusMetrics(registry),
     },
-    learn: throttle.learn,
     cut: listener.cut,
   }
 }

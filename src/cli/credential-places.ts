@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { CredentialEditor } from '../credentials/credential-editor.ts'
+import type { CredentialEditor } from '../credentials/editor.ts'
 import { UsageFailure } from './command-io.ts'
 
 /** The options that name a place; exactly one of them is to be given. */

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Command } from 'commander'
-import { readAccountsFile } from '../credentials/accounts-file.ts'
+import { listCredentialsFile } from '../credentials/credentials-file.ts'
 import { UsageFailure, unwrap } from './command-io.ts'
 
 interface MigrateOptions {
@@ -51,20 +51,13 @@ export function addPostgresCommands(group: Command, { print, warn }: Output): vo
   subcommand('migrate', 'make the tables in PostgreSQL, or bring them up to date; may be repeated')
     .addHelpText('after', `${EXAMPLE} migrate --postgres-url-file postgres.url\n${GRANTS}`)
     .action(async ({ postgresUrlFile, json }: MigrateOptions) => {
-      const [{ inDatabase }, { migrate }] = await Promise.all([
-        import('../credentials/postgres/command.ts'),
-        import('../credentials/postgres/migrate.ts'),
-      ])
-      const { version, applied, warnings } = unwrap(
-        await inDatabase(postgresUrlFile, async ({ connection, warnings }) => ({
-          ok: true as const,
-          warnings,
-          ...(await migrate(connection)),
-        })),
-      )
+      const { migrate } = await import('../credentials/postgres/editor.ts')
+      const { isNew, warnings } = unwrap(await migrate(postgresUrlFile))
       warnings.forEach(warn)
-      const state = applied.length === 0 ? 'were up to date' : 'are up to date'
-      print(json ? JSON.stringify({ version, applied }) : `the tables ${state} (version ${version})`)
+      const state = isNew ? 'are up to date' : 'were up to date'
+      print(
+        json ? JSON.stringify({ version: 1, applied: isNew ? [1] : [] }) : `the tables ${state} (version 1)`,
+      )
     })
 
   subcommand('import', 'take all credentials of a file into PostgreSQL, or none')
@@ -77,13 +70,11 @@ export function addPostgresCommands(group: Command, { print, warn }: Output): vo
 Credentials that are only in the database stay as they are.`,
     )
     .action(async ({ file, postgresUrlFile, replace = false, json }: ImportOptions) => {
-      const read = await readAccountsFile(file)
+      const read = await listCredentialsFile(file)
       if (!read.ok) throw new UsageFailure(read.problems.join('\n'))
       read.warnings.forEach(warn)
-      const { importCredentials } = await import('../credentials/postgres/import.ts')
-      const { imported, replaced } = unwrap(
-        await importCredentials(postgresUrlFile, read.accounts, { replace }),
-      )
+      const { importCredentials } = await import('../credentials/postgres/editor.ts')
+      const { imported, replaced } = unwrap(await importCredentials(postgresUrlFile, read.value, { replace }))
       print(
         json ? JSON.stringify({ imported, replaced }) : `imported ${imported}, ${replaced} of them replaced`,
       )

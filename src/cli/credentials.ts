@@ -5,11 +5,9 @@
 import { randomBytes } from 'node:crypto'
 import { buffer } from 'node:stream/consumers'
 import type { Command } from 'commander'
-import { type Credential, isInForce } from '../credentials/accounts.ts'
-import type { CredentialName } from '../credentials/accounts-edit.ts'
+import { type Credential, type CredentialName, isActive, parseTime } from '../credentials/credential.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { nameProblem, namesProblem, secretProblem } from '../names.ts'
-import { parseRfc3339 } from '../rfc3339.ts'
 import {
   type CommandIo,
   createCommand,
@@ -86,7 +84,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       const name = checkedName({ accessKey: newAccessKey(), ...options })
       const tooLong = namesProblem(name.accountId, name.accessKey)
       if (tooLong !== undefined) throw new UsageFailure(`--access-key ${tooLong}`)
-      if (expiresAt !== undefined && parseRfc3339(expiresAt) === undefined) {
+      if (expiresAt !== undefined && parseTime(expiresAt) === undefined) {
         throw new UsageFailure(
           '--expires-at must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z',
         )
@@ -98,11 +96,9 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     })
 
   subcommand('list', 'list credentials, without secrets and hashes').action(async (options: StoreOptions) => {
-    const { accounts, warnings } = unwrap(await (await openEditor(options)).list())
+    const { credentials, warnings } = unwrap(await (await openEditor(options)).list())
     warnings.forEach(warn)
-    const listed = accounts.flatMap(({ accountId, credentials }) =>
-      credentials.map((credential) => listEntry(accountId, credential, now())),
-    )
+    const listed = credentials.map((credential) => listEntry(credential, now()))
     print(options.json ? JSON.stringify(listed) : table(listed))
   })
 
@@ -157,15 +153,15 @@ async function secretFrom(stdin: CommandIo['stdin']): Promise<string> {
   return secret
 }
 
-function listEntry(accountId: string, credential: Credential, now: number) {
-  const { accessKey, disabled, expiresAt, secretHash } = credential
+function listEntry(credential: Credential, now: number) {
+  const { accountId, accessKey, disabled, expiresAt, secretHash } = credential
   return {
     accountId,
     accessKey,
-    inForce: isInForce(credential, now),
+    inForce: isActive(credential, now),
     disabled,
     expiresAt: expiresAt === Number.POSITIVE_INFINITY ? null : new Date(expiresAt).toISOString(),
-    secretKind: secretHash.scheme === 'sha256' ? 'generated' : 'chosen',
+    secretKind: secretHash.startsWith('$sha256$') ? 'generated' : 'chosen',
   }
 }
 

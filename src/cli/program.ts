@@ -3,7 +3,7 @@
  */
 import { availableParallelism } from 'node:os'
 import { Command, CommanderError } from 'commander'
-import type { App, AppOptions, ServingApp } from '../app.ts'
+import type { App, ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
 import { tuneCollector } from '../ops/collector.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
@@ -74,15 +74,11 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
   }
 
   /** Serves requests in this process, alone or as one of several. */
-  const serveHere = async (
-    config: Config,
-    log: Logger,
-    worker?: AppOptions['worker'],
-  ): Promise<ServingApp> => {
+  const serveHere = async (config: Config, log: Logger, worker = false): Promise<ServingApp> => {
     tuneCollector()
     const { createApp } = await import('../app.ts')
     const logLinesDropped = () => destination.dropped
-    const app = await createApp({ config, log, logLinesDropped, ...(worker && { worker }) })
+    const app = await createApp({ config, log, logLinesDropped, worker })
     signals.beforeExit = app.cut
     return app
   }
@@ -127,8 +123,8 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
         const { runWorker } = await import('../workers/worker.ts')
         await runWorker({
           channel: process,
-          createApp(config, worker) {
-            return serveHere(config, openLog(config.log.level), worker)
+          createApp(config) {
+            return serveHere(config, openLog(config.log.level), true)
           },
         })
       }),

@@ -3,8 +3,7 @@
  * another issuer and from the database.
  */
 import type { Config } from '../config/schema.ts'
-import { createFileStore } from '../credentials/file-store.ts'
-import type { CredentialStore } from '../credentials/store.ts'
+import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
 import { createJwkSetLoader } from '../keys/jwk-set.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import type { Loaded } from '../reload/loaded.ts'
@@ -79,8 +78,8 @@ async function loadCredentials(
 ): Promise<LoadedCredentials | undefined> {
   const { now, patienceMs = PATIENCE_MS } = options
   if (file !== undefined) {
-    const accounts = take(await accountsIn(file).load(), options)
-    return createFileStore({ accounts: () => accounts, now })
+    const credentials = take(await accountsIn(file).load(), options)
+    return createCredentialStore({ credentials: () => credentials, now })
   }
   if (postgres === undefined) return undefined
   // Loaded when needed: most have no database, and its client takes a while.
@@ -89,7 +88,6 @@ async function loadCredentials(
   const quiet = () => {}
   const opened = await openPostgresStore({
     ...postgres,
-    poolSize: 1,
     now,
     log: { info: quiet, warn: quiet },
     onChange: quiet,

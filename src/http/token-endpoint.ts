@@ -7,7 +7,7 @@
  * @module
  */
 
-import type { Attempt, LoginThrottle, NoAttempt } from '../credentials/login-throttle.ts'
+import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { CredentialStore, Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/verdict.ts'
@@ -127,21 +127,6 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     return parsed.ok ? parsed : noLogin(invalid(parsed.message))
   }
 
-  /** Asks the throttle for permission, and waits in line if need be; nothing when the client has gone meanwhile. */
-  async function askThrottle(
-    exchange: Exchange,
-    accountId: string,
-    address: string,
-  ): Promise<Attempt | NoAttempt | undefined> {
-    const reservation = throttle.reserve(accountId, address)
-    if (reservation.ok !== 'later') return reservation
-    const { giveUp, turn } = reservation
-    exchange.attach({ onClientGone: giveUp, onFinished: giveUp, onMalformedBody: giveUp })
-    const outcome = await turn
-    exchange.answerer = undefined
-    return outcome
-  }
-
   async function mint(login: Login): Promise<{ token: string; identity: Identity }> {
     try {
       return await options.issue(login)
@@ -166,10 +151,9 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       const { login } = read
       if (credentials.hasAccount(login.accountId)) exchange.namedAccount = login.accountId
       const address = options.clientAddress(exchange)
-      const attempt = await askThrottle(exchange, login.accountId, address)
-      if (attempt === undefined) return
+      const attempt = throttle.check(login.accountId, address)
       if (!attempt.ok) {
-        await turnAway(exchange, attempt.reason, attempt.retryAfterSeconds)
+        await turnAway(exchange, 'throttled', attempt.retryAfterSeconds)
         return
       }
       const verdict = await credentials.authenticate(login, address)

@@ -4,8 +4,8 @@
  */
 import type { NamedFiles } from '../config/load.ts'
 import { fileProblem, type Problem } from '../config/problem.ts'
-import { type Accounts, createAccountsInSlices } from '../credentials/accounts.ts'
-import { readAccountsFile } from '../credentials/accounts-file.ts'
+import type { CredentialIndex } from '../credentials/credential.ts'
+import { loadCredentialsFile } from '../credentials/credentials-file.ts'
 import { isKeyFileName, loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import type { ReloadSubject } from '../ops/metrics.ts'
@@ -34,16 +34,12 @@ export function keysIn(directory: string): FileSource<KeyRing> {
   }
 }
 
-export function accountsIn(file: string): FileSource<Accounts> {
+export function accountsIn(file: string): FileSource<CredentialIndex> {
   return {
     subject: 'credentials',
     setting: 'credentials.file',
     paths: [file],
-    async load() {
-      const read = await readAccountsFile(file)
-      if (!read.ok) return read
-      return { ok: true, value: await createAccountsInSlices(read.accounts), warnings: read.warnings }
-    },
+    load: () => loadCredentialsFile(file),
   }
 }
 

@@ -5,9 +5,8 @@
 import type { SecureContext } from 'node:tls'
 import type { Problem } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
-import { createFileStore } from '../credentials/file-store.ts'
 import type { PostgresStore, PostgresStoreOptions } from '../credentials/postgres/store.ts'
-import type { CredentialStore } from '../credentials/store.ts'
+import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import { createRemoteKeys, type FetchResult, type RemoteKeysState } from '../keys/remote-keys.ts'
 import type { ReadyCheck } from '../ops/admin.ts'
@@ -143,7 +142,7 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
 
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
   const database = credentials.postgres && openDatabase(credentials.postgres, options, onFault)
-  const fileStore = accounts && createFileStore({ accounts: accounts.value.current, now, onFault })
+  const fileStore = accounts && createCredentialStore({ credentials: accounts.value.current, now, onFault })
   const keysPart: KeysPart = typeof ring === 'string' ? openRemoteKeys(ring, options) : ring.value
   const parts: Part[] = [keysPart, revoked.value, ...active.values()]
   parts.push(...[accounts?.value, database].filter((part) => part !== undefined))
@@ -199,7 +198,7 @@ function openRemoteKeys(url: string, { log, now, onChange, onFetch }: TrustOptio
 
 /** Logins are `unavailable` and no token is valid until the database has answered once. */
 function openDatabase(
-  postgres: Pick<PostgresStoreOptions, 'urlFile' | 'poolSize'>,
+  postgres: Pick<PostgresStoreOptions, 'urlFile'>,
   { log, now, onChange, onReload }: TrustOptions,
   onFault: (cause: unknown) => void,
 ) {

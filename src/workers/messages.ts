@@ -5,7 +5,6 @@
  */
 import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
-import type { ThrottleNote } from '../credentials/login-throttle.ts'
 import type { ReadyCheck } from '../ops/admin.ts'
 import type { DrainReport } from '../ops/drain.ts'
 import type { RegisteredFamily } from '../ops/samples.ts'
@@ -28,8 +27,6 @@ export type ToWorker =
   | { readonly do: 'reload' }
   | { readonly do: 'stop'; readonly lameDuck: boolean }
   | { readonly do: 'tell'; readonly question: number; readonly extent: Extent }
-  /** A login ended in another worker. */
-  | { readonly do: 'learn'; readonly note: ThrottleNote }
 
 /** Said by a worker. */
 export type FromWorker =
@@ -40,7 +37,6 @@ export type FromWorker =
   | { readonly did: 'reload' }
   | { readonly did: 'stop'; readonly report: DrainReport }
   | { readonly did: 'tell'; readonly question: number; readonly state: WorkerState }
-  | { readonly did: 'learn'; readonly note: ThrottleNote }
   | { readonly did: 'fail'; readonly what: 'make' | 'listen' | 'reload' | 'stop'; readonly error: PlainError }
 
 /** An error on its way to another process, with what Node tells of a listener that could not be made. */

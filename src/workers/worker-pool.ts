@@ -60,12 +60,7 @@ export function createWorkerPool({ log, monotonicNow, sleep, ...options }: Worke
   const listening = () => [...workers].filter((worker) => worker.listening)
 
   const add = (): WorkerProcess => {
-    const worker = new WorkerProcess(options.fork(), {
-      revive: options.revive,
-      onNote: (note) => {
-        for (const other of workers) if (other !== worker) other.learn(note)
-      },
-    })
+    const worker = new WorkerProcess(options.fork(), { revive: options.revive })
     const since = monotonicNow()
     workers.add(worker)
     log.info({ pid: worker.pid }, 'worker started')

@@ -9,7 +9,6 @@
 import type { Worker } from 'node:cluster'
 import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
-import type { ThrottleNote } from '../credentials/login-throttle.ts'
 import type { DrainReport } from '../ops/drain.ts'
 import type { RegisteredFamily } from '../ops/samples.ts'
 import type { Extent, FromWorker, PlainError, ToWorker, WorkerState } from './messages.ts'
@@ -41,8 +40,6 @@ export type Revive = (error: PlainError) => Error
 /** What a worker works with. */
 export interface WorkerProcessOptions {
   readonly revive: Revive
-  /** Told of each login that ended in it. */
-  readonly onNote: (note: ThrottleNote) => void
 }
 
 /** A worker. */
@@ -64,13 +61,12 @@ export class WorkerProcess {
   readonly #begun: Promise<void>
 
   /** @param worker - a process that has just been forked */
-  constructor(worker: ForkedWorker, { revive, onNote }: WorkerProcessOptions) {
+  constructor(worker: ForkedWorker, { revive }: WorkerProcessOptions) {
     this.#worker = worker
     this.#revive = revive
     worker.on('message', (message) => {
       this.#silentLooks = 0
-      if (message.did === 'learn') onNote(message.note)
-      else this.#onMessage(message)
+      this.#onMessage(message)
     })
     this.#begun = this.#answer('begin')
     this.#begun.catch(() => {}) // whoever makes it is told, and it may never be made
@@ -149,11 +145,6 @@ export class WorkerProcess {
     return this.#silentLooks++
   }
 
-  /** Tells it of a login that ended in another one. */
-  learn(note: ThrottleNote): void {
-    this.#send({ do: 'learn', note })
-  }
-
   /** Ends it at once. */
   kill(): void {
     this.#worker.process.kill('SIGKILL')
@@ -179,7 +170,7 @@ export class WorkerProcess {
     return true
   }
 
-  #onMessage(message: Exclude<FromWorker, { did: 'learn' }>): void {
+  #onMessage(message: FromWorker): void {
     if (message.did === 'fail') {
       this.#reject(message.what, this.#revive(message.error))
       return

@@ -6,7 +6,7 @@
  *
  * @module
  */
-import type { AppOptions, ServingApp } from '../app.ts'
+import type { ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
 import { type Extent, type FromWorker, plainError, type ToWorker, type WorkerState } from './messages.ts'
 
@@ -20,7 +20,7 @@ export interface Channel {
 /** What a worker works with. */
 export interface WorkerOptions {
   readonly channel: Channel
-  readonly createApp: (config: Config, inWorker: NonNullable<AppOptions['worker']>) => Promise<ServingApp>
+  readonly createApp: (config: Config) => Promise<ServingApp>
 }
 
 /** Obeys until the sidecar has stopped. */
@@ -38,7 +38,7 @@ export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> 
     const obey = async (message: ToWorker): Promise<void> => {
       switch (message.do) {
         case 'make':
-          app = await createApp(message.config, { onThrottleNote: (note) => say({ did: 'learn', note }) })
+          app = await createApp(message.config)
           say({ did: 'make' })
           break
         case 'listen':
@@ -52,9 +52,6 @@ export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> 
           if (app !== undefined)
             say({ did: 'tell', question: message.question, state: await stateOf(app, message.extent) })
           break
-        case 'learn':
-          app?.learn(message.note)
-          break
         case 'stop':
           await stop(message.lameDuck)
           break
@@ -64,7 +61,7 @@ export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> 
       obey(message).catch((error: unknown) => {
         // What nobody waits for is not told.
         const { do: what } = message
-        if (what !== 'tell' && what !== 'learn') say({ did: 'fail', what, error: plainError(error) })
+        if (what !== 'tell') say({ did: 'fail', what, error: plainError(error) })
       })
     })
     // When its supervisor is gone `node:cluster` ends the process; that must not look like the end of a response which

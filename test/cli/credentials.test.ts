@@ -314,7 +314,7 @@ other    k           active    chosen     never
         time,
       )
     }
-    for (const time of ['9999-12-31T23:59:59.9999Z', '0000-01-01T00:00:00Z', '2016-12-31T23:59:60Z']) {
+    for (const time of ['9999-12-31T23:59:59.9999Z', '0000-01-01T00:00:00Z']) {
       const late = ['--account', 'late', '--access-key', time]
       t.match(await both(['add', ...late, '--expires-at', time]), { exitCode: undefined }, time)
     }

@@ -138,7 +138,7 @@ t.test('while the database is away only logins are refused, and it needs no rest
   t.match(await refused.json(), { code: 'ServiceNotReady' })
   const ready = await fetch(`http://127.0.0.1:${sidecar.adminPort}/readyz`)
   t.equal(ready.status, 200)
-  const state = 'database away, last snapshot in force'
+  const state = 'database down, last snapshot active'
   t.match(await ready.json(), { checks: [{ name: 'keys' }, { name: 'credentials', ok: true, state }] })
   await start()
   const before = statuses.logins.get(200) ?? 0

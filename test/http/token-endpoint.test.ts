@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import type { Attempt, NoAttempt, Reservation } from '../../src/credentials/login-throttle.ts'
+import type { LoginPermission } from '../../src/credentials/login-throttle.ts'
 import type { LoginVerdict } from '../../src/credentials/store.ts'
 import { createResponder } from '../../src/http/respond.ts'
 import {
@@ -25,7 +25,7 @@ async function endpoint(
   const told: string[] = []
   const faults: unknown[] = []
   const deadlines = setDeadlines(t)
-  const reservation: Reservation = { ok: true, settle: (outcome) => void told.push(`settled ${outcome}`) }
+  const permission: LoginPermission = { ok: true, settle: (outcome) => void told.push(`settled ${outcome}`) }
   const tokenEndpoint = createTokenEndpoint({
     responder: createResponder({ isClosing: () => false, deadlines, idleMs: 1000 }),
     credentials: {
@@ -35,11 +35,10 @@ async function endpoint(
     },
     canIssue: () => true,
     throttle: {
-      reserve: (account, address) => {
+      check: (account, address) => {
         told.push(`reserved for ${account} at ${address}`)
-        return reservation
+        return permission
       },
-      learn: () => {},
     },
     issue: async () => ({ token: 'a.b.c', identity }),
     clientAddress: () => 'there',
@@ -108,7 +107,7 @@ t.test('every other end of a login has its answer, its reason and its place in t
 
 t.test('a throttled login is told when to come again, and its secret is not looked at', async (t) => {
   const { slowedLogin, told } = await endpoint(t, {
-    throttle: { reserve: () => ({ ok: false, reason: 'throttled', retryAfterSeconds: 33 }), learn: () => {} },
+    throttle: { check: () => ({ ok: false, retryAfterSeconds: 33 }) },
     credentials: {
       authenticate: () => {
         throw new Error('looked at')
@@ -136,56 +135,6 @@ t.test('a login that is turned away waits a moment for its answer; no other does
   t.equal(deadlines.waiting.size, 0)
   const denied = await endpoint(t, { verdict: 'rejected' })
   t.equal((await denied.login()).status, 403)
-})
-
-/** A throttle that lets everybody wait until the test says what becomes of them. */
-function waitingThrottle() {
-  const line: { tell: (outcome: Attempt | NoAttempt | undefined) => void; left: boolean }[] = []
-  const reserve = (): Reservation => {
-    const place = { tell: (_outcome: Attempt | NoAttempt | undefined) => {}, left: false }
-    const turn = new Promise<Attempt | NoAttempt | undefined>((resolve) => {
-      place.tell = resolve
-    })
-    line.push(place)
-    const giveUp = () => {
-      place.left = true
-      place.tell(undefined)
-    }
-    return { ok: 'later', turn, giveUp }
-  }
-  return { line, throttle: { reserve, learn: () => {} } }
-}
-
-t.test('a login that has to wait in line is answered when its turn comes', async (t) => {
-  const { line, throttle } = waitingThrottle()
-  const { login, told } = await endpoint(t, { throttle })
-  const answer = login()
-  await eventually(() => line.length === 1, 'it waits')
-  t.same(told, [])
-  line[0]?.tell({ ok: true, settle: (outcome) => void told.push(`settled ${outcome}`) })
-  isOwnAnswer(t, await answer, { status: 200 }, 'its turn')
-  t.same(told, ['settled accepted', 'issued'])
-})
-
-t.test('a login whose turn does not come is turned away like any other', async (t) => {
-  const { line, throttle } = waitingThrottle()
-  const { slowedLogin, told } = await endpoint(t, { throttle })
-  const answer = slowedLogin()
-  await eventually(() => line.length === 1, 'it waits')
-  line[0]?.tell({ ok: false, reason: 'busy', retryAfterSeconds: 1 })
-  isOwnAnswer(t, await answer, { status: 503, code: 'ServiceNotReady' }, 'no turn')
-  t.same(told, ['busy'])
-})
-
-t.test('a client that leaves while it waits in line gives its place up', async (t) => {
-  const { line, throttle } = waitingThrottle()
-  const { login, told, client, listening } = await endpoint(t, { throttle })
-  login().catch(() => {})
-  await eventually(() => line.length === 1, 'it waits')
-  client.socket.resetAndDestroy()
-  await eventually(() => listening.over.length === 1, 'the end')
-  await eventually(() => line[0]?.left === true, 'the place')
-  t.same(told, [])
 })
 
 t.test('what is no login is neither counted against anybody nor checked', async (t) => {

@@ -32,7 +32,6 @@ export async function openStore(
   let changes = 0
   const opened = await openPostgresStore({
     urlFile,
-    poolSize: 2,
     now: Date.now,
     log: { info: write, warn: write },
     onChange: () => {

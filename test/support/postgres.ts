@@ -15,7 +15,7 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, dirname, join } from 'node:path'
 import pg from 'pg'
-import { migrate } from '../../src/credentials/postgres/migrate.ts'
+import { SCHEMA_SQL } from '../../src/credentials/postgres/schema.ts'
 import type { TestCertificate } from './certificates.ts'
 import { eventually } from './eventually.ts'
 import { freePort } from './free-port.ts'
@@ -126,7 +126,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
   await connected('postgres', `CREATE DATABASE ${TEMPLATE}`)
   const template = new pg.Client(url(TEMPLATE))
   await template.connect()
-  await migrate(template)
+  await template.query(SCHEMA_SQL)
   await template.end()
 
   function url(database: string, user = 'postgres'): string {

@@ -1,74 +1,152 @@
 /**
- * Changing credentials in PostgreSQL.
- *
- * Each change is one statement, so that nothing can come in between.
- *
- * @module
+ * The `credentials` commands on PostgreSQL: tables, changes and import. Each change is one statement or one transaction.
  */
+import type { ClientBase } from 'pg'
+import { type Credential, parseTime } from '../credential.ts'
+import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME, type NotDone } from '../editor.ts'
+import { connect, readUrlFile } from './connection.ts'
+import { postgresFailure } from './failure.ts'
+import { SCHEMA, SCHEMA_SQL } from './schema.ts'
+import { CREDENTIAL_COLUMNS, type CredentialRow, credentialOf } from './snapshot.ts'
 
-import { parseRfc3339 } from '../../rfc3339.ts'
-import type { Account, Credential } from '../accounts.ts'
-import type { CredentialName } from '../accounts-edit.ts'
-import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from '../credential-editor.ts'
-import { inDatabase } from './command.ts'
-import { CREDENTIAL_COLUMNS, type CredentialRow, credentialOf } from './rows.ts'
-import { SCHEMA } from './schema.ts'
+const LOCK_MS = 10_000
+const STATEMENT_MS = 120_000
+const MAX_NAMES_LISTED = 20
 
-const BY_NAME = `${SCHEMA}.name_key(account_id, access_key) = ${SCHEMA}.name_key($1, $2)`
+const NAME_KEY = `${SCHEMA}.name_key(account_id, access_key)`
+const BY_NAME = `${NAME_KEY} = ${SCHEMA}.name_key($1, $2)`
 
-/** Makes an editor. */
-export function createPostgresEditor(urlFile: string): CredentialEditor {
-  /** Makes a change of one row, and says so where it found none. */
-  const changeOne = (text: string, values: readonly unknown[], ifNone: string): Promise<Changed> =>
-    inDatabase(urlFile, async ({ query, refuse }) => {
-      const { rows } = await query(`${text} RETURNING id`, values)
-      return rows.length === 0 ? refuse(ifNone) : { ok: true }
-    })
-  const named = ({ accountId, accessKey }: CredentialName) => [accountId, accessKey]
+interface Work {
+  readonly client: ClientBase
+  /** About the URL file. */
+  readonly warnings: readonly string[]
+  /** Reports that this change is impossible. */
+  readonly refuse: (...problems: readonly string[]) => NotDone
+}
 
-  return {
-    list: () =>
-      inDatabase(urlFile, async ({ query, warnings }) => {
-        // In the order in which they were added, accounts together, as in a file.
-        const { rows } = await query<CredentialRow>(
-          `SELECT ${CREDENTIAL_COLUMNS} FROM ${SCHEMA}.credentials
-           ORDER BY min(id) OVER (PARTITION BY account_id), id`,
-        )
-        const { accounts, problems } = accountsOf(rows)
-        const leftOut = problems.map((problem) => `${problem}: it is left out`)
-        return { ok: true, accounts, warnings: [...warnings, ...leftOut] }
-      }),
-    add: ({ secretHash, expiresAt, ...name }) =>
-      changeOne(
-        `INSERT INTO ${SCHEMA}.credentials (account_id, access_key, secret_hash, expires_at)
-         VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000))
-         ON CONFLICT (${SCHEMA}.name_key(account_id, access_key)) DO NOTHING`,
-        [...named(name), secretHash, expiresAt === undefined ? null : parseRfc3339(expiresAt)],
-        NAME_TAKEN,
-      ),
-    setDisabled: (name, disabled) =>
-      changeOne(
-        `UPDATE ${SCHEMA}.credentials SET disabled = $3 WHERE ${BY_NAME}`,
-        [...named(name), disabled],
-        NO_SUCH_NAME,
-      ),
-    remove: (name) =>
-      changeOne(`DELETE FROM ${SCHEMA}.credentials WHERE ${BY_NAME}`, named(name), NO_SUCH_NAME),
+/** Does something in the database on a connection of its own. Never rejects. */
+async function inDatabase<T>(urlFile: string, work: (given: Work) => Promise<T>): Promise<T | NotDone> {
+  const named = await readUrlFile(urlFile)
+  if (!named.ok) return { ok: false, unusable: true, problems: named.problems }
+  const { value: target, warnings } = named
+  const failed = (unusable: boolean, problems: readonly string[]): NotDone => ({
+    ok: false,
+    unusable,
+    problems: problems.map((problem) => `${urlFile}: the database ${target.label}: ${problem}`),
+  })
+  try {
+    const { client, close } = await connect(target, STATEMENT_MS)
+    try {
+      await client.query(`SET lock_timeout = ${LOCK_MS}`)
+      return await work({ client, warnings, refuse: (...problems) => failed(false, problems) })
+    } finally {
+      close()
+    }
+  } catch (cause) {
+    const { kind, message } = postgresFailure(cause)
+    return failed(kind === 'unusable', [message])
   }
 }
 
-function accountsOf(rows: readonly CredentialRow[]): { accounts: Account[]; problems: string[] } {
-  const accounts = new Map<string, Credential[]>()
-  const problems: string[] = []
-  for (const row of rows) {
-    const read = credentialOf(row)
-    if (!read.ok) {
-      problems.push(read.problem)
-      continue
-    }
-    const credentials = accounts.get(read.accountId)
-    if (credentials === undefined) accounts.set(read.accountId, [read.credential])
-    else credentials.push(read.credential)
+export function createPostgresEditor(urlFile: string): CredentialEditor {
+  /** Changes one row, or reports why there is none. */
+  const changeOne = (text: string, values: readonly unknown[], ifNone: string): Promise<Changed> =>
+    inDatabase<Changed>(urlFile, async ({ client, refuse }) => {
+      const { rowCount } = await client.query(text, [...values])
+      return rowCount === 0 ? refuse(ifNone) : { ok: true }
+    })
+
+  return {
+    list: () =>
+      inDatabase(urlFile, async ({ client, warnings }) => {
+        // In the order in which they were added, accounts together, as in a file.
+        const { rows } = await client.query<CredentialRow>(
+          `SELECT ${CREDENTIAL_COLUMNS} FROM ${SCHEMA}.credentials
+           ORDER BY min(id) OVER (PARTITION BY account_id), id`,
+        )
+        const read = rows.map(credentialOf)
+        const leftOut = read.flatMap((one) => (typeof one === 'string' ? [`${one}: it is left out`] : []))
+        const credentials = read.filter((one) => typeof one !== 'string')
+        return { ok: true as const, credentials, warnings: [...warnings, ...leftOut] }
+      }),
+    add: ({ accountId, accessKey, secretHash, expiresAt }) =>
+      changeOne(
+        `INSERT INTO ${SCHEMA}.credentials (account_id, access_key, secret_hash, expires_at)
+         VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000)) ON CONFLICT (${NAME_KEY}) DO NOTHING`,
+        [accountId, accessKey, secretHash, expiresAt === undefined ? null : parseTime(expiresAt)],
+        NAME_TAKEN,
+      ),
+    setDisabled: ({ accountId, accessKey }, disabled) =>
+      changeOne(
+        `UPDATE ${SCHEMA}.credentials SET disabled = $3 WHERE ${BY_NAME}`,
+        [accountId, accessKey, disabled],
+        NO_SUCH_NAME,
+      ),
+    remove: ({ accountId, accessKey }) =>
+      changeOne(`DELETE FROM ${SCHEMA}.credentials WHERE ${BY_NAME}`, [accountId, accessKey], NO_SUCH_NAME),
   }
-  return { accounts: [...accounts].map(([accountId, credentials]) => ({ accountId, credentials })), problems }
+}
+
+export type Migrated =
+  | { readonly ok: true; readonly isNew: boolean; readonly warnings: readonly string[] }
+  | NotDone
+
+/** Creates the tables, or brings them up to date. `isNew`: there were none. */
+export function migrate(urlFile: string): Promise<Migrated> {
+  return inDatabase(urlFile, async ({ client, warnings }) => {
+    const { rows } = await client.query(`SELECT to_regclass('${SCHEMA}.credentials') IS NULL AS is_new`)
+    await client.query(SCHEMA_SQL)
+    return { ok: true as const, isNew: rows[0]?.is_new === true, warnings }
+  })
+}
+
+export type Imported = { readonly ok: true; readonly imported: number; readonly replaced: number } | NotDone
+
+const WANTED = `unnest($1::text[], $2::text[], $3::text[], $4::float8[], $5::bool[]) WITH ORDINALITY
+  AS wanted (account_id, access_key, secret_hash, expires_at, disabled, place)`
+
+/**
+ * Imports credentials, all of them or none; others stay as they are.
+ *
+ * @param replace - whether an existing credential takes over secret, expiry and state; otherwise it stops the import
+ */
+export function importCredentials(
+  urlFile: string,
+  credentials: readonly Credential[],
+  { replace }: { readonly replace: boolean },
+): Promise<Imported> {
+  const columns = [
+    credentials.map(({ accountId }) => accountId),
+    credentials.map(({ accessKey }) => accessKey),
+    credentials.map(({ secretHash }) => secretHash),
+    credentials.map(({ expiresAt }) => (Number.isFinite(expiresAt) ? expiresAt : null)),
+    credentials.map(({ disabled }) => disabled),
+  ]
+  return inDatabase<Imported>(urlFile, async ({ client, refuse }) => {
+    await client.query('BEGIN') // a failure closes the connection, which rolls back
+    const { rows: present } = await client.query<{ account_id: string; access_key: string }>(
+      `SELECT account_id, access_key FROM ${WANTED} JOIN ${SCHEMA}.credentials AS present
+         USING (account_id, access_key) ORDER BY place`,
+      columns,
+    )
+    if (present.length > 0 && !replace) {
+      const names = present.map(({ account_id, access_key }) => `${account_id} ${access_key}`)
+      return refuse(
+        `nothing was imported: ${present.length} of ${credentials.length} credentials are there already (--replace takes over)`,
+        ...names.slice(0, MAX_NAMES_LISTED).map((name) => `is there already: ${name}`),
+        ...(names.length > MAX_NAMES_LISTED ? [`and ${names.length - MAX_NAMES_LISTED} more`] : []),
+      )
+    }
+    // Without `replace` a credential that was added meanwhile is an error.
+    const ifPresent = `ON CONFLICT (${NAME_KEY}) DO UPDATE SET
+      secret_hash = excluded.secret_hash, expires_at = excluded.expires_at, disabled = excluded.disabled`
+    await client.query(
+      `INSERT INTO ${SCHEMA}.credentials (account_id, access_key, secret_hash, expires_at, disabled)
+       SELECT account_id, access_key, secret_hash, to_timestamp(expires_at / 1000), disabled
+       FROM ${WANTED} ORDER BY place ${replace ? ifPresent : ''}`,
+      columns,
+    )
+    await client.query('COMMIT')
+    return { ok: true, imported: credentials.length, replaced: present.length }
+  })
 }

@@ -1,129 +1,112 @@
 /**
- * The content of the credentials database at one revision, and how it gets to the next.
- *
- * In: a connection. Out: accounts and revocations of the newest revision. They are read in one transaction that
- * sees one state of all tables, and come into force in one step. Where the database still knows what has changed
- * since, only that is read: with 100,000 credentials, reading all would cost every replica half a second of its
- * only thread for each change, and be late. Where it does not (the first time, after a restore from a
- * backup, after very many changes) everything is read, in pages, so that requests are answered in between.
- *
- * @module
+ * Reads all rows of the credentials database at one revision.
+ * They are read in pages within one transaction, so that requests are served in between. A row that holds no valid
+ * credential is left out and reported by its id; no problem repeats a name or a hash.
  */
+import type { ClientBase, QueryResultRow } from 'pg'
+import { nameProblem, namesProblem } from '../../names.ts'
 import { createRevocations, type Revocation, type Revocations } from '../../token/revocations.ts'
-import type { Accounts } from '../accounts.ts'
-import { type CredentialTable, createCredentialTable } from '../credential-table.ts'
-import type { Connection } from './connections.ts'
-import {
-  askRevision,
-  queryOn,
-  type Revision,
-  type RowChanges,
-  readAll,
-  readHead,
-  readTouched,
-} from './read.ts'
+import { type Credential, type CredentialIndex, createCredentialIndex } from '../credential.ts'
+import { parseSecretHash } from '../secret-hash.ts'
+import { SCHEMA } from './schema.ts'
 
-/** How long the database may take, in milliseconds. */
-export interface ReadTimes {
-  /** For telling its revision. */
-  readonly askMs: number
-  /** For each of the queries that read rows. */
-  readonly readMs: number
-}
-
-/** What an update brought. */
-export interface Updated {
-  /** Whether anything may be different from before. */
-  readonly changed: boolean
-  /** Seconds from the oldest of the changes to now; absent where everything was read and that is unknown. */
-  readonly lagSeconds?: number
-  /** Rows that cannot be used, among those that were read; they count as not being there. */
-  readonly problems: readonly string[]
-}
-
-/** What is in force. */
 export interface Snapshot {
-  /** No credentials before the first update. */
-  accounts(): Accounts
-  revocations(): Revocations
-  /** How many credentials there are. */
-  readonly size: number
-  /**
-   * Takes over what the database holds now. When it rejects, nothing has changed. Must not be called again before it
-   * has ended.
-   *
-   * @param everything - reads all rows, whatever seems to have changed
-   * @throws SchemaFailure where the tables are too old for this program
-   */
-  update(connection: Connection, everything?: boolean): Promise<Updated>
+  /** Number and stamp. */
+  readonly revision: string
+  readonly credentials: CredentialIndex
+  readonly revocations: Revocations
+  readonly problems: readonly string[]
+  /** Seconds since the newest change, by the database's clock. */
+  readonly ageSeconds: number
 }
 
-/** Content by row. */
-interface Tables {
-  readonly credentials: CredentialTable
-  readonly revocations: Map<string, Revocation>
+export interface CredentialRow {
+  readonly id: string
+  readonly account_id: string
+  readonly access_key: string
+  readonly secret_hash: string
+  /** Epoch milliseconds. */
+  readonly expires_at: number | null
+  readonly disabled: boolean
 }
 
-const UNCHANGED: Updated = { changed: false, problems: [] }
+interface RevocationRow {
+  readonly id: string
+  readonly jti: string | null
+  readonly account_id: string | null
+  readonly access_key: string | null
+  /** Epoch milliseconds. */
+  readonly issued_before: number | null
+}
 
-const emptyTables = (): Tables => ({ credentials: createCredentialTable(), revocations: new Map() })
+export const CREDENTIAL_COLUMNS = `id, account_id, access_key, secret_hash, disabled,
+  (extract(epoch FROM expires_at) * 1000)::float8 AS expires_at`
+const REVOCATION_COLUMNS = `id, jti, account_id, access_key,
+  (extract(epoch FROM issued_before) * 1000)::float8 AS issued_before`
 
-/** Makes an empty snapshot. */
-export function createSnapshot({ askMs, readMs }: ReadTimes): Snapshot {
-  let tables = emptyTables()
-  let revocations = createRevocations([])
-  let known: Revision | undefined
+/** About 5 ms of work. */
+const PAGE_ROWS = 1000
 
-  async function updateFrom(base: Revision | undefined, connection: Connection): Promise<Updated> {
-    const query = queryOn(connection, readMs)
-    // The server gives up as well: it would not notice that nobody waits any more.
-    await query(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = ${readMs}`)
-    const head = await readHead(query, base)
-    if (base !== undefined && head.follows) {
-      const changes = await readTouched(query, base)
-      await query('COMMIT')
-      // First what takes a while, during which requests are answered; then both come into force in one step.
-      applyRevocations(changes, tables)
-      const isNew = changes.revocations.length > 0
-      const fresh = isNew ? createRevocations(tables.revocations.values()) : revocations
-      tables.credentials.apply(changes.credentials)
-      revocations = fresh
-      known = head.revision
-      return { changed: true, lagSeconds: head.lagSeconds, problems: changes.problems }
+/** Reads the newest snapshot; returns `known` itself when that is the newest. */
+export async function readSnapshot(client: ClientBase, known: Snapshot | undefined): Promise<Snapshot> {
+  if (known !== undefined && (await readRevision(client)).revision === known.revision) return known
+  await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
+  const head = await readRevision(client)
+  const credentials = createCredentialIndex()
+  const problems: string[] = []
+  for await (const rows of pages<CredentialRow>(client, 'credentials', CREDENTIAL_COLUMNS)) {
+    for (const row of rows) {
+      const credential = credentialOf(row)
+      if (typeof credential === 'string') problems.push(credential)
+      else credentials.add(credential)
     }
-    const fresh = emptyTables()
-    const problems: string[] = []
-    for await (const page of readAll(query)) {
-      fresh.credentials.apply(page.credentials)
-      applyRevocations(page, fresh)
-      problems.push(...page.problems)
-    }
-    await query('COMMIT')
-    const freshRevocations = createRevocations(fresh.revocations.values())
-    tables = fresh
-    revocations = freshRevocations
-    known = head.revision
-    return { changed: true, problems }
   }
+  const revocations: Revocation[] = []
+  for await (const rows of pages<RevocationRow>(client, 'revocations', REVOCATION_COLUMNS)) {
+    for (const row of rows) revocations.push(...revocationOf(row))
+  }
+  await client.query('COMMIT')
+  return { ...head, credentials, revocations: createRevocations(revocations), problems }
+}
 
-  return {
-    accounts: () => tables.credentials.accounts,
-    revocations: () => revocations,
-    get size() {
-      return tables.credentials.size
-    },
-    async update(connection, everything = false) {
-      if (everything || known === undefined) return updateFrom(undefined, connection)
-      const newest = await askRevision(queryOn(connection, askMs))
-      const isKnown = newest?.number === known.number && newest.stamp === known.stamp
-      return isKnown ? UNCHANGED : updateFrom(known, connection)
-    },
+async function readRevision(client: ClientBase): Promise<Pick<Snapshot, 'revision' | 'ageSeconds'>> {
+  const { rows } = await client.query<{ revision: string; age: number }>(
+    `SELECT number || ' ' || stamp AS revision, extract(epoch FROM clock_timestamp() - changed_at)::float8 AS age
+     FROM ${SCHEMA}.revision`,
+  )
+  return { revision: rows[0]?.revision ?? '', ageSeconds: rows[0]?.age ?? 0 }
+}
+
+async function* pages<Row extends QueryResultRow & { readonly id: string }>(
+  client: ClientBase,
+  table: string,
+  columns: string,
+): AsyncGenerator<readonly Row[]> {
+  const text = `SELECT ${columns} FROM ${SCHEMA}.${table} WHERE id > $1 ORDER BY id LIMIT ${PAGE_ROWS}`
+  for (let last: string | undefined = '-9223372036854775808'; last !== undefined; ) {
+    const { rows }: { rows: Row[] } = await client.query<Row>(text, [last])
+    yield rows
+    last = rows[PAGE_ROWS - 1]?.id
   }
 }
 
-function applyRevocations({ revocations }: RowChanges, tables: Tables): void {
-  for (const { id, stored } of revocations) {
-    if (stored === undefined) tables.revocations.delete(id)
-    else tables.revocations.set(id, stored)
-  }
+/** The credential, or what is wrong with the row. */
+export function credentialOf(row: CredentialRow): Credential | string {
+  const { id, account_id: accountId, access_key: accessKey, secret_hash: secretHash, disabled } = row
+  const problem = (column: string, what: string) => `credentials, row ${id}: ${column} ${what}`
+  const accountProblem = nameProblem(accountId)
+  if (accountProblem !== undefined) return problem('account_id', accountProblem)
+  const accessKeyProblem = nameProblem(accessKey) ?? namesProblem(accountId, accessKey)
+  if (accessKeyProblem !== undefined) return problem('access_key', accessKeyProblem)
+  const hash = parseSecretHash(secretHash)
+  if (!hash.ok) return problem('secret_hash', hash.problem)
+  return { accountId, accessKey, secretHash, disabled, expiresAt: row.expires_at ?? Number.POSITIVE_INFINITY }
+}
+
+/** A check of the table makes each row name one thing. */
+function revocationOf({ jti, account_id, access_key, issued_before }: RevocationRow): Revocation[] {
+  const bound = issued_before === null ? {} : { issuedBefore: issued_before }
+  if (jti !== null) return [{ jti }]
+  if (account_id !== null) return [{ accountId: account_id, ...bound }]
+  return access_key === null ? [] : [{ accessKey: access_key, ...bound }]
 }

@@ -1,10 +1,8 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import type { Account } from '../../../src/credentials/accounts.ts'
-import { inDatabase } from '../../../src/credentials/postgres/command.ts'
-import { createPostgresEditor } from '../../../src/credentials/postgres/editor.ts'
-import { importCredentials } from '../../../src/credentials/postgres/import.ts'
-import { hashSecret, scryptDecoy, sha256Decoy } from '../../../src/credentials/secret-hash.ts'
+import type { Credential } from '../../../src/credentials/credential.ts'
+import { createPostgresEditor, importCredentials, migrate } from '../../../src/credentials/postgres/editor.ts'
+import { dummyHash, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { NO_SERVER, openStore } from '../../support/opened-store.ts'
 import { startPostgres, type TestDatabase } from '../../support/postgres.ts'
 
@@ -13,16 +11,79 @@ if (server === undefined) {
   t.plan(0, NO_SERVER)
   process.exit()
 }
-const { createDatabase, port } = server
+const { createDatabase, port, url } = server
 
 const secretHash = await hashSecret('hush', 'sha256')
 const about = ({ urlFile, name }: TestDatabase) => `${urlFile}: the database 127.0.0.1:${port}/${name}: `
 
-async function listed(database: TestDatabase): Promise<readonly Account[]> {
+async function listed(database: TestDatabase): Promise<readonly Credential[]> {
   const list = await createPostgresEditor(database.urlFile).list()
   if (!list.ok) throw new Error(list.problems.join())
-  return list.accounts
+  return list.credentials
 }
+
+const credential = (accountId: string, accessKey: string, more: Partial<Credential> = {}): Credential => ({
+  accountId,
+  accessKey,
+  secretHash: dummyHash('$sha256'),
+  expiresAt: Number.POSITIVE_INFINITY,
+  disabled: false,
+  ...more,
+})
+
+t.test('migrating creates the tables, and again does nothing', async (t) => {
+  const { urlFile } = await createDatabase('empty')
+  t.same(await migrate(urlFile), { ok: true, isNew: true, warnings: [] })
+  await createPostgresEditor(urlFile).add({ accountId: 'acme', accessKey: 'AK1', secretHash })
+  t.same(await migrate(urlFile), { ok: true, isNew: false, warnings: [] })
+  t.match(await createPostgresEditor(urlFile).list(), { credentials: [{ accessKey: 'AK1' }] })
+})
+
+t.test('migrations at the same time all end well', async (t) => {
+  const { urlFile } = await createDatabase('empty')
+  t.match(await Promise.all([1, 2, 3].map(() => migrate(urlFile))), Array(3).fill({ ok: true }))
+})
+
+t.test('a role that owns the schema need not be allowed to create others', async (t) => {
+  const database = await createDatabase('empty')
+  await database.sql('CREATE ROLE owner LOGIN; CREATE SCHEMA storage_auth AUTHORIZATION owner')
+  await writeFile(database.urlFile, url(database.name, 'owner'))
+  t.match(await migrate(database.urlFile), { ok: true })
+})
+
+t.test('a database that cannot hold every script is refused', async (t) => {
+  const database = await createDatabase('empty')
+  await database.sql(`CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'`)
+  await writeFile(database.urlFile, url('latin'))
+  t.match(await migrate(database.urlFile), { unusable: true, problems: [/: its encoding must be UTF8$/] })
+})
+
+t.test('the tables refuse rows that no file could hold', async (t) => {
+  const { sql } = await createDatabase('tables')
+  const insert = ([table, columns]: readonly [string, object]) =>
+    sql(
+      `INSERT INTO storage_auth.${table} (${Object.keys(columns)}) VALUES (${Object.keys(columns).map((_, index) => `$${index + 1}`)})`,
+      Object.values(columns),
+    )
+  const good = { account_id: 'a', access_key: 'k', secret_hash: secretHash }
+  for (const row of [
+    ['credentials', { ...good, account_id: '' }],
+    ['credentials', { ...good, account_id: '😀'.repeat(1025) }],
+    ['credentials', { ...good, access_key: 'k\u007f' }],
+    ['credentials', { ...good, secret_hash: 'secret' }],
+    ['credentials', { ...good, expires_at: 'infinity' }],
+    ['revocations', { issued_before: 'now' }],
+    ['revocations', { jti: 'a', account_id: 'b' }],
+    ['revocations', { jti: 'a', issued_before: 'now' }],
+    ['revocations', { account_id: '\u0085' }],
+  ] as const) {
+    await t.rejects(insert(row), { code: '23514' }, JSON.stringify(row))
+  }
+  await insert(['credentials', { ...good, account_id: '😀'.repeat(1024), access_key: ' ~\u00a0' }])
+  await insert(['revocations', { account_id: 'a', issued_before: 'now' }])
+  await insert(['credentials', good])
+  await t.rejects(insert(['credentials', good]), { code: '23505' }, 'nor a name twice')
+})
 
 t.test('credentials are added, listed, disabled, enabled and removed', async (t) => {
   const database = await createDatabase('tables')
@@ -32,28 +93,20 @@ t.test('credentials are added, listed, disabled, enabled and removed', async (t)
   t.same(await editor.add({ accountId: 'other', accessKey: 'AK1', secretHash }), { ok: true })
   t.same(await editor.add({ accountId: 'acme', accessKey: 'AK0', secretHash }), { ok: true })
   t.match(await listed(database), [
-    {
-      accountId: 'acme',
-      credentials: [
-        { accessKey: 'AK1', expiresAt: Date.parse('2027-01-31T06:00:00.5Z'), disabled: false },
-        { accessKey: 'AK0', expiresAt: Number.POSITIVE_INFINITY },
-      ],
-    },
-    { accountId: 'other', credentials: [{ accessKey: 'AK1' }] },
+    { ...acme, expiresAt: Date.parse('2027-01-31T06:00:00.5Z'), disabled: false },
+    { accountId: 'acme', accessKey: 'AK0', expiresAt: Number.POSITIVE_INFINITY },
+    { accountId: 'other', accessKey: 'AK1' },
   ])
   t.same(await editor.setDisabled(acme, true), { ok: true })
   t.same(await editor.setDisabled(acme, true), { ok: true }, 'one that is so already stays so')
-  t.equal((await listed(database))[0]?.credentials[0]?.disabled, true)
+  t.equal((await listed(database))[0]?.disabled, true)
   t.same(await editor.setDisabled(acme, false), { ok: true })
-  t.equal((await listed(database))[0]?.credentials[0]?.disabled, false)
+  t.equal((await listed(database))[0]?.disabled, false)
   t.same(await editor.remove(acme), { ok: true })
-  t.same(
-    (await listed(database)).map(({ accountId }) => accountId),
-    ['other', 'acme'],
-  )
+  t.match(await listed(database), [{ accountId: 'other' }, { accountId: 'acme', accessKey: 'AK0' }])
 })
 
-t.test('a name that is there is not added, and one that is not cannot be changed', async (t) => {
+t.test('an existing name is not added, and a missing one cannot be changed', async (t) => {
   const database = await createDatabase('tables')
   const editor = createPostgresEditor(database.urlFile)
   const acme = { accountId: 'acme', accessKey: 'AK1' }
@@ -69,7 +122,7 @@ t.test('a name that is there is not added, and one that is not cannot be changed
   )
 })
 
-t.test('rows that cannot be used are left out of the list, with a warning', async (t) => {
+t.test('an unusable row is left out of the list, with a warning that names its id alone', async (t) => {
   const database = await createDatabase('tables')
   await database.sql(
     `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ('a', 'k', '$sha256$hush')`,
@@ -77,7 +130,7 @@ t.test('rows that cannot be used are left out of the list, with a warning', asyn
   await chmod(database.urlFile, 0o644)
   t.same(await createPostgresEditor(database.urlFile).list(), {
     ok: true,
-    accounts: [],
+    credentials: [],
     warnings: [
       `${database.urlFile} can be read by every user of this machine`,
       'credentials, row 1: secret_hash must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it: it is left out',
@@ -85,103 +138,44 @@ t.test('rows that cannot be used are left out of the list, with a warning', asyn
   })
 })
 
-t.test('why nothing could be done is told, and whether the place itself is at fault', async (t) => {
+t.test('a failure says why, and whether the database or its URL is at fault', async (t) => {
   const empty = await createDatabase('empty')
-  const editor = createPostgresEditor(empty.urlFile)
-  t.match(await editor.list(), { ok: false, unusable: true, problems: [/: its tables are missing: run /] })
-  await writeFile(`${empty.urlFile}.bad`, 'hush')
-  t.match(await createPostgresEditor(`${empty.urlFile}.bad`).list(), {
-    ok: false,
-    unusable: true,
-    problems: [/: must hold one URL such as /],
-  })
-  await writeFile(`${empty.urlFile}.tls`, `${empty.url}?sslmode=require`)
-  t.match(await createPostgresEditor(`${empty.urlFile}.tls`).list(), {
-    ok: false,
-    unusable: true,
-    problems: [/: it does not offer TLS$/],
-  })
-  await writeFile(`${empty.urlFile}.away`, 'postgres://me:hush@127.0.0.1:1/accounts')
-  t.same(await createPostgresEditor(`${empty.urlFile}.away`).list(), {
-    ok: false,
-    unusable: false,
-    problems: [`${empty.urlFile}.away: the database 127.0.0.1:1/accounts: it refuses the connection`],
-  })
-})
-
-t.test('a row that somebody else holds is not waited for without end', async (t) => {
-  const database = await createDatabase('tables')
-  await createPostgresEditor(database.urlFile).add({ accountId: 'acme', accessKey: 'AK1', secretHash })
-  const times = { connectMs: 5000, lockMs: 50, statementMs: 5000 }
-  const holding = await inDatabase(database.urlFile, async ({ query }) => {
-    await query('BEGIN')
-    await query('SELECT FROM storage_auth.credentials FOR UPDATE')
-    return inDatabase(
-      database.urlFile,
-      async ({ query }) => {
-        await query('DELETE FROM storage_auth.credentials')
-        return { ok: true as const }
-      },
-      times,
-    )
-  })
-  const problem = 'it reports: canceling statement due to lock timeout (55P03)'
-  t.same(holding, { ok: false, unusable: false, problems: [about(database) + problem] })
-})
-
-t.test('a command leaves no connection behind, whatever became of it', async (t) => {
-  const database = await createDatabase('tables')
-  const open = `SELECT pid FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid()`
-  await createPostgresEditor(database.urlFile).list()
-  await inDatabase(database.urlFile, ({ query }) => query('SELECT 1 / 0'))
-  const broken = await inDatabase(database.urlFile, () => Promise.reject(new TypeError('a fault of ours')))
-  t.match(broken, { ok: false, problems: [/a fault of ours/] })
-  t.same(await database.sql(open), [])
-})
-
-const account = (accountId: string, ...accessKeys: string[]): Account => ({
-  accountId,
-  credentials: accessKeys.map((accessKey) => ({
-    accessKey,
-    secretHash: sha256Decoy(),
-    expiresAt: Number.POSITIVE_INFINITY,
-    disabled: false,
-  })),
-})
-
-t.test('an import takes over everything, in order, as it is', async (t) => {
-  const database = await createDatabase('tables')
-  const slow = scryptDecoy({ cost: 2 ** 14, blockSize: 8, parallelization: 5 })
-  const accounts: Account[] = [
-    {
-      accountId: 'a "quoted" \\ {name}, NULL',
-      credentials: [{ accessKey: 'é', secretHash: slow, expiresAt: 1_800_000_000_500, disabled: true }],
-    },
-    account('acme', 'AK2', 'AK1'),
-    account('NULL', ''.padEnd(3)),
+  const failures: [string, boolean, RegExp][] = [
+    [empty.url, true, /: its tables are missing: run /],
+    ['hush', true, /: must hold one URL such as /],
+    [`${empty.url}?sslmode=require`, true, /: it does not offer TLS$/],
+    ['postgres://me:hush@127.0.0.1:1/a', false, /: the database 127.0.0.1:1\/a: it refuses the connection$/],
   ]
-  t.same(await importCredentials(database.urlFile, accounts, { replace: false }), {
-    ok: true,
-    imported: 4,
-    replaced: 0,
-  })
-  t.same(await listed(database), accounts)
-  t.same(await importCredentials(database.urlFile, [], { replace: false }), {
-    ok: true,
-    imported: 0,
-    replaced: 0,
-  })
+  for (const [content, unusable, problem] of failures) {
+    await writeFile(empty.urlFile, content)
+    const listed = await createPostgresEditor(empty.urlFile).list()
+    t.match(listed, { ok: false, unusable, problems: [problem] })
+    t.notMatch(JSON.stringify(listed), /hush/)
+  }
+})
+
+t.test('an import takes over everything as it is, in order', async (t) => {
+  const database = await createDatabase('tables')
+  const slow = dummyHash('$scrypt$ln=14,r=8,p=5')
+  const more = { secretHash: slow, expiresAt: 1_800_000_000_500, disabled: true }
+  const credentials = [
+    credential('a "quoted" \\ {name}, NULL', 'é', more),
+    credential('acme', 'AK2'),
+    credential('acme', 'AK1'),
+    credential('NULL', '   '),
+  ]
+  const imported = await importCredentials(database.urlFile, credentials, { replace: false })
+  t.same(imported, { ok: true, imported: 4, replaced: 0 })
+  t.same(await listed(database), credentials)
 })
 
 t.test('an import takes over all or nothing', async (t) => {
   const database = await createDatabase('tables')
-  await importCredentials(database.urlFile, [account('acme', 'AK1'), account('kept', 'AK1')], {
-    replace: false,
-  })
+  const { urlFile } = database
+  await importCredentials(urlFile, [credential('acme', 'AK1'), credential('kept', 'AK1')], { replace: false })
   const before = await listed(database)
-  const wanted = [account('new', 'AK1'), account('acme', 'AK1', 'AK2')]
-  t.same(await importCredentials(database.urlFile, wanted, { replace: false }), {
+  const wanted = [credential('new', 'AK1'), credential('acme', 'AK1'), credential('acme', 'AK2')]
+  t.same(await importCredentials(urlFile, wanted, { replace: false }), {
     ok: false,
     unusable: false,
     problems: [
@@ -191,29 +185,29 @@ t.test('an import takes over all or nothing', async (t) => {
   })
   t.same(await listed(database), before)
 
-  const replica = await openStore(t, database.urlFile)
-  t.same(await importCredentials(database.urlFile, wanted, { replace: true }), {
-    ok: true,
-    imported: 3,
-    replaced: 1,
-  })
-  const after = await listed(database)
-  t.same(
-    after.map(({ accountId }) => accountId),
-    ['acme', 'kept', 'new'],
-  )
-  t.same(after[0], wanted[1], 'the secret is the one of the file')
-  t.same(after[1], before[1])
+  const replica = await openStore(t, urlFile)
+  t.same(await importCredentials(urlFile, wanted, { replace: true }), { ok: true, imported: 3, replaced: 1 })
+  t.same(await listed(database), [wanted[1], wanted[2], before[1], wanted[0]])
   await replica.refresh()
   t.equal(replica.store.standing('acme', 'AK2').inForce, true)
+
+  const many = Array.from({ length: 25 }, (_, index) => credential('many', `AK${index}`))
+  await importCredentials(urlFile, many, { replace: false })
+  const refused = await importCredentials(urlFile, many, { replace: false })
+  t.equal(refused.ok || refused.problems.length, 22)
+  t.match(refused, {
+    problems: Array(21)
+      .fill(/./)
+      .concat(/: and 5 more$/),
+  })
 })
 
-t.test('of very many that are there already only some are named', async (t) => {
+t.test('a command leaves no connection behind', async (t) => {
   const database = await createDatabase('tables')
-  const many = [account('acme', ...Array.from({ length: 25 }, (_, index) => `AK${index}`))]
-  await importCredentials(database.urlFile, many, { replace: false })
-  const refused = await importCredentials(database.urlFile, many, { replace: false })
-  if (refused.ok) throw new Error('it was not refused')
-  t.equal(refused.problems.length, 22)
-  t.match(refused.problems.at(-1), /: and 5 more$/)
+  await createPostgresEditor(database.urlFile).list()
+  const open = await database.sql(
+    `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+     AND application_name = 'storage-auth-sidecar' AND backend_start < now() - interval '1 second'`,
+  )
+  t.same(open, [])
 })

@@ -1,7 +1,7 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
-import { readUrlFile } from '../../../src/credentials/postgres/url.ts'
+import { readUrlFile } from '../../../src/credentials/postgres/connection.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { temporaryDirectory } from '../../support/temporary-directory.ts'
 
@@ -23,7 +23,7 @@ t.test('a URL is named to people by host, port and database alone', async (t) =>
     'postgres:///accounts?host=/run/postgresql': '/run/postgresql:5432/accounts',
   }
   for (const [url, label] of Object.entries(labels)) {
-    t.same(await read(`${url}\n`), { ok: true, target: { url, label, tlsFiles: [] }, warnings: [] }, label)
+    t.same(await read(`${url}\n`), { ok: true, value: { url, label }, warnings: [] }, label)
   }
 })
 
@@ -94,7 +94,7 @@ t.test('TLS is always verified, unless the URL says that it is not to be', async
   process.on('warning', onWarning)
   for (const [given, exact] of modes) {
     const base = 'postgres://me:hush@db/accounts?'
-    t.match(await read(base + given), { ok: true, target: { url: base + exact } }, given)
+    t.match(await read(base + given), { ok: true, value: { url: base + exact } }, given)
   }
   await new Promise((resolve) => setImmediate(resolve))
   process.off('warning', onWarning)

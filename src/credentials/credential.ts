@@ -1,0 +1,70 @@
+/**
+ * A credential as every store keeps it, and the index that logins and token checks look it up in.
+ */
+import { z } from 'zod'
+
+/** What names one credential. */
+export interface CredentialName {
+  readonly accountId: string
+  readonly accessKey: string
+}
+
+export interface Credential extends CredentialName {
+  /** As `hashSecret` writes it; `parseSecretHash` accepts it. */
+  readonly secretHash: string
+  /** Epoch milliseconds; `Infinity` when it never expires. */
+  readonly expiresAt: number
+  readonly disabled: boolean
+}
+
+/** Credentials by name. A reload builds a new index and swaps it in, so a login sees one version of all of them. */
+export interface CredentialIndex {
+  readonly size: number
+  hasAccount(accountId: string): boolean
+  find(name: CredentialName): Credential | undefined
+  /** The distinct scrypt parameters of all credentials, such as `$scrypt$ln=14,r=8,p=5`; empty without scrypt. */
+  scryptParameters(): readonly string[]
+  add(credential: Credential): void
+}
+
+export function createCredentialIndex(credentials: Iterable<Credential> = []): CredentialIndex {
+  const accounts = new Set<string>()
+  const byName = new Map<string, Credential>()
+  const scryptParameters = new Set<string>()
+  const index: CredentialIndex = {
+    get size() {
+      return byName.size
+    },
+    hasAccount: (accountId) => accounts.has(accountId),
+    find: (name) => byName.get(keyOf(name)),
+    scryptParameters: () => [...scryptParameters],
+    add(credential) {
+      const { accountId, secretHash } = credential
+      accounts.add(accountId)
+      byName.set(keyOf(credential), credential)
+      if (secretHash.startsWith('$scrypt$')) {
+        scryptParameters.add(secretHash.slice(0, secretHash.indexOf('$', '$scrypt$'.length)))
+      }
+    },
+  }
+  for (const credential of credentials) index.add(credential)
+  return index
+}
+
+/** Names hold no control characters, so U+0001 between them keeps pairs apart. */
+function keyOf({ accountId, accessKey }: CredentialName): string {
+  return `${accountId}\u0001${accessKey}`
+}
+
+/** @param now - epoch milliseconds */
+export function isActive({ disabled, expiresAt }: Credential, now: number): boolean {
+  return !disabled && now < expiresAt
+}
+
+const time = z.iso.datetime({ offset: true })
+
+/** Parses an RFC 3339 time with its zone and, in UTC, a year of four digits: epoch milliseconds, or undefined. */
+export function parseTime(text: string): number | undefined {
+  const milliseconds = time.safeParse(text).success ? Date.parse(text) : Number.NaN
+  return new Date(milliseconds).toJSON()?.length === 24 ? milliseconds : undefined
+}

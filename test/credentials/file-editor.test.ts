@@ -1,0 +1,216 @@
+import { mkdir, readdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import fc from 'fast-check'
+import { lock } from 'proper-lockfile'
+import t from 'tap'
+import type { Credential } from '../../src/credentials/credential.ts'
+import { parseCredentials } from '../../src/credentials/credentials-yaml.ts'
+import type { Changed, CredentialEditor } from '../../src/credentials/editor.ts'
+import { createFileEditor } from '../../src/credentials/file-editor.ts'
+import { nameProblem } from '../../src/names.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
+
+const HASH = `$sha256$${'A'.repeat(43)}`
+const NEW = { accountId: 'acme', accessKey: 'new', secretHash: HASH }
+
+const FILE = `# Our accounts.
+accounts:
+  # The first customer.
+  - accountId: acme # since 2020
+    credentials:
+      - accessKey: one
+        secretHash: ${HASH} # Ana has it
+      # For the backup.
+      - { accessKey: two, secretHash: "${HASH}", disabled: true }
+
+  - accountId: other
+    credentials:
+      - accessKey: one
+        secretHash: ${HASH}
+
+# The end.
+`
+
+const path = join(await temporaryDirectory(t), 'edited.yaml')
+
+/** The text after an edit, or its problem. */
+async function edited(text: string, edit: (editor: CredentialEditor) => Promise<Changed>): Promise<string> {
+  await writeFile(path, text)
+  const changed = await edit(createFileEditor(path))
+  return changed.ok ? readFile(path, 'utf8') : changed.problems.join('\n').slice(path.length + 2)
+}
+
+function credentialsIn(text: string): readonly Credential[] {
+  const parsed = parseCredentials(Buffer.from(text))
+  if (!parsed.ok) throw new Error(parsed.problems.join())
+  return parsed.credentials
+}
+
+async function keysIn(file: string): Promise<string[]> {
+  return credentialsIn(await readFile(file, 'utf8')).map(({ accessKey }) => accessKey)
+}
+
+t.test('a new account goes to the end, and nothing else changes', async (t) => {
+  const credential = {
+    accountId: '123',
+    accessKey: 'key: #1',
+    secretHash: HASH,
+    expiresAt: '2027-01-31T08:00:00Z',
+  }
+  const added = `  - accountId: "123"
+    credentials:
+      - accessKey: "key: #1"
+        secretHash: ${HASH}
+        expiresAt: 2027-01-31T08:00:00Z
+`
+  t.equal(
+    await edited(FILE, (editor) => editor.add(credential)),
+    FILE.replace('\n# The end.', `${added}\n# The end.`),
+  )
+})
+
+t.test('a new credential of a known account goes to the end of its list', async (t) => {
+  const added = `      - accessKey: new\n        secretHash: ${HASH}\n`
+  const expected = FILE.replace('disabled: true }\n', `disabled: true }\n${added}`)
+  t.equal(await edited(FILE, (editor) => editor.add(NEW)), expected)
+})
+
+t.test('the first account of an empty list is written as a block', async (t) => {
+  const expected = `accounts:
+  - accountId: acme
+    credentials:
+      - accessKey: new
+        secretHash: ${HASH}
+`
+  for (const text of ['accounts: []\n', 'accounts:\n  - accountId: acme\n    credentials: []\n']) {
+    t.equal(await edited(text, (editor) => editor.add(NEW)), expected)
+  }
+})
+
+t.test('a credential is disabled and enabled where it stands', async (t) => {
+  const one = { accountId: 'acme', accessKey: 'one' }
+  const two = { accountId: 'acme', accessKey: 'two' }
+  const set = (text: string, name: typeof one, disabled: boolean) =>
+    edited(text, (editor) => editor.setDisabled(name, disabled))
+  const disabled = await set(FILE, one, true)
+  t.equal(disabled, FILE.replace('# Ana has it\n', '# Ana has it\n        disabled: true\n'))
+  t.equal(await set(disabled, one, false), FILE)
+  t.equal(await set(FILE, one, false), FILE, 'one that is enabled stays as it is')
+  t.equal(await set(FILE, two, true), FILE, 'and so does one that is disabled')
+  t.equal(await set(FILE, two, false), FILE.replace(', disabled: true', ''))
+})
+
+t.test('a credential is removed, and with the last one its account', async (t) => {
+  const remove = (text: string, accountId: string, accessKey: string) =>
+    edited(text, (editor) => editor.remove({ accountId, accessKey }))
+  const second = `      # For the backup.\n      - { accessKey: two, secretHash: "${HASH}", disabled: true }\n`
+  t.equal(await remove(FILE, 'acme', 'two'), FILE.replace(second, ''))
+  const other = await remove(FILE, 'other', 'one')
+  t.notMatch(other, /other/)
+  t.match(other, /accountId: acme # since 2020/)
+  t.match(other, /# The end\./)
+  t.same(credentialsIn(await remove(await remove(other, 'acme', 'one'), 'acme', 'two')), [])
+})
+
+t.test('an existing name is not added, and a missing one cannot be changed', async (t) => {
+  t.equal(
+    await edited(FILE, (editor) => editor.add({ ...NEW, accessKey: 'two' })),
+    'the account already has a credential of that access key',
+  )
+  for (const accountId of ['acme', 'unknown', '__proto__']) {
+    const name = { accountId, accessKey: 'three' }
+    const unknown = 'there is no credential of that account and access key'
+    t.equal(await edited(FILE, (editor) => editor.setDisabled(name, true)), unknown)
+    t.equal(await edited(FILE, (editor) => editor.remove(name)), unknown)
+  }
+})
+
+t.test('whatever the names, an added credential is found again and the others stay', async (t) => {
+  const name = fc.string({ unit: 'binary', minLength: 1, maxLength: 20 }).filter((text) => !nameProblem(text))
+  const property = fc.asyncProperty(name, name, async (account, accessKey) => {
+    const accountId = `${account}!`
+    const text = await edited(FILE, (editor) => editor.add({ accountId, accessKey, secretHash: HASH }))
+    const added = credentialsIn(text)[3]
+    const removed = await edited(text, (editor) => editor.remove({ accountId, accessKey }))
+    return added?.accountId === accountId && added.accessKey === accessKey && removed === FILE
+  })
+  await t.resolves(fc.assert(property, { numRuns: 50 }))
+})
+
+t.test('a missing file is created by add alone, with mode 0600, but not its directory', async (t) => {
+  const file = join(await temporaryDirectory(t), 'new.yaml')
+  const problems = [`${file}: cannot be read: there is no such file or directory`]
+  t.match(await createFileEditor(file).remove(NEW), { ok: false, unusable: true, problems })
+  t.same(await createFileEditor(file).add(NEW), { ok: true })
+  t.same(await keysIn(file), ['new'])
+  t.equal((await stat(file)).mode & 0o777, 0o600)
+  const nowhere = join(dirname(file), 'missing', 'new.yaml')
+  t.same(await createFileEditor(nowhere).add(NEW), {
+    ok: false,
+    unusable: false,
+    problems: [`${nowhere}: there is no such file or directory`],
+  })
+})
+
+t.test('writers at the same time all get their change in, and no lock stays', async (t) => {
+  const { file } = await makeCredentialsFile(t)
+  const keys = ['a', 'b', 'c', 'd']
+  const edits = keys.map((accessKey) => createFileEditor(file).add({ ...NEW, accessKey }))
+  t.same(await Promise.all(edits), Array(4).fill({ ok: true }))
+  t.same((await keysIn(file)).sort(), ['AK0', ...keys])
+  t.same(await readdir(dirname(file)), ['credentials.yaml'])
+})
+
+t.test('a file that another command holds is not touched, until its lock is stale', async (t) => {
+  const { file } = await makeCredentialsFile(t)
+  const before = await readFile(file, 'utf8')
+  const unlock = await lock(file)
+  t.same(await createFileEditor(file, { lockRetries: 1 }).add(NEW), {
+    ok: false,
+    unusable: false,
+    problems: [
+      `${file}: another command is changing it (it holds the lock); if that command was killed, try again in 10 seconds`,
+    ],
+  })
+  t.equal(await readFile(file, 'utf8'), before)
+  await unlock()
+  await mkdir(`${file}.lock`)
+  const longAgo = new Date(Date.now() - 60_000)
+  await utimes(`${file}.lock`, longAgo, longAgo)
+  t.same(await createFileEditor(file, { lockRetries: 0 }).add(NEW), { ok: true })
+})
+
+t.test('a symbolic link stays one, and both names share one lock', async (t) => {
+  const { file } = await makeCredentialsFile(t)
+  const link = join(dirname(file), 'link.yaml')
+  await symlink('credentials.yaml', link)
+  const unlock = await lock(file)
+  t.match(await createFileEditor(link, { lockRetries: 0 }).add(NEW), { ok: false })
+  await unlock()
+  t.same(await createFileEditor(link).add(NEW), { ok: true })
+  t.same(await keysIn(file), ['AK0', 'new'])
+  const entries = await readdir(dirname(file), { withFileTypes: true })
+  t.same(
+    entries.map((entry) => entry.isSymbolicLink()),
+    [false, true],
+  )
+})
+
+t.test('an invalid file is reported and not changed, nor is one made invalid', async (t) => {
+  const { file } = await makeCredentialsFile(t)
+  const before = await readFile(file, 'utf8')
+  t.same(await createFileEditor(file).add({ ...NEW, secretHash: 'hush' }), {
+    ok: false,
+    unusable: false,
+    problems: [`${file}: the change would leave it invalid`],
+  })
+  t.equal(await readFile(file, 'utf8'), before)
+  await writeFile(file, 'accounts: 5\n')
+  t.same(await createFileEditor(file).add(NEW), {
+    ok: false,
+    unusable: true,
+    problems: [`${file}:1:11: accounts must be a list`],
+  })
+  t.equal(await readFile(file, 'utf8'), 'accounts: 5\n')
+})

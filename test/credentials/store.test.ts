@@ -1,0 +1,157 @@
+import { createHook } from 'node:async_hooks'
+import t from 'tap'
+import { type Credential, createCredentialIndex } from '../../src/credentials/credential.ts'
+import { hashSecret } from '../../src/credentials/secret-hash.ts'
+import { createCredentialStore, type Login } from '../../src/credentials/store.ts'
+
+const NOW = 1_800_000_000_000
+const SECRET = 'right'
+const fast = await hashSecret(SECRET, 'sha256')
+const slow = await hashSecret(SECRET, 'scrypt')
+
+let scryptRuns = 0
+createHook({
+  init(_id, type) {
+    if (type === 'SCRYPTREQUEST') scryptRuns++
+  },
+}).enable()
+
+function credential(accessKey: string, secretHash: string, more: Partial<Credential> = {}): Credential {
+  const expiresAt = Number.POSITIVE_INFINITY
+  return { accountId: 'acme', accessKey, secretHash, expiresAt, disabled: false, ...more }
+}
+
+function login(accessKey: string, secret = SECRET, accountId = 'acme'): Login {
+  return { accountId, accessKey, secret }
+}
+
+/** A store over credentials that a test can replace. */
+function makeStore(list: readonly Credential[]) {
+  const state = { credentials: createCredentialIndex(list), now: NOW }
+  const store = createCredentialStore({ credentials: () => state.credentials, now: () => state.now })
+  return { store, state }
+}
+
+const generatedOnly = [
+  credential('fast', fast),
+  credential('disabled', fast, { disabled: true }),
+  credential('expired', fast, { expiresAt: NOW }),
+]
+const mixed = [
+  ...generatedOnly,
+  credential('slow', slow),
+  credential('slow-disabled', slow, { disabled: true }),
+  credential('slow-expired', slow, { expiresAt: NOW }),
+]
+
+t.test('the right secret is accepted, a generated one without scrypt', async (t) => {
+  const { store } = makeStore(mixed)
+  scryptRuns = 0
+  t.equal(await store.authenticate(login('fast')), 'accepted')
+  t.equal(scryptRuns, 0)
+  t.equal(await store.authenticate(login('slow')), 'accepted')
+  t.equal(scryptRuns, 1)
+})
+
+t.test('without scrypt credentials a failed login costs no scrypt run', async (t) => {
+  const { store } = makeStore(generatedOnly)
+  scryptRuns = 0
+  const failing = [
+    login('fast', 'wrong'),
+    login('fast', ''),
+    login('unknown'),
+    login('fast', SECRET, 'unknown'),
+  ]
+  for (const attempt of [...failing, login('disabled'), login('expired')]) {
+    t.equal(await store.authenticate(attempt), 'rejected')
+  }
+  t.equal(scryptRuns, 0)
+})
+
+t.test('with any scrypt credential every failed login costs exactly one scrypt run', async (t) => {
+  const { store } = makeStore(mixed)
+  scryptRuns = 0
+  const failing = [
+    login('fast', 'wrong'),
+    login('unknown'),
+    login('fast', SECRET, 'unknown'),
+    login('fast', SECRET, '__proto__'),
+    login('disabled'),
+    login('expired'),
+    login('slow', 'wrong'),
+    login('slow-disabled'),
+    login('slow-disabled', 'wrong'),
+    login('slow-expired'),
+  ]
+  for (const [index, attempt] of failing.entries()) {
+    t.equal(await store.authenticate(attempt), 'rejected', attempt.accessKey)
+    t.equal(scryptRuns, index + 1)
+  }
+})
+
+t.test(
+  'surplus logins of one network are busy, and the right secret from another works meanwhile',
+  async (t) => {
+    const { store } = makeStore(mixed)
+    const flood = Array.from({ length: 200 }, (_, at) =>
+      store.authenticate(login('key', 'guess', `invented ${at}`), `2001:db8::${at}`),
+    )
+    const elsewhere = ['198.51.100.1', '198.51.100.2'].map((address) =>
+      store.authenticate(login('slow'), address),
+    )
+    t.equal(
+      await store.authenticate(login('fast'), '2001:db8::1'),
+      'accepted',
+      'a generated secret does not queue',
+    )
+    t.same(await Promise.all(elsewhere), ['accepted', 'accepted'])
+    const verdicts = await Promise.all(flood)
+    t.equal(verdicts.filter((verdict) => verdict === 'rejected').length, 9)
+    t.equal(verdicts.filter((verdict) => verdict === 'busy').length, 191)
+    t.equal(
+      await store.authenticate(login('slow'), '2001:db8::1'),
+      'accepted',
+      'and afterwards there is room',
+    )
+  },
+)
+
+t.test('scrypt that fails makes the store unavailable, never an exception', async (t) => {
+  const faults: unknown[] = []
+  const store = createCredentialStore({
+    credentials: () => createCredentialIndex([credential('slow', '$scrypt$ln=14,r=8,p=5$broken')]),
+    now: () => NOW,
+    onFault: (cause) => faults.push(cause),
+  })
+  t.equal(await store.authenticate(login('slow')), 'unavailable')
+  t.match(faults, [Error])
+})
+
+t.test('a change while a secret is hashed decides', async (t) => {
+  const another = await hashSecret('another', 'scrypt')
+  const changes: [string, readonly Credential[], 'accepted' | 'rejected'][] = [
+    ['disabled', [credential('slow', slow, { disabled: true })], 'rejected'],
+    ['expired', [credential('slow', slow, { expiresAt: NOW })], 'rejected'],
+    ['removed', [], 'rejected'],
+    ['given another secret', [credential('slow', another)], 'rejected'],
+    ['joined by another', [...mixed, credential('AK', fast, { accountId: 'new' })], 'accepted'],
+  ]
+  for (const [what, list, verdict] of changes) {
+    const { store, state } = makeStore(mixed)
+    const attempt = store.authenticate(login('slow'))
+    state.credentials = createCredentialIndex(list)
+    t.equal(await attempt, verdict, what)
+  }
+})
+
+t.test('standing says until when tokens of a credential are valid', async (t) => {
+  const { store, state } = makeStore([...generatedOnly, credential('ends', fast, { expiresAt: NOW + 1500 })])
+  t.same(store.standing('acme', 'fast'), { inForce: true, until: Number.POSITIVE_INFINITY })
+  t.same(store.standing('acme', 'ends'), { inForce: true, until: NOW / 1000 + 1.5 })
+  for (const key of ['disabled', 'expired', 'unknown', '__proto__']) {
+    t.same(store.standing('acme', key), { inForce: false }, key)
+  }
+  t.same(store.standing('unknown', 'fast'), { inForce: false })
+  state.now += 1500
+  t.same(store.standing('acme', 'ends'), { inForce: false }, 'not at the very moment it expires')
+})
