@@ -1,21 +1,15 @@
 /**
- * What the demo keeps on disk: the directory `.sidecar/`.
- *
- * In: the directory, and where the sidecar is to listen and to forward. Out: a signing key, one credential, a
- * settings file that names them, and a file to upload; all made anew, because the secret of an earlier
- * credential cannot be told again: only its hash is kept. Objects stored before stay. Nobody but the owner can
- * look into the directory.
- *
- * @module
+ * The demo's directory `.sidecar/` and the lines that it prints. Keys, credential and settings are created at each start,
+ * as only the hash of an earlier secret is kept; stored objects stay. Only the owner can read the directory.
  */
 import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { stringify } from 'yaml'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import type { Login } from '../credentials/store.ts'
 import { addKey } from '../keys/key-changes.ts'
 
-/** The demo's files, and the one secret that nothing else remembers. */
 export interface Workspace {
   /** Settings for this sidecar. */
   readonly configFile: string
@@ -24,55 +18,88 @@ export interface Workspace {
   readonly login: Login
 }
 
-/** What the workspace is made for. */
 export interface WorkspaceOptions {
   /** Absolute path. */
   readonly directory: string
-  /** Ports of the data and of the admin listener, on loopback; 0: any free one. */
+  /** Ports on loopback; 0: any free one. */
   readonly port: number
   readonly adminPort: number
   /** URL of the storage API. */
   readonly upstreamUrl: string
-  /** The clock, in epoch milliseconds. */
+  /** Epoch milliseconds. */
   readonly now: () => number
 }
 
-const LOOPBACK = '127.0.0.1'
-
-/** Makes the directory, or makes it anew. Rejects with what the file system says. */
 export async function prepareWorkspace(options: WorkspaceOptions): Promise<Workspace> {
   const { directory, port, adminPort, upstreamUrl, now } = options
   await mkdir(directory, { recursive: true, mode: 0o700 })
-  await chmod(directory, 0o700) // it may have been there before
-
+  await chmod(directory, 0o700)
   const keys = join(directory, 'keys')
   await rm(keys, { recursive: true, force: true })
   await addKey({ directory: keys, alg: 'ES256', now })
 
+  const write = async (name: string, text: string) => {
+    const file = join(directory, name)
+    await rm(file, { force: true })
+    await writeFile(file, text, { mode: 0o600 })
+    return file
+  }
   const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
   const { accountId, accessKey, secret } = login
   const credential = { accessKey, secretHash: await hashSecret(secret, 'sha256') }
-  const credentials = await write(directory, 'credentials.yaml', {
-    accounts: [{ accountId, credentials: [credential] }],
-  })
-  const configFile = await write(directory, 'sidecar.yaml', {
-    listen: { host: LOOPBACK, port },
-    admin: { host: LOOPBACK, port: adminPort },
+  const accounts = [{ accountId, credentials: [credential] }]
+  const settings = {
+    listen: { host: '127.0.0.1', port },
+    admin: { host: '127.0.0.1', port: adminPort },
     upstreams: [{ prefix: '/', url: upstreamUrl }],
     keys: { directory: keys },
-    credentials: { file: credentials },
-    shutdown: { lameDuckSeconds: 0, deadlineSeconds: 5 }, // nobody routes traffic away from a demo
+    credentials: { file: await write('credentials.yaml', stringify({ accounts })) },
+    shutdown: { lameDuckSeconds: 0, deadlineSeconds: 5 },
     log: { level: 'warn', access: 'off' }, // the terminal is for the lines to paste
-  })
-  const sampleFile = join(directory, 'hello.txt')
-  await writeFile(sampleFile, 'Hello, storage.\n', { mode: 0o600 })
-  return { configFile, sampleFile, login }
+  }
+  const configFile = await write('sidecar.yaml', stringify(settings))
+  return { configFile, sampleFile: await write('hello.txt', 'Hello, storage.\n'), login }
 }
 
-/** Writes one YAML file that only its owner can read, and says where. */
-async function write(directory: string, name: string, value: unknown): Promise<string> {
-  const file = join(directory, name)
-  await rm(file, { force: true })
-  await writeFile(file, `# Written by the demo at each start.\n${stringify(value)}`, { mode: 0o600 })
-  return file
+export interface GuideOptions extends Pick<Workspace, 'login' | 'sampleFile'> {
+  readonly data: AddressInfo
+  readonly admin: AddressInfo
+}
+
+/**
+ * The lines to paste: comments and complete commands for a POSIX shell with curl. Comments hold no character that a shell
+ * interprets: an interactive zsh takes them for commands.
+ */
+export function guide({ data, admin, login, sampleFile }: GuideOptions): string {
+  const url = ({ address, port }: AddressInfo) => `http://${address}:${port}`
+  const quoted = (text: string) => `'${text.replaceAll("'", String.raw`'\''`)}'`
+  const sidecar = url(data)
+  const json = "-H 'Content-Type: application/json'"
+  const token = '-H "Authorization: Bearer $TOKEN"'
+  const onlyToken = String.raw`sed 's/.*"token":"\([^"]*\)".*/\1/'`
+  return `
+# The storage API is ready behind the sidecar. Paste these lines into another terminal.
+# Ctrl-C in this one stops both.
+
+# 1. Get a token, valid for 24 hours
+TOKEN=$(curl -sS ${json} -d ${quoted(JSON.stringify(login))} ${sidecar}/v2/auth/token | ${onlyToken})
+
+# 2. Put a file
+curl -sS ${token} -H 'Content-Type: text/plain' -T ${quoted(sampleFile)} ${sidecar}/greetings/hello.txt
+
+# 3. Get it back
+curl -sS ${token} ${sidecar}/greetings/hello.txt
+
+# 4. List what is there
+curl -sS ${token} '${sidecar}/?prefix=/greetings/'
+
+# 5. Ask how many seconds the token has left
+curl -sS -w '\\n' ${token} ${sidecar}/v2/auth/token
+
+# 6. Be refused without a token
+curl -sS -i -w '\\n' ${sidecar}/greetings/hello.txt
+
+# 7. See what the sidecar counted
+curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
+`
 }

@@ -1,0 +1,173 @@
+/**
+ * A small storage API for the demo: PUT, GET (with `Range`), HEAD and DELETE of objects, and `GET /?prefix=` to list them.
+ * It trusts `X-Authenticated-Account-Id`; a request without it did not pass the sidecar and is refused.
+ */
+import { createHash, hash, randomUUID } from 'node:crypto'
+import { createReadStream, createWriteStream, mkdirSync, rmSync } from 'node:fs'
+import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { Transform } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+
+interface Metadata {
+  /** The request path as it was sent, byte for byte. */
+  readonly key: string
+  readonly size: number
+  /** SHA-256 of the bytes in hex, in double quotes. */
+  readonly etag: string
+  readonly contentType: string
+}
+
+export interface StorageApi {
+  readonly url: string
+  close(): Promise<void>
+}
+
+/**
+ * Listens on a free port of 127.0.0.1 and keeps objects below `directory`. File names are digests of the account and of
+ * the key: no key reaches outside. `onFault` receives the cause of every 500.
+ */
+export async function startStorageApi(
+  directory: string,
+  onFault: (fault: unknown) => void,
+): Promise<StorageApi> {
+  const uploads = join(directory, 'uploads')
+  rmSync(uploads, { recursive: true, force: true })
+  mkdirSync(uploads, { recursive: true, mode: 0o700 })
+  // An upload may take long: the sidecar in front watches its progress.
+  const server = createServer({ requestTimeout: 0 }, (req, res) => {
+    respond(directory, req, res).catch((fault: unknown) => {
+      if (req.destroyed && !req.complete) return // the client disconnected
+      onFault(fault)
+      if (res.headersSent) res.destroy()
+      else sendError(res, 500, 'InternalError', 'The storage API failed. Retry the request.')
+    })
+  })
+  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://127.0.0.1:${port}`,
+    async close() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+async function respond(directory: string, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  const [account, ...more] = req.headersDistinct['x-authenticated-account-id'] ?? []
+  if (account === undefined || more.length > 0) {
+    return sendError(
+      res,
+      403,
+      'NotAuthenticated',
+      'X-Authenticated-Account-Id is missing: requests pass the sidecar.',
+    )
+  }
+  const [key = '', query = ''] = String(req.url).split(/\?(.*)/s)
+  const objects = join(directory, hash('sha256', account, 'hex'))
+  if (key === '/' && req.method === 'GET') {
+    const all = await listObjects(objects)
+    const prefix = new URLSearchParams(query).get('prefix') ?? ''
+    return sendJson(res, 200, { objects: all.filter((object) => object.key.startsWith(prefix)) })
+  }
+  const path = join(objects, hash('sha256', key, 'hex'))
+  if (key !== '/' && req.method === 'PUT') return putObject(path, key, { directory, req, res })
+  const isRead = req.method === 'GET' || req.method === 'HEAD'
+  if (key === '/' || (!isRead && req.method !== 'DELETE')) {
+    res.setHeader('Allow', key === '/' ? 'GET' : 'GET, HEAD, PUT, DELETE')
+    return sendError(res, 405, 'MethodNotAllowed', 'The method is not allowed here.')
+  }
+  const metadata = await readMetadata(`${path}.json`)
+  if (metadata === undefined) return sendError(res, 404, 'NoSuchObject', 'There is no object of this key.')
+  if (isRead) return getObject(path, metadata, req, res)
+  await rm(`${path}.json`)
+  await rm(path, { force: true })
+  res.writeHead(204).end()
+}
+
+interface Upload {
+  readonly directory: string
+  readonly req: IncomingMessage
+  readonly res: ServerResponse
+}
+
+/** Stores an object whole, or not at all if the upload is aborted. */
+async function putObject(path: string, key: string, { directory, req, res }: Upload): Promise<void> {
+  const upload = join(directory, 'uploads', randomUUID())
+  const digest = createHash('sha256')
+  const observe = new Transform({
+    transform(chunk, _encoding, done) {
+      digest.update(chunk)
+      done(null, chunk)
+    },
+  })
+  try {
+    await pipeline(req, observe, createWriteStream(upload, { flags: 'wx', mode: 0o600 }))
+    const { size } = await stat(upload)
+    const contentType = req.headers['content-type'] ?? 'application/octet-stream'
+    const metadata: Metadata = { key, size, etag: `"${digest.digest('hex')}"`, contentType }
+    await mkdir(join(path, '..'), { recursive: true, mode: 0o700 })
+    await rename(upload, path)
+    await writeFile(`${path}.json`, JSON.stringify(metadata), { mode: 0o600 })
+    res.setHeader('ETag', metadata.etag)
+    sendJson(res, 201, metadata)
+  } finally {
+    await rm(upload, { force: true })
+  }
+}
+
+async function getObject(path: string, metadata: Metadata, req: IncomingMessage, res: ServerResponse) {
+  const { size, etag, contentType } = metadata
+  const [, from, to] = /^bytes=(\d+)-(\d*)$/.exec(req.headers.range ?? '') ?? []
+  const start = Number(from ?? 0)
+  const end = Math.min(to ? Number(to) : size - 1, size - 1)
+  if (from !== undefined && start > end) {
+    res.setHeader('Content-Range', `bytes */${size}`)
+    return sendError(res, 416, 'InvalidRange', 'The range lies outside the object.')
+  }
+  if (from !== undefined) res.setHeader('Content-Range', `bytes ${start}-${end}/${size}`)
+  const headers = {
+    'Content-Type': contentType,
+    'Content-Length': end - start + 1,
+    ETag: etag,
+    'Accept-Ranges': 'bytes',
+  }
+  res.writeHead(from === undefined ? 200 : 206, headers)
+  if (req.method === 'HEAD' || size === 0) res.end()
+  else await pipeline(createReadStream(path, { start, end }), res)
+}
+
+async function listObjects(objects: string): Promise<Metadata[]> {
+  const names = await ifPresent(readdir(objects))
+  const files = (names ?? [])
+    .filter((name) => name.endsWith('.json'))
+    .map((name) => readMetadata(join(objects, name)))
+  const found = (await Promise.all(files)).filter((metadata) => metadata !== undefined)
+  return found.sort((a, b) => (a.key < b.key ? -1 : 1))
+}
+
+async function readMetadata(file: string): Promise<Metadata | undefined> {
+  const json = await ifPresent(readFile(file, 'utf8'))
+  return json === undefined ? undefined : JSON.parse(json)
+}
+
+function ifPresent<T>(work: Promise<T>): Promise<T | undefined> {
+  return work.catch((fault: NodeJS.ErrnoException) => {
+    if (fault.code !== 'ENOENT') throw fault
+    return undefined
+  })
+}
+
+function sendError(res: ServerResponse, status: number, code: string, message: string): void {
+  sendJson(res, status, { code, message })
+}
+
+function sendJson(res: ServerResponse, status: number, value: unknown): void {
+  const body = `${JSON.stringify(value)}\n`
+  res
+    .writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) })
+    .end(body)
+}

@@ -1,0 +1,136 @@
+import { once } from 'node:events'
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { startStorageApi } from '../../src/demo/storage-api.ts'
+import { guide } from '../../src/demo/workspace.ts'
+import { eventually } from '../support/eventually.ts'
+import { runProgram, startProgram } from '../support/program.ts'
+
+async function storageApi(t: Test, directory = t.testdir()) {
+  const faults: unknown[] = []
+  const { url, close } = await startStorageApi(directory, (fault) => faults.push(fault))
+  t.teardown(close)
+  const call = (method: string, path: string, headers: Record<string, string> = {}, body?: string) => {
+    const own = { 'X-Authenticated-Account-Id': 'a', ...headers }
+    return fetch(`${url}${path}`, { method, headers: own, ...(body !== undefined && { body }) })
+  }
+  return { directory, url, call, faults }
+}
+
+t.test('an object comes back as it was stored, whole or in part, until it is deleted', async (t) => {
+  const { call } = await storageApi(t)
+  const put = await call('PUT', '/photos/cat%2F1', { 'Content-Type': 'text/plain' }, 'a cat')
+  t.equal(put.status, 201)
+  t.match(await put.json(), { key: '/photos/cat%2F1', size: 5, contentType: 'text/plain' })
+  const whole = await call('GET', '/photos/cat%2F1')
+  t.equal(await whole.text(), 'a cat')
+  t.equal(whole.headers.get('etag'), put.headers.get('etag'))
+  const part = await call('GET', '/photos/cat%2F1', { Range: 'bytes=2-99' })
+  t.strictSame([part.status, part.headers.get('content-range')], [206, 'bytes 2-4/5'])
+  t.equal(await part.text(), 'cat')
+  t.equal((await call('GET', '/photos/cat%2F1', { Range: 'bytes=5-' })).status, 416)
+  t.equal((await call('HEAD', '/photos/cat%2F1')).headers.get('content-length'), '5')
+  t.equal((await call('GET', '/photos/cat/1')).status, 404, 'keys are compared byte for byte')
+  t.equal((await call('DELETE', '/photos/cat%2F1')).status, 204)
+  t.equal((await call('GET', '/photos/cat%2F1')).status, 404)
+})
+
+t.test('objects are listed by prefix and kept apart by account', async (t) => {
+  const { call } = await storageApi(t)
+  for (const key of ['/b', '/a/2', '/a/1']) await call('PUT', key, {}, '')
+  await call('PUT', '/a/3', { 'X-Authenticated-Account-Id': 'other' }, 'x')
+  const keys = async (path: string) => {
+    const { objects } = (await (await call('GET', path)).json()) as { objects: { key: string }[] }
+    return objects.map(({ key }) => key)
+  }
+  t.strictSame(await keys('/'), ['/a/1', '/a/2', '/b'])
+  t.strictSame(await keys('/?prefix=%2Fa%2F'), ['/a/1', '/a/2'])
+  t.equal((await call('GET', '/a/3')).status, 404)
+})
+
+t.test('a request without an identity is refused, and a method that does not exist', async (t) => {
+  const { url, call } = await storageApi(t)
+  t.equal((await fetch(url)).status, 403)
+  const post = await call('POST', '/k')
+  t.strictSame([post.status, post.headers.get('allow')], [405, 'GET, HEAD, PUT, DELETE'])
+})
+
+t.test('an aborted upload stores nothing, and a fault is reported once', async (t) => {
+  const { url, directory, call, faults } = await storageApi(t)
+  const socket = connect(Number(new URL(url).port), '127.0.0.1')
+  socket.write('PUT /k HTTP/1.1\r\nHost: a\r\nX-Authenticated-Account-Id: a\r\nContent-Length: 9\r\n\r\nabc')
+  await eventually(() => existsSync(join(directory, 'uploads')), 'the upload')
+  socket.destroy()
+  t.equal((await call('GET', '/k')).status, 404)
+  t.strictSame(faults, [])
+  await call('PUT', '/k', {}, 'x')
+  const [account = ''] = readdirSync(directory).filter((name) => name !== 'uploads')
+  const file = readdirSync(join(directory, account)).find((name) => name.endsWith('.json'))
+  writeFileSync(join(directory, account, String(file)), '{')
+  t.equal((await call('GET', '/k')).status, 500)
+  t.equal(faults.length, 1)
+})
+
+const ANY_PORT = ['demo', '--port', '0', '--admin-port', '0']
+
+/** Starts the demo and waits for its lines. */
+async function startDemo(t: Test, cwd: string) {
+  const demo = startProgram(t, ANY_PORT, { cwd })
+  await demo.until(() => /auth_sidecar_token'/.test(demo.stdout()), 'the lines')
+  const login = JSON.parse(/-d '(.*?)'/.exec(demo.stdout())?.[1] ?? '')
+  const url = /http:\/\/127\.0\.0\.1:\d+/.exec(demo.stdout())?.[0] ?? ''
+  const stop = async () => {
+    demo.child.kill('SIGINT')
+    t.match(await demo.ended, { code: 0 })
+  }
+  const logIn = async () => {
+    const answer = await fetch(`${url}/v2/auth/token`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(login),
+    })
+    const { token } = (await answer.json()) as { token: string }
+    return { Authorization: `Bearer ${token}` }
+  }
+  return { url, login, logIn, stop }
+}
+
+t.test('each start has its own secret, keeps the objects, and keeps strangers out', async (t) => {
+  const cwd = t.testdir()
+  mkdirSync(join(cwd, '.sidecar'), { mode: 0o755 })
+  const first = await startDemo(t, cwd)
+  await fetch(`${first.url}/k`, { method: 'PUT', headers: await first.logIn(), body: 'kept' })
+  await first.stop()
+  const second = await startDemo(t, cwd)
+  t.not(first.login.secret, second.login.secret)
+  t.equal(await (await fetch(`${second.url}/k`, { headers: await second.logIn() })).text(), 'kept')
+  await second.stop()
+  const modes = { '.': 0o700, keys: 0o700, objects: 0o700, 'credentials.yaml': 0o600, 'sidecar.yaml': 0o600 }
+  for (const [name, mode] of Object.entries(modes))
+    t.equal(statSync(join(cwd, '.sidecar', name)).mode & 0o777, mode, name)
+})
+
+t.test('a port in use is one line, and nothing is written', async (t) => {
+  const cwd = t.testdir()
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const { code, stderr } = await runProgram(t, ['demo', '--port', '0', '--admin-port', `${port}`], { cwd })
+  t.equal(code, 1)
+  t.equal(stderr, `port ${port} is in use; choose another with --admin-port (0: any free one)\n`)
+  t.notOk(existsSync(join(cwd, '.sidecar')))
+  t.equal((await runProgram(t, ['demo', '--port', '65536'], { cwd })).code, 2)
+})
+
+t.test('the printed comments hold nothing that a shell interprets, and any path is one word', async (t) => {
+  const at = { address: '127.0.0.1', port: 1, family: 'IPv4' }
+  const login = { accountId: 'demo', accessKey: 'k', secret: 's' }
+  const lines = guide({ data: at, admin: at, login, sampleFile: "/it's/a file" }).split('\n')
+  for (const line of lines.filter((line) => line.startsWith('#'))) t.match(line, /^# [\w .,-]+$/)
+  t.ok(lines.some((line) => line.includes(String.raw`-T '/it'\''s/a file' `)))
+  t.ok(readFileSync('README.md', 'utf8').includes('npm start'))
+})
