@@ -11,28 +11,25 @@
 import { fileProblem, formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
-import { createForwarder } from './forward/forwarder.ts'
 import { createDecide } from './gate/decide.ts'
 import { createRoutes } from './gate/routes.ts'
-import { headerValues } from './http/client-request.ts'
-import { createDeadlines } from './http/deadlines.ts'
-import type { Exchange } from './http/exchange.ts'
-import { createListener } from './http/listener.ts'
-import { createClientAddress, createPeers } from './http/peer.ts'
-import { createPipeline } from './http/pipeline.ts'
-import { createResponder } from './http/respond.ts'
-import { createTokenEndpoint } from './http/token-endpoint.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import { createAccounting } from './ops/accounting.ts'
 import { type AdminSources, createAdminListener } from './ops/admin.ts'
-import type { DrainReport } from './ops/drain.ts'
-import { type Addresses, createLifeCycle } from './ops/life-cycle.ts'
+import { type Addresses, createLifeCycle, type DrainReport } from './ops/life-cycle.ts'
 import { type Logger, listenerFaults } from './ops/log.ts'
 import { createMetrics, type ReloadSubject } from './ops/metrics.ts'
-import { loggedMilestones, type Milestones } from './ops/milestones.ts'
 import { type RegisteredFamily, statusMetrics } from './ops/samples.ts'
+import { createForwarder } from './proxy/forward.ts'
+import { identityHeaders } from './proxy/request-headers.ts'
 import { certificateSets } from './reload/certificates.ts'
 import { openTrust, UnusableTrust } from './reload/trust.ts'
+import { createClientAddress, createPeers } from './server/client-address.ts'
+import { createComplete } from './server/complete.ts'
+import type { SidecarRequest } from './server/context.ts'
+import { createHandle } from './server/handle.ts'
+import { createListener } from './server/listener.ts'
+import { createResponder } from './server/respond.ts'
+import { createTokenEndpoint } from './server/token-endpoint.ts'
 import { createAssertionSigner } from './token/assertion.ts'
 import { createTokenCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
@@ -97,7 +94,7 @@ export async function createApp({
     now,
     onChange: () => tokens.clear(),
     onReload: (...reload) => metrics.onReload(...reload),
-    onListenerCertificates: (certificates) => listener.renew(certificates),
+    onListenerCertificates: (certificates) => listener.setCertificates(certificates),
     onFetch: (result) => metrics.onFetch(result),
   })
   if (!opened.ok) throw new UnusableTrust(formatProblems(opened.problems))
@@ -109,12 +106,11 @@ export async function createApp({
     await trust.stop()
     throw new UnusableTrust(formatProblems([fileProblem('identity.assertion.enabled', NO_PRIVATE_KEY)]))
   }
-  const isClosing = () => lifeCycle.isStopping()
+  const isDraining = () => lifeCycle.isDraining()
   const readyChecks = () => {
     const accepting = { name: 'accepting', ok: lifeCycle.isRunning() }
-    return [...trust.checks(), lifeCycle.isStopping() ? { ...accepting, state: 'draining' } : accepting]
+    return [...trust.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
   }
-  const deadlines = createDeadlines()
   const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
   // Who may pass.
@@ -156,33 +152,36 @@ export async function createApp({
     now,
   })
   const { registry } = metrics
+  const { basePath } = config.listen
   const decide = createDecide({
-    limits: config.limits,
-    upgrade: config.upgrade.enabled,
+    headerLines: config.limits.headerLines,
+    enforcement: config.enforcement,
+    refusedTokenStatus: config.contract.refusedTokenStatus,
     routeOf: createRoutes({
-      basePath: config.listen.basePath,
+      basePath,
       publicRoutes: config.publicRoutes,
       corsPreflight: config.corsPreflight,
+      forwardAuthPath: config.forwardAuth.path,
     }),
     verify: tokens.verify,
     onCheck: metrics.onTokenCheck,
   })
 
-  // What becomes of who passes.
-  const responder = createResponder({ isClosing, deadlines, idleMs: config.timeouts.idleSeconds * 1000 })
+  // What answers.
+  const responder = createResponder({ isDraining, allowedOrigins: config.cors.allowedOrigins })
   const addressBehindProxies = createClientAddress(config.forwarded.trust)
-  const clientAddress = ({ connection: { peer }, req }: Exchange) =>
-    peer.trusted ? addressBehindProxies(peer, headerValues(req.rawHeaders, 'x-forwarded-for')) : peer.address
-  const throttle = createLoginThrottle({ ...config.limits.loginFailures, now })
+  const clientAddress = ({ context, headers }: SidecarRequest) => {
+    const { peer } = context.connection
+    const forwardedFor = peer.trusted ? headers['x-forwarded-for'] : undefined
+    return addressBehindProxies(peer, Array.isArray(forwardedFor) ? forwardedFor.join() : forwardedFor)
+  }
   const tokenEndpoint = createTokenEndpoint({
     responder,
     credentials,
     canIssue: () => keys().signing !== undefined,
-    throttle,
+    throttle: createLoginThrottle({ ...config.limits.loginFailures, now }),
     issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
     clientAddress,
-    deadlines,
-    idleMs: config.timeouts.idleSeconds * 1000,
     now,
     contract: config.contract,
     onIssued: metrics.onTokenIssued,
@@ -194,35 +193,34 @@ export async function createApp({
     timeouts: config.timeouts,
     secureContextOf: trust.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
-    deadlines,
-    isClosing,
-    refuse: (exchange, error, outcome, close) =>
-      responder.refuse(
-        exchange,
-        error,
+    isDraining,
+    refuse: (req, res, error, outcome) =>
+      responder.refuse(req, res, error, {
         // What the client did has one name in RFC 9209.
-        { error: outcome.startsWith('client_') ? 'http_request_error' : outcome },
-        close,
-      ),
+        error: outcome.startsWith('client_') ? 'http_request_error' : outcome,
+        close: outcome.startsWith('client_'),
+      }),
     onOutcome: metrics.onUpstreamOutcome,
     onFirstByte: (upstream, ms) => metrics.onFirstByte(upstream, ms / 1000),
     now,
   })
-
-  // The way of a request.
-  const handle = createPipeline({
+  const handle = createHandle({
     decide,
     tokenEndpoint,
     forward: forwarder.forward,
     responder,
-    onFault: ({ requestId }, error) => log.error({ requestId, err: error }, 'fault'),
+    identityHeaders,
+    maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
+    now,
+    onFault: (requestId, error) => log.error({ requestId, err: error }, 'fault'),
   })
-  const accounting = createAccounting({
+
+  // What listens and is watched.
+  const complete = createComplete({
     metrics,
     log,
-    mode: config.log.access,
+    access: config.log.access,
     clientAddress,
-    monotonicNow: deadlines.monotonicNow,
     isCutting: () => lifeCycle.isCutting(),
   })
   const onFault = listenerFaults(log)
@@ -232,15 +230,14 @@ export async function createApp({
     certificates: trust.certificates.listener(),
     limits: config.limits,
     timeouts: config.timeouts,
+    upgrade: config.upgrade.enabled,
     peerOf: createPeers(config.forwarded.trust),
-    deadlines,
     handle,
-    onOver: accounting.onOver,
-    onRefused: accounting.onRefused,
+    onComplete: complete.onComplete,
+    onParserError: complete.onParserError,
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
     onFault,
   })
-  // Whoever watches.
   const sources: AdminSources = {
     ready: readyChecks,
     jwks: () => publicJwks(keys()),
@@ -252,9 +249,18 @@ export async function createApp({
     admin: worker ? NO_ADMIN : createAdminListener(config, sources, { now, onFault }),
     trust,
     forwarder,
-    deadlines,
     shutdown: config.shutdown,
-    ...(worker ? SILENT : loggedMilestones(log)),
+    onListening(where) {
+      if (worker) return // the primary process reports it
+      for (const name of ['data', 'admin'] as const) {
+        const { address, port } = where[name]
+        log.info({ listener: name, address, port }, 'listening')
+      }
+    },
+    onDraining: (inFlight) => log.info({ inFlight }, 'draining'),
+    onStopped(report) {
+      if (!worker) log.info(report, 'stopped')
+    },
   })
   return {
     start: lifeCycle.start,
@@ -266,13 +272,12 @@ export async function createApp({
       counts: () => registry.getMetricsAsJSON(),
       status: () => statusMetrics(registry),
     },
-    cut: listener.cut,
+    cut: () => void listener.abort(),
   }
 }
 
 /** A worker's supervisor listens for it, and says so. */
 const NO_ADMIN = { listen: async () => ({ address: '', family: '', port: 0 }), close: async () => {} }
-const SILENT: Milestones = { onListening() {}, onStopped() {} }
 
 /** What this sidecar reloads: what is in files or in its database. */
 function reloadSubjects({ listen, upstreams, keys, credentials }: Config): ReloadSubject[] {

@@ -1,15 +1,11 @@
 /**
- * Every refusal a client can be given: its status, its public code, its message.
- *
- * Nothing else in the program writes a public code, nor a message but those that name what is wrong with a login.
- * The client sees these words and no others; what really happened goes to the log and, in the words of RFC 9209, into `Proxy-Status`.
- *
- * @module
+ * The catalogue of public errors: status, code and message of every refusal that a client can receive.
+ * Nothing else in the program writes a public code. The cause goes to the log and, in the words of RFC 9209, to `Proxy-Status`.
  */
 
 /** One refusal as the client sees it. */
 export interface PublicError {
-  readonly status: 400 | 403 | 405 | 408 | 431 | 500 | 503
+  readonly status: 400 | 401 | 403 | 405 | 408 | 417 | 431 | 500 | 503
   readonly code:
     | 'InvalidArgument'
     | 'ExpiredToken'
@@ -21,7 +17,7 @@ export interface PublicError {
   readonly message: string
 }
 
-/** The catalogue. Messages are plain words: no stack, path, token, secret or address. */
+/** Messages are plain words: no stack, path, token, secret or address. */
 export const ERRORS = {
   invalidArgument: {
     status: 400,
@@ -36,7 +32,7 @@ export const ERRORS = {
   upgradeRefused: {
     status: 400,
     code: 'InvalidArgument',
-    message: 'Upgrading the connection is not supported.',
+    message: 'Only an upgrade to WebSocket is supported.',
   },
   methodNotAllowed: {
     status: 405,
@@ -44,6 +40,11 @@ export const ERRORS = {
     message: 'The method is not allowed here. Use GET, HEAD or POST.',
   },
   requestTimeout: { status: 408, code: 'InvalidArgument', message: 'The request was not completed in time.' },
+  expectationFailed: {
+    status: 417,
+    code: 'InvalidArgument',
+    message: 'The expectation is not supported. Only 100-continue is.',
+  },
   headersTooLarge: {
     status: 431,
     code: 'InvalidArgument',

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { ERRORS } from '../src/errors.ts'
-import { UPSTREAM_OUTCOMES } from '../src/forward/upstream-fault.ts'
+import { UPSTREAM_OUTCOMES } from '../src/proxy/upstream-errors.ts'
 import { REJECT_REASONS } from '../src/token/verdict.ts'
 import { codeIn, tableUnder } from './support/markdown.ts'
 

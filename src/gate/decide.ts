@@ -1,146 +1,110 @@
 /**
  * The gate: what becomes of a request.
  *
- *   admission -> route -> upgrade -> token check -> forward | answer here | refuse
+ *   admission -> route -> token check -> forward | answer here | refuse
  *
- * In: the head of a request. Out: a decision, which whoever asked carries out. Forwarded is what stands on a public
- * route, as nobody, and what proves its token, as the token's identity; nothing else.
- *
- * @module
+ * In: the head of a request. Out: a value; no socket and no response is touched. Forwarded are requests on a public route,
+ * without an identity, and requests with a valid token, with the token's identity. Report mode forwards the others, too.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Identity, RejectReason, Verdict } from '../token/verdict.ts'
-import { type Admitted, admit, type HeadLimits, type LastAdmitted, type RequestHead } from './admission.ts'
-import type { Route, RouteDecision, Routed } from './routes.ts'
-import { createTokenCheck, type TokenCheckOptions } from './token-check.ts'
-
-/** What is looked at: an exchange, and no more of it than this. */
-export interface Undecided {
-  /** `isRemembered`: what is found in the header lines may be kept for the next request with the same ones. */
-  readonly req: RequestHead & { readonly isRemembered: boolean }
-  readonly connection: {
-    readonly lastAdmitted: LastAdmitted
-    /** Requests that are not answered yet, this one among them. */
-    readonly unanswered: number
-  }
-}
-
-/** It goes to the upstream, as `identity`; `undefined` on a public route. */
-export interface Forward {
-  readonly act: 'forward'
-  readonly admitted: Admitted
-  readonly route: 'proxy' | 'public'
-  readonly identity: Identity | undefined
-}
-
-/** The token endpoint answers it: issues a token, tells the time that this one has left, or refuses the method. */
-export type AnswerHere =
-  | { readonly act: 'issue'; readonly admitted: Admitted; readonly route: 'token_issue' }
-  | { readonly act: 'refuse_method'; readonly admitted: Admitted; readonly route: 'token_check' }
-  | {
-      readonly act: 'tell'
-      readonly admitted: Admitted
-      readonly route: 'token_check'
-      readonly identity: Identity
-    }
-
-/** It goes no further. */
-export interface Refuse {
-  readonly act: 'refuse'
-  /** What its token was refused for, or what the request itself was. */
-  readonly reason: RejectReason | 'admission' | 'upgrade'
-  readonly error: PublicError
-  /** Absent where it was not admitted; then nothing that follows on its connection can be believed. */
-  readonly admitted: Admitted | undefined
-  readonly route: Route
-}
+import type { Accepted, RejectReason, Verdict, Verify } from '../token/verdict.ts'
+import { type Admitted, admit, type RequestHead } from './admission.ts'
+import type { Route, RouteDecision } from './routes.ts'
 
 /** What becomes of a request. */
-export type Decision = Forward | AnswerHere | Refuse
+export type Decision =
+  /** `caller` is absent on a public route and in report mode; `wouldRefuse` is set in report mode. */
+  | { readonly act: 'forward'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RejectReason }
+  | { readonly act: 'issue' }
+  | { readonly act: 'timeLeft'; readonly caller: Accepted }
+  /** Another proxy asked for the decision, and this is it. */
+  | { readonly act: 'allow'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RejectReason }
+  | { readonly act: 'refuseMethod' }
+  | { readonly act: 'preflight' }
+  | { readonly act: 'refuse'; readonly error: PublicError; readonly reason: RejectReason | 'admission' }
 
-/** A decision that waits for its token to be verified. The promise rejects only on a fault of our own. */
-export interface Pending {
-  readonly act: 'wait'
-  readonly decision: Promise<Decision>
-  readonly admitted: Admitted
+/** A decision, at once or, where a token has to be verified, as a promise, which rejects only on an internal fault. */
+export interface Decided {
+  /** Absent where the request was not admitted; then nothing that follows on its connection can be trusted. */
+  readonly request: Admitted | undefined
   readonly route: Route
+  readonly decision: Decision | Promise<Decision>
 }
 
-/** What decides. */
-export interface DecideOptions extends TokenCheckOptions {
-  readonly limits: HeadLimits
-  /** Whether the protocol may be changed at all. */
-  readonly upgrade: boolean
-  readonly routeOf: (request: Routed) => RouteDecision
+export interface DecideOptions {
+  readonly headerLines: number
+  /** Setting `enforcement`. */
+  readonly enforcement: 'enforce' | 'report'
+  /** Status of a refused token. */
+  readonly refusedTokenStatus: 400 | 401
+  readonly routeOf: (request: Admitted) => RouteDecision
+  readonly verify: Verify
+  /** Counts each token check. */
+  readonly onCheck: (reason: 'ok' | RejectReason) => void
 }
 
-/** Makes the function that decides. A remembered token is decided at once, with one object for the decision. */
-export function createDecide(options: DecideOptions): (undecided: Undecided) => Decision | Pending {
-  const { limits, routeOf, onCheck } = options
-  const check = createTokenCheck(options)
+/** Creates the function that decides. A cached token is decided without a promise. */
+export function createDecide(options: DecideOptions): (head: RequestHead) => Decided {
+  const { routeOf, verify, onCheck, headerLines } = options
+  const reportOnly = options.enforcement === 'report'
+  const expired = { ...ERRORS.expiredToken, status: options.refusedTokenStatus }
+  const invalid = { ...ERRORS.invalidToken, status: options.refusedTokenStatus }
+  const refuse = (reason: RejectReason): Decision => ({
+    act: 'refuse',
+    reason,
+    // Only a token whose signature holds is called expired.
+    error: reason === 'expired' ? expired : invalid,
+  })
 
-  return (undecided) => {
-    const { req, connection } = undecided
-    const { isRemembered } = req
-    const admission = admit(req, limits, isRemembered ? connection.lastAdmitted : undefined)
+  const checked = (route: Route, verdict: Verdict): Decision => {
+    onCheck(verdict.ok ? 'ok' : verdict.reason)
+    const act = route === 'forward_auth' ? 'allow' : 'forward'
+    if (verdict.ok)
+      return route === 'token_check' ? { act: 'timeLeft', caller: verdict } : { act, caller: verdict }
+    if (reportOnly && route !== 'token_check') return { act, caller: undefined, wouldRefuse: verdict.reason }
+    return refuse(verdict.reason)
+  }
+
+  return (head) => {
+    const admission = admit(head, headerLines)
     if (!admission.ok) {
-      if (!admission.authorization) return refuse('admission', admission.error)
-      onCheck('malformed')
-      return refuse('malformed', admission.error)
+      const { error, reason } = admission
+      if (reason === 'malformed') onCheck(reason)
+      const decision: Decision = reason === 'malformed' ? refuse(reason) : { act: 'refuse', error, reason }
+      return { request: undefined, route: 'proxy', decision }
     }
-    const admitted = admission.request
-    const route = routeOf(admitted)
-    if (admitted.upgrade !== undefined && !(options.upgrade && mayUpgrade(route, admitted, undecided)))
-      return refuse('upgrade', ERRORS.upgradeRefused, admitted)
+    const { request } = admission
+    const route = routeOf(request)
     switch (route) {
       case 'public':
-        return { act: 'forward', admitted, route, identity: undefined }
+        return { request, route, decision: { act: 'forward', caller: undefined } }
       case 'token_issue':
-        return { act: 'issue', admitted, route }
-      case 'method_not_allowed':
-        return { act: 'refuse_method', admitted, route: 'token_check' }
+        return { request, route, decision: { act: 'issue' } }
+      case 'token_method':
+        return { request, route: 'token_check', decision: { act: 'refuseMethod' } }
+      case 'token_preflight':
+        return { request, route: 'token_check', decision: { act: 'preflight' } }
     }
-    const verdict = check(admitted.authorization)
-    if (!(verdict instanceof Promise)) return checked(admitted, route, verdict)
-    return { act: 'wait', decision: verdict.then((late) => checked(admitted, route, late)), admitted, route }
+    const verdict = checkBearer(request.authorization, verify)
+    const decision =
+      verdict instanceof Promise ? verdict.then((late) => checked(route, late)) : checked(route, verdict)
+    return { request, route, decision }
   }
 }
 
-/** What becomes of a request that needs a token. */
-function checked(admitted: Admitted, route: 'proxy' | 'token_check', verdict: Verdict): Decision {
-  if (!verdict.ok) return refuse(verdict.reason, tokenRefusal(verdict.reason), admitted, route)
-  const { identity } = verdict
-  return route === 'proxy'
-    ? { act: 'forward', admitted, route, identity }
-    : { act: 'tell', admitted, route, identity }
-}
-
-function refuse(
-  reason: Refuse['reason'],
-  error: PublicError,
-  admitted?: Admitted,
-  route: Route = 'proxy',
-): Refuse {
-  return { act: 'refuse', reason, error, admitted, route }
-}
-
-/** What a client is told of its token: only one that we signed is called expired. */
-export function tokenRefusal(reason: RejectReason): PublicError {
-  return reason === 'expired' ? ERRORS.expiredToken : ERRORS.invalidToken
-}
+const missing: Verdict = { ok: false, reason: 'missing' }
+const malformed: Verdict = { ok: false, reason: 'malformed' }
 
 /**
- * Whether it may change the protocol: where it is forwarded, to WebSocket, in the one form with nothing odd about it.
- * Nobody sends a handshake behind requests that are not answered.
+ * Verifies the token of an `Authorization` value. The scheme is case-insensitive and one or more spaces follow it
+ * (RFC 6750 section 2.1, RFC 9110 section 11.4). Lists fail on the token's shape.
  */
-function mayUpgrade(
-  route: RouteDecision,
-  { method, hasBody, http10, upgrade, nominated }: Admitted,
-  { connection }: Undecided,
-): boolean {
-  const isForwarded = route === 'proxy' || route === 'public'
-  const isPlain = method === 'GET' && !hasBody && !http10 && connection.unanswered === 1
-  return (
-    isForwarded && isPlain && upgrade?.toLowerCase() === 'websocket' && nominated?.has('upgrade') === true
-  )
+function checkBearer(authorization: string | undefined, verify: Verify): Verdict | Promise<Verdict> {
+  if (authorization === undefined) return missing
+  if (authorization.charCodeAt(6) !== 0x20) return malformed
+  const scheme = authorization.slice(0, 6)
+  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return malformed
+  let start = 7
+  while (authorization.charCodeAt(start) === 0x20) start++
+  return start >= authorization.length ? malformed : verify(authorization.slice(start))
 }

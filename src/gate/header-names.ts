@@ -1,18 +1,13 @@
 /**
- * Which header names mean something to us.
- *
- * In: a field name as the client spelled it. Out: what we must do about it. A name is judged the way a careless
- * upstream would read it: lower-cased, with whatever is neither letter nor digit read as `-`, because a name that
- * only looks like `Content-Length` or like one of ours is an attack, not a header (CVE-2025-64484). CGI and WSGI
- * fold `_` so (RFC 3875, section 4.1.18), PHP `.` too, and lighttpd every such character.
- *
- * @module
+ * Classifies header names.
+ * In: a field name as it stood on the wire. Out: what the sidecar does with it. A name is read as a careless upstream
+ * reads it: lower-cased, with everything that is neither letter nor digit as `-` (CVE-2025-64484; CGI and WSGI fold `_`,
+ * RFC 3875 section 4.1.18, PHP folds `.`, lighttpd every such character).
  */
-import { ownText } from '../own-text.ts'
 
-/** What a field name is to us. Numbers, because every header of every request is switched on them. */
+/** What a field name means. Numbers, because every header of every request is switched on them. */
 export const HeaderKind = {
-  /** Means nothing to us: passes byte for byte. */
+  /** Means nothing here: passes byte for byte. */
   other: 0,
   host: 1,
   contentLength: 2,
@@ -24,15 +19,21 @@ export const HeaderKind = {
   upgrade: 7,
   expect: 8,
   requestId: 9,
-  /** `Forwarded` or one of the four `X-Forwarded-*` that we set. */
+  /** `Forwarded` or one of the four `X-Forwarded-*` that the sidecar sets. */
   forwarded: 10,
-  /** Begins with our own prefix `x-authenticated-`: never accepted from outside. */
+  /** Begins with `x-authenticated-`: never accepted from outside. */
   identity: 11,
   /** Reads like framing, `Authorization` or `Host` but is not: refused. */
   lookAlike: 12,
-  /** Reads like a header that we set, spelled otherwise: removed. */
-  spoof: 13,
+  /** Reads like a header that the sidecar sets, spelled otherwise: removed. */
+  spoofed: 13,
   trailer: 14,
+  /** Not a token of RFC 9110, section 5.6.2. Node's parser refuses it in requests; the response parser asks here. */
+  invalid: 15,
+  origin: 16,
+  corsMethod: 17,
+  date: 18,
+  keepAlive: 19,
 } as const
 
 /** One of the values of {@link HeaderKind}. */
@@ -47,10 +48,11 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['transfer-encoding', HeaderKind.transferEncoding],
   ['authorization', HeaderKind.authorization],
   ['connection', HeaderKind.connection],
-  ['keep-alive', HeaderKind.hopByHop],
+  ['keep-alive', HeaderKind.keepAlive],
   ['proxy-connection', HeaderKind.hopByHop],
-  // Meant for the next proxy, which we are (RFC 9110, section 11.7.2).
+  // Meant for the next proxy, which is the sidecar, or from it (RFC 9110, section 11.7).
   ['proxy-authorization', HeaderKind.hopByHop],
+  ['proxy-authenticate', HeaderKind.hopByHop],
   ['te', HeaderKind.hopByHop],
   ['upgrade', HeaderKind.upgrade],
   ['http2-settings', HeaderKind.hopByHop],
@@ -62,15 +64,15 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['x-forwarded-proto', HeaderKind.forwarded],
   ['x-forwarded-port', HeaderKind.forwarded],
   ['forwarded', HeaderKind.forwarded],
+  ['origin', HeaderKind.origin],
+  ['access-control-request-method', HeaderKind.corsMethod],
+  ['date', HeaderKind.date],
 ])
 
-/** Names we set ourselves: a look-alike is dropped, since the real one is always there. */
-const SET_BY_US: ReadonlySet<HeaderKind> = new Set([HeaderKind.forwarded, HeaderKind.requestId])
+/** Headers that the sidecar always sets: a look-alike is dropped. */
+const SET_BY_SIDECAR: ReadonlySet<HeaderKind> = new Set([HeaderKind.forwarded, HeaderKind.requestId])
 
-/**
- * Names that decide where a request ends, whose it is and whom it is for: whoever reads a look-alike as one of them
- * reads another request than we did. Look-alikes of the others are metadata as far as anybody can tell, and pass.
- */
+/** Names that decide where a request ends, whose it is and which host it addresses: their look-alikes are refused. */
 const DECISIVE: ReadonlySet<HeaderKind> = new Set([
   HeaderKind.host,
   HeaderKind.contentLength,
@@ -78,34 +80,56 @@ const DECISIVE: ReadonlySet<HeaderKind> = new Set([
   HeaderKind.authorization,
 ])
 
-/** Judged spellings. Clients repeat theirs, so a lookup replaces the folding; bounded, as spellings are theirs to choose. */
-const judged = new Map<string, HeaderKind>()
-const MAX_JUDGED = 2048
+/** Classified spellings: a lookup replaces the folding. Bounded, because clients choose their spellings. */
+const classified = new Map<string, HeaderKind>()
+const MAX_CLASSIFIED = 2048
 
-/**
- * What a header name is to us.
- *
- * @param name - a field name in any case, as it stood on the wire
- */
+/** Returns the kind of a field name in any case. */
 export function headerKind(name: string): HeaderKind {
-  const known = judged.get(name)
+  const known = classified.get(name)
   if (known !== undefined) return known
-  const kind = judge(name)
-  if (judged.size < MAX_JUDGED && name.length <= 64) judged.set(ownText(name), kind)
+  const kind = classify(name)
+  if (classified.size < MAX_CLASSIFIED && name.length <= 64) classified.set(name, kind)
   return kind
 }
 
-function judge(name: string): HeaderKind {
+function classify(name: string): HeaderKind {
   const lower = name.toLowerCase()
   const known = KNOWN.get(lower)
   if (known !== undefined) return known
+  if (!/^[!#$%&'*+.^_`|~\w-]+$/.test(name)) return HeaderKind.invalid
+  // `Authorization_` and `-Host` fold to a name with a loose dash at its end: compared without it.
   const folded = lower.replace(/[^a-z0-9]/g, '-')
-  if (folded.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
-  // `Authorization_` and `-Host` fold to a name with a loose dash at its end: judged without it.
   const bare = folded.replace(/^-+|-+$/g, '')
-  if (bare.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
+  if (folded.startsWith(IDENTITY_PREFIX) || bare.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
   const imitated = KNOWN.get(bare)
   if (imitated === undefined) return HeaderKind.other
   if (DECISIVE.has(imitated)) return HeaderKind.lookAlike
-  return SET_BY_US.has(imitated) ? HeaderKind.spoof : HeaderKind.other
+  return SET_BY_SIDECAR.has(imitated) ? HeaderKind.spoofed : HeaderKind.other
+}
+
+/**
+ * Adds the names that one `Connection` line nominates as hop-by-hop (RFC 9110, section 7.6.1).
+ *
+ * @returns undefined when it nominates a name that must arrive: obeying it would remove framing or identity
+ */
+export function addConnectionOptions(
+  options: Set<string> | undefined,
+  value: string,
+): Set<string> | undefined {
+  const all = options ?? new Set<string>()
+  for (const part of value.split(',')) {
+    const name = part.trim().toLowerCase()
+    switch (headerKind(name)) {
+      case HeaderKind.host:
+      case HeaderKind.authorization:
+      case HeaderKind.contentLength:
+      case HeaderKind.transferEncoding:
+      case HeaderKind.lookAlike:
+      case HeaderKind.identity:
+        return undefined
+    }
+    if (name !== '') all.add(name)
+  }
+  return all
 }

@@ -1,12 +1,11 @@
 /**
- * The request target, as the upstream will get it.
- *
- * @module
+ * The request target and `Host`: the forms that have one reading (RFC 9110 section 7.2, RFC 9112 section 3.2).
  */
+import { isIPv6 } from 'node:net'
 
 /**
- * The target in origin form, or undefined when it has none. The absolute form is taken when it names the very
- * authority of `Host` (RFC 9112, section 3.2.2); `*` and the authority form are not.
+ * Returns the target in origin form, or undefined when it has none. The absolute form is accepted when its authority
+ * equals `Host` (RFC 9112, section 3.2.2); `*` and the authority form are not.
  */
 export function originForm(url: string, host: string | undefined): string | undefined {
   let target = url
@@ -19,9 +18,20 @@ export function originForm(url: string, host: string | undefined): string | unde
     if (target === '' || target.charCodeAt(0) === 0x3f) target = `/${target}`
     else if (target.charCodeAt(0) !== 0x2f) return undefined
   }
-  for (let at = 0; at < target.length; at++) {
-    const code = target.charCodeAt(at)
-    if (code <= 0x20 || code === 0x23 || code === 0x7f) return undefined
-  }
-  return target
+  return HAS_FORBIDDEN.test(target) ? undefined : target
+}
+
+/** Controls, the space and `#`: a fragment never belongs on the wire. */
+const HAS_FORBIDDEN = /[\x00-\x20#\x7f]/
+
+/** A registered name without the comma, which makes lists (RFC 3986, section 3.2.2), and an optional port. */
+const NAMED_HOST = /^[\w.~!$&'()*+;=%-]+(?::([0-9]{0,5}))?$/
+const IPV6_HOST = /^\[([0-9A-Fa-f:.]+)\](?::([0-9]{0,5}))?$/
+
+/** Whether a `Host` value is one host and at most one port, without userinfo, lists or a zone index. */
+export function isHost(value: string): boolean {
+  const named = NAMED_HOST.exec(value)
+  if (named !== null) return Number(named[1] ?? 0) <= 65535
+  const [, address, port] = IPV6_HOST.exec(value) ?? []
+  return address !== undefined && isIPv6(address) && Number(port ?? 0) <= 65535
 }

@@ -1,16 +1,15 @@
 /**
- * Which requests are answered here, which pass without a token, and which need one.
- *
- * Only the method and the raw bytes of the path decide, compared exactly: nothing is decoded, folded or
- * normalised, because every such step is a second reading that an attacker can aim at (CVE-2025-54576).
- *
- * @module
+ * Routes: which requests are answered by the sidecar, which pass without a token, and which need one.
+ * Only the method and the raw bytes of the path decide, compared exactly: nothing is decoded, folded or normalized,
+ * because each such step is a second reading that an attacker can aim at (CVE-2025-54576).
  */
 
 /** The label `route` of the metrics. */
-export type Route = 'token_issue' | 'token_check' | 'proxy' | 'public'
+export const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth'] as const
 
-/** What the routes are made of. */
+/** One of them. */
+export type Route = (typeof ROUTES)[number]
+
 export interface RouteOptions {
   /** Prefix of the token endpoint, `''` or `/…` without a slash at its end. */
   readonly basePath: string
@@ -18,29 +17,34 @@ export interface RouteOptions {
   readonly publicRoutes: readonly { readonly method: string; readonly path: string }[]
   /** Whether a CORS preflight passes without a token. */
   readonly corsPreflight: 'deny' | 'pass'
+  /** The path at which other proxies ask for a decision, and everything below it; `''` for none. */
+  readonly forwardAuthPath: string
 }
 
-/** What a request must have to be routed. */
-export interface Routed {
+/** `token_method` and `token_preflight` are other methods on the token endpoint. */
+export type RouteDecision = Route | 'token_method' | 'token_preflight'
+
+/** Creates the function that routes a request. */
+export function createRoutes(
+  options: RouteOptions,
+): (request: {
   readonly method: string
   readonly path: string
   readonly preflight: boolean
-}
-
-/** `method_not_allowed` is said of the token endpoint's paths alone. */
-export type RouteDecision = Route | 'method_not_allowed'
-
-/** Makes the function that routes a request. */
-export function createRoutes(options: RouteOptions): (request: Routed) => RouteDecision {
+}) => RouteDecision {
   const tokenPath = `${options.basePath}/v2/auth/token`
   const tokenPathSlash = `${tokenPath}/`
+  const authPath = options.forwardAuthPath.replace(/\/$/, '')
+  const authPathSlash = `${authPath}/`
   const publicRoutes = new Set(options.publicRoutes.map(({ method, path }) => `${method} ${path}`))
   const passPreflight = options.corsPreflight === 'pass'
   return ({ method, path, preflight }) => {
     if (path === tokenPath || path === tokenPathSlash) {
       if (method === 'POST') return 'token_issue'
-      return method === 'GET' || method === 'HEAD' ? 'token_check' : 'method_not_allowed'
+      if (method === 'GET' || method === 'HEAD') return 'token_check'
+      return preflight ? 'token_preflight' : 'token_method'
     }
+    if (authPath !== '' && (path === authPath || path.startsWith(authPathSlash))) return 'forward_auth'
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return 'public'
     return passPreflight && preflight ? 'public' : 'proxy'
   }

@@ -1,34 +1,20 @@
 /**
- * The life of a sidecar: starting, running, stopping, and never back.
- *
- * In: what listens and what is waited for. Out: a start and a stop, each of which happens once however often it is
- * asked for. Nobody is let in before everything that decides who gets in is there; once stopped, nothing is left
- * that would keep the process alive.
- *
- * @module
+ * The life cycle of a sidecar: start, run, drain, stop, each once.
+ * It listens for clients only after everything that decides on access is loaded. Draining: lame duck (still accepting, each
+ * answer closes its connection, so that load balancers move on), no new connections, time for requests in flight, the end.
  */
 import type { AddressInfo } from 'node:net'
-import type { Deadlines } from '../http/deadlines.ts'
-import { type Drainable, type DrainReport, drain, sleep } from './drain.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
 
-/** It was told to stop while it waited for another issuer or a database. */
+/** A stop was requested while another issuer or a database was awaited. */
 export class StoppedWhileStarting extends Error {
   override readonly name = 'StoppedWhileStarting'
 }
 
-/** The parts that are started and stopped. */
-export interface LifeCycleOptions {
-  readonly listener: Drainable & { listen(): Promise<AddressInfo> }
-  readonly admin: { listen(): Promise<AddressInfo>; close(): Promise<void> }
-  /** `whenComplete` resolves with false if it was stopped before it had everything. */
-  readonly trust: { whenComplete(): Promise<boolean>; stop(): Promise<void> }
-  readonly forwarder: { close(): void }
-  readonly deadlines: Pick<Deadlines, 'monotonicNow' | 'stop'>
-  readonly shutdown: { readonly lameDuckSeconds: number; readonly deadlineSeconds: number }
-  /** Told once, when both listen. */
-  readonly onListening: (where: Addresses) => void
-  /** Told once, when nothing is left. */
-  readonly onStopped: (report: DrainReport) => void
+/** What became of the requests in flight when the listener stopped listening. */
+export interface DrainReport {
+  readonly drained: number
+  readonly cut: number
 }
 
 /** Where a sidecar listens. */
@@ -37,49 +23,58 @@ export interface Addresses {
   readonly admin: AddressInfo
 }
 
-/** The life of one sidecar. */
+export interface LifeCycleOptions {
+  readonly listener: {
+    listen(): Promise<AddressInfo>
+    close(): Promise<void>
+    closeIdle(): void
+    closeTunnels(): void
+    /** Aborts every connection; returns how many requests that cut off. */
+    abort(): number
+    readonly inFlight: number
+  }
+  readonly admin: { listen(): Promise<AddressInfo>; close(): Promise<void> }
+  /** `whenComplete` resolves with false if it was stopped before. */
+  readonly trust: { whenComplete(): Promise<boolean>; stop(): Promise<void> }
+  readonly forwarder: { close(): void }
+  readonly shutdown: { readonly lameDuckSeconds: number; readonly deadlineSeconds: number }
+  readonly onListening: (where: Addresses) => void
+  /** `inFlight`: requests being handled when draining begins. */
+  readonly onDraining: (inFlight: number) => void
+  readonly onStopped: (report: DrainReport) => void
+}
+
 export interface LifeCycle {
-  /** Whether requests are let in, and will be for a while. */
   isRunning(): boolean
-  /** Whether each connection ends with its next answer. */
-  isStopping(): boolean
-  /** Whether the time to drain is over: what is still in flight is being cut. */
+  /** Whether connections end with their next answer. */
+  isDraining(): boolean
+  /** Whether the drain deadline has passed and requests are being cut off. */
   isCutting(): boolean
   /** Rejects when a port cannot be had, and listens on neither. */
   start(): Promise<Addresses>
-  /** `lameDuck`: goes on accepting for a while first, if it ever accepted. */
+  /** `lameDuck`: goes on accepting for a while first, if it was running. A second call waits for the same end. */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
-/** Makes a life that has not begun. */
+/** How often connections that have become idle are closed, in milliseconds. */
+const STEP_MS = 50
+
+/** Creates a life cycle that has not begun. */
 export function createLifeCycle(options: LifeCycleOptions): LifeCycle {
-  const { listener, admin, trust, deadlines } = options
-  let phase: 'starting' | 'running' | 'stopping' = 'starting'
+  const { listener, admin, trust, shutdown } = options
+  let phase: 'starting' | 'running' | 'draining' = 'starting'
   let cutting = false
   let started: Promise<Addresses> | undefined
   let stopped: Promise<DrainReport> | undefined
 
-  const draining: Drainable = {
-    get inFlight() {
-      return listener.inFlight
-    },
-    close: listener.close,
-    closeUnused: listener.closeUnused,
-    closeTunnels: listener.closeTunnels,
-    cut() {
-      cutting = true
-      return listener.cut()
-    },
-  }
-
-  /** The data listener last: nobody is let in who would be thrown out again if the other port cannot be had. */
   const start = async (): Promise<Addresses> => {
     try {
       const adminAddress = await admin.listen()
-      if (!(await trust.whenComplete())) throw new StoppedWhileStarting('stopped before anything was let in')
-      const data = await listener.listen()
+      if (!(await trust.whenComplete()))
+        throw new StoppedWhileStarting('stopped before clients were accepted')
+      // Last, so that no client is accepted who would be thrown out when the other port cannot be had.
+      const where = { data: await listener.listen(), admin: adminAddress }
       if (phase === 'starting') phase = 'running'
-      const where = { data, admin: adminAddress }
       options.onListening(where)
       return where
     } catch (error) {
@@ -89,31 +84,46 @@ export function createLifeCycle(options: LifeCycleOptions): LifeCycle {
     }
   }
 
+  const drain = async (lameDuckMs: number): Promise<DrainReport> => {
+    if (lameDuckMs > 0) await sleep(lameDuckMs)
+    const { inFlight } = listener
+    let open = true
+    const closed = listener.close().then(() => {
+      open = false
+    })
+    const deadline = performance.now() + shutdown.deadlineSeconds * 1000
+    while (open && performance.now() < deadline) {
+      // A response that began before the drain promised to keep its connection, and leaves it idle.
+      listener.closeIdle()
+      if (listener.inFlight === 0) listener.closeTunnels() // they have no end: nothing else is awaited
+      await Promise.race([closed, sleep(STEP_MS)])
+    }
+    listener.closeTunnels()
+    cutting = open
+    const cut = open ? listener.abort() : 0
+    await closed
+    return { drained: Math.max(0, inFlight - cut), cut }
+  }
+
   const stop = async (lameDuck: boolean): Promise<DrainReport> => {
     const wasStarting = phase === 'starting'
-    phase = 'stopping'
+    phase = 'draining'
+    options.onDraining(listener.inFlight)
     if (wasStarting) {
-      // What a start under way opens is closed below. A start that waits waits no longer.
-      await trust.stop()
+      await trust.stop() // a start that waits ends here; what it has opened is closed below
       await started?.catch(() => {})
     }
-    const report = await drain(draining, {
-      lameDuckMs: lameDuck ? options.shutdown.lameDuckSeconds * 1000 : 0,
-      deadlineMs: options.shutdown.deadlineSeconds * 1000,
-      sleep,
-      monotonicNow: deadlines.monotonicNow,
-    })
+    const report = await drain(lameDuck ? shutdown.lameDuckSeconds * 1000 : 0)
     options.forwarder.close()
     await trust.stop()
     await admin.close()
-    deadlines.stop()
     options.onStopped(report)
     return report
   }
 
   return {
     isRunning: () => phase === 'running',
-    isStopping: () => phase === 'stopping',
+    isDraining: () => phase === 'draining',
     isCutting: () => cutting,
     start() {
       started ??= start()

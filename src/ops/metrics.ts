@@ -3,8 +3,8 @@
  * Labels come from closed sets, never a path, an account or a token; their series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../forward/upstream-fault.ts'
-import { ISSUE_FAILURES, type IssueFailure } from '../http/token-endpoint.ts'
+import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../proxy/upstream-errors.ts'
+import { ISSUE_FAILURES, type IssueFailure } from '../server/token-endpoint.ts'
 import { REJECT_REASONS, type RejectReason } from '../token/verdict.ts'
 
 const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth'] as const

@@ -3,8 +3,7 @@
  *
  * @module
  */
-import type { DrainReport } from './drain.ts'
-import type { Addresses } from './life-cycle.ts'
+import type { Addresses, DrainReport } from './life-cycle.ts'
 import type { Logger } from './log.ts'
 
 /** Who is told of what. */

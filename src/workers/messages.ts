@@ -6,7 +6,7 @@
 import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
 import type { ReadyCheck } from '../ops/admin.ts'
-import type { DrainReport } from '../ops/drain.ts'
+import type { DrainReport } from '../ops/life-cycle.ts'
 import type { RegisteredFamily } from '../ops/samples.ts'
 
 /** What the admin listener tells of a sidecar, wherever its requests are served. */

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import type { DrainReport } from '../ops/drain.ts'
+import type { DrainReport } from '../ops/life-cycle.ts'
 import type { Logger } from '../ops/log.ts'
 import type { WorkerPool } from './worker-pool.ts'
 

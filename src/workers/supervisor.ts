@@ -10,7 +10,7 @@
  */
 import type { App } from '../app.ts'
 import type { AdminListener, AdminSources } from '../ops/admin.ts'
-import type { DrainReport } from '../ops/drain.ts'
+import type { DrainReport } from '../ops/life-cycle.ts'
 import { type Addresses, StoppedWhileStarting } from '../ops/life-cycle.ts'
 import { loggedMilestones } from '../ops/milestones.ts'
 import { adminSourcesOf } from './admin-sources.ts'

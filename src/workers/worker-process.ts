@@ -9,7 +9,7 @@
 import type { Worker } from 'node:cluster'
 import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
-import type { DrainReport } from '../ops/drain.ts'
+import type { DrainReport } from '../ops/life-cycle.ts'
 import type { RegisteredFamily } from '../ops/samples.ts'
 import type { Extent, FromWorker, PlainError, ToWorker, WorkerState } from './messages.ts'
 

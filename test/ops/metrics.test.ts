@@ -1,8 +1,8 @@
 import { AggregatorRegistry } from 'prom-client'
 import t, { type Test } from 'tap'
-import { UPSTREAM_OUTCOMES } from '../../src/forward/upstream-fault.ts'
-import { ISSUE_FAILURES } from '../../src/http/token-endpoint.ts'
 import { createMetrics, type MetricSources, type MetricsOptions } from '../../src/ops/metrics.ts'
+import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream-errors.ts'
+import { ISSUE_FAILURES } from '../../src/server/token-endpoint.ts'
 import { REJECT_REASONS } from '../../src/token/verdict.ts'
 import { type Family, parseMetrics, type Sample } from '../support/prometheus.ts'
 

@@ -5,7 +5,7 @@
  */
 import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
-import type { UpstreamOutcome } from '../../src/forward/upstream-fault.ts'
+import type { UpstreamOutcome } from '../../src/proxy/upstream-errors.ts'
 import { eventually } from './eventually.ts'
 import { type RawClient, type RawResponse, rawClient, rawTlsClient } from './raw-client.ts'
 import { OK, type RecordingUpstream, recordingUpstream, type UpstreamHooks } from './recording-upstream.ts'

@@ -1,0 +1,181 @@
+/**
+ * Forwarding: http-proxy with a pass of our own in front of its stock ones, by its documented `before` hook.
+ * The stock passes turn a chunked DELETE into two upstream requests (CVE-2026-29057), rewrite object keys and leak
+ * connections. A pass that returns true ends the chain, so none of them ever runs.
+ */
+import type { SecureContext } from 'node:tls'
+import httpProxy from 'http-proxy'
+import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
+import type { Accepted } from '../token/verdict.ts'
+import { requestHead, requestLines } from './request-headers.ts'
+import { Transfer, type TransferOptions } from './transfer.ts'
+import { type UpstreamAddress, upstreamAddress } from './upstream-connection.ts'
+import { faultError, type UpstreamOutcome } from './upstream-errors.ts'
+import { UpstreamPool } from './upstream-pool.ts'
+import { openTunnel } from './websocket.ts'
+
+/** http-proxy with its documented `before`, which its published types lack: a pass that returns true ends the chain. */
+class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
+  declare before: {
+    (type: 'web', passName: string, pass: (req: SidecarRequest, res: SidecarResponse) => true): void
+    (type: 'ws', passName: string, pass: (req: SidecarRequest) => true): void
+  }
+}
+
+export interface ForwarderOptions {
+  readonly upstreams: readonly {
+    readonly prefix: string
+    /** `http://…`, `https://…` or `unix:/path`. */
+    readonly url: string
+  }[]
+  /** Returns what TLS to the upstream of a prefix uses; default: the public authorities. */
+  readonly secureContextOf?: (prefix: string) => (() => SecureContext) | undefined
+  readonly timeouts: {
+    readonly idleSeconds: number
+    readonly upstreamConnectSeconds: number
+    readonly upstreamResponseSeconds: number
+  }
+  readonly limits: {
+    readonly headerBytes: number
+    readonly headerLines: number
+    readonly upstreamConnections: number
+    readonly upstreamQueue: number
+  }
+  /** Setting `identity.forwardAuthorization`. */
+  readonly forwardAuthorization: boolean
+  readonly isDraining: () => boolean
+  /** Answers in place of the upstream. */
+  readonly refuse: TransferOptions['refuse']
+  /** Counts how a forwarded request ended. `upstream`: its prefix. */
+  readonly onOutcome: (upstream: string, outcome: UpstreamOutcome) => void
+  /** Receives the milliseconds to each response head. */
+  readonly onFirstByte: (upstream: string, ms: number) => void
+  /** Epoch milliseconds. */
+  readonly now: () => number
+}
+
+/** Forwards requests. */
+export interface Forwarder {
+  /** Forwards a request that may pass; `caller` is absent on a public route and in report mode. */
+  forward(req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined): void
+  /** The state of each upstream's pool. */
+  pools(): { readonly upstream: string; readonly connections: number; readonly queued: number }[]
+  /** Closes unused connections, and each other one when its response is over. */
+  close(): void
+}
+
+interface Upstream {
+  readonly prefix: string
+  readonly address: UpstreamAddress
+  readonly pool: UpstreamPool
+  readonly transfer: TransferOptions
+}
+
+/** Creates the forwarder. */
+export function createForwarder(options: ForwarderOptions): Forwarder {
+  const { timeouts, limits } = options
+  const responseMs = timeouts.upstreamResponseSeconds * 1000
+  const upstreams = options.upstreams.map(({ prefix, url }): Upstream => {
+    const address = upstreamAddress(url, options.secureContextOf?.(prefix))
+    const pool = new UpstreamPool({
+      address,
+      connectMs: timeouts.upstreamConnectSeconds * 1000,
+      queueMs: responseMs,
+      headerBytes: limits.headerBytes,
+      headerLines: limits.headerLines,
+      maxConnections: limits.upstreamConnections,
+      maxQueue: limits.upstreamQueue,
+    })
+    const transfer: TransferOptions = {
+      pool,
+      responseMs,
+      isDraining: options.isDraining,
+      refuse: options.refuse,
+      onOutcome: (outcome) => options.onOutcome(prefix, outcome),
+      onFirstByte: (ms) => options.onFirstByte(prefix, ms),
+    }
+    return { prefix, address, pool, transfer }
+  })
+  const upstreamOf = createPrefixRouting(upstreams)
+  /** Whom the request that is being handed to http-proxy is for: it runs the pass at once. */
+  const callers = new WeakMap<SidecarRequest, Accepted>()
+
+  const begin = (req: SidecarRequest, res: SidecarResponse): true => {
+    const { context } = req
+    const { admitted: request } = context
+    if (request === undefined) throw new Error('a request is forwarded only after admission')
+    const upstream = upstreamOf(request.path)
+    if (upstream === undefined) {
+      const fault = 'destination_not_found'
+      context.reason = fault
+      options.refuse(req, res, faultError(fault), fault)
+      return true
+    }
+    const caller = callers.get(req)
+    const parts = {
+      request,
+      rawHeaders: req.rawHeaders,
+      caller,
+      requestId: context.id,
+      peer: context.connection.peer,
+      // Report mode forwards a refused token as it came; a public route never forwards one.
+      keepAuthorization:
+        context.wouldRefuse !== undefined || (options.forwardAuthorization && caller !== undefined),
+      upstreamHost: upstream.address.host,
+    }
+    if (context.upgrade === undefined) {
+      new Transfer(req, res, requestHead(parts), upstream.transfer).start()
+    } else {
+      openTunnel(req, res, requestLines(parts), upstream.address, {
+        ...upstream.transfer,
+        connectMs: timeouts.upstreamConnectSeconds * 1000,
+        now: options.now,
+      })
+    }
+    return true
+  }
+
+  // http-proxy requires a target before it runs any pass; ours chooses its own.
+  const proxy = new PassProxy({ target: {} })
+  proxy.before('web', 'deleteLength', begin)
+  proxy.before('ws', 'checkMethodAndHeader', (req) => {
+    const response = req.context.upgrade?.response
+    if (response === undefined) throw new Error('a tunnel is opened only for an upgrade')
+    return begin(req, response)
+  })
+
+  return {
+    forward(req, res, caller) {
+      if (caller !== undefined) callers.set(req, caller)
+      const { upgrade } = req.context
+      if (upgrade === undefined) proxy.web(req, res)
+      else proxy.ws(req, req.socket, upgrade.head)
+    },
+    pools: () =>
+      upstreams.map(({ prefix, pool }) => ({
+        upstream: prefix,
+        connections: pool.connections,
+        queued: pool.queued,
+      })),
+    close() {
+      for (const { pool } of upstreams) pool.close()
+    },
+  }
+}
+
+/**
+ * Creates the function that finds the upstream of a path: the longest matching prefix wins, on segment boundaries. Only raw
+ * bytes are compared.
+ */
+export function createPrefixRouting<T extends { readonly prefix: string }>(
+  upstreams: readonly T[],
+): (path: string) => T | undefined {
+  const longestFirst = upstreams
+    .map((upstream) => ({ prefix: upstream.prefix.replace(/\/$/, ''), upstream }))
+    .sort((a, b) => b.prefix.length - a.prefix.length)
+  return (path) =>
+    longestFirst.find(
+      ({ prefix }) =>
+        path.startsWith(prefix) && (path.length === prefix.length || path.charCodeAt(prefix.length) === 0x2f),
+    )?.upstream
+}

@@ -1,0 +1,76 @@
+/**
+ * Header rules towards the client (RFC 9110, section 7.6).
+ * In: the upstream's response head. Out: the header list of the client's: the upstream's, in order and multiplicity, without
+ * hop-by-hop headers and without identity headers (an upstream that echoes its request would leak them).
+ */
+import { HeaderKind, headerKind } from '../gate/header-names.ts'
+import type { UpstreamHead } from './response-parser.ts'
+
+type HeadLines = Pick<UpstreamHead, 'rawHeaders' | 'kinds'>
+
+/**
+ * Returns header names and values, alternating.
+ *
+ * @param hasTrailers - whether the client can receive trailers: only then `Trailer` passes
+ */
+export function responseHeaders(
+  head: HeadLines & Pick<UpstreamHead, 'status'>,
+  requestId: string,
+  hasTrailers: boolean,
+): string[] {
+  const { rawHeaders, kinds, status } = head
+  const nominated = nominatedNames(head)
+  const headers: string[] = []
+  for (let line = 0; line < kinds.length; line++) {
+    const name = rawHeaders[2 * line] as string
+    switch (kinds[line]) {
+      case HeaderKind.connection:
+      case HeaderKind.keepAlive:
+      case HeaderKind.hopByHop:
+      case HeaderKind.transferEncoding:
+      case HeaderKind.upgrade:
+      case HeaderKind.requestId:
+      case HeaderKind.identity:
+        continue
+      case HeaderKind.contentLength:
+        // Not allowed on 1xx and 204 (RFC 9110, section 8.6): some clients would wait for the body.
+        if (status < 200 || status === 204) continue
+        break
+      case HeaderKind.trailer:
+        if (!hasTrailers || nominated?.has('trailer')) continue
+        break
+      default:
+        if (nominated?.has(name.toLowerCase())) continue
+    }
+    headers.push(name, rawHeaders[2 * line + 1] as string)
+  }
+  headers.push('X-Request-Id', requestId)
+  return headers
+}
+
+/** The trailers that may follow a body, as Node's `addTrailers` takes them. */
+export function responseTrailers(rawTrailers: readonly string[], head: HeadLines): [string, string][] {
+  const nominated = nominatedNames(head)
+  const trailers: [string, string][] = []
+  for (let at = 0; at < rawTrailers.length; at += 2) {
+    const name = rawTrailers[at] as string
+    if (headerKind(name) === HeaderKind.other && !nominated?.has(name.toLowerCase()))
+      trailers.push([name, rawTrailers[at + 1] as string])
+  }
+  return trailers
+}
+
+/** The values of one header. */
+export function headerValues({ rawHeaders }: HeadLines, name: string): string[] {
+  return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
+}
+
+function nominatedNames({ rawHeaders, kinds }: HeadLines): ReadonlySet<string> | undefined {
+  let names: Set<string> | undefined
+  for (let line = 0; line < kinds.length; line++) {
+    if (kinds[line] !== HeaderKind.connection) continue
+    names ??= new Set()
+    for (const name of (rawHeaders[2 * line + 1] as string).split(',')) names.add(name.trim().toLowerCase())
+  }
+  return names
+}

@@ -1,0 +1,170 @@
+/**
+ * WebSocket pass-through (RFC 6455): one connection that leaves HTTP.
+ * In: a handshake that may pass. Out: the upstream's 101 and then bytes in both directions until a side closes, the token
+ * expires or the drain ends; or, where the upstream refuses, its answer and the end of the connection. http-proxy's stock
+ * pass re-frames a refusal wrongly and knows no timeouts; Node's own client parses the upstream's answer here.
+ */
+import { type IncomingMessage, request } from 'node:http'
+import type { Socket } from 'node:net'
+import { headerKind } from '../gate/header-names.ts'
+import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
+import { responseHeaders } from './response-headers.ts'
+import type { TransferOptions } from './transfer.ts'
+import type { UpstreamAddress } from './upstream-connection.ts'
+import { faultError, faultOf, type UpstreamFault } from './upstream-errors.ts'
+
+export interface TunnelOptions extends TransferOptions {
+  /** Milliseconds, TLS included. */
+  readonly connectMs: number
+  /** Epoch milliseconds. */
+  readonly now: () => number
+}
+
+/** The longest time that a timer of Node can wait, in milliseconds. */
+const MAX_TIMER_MS = 2 ** 31 - 1
+
+/**
+ * Sends a handshake to the upstream and connects the two sides.
+ *
+ * @param lines - the header lines for the upstream, each with its end
+ */
+export function openTunnel(
+  req: SidecarRequest,
+  res: SidecarResponse,
+  lines: string,
+  address: UpstreamAddress,
+  options: TunnelOptions,
+): void {
+  const { context } = req
+  const { pool } = options
+  let settled = false
+
+  const settle = (outcome: Parameters<TunnelOptions['onOutcome']>[0]) => {
+    clearTimeout(timer)
+    if (settled) return false
+    settled = true
+    if (outcome !== 'ok') context.reason = outcome
+    options.onOutcome(outcome)
+    return true
+  }
+  const fail = (fault: UpstreamFault) => {
+    if (!settle(fault)) return
+    upstream?.destroy()
+    if (res.headersSent) context.connection.abort()
+    else options.refuse(req, res, faultError(fault), fault)
+  }
+
+  let timer = setTimeout(() => fail('connection_timeout'), options.connectMs)
+  if (!pool.addTunnel()) {
+    fail('connection_limit_reached')
+    return
+  }
+  const upstream = request({
+    createConnection: () => address.open(),
+    method: 'GET',
+    path: context.admitted?.target ?? '/',
+    headers: [...headerList(lines), 'Connection', 'Upgrade', 'Upgrade', 'websocket'],
+    setHost: false,
+  })
+  context.handler = {
+    onIdle() {},
+    onClosed: () => {
+      settle('client_aborted')
+      upstream.destroy()
+      pool.removeTunnel()
+    },
+  }
+  upstream.once('socket', (socket) => {
+    socket.once(address.tls ? 'secureConnect' : 'connect', () => {
+      clearTimeout(timer)
+      if (!settled) timer = setTimeout(() => fail('http_response_timeout'), options.responseMs)
+    })
+  })
+  upstream.on('error', (error) => {
+    const isParserError = 'code' in error && String(error.code).startsWith('HPE_')
+    const fault = isParserError ? 'http_protocol_error' : faultOf(error)
+    fail(fault)
+  })
+  upstream.on('response', (answer) => {
+    clearTimeout(timer)
+    options.onFirstByte(performance.now() - context.startedAt)
+    res.writeHead(answer.statusCode ?? 502, answer.statusMessage ?? '', [
+      ...clientHeaders(answer, context.id),
+      'Connection',
+      'close',
+    ])
+    answer.on('data', (chunk: Buffer) => {
+      context.bytesOut += chunk.length
+    })
+    answer.on('error', () => fail('http_response_incomplete'))
+    answer.once('end', () => settle('ok'))
+    answer.pipe(res)
+  })
+  upstream.on('upgrade', (answer, socket: Socket, first) => {
+    const isWebSocket = answer.headers.upgrade?.toLowerCase() === 'websocket'
+    if (!isWebSocket || settled || req.socket.destroyed) {
+      socket.destroy()
+      fail('http_protocol_error')
+      return
+    }
+    settle('ok')
+    options.onFirstByte(performance.now() - context.startedAt)
+    context.switched = true
+    connect(req, answer, socket, first)
+    closeAtExpiry(req, options.now)
+  })
+  upstream.end()
+}
+
+/** Moves bytes between the two sockets until one of them closes. */
+function connect(req: SidecarRequest, answer: IncomingMessage, upstream: Socket, first: Buffer): void {
+  const { context, socket: client } = req
+  const headers = clientHeaders(answer, context.id)
+  let head = `HTTP/1.1 101 ${answer.statusMessage}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`
+  for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
+  client.write(`${head}\r\n`, 'latin1')
+  const readBefore = client.bytesRead
+  const writtenBefore = client.bytesWritten
+  client.write(first)
+  const early = context.upgrade?.head
+  if (early !== undefined) upstream.write(early)
+  upstream.setTimeout(0)
+  upstream.on('error', () => client.destroy())
+  upstream.on('close', () => client.destroySoon())
+  client.on('close', () => {
+    upstream.destroy()
+    context.bytesIn = client.bytesRead - readBefore + (early?.length ?? 0)
+    context.bytesOut = client.bytesWritten - writtenBefore
+  })
+  client.pipe(upstream)
+  upstream.pipe(client)
+}
+
+/** Closes a tunnel when the token that opened it expires. */
+function closeAtExpiry({ socket, context: { identity } }: SidecarRequest, now: () => number): void {
+  if (identity === undefined) return
+  let timer: NodeJS.Timeout
+  const check = () => {
+    const leftMs = identity.expiresAt * 1000 - now()
+    if (leftMs <= 0) socket.destroy()
+    else timer = setTimeout(check, Math.min(leftMs, MAX_TIMER_MS))
+  }
+  check()
+  socket.once('close', () => clearTimeout(timer))
+}
+
+function clientHeaders({ rawHeaders, statusCode = 0 }: IncomingMessage, requestId: string): string[] {
+  const kinds = rawHeaders.filter((_, at) => at % 2 === 0).map(headerKind)
+  return responseHeaders({ rawHeaders, kinds, status: statusCode }, requestId, false)
+}
+
+/** Header lines as names and values alternating. */
+function headerList(lines: string): string[] {
+  return lines
+    .trimEnd()
+    .split('\r\n')
+    .flatMap((line) => {
+      const colon = line.indexOf(':')
+      return [line.slice(0, colon), line.slice(colon + 1).trim()]
+    })
+}

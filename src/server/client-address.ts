@@ -1,0 +1,93 @@
+/**
+ * Who is at the other end of a client connection.
+ * In: the addresses of a connection, and the setting `forwarded.trust`. Out: the peer, created once per connection. What a
+ * client claims in `X-Forwarded-*` or `Forwarded` (RFC 7239) counts only when its address is trusted.
+ */
+import { BlockList, isIP, SocketAddress } from 'node:net'
+
+/** The facts of one client connection. */
+export interface Peer {
+  /** The address the connection comes from; IPv4-mapped IPv6 as IPv4. */
+  readonly address: string
+  /** Whether its forwarding headers are accepted. */
+  readonly trusted: boolean
+  /** Our forwarding header lines but for those that name the host, each with its line end. */
+  readonly lines: string
+  /** Our `Forwarded` up to the host. */
+  readonly forwarded: string
+}
+
+/** Before the connection is known. */
+export const NO_PEER: Peer = { address: 'unknown', trusted: false, lines: '', forwarded: '' }
+
+/** Creates the function that describes the peer of a connection. `trust`: CIDRs and single addresses. */
+export function createPeers(
+  trust: readonly string[],
+): (
+  socket: { readonly remoteAddress?: string | undefined; readonly localPort?: number | undefined },
+  tls: boolean,
+) => Peer {
+  const trusted = trustList(trust)
+  return ({ remoteAddress, localPort }, tls) => {
+    const address = normalize(remoteAddress ?? '') ?? 'unknown'
+    const proto = tls ? 'https' : 'http'
+    return {
+      address,
+      trusted: isTrusted(trusted, address),
+      lines:
+        `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\n` +
+        `X-Forwarded-Port: ${localPort ?? (tls ? 443 : 80)}\r\n`,
+      forwarded: `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`,
+    }
+  }
+}
+
+/**
+ * Creates the function that returns the client's own address: the connection's or, behind trusted proxies, the nearest
+ * address of `X-Forwarded-For` that is not trusted.
+ */
+export function createClientAddress(
+  trust: readonly string[],
+): (peer: Peer, forwardedFor: string | undefined) => string {
+  const trusted = trustList(trust)
+  return (peer, forwardedFor) => {
+    let nearest = peer.address
+    if (!peer.trusted || forwardedFor === undefined) return nearest
+    for (const text of forwardedFor.split(',').reverse()) {
+      const address = normalize(text.trim())
+      if (address === undefined) break
+      nearest = address
+      if (!isTrusted(trusted, address)) break
+    }
+    return nearest
+  }
+}
+
+function trustList(trust: readonly string[]): BlockList {
+  const list = new BlockList()
+  for (const entry of trust) {
+    const [text = '', bits] = entry.split('/')
+    const address = normalize(text)
+    if (address === undefined) throw new Error(`not an address or CIDR: ${entry}`)
+    const family = isIP(address) === 6 ? 'ipv6' : 'ipv4'
+    const full = family === 'ipv6' ? 128 : 32
+    // A range of IPv4-mapped addresses has 96 bits more than the IPv4 range that it is.
+    const mappedBits = family === 'ipv4' && text.includes(':') ? 96 : 0
+    list.addSubnet(address, bits === undefined ? full : Number(bits) - mappedBits, family)
+  }
+  return list
+}
+
+function isTrusted(list: BlockList, address: string): boolean {
+  const family = isIP(address)
+  return family !== 0 && list.check(address, family === 6 ? 'ipv6' : 'ipv4')
+}
+
+/** One spelling for one address; undefined for what is none. A zone index names an interface, not the peer. */
+function normalize(text: string): string | undefined {
+  const family = isIP(text)
+  if (family === 4) return text
+  if (family === 0) return undefined
+  const { address } = new SocketAddress({ address: text.replace(/%.*$/, ''), family: 'ipv6' })
+  return /^::ffff:([0-9.]+)$/i.exec(address)?.[1] ?? address
+}

@@ -1,0 +1,104 @@
+/**
+ * Counts and logs a request when its response is over: metrics, bytes, access log.
+ * The access log names who asked for what and how it ended, never a token or a query, which may hold a secret. The account is
+ * that of a verified token; of a login, the one that it named, and only if there is such an account.
+ */
+import { randomUUID } from 'node:crypto'
+import type { PublicError } from '../errors.ts'
+import { type Logger, loggable } from '../ops/log.ts'
+import type { Metrics } from '../ops/metrics.ts'
+import type { Peer } from './client-address.ts'
+import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
+
+export interface CompleteOptions {
+  readonly metrics: Pick<Metrics, 'onRequest' | 'onBytes'>
+  readonly log: Logger
+  /** Setting `log.access`. */
+  readonly access: 'all' | 'errors' | 'off'
+  readonly clientAddress: (req: SidecarRequest) => string
+  /** Whether the drain deadline has passed and requests are being cut off. */
+  readonly isCutting: () => boolean
+}
+
+/** Counts and logs. */
+export interface Complete {
+  /** `finished`: the response was sent whole. */
+  onComplete(req: SidecarRequest, res: SidecarResponse, finished: boolean): void
+  /** For bytes that the parser refused; returns the request id of their answer. */
+  onParserError(error: PublicError, peer: Peer): string
+}
+
+/** The client left before the answer was whole; no client receives it. */
+const CLIENT_CLOSED = 499
+/** The response was cut off by the upstream or by the drain: what it would have been, had there been time. */
+const CUT_OFF = 503
+
+/** Creates the functions that count and log. */
+export function createComplete({
+  metrics,
+  log,
+  access,
+  clientAddress,
+  isCutting,
+}: CompleteOptions): Complete {
+  const writeLine = (req: SidecarRequest, status: number, ms: number) => {
+    const { context } = req
+    const { admitted, identity } = context
+    const account = identity?.accountId ?? context.loginAccount
+    const path = admitted?.path ?? originPath(req.url ?? '')
+    log.info(
+      {
+        requestId: context.id,
+        method: loggable(req.method ?? '', 32),
+        path: path && loggable(path),
+        route: context.route,
+        status,
+        reason: context.reason,
+        wouldRefuse: context.wouldRefuse,
+        bytesIn: context.bytesIn,
+        bytesOut: context.bytesOut,
+        ms: Math.round(ms * 1000) / 1000,
+        account: account && loggable(account),
+        tokenId: identity && loggable(identity.tokenId),
+        client: clientAddress(req),
+      },
+      'request',
+    )
+  }
+
+  return {
+    onComplete(req, res, finished) {
+      const { context } = req
+      const ms = performance.now() - context.startedAt
+      if (!finished && isCutting() && !context.switched) context.reason = 'drain_deadline'
+      const status = finalStatus(context, res.statusCode, finished)
+      metrics.onRequest(context.route, req.method, status, ms / 1000)
+      if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
+      if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
+      if (access === 'all' || (access === 'errors' && isError(context, status))) writeLine(req, status, ms)
+    },
+    onParserError({ status }, { address }) {
+      const requestId = randomUUID()
+      metrics.onRequest('proxy', undefined, status, 0)
+      if (access !== 'off') log.info({ requestId, status, reason: 'parser', client: address }, 'request')
+      return requestId
+    },
+  }
+}
+
+/** Faults, refusals of the sidecar and 5xx; an upstream's 404 is routine in storage. */
+function isError({ reason, wouldRefuse }: RequestContext, status: number): boolean {
+  return status >= 500 || reason !== undefined || wouldRefuse !== undefined
+}
+
+/** The status under which a request is counted. */
+function finalStatus({ reason, switched }: RequestContext, status: number, finished: boolean): number {
+  if (switched) return 101
+  if (finished) return status
+  return reason === undefined || reason.startsWith('client_') ? CLIENT_CLOSED : CUT_OFF
+}
+
+/** The path of a target that was refused; undefined for other forms, which may hold a password. */
+function originPath(target: string): string | undefined {
+  return target.startsWith('/') ? target.replace(/[?#].*/s, '') : undefined
+}

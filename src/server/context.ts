@@ -1,0 +1,111 @@
+/**
+ * Client connections, and the request context: what the stages learn about a request on its way.
+ * Both travel on the classes that Node's server is given, so that http-proxy hands them on with the request.
+ */
+import { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import type { PublicError } from '../errors.ts'
+import type { Admitted } from '../gate/admission.ts'
+import type { Route } from '../gate/routes.ts'
+import type { Identity } from '../token/verdict.ts'
+import type { Peer } from './client-address.ts'
+
+/** A client's connection. Pipelined requests wait in it and are handled one after the other. */
+export class ClientConnection {
+  readonly socket: Socket
+  /** The TCP connection; under TLS another than `socket`. */
+  readonly carrier: Socket
+  readonly peer: Peer
+  /** The request being handled. */
+  current: SidecarResponse | undefined
+  readonly waiting: SidecarResponse[] = []
+  /** No further request is accepted. */
+  isEnding = false
+  /** What the parser could not read; answered after the requests before it. */
+  parserError: PublicError | undefined
+
+  constructor(socket: Socket, carrier: Socket, peer: Peer) {
+    this.socket = socket
+    this.carrier = carrier
+    this.peer = peer
+    connections.set(socket, this)
+  }
+
+  /** Destroys it, with a reset where its end would be taken for the end of a response. */
+  abort(): void {
+    if (this.current?.req.context.framedByClose === true) this.carrier.resetAndDestroy()
+    else this.socket.destroy()
+  }
+}
+
+const connections = new WeakMap<Duplex, ClientConnection>()
+
+/** Returns the connection of a socket that the data listener accepted. */
+export function connectionOf(socket: Duplex): ClientConnection | undefined {
+  return connections.get(socket)
+}
+
+/** What serves a request beyond its first call, and must know how its connection fares. */
+export interface RequestHandler {
+  /** Nothing moved on the client's connection for `timeouts.idleSeconds`. */
+  onIdle(): void
+  /** The response is over. `finished`: it was sent whole. */
+  onClosed?(finished: boolean): void
+  /** Node's parser failed within the request's body. */
+  onMalformedBody?(): void
+}
+
+/** Facts of one request, filled in by the stages. */
+export class RequestContext {
+  readonly connection: ClientConnection
+  id = ''
+  /** Monotonic milliseconds. */
+  startedAt = 0
+  /** Before routing, and for what is refused there: `proxy`. */
+  route: Route = 'proxy'
+  /** What admission read; absent before that, and where the request was refused. */
+  admitted: Admitted | undefined
+  /** The caller, once the token has been verified. */
+  identity: Identity | undefined
+  /** The account that a login named, if there is such an account. */
+  loginAccount: string | undefined
+  /** Why the request failed or was refused: a word of a closed set, never client input. */
+  reason: string | undefined
+  /** In report mode, why the token would have been refused. */
+  wouldRefuse: string | undefined
+  /** Body bytes from the client. */
+  bytesIn = 0
+  /** Body bytes to the client. */
+  bytesOut = 0
+  /** `100 Continue` has been sent. */
+  continued = false
+  /** More requests were pipelined than `limits.inFlightPerConnection`. */
+  overLimit = false
+  /** The end of the connection is the end of the response. */
+  framedByClose = false
+  /** Set where Node gave the socket away for `Upgrade` or CONNECT: the first bytes behind the head, and a response. */
+  upgrade: { readonly head: Buffer; readonly response: SidecarResponse } | undefined
+  /** The connection has left HTTP. */
+  switched = false
+  handler: RequestHandler | undefined
+
+  constructor(connection: ClientConnection) {
+    this.connection = connection
+  }
+}
+
+/** A request as the listener creates it. */
+export class SidecarRequest extends IncomingMessage {
+  readonly context: RequestContext
+
+  constructor(socket: Socket) {
+    super(socket)
+    const connection = connections.get(socket)
+    if (connection === undefined) throw new Error('a request on an unknown connection')
+    this.context = new RequestContext(connection)
+  }
+}
+
+/** A response as the listener creates it. */
+export class SidecarResponse extends ServerResponse<SidecarRequest> {}

@@ -1,0 +1,148 @@
+/**
+ * Handles a request: carries out what the gate decides.
+ * In: a request and its response. Out: an answer, by the upstream, the token endpoint or the responder. No fault in here
+ * ends the process or leaves a client without an answer.
+ */
+import { randomUUID } from 'node:crypto'
+import { ERRORS } from '../errors.ts'
+import { requestIdOf } from '../gate/admission.ts'
+import type { Decided, Decision } from '../gate/decide.ts'
+import type { Accepted, Identity } from '../token/verdict.ts'
+import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { Responder } from './respond.ts'
+import type { TokenEndpoint } from './token-endpoint.ts'
+
+export interface HandleOptions {
+  readonly decide: (req: SidecarRequest) => Decided
+  readonly tokenEndpoint: TokenEndpoint
+  readonly forward: (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => void
+  readonly responder: Responder
+  /** The identity as header names and values alternating. */
+  readonly identityHeaders: (caller: Accepted) => readonly string[]
+  /** Setting `forwardAuth.maxAgeSeconds`. */
+  readonly maxAgeSeconds: number
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  readonly onFault: (requestId: string, error: unknown) => void
+}
+
+/** Creates the function that handles a request. It never throws. */
+export function createHandle(options: HandleOptions): (req: SidecarRequest, res: SidecarResponse) => void {
+  const { decide, tokenEndpoint, responder } = options
+
+  const fault = (req: SidecarRequest, res: SidecarResponse, error: unknown) => {
+    const { context } = req
+    if (context.id === '') context.id = randomUUID()
+    options.onFault(context.id, error)
+    context.reason = 'internal'
+    if (res.headersSent) context.connection.abort()
+    else responder.refuse(req, res, ERRORS.internalError, { error: 'proxy_internal_error', close: true })
+  }
+
+  const carryOut = (req: SidecarRequest, res: SidecarResponse, decision: Decision) => {
+    const { context } = req
+    if (res.destroyed) return // the client left while the token was verified
+    if (context.upgrade !== undefined && context.admitted?.webSocket !== true && decision.act !== 'refuse') {
+      refuseUpgrade(req, res)
+      return
+    }
+    switch (decision.act) {
+      case 'forward':
+        context.identity = decision.caller?.identity
+        context.wouldRefuse = decision.wouldRefuse
+        options.forward(req, res, decision.caller)
+        return
+      case 'issue':
+        tokenEndpoint.issue(req, res).catch((error: unknown) => fault(req, res, error))
+        return
+      case 'timeLeft':
+        context.identity = decision.caller.identity
+        tokenEndpoint.timeLeft(req, res, decision.caller.identity)
+        return
+      case 'allow':
+        context.identity = decision.caller?.identity
+        context.wouldRefuse = decision.wouldRefuse
+        allow(req, res, decision.caller)
+        return
+      case 'refuseMethod':
+        tokenEndpoint.refuseMethod(req, res)
+        return
+      case 'preflight':
+        tokenEndpoint.preflight(req, res)
+        return
+      case 'refuse':
+        refuse(req, res, decision)
+    }
+  }
+
+  /** Answers another proxy that asked for the decision. */
+  const allow = (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => {
+    const age = cacheSeconds(caller?.identity)
+    responder.send(req, res, 200, undefined, [
+      'Cache-Control',
+      age > 0 ? `private, max-age=${age}` : 'no-store',
+      ...(caller === undefined ? [] : options.identityHeaders(caller)),
+    ])
+  }
+
+  /** How long a proxy may keep a decision: never longer than the token lives. */
+  const cacheSeconds = (identity: Identity | undefined): number => {
+    if (identity === undefined) return 0
+    return Math.min(options.maxAgeSeconds, identity.expiresAt - Math.ceil(options.now() / 1000))
+  }
+
+  const refuse = (
+    req: SidecarRequest,
+    res: SidecarResponse,
+    decision: Extract<Decision, { act: 'refuse' }>,
+  ) => {
+    const { error, reason } = decision
+    req.context.reason = reason
+    const close = req.context.admitted === undefined
+    if (reason === 'admission') {
+      responder.refuse(req, res, error, { error: 'http_request_error', close })
+      return
+    }
+    // RFC 6750, section 3: no error code where no token was sent.
+    const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'
+    responder.refuse(req, res, error, {
+      error: 'http_request_denied',
+      details: reason,
+      close,
+      ...(error.status === 401 && { headers: ['WWW-Authenticate', challenge] }),
+    })
+  }
+
+  const refuseUpgrade = (req: SidecarRequest, res: SidecarResponse) => {
+    req.context.reason = 'upgrade'
+    responder.refuse(req, res, ERRORS.upgradeRefused, { error: 'http_request_error', close: true })
+  }
+
+  const work = (req: SidecarRequest, res: SidecarResponse) => {
+    const { context } = req
+    if (context.overLimit) {
+      context.id = requestIdOf(req.rawHeaders) ?? randomUUID()
+      context.reason = 'pipeline_limit'
+      const details = { error: 'connection_limit_reached', close: true }
+      responder.refuse(req, res, ERRORS.serviceNotReady, details)
+      return
+    }
+    const { request, route, decision } = decide(req)
+    context.admitted = request
+    context.route = route
+    context.id = (request === undefined ? requestIdOf(req.rawHeaders) : request.requestId) ?? randomUUID()
+    if (decision instanceof Promise) {
+      decision.then((late) => carryOut(req, res, late)).catch((error: unknown) => fault(req, res, error))
+    } else {
+      carryOut(req, res, decision)
+    }
+  }
+
+  return (req, res) => {
+    try {
+      work(req, res)
+    } catch (error) {
+      fault(req, res, error)
+    }
+  }
+}

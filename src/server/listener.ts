@@ -1,0 +1,294 @@
+/**
+ * The data listener: one Node http(s) server, and the only place that knows its options and events.
+ * In: client connections. Out: calls of `handle`, one request at a time per connection, and of `onComplete` when a response
+ * is over. What Node's parser refuses is answered here, in the documented form.
+ */
+import { constants } from 'node:crypto'
+import { createServer, type Server, type ServerOptions, STATUS_CODES } from 'node:http'
+import { createServer as createSecureServer } from 'node:https'
+import type { AddressInfo, Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import type { SecureContextOptions } from 'node:tls'
+import { ERRORS, type PublicError } from '../errors.ts'
+import type { Peer } from './client-address.ts'
+import { ClientConnection, connectionOf, SidecarRequest, SidecarResponse } from './context.ts'
+import { DRAIN_IDLE_MS, DRAIN_MS } from './respond.ts'
+
+/** What TLS to clients shows. With authorities (`ca`), clients must show a certificate. */
+export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
+
+export interface ListenerOptions {
+  readonly host: string
+  readonly port: number
+  /** Absent for plain HTTP. */
+  readonly certificates: ListenerCertificates | undefined
+  readonly limits: {
+    readonly headerBytes: number
+    readonly connections: number
+    readonly inFlightPerConnection: number
+  }
+  readonly timeouts: {
+    readonly headersSeconds: number
+    readonly idleSeconds: number
+    readonly keepAliveSeconds: number
+  }
+  /** Whether WebSocket handshakes are served. */
+  readonly upgrade: boolean
+  readonly peerOf: (socket: Socket, tls: boolean) => Peer
+  /** Handles a request. Must not throw. */
+  readonly handle: (req: SidecarRequest, res: SidecarResponse) => void
+  /** Called once for each handled request. `finished`: its response was sent whole. */
+  readonly onComplete: (req: SidecarRequest, res: SidecarResponse, finished: boolean) => void
+  /** Called for bytes that are no request; returns the request id of their answer. */
+  readonly onParserError: (error: PublicError, peer: Peer) => string
+  readonly onHandshakeFailed: (code: string | undefined) => void
+  /** Faults of the listening socket, such as running out of descriptors. */
+  readonly onFault: (error: Error) => void
+}
+
+export interface Listener {
+  /** Resolves with where it listens. Rejects when the address cannot be had. */
+  listen(): Promise<AddressInfo>
+  /** Accepts no more connections; resolves when the last one is closed. */
+  close(): Promise<void>
+  /** Closes connections without a request. */
+  closeIdle(): void
+  closeTunnels(): void
+  /** Aborts every connection; returns how many requests that cut off. */
+  abort(): number
+  setCertificates(certificates: ListenerCertificates): void
+  /** Requests being handled or waiting for their turn; tunnels are none. */
+  readonly inFlight: number
+  readonly connections: number
+  /** Connections closed at once because `limits.connections` were open. */
+  readonly droppedConnections: number
+}
+
+/** Creates a listener that does not listen yet. */
+export function createListener(options: ListenerOptions): Listener {
+  const { limits, timeouts } = options
+  const open = new Set<ClientConnection>()
+  const tls = options.certificates !== undefined
+  let droppedConnections = 0
+
+  const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
+    // Since Node 24.9: what this declines is served as if no upgrade had been offered (RFC 9110, section 7.8).
+    shouldUpgradeCallback: (req: SidecarRequest) => boolean
+  } = {
+    IncomingMessage: SidecarRequest,
+    ServerResponse: SidecarResponse,
+    maxHeaderSize: limits.headerBytes,
+    headersTimeout: timeouts.headersSeconds * 1000,
+    requestTimeout: 0,
+    keepAliveTimeout: timeouts.keepAliveSeconds * 1000,
+    connectionsCheckingInterval: 500,
+    // Admission refuses a missing `Host` in the documented form.
+    requireHostHeader: false,
+    shouldUpgradeCallback: (req) =>
+      req.headers.upgrade?.toLowerCase() === 'websocket' && req.context.connection.current === undefined,
+  }
+  const server: Server<typeof SidecarRequest, typeof SidecarResponse> & {
+    setSecureContext?: (context: SecureContextOptions) => void
+  } = tls ? createSecureServer({ ...httpOptions, ...tlsOptions(options) }) : createServer(httpOptions)
+  server.timeout = timeouts.idleSeconds * 1000
+  // More than 1,000 lines would hide the framing headers from us while the parser obeys them; admission has the limit.
+  server.maxHeadersCount = 0
+  server.maxConnections = limits.connections
+  server.on('drop', () => droppedConnections++)
+
+  const onConnection = (socket: Socket, carrier: Socket) => {
+    const connection = new ClientConnection(socket, carrier, options.peerOf(carrier, tls))
+    open.add(connection)
+    socket.once('close', () => open.delete(connection))
+  }
+  if (tls) {
+    // A reset needs the TCP socket: a TLS socket has none.
+    const carriers = new Map<string, Socket>()
+    server.on('connection', (carrier: Socket) => {
+      const key = endpoint(carrier)
+      carriers.set(key, carrier)
+      carrier.once('close', () => carriers.delete(key))
+    })
+    server.on('secureConnection', (socket: Socket) =>
+      onConnection(socket, carriers.get(endpoint(socket)) ?? socket),
+    )
+    server.on('tlsClientError', (error: NodeJS.ErrnoException) => options.onHandshakeFailed(error.code))
+  } else {
+    server.on('connection', (socket: Socket) => onConnection(socket, socket))
+  }
+
+  const onRequest = (req: SidecarRequest, res: SidecarResponse) => {
+    const { connection } = req.context
+    if (connection.isEnding) {
+      connection.socket.pause()
+      return
+    }
+    if (connection.current === undefined) {
+      serve(connection, res)
+      return
+    }
+    connection.waiting.push(res)
+    if (connection.waiting.length <= limits.inFlightPerConnection) return
+    req.context.overLimit = true
+    connection.isEnding = true
+    connection.socket.pause()
+  }
+
+  const serve = (connection: ClientConnection, res: SidecarResponse) => {
+    connection.current = res
+    res.req.context.startedAt = performance.now()
+    res.on('close', onResponseClosed)
+    options.handle(res.req, res)
+  }
+
+  function onResponseClosed(this: SidecarResponse): void {
+    const { req } = this
+    const { connection, handler } = req.context
+    const finished = this.writableFinished
+    connection.current = undefined
+    handler?.onClosed?.(finished)
+    options.onComplete(req, this, finished)
+    if (!connection.socket.writable) return
+    const next = connection.waiting.shift()
+    if (next !== undefined) serve(connection, next)
+    else if (connection.parserError !== undefined) answerParserError(connection, connection.parserError)
+  }
+
+  server.on('request', onRequest)
+  server.on('checkContinue', onRequest)
+  server.on('checkExpectation', onRequest)
+
+  /** Node has given the socket away: a response is bound to it by hand, and the connection ends with it. */
+  const onUpgrade = (req: SidecarRequest, _socket: Duplex, head: Buffer) => {
+    const { context, socket } = req
+    socket.on('error', () => socket.destroy())
+    socket.setTimeout(0)
+    if (context.connection.current !== undefined) {
+      socket.destroy() // a handshake behind unanswered requests
+      return
+    }
+    const res = new SidecarResponse(req)
+    context.upgrade = { head, response: res }
+    context.connection.isEnding = true
+    res.shouldKeepAlive = false
+    res.assignSocket(socket)
+    res.once('finish', () => socket.end(() => socket.destroy()))
+    serve(context.connection, res)
+  }
+  server.on('connect', onUpgrade)
+  if (options.upgrade) server.on('upgrade', onUpgrade)
+
+  server.on('timeout', (socket: Socket) => {
+    const res = connectionOf(socket)?.current
+    if (res === undefined || res.writableEnded) socket.destroy()
+    else res.req.context.handler?.onIdle()
+  })
+
+  server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
+    const connection = connectionOf(socket)
+    if (connection === undefined || !socket.writable || LOST.has(error.code)) {
+      socket.destroy()
+      return
+    }
+    if (connection.parserError !== undefined) return
+    connection.parserError = PARSER_ERRORS.get(error.code) ?? ERRORS.malformedRequest
+    connection.isEnding = true
+    const newest = connection.waiting.at(-1) ?? connection.current
+    if (newest !== undefined && !newest.req.complete) {
+      // What failed is the body of the newest request. If it waits, its answer is that of the error.
+      if (connection.waiting.pop() === undefined) newest.req.context.handler?.onMalformedBody?.()
+    }
+    if (connection.current === undefined) answerParserError(connection, connection.parserError)
+  })
+
+  /** Ends a connection with an answer to bytes that are no request. What still arrives is dropped by the parser. */
+  function answerParserError(connection: ClientConnection, error: PublicError): void {
+    const { socket } = connection
+    socket.end(parserAnswer(error, options.onParserError(error, connection.peer)), 'latin1')
+    socket.setTimeout(DRAIN_IDLE_MS)
+    const deadline = setTimeout(() => socket.destroy(), DRAIN_MS)
+    socket.once('close', () => clearTimeout(deadline))
+  }
+
+  return {
+    listen: () =>
+      new Promise((resolve, reject) => {
+        server.once('error', reject)
+        server.listen(options.port, options.host, () => {
+          server.removeListener('error', reject)
+          server.on('error', options.onFault)
+          resolve(server.address() as AddressInfo)
+        })
+      }),
+    close: () => new Promise((resolve) => server.close(() => resolve())),
+    closeIdle() {
+      server.closeIdleConnections()
+      // Node counts a connection that never sent a byte as active until its head is late.
+      for (const { current, socket } of open)
+        if (current === undefined && socket.bytesRead === 0) socket.destroy()
+    },
+    closeTunnels() {
+      for (const { current, socket } of open) if (current?.req.context.switched === true) socket.destroy()
+    },
+    abort() {
+      const { inFlight } = this
+      for (const connection of open) connection.abort()
+      server.closeAllConnections()
+      return inFlight
+    },
+    setCertificates: (certificates) => server.setSecureContext?.(secureContext(certificates)),
+    get inFlight() {
+      let count = 0
+      for (const { current, waiting } of open) {
+        if (current !== undefined && !current.req.context.switched) count += 1 + waiting.length
+      }
+      return count
+    },
+    get connections() {
+      return open.size
+    },
+    get droppedConnections() {
+      return droppedConnections
+    },
+  }
+}
+
+/** Nothing can be answered any more. */
+const LOST: ReadonlySet<string | undefined> = new Set(['ECONNRESET', 'EPIPE'])
+
+const PARSER_ERRORS: ReadonlyMap<string | undefined, PublicError> = new Map<string, PublicError>([
+  ['HPE_HEADER_OVERFLOW', ERRORS.headersTooLarge],
+  ['ERR_HTTP_REQUEST_TIMEOUT', ERRORS.requestTimeout],
+])
+
+function parserAnswer({ status, code, message }: PublicError, requestId: string): string {
+  const body = JSON.stringify({ code, message })
+  return (
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n` +
+    'Cache-Control: no-store\r\nProxy-Status: storage-auth-sidecar; error=http_request_error\r\n' +
+    `X-Request-Id: ${requestId}\r\nDate: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${body}`
+  )
+}
+
+function endpoint({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`
+}
+
+function tlsOptions({ certificates = {}, timeouts }: ListenerOptions) {
+  const requiresCertificate = certificates.ca !== undefined
+  return {
+    ...secureContext(certificates),
+    ALPNProtocols: ['http/1.1'],
+    handshakeTimeout: timeouts.headersSeconds * 1000,
+    requestCert: requiresCertificate,
+    rejectUnauthorized: requiresCertificate,
+  }
+}
+
+function secureContext(certificates: ListenerCertificates): SecureContextOptions {
+  return {
+    ...certificates,
+    minVersion: 'TLSv1.2', // RFC 8996
+    secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * The sidecar's own answers: JSON with a `Content-Length` (a published client drops chunked error bodies), never stored,
+ * with `Proxy-Status` (RFC 9209) where they report an error, and CORS headers for allowed origins.
+ */
+import { STATUS_CODES } from 'node:http'
+import type { PublicError } from '../errors.ts'
+import type { SidecarRequest, SidecarResponse } from './context.ts'
+
+/** What an error answer says beside its code. */
+export interface ErrorDetails {
+  /** An error type of RFC 9209, section 2.3. */
+  readonly error: string
+  /** A word of a closed set, never client input. */
+  readonly details?: string
+  /** Seconds, for 503; default 1. */
+  readonly retryAfterSeconds?: number
+  /** The connection has to end with the answer. */
+  readonly close?: boolean
+  /** More header names and values, alternating. */
+  readonly headers?: readonly string[]
+}
+
+export interface ResponderOptions {
+  /** Whether connections end with their next answer, because the process drains. */
+  readonly isDraining: () => boolean
+  /** Setting `cors.allowedOrigins`. */
+  readonly allowedOrigins: readonly string[]
+}
+
+/** Answers requests. Does nothing where a response has begun or the client has gone. */
+export interface Responder {
+  /**
+   * Sends an answer.
+   * @param body - what becomes JSON; undefined for no body
+   * @param headers - names and values alternating
+   */
+  send(
+    req: SidecarRequest,
+    res: SidecarResponse,
+    status: number,
+    body: object | undefined,
+    headers?: readonly string[],
+    close?: boolean,
+  ): void
+  refuse(req: SidecarRequest, res: SidecarResponse, error: PublicError, details: ErrorDetails): void
+  /** Whether an `Origin` is allowed. */
+  allows(origin: string | undefined): origin is string
+}
+
+const PROXY_NAME = 'storage-auth-sidecar'
+
+/** Creates a responder. */
+export function createResponder({ isDraining, allowedOrigins }: ResponderOptions): Responder {
+  const anyOrigin = allowedOrigins.includes('*')
+  const origins = new Set(allowedOrigins)
+  const allows = (origin: string | undefined): origin is string =>
+    origin !== undefined && (anyOrigin || origins.has(origin))
+
+  const send: Responder['send'] = (req, res, status, body, headers = [], close = false) => {
+    if (res.headersSent || res.destroyed) return
+    const { context } = req
+    const { admitted } = context
+    const text = body === undefined ? '' : JSON.stringify(body)
+    const list = body === undefined ? [] : ['Content-Type', 'application/json']
+    if (status !== 204) list.push('Content-Length', String(Buffer.byteLength(text)))
+    if (!headers.includes('Cache-Control')) list.push('Cache-Control', 'no-store')
+    list.push(...headers, 'X-Request-Id', context.id)
+    if (allows(admitted?.origin)) {
+      list.push('Access-Control-Allow-Origin', anyOrigin ? '*' : admitted.origin, 'Vary', 'Origin')
+      list.push('Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After')
+    }
+    const unread = hasUnreadBody(req)
+    const mustClose = close || unread || isDraining() || admitted?.connectionOptions?.has('close') === true
+    if (mustClose) list.push('Connection', 'close')
+    res.writeHead(status, STATUS_CODES[status] ?? '', list)
+    if (req.method !== 'HEAD') context.bytesOut += text.length
+    if (unread && mayArrive(req) && req.method !== 'HEAD') {
+      res.write(text, 'latin1')
+      endAfterUnreadBody(req, res)
+    } else {
+      res.end(text, 'latin1')
+    }
+  }
+
+  return {
+    send,
+    allows,
+    refuse(req, res, error, { error: type, details, retryAfterSeconds = 1, close, headers = [] }) {
+      const suffix = details === undefined ? '' : `; details="${details}"`
+      const list = ['Proxy-Status', `${PROXY_NAME}; error=${type}${suffix}`, ...headers]
+      if (error.status === 503) list.push('Retry-After', String(retryAfterSeconds))
+      send(req, res, error.status, { code: error.code, message: error.message }, list, close)
+    },
+  }
+}
+
+/** Whether bytes of the request's body may still be unread when its response ends. */
+export function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
+  return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
+}
+
+/** A client that waits for `100 Continue` sends no body, and a socket that has left HTTP has no parser. */
+function mayArrive({ context: { admitted, continued, upgrade } }: SidecarRequest): boolean {
+  return upgrade === undefined && (continued || admitted?.expectsContinue !== true)
+}
+
+export const DRAIN_IDLE_MS = 5_000
+export const DRAIN_MS = 30_000
+
+/**
+ * Ends a response whose body has been written only after the unread request body: read to its end, or dropped for at most
+ * 5 s without a byte and 30 s in all. Clients that write everything before they read (Python, Java; over TLS all) lose an
+ * answer that is followed by a reset; nginx's lingering close has the same bounds.
+ */
+export function endAfterUnreadBody(req: SidecarRequest, res: SidecarResponse): void {
+  const end = () => {
+    clearTimeout(deadline)
+    res.end()
+  }
+  const deadline = setTimeout(end, DRAIN_MS)
+  req.context.handler = { onIdle: end, onClosed: () => clearTimeout(deadline) }
+  req.socket.setTimeout(DRAIN_IDLE_MS)
+  req.once('end', end)
+  req.resume()
+}

@@ -1,0 +1,209 @@
+/**
+ * The token endpoint: credentials in exchange for a token, and the seconds a token has left.
+ * In: a request on one of the endpoint's paths. Out: one of the documented answers. Every login that fails gets the same
+ * answer to the byte, whatever it failed on.
+ */
+import type { LoginThrottle } from '../credentials/login-throttle.ts'
+import type { CredentialStore, Login } from '../credentials/store.ts'
+import { ERRORS, type PublicError } from '../errors.ts'
+import type { Identity } from '../token/verdict.ts'
+import type { SidecarRequest, SidecarResponse } from './context.ts'
+import { loginHeadersProblem, MAX_LOGIN_BYTES, parseLogin, TOO_LARGE } from './login-body.ts'
+import type { Responder } from './respond.ts'
+
+/** Why no token was issued; the label `reason` of `auth_sidecar_token_issue_failures_total`. */
+export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
+
+/** One of them. */
+export type IssueFailure = (typeof ISSUE_FAILURES)[number]
+
+export interface TokenEndpointOptions {
+  readonly responder: Responder
+  /** Absent in a sidecar that only verifies. */
+  readonly credentials: CredentialStore | undefined
+  /** Whether there is a key to sign with. */
+  readonly canIssue: () => boolean
+  readonly throttle: LoginThrottle
+  readonly issue: (login: Login) => Promise<{ readonly token: string; readonly identity: Identity }>
+  /** The address that failed logins are counted for. */
+  readonly clientAddress: (req: SidecarRequest) => string
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  readonly contract: {
+    readonly expirationSec: 'integer' | 'string'
+    readonly authenticationFailedCode: 'Authentication failed' | 'AuthenticationFailed'
+  }
+  readonly onIssued: () => void
+  readonly onIssueFailure: (reason: IssueFailure) => void
+}
+
+/** Answers requests on the token endpoint's paths. */
+export interface TokenEndpoint {
+  /** POST: issues a token. Rejects only on an internal fault. */
+  issue(req: SidecarRequest, res: SidecarResponse): Promise<void>
+  /** GET and HEAD: the seconds that a verified token has left. */
+  timeLeft(req: SidecarRequest, res: SidecarResponse, identity: Identity): void
+  /** OPTIONS from a page of an allowed origin (Fetch standard). */
+  preflight(req: SidecarRequest, res: SidecarResponse): void
+  /** Any other method. */
+  refuseMethod(req: SidecarRequest, res: SidecarResponse): void
+}
+
+/**
+ * How long a surplus login waits for its 503, in milliseconds. 200 clients that ignore `Retry-After` made 6,000 logins a
+ * second otherwise, and token checks waited for the core.
+ */
+const SURPLUS_PAUSE_MS = 250
+
+/** Creates the token endpoint. */
+export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoint {
+  const { responder, credentials, throttle, contract, now } = options
+  const rejected: PublicError = { ...ERRORS.authenticationFailed, code: contract.authenticationFailedCode }
+
+  /** Whole seconds left; 0 within the clock tolerance. */
+  const expirationSec = ({ expiresAt }: Identity): number | string => {
+    const left = Math.max(0, expiresAt - Math.floor(now() / 1000))
+    return contract.expirationSec === 'string' ? String(left) : left
+  }
+
+  const fail = (
+    req: SidecarRequest,
+    res: SidecarResponse,
+    reason: IssueFailure,
+    error: PublicError,
+    retryAfterSeconds?: number,
+  ) => {
+    req.context.reason = reason
+    options.onIssueFailure(reason)
+    const unavailable = error.status === 503 ? 'proxy_internal_response' : 'http_request_error'
+    responder.refuse(req, res, error, {
+      error: reason === 'rejected' ? 'http_request_denied' : unavailable,
+      ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
+    })
+  }
+
+  /** Refuses a login that there is no room for, a moment later. */
+  const failLater = (
+    req: SidecarRequest,
+    res: SidecarResponse,
+    reason: 'busy' | 'throttled',
+    retryAfterSeconds?: number,
+  ) => {
+    const timer = setTimeout(
+      () => fail(req, res, reason, ERRORS.serviceNotReady, retryAfterSeconds),
+      SURPLUS_PAUSE_MS,
+    )
+    req.context.handler = { onIdle() {}, onClosed: () => clearTimeout(timer) }
+  }
+
+  /** Reads the login, or refuses the request; undefined when there is none. */
+  async function readLogin(req: SidecarRequest, res: SidecarResponse): Promise<Login | undefined> {
+    const { context } = req
+    const headersProblem = loginHeadersProblem(req.rawHeaders)
+    const tooLarge = (context.admitted?.contentLength ?? 0) > MAX_LOGIN_BYTES
+    if (headersProblem !== undefined || tooLarge) {
+      fail(req, res, 'invalid', invalid(headersProblem ?? TOO_LARGE))
+      return undefined
+    }
+    if (context.admitted?.expectsContinue) {
+      context.continued = true
+      res.writeContinue()
+    }
+    const body = await readBody(req)
+    context.handler = undefined
+    if (!body.ok) {
+      fail(req, res, 'invalid', body.error)
+      return undefined
+    }
+    const parsed = parseLogin(body.bytes)
+    if (parsed.ok) return parsed.login
+    fail(req, res, 'invalid', invalid(parsed.message))
+    return undefined
+  }
+
+  return {
+    async issue(req, res) {
+      if (credentials === undefined || !options.canIssue()) {
+        fail(req, res, 'unavailable', ERRORS.serviceNotReady)
+        return
+      }
+      const login = await readLogin(req, res)
+      if (login === undefined) return
+      if (credentials.hasAccount(login.accountId)) req.context.loginAccount = login.accountId
+      const address = options.clientAddress(req)
+      const attempt = throttle.check(login.accountId, address)
+      if (!attempt.ok) {
+        failLater(req, res, 'throttled', attempt.retryAfterSeconds)
+        return
+      }
+      const verdict = await credentials.authenticate(login, address)
+      attempt.settle(verdict)
+      if (verdict === 'busy') failLater(req, res, verdict)
+      else if (verdict !== 'accepted')
+        fail(req, res, verdict, verdict === 'rejected' ? rejected : ERRORS.serviceNotReady)
+      else {
+        const { token, identity } = await options.issue(login).catch((fault: unknown) => {
+          options.onIssueFailure('internal')
+          throw fault
+        })
+        req.context.identity = identity
+        options.onIssued()
+        responder.send(req, res, 200, { token, expirationSec: expirationSec(identity) })
+      }
+    },
+    timeLeft(req, res, identity) {
+      responder.send(req, res, 200, { expirationSec: expirationSec(identity) })
+    },
+    preflight(req, res) {
+      if (!responder.allows(req.context.admitted?.origin)) {
+        this.refuseMethod(req, res)
+        return
+      }
+      responder.send(req, res, 204, undefined, [
+        'Access-Control-Allow-Methods',
+        'GET, HEAD, POST',
+        'Access-Control-Allow-Headers',
+        'authorization, content-type',
+        'Access-Control-Max-Age',
+        '600',
+      ])
+    },
+    refuseMethod(req, res) {
+      req.context.reason = 'method'
+      responder.refuse(req, res, ERRORS.methodNotAllowed, {
+        error: 'http_request_error',
+        headers: ['Allow', 'GET, HEAD, POST'],
+      })
+    },
+  }
+}
+
+/** An argument that is not valid, with a message that names it. */
+const invalid = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })
+
+type Body =
+  | { readonly ok: true; readonly bytes: Buffer }
+  | { readonly ok: false; readonly error: PublicError }
+
+/** Reads a body of at most {@link MAX_LOGIN_BYTES}. Never rejects; stays pending when the client closes. */
+function readBody(req: SidecarRequest): Promise<Body> {
+  const { context } = req
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = []
+    const stop = (error: PublicError) => {
+      req.removeListener('data', onData)
+      resolve({ ok: false, error })
+    }
+    const onData = (chunk: Buffer) => {
+      context.bytesIn += chunk.length
+      chunks.push(chunk)
+      if (context.bytesIn > MAX_LOGIN_BYTES) stop(invalid(TOO_LARGE))
+    }
+    context.handler = {
+      onIdle: () => stop(ERRORS.requestTimeout),
+      onMalformedBody: () => stop(ERRORS.malformedRequest),
+    }
+    req.on('data', onData)
+    req.once('end', () => resolve({ ok: true, bytes: Buffer.concat(chunks) }))
+  })
+}
