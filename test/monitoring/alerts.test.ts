@@ -59,6 +59,21 @@ const STRANGERS: Series = {
 }
 const state = (text: string, pod: Labels = POD) => ({ ...pod, state: text })
 const NOT_READY = state('is not ready')
+const QUEUE = of('auth_sidecar_upstream_queue', { upstream: '/' })
+/** Shortages by the text of the alert. */
+const OVERLOADED: Readonly<Record<string, Series>> = {
+  'closes new connections because limits.connections are open': {
+    [of('auth_sidecar_client_connections_dropped_total')]: '0+1x15',
+  },
+  'delays every hundredth request by more than 100 ms in its event loop': {
+    [of('nodejs_eventloop_lag_p99_seconds')]: '0.2x15',
+    [build]: '1x15',
+  },
+  'queues requests because limits.upstreamConnections are busy': { [QUEUE]: '3x15' },
+  'drops log lines because its output is not read in time': {
+    [of('auth_sidecar_log_lines_dropped_total')]: '0+1x15',
+  },
+}
 
 /**
  * Alert, situation, minute of the check, series, labels of the alerts that fire. A series has a sample a minute, or
@@ -74,7 +89,7 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
   ['Failing', 'the upstream is gone for six minutes', 66, OUTAGE, JOB],
   [
     'UpstreamUnreachable',
-    'a tenth of the connections fail',
+    'a tenth fails',
     60,
     { [outcome('ok')]: '0+90x60', [outcome('connection_timeout')]: '0+10x60' },
   ],
@@ -108,7 +123,7 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
   ],
   [
     'LoginsFailing',
-    'the store is away while secrets are guessed',
+    'the store is away, secrets are guessed',
     20,
     {
       [issued]: '0x20',
@@ -177,40 +192,10 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     state('has restarted more than twice in 30 minutes'),
   ],
   ['ReplicaUnhealthy', 'it starts', 4, { [ready()]: '0 0 1x3', [build]: '1x4', [starts]: '60x4' }],
-  [
-    'Overloaded',
-    'connections are closed',
-    15,
-    { [of('auth_sidecar_client_connections_dropped_total')]: '0+1x15' },
-    state('closes new connections because limits.connections are open'),
-  ],
-  [
-    'Overloaded',
-    'the event loop is late',
-    15,
-    { [of('nodejs_eventloop_lag_p99_seconds')]: '0.2x15', [build]: '1x15' },
-    state('delays every hundredth request by more than 100 ms in its event loop'),
-  ],
-  [
-    'Overloaded',
-    'requests wait for a connection',
-    15,
-    { [of('auth_sidecar_upstream_queue', { upstream: '/' })]: '3x15' },
-    state('queues requests because limits.upstreamConnections are busy'),
-  ],
-  [
-    'Overloaded',
-    'log lines are lost',
-    15,
-    { [of('auth_sidecar_log_lines_dropped_total')]: '0+1x15' },
-    state('drops log lines because its output is not read in time'),
-  ],
-  [
-    'Overloaded',
-    'a burst is over',
-    15,
-    { [of('auth_sidecar_upstream_queue', { upstream: '/' })]: '0x10 3 0x10' },
-  ],
+  ...Object.entries(OVERLOADED).map(
+    ([text, series]) => ['Overloaded', text, 15, series, state(text)] as const,
+  ),
+  ['Overloaded', 'a burst is over', 15, { [QUEUE]: '0x10 3 0x10' }],
   ...['Down', 'UpstreamUnreachable', 'Failing', 'LoginsFailing'].map(
     (critical) => [critical, 'strangers flood it: nothing critical', 90, STRANGERS] as const,
   ),
