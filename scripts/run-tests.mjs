@@ -1,37 +1,30 @@
 /**
- * Runs the tests and says how they ended.
- *
- * In: test files or tap options from the command line, or none: then every test runs and all of the sources
- * must be covered. Out: one line for each test file as it ends, every failure in full, a table of what is not
- * covered, and as the very last line `N passed, N failed` (with `, N skipped` where some were), counted in
- * assertions. The exit code is 0 only when something passed, nothing failed and tap itself was content, which
- * includes coverage. Naming a test file runs that file alone and asks for no coverage.
- *
- * @module
+ * Runs tap with the given arguments and prints a line for each test file, every failure in full, the coverage table, and
+ * as the very last line `N passed, N failed` (with `, N skipped`), counted in assertions. Without a test file in the
+ * arguments it runs all of them, and requires coverage. The exit code is 0 only when something passed and nothing failed.
  */
 import { spawn } from 'node:child_process'
 import { Parser } from 'tap-parser'
 
-/** What tap says of the process that ran a test file; the same for every file, so no help to a reader. */
+/** Diagnostics about the process of a test file: the same for every file. */
 const NOISE = new Set(['stdio', 'cwd', 'externalID', 'command', 'args'])
 
 const args = process.argv.slice(2)
 const command = ['node_modules/tap/dist/esm/run.mjs', '--reporter=tap', ...args]
-if (args.some((arg) => !arg.startsWith('-'))) {
+if (args.some((arg) => !arg.startsWith('-')))
   command.push('--allow-incomplete-coverage', '--allow-empty-coverage')
-}
 const count = { passed: 0, failed: 0, skipped: 0 }
 
-// TAP=1 in the environment would make tap believe that it is a subtest of somebody.
+// With TAP=1 in the environment tap would take itself for a subtest.
 const { TAP: _, ...env } = process.env
 const tap = spawn(process.execPath, command, { stdio: ['ignore', 'pipe', 'inherit'], env })
-// Ctrl-C reaches tap as well, which ends its tests and reports: wait for that. kill reaches us only.
+// Ctrl-C reaches tap as well, which ends its tests and reports; `kill` reaches this process only.
 process.on('SIGINT', () => {})
 process.on('SIGTERM', () => tap.kill('SIGTERM'))
 
 const report = new Parser()
 watch(report, [])
-report.on('extra', (text) => process.stdout.write(text)) // what tests print, and the table of coverage
+report.on('extra', (text) => process.stdout.write(text)) // output of tests, and the coverage table
 report.on('bailout', (reason) => {
   count.failed++
   console.log(`\nbailed out: ${reason}`)
@@ -39,16 +32,15 @@ report.on('bailout', (reason) => {
 tap.stdout.pipe(report)
 
 const [code, signal] = await new Promise((resolve) => {
-  tap.on('close', (...how) => resolve(how))
+  tap.on('close', (...ended) => resolve(ended))
 })
-const good = count.failed === 0 && count.passed > 0
-if (good && code !== 0) {
-  // Nothing failed, so tap objects to the coverage, or could not do its work: it has said which above.
-  console.log(`\ntap ended with ${signal ?? `exit code ${code}`}: coverage is not complete, or see above`)
+const isGood = count.failed === 0 && count.passed > 0
+if (isGood && code !== 0) {
+  console.log(`\ntap ended with ${signal ?? `exit code ${code}`}: coverage is incomplete, or see above`)
 }
 const skipped = count.skipped > 0 ? `, ${count.skipped} skipped` : ''
 console.log(`\n${count.passed} passed, ${count.failed} failed${skipped}`)
-process.exitCode = good && code === 0 ? 0 : 1
+process.exitCode = isGood && code === 0 ? 0 : 1
 
 /** Counts and prints the results of one level of tests; `path` names the tests around it, the file first. */
 function watch(level, path) {
@@ -65,8 +57,7 @@ function watch(level, path) {
     if (path.length === 0) {
       console.log(`${result.ok ? '    ok' : 'not ok'}  ${result.name}  ${Math.round(result.time ?? 0)} ms`)
     }
-    // A subtest's result repeats what its assertions said, unless it ended badly without a failed one
-    // (a crash, a timeout, a plan not kept), or had none at all.
+    // A subtest's result repeats its assertions, unless it ended badly without a failed one (a crash, a timeout).
     if (subtest !== undefined && subtest.count > 0 && (result.ok || count.failed > failedBefore)) return
     if (result.skip || result.todo) count.skipped++
     else if (result.ok) count.passed++
@@ -77,10 +68,9 @@ function watch(level, path) {
   })
 }
 
-/** Everything tap knows of a failure, one indented block for each field. */
 function detail(diagnostics) {
-  return Object.entries(diagnostics)
-    .filter(([key]) => !NOISE.has(key))
+  const fields = Object.entries(diagnostics).filter(([key]) => !NOISE.has(key))
+  return fields
     .map(([key, value]) => {
       const text = typeof value === 'string' ? value.trimEnd() : JSON.stringify(value)
       return text.includes('\n') ? `  ${key}:\n${text.replace(/^/gm, '    ')}\n` : `  ${key}: ${text}\n`

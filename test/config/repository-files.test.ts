@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { parse, parseDocument } from 'yaml'
+import { withSettingsTable } from '../../scripts/write-docs.ts'
 import { configJsonSchema } from '../../src/config/explain.ts'
 import { SETTINGS, valueAt } from '../../src/config/settings.ts'
 import { accepted } from './support.ts'
@@ -13,6 +14,11 @@ t.test('every setting says what it means and what it takes', async (t) => {
     t.match(description, /^[A-Za-z].*\.$/, path)
     t.match(requirement, /^must be /, path)
   }
+})
+
+t.test('docs/configuration.md holds the table of settings', async (t) => {
+  const page = read('docs/configuration.md')
+  t.equal(page, withSettingsTable(page), STALE)
 })
 
 t.test('config/sidecar.schema.json is what `config schema` prints', async (t) => {
