@@ -1,0 +1,79 @@
+/**
+ * X-Authenticated-Assertion, from a login to the upstream that verifies it.
+ */
+import { rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose'
+import t from 'tap'
+import { activateKey, addKey } from '../../src/keys/key-changes.ts'
+import { eventually } from '../support/eventually.ts'
+import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
+import { OK } from '../support/recording-upstream.ts'
+import { startScene } from '../support/scene.ts'
+import { startSidecar } from '../support/sidecar.ts'
+
+const ENABLED = { 'identity-assertion-enabled': 'true' }
+const NAME = 'x-authenticated-assertion'
+
+/** A sidecar that signs assertions; `receive` sends a request and returns the assertion that the upstream got. */
+async function start(t: Parameters<typeof startScene>[0]) {
+  const scene = await startScene(t, { settings: ENABLED })
+  const { upstream, sidecar } = scene
+  upstream.reply(OK)
+  const jwks = new URL(`http://127.0.0.1:${sidecar.adminPort}/.well-known/jwks.json`)
+  return {
+    ...scene,
+    keys: createRemoteJWKSet(jwks, { cooldownDuration: 0 }),
+    async receive(...lines: readonly string[]) {
+      const response = await scene.ask(scene.head('GET /b/k', ...lines))
+      t.equal(response.status, 200)
+      const { rawHeaders = [] } = upstream.requests.splice(0)[0] ?? {}
+      const values = rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === NAME)
+      t.equal(values.length, 1)
+      return String(values[0])
+    },
+  }
+}
+
+t.test('the upstream proves who calls, with the keys of the admin listener', async (t) => {
+  const { sidecar, keys, receive, ask } = await start(t)
+  const assertion = await receive('X-Authenticated-Assertion: forged', 'X_Authenticated_Assertion: forged')
+  const { payload } = await jwtVerify(assertion, keys, {
+    issuer: 'storage-account-api',
+    audience: 'storage-upstream',
+    typ: 'upstream-assertion+jwt',
+  })
+  t.match(payload, { sub: 'acme', client_id: sidecar.logins[0]?.accessKey })
+  t.equal(Number(payload.exp) - Number(payload.iat), 300)
+  t.equal(await receive(), assertion, 'it is signed once')
+  const response = await ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${assertion}\r\n\r\n`)
+  t.equal(response.status, 400, 'it is no access token')
+})
+
+t.test('it follows a key rotation within a second', async (t) => {
+  const { sidecar, keys, receive } = await start(t)
+  await receive()
+  const { directory } = sidecar.key
+  t.match(await addKey({ directory, now: Date.now, alg: 'ES256', kid: 'next' }), { ok: true })
+  t.match(await activateKey({ directory, now: Date.now, kid: 'next' }), { ok: true })
+  const activated = performance.now()
+  let assertion = ''
+  await eventually(async () => {
+    assertion = await receive()
+    return decodeProtectedHeader(assertion).kid === 'next'
+  }, 'an assertion by the new key')
+  t.ok(performance.now() - activated < 2000, 'a second, and the time of the requests')
+  await t.resolves(jwtVerify(assertion, keys))
+})
+
+t.test('assertions without a key that upstreams can verify are a configuration error', async (t) => {
+  for (const jwk of [(await makeKey()).publicJwk, (await makeKey('HS256')).privateJwk]) {
+    const { directory, kid } = await makeKeyDirectory(t)
+    rmSync(join(directory, `${kid}.jwk.json`))
+    writeKey(directory, jwk)
+    const settings = { ...ENABLED, 'keys-directory': directory, 'upstream-url': 'http://127.0.0.1:9' }
+    await t.rejects(startSidecar(t, { settings }), {
+      message: /identity\.assertion\.enabled: needs a private key/,
+    })
+  }
+})
