@@ -1,16 +1,15 @@
 /**
  * X-Authenticated-Assertion, from a login to the upstream that verifies it.
  */
-import { rmSync } from 'node:fs'
-import { join } from 'node:path'
 import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose'
 import t from 'tap'
 import { activateKey, addKey } from '../../src/keys/key-changes.ts'
 import { eventually } from '../support/eventually.ts'
-import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
+import { makeKey, writeKey } from '../support/keys.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { startScene } from '../support/scene.ts'
 import { startSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const ENABLED = { 'identity-assertion-enabled': 'true' }
 const NAME = 'x-authenticated-assertion'
@@ -68,8 +67,7 @@ t.test('it follows a key rotation within a second', async (t) => {
 
 t.test('assertions without a key that upstreams can verify are a configuration error', async (t) => {
   for (const jwk of [(await makeKey()).publicJwk, (await makeKey('HS256')).privateJwk]) {
-    const { directory, kid } = await makeKeyDirectory(t)
-    rmSync(join(directory, `${kid}.jwk.json`))
+    const directory = await temporaryDirectory(t)
     writeKey(directory, jwk)
     const settings = { ...ENABLED, 'keys-directory': directory, 'upstream-url': 'http://127.0.0.1:9' }
     await t.rejects(startSidecar(t, { settings }), {

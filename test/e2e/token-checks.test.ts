@@ -372,8 +372,9 @@ t.test('a flood of forged tokens costs no good one its place, and answers stay c
   const before = process.memoryUsage().heapUsed
   const client = await scene.connect()
   const FORGED = 4000
-  for (let at = 0; at < FORGED; at += 500) {
-    const forged = Array.from({ length: 500 }, () => randomBytes(64).toString('base64url'))
+  const PIPELINED = 16
+  for (let at = 0; at < FORGED; at += PIPELINED) {
+    const forged = Array.from({ length: PIPELINED }, () => randomBytes(64).toString('base64url'))
     client.send(
       forged
         .map(
@@ -392,11 +393,7 @@ t.test('a flood of forged tokens costs no good one its place, and answers stay c
   t.equal(await scene.sidecar.metric('auth_sidecar_token_cache_evictions_total'), 0)
   const misses = await scene.sidecar.metric('auth_sidecar_token_cache_misses_total')
   t.equal((await scene.ask(good)).status, 200)
-  t.equal(
-    await scene.sidecar.metric('auth_sidecar_token_cache_misses_total'),
-    misses,
-    'remembered all the time',
-  )
+  t.equal(await scene.sidecar.metric('auth_sidecar_token_cache_misses_total'), misses, 'cached all the time')
   scene.upstream.requests.length = 0
   await scene.upstreamSaw(t, 0)
 })
