@@ -262,6 +262,10 @@ export async function createApp({
       if (!worker) log.info(report, 'stopped')
     },
   })
+  if (config.enforcement === 'report') {
+    log.warn(REPORT_MODE)
+    setInterval(() => log.warn(REPORT_MODE), HOUR_MS).unref()
+  }
   return {
     start: lifeCycle.start,
     reload: trust.refresh,
@@ -275,6 +279,9 @@ export async function createApp({
     cut: () => void listener.abort(),
   }
 }
+
+const REPORT_MODE = 'report mode: requests without a valid token are forwarded'
+const HOUR_MS = 3_600_000
 
 /** A worker's supervisor listens for it, and says so. */
 const NO_ADMIN = { listen: async () => ({ address: '', family: '', port: 0 }), close: async () => {} }

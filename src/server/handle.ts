@@ -42,6 +42,13 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   const carryOut = (req: SidecarRequest, res: SidecarResponse, decision: Decision) => {
     const { context } = req
     if (res.destroyed) return // the client left while the token was verified
+    // Behind the token check, so that strangers cannot cause 5xx.
+    if (context.overLimit && decision.act !== 'refuse') {
+      context.reason = 'pipeline_limit'
+      const details = { error: 'connection_limit_reached', close: true }
+      responder.refuse(req, res, ERRORS.serviceNotReady, details)
+      return
+    }
     if (context.upgrade !== undefined && context.admitted?.webSocket !== true && decision.act !== 'refuse') {
       refuseUpgrade(req, res)
       return
@@ -98,7 +105,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   ) => {
     const { error, reason } = decision
     req.context.reason = reason
-    const close = req.context.admitted === undefined
+    const close = req.context.admitted === undefined || req.context.overLimit
     if (reason === 'admission') {
       responder.refuse(req, res, error, { error: 'http_request_error', close })
       return
@@ -120,13 +127,6 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
 
   const work = (req: SidecarRequest, res: SidecarResponse) => {
     const { context } = req
-    if (context.overLimit) {
-      context.id = requestIdOf(req.rawHeaders) ?? randomUUID()
-      context.reason = 'pipeline_limit'
-      const details = { error: 'connection_limit_reached', close: true }
-      responder.refuse(req, res, ERRORS.serviceNotReady, details)
-      return
-    }
     const { request, route, decision } = decide(req)
     context.admitted = request
     context.route = route
