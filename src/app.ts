@@ -8,6 +8,7 @@
  *
  * @module
  */
+import type { Registry } from 'prom-client'
 import { fileProblem, formatProblems } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
@@ -18,7 +19,7 @@ import { type AdminSources, createAdminListener } from './ops/admin.ts'
 import { type Addresses, createLifeCycle, type DrainReport } from './ops/life-cycle.ts'
 import { type Logger, listenerFaults } from './ops/log.ts'
 import { createMetrics, type ReloadSubject } from './ops/metrics.ts'
-import { type RegisteredFamily, statusMetrics } from './ops/samples.ts'
+import { statusMetrics } from './ops/samples.ts'
 import { createForwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
 import { certificateSets } from './reload/certificates.ts'
@@ -47,7 +48,7 @@ export interface AppOptions {
   readonly logLinesDropped?: () => number
   /** Epoch milliseconds; default `Date.now`. */
   readonly now?: () => number
-  /** It is one of several that share the listener, and has no admin listener. */
+  /** One of several processes that share the data listener: without an admin listener. */
   readonly worker?: boolean
 }
 
@@ -71,8 +72,7 @@ export interface App {
 export interface ServingApp extends App {
   /** What the admin listener tells of it. */
   readonly sources: AdminSources
-  /** Its metrics as values: all, those that only grow, or those of the status page. */
-  readonly metrics: Readonly<Record<'all' | 'counts' | 'status', () => Promise<RegisteredFamily[]>>>
+  readonly registry: Registry
   /** Cuts every connection to a client, for a process that is about to end without having stopped. */
   cut(): void
 }
@@ -87,7 +87,7 @@ export async function createApp({
   log,
   logLinesDropped = () => 0,
   now = Date.now,
-  worker,
+  worker = false,
 }: AppOptions): Promise<ServingApp> {
   const opened = await openTrust(config, {
     log,
@@ -271,11 +271,7 @@ export async function createApp({
     reload: trust.refresh,
     stop: lifeCycle.stop,
     sources,
-    metrics: {
-      all: () => registry.getMetricsAsJSON(),
-      counts: () => registry.getMetricsAsJSON(),
-      status: () => statusMetrics(registry),
-    },
+    registry,
     cut: () => void listener.abort(),
   }
 }

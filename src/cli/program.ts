@@ -88,8 +88,8 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
     let app: App
     if (workers === 1) app = await serveHere(config, log)
     else {
-      const { createAppOfWorkers } = await import('../workers/app-of-workers.ts')
-      app = await createAppOfWorkers({ config, log, workers, program: entry })
+      const { createPrimary } = await import('../workers/primary.ts')
+      app = createPrimary({ config, log, count: workers, entry })
     }
     signals.onHangUp(() => void app.reload())
     return app
@@ -121,12 +121,7 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
         if (process.send === undefined)
           throw new UsageFailure('workers are started by serve, with the setting workers')
         const { runWorker } = await import('../workers/worker.ts')
-        await runWorker({
-          channel: process,
-          createApp(config) {
-            return serveHere(config, openLog(config.log.level), true)
-          },
-        })
+        await runWorker((config) => serveHere(config, openLog(config.log.level), true))
       }),
   }
 }

@@ -93,10 +93,17 @@ export function createListener(options: ListenerOptions): Listener {
   server.timeout = timeouts.idleSeconds * 1000
   // More than 1,000 lines would hide the framing headers from us while the parser obeys them; admission has the limit.
   server.maxHeadersCount = 0
-  server.maxConnections = limits.connections
-  server.on('drop', () => droppedConnections++)
+  let sockets = 0
+  // Not `maxConnections`: before Node 22.12 full workers hand a connection above it back and forth for ever.
+  server.on('connection', (socket: Socket) => {
+    socket.once('close', () => sockets--)
+    if (++sockets <= limits.connections) return
+    droppedConnections++
+    socket.destroy()
+  })
 
   const onConnection = (socket: Socket, carrier: Socket) => {
+    if (socket.destroyed) return
     const connection = new ClientConnection(socket, carrier, options.peerOf(carrier, tls))
     open.add(connection)
     socket.once('close', () => open.delete(connection))

@@ -1,80 +1,70 @@
 /**
- * A worker: a sidecar without an admin listener, which does what its supervisor says.
- *
- * In: messages. Out: messages. It ends when it has stopped. When its supervisor is gone, `node:cluster` ends it, and
- * what is under way is cut.
- *
- * @module
+ * A worker: a sidecar without an admin listener, controlled by the primary process.
+ * It ends when it has stopped. When the primary dies, `node:cluster` ends it.
  */
+import type { AddressInfo } from 'node:net'
 import type { ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
-import { type Extent, type FromWorker, plainError, type ToWorker, type WorkerState } from './messages.ts'
+import type { ReadyCheck } from '../ops/admin.ts'
+import type { DrainReport } from '../ops/life-cycle.ts'
+import { type RegisteredFamily, statusMetrics } from '../ops/samples.ts'
 
-/** The channel to the supervisor: the part of `process` that is used. */
-export interface Channel {
-  send?(message: FromWorker, handle: undefined, options: undefined, done: () => void): boolean
-  on(event: 'message', listener: (message: ToWorker) => void): unknown
-  on(event: 'exit', listener: () => void): unknown
+/** What the admin listener shows of a worker. */
+export interface WorkerState {
+  readonly checks: readonly ReadyCheck[]
+  readonly jwks: unknown
+  readonly metrics: readonly RegisteredFamily[]
 }
 
-/** What a worker works with. */
-export interface WorkerOptions {
-  readonly channel: Channel
-  readonly createApp: (config: Config) => Promise<ServingApp>
-}
+/** Which metrics are sent: all, or those of the status page, which cost less. */
+export type MetricsExtent = 'all' | 'status'
 
-/** Obeys until the sidecar has stopped. */
-export function runWorker({ channel, createApp }: WorkerOptions): Promise<void> {
+export type ToWorker =
+  | { readonly type: 'start'; readonly config: Config }
+  | { readonly type: 'reload' }
+  | { readonly type: 'state'; readonly id: number; readonly extent: MetricsExtent }
+  | { readonly type: 'stop'; readonly lameDuck: boolean }
+
+/** `ready`: the worker receives messages from now on. `failed`: with the fields that explain a failed start. */
+export type FromWorker =
+  | { readonly type: 'ready' }
+  | { readonly type: 'listening'; readonly address: AddressInfo }
+  | { readonly type: 'failed'; readonly error: { readonly name: string; readonly message: string } }
+  | { readonly type: 'state'; readonly id: number; readonly state: WorkerState }
+  | { readonly type: 'stopped'; readonly report: DrainReport }
+
+/** Serves until the primary stops it. `createApp` creates the sidecar from its settings. */
+export function runWorker(createApp: (config: Config) => Promise<ServingApp>): Promise<void> {
+  let app: ServingApp | undefined
+  // A response that is framed by the end of its connection must not look whole.
+  process.on('exit', () => app?.cut())
   return new Promise((resolve) => {
-    let app: ServingApp | undefined
-    const say = (message: FromWorker): void => {
-      // Whoever is gone need not hear it.
-      channel.send?.(message, undefined, undefined, () => {})
-    }
-    const stop = async (lameDuck: boolean): Promise<void> => {
-      const report = await app?.stop({ lameDuck })
-      channel.send?.({ did: 'stop', report: report ?? { drained: 0, cut: 0 } }, undefined, undefined, resolve)
-    }
-    const obey = async (message: ToWorker): Promise<void> => {
-      switch (message.do) {
-        case 'make':
-          app = await createApp(message.config)
-          say({ did: 'make' })
-          break
-        case 'listen':
-          if (app !== undefined) say({ did: 'listen', address: (await app.start()).data })
-          break
-        case 'reload':
-          await app?.reload()
-          say({ did: 'reload' })
-          break
-        case 'tell':
-          if (app !== undefined)
-            say({ did: 'tell', question: message.question, state: await stateOf(app, message.extent) })
-          break
-        case 'stop':
-          await stop(message.lameDuck)
-          break
+    const handle = async (message: ToWorker): Promise<void> => {
+      if (message.type === 'start') {
+        app = await createApp(message.config)
+        send({ type: 'listening', address: (await app.start()).data })
+      } else if (message.type === 'reload') await app?.reload()
+      else if (message.type === 'stop') {
+        const report = (await app?.stop({ lameDuck: message.lameDuck })) ?? { drained: 0, cut: 0 }
+        send({ type: 'stopped', report }, resolve)
+      } else if (app !== undefined) {
+        const { sources, registry } = app
+        const metrics = message.extent === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
+        const state = { checks: await sources.ready(), jwks: await sources.jwks(), metrics: await metrics }
+        send({ type: 'state', id: message.id, state })
       }
     }
-    channel.on('message', (message) => {
-      obey(message).catch((error: unknown) => {
-        // What nobody waits for is not told.
-        const { do: what } = message
-        if (what !== 'tell') say({ did: 'fail', what, error: plainError(error) })
-      })
+    process.on('message', (message: ToWorker) => {
+      // Spread: Node's own fields, such as `code` and `port` of a listener that could not be created.
+      handle(message).catch((error: Error) =>
+        send({ type: 'failed', error: { ...error, name: error.name, message: error.message } }),
+      )
     })
-    // When its supervisor is gone `node:cluster` ends the process; that must not look like the end of a response which
-    // has no other end than that of its connection. Once stopped there is nothing left to cut.
-    channel.on('exit', () => app?.cut())
-    say({ did: 'begin' })
+    send({ type: 'ready' })
   })
 }
 
-async function stateOf({ sources, metrics }: ServingApp, extent: Extent): Promise<WorkerState> {
-  return {
-    checks: await sources.ready(),
-    jwks: await sources.jwks(),
-    metrics: await metrics[extent](),
-  }
+/** Sends to the primary; where it is gone, nothing is left to do. */
+function send(message: FromWorker, sent = () => {}): void {
+  process.send?.(message, undefined, undefined, sent)
 }
