@@ -5,7 +5,7 @@
 import { realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { lock } from 'proper-lockfile'
-import { type Document, isCollection, parseDocument } from 'yaml'
+import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import { fileErrorCode, fileErrorReason, LOCK_HELD, LOCK_STALE_MS, replaceFile } from '../reload/files.ts'
 import type { CredentialName } from './credential.ts'
 import { listCredentialsFile, readCredentialsFile } from './credentials-file.ts'
@@ -65,7 +65,7 @@ export function createFileEditor(
         }
       }
       const document = parseDocument(before.toString())
-      const problem = edit(document)
+      const problem = aliasProblem(document) ?? edit(document)
       if (problem !== undefined) return failed(problem)
       const after = document.toString({ lineWidth: 0 })
       if (!parseCredentials(Buffer.from(after)).ok) return failed('the change would leave it invalid')
@@ -105,6 +105,18 @@ export function createFileEditor(
 /** Changes the document of a valid file, or returns the problem. */
 type Edit = (document: Document) => string | undefined
 type NodePath = readonly (string | number)[]
+
+/** A change of what two places share would change both. */
+function aliasProblem(document: Document): string | undefined {
+  let problem: string | undefined
+  visit(document, {
+    Alias() {
+      problem = 'uses YAML aliases, which commands cannot change'
+      return visit.BREAK
+    },
+  })
+  return problem
+}
 
 function addCredential({ accountId, ...credential }: NewCredential): Edit {
   return (document) => {

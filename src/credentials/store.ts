@@ -21,7 +21,7 @@ export interface Login extends CredentialName {
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
 /** Whether tokens of a credential are valid, and until when (epoch seconds; `Infinity` when it never expires). */
-export type Standing = { readonly inForce: true; readonly until: number } | { readonly inForce: false }
+export type Standing = { readonly active: true; readonly until: number } | { readonly active: false }
 
 export interface CredentialStore {
   /** Checks a login; never rejects. @param address - the client's; clients share the scrypt queue fairly */
@@ -99,8 +99,8 @@ export function createCredentialStore({
     hasAccount: (accountId) => credentials().hasAccount(accountId),
     standing(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })
-      if (credential === undefined || !isActive(credential, now())) return { inForce: false }
-      return { inForce: true, until: credential.expiresAt / 1000 }
+      if (credential === undefined || !isActive(credential, now())) return { active: false }
+      return { active: true, until: credential.expiresAt / 1000 }
     },
   }
 }

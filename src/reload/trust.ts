@@ -219,7 +219,7 @@ function openDatabase(
   const store: CredentialStore = {
     authenticate: async (...login) => (await opened?.store.authenticate(...login)) ?? 'unavailable',
     hasAccount: (accountId) => opened?.store.hasAccount(accountId) ?? false,
-    standing: (...name) => opened?.store.standing(...name) ?? { inForce: false },
+    standing: (...name) => opened?.store.standing(...name) ?? { active: false },
   }
   return {
     store,

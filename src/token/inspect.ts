@@ -50,7 +50,7 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
     .map(members)
   const { sub, client_id: clientId, jti, iat, exp } = claims ?? {}
   const named = typeof sub === 'string' && typeof clientId === 'string'
-  const credentialActive = (named ? standing?.(sub, clientId).inForce : undefined) ?? null
+  const credentialActive = (named ? standing?.(sub, clientId).active : undefined) ?? null
   const isListed =
     named && typeof jti === 'string' && typeof iat === 'number'
       ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAt: iat })

@@ -108,7 +108,7 @@ async function verifySigned(
   const expiresAt = identity.expiresAt + clockToleranceSeconds
   if (isExpired || now() >= expiresAt * 1000) return { ok: false, reason: 'expired', claim: 'exp' }
   const credential = standing?.(identity.accountId, identity.accessKey)
-  if (credential?.inForce === false || isRevoked?.({ ...identity, issuedAt })) {
+  if (credential?.active === false || isRevoked?.({ ...identity, issuedAt })) {
     return { ok: false, reason: 'revoked' }
   }
   return { ok: true, identity, usableUntil: Math.min(expiresAt, credential?.until ?? expiresAt) * 1000 }

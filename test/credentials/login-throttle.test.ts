@@ -42,6 +42,13 @@ t.test('all addresses of one IPv6 /64 are one client', async (t) => {
   t.equal(login('accepted', 'acme', '2001:db8:0:1::4'), undefined)
 })
 
+t.test('clients behind NAT64 are told apart by their IPv4 address', async (t) => {
+  const { login } = throttled()
+  for (let times = 0; times < 3; times++) login('rejected', 'acme', '64:ff9b::c000:201')
+  t.equal(login('accepted', 'acme', '64:ff9b::c000:201'), 60)
+  t.equal(login('accepted', 'acme', '64:ff9b::c000:202'), undefined)
+})
+
 t.test('a success clears the failures of its pair', async (t) => {
   const { login, fail } = throttled()
   fail(2)

@@ -70,14 +70,14 @@ t.test('a dummy hash has the parameters asked for and matches nothing', async (t
   t.equal(await verify('', scrypt), false)
 })
 
-t.test('any parameters from the weakest OWASP set to the costliest we allow are read and work', async (t) => {
+t.test('parameters from the weakest OWASP set to the most expensive allowed are read and work', async (t) => {
   for (const parameters of ['ln=13,r=8,p=10', 'ln=14,r=8,p=5', 'ln=15,r=8,p=3', 'ln=16,r=8,p=4']) {
     const hash = parsed(`$scrypt$${parameters}$${SALT}$${DIGEST}`)
     t.equal(hash.scheme === 'scrypt' && (await verifyScrypt('x', hash)), false, parameters)
   }
 })
 
-t.test('weaker and costlier parameters are refused', async (t) => {
+t.test('weaker and more expensive parameters are refused', async (t) => {
   for (const parameters of ['ln=12,r=8,p=20', 'ln=14,r=8,p=4', 'ln=14,r=1,p=5', 'ln=1,r=1,p=1']) {
     const result = parseSecretHash(`$scrypt$${parameters}$${SALT}$${DIGEST}`)
     t.match(result, { ok: false, problem: /too weak/ }, parameters)

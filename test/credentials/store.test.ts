@@ -146,12 +146,12 @@ t.test('a change while a secret is hashed decides', async (t) => {
 
 t.test('standing says until when tokens of a credential are valid', async (t) => {
   const { store, state } = makeStore([...generatedOnly, credential('ends', fast, { expiresAt: NOW + 1500 })])
-  t.same(store.standing('acme', 'fast'), { inForce: true, until: Number.POSITIVE_INFINITY })
-  t.same(store.standing('acme', 'ends'), { inForce: true, until: NOW / 1000 + 1.5 })
+  t.same(store.standing('acme', 'fast'), { active: true, until: Number.POSITIVE_INFINITY })
+  t.same(store.standing('acme', 'ends'), { active: true, until: NOW / 1000 + 1.5 })
   for (const key of ['disabled', 'expired', 'unknown', '__proto__']) {
-    t.same(store.standing('acme', key), { inForce: false }, key)
+    t.same(store.standing('acme', key), { active: false }, key)
   }
-  t.same(store.standing('unknown', 'fast'), { inForce: false })
+  t.same(store.standing('unknown', 'fast'), { active: false })
   state.now += 1500
-  t.same(store.standing('acme', 'ends'), { inForce: false }, 'not at the very moment it expires')
+  t.same(store.standing('acme', 'ends'), { active: false }, 'not at the very moment it expires')
 })

@@ -137,7 +137,7 @@ t.test('a database that is away is waited for: no logins, no tokens, not ready',
   const { accountId, accessKey } = TOKEN
   t.equal(await trust.credentials?.authenticate({ accountId, accessKey, secret: 'x' }), 'unavailable')
   t.equal(trust.credentials?.hasAccount(accountId), false)
-  t.strictSame(trust.credentials?.standing(accountId, accessKey), { inForce: false })
+  t.strictSame(trust.credentials?.standing(accountId, accessKey), { active: false })
   t.equal(trust.isRevoked(TOKEN), false)
   t.strictSame(trust.checks(), [
     { name: 'keys', ok: true },

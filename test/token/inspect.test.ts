@@ -19,7 +19,7 @@ interface Options {
 
 function inspect(token: string, verdict: Verdict, options: Options = {}) {
   const { at = NOW, active = true, kept = true, isRevoked = () => false } = options
-  const standing = () => (active ? ({ inForce: true, until: 1 } as const) : ({ inForce: false } as const))
+  const standing = () => (active ? ({ active: true, until: 1 } as const) : ({ active: false } as const))
   return inspectToken(token, {
     verify: async () => verdict,
     ...(kept && { standing }),

@@ -227,13 +227,13 @@ t.test('a token ends with its credential', async (t) => {
     }
     return verifierFor(ring, { standing, now: () => now })(token)
   }
-  t.equal(reasonOf(await withStanding({ inForce: false })), 'revoked')
-  t.equal(reasonOf(await withStanding({ inForce: false }, exp * 1000)), 'expired')
-  t.match(await withStanding({ inForce: true, until: exp - 10 }), {
+  t.equal(reasonOf(await withStanding({ active: false })), 'revoked')
+  t.equal(reasonOf(await withStanding({ active: false }, exp * 1000)), 'expired')
+  t.match(await withStanding({ active: true, until: exp - 10 }), {
     ok: true,
     usableUntil: (exp - 10) * 1000,
   })
-  t.match(await withStanding({ inForce: true, until: exp + 10 }), { ok: true, usableUntil: exp * 1000 })
+  t.match(await withStanding({ active: true, until: exp + 10 }), { ok: true, usableUntil: exp * 1000 })
   t.same(asked[0], ['acme', 'AKTEST'])
 })
 

@@ -13,7 +13,7 @@ async function read(content: string | Buffer, mode = 0o600) {
   return readUrlFile(file)
 }
 
-t.test('a URL is named to people by host, port and database alone', async (t) => {
+t.test('a label is host, port and database alone', async (t) => {
   const labels = {
     'postgres://me:hush@db.example:6432/accounts': 'db.example:6432/accounts',
     'postgresql://me:hush@db.example/accounts': 'db.example:5432/accounts',
@@ -27,7 +27,7 @@ t.test('a URL is named to people by host, port and database alone', async (t) =>
   }
 })
 
-t.test('what is no URL is told without any part of it', async (t) => {
+t.test('an invalid URL is a problem that repeats no part of it', async (t) => {
   const percent = 'special characters of the password must be percent-encoded'
   const wanted = 'such as postgres://user:password@host:5432/database'
   const contents: [string | Buffer, string][] = [
@@ -64,7 +64,7 @@ t.test('what is no URL is told without any part of it', async (t) => {
   }
 })
 
-t.test('a file that cannot be read is told', async (t) => {
+t.test('an unreadable file is a problem', async (t) => {
   t.same(await readUrlFile(`${file}.missing`), {
     ok: false,
     problems: [`${file}.missing: cannot be read: there is no such file or directory`],
@@ -72,12 +72,12 @@ t.test('a file that cannot be read is told', async (t) => {
   t.match(await readUrlFile(join(file, '..')), { ok: false, problems: [/: is not a file$/] })
 })
 
-t.test('a file that everybody may read is worth a warning', async (t) => {
+t.test('a world-readable file is worth a warning', async (t) => {
   const { warnings } = { warnings: [], ...(await read('postgres://me:hush@db/accounts', 0o644)) }
   t.same(warnings, [`${file} can be read by every user of this machine`])
 })
 
-t.test('TLS is always verified, unless the URL says that it is not to be', async (t) => {
+t.test('TLS is always verified, unless the URL says otherwise', async (t) => {
   const authority = join(await temporaryDirectory(t), 'ca.pem')
   await writeFile(authority, makeCertificate({ commonName: 'ca', authority: true }).cert)
   const modes: [string, string][] = [
