@@ -13,6 +13,7 @@ export interface RequestHead {
   readonly method?: string | undefined
   /** The raw request target. */
   readonly url?: string | undefined
+  readonly httpVersionMajor: number
   readonly httpVersionMinor: number
   /** Names and values alternating, as they stood on the wire, decoded as Latin-1. */
   readonly rawHeaders: readonly string[]
@@ -63,7 +64,8 @@ const twoAuthorizations: Admission = { ok: false, error: ERRORS.invalidToken, re
  */
 export function admit(head: RequestHead, maxLines: number): Admission {
   const { method = '', url = '', rawHeaders: raw } = head
-  if (method === 'CONNECT' || method === 'TRACE') return malformed
+  // Node's parser accepts HTTP/0.9 and HTTP/2.0, too, and frames their responses in its own way.
+  if (method === 'CONNECT' || method === 'TRACE' || head.httpVersionMajor !== 1) return malformed
   if (raw.length > 2 * maxLines) return tooLarge
   const http10 = head.httpVersionMinor === 0
   let host: string | undefined

@@ -21,8 +21,10 @@ export function responseHeaders(
   const { rawHeaders, kinds, status } = head
   const nominated = nominatedNames(head)
   const headers: string[] = []
+  let lengthAt = -1
   for (let line = 0; line < kinds.length; line++) {
     const name = rawHeaders[2 * line] as string
+    const value = rawHeaders[2 * line + 1] as string
     switch (kinds[line]) {
       case HeaderKind.connection:
       case HeaderKind.keepAlive:
@@ -35,14 +37,21 @@ export function responseHeaders(
       case HeaderKind.contentLength:
         // Not allowed on 1xx and 204 (RFC 9110, section 8.6): some clients would wait for the body.
         if (status < 200 || status === 204) continue
+        lengthAt = headers.length
         break
       case HeaderKind.trailer:
         if (!hasTrailers || nominated?.has('trailer')) continue
         break
       default:
         if (nominated?.has(name.toLowerCase())) continue
+        // Behind a length Node decodes this one as UTF-8, and throws or changes its bytes (nodejs/node#46528).
+        if (lengthAt >= 0 && name.length === 19 && name.toLowerCase() === 'content-disposition') {
+          headers.splice(lengthAt, 0, name, value)
+          lengthAt += 2
+          continue
+        }
     }
-    headers.push(name, rawHeaders[2 * line + 1] as string)
+    headers.push(name, value)
   }
   headers.push('X-Request-Id', requestId)
   return headers

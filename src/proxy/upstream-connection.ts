@@ -188,12 +188,12 @@ export class UpstreamConnection {
     let isAllOfIt: boolean
     try {
       isAllOfIt = this.#parser.push(chunk)
+      if (this.#user !== user) return // it abandoned the connection
+      user.onRead()
     } catch (error) {
       this.#fail(faultOf(error))
       return
     }
-    if (this.#user !== user) return // it abandoned the connection
-    user.onRead()
     if (this.#parser.done) this.#release(isAllOfIt)
   }
 
@@ -216,11 +216,15 @@ export class UpstreamConnection {
   /** The upstream closed cleanly. */
   #onEnd(): void {
     const user = this.#user
-    if (user !== undefined && this.#parser.close()) {
-      user.onRead()
-      this.#release(false)
-    } else {
-      this.#fail('connection_terminated')
+    try {
+      if (user !== undefined && this.#parser.close()) {
+        user.onRead()
+        this.#release(false)
+      } else {
+        this.#fail('connection_terminated')
+      }
+    } catch (error) {
+      this.#fail(faultOf(error))
     }
   }
 
