@@ -6,7 +6,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { ask, type Core, freePort, type Lab, listening, type Running } from './lab.ts'
-import { AUDIENCE, forged, ISSUER, MAIN, type Trust } from './trust.ts'
+import { AUDIENCE, expired, forged, ISSUER, MAIN, type Trust } from './trust.ts'
 
 /** What a peer works with; `node` is the binary that runs the sidecar and http-proxy. */
 export interface Setup {
@@ -234,7 +234,7 @@ export async function checkPeer({ name, checksTokens }: Peer, trust: Trust, port
   const good = await ask(port, '/bucket/object', trust.mint())
   if (good.status !== 200 || good.body !== OBJECT) throw new Error(`does not forward: ${good.status}`)
   if (!checksTokens) return
-  const bad = { forged: forged(trust), expired: trust.mint({ expiresIn: -120 }), missing: undefined }
+  const bad = { forged: forged(trust), expired: expired(trust), missing: undefined }
   for (const [kind, token] of Object.entries(bad)) {
     const { status } = await ask(port, '/bucket/object', token)
     if (status < 400 || status > 403) throw new Error(`${name} answers ${status} to a ${kind} token`)

@@ -2,7 +2,7 @@
 import { type Bench, compare, type Entrant, type Figures, type Row, type Section } from './compare.ts'
 import { type LoadOptions, type LoadReport, load, loginText, requestText, writeRequests } from './load.ts'
 import { envoy, haproxy, nginx, PEERS, type Peer, sidecar, stock } from './peers.ts'
-import { forged, type Trust } from './trust.ts'
+import { expired, forged, type Trust } from './trust.ts'
 
 const CONNECTIONS = 50
 /** More tokens than the caches hold, so that each has been evicted when its turn comes again. */
@@ -58,9 +58,9 @@ export async function cold(bench: Bench): Promise<Section> {
 export const KINDS: Readonly<Record<string, (trust: Trust) => string | undefined>> = {
   missing: () => undefined,
   malformed: () => 'bm8.bm8.bm8',
-  'unknown key': ({ mint }) => mint({ kid: 'unknown' }),
+  'unknown key': ({ mint }) => mint({}, { kid: 'unknown' }),
   forged,
-  expired: ({ mint }) => mint({ expiresIn: -120 }),
+  expired,
 }
 
 /** Bad tokens only, by reason. */

@@ -1,9 +1,9 @@
 /**
- * The keys, the credential and the tokens of a run, created anew each time. Keys and credential come from the
+ * The keys, credentials and tokens of a benchmark or a campaign, created anew each time. Keys and credential come from the
  * program's own commands; tokens are signed here, because 12,000 logins take longer than the measurement.
  */
 import { spawnSync } from 'node:child_process'
-import { createPrivateKey, createPublicKey, randomBytes, sign } from 'node:crypto'
+import { createPrivateKey, createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -13,15 +13,19 @@ export const MAIN = join(import.meta.dirname, '../dist/main.js')
 export const ISSUER = 'storage-account-api'
 export const AUDIENCE = 'storage-api'
 
+export type Login = Readonly<Record<'accountId' | 'accessKey' | 'secret', string>>
+
 export interface Trust {
-  readonly login: { readonly accountId: string; readonly accessKey: string; readonly secret: string }
+  readonly login: Login
   /** Flags of `serve` that name keys and credentials. */
   readonly flags: readonly string[]
   /** The public key as a JWK Set, and as a PEM file. */
   readonly jwks: string
   readonly pemFile: string
-  /** Signs a new token with ES256; `expiresIn` is in seconds from now. */
-  mint(options?: { readonly expiresIn?: number; readonly kid?: string }): string
+  /** Signs a new ES256 token that is valid for a day, but for these claims, header parameters and this key. */
+  mint(claims?: object, header?: object, signer?: KeyObject): string
+  /** Adds a credential. */
+  addLogin(account: string): Login
 }
 
 /** Creates keys and a credential in the directory. */
@@ -34,7 +38,9 @@ export function createTrust(directory: string): Trust {
   }
   const KID = 'bench'
   command('keys', 'add', '--directory', 'keys', '--alg', 'ES256', '--kid', KID, '--activate')
-  const login = JSON.parse(command('credentials', 'add', '--file', 'credentials.yaml', '--account', 'bench'))
+  const addLogin = (account: string): Login =>
+    JSON.parse(command('credentials', 'add', '--file', 'credentials.yaml', '--account', account))
+  const login = addLogin('bench')
 
   const jwk = JSON.parse(readFileSync(join(directory, `keys/${KID}.jwk.json`), 'utf8'))
   const key = createPrivateKey({ key: jwk, format: 'jwk' })
@@ -43,21 +49,34 @@ export function createTrust(directory: string): Trust {
   const { kty, crv, x, y } = jwk
   return {
     login,
-    flags: ['--keys-directory', 'keys', '--credentials-file', 'credentials.yaml'],
+    flags: [
+      '--keys-directory',
+      join(directory, 'keys'),
+      '--credentials-file',
+      join(directory, 'credentials.yaml'),
+    ],
     jwks: JSON.stringify({ keys: [{ kty, crv, x, y, kid: KID, alg: 'ES256', use: 'sig' }] }),
     pemFile,
-    mint({ expiresIn = 3600, kid = KID } = {}) {
-      const exp = Math.floor(Date.now() / 1000) + expiresIn
-      const who = { sub: login.accountId, client_id: login.accessKey, jti: randomBytes(16).toString('hex') }
-      const claims = { iss: ISSUER, aud: AUDIENCE, ...who, iat: exp - 3600, exp }
-      const input = `${segment({ alg: 'ES256', kid, typ: 'at+jwt' })}.${segment(claims)}`
-      const signature = sign('sha256', Buffer.from(input), { key, dsaEncoding: 'ieee-p1363' })
+    addLogin,
+    mint(claims = {}, header = {}, signer = key) {
+      const now = Math.floor(Date.now() / 1000)
+      const jti = randomBytes(16).toString('hex')
+      const identity = { sub: login.accountId, client_id: login.accessKey, jti }
+      const all = { iss: ISSUER, aud: AUDIENCE, ...identity, iat: now - 60, exp: now + 86_000, ...claims }
+      const input = `${segment({ alg: 'ES256', kid: KID, typ: 'at+jwt', ...header })}.${segment(all)}`
+      const signature = sign('sha256', Buffer.from(input), { key: signer, dsaEncoding: 'ieee-p1363' })
       return `${input}.${signature.toString('base64url')}`
     },
   }
 }
 
 const segment = (content: object) => Buffer.from(JSON.stringify(content)).toString('base64url')
+
+/** A token that has expired an hour ago. */
+export function expired({ mint }: Trust): string {
+  const now = Math.floor(Date.now() / 1000)
+  return mint({ iat: now - 7200, exp: now - 3600 })
+}
 
 /** A token whose signature belongs to another token of the same key. */
 export function forged({ mint }: Trust): string {

@@ -1,23 +1,13 @@
-/**
- * Random choices that a seed decides.
- *
- * In: two numbers. Out: a source of choices that makes the same ones whenever it is made of the same numbers, so that
- * one connection of a long run can be played again alone.
- *
- * @module
- */
+/** Random choices that two numbers decide, so that one connection of a long run can be played again alone. */
 
 /** A source of random choices. */
 export interface Random {
-  /** A whole number from `low` to `high`, both included. */
+  /** An integer from `low` to `high`, both included. */
   int(low: number, high: number): number
-  /** Whether something of this probability happens. */
   chance(probability: number): boolean
-  /** One of the items. */
   pick<T>(items: readonly T[]): T
   /** One of the items; each is as likely as its weight. */
   weighted<T>(items: readonly (readonly [weight: number, item: T])[]): T
-  /** Characters from an alphabet. */
   text(length: number, alphabet?: string): string
 }
 
@@ -37,7 +27,7 @@ export function createRandom(seed: number, stream: number): Random {
     c = (((c << 21) | (c >>> 11)) + sum) | 0
     return (sum >>> 0) / 2 ** 32
   }
-  for (let round = 0; round < 12; round++) next() // neighbouring seeds must not begin alike
+  for (let round = 0; round < 12; round++) next() // Neighboring seeds must not begin alike.
 
   const int = (low: number, high: number) => low + Math.floor(next() * (high - low + 1))
   const pick = <T>(items: readonly T[]): T => items[int(0, items.length - 1)] as T
@@ -54,9 +44,7 @@ export function createRandom(seed: number, stream: number): Random {
       return (items[items.length - 1] as (typeof items)[number])[1]
     },
     text(length, alphabet = LETTERS) {
-      let text = ''
-      for (let at = 0; at < length; at++) text += alphabet[int(0, alphabet.length - 1)]
-      return text
+      return Array.from({ length }, () => alphabet[int(0, alphabet.length - 1)]).join('')
     },
   }
 }

@@ -1,123 +1,148 @@
-/**
- * The sidecar as a process of its own, and what can be seen of it from outside.
- *
- * @module
- */
+/** The built program as a child process, and what can be observed of it from outside. */
 import { spawn } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
+import { generateKeyPairSync } from 'node:crypto'
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { fileURLToPath } from 'node:url'
+import { createTrust, expired, forged, type Login, MAIN } from '../../bench/trust.ts'
 
-const LOADER = import.meta.resolve('ts-blank-space/register')
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+export interface Identity {
+  readonly accountId: string
+  readonly accessKey: string
+  readonly tokenId: string
+  /** Epoch seconds. */
+  readonly expiresAt: number
+}
 
-/** A sidecar that runs. */
+/** What a campaign's clients can send, and what the sidecar is configured with. */
+export interface CampaignTrust {
+  readonly good: ReadonlyMap<string, Identity>
+  /** Expired, forged, garbled, and of unknown accounts; the first one is expired. */
+  readonly bad: readonly string[]
+  readonly logins: readonly Login[]
+  readonly flags: readonly string[]
+  remove(): void
+}
+
+/** Accounts whose names must survive the way into a header. */
+const ACCOUNTS = ['acme', 'Ünïcode 账户', 'a b%20c', '100%', 'x.y_z"\\', '🦊']
+const TOKENS_PER_ACCOUNT = 3
+
+/** Creates keys, credentials and tokens that stay valid for a day. */
+export function createCampaignTrust(): CampaignTrust {
+  const directory = mkdtempSync(join(tmpdir(), 'sidecar-campaign-'))
+  const trust = createTrust(directory)
+  const logins = ACCOUNTS.map((account) => trust.addLogin(account))
+  const expiresAt = Math.floor(Date.now() / 1000) + 80_000
+  const good = new Map<string, Identity>()
+  for (const { accountId, accessKey } of logins) {
+    for (let count = 0; count < TOKENS_PER_ACCOUNT; count++) {
+      const tokenId = `${count} of ${accessKey}`
+      const claims = { sub: accountId, client_id: accessKey, jti: tokenId, exp: expiresAt }
+      good.set(trust.mint(claims), { accountId, accessKey, tokenId, expiresAt })
+    }
+  }
+  const [first = ''] = good.keys()
+  const bad = [
+    expired(trust),
+    forged(trust),
+    trust.mint({}, {}, generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey),
+    trust.mint({}, { kid: 'unknown' }),
+    trust.mint({}, { alg: 'none' }).replace(/[^.]*$/, ''),
+    trust.mint({}, { typ: 'JWT' }),
+    trust.mint({ aud: 'other' }),
+    trust.mint({ exp: undefined }),
+    trust.mint({ sub: 'unknown' }),
+    ...[first.slice(0, -3), `${first}=`, `${first}.x`, `${'a'.repeat(9000)}.b.c`, 'garbage', '..'],
+  ]
+  const remove = () => rmSync(directory, { recursive: true, force: true })
+  return { good, bad, logins, flags: trust.flags, remove }
+}
+
 export interface SidecarProcess {
   readonly pid: number
   readonly port: number
-  readonly adminPort: number
   /** How it ended, once it has. */
   readonly ended: string | undefined
-  /** Log lines of the level `error` or worse, and whatever was written to stderr. */
-  readonly complaints: string[]
-  /** Open descriptors. */
+  /** Log lines of level error or worse, text on stderr, and lines with a token or secret. */
+  readonly complaints: readonly string[]
   descriptors(): number
-  /** Resident memory, in bytes. */
-  residentBytes(): number
-  /** The series at `/metrics` by name and labels. */
+  /** The series of `/metrics` by name and labels. */
   metrics(): Promise<ReadonlyMap<string, number>>
-  /** Tells it to stop and waits; kills it when it does not. Returns its exit code. */
-  stop(): Promise<number | null>
+  stop(): Promise<void>
 }
 
-/** Starts the sidecar from the sources, on free ports of the loopback interface; flags are written without dashes. */
-export async function startSidecarProcess(
-  flags: Readonly<Record<string, string>>,
-  nodeArgs: readonly string[] = [],
+/** Starts `serve` on free ports of the loopback interface, in front of an upstream. */
+export async function startSidecar(
+  trust: CampaignTrust,
+  upstreamPort: number,
+  flags: readonly string[],
+  nodeFlags: readonly string[] = [],
 ): Promise<SidecarProcess> {
-  const all = {
-    'listen-host': '127.0.0.1',
-    'listen-port': '0',
-    'admin-host': '127.0.0.1',
-    'admin-port': '0',
-    ...flags,
-  }
-  const args = Object.entries(all).flatMap(([name, value]) => [`--${name}`, value])
+  const listen =
+    '--listen-host 127.0.0.1 --listen-port 0 --admin-host 127.0.0.1 --admin-port 0 --upstream-url'
+  const all = [...trust.flags, ...listen.split(' '), `http://127.0.0.1:${upstreamPort}`, ...flags]
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('SIDECAR_')))
-  const child = spawn(process.execPath, [...nodeArgs, `--import=${LOADER}`, MAIN, 'serve', ...args], {
-    env,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  })
+  const child = spawn(process.execPath, [...nodeFlags, MAIN, 'serve', ...all], { env })
+  const secrets = [...trust.logins.map(({ secret }) => secret), ...[...trust.good.keys()].map(signatureOf)]
   const complaints: string[] = []
   const ports = new Map<string, number>()
   let ended: string | undefined
+
   const kill = () => child.kill('SIGKILL')
-  process.once('exit', kill) // whatever ends this process ends its child, too
-  const exited = new Promise<number | null>((resolve) => {
+  process.once('exit', kill)
+  const exited = new Promise<void>((resolve) => {
     child.once('exit', (code, signal) => {
       ended = signal ?? `exit code ${code}`
-      process.removeListener('exit', kill)
-      resolve(code)
+      process.off('exit', kill)
+      resolve()
     })
   })
-  createInterface({ input: child.stderr }).on('line', (line) => complaints.push(line))
+  const look = (line: string) => {
+    if (secrets.some((secret) => line.includes(secret))) complaints.push(`a secret in the log: ${line}`)
+  }
+  createInterface({ input: child.stderr }).on('line', (line) => {
+    look(line)
+    complaints.push(line)
+  })
   await new Promise<void>((resolve, reject) => {
     createInterface({ input: child.stdout }).on('line', (line) => {
-      const { level, msg, listener, port }: LogLine = JSON.parse(line)
-      if (isComplaint(level)) complaints.push(line)
-      if (msg === 'listening') ports.set(String(listener), Number(port))
+      look(line)
+      const { level, msg, listener, port } = JSON.parse(line)
+      if (level === 'error' || level === 'fatal' || level >= 50) complaints.push(line)
+      if (msg === 'listening') ports.set(listener, port)
       if (ports.size === 2) resolve()
     })
-    void exited.then(() => reject(new Error(`the sidecar did not start: ${ended}; ${complaints.join('\n')}`)))
+    void exited.then(() => reject(new Error(`the sidecar did not start: ${ended} ${complaints.join('\n')}`)))
   })
-  const pid = Number(child.pid)
-  const adminPort = Number(ports.get('admin'))
+  const pid = child.pid ?? 0
   return {
     pid,
     port: Number(ports.get('data')),
-    adminPort,
     get ended() {
       return ended
     },
     complaints,
     descriptors: () => readdirSync(`/proc/${pid}/fd`).length,
-    residentBytes() {
-      const kilobytes = /^VmRSS:\s*([0-9]+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]
-      return Number(kilobytes) * 1024
-    },
     async metrics() {
-      const response = await fetch(`http://127.0.0.1:${adminPort}/metrics`, {
-        headers: { connection: 'close' },
-      })
-      return parseMetrics(await response.text())
+      const url = `http://127.0.0.1:${ports.get('admin')}/metrics`
+      const text = await (await fetch(url, { headers: { connection: 'close' } })).text()
+      const samples = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+      return new Map(
+        samples.map((line) => {
+          const space = line.lastIndexOf(' ')
+          return [line.slice(0, space), Number(line.slice(space + 1))]
+        }),
+      )
     },
     async stop() {
       child.kill('SIGINT')
       const timer = setTimeout(kill, 5000)
-      const code = await exited
+      await exited
       clearTimeout(timer)
-      return code
     },
   }
 }
 
-interface LogLine {
-  readonly level?: unknown
-  readonly msg?: unknown
-  readonly listener?: unknown
-  readonly port?: unknown
-}
-
-function isComplaint(level: unknown): boolean {
-  return typeof level === 'number' ? level >= 50 : level === 'error' || level === 'fatal'
-}
-
-/** The samples of a text in the exposition format of Prometheus, by name and labels. */
-export function parseMetrics(text: string): Map<string, number> {
-  const samples = new Map<string, number>()
-  for (const line of text.split('\n')) {
-    const space = line.lastIndexOf(' ')
-    if (line !== '' && !line.startsWith('#')) samples.set(line.slice(0, space), Number(line.slice(space + 1)))
-  }
-  return samples
-}
+const signatureOf = (token: string) => token.slice(token.lastIndexOf('.') + 1)

@@ -1,163 +1,299 @@
 /**
- * The fault run: mixed traffic through a sidecar whose upstream is killed, paused, and answers garbage.
+ * The soak run: mixed traffic through the built program while its upstream resets, truncates, sends garbage, is silent or
+ * restarts. At the end nothing may be left in flight, and descriptors and heap must be back at their start.
  *
- *     npm run soak [seconds] [seed]
+ *     npm run soak -- [SECONDS] [SEED]
  *
- * Prints what clients saw by kind, and what the sidecar holds at rest before and after. Exit code 1 when anything leaked,
- * an answer was outside the contract, a whole transfer had other bytes, or the process died.
- *
- * @module
+ * Needs Node only. The last line is `0 violations`, with exit code 0, or `N violations`, with exit code 1.
  */
 import { randomInt } from 'node:crypto'
-import { Agent } from 'node:http'
-import { Tally } from './fuzz-report.ts'
-import { prepareTrust } from './fuzz-trust.ts'
-import { createRandom } from './random.ts'
-import { startSidecarProcess } from './sidecar-process.ts'
-import { type AtRest, leaks, lookAtRest } from './soak-leaks.ts'
-import { KINDS } from './soak-traffic.ts'
-import { startSoakUpstream } from './soak-upstream-process.ts'
+import { Agent, createServer, type IncomingMessage, request, type ServerResponse } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { pipeline, Readable } from 'node:stream'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { createRandom, type Random } from './random.ts'
+import { createCampaignTrust, startSidecar } from './sidecar-process.ts'
 
-/** Clients at work at once. */
 const CLIENTS = 24
-const WARM_UP_MS = 6000
-/** Longer than an unused connection to the upstream is kept. */
+const WARM_UP_SECONDS = 6
+/** Longer than an idle connection to the upstream is kept. */
 const QUIET_MS = 6000
+/** Longer than every timeout of the sidecar and every pause of a client. */
+const PATIENCE_MS = 60_000
+/** Code that V8 compiles meanwhile, and counters of new statuses: measured 1 to 3 MB. */
+const MAX_HEAP_GROWTH = 6e6
+const MEGABYTE = 2 ** 20
+const MODES = ['garbage', 'truncated', 'reset', 'silent', 'unread', 'restart'] as const
 
-const [seconds = 60, seed = randomInt(2 ** 32), more] = process.argv.slice(2).map(Number)
-if (!Number.isInteger(seconds) || seconds < 1 || !Number.isInteger(seed) || more !== undefined) {
-  console.error('usage: npm run soak [seconds] [seed]')
-  process.exit(2)
+const [seconds = 60, seed = randomInt(2 ** 32)] = process.argv.slice(2).map(Number)
+if (!(seconds > 0) || !Number.isInteger(seed)) throw new Error('usage: npm run soak -- [SECONDS] [SEED]')
+console.log(`seed ${seed}`)
+
+/** Objects are prefixes of this, repeated; no buffer size divides its length. */
+const BLOCK = Buffer.from(createRandom(1, 1).text(65_521))
+
+function isObject(chunk: Buffer, offset: number): boolean {
+  for (let at = 0; at < chunk.length; ) {
+    const start = (offset + at) % BLOCK.length
+    const length = Math.min(chunk.length - at, BLOCK.length - start)
+    if (BLOCK.compare(chunk, at, at + length, start, start + length) !== 0) return false
+    at += length
+  }
+  return true
 }
-console.log(`seed ${seed}, ${seconds} seconds`)
-const trust = await prepareTrust(seconds)
-const upstream = await startSoakUpstream()
-const sidecar = await startSidecarProcess(
-  {
-    ...trust.flags,
-    'upstream-url': `http://127.0.0.1:${upstream.port}`,
-    'upgrade-enabled': 'true',
-    'timeouts-idle-seconds': '3',
-    'timeouts-upstream-connect-seconds': '1',
-    'timeouts-upstream-response-seconds': '3',
-    'limits-login-failures-count': '1000000',
-    'log-access': 'off',
-  },
-  [
-    `--import=${import.meta.resolve('ts-blank-space/register')}`,
-    `--import=${import.meta.resolve('./collect-on-signal.ts')}`,
-  ],
-)
-const outcomes = new Map<string, Tally>()
-const problems = new Map<string, number>()
-let requests = 0
-let peak = 0
 
-process.exitCode = await run().finally(async () => {
-  await sidecar.stop()
-  await upstream.stop()
-  await trust.remove()
+let mode: (typeof MODES)[number] | 'healthy' = 'healthy'
+let turn = 0
+const sockets = new Set<Socket>()
+const upstream = createServer({ keepAliveTimeout: 3000, requestTimeout: 0 }, (req, res) => {
+  const { socket } = req
+  for (const emitter of [req, res]) emitter.on('error', () => {})
+  if (mode === 'healthy' || turn++ % 2 === 0) serve(req, res)
+  else if (mode === 'garbage') socket.end('SSH-2.0-x\r\n\0\xff\r\n\r\n', 'latin1')
+  else if (mode === 'truncated')
+    socket.end('HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nnot all'.slice(0, (turn * 7) % 60))
+  else if (mode === 'silent') req.resume()
+  else if (mode === 'unread') setTimeout(serve, 1500, req, res)
+  else {
+    if (turn % 4 < 2) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nnot all')
+    setTimeout(() => socket.resetAndDestroy(), 5)
+  }
 })
+upstream.on('connection', (socket) => {
+  sockets.add(socket)
+  socket.on('close', () => sockets.delete(socket))
+})
+const listen = (port: number) => new Promise<void>((resolve) => upstream.listen(port, '127.0.0.1', resolve))
+await listen(0)
+const upstreamPort = (upstream.address() as AddressInfo).port
 
-async function run(): Promise<number> {
-  const looks = setInterval(() => {
-    if (sidecar.ended === undefined) peak = Math.max(peak, sidecar.residentBytes())
-  }, 500)
-  await traffic(WARM_UP_MS)
-  const before = await atRest()
-  console.log(`warmed up with ${requests} requests`)
-  let over = false
-  const faults = new Tally()
-  const mistreating = (async () => {
-    const random = createRandom(seed, 0)
-    while (!over) {
-      faults.add(await upstream.mistreat(random))
-      await sleep(random.int(200, 3000)) // whole transfers need their time
-    }
-  })()
-  const progress = setInterval(
-    () => console.log(`${requests} requests, ${problems.size} problems, faults: ${faults}`),
-    10_000,
-  )
-  await traffic(seconds * 1000)
-  over = true
-  await mistreating
-  clearInterval(progress)
-  const alive = await recovered()
-  const after = await atRest()
-  clearInterval(looks)
-
-  console.log(`\nfaults: ${faults}`)
-  console.log(
-    `requests: ${requests} (${Math.round(requests / (seconds + WARM_UP_MS / 1000))} a second), by what clients saw:`,
-  )
-  for (const [kind, tally] of outcomes) console.log(`  ${kind}: ${tally}`)
-  console.log(`at rest before: ${describe(before)}`)
-  console.log(`at rest after:  ${describe(after)}`)
-  console.log(`resident at the peak: ${megabytes(peak)}`)
-  if (!alive) note('the sidecar does not serve after the last fault')
-  if (sidecar.ended !== undefined) note(`the sidecar ended: ${sidecar.ended}`)
-  for (const complaint of sidecar.complaints.slice(0, 5)) note(`the sidecar complained: ${complaint}`)
-  for (const leak of leaks(before, after)) note(`leak: ${leak}`)
-  for (const [problem, count] of problems) console.log(`violation, ${count} times: ${problem}`)
-  if (problems.size === 0) console.log('violations: 0')
-  return problems.size === 0 ? 0 : 1
+/** Answers GET with an object of the size in the path, and PUT with the number of correct bytes. */
+function serve(req: IncomingMessage, res: ServerResponse): void {
+  if (req.method === 'PUT') {
+    let bytes = 0
+    req.on('data', (chunk: Buffer) => {
+      bytes = isObject(chunk, bytes) ? bytes + chunk.length : Number.NaN
+    })
+    req.on('end', () => res.writeHead(201, { 'Content-Length': String(bytes).length }).end(String(bytes)))
+    return
+  }
+  req.resume()
+  const size = Number(req.url?.split('/')[2])
+  res.writeHead(200, { 'Content-Length': size })
+  pipeline(Readable.from(blocks(size)), res, () => {})
 }
 
-/** Has every client at work for a while, and waits until the last one has finished. */
-async function traffic(ms: number): Promise<void> {
-  const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY })
-  const until = performance.now() + ms
-  const part = requests
+function* blocks(size: number): Generator<Buffer> {
+  for (let left = size; left > 0; left -= BLOCK.length) yield BLOCK.subarray(0, left)
+}
+
+async function mistreat(random: Random): Promise<void> {
+  mode = random.pick(MODES)
+  if (mode === 'restart') {
+    upstream.close()
+    for (const socket of sockets) socket.resetAndDestroy()
+    await sleep(random.int(0, 1500))
+    await listen(upstreamPort)
+  } else {
+    await sleep(random.int(100, 1500))
+  }
+  mode = 'healthy'
+  await sleep(random.int(200, 3000))
+}
+
+const FLAGS =
+  '--timeouts-idle-seconds 3 --timeouts-upstream-response-seconds 3 --limits-login-failures-count 1000000'
+const trust = createCampaignTrust()
+const COLLECT = 'import{getHeapSnapshot}from"node:v8";process.on("SIGUSR2",()=>getHeapSnapshot().destroy())'
+const sidecar = await startSidecar(
+  trust,
+  upstreamPort,
+  [...FLAGS.split(' '), '--log-access', 'off'],
+  [`--import=data:text/javascript,${encodeURIComponent(COLLECT)}`],
+)
+const problems = new Map<string, number>()
+const tally = new Map<string, number>()
+const add = (counts: Map<string, number>, key: string) => counts.set(key, (counts.get(key) ?? 0) + 1)
+
+/** What one request sends, how the client behaves, and the status that it must get while the upstream is healthy. */
+interface Wanted {
+  readonly method: string
+  readonly path: string
+  readonly token?: string | undefined
+  readonly body?: string
+  /** Bytes of the object that is sent, or received. */
+  readonly size?: number
+  /** Milliseconds between two reads or writes. */
+  readonly pauseMs?: number
+  /** The client leaves after so many milliseconds. */
+  readonly abortMs?: number
+  readonly status: number
+}
+
+/** Makes a request. Resolves with what became of it: the status, `left`, `cut`, or a violation. */
+function ask(agent: Agent, wanted: Wanted): Promise<string> {
+  const { method, path, token, body, size = 0, pauseMs = 0, abortMs, status } = wanted
+  const forwarded = path.startsWith('/o/') && status < 400
+  const upload = method === 'PUT' ? size : 0
+  const headers = {
+    ...(token !== undefined && { authorization: `Bearer ${token}` }),
+    ...(body !== undefined && { 'content-type': 'application/json' }),
+    ...(method !== 'GET' && { 'content-length': upload + Buffer.byteLength(body ?? '') }),
+  }
+  return new Promise((resolve) => {
+    let responded = false
+    const req = request({ host: '127.0.0.1', port: sidecar.port, agent, method, path, headers })
+    const settle = (what: string) => {
+      clearTimeout(patience)
+      clearTimeout(abort)
+      resolve(what)
+      if (!/^\d+$/.test(what)) req.destroy()
+    }
+    const patience = setTimeout(settle, PATIENCE_MS, 'violation: no answer and no end')
+    const abort = abortMs === undefined ? undefined : setTimeout(settle, abortMs, 'left')
+    req.on('error', ({ message }) => {
+      const mayBreak = responded || upload > 100_000
+      settle(mayBreak ? 'cut' : `violation: the connection broke before an answer: ${message}`)
+    })
+    req.on('response', (res) => {
+      responded = true
+      const got = res.statusCode ?? 0
+      let [bytes, text, correct] = [0, '', true]
+      res.on('data', (chunk: Buffer) => {
+        if (got === 200 && method === 'GET' && forwarded) correct &&= isObject(chunk, bytes)
+        bytes += chunk.length
+        if (bytes < 4096) text += chunk
+        if (pauseMs > 0) {
+          res.pause()
+          setTimeout(() => res.resume(), pauseMs)
+        }
+      })
+      res.on('error', () => {})
+      res.on('close', () => {
+        if (!res.complete) return settle(forwarded ? 'cut' : 'violation: an own answer was cut')
+        const fault = forwarded && (got === 500 || got === 503)
+        if (got !== status && !fault) return settle(`violation: ${got} instead of ${status}`)
+        const own = !forwarded || fault
+        const whole = method === 'PUT' ? text === String(size) : bytes === size && correct
+        if (own ? !/^\{"(?:code|token|expirationSec)"/.test(text) : !whole)
+          settle(`violation: ${got} with a wrong body`)
+        else settle(String(got))
+      })
+    })
+    const send = (at: number): void => {
+      if (responded || req.destroyed) return
+      if (at >= upload) return void req.end(body)
+      const start = at % BLOCK.length
+      const most = pauseMs > 0 ? 1000 : BLOCK.length
+      const piece = BLOCK.subarray(start, start + Math.min(upload - at, most))
+      const room = req.write(piece)
+      const next = () => send(at + piece.length)
+      if (pauseMs > 0) setTimeout(next, pauseMs)
+      else if (room) next()
+      else req.once('drain', next)
+    }
+    send(0)
+  })
+}
+
+type Kind = (agent: Agent, random: Random, token: string) => Promise<string>
+type Manner = (random: Random) => Pick<Wanted, 'pauseMs' | 'abortMs'>
+const object =
+  (method: 'GET' | 'PUT', most: number, how: Manner = () => ({})): Kind =>
+  (agent, random, token) => {
+    const size = random.int(1, most)
+    const status = method === 'PUT' ? 201 : 200
+    return ask(agent, { method, path: `/o/${size}`, size, token, status, ...how(random) })
+  }
+const login =
+  (right: boolean): Kind =>
+  (agent, random) => {
+    const body = JSON.stringify({ ...random.pick(trust.logins), ...(!right && { secret: 'wrong' }) })
+    return ask(agent, { method: 'POST', path: '/v2/auth/token', body, status: right ? 200 : 403 })
+  }
+const CHECK = { method: 'GET', path: '/v2/auth/token', status: 200 } as const
+const REFUSED = { method: 'GET', path: '/o/1', status: 400 } as const
+const abort = (random: Random) => ({ abortMs: random.int(0, 40) })
+const KINDS: Readonly<Record<string, readonly [weight: number, kind: Kind]>> = {
+  get: [20, object('GET', 20_000)],
+  put: [10, object('PUT', 20_000)],
+  'get a large object': [4, object('GET', 12 * MEGABYTE)],
+  'put a large object': [4, object('PUT', 12 * MEGABYTE)],
+  'read slowly': [2, object('GET', 2 * MEGABYTE, () => ({ pauseMs: 15 }))],
+  'write slowly': [2, object('PUT', 60_000, () => ({ pauseMs: 30 }))],
+  'leave while reading': [4, object('GET', 8 * MEGABYTE, abort)],
+  'leave while writing': [4, object('PUT', 8 * MEGABYTE, abort)],
+  login: [5, login(true)],
+  'wrong login': [3, login(false)],
+  'check a token': [5, (agent, _random, token) => ask(agent, { ...CHECK, token })],
+  'no token': [5, (agent) => ask(agent, REFUSED)],
+  'bad token': [3, (agent, random) => ask(agent, { ...REFUSED, token: random.pick(trust.bad) })],
+}
+
+async function traffic(seconds: number, stream: number): Promise<void> {
+  const agent = new Agent({ keepAlive: true })
+  const until = performance.now() + seconds * 1000
+  const tokens = [...trust.good.keys()]
+  const kinds = Object.entries(KINDS).map(([name, [weight, kind]]) => [weight, { name, kind }] as const)
   await Promise.all(
     Array.from({ length: CLIENTS }, async (_, client) => {
-      const random = createRandom(seed, part + client + 1)
+      const random = createRandom(seed, stream + client)
       while (performance.now() < until && sidecar.ended === undefined) {
-        const [name, run] = random.weighted(KINDS)
-        const { word, problem } = await run({ port: sidecar.port, agent, shelf: trust.shelf }, random)
-        requests++
-        const tally = outcomes.get(name) ?? new Tally()
-        outcomes.set(name, tally)
-        tally.add(word)
-        if (problem !== undefined) note(`${name}: ${problem}`)
+        const { name, kind } = random.weighted(kinds)
+        const outcome = await kind(agent, random, random.pick(tokens))
+        add(tally, `${name}: ${outcome}`)
+        if (outcome.startsWith('violation')) add(problems, `${name}: ${outcome}`)
       }
     }),
   )
   agent.destroy()
 }
 
-/** Whether the sidecar serves again. */
-async function recovered(): Promise<boolean> {
-  const [, [, get]] = KINDS[0] as (typeof KINDS)[number]
-  const agent = new Agent()
-  const random = createRandom(seed, 1)
-  for (let tries = 0; tries < 3; tries++) {
-    const { word } = await get({ port: sidecar.port, agent, shelf: trust.shelf }, random)
-    if (word === '200') return true
-  }
-  return false
-}
-
-async function atRest(): Promise<AtRest> {
+/** What the sidecar holds after a pause: the least of a few looks, because a look is work itself. */
+async function atRest(): Promise<Readonly<Record<string, number>>> {
   await sleep(QUIET_MS)
-  return lookAtRest(sidecar)
+  const least: Record<string, number> = {}
+  for (let look = 0; look < 4; look++) {
+    process.kill(sidecar.pid, 'SIGUSR2')
+    await sleep(500)
+    const metrics = await sidecar.metrics()
+    const gauges = [...metrics].filter(([name]) =>
+      /^auth_sidecar_(?:\w*in_flight|client_connections|upstream_queue)(?:\{|$)/.test(name),
+    )
+    const heap = metrics.get('nodejs_heap_size_used_bytes') ?? Number.NaN
+    const all = { ...Object.fromEntries(gauges), descriptors: sidecar.descriptors(), heap }
+    for (const [name, value] of Object.entries(all)) least[name] = Math.min(least[name] ?? value, value)
+  }
+  return least
 }
 
-function note(problem: string): void {
-  problems.set(problem, (problems.get(problem) ?? 0) + 1)
+await traffic(WARM_UP_SECONDS, 1)
+const before = await atRest()
+const faults = createRandom(seed, 0)
+let over = false
+const mistreating = (async () => {
+  while (!over) await mistreat(faults)
+})()
+await traffic(seconds, 1000)
+over = true
+await mistreating
+const agent = new Agent()
+const [token = ''] = trust.good.keys()
+const last = sidecar.ended ?? (await object('GET', 1000)(agent, faults, token))
+if (last !== '200') add(problems, `the sidecar does not serve after the last fault: ${last}`)
+if (sidecar.ended === undefined) {
+  const after = await atRest()
+  for (const [name, value] of Object.entries(after)) {
+    const growth = { heap: MAX_HEAP_GROWTH, descriptors: 0 }[name]
+    const bound = growth === undefined ? 0 : (before[name] ?? 0) + growth
+    console.log(`${name}: ${before[name]} before, ${value} after`)
+    if (!(value <= bound)) add(problems, `${name} is ${value}, with ${bound} allowed`)
+  }
 }
-
-function describe({ descriptors, handles, heapBytes, residentBytes, ...counts }: AtRest): string {
-  const rest = Object.entries(counts)
-    .map(([name, value]) => `${name} ${value}`)
-    .join(', ')
-  return `descriptors ${descriptors}, handles ${handles}, heap ${megabytes(heapBytes)}, resident ${megabytes(residentBytes)}, ${rest}`
-}
-
-function megabytes(bytes: number): string {
-  return `${(bytes / 2 ** 20).toFixed(1)} MB`
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms))
-}
+for (const line of sidecar.complaints) add(problems, `logged: ${line}`)
+await sidecar.stop()
+trust.remove()
+for (const [what, count] of [...tally].sort()) console.log(`${what}: ${count}`)
+for (const [what, count] of problems) console.log(`violation, ${count} times: ${what}`)
+console.log(`${problems.size} violations`)
+process.exit(problems.size === 0 ? 0 : 1)

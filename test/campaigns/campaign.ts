@@ -1,0 +1,316 @@
+/**
+ * Raw clients on one side, a recording upstream on the other, and the judge of what it saw.
+ *
+ * The judge does not know what a proxy admits. It knows what was sent: a request at the upstream must be exactly one
+ * request of one client, sent with a valid token, with the identity of that token and no other, and with its bytes.
+ */
+import { connect, createServer, type Socket } from 'node:net'
+import type { Field, Head, Response } from './http-text.ts'
+import { readBody, readHead, readResponses, valuesOf } from './http-text.ts'
+import { NAME_HEADER, type Reply } from './replies.ts'
+import type { Script, SentRequest } from './requests.ts'
+import type { CampaignTrust, Identity } from './sidecar-process.ts'
+
+/** How long a client waits for its connection to end, in milliseconds: longer than every timeout of the sidecar. */
+const PATIENCE_MS = 25_000
+const IDENTITY_PREFIX = 'x-authenticated-'
+/** What clients send in lines that the sidecar must drop or replace. */
+const FORGED = /^(?:evil|6\.6\.6\.6|for=6\.6\.6\.6)$/
+
+/** Below libuv 1.52, Node reports a reset that arrives together with the last data as a clean end. */
+const SEES_RESETS = Number(process.versions.uv.split('.')[1]) >= 52
+
+export interface Campaign {
+  readonly upstreamPort: number
+  /** Requests that arrived whole at the upstream, and responses that clients received, by status. */
+  readonly counts: Map<string, number>
+  readonly violations: readonly string[]
+  /** Plays a script against a proxy and judges what its client received. */
+  play(script: Script, port: number): Promise<void>
+  close(): void
+}
+
+/** A request at the upstream. */
+interface Arrival {
+  readonly method: string
+  readonly target: string
+  readonly head: Head
+  readonly sent: Tracked | undefined
+}
+
+interface Tracked {
+  readonly request: SentRequest
+  readonly script: Script
+  /** Whether an earlier request of the connection may have shifted the framing, or moved tokens. */
+  readonly loose: boolean
+  readonly damaged: boolean
+  arrivals: number
+  answered: boolean
+  seenMethod: string
+}
+
+export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
+  const tracked = new Map<string, Tracked>()
+  const counts = new Map<string, number>()
+  const violations: string[] = []
+  const sockets = new Set<Socket>()
+  const violation = (what: string, bytes = '') =>
+    violations.push(bytes === '' ? what : `${what}: ${JSON.stringify(redacted(bytes.slice(0, 600)))}`)
+  const count = (what: string) => counts.set(what, (counts.get(what) ?? 0) + 1)
+
+  /** A violation of a request that arrived at the upstream, from its head alone. */
+  function headProblem({ method, target, head, sent }: Arrival): string | undefined {
+    if (sent === undefined) return 'a request that no client sent'
+    const { request, script, loose, damaged } = sent
+    const { fields } = head
+    if (request.fate === 'refused') return 'a request that had to be refused'
+    const repeatable = ['GET', 'HEAD'].includes(method) && readBody('', { ...head, end: 0 }) !== undefined
+    if (sent.arrivals > 1 && (sent.answered || !repeatable)) return 'a request arrived twice'
+    const identities = damaged
+      ? [...trust.good].filter(([token]) => script.bytes.includes(token)).map(([, identity]) => identity)
+      : [request.identity]
+    if (!identities.some((identity) => identity !== undefined && hasIdentity(fields, identity)))
+      return 'without the identity of its token'
+    for (const { name, value } of fields) {
+      if (folded(name) === 'authorization') return 'the token was forwarded'
+      if (/^(?:x-authenticated-|x-forwarded-|forwarded$)/.test(folded(name)) && FORGED.test(value))
+        return `${name} from the client`
+    }
+    for (const name of ['host', 'x-request-id'])
+      if (valuesOf(fields, name).length !== 1) return `not exactly one ${name}`
+    if (loose) return undefined
+    if (method !== request.method) return 'another method'
+    if (target !== request.target.replace(/^https?:\/\/[^/]*/i, '')) return 'another target'
+    const kept = (line: string) =>
+      /^(?:accept|range|user-agent|x-amz|x-meta|x_plain|x-empty|x-eight)/i.test(line)
+    const arrived = fields.map(({ name, value }) => `${name}: ${value}`.trim()).filter(kept)
+    const wanted = request.lines.filter(kept).map((line) => line.replace(/: */, ': ').trim())
+    return arrived.join('\n') === wanted.join('\n') ? undefined : 'other header lines'
+  }
+
+  function onArrival(head: Head): Arrival {
+    const [method = '', target = ''] = head.start.split(' ')
+    const sent = tracked.get(/z\d+[a-f]{4}\.\d+z/.exec(target)?.[0] ?? '')
+    if (sent !== undefined) {
+      sent.arrivals++
+      sent.seenMethod = method
+    }
+    const arrival = { method, target, head, sent }
+    const problem = /^\S+ \S+ HTTP\/1\.1$/.test(head.start) ? headProblem(arrival) : 'a malformed start line'
+    if (problem !== undefined) violation(`at the upstream: ${problem}`, lines(head))
+    return arrival
+  }
+
+  function onWhole({ sent, head }: Arrival, content: string): void {
+    count('whole at the upstream')
+    if (sent?.request.fate === 'broken') violation('at the upstream: a broken body is complete', lines(head))
+    if (sent !== undefined && !sent.loose && content !== sent.request.content)
+      violation(`at the upstream: another body (${content.length} bytes)`, lines(head))
+  }
+
+  const server = createServer({ noDelay: true }, (socket) => {
+    sockets.add(socket.setEncoding('latin1'))
+    let bytes = ''
+    let arrival: Arrival | undefined
+    let ended = false
+    socket.on('error', () => {})
+    socket.on('close', () => sockets.delete(socket))
+    socket.on('data', (text: string) => {
+      bytes += text
+      while (!ended && bytes !== '') {
+        if (arrival === undefined) {
+          const head = readHead(bytes, 0)
+          if (head === 'bad' || (head === undefined && bytes.length > 100_000)) {
+            violation('at the upstream: a malformed request', bytes)
+            return void socket.destroy()
+          }
+          if (head === undefined) return
+          arrival = onArrival(head)
+          if (arrival.sent?.request.reply.early === true) answer(arrival)
+        }
+        const body = ended ? undefined : readBody(bytes, arrival.head)
+        if (body === 'bad') {
+          violation('at the upstream: malformed framing', bytes)
+          return void socket.destroy()
+        }
+        if (body === undefined) return
+        onWhole(arrival, body.content)
+        bytes = bytes.slice(body.end)
+        if (arrival.sent?.request.reply.early !== true) answer(arrival)
+        arrival = undefined
+      }
+    })
+    function answer({ method, sent }: Arrival): void {
+      if (sent === undefined) return void socket.destroy()
+      const { pieces, ending } = forMethod(sent.request.reply, method)
+      if (pieces.join('') !== '') sent.answered = true
+      ended ||= ending !== 'keep'
+      for (const piece of pieces) socket.write(piece, 'latin1')
+      if (ending === 'close') socket.end()
+      if (ending === 'reset') setTimeout(() => socket.resetAndDestroy(), 5)
+    }
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const address = server.address()
+
+  /** Judges the responses that a client received. */
+  function judgeClient(script: Script, received: string, how: Ending): void {
+    const names = script.requests.map(({ name }) => name)
+    const responses = readResponses(received, (fields, rest) => {
+      const [name = ''] = valuesOf(fields, NAME_HEADER)
+      return name === '' ? !rest.startsWith('{') : tracked.get(name)?.seenMethod === 'HEAD'
+    })
+    if (responses === 'bad') return void violation(`${names[0]}: a client received malformed bytes`, received)
+    const complain = (problem: string | undefined) => {
+      if (problem !== undefined) violation(`${names[0]}: a client received an answer ${problem}`, received)
+    }
+    let last = -1
+    for (const response of responses) {
+      const [name] = valuesOf(response.fields, NAME_HEADER)
+      count(name === undefined ? `own ${response.status}` : 'from the upstream')
+      const at = name === undefined ? last : names.indexOf(name)
+      if (name === undefined) complain(ownProblem(response))
+      else if (at <= last) complain('out of order, or of another client')
+      last = at
+      const sent = tracked.get(name ?? '')
+      const { good, content } = forMethod(sent?.request.reply ?? NO_REPLY, sent?.seenMethod ?? '')
+      if (response.complete && good && response.content !== content) complain('with another body')
+      const framed = ['content-length', 'transfer-encoding'].some(
+        (field) => valuesOf(response.fields, field)[0],
+      )
+      if (
+        SEES_RESETS &&
+        !response.complete &&
+        !framed &&
+        how === 'closed' &&
+        sent?.request.reply.ending === 'reset'
+      )
+        complain('whole that was reset')
+      if (/poison/.test(name ?? response.content)) complain('that no client asked for')
+    }
+    // A connection that another client's reply has closed may be met by an upload: that is a 503, and closes.
+    const closed = responses.some(({ fields }) => valuesOf(fields, NAME_HEADER).length === 0)
+    const plain = !closed && script.requests.every(({ fate, reply }) => fate === 'plain' && reply.good)
+    if (plain && how === 'closed' && script.leave === 'wait' && responses.length !== script.requests.length)
+      violation(`${names[0]}: ${names.length} plain requests got ${responses.length} answers`, received)
+  }
+
+  return {
+    upstreamPort: typeof address === 'object' && address !== null ? address.port : 0,
+    counts,
+    violations,
+    async play(script, port) {
+      let [loose, damaged] = [false, false]
+      for (const request of script.requests) {
+        damaged ||= request.fate === 'damaged'
+        loose ||= damaged || request.shifts
+        const state = { arrivals: 0, answered: false, seenMethod: '' }
+        tracked.set(request.name, { request, script, loose, damaged, ...state })
+      }
+      const { received, how } = await send(script, port)
+      if (how === 'hung') violation(`${script.requests[0]?.name}: the connection hangs`, received)
+      else judgeClient(script, received, how)
+      // Requests of this connection may still arrive, and must be recognized.
+      setTimeout(() => {
+        for (const { name } of script.requests) tracked.delete(name)
+      }, 10_000).unref()
+    },
+    close() {
+      server.close()
+      for (const socket of sockets) socket.destroy()
+    },
+  }
+}
+
+const NO_REPLY: Reply = { pieces: [], ending: 'close', good: false, content: '', early: false }
+
+/** A good reply to HEAD ends with its final response's head. */
+function forMethod(reply: Reply, method: string): Reply {
+  if (method !== 'HEAD' || !reply.good) return reply
+  const bytes = reply.pieces.join('')
+  const interim = bytes.startsWith('HTTP/1.1 103') ? bytes.indexOf('\r\n\r\n') + 4 : 0
+  return { ...reply, pieces: [bytes.slice(0, bytes.indexOf('\r\n\r\n', interim) + 4)], content: '' }
+}
+
+/** A name as a server reads it that takes `_` and `.` for `-`. */
+const folded = (name: string) => name.toLowerCase().replace(/[_.]/g, '-')
+
+function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
+  const wanted = {
+    'account-id': encoded(identity.accountId),
+    'access-key': encoded(identity.accessKey),
+    'token-id': encoded(identity.tokenId),
+    'token-expires': String(identity.expiresAt),
+  }
+  const lines = fields.filter(({ name }) => folded(name).startsWith(IDENTITY_PREFIX))
+  const isRight = ([name, value]: [string, string]) =>
+    valuesOf(fields, IDENTITY_PREFIX + name).join() === value
+  return lines.length === 4 && Object.entries(wanted).every(isRight)
+}
+
+/** Percent-encodes every UTF-8 byte outside `!` to `~`, and `%`. */
+function encoded(text: string): string {
+  const byte = (value: number) =>
+    value < 0x21 || value > 0x7e || value === 0x25
+      ? `%${value.toString(16).toUpperCase().padStart(2, '0')}`
+      : String.fromCharCode(value)
+  return [...Buffer.from(text, 'utf8')].map(byte).join('')
+}
+
+/** What is wrong with an answer of the sidecar's own: JSON of a length, with a code and a message. */
+function ownProblem({ status, fields, content, complete }: Response): string | undefined {
+  const value = (name: string) => valuesOf(fields, name).join()
+  if (value('content-type') !== 'application/json') return `of its own without JSON (${status})`
+  if (value('content-length') === '') return `of its own without a length (${status})`
+  if (value('cache-control') !== 'no-store') return `of its own that may be stored (${status})`
+  if (status === 503 && value('retry-after') === '') return 'of its own without Retry-After'
+  if (!complete || content === '') return undefined
+  try {
+    const { code, message, expirationSec } = JSON.parse(content)
+    if (status === 200)
+      return Number.isInteger(expirationSec) ? undefined : 'of its own without expirationSec'
+    if (typeof code === 'string' && typeof message === 'string' && !/eyJ|127\.0\.0\.1|\n/.test(message))
+      return undefined
+  } catch {}
+  return `of its own with another body (${status})`
+}
+
+type Ending = 'closed' | 'reset' | 'aborted' | 'hung'
+
+/** Plays the client's side of a script. */
+function send(script: Script, port: number): Promise<{ received: string; how: Ending }> {
+  return new Promise((resolve) => {
+    let received = ''
+    let [sent, next] = [0, 0]
+    const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true })
+    socket.setEncoding('latin1')
+    const settle = (how: Ending) => {
+      clearTimeout(patience)
+      if (how === 'aborted') socket.resetAndDestroy()
+      else socket.destroy()
+      resolve({ received, how })
+    }
+    const patience = setTimeout(settle, PATIENCE_MS, 'hung')
+    const write = () => {
+      const to = script.cuts[next++] ?? script.bytes.length
+      socket.write(script.bytes.slice(sent, to), 'latin1')
+      sent = to
+      if (sent < script.bytes.length) setTimeout(write, next % 2)
+      else if (script.leave === 'abort') setTimeout(settle, script.bytes.length % 5, 'aborted')
+      else if (script.leave !== 'wait') socket.end()
+    }
+    socket.on('connect', write)
+    socket.on('data', (text: string) => {
+      received += text
+    })
+    socket.on('end', () => settle('closed'))
+    socket.on('error', () => settle('reset'))
+    socket.on('close', () => settle('closed'))
+  })
+}
+
+const lines = ({ start, fields }: Head) =>
+  [start, ...fields.map(({ name, value }) => `${name}: ${value}`)].join('\r\n')
+
+/** Without the signatures of tokens: reports are pasted into issues. */
+const redacted = (text: string) => text.replace(/(eyJ[\w-]+\.[\w-]{10})[\w-]+\.[\w-]+/g, '$1…')
