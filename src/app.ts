@@ -244,6 +244,7 @@ export async function createApp({
     exposition: registry,
     statusMetrics: () => statusMetrics(registry),
   }
+  let reminder: NodeJS.Timeout | undefined
   const lifeCycle = createLifeCycle({
     listener,
     admin: worker ? NO_ADMIN : createAdminListener(config, sources, { now, onFault }),
@@ -259,12 +260,13 @@ export async function createApp({
     },
     onDraining: (inFlight) => log.info({ inFlight }, 'draining'),
     onStopped(report) {
+      clearInterval(reminder)
       if (!worker) log.info(report, 'stopped')
     },
   })
   if (config.enforcement === 'report') {
     log.warn(REPORT_MODE)
-    setInterval(() => log.warn(REPORT_MODE), HOUR_MS).unref()
+    reminder = setInterval(() => log.warn(REPORT_MODE), HOUR_MS).unref()
   }
   return {
     start: lifeCycle.start,

@@ -97,7 +97,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
     return { prefix, address, pool, transfer }
   })
   const upstreamOf = createPrefixRouting(upstreams)
-  /** Whom the request that is being handed to http-proxy is for: it runs the pass at once. */
+  /** The callers of requests on their way through http-proxy, which hands on nothing but the request. */
   const callers = new WeakMap<SidecarRequest, Accepted>()
 
   const begin = (req: SidecarRequest, res: SidecarResponse): true => {

@@ -270,13 +270,13 @@ function parseHead(text: string, isHead: boolean, maxLines: number): UpstreamHea
         break
     }
   }
-  const noBody = isHead || status < 200 || status === 204 || status === 304
+  const isBodiless = isHead || status < 200 || status === 204 || status === 304
   // On a response without a body the two describe that of a GET; elsewhere they contradict each other.
-  if (chunked && length >= 0 && !noBody) throw new ResponseSyntaxError('a length beside chunks')
+  if (chunked && length >= 0 && !isBodiless) throw new ResponseSyntaxError('a length beside chunks')
   // A 204 that announces a body may be followed by one: the connection is not reused.
   if (status === 204 && (chunked || length > 0)) close = true
   let framing: Framing = 'close'
-  if (noBody) framing = 'none'
+  if (isBodiless) framing = 'none'
   else if (chunked) framing = 'chunked'
   else if (length >= 0) framing = 'length'
   return {

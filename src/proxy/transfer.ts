@@ -6,7 +6,7 @@
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { RequestHandler, SidecarRequest, SidecarResponse } from '../server/context.ts'
-import { endAfterUnreadBody } from '../server/respond.ts'
+import { afterUnreadBody } from '../server/respond.ts'
 import { requestTrailers } from './request-headers.ts'
 import { headerValues, responseHeaders, responseTrailers } from './response-headers.ts'
 import type { UpstreamHead } from './response-parser.ts'
@@ -302,13 +302,11 @@ export class Transfer implements UpstreamUser, RequestHandler {
     const req = this.#req
     const res = this.#res
     if (this.#sent || req.complete) res.end()
-    else if (this.#upstreamHead?.framing === 'length') endAfterUnreadBody(req, res)
+    else if (this.#upstreamHead?.framing === 'length') afterUnreadBody(req, () => res.end())
     else {
       const { connection } = req.context
       connection.isEnding = true
-      res.end()
-      req.once('end', () => connection.socket.end())
-      req.resume()
+      res.end(() => afterUnreadBody(req, () => connection.socket.end()))
     }
   }
 

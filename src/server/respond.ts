@@ -76,7 +76,7 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
     if (req.method !== 'HEAD') context.bytesOut += text.length
     if (unread && mayArrive(req) && req.method !== 'HEAD') {
       res.write(text, 'latin1')
-      endAfterUnreadBody(req, res)
+      afterUnreadBody(req, () => res.end())
     } else {
       res.end(text, 'latin1')
     }
@@ -108,18 +108,15 @@ export const DRAIN_IDLE_MS = 5_000
 export const DRAIN_MS = 30_000
 
 /**
- * Ends a response whose body has been written only after the unread request body: read to its end, or dropped for at most
- * 5 s without a byte and 30 s in all. Clients that write everything before they read (Python, Java; over TLS all) lose an
- * answer that is followed by a reset; nginx's lingering close has the same bounds.
+ * Calls `done` after the unread body of a request: read to its end, or dropped for at most 5 s without a byte and 30 s in all.
+ * Clients that write everything before they read (Python, Java; over TLS all) lose an answer that is followed by a reset;
+ * nginx's lingering close has the same bounds.
  */
-export function endAfterUnreadBody(req: SidecarRequest, res: SidecarResponse): void {
-  const end = () => {
-    clearTimeout(deadline)
-    res.end()
-  }
-  const deadline = setTimeout(end, DRAIN_MS)
-  req.context.handler = { onIdle: end, onClosed: () => clearTimeout(deadline) }
+export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
+  const deadline = setTimeout(done, DRAIN_MS)
+  req.context.handler = { onIdle: done }
   req.socket.setTimeout(DRAIN_IDLE_MS)
-  req.once('end', end)
+  req.socket.once('close', () => clearTimeout(deadline))
+  req.once('end', done)
   req.resume()
 }
