@@ -1,11 +1,6 @@
 /**
- * What the name of an account or of an access key, and a secret, may look like, wherever they come from: a login, a
- * token, the credentials file, the command line.
- *
- * In: a text. Out: what is wrong with it, in words that fit behind the field's name and repeat nothing of the
- * text, or nothing. Length is counted in Unicode code points, so that every script has the same room.
- *
- * @module
+ * The rules for account names, access keys and secrets: in a login, a token, a credentials file or on the command line.
+ * Problems fit behind the name of the field and repeat nothing of the text.
  */
 
 /** The longest account identifier, access key or secret, in Unicode code points. */
@@ -20,7 +15,7 @@ export function secretProblem(text: string): string | undefined {
   const tooLong = text.length > 2 * MAX_FIELD_CODE_POINTS || [...text].length > MAX_FIELD_CODE_POINTS
   if (text === '' || tooLong) return `must be 1 to ${MAX_FIELD_CODE_POINTS} characters long`
   // A lone surrogate has no UTF-8 form: encoders replace it, and two different texts become one.
-  if (/\p{Surrogate}/u.test(text)) return 'must be well-formed Unicode'
+  if (!text.isWellFormed()) return 'must be well-formed Unicode'
   return undefined
 }
 

@@ -21,7 +21,7 @@ await database.sql(
 const acme = { accountId: 'acme', accessKey: 'AK1', secret }
 const DOWN = 'database down, last snapshot active'
 
-/** Logs in and checks a token's standing, over and over, until it is told to stop. */
+/** Logs in and checks a token's standing, until `stop` is called. */
 function load({ store }: PostgresStore) {
   const verdicts = new Map<string, number>()
   let going = true

@@ -41,7 +41,7 @@ const isActive = ({ store }: { store: { standing(account: string, key: string): 
 
 t.test('a login is decided by what the database holds when it comes', async (t) => {
   const database = await withAcme()
-  // Never asks by itself, and hears nothing.
+  // Only logins start an update: there is no poll for an hour.
   const { store } = await openStore(t, database.urlFile, { pollMs: HOUR })
   t.equal(await store.authenticate(acme), 'accepted')
   t.equal(await store.authenticate({ ...acme, secret: 'wrong' }), 'rejected')
