@@ -1,8 +1,9 @@
 /**
  * What commands share: the streams they work with, their two kinds of failure, output and arguments.
  */
-import type { Readable, Writable } from 'node:stream'
+import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
+import { secretProblem } from '../names.ts'
 
 /** The edges that a command works with: those of the process, or of a test. */
 export interface CommandIo {
@@ -61,6 +62,38 @@ interface Failed {
   readonly problems: readonly string[]
   /** False where nothing is wrong with settings, keys or credentials. */
   readonly unusable?: boolean
+}
+
+/** More than any secret takes. */
+const MAX_SECRET_BYTES = 65_536
+
+/**
+ * Reads a secret from stdin to its end: every byte counts, save one final newline.
+ *
+ * @param timeoutMs - how long to wait; without it, for ever
+ * @throws {UsageFailure} where it is no secret, or none arrives in time
+ */
+export async function readSecret(stdin: Readable, timeoutMs?: number): Promise<string> {
+  if (timeoutMs !== undefined) addAbortSignal(AbortSignal.timeout(timeoutMs), stdin)
+  const chunks: Buffer[] = []
+  let text: string
+  try {
+    for await (const chunk of stdin) {
+      chunks.push(Buffer.from(chunk))
+      if (chunks.reduce((sum, { length }) => sum + length, 0) > MAX_SECRET_BYTES) break
+    }
+    // A byte order mark is kept: a secret is its exact bytes.
+    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks))
+  } catch (error) {
+    const isLate = error instanceof Error && error.name === 'AbortError'
+    throw new UsageFailure(
+      isLate ? 'no secret has arrived on stdin' : 'the secret on stdin is not UTF-8 text',
+    )
+  }
+  const secret = text.endsWith('\n') ? text.slice(0, -1) : text
+  const problem = secretProblem(secret)
+  if (problem !== undefined) throw new UsageFailure(`the secret on stdin ${problem}`)
+  return secret
 }
 
 /** An integer number of seconds in plain decimals, for commander's `argParser`. */

@@ -3,16 +3,16 @@
  * the `add` that sets it; a hash never.
  */
 import { randomBytes } from 'node:crypto'
-import { buffer } from 'node:stream/consumers'
 import type { Command } from 'commander'
 import { type Credential, type CredentialName, isActive, parseTime } from '../credentials/credential.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
-import { nameProblem, namesProblem, secretProblem } from '../names.ts'
+import { nameProblem, namesProblem } from '../names.ts'
 import {
   type CommandIo,
   createCommand,
   formatTable,
   printer,
+  readSecret,
   UsageFailure,
   unwrap,
   warner,
@@ -89,7 +89,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
           '--expires-at must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z',
         )
       }
-      const secret = options.secretStdin ? await secretFrom(io.stdin) : generateSecret()
+      const secret = options.secretStdin ? await readSecret(io.stdin) : generateSecret()
       const secretHash = await hashSecret(secret, options.secretStdin ? 'scrypt' : 'sha256')
       unwrap(await editor.add({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }))
       print(JSON.stringify({ ...name, secret }))
@@ -136,21 +136,6 @@ function checkedName({ account, accessKey }: { account: string; accessKey: strin
 /** Upper-case letters and digits only: it is typed, spoken and pasted into command lines. */
 function newAccessKey(): string {
   return `AK${randomBytes(10).toString('hex').toUpperCase()}`
-}
-
-async function secretFrom(stdin: CommandIo['stdin']): Promise<string> {
-  const bytes = await buffer(stdin)
-  let text: string
-  try {
-    // A byte order mark is kept: a secret is its exact bytes.
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
-  } catch {
-    throw new UsageFailure('the secret on stdin is not UTF-8 text')
-  }
-  const secret = text.endsWith('\n') ? text.slice(0, -1) : text // a CR before it is part of the secret, as is any other byte
-  const problem = secretProblem(secret)
-  if (problem !== undefined) throw new UsageFailure(`the secret on stdin ${problem}`)
-  return secret
 }
 
 function listEntry(credential: Credential, now: number) {

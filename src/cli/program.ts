@@ -114,6 +114,7 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
     config: async () => (await import('./config.ts')).configCommand(io),
     keys: async () => (await import('./keys.ts')).keysCommand(io),
     credentials: async () => (await import('./credentials.ts')).credentialsCommand(io),
+    check: async () => (await import('./check.ts')).checkCommand(io),
     token: async () => (await import('./token.ts')).tokenCommand(io),
     /** One process of several; in no help, as only `serve` starts it. */
     worker: async () =>

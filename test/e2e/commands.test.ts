@@ -5,6 +5,7 @@ import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { Command } from 'commander'
 import t from 'tap'
+import { checkCommand } from '../../src/cli/check.ts'
 import { configCommand } from '../../src/cli/config.ts'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { demoCommand } from '../../src/cli/demo.ts'
@@ -29,6 +30,7 @@ function commands() {
     configCommand(io),
     keysCommand(io),
     credentialsCommand(io),
+    checkCommand(io),
     tokenCommand(io),
   ]
   const run = async (path: readonly string[]) => {
@@ -78,7 +80,7 @@ t.test('a group without its command, and a command that there is not, are wrong 
   }))) {
     const unknown = await commands().run([name, 'fly'])
     t.equal(unknown.exitCode, 1, 'commander’s own code for a mistake, which the program makes 2')
-    t.match(unknown.stderr, /^error: (?:unknown command|too many arguments)/, name)
+    t.match(unknown.stderr, /^error: (?:unknown command|too many arguments|required option)/, name)
     if (inner.length === 0) continue
     const bare = await commands().run([name])
     t.equal(bare.exitCode, 1, name)

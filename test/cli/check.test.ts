@@ -1,0 +1,245 @@
+import { createServer, type RequestListener, type Server } from 'node:http'
+import { createServer as createHttps } from 'node:https'
+import { type AddressInfo, createServer as createTcp, type Server as TcpServer } from 'node:net'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import t, { type Test } from 'tap'
+import { checkCommand, type Finding } from '../../src/cli/check.ts'
+import { makeCertificate } from '../support/certificates.ts'
+import { prepareFiles, runProgram, serve } from '../support/program.ts'
+import { runCommand } from '../support/run-command.ts'
+
+const TOKEN = 'canary.token.value'
+const LOGIN = ['--account', 'acme', '--access-key', 'AK', '--secret-stdin']
+
+async function listen(t: Test, server: Server | TcpServer, scheme = 'http'): Promise<string> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => {
+    server.close()
+    if ('closeAllConnections' in server) server.closeAllConnections()
+  })
+  return `${scheme}://127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+/** A deployment that behaves, unless `unless` answers a request first. */
+function deployment(
+  unless: (...args: Parameters<RequestListener>) => boolean | undefined = () => false,
+): RequestListener {
+  return (req, res) => {
+    if (unless(req, res)) return
+    const refuse = (status: number, code: string) => {
+      res.writeHead(status, { 'Proxy-Status': 'storage-auth-sidecar; error=http_request_denied' })
+      res.end(JSON.stringify({ code, message: 'no' }))
+    }
+    const isEndpoint = req.url === '/v2/auth/token'
+    const isAuthenticated = req.headers.authorization === `Bearer ${TOKEN}`
+    if (isEndpoint && req.method === 'POST') res.end(JSON.stringify({ token: TOKEN, expirationSec: 60 }))
+    else if (isEndpoint && req.method === 'OPTIONS') refuse(405, 'InvalidArgument')
+    else if (!isAuthenticated) refuse(400, 'InvalidToken')
+    else if (isEndpoint) res.end('{"expirationSec":60}')
+    else res.end(JSON.stringify({ 'x-request-id': req.headers['x-request-id'] }))
+  }
+}
+
+/** Runs `check --json` against a listener; what is found other than ok, by name. */
+async function check(args: readonly string[], { stdin = 'canary-secret', now = Date.now } = {}) {
+  const run = await runCommand((io) => checkCommand(io, { now }), [...args, '--json'], { stdin })
+  const { checks }: { checks: Finding[] } = JSON.parse(run.stdout)
+  const bad = checks.filter(({ status }) => status !== 'ok').map(({ check, status }) => `${status} ${check}`)
+  return { ...run, checks, bad }
+}
+
+t.test('a running sidecar passes every check', async (t) => {
+  const { files } = await prepareFiles(t)
+  const upstream = await listen(
+    t,
+    createServer((req, res) => res.end(JSON.stringify(req.headers))),
+  )
+  const sidecar = await serve(t, { ...files, 'upstream-url': upstream })
+  const args = ['--url', `http://127.0.0.1:${sidecar.port}`, '--upstream-url', 'http://127.0.0.1:1']
+  const { bad, failure, checks } = await check(args)
+  t.strictSame({ bad, failure }, { bad: [], failure: undefined })
+  t.ok(checks.length >= 7)
+})
+
+t.test('a login is followed by the time left, a request and the identity headers', async (t) => {
+  const url = await listen(t, createServer(deployment()))
+  const { bad, checks, stdout, stderr } = await check(['--url', url, '--echo-path', '/echo', ...LOGIN])
+  t.strictSame(bad, [])
+  t.strictSame(
+    checks.slice(-4).map(({ check }) => check),
+    ['login', 'time left', 'token', 'identity'],
+  )
+  t.notMatch(stdout + stderr, /canary/)
+})
+
+const cases: Record<string, { unless: Parameters<typeof deployment>[0]; bad: string[] }> = {
+  'a sidecar that does not enforce': {
+    unless: (req, res) => req.url === '/echo' && !!res.end('{}'),
+    bad: ['failure enforcement', 'failure enforcement', 'failure enforcement', 'warning identity'],
+  },
+  'identity headers that a client can set': {
+    unless: (req, res) =>
+      req.headers.authorization === `Bearer ${TOKEN}` &&
+      req.url === '/echo' &&
+      !!res.end(JSON.stringify(req.headers)),
+    bad: ['failure identity'],
+  },
+  'an admin listener on the data port': {
+    unless: (req, res) => req.url === '/metrics' && !!res.end('auth_sidecar_build_info 1'),
+    bad: ['failure admin exposure'],
+  },
+  'a base path that differs': {
+    unless: (req, res) => {
+      if (req.method !== 'OPTIONS') return false
+      res.writeHead(400, { 'Proxy-Status': 'storage-auth-sidecar; error=http_request_denied' })
+      return !!res.end('{"code":"InvalidToken","message":""}')
+    },
+    bad: ['failure endpoint'],
+  },
+  'a token that does not reach the service': {
+    unless: (req, res) => {
+      if (req.headers.authorization !== `Bearer ${TOKEN}` || req.url !== '/echo') return false
+      res.writeHead(503, { 'Proxy-Status': 'storage-auth-sidecar; error=connection_refused' })
+      return !!res.end('{}')
+    },
+    bad: ['failure token', 'warning identity'],
+  },
+  'a login that is refused': {
+    unless: (req, res) => req.method === 'POST' && !!res.writeHead(403).end('{"code":"canary"}'),
+    bad: ['failure login'],
+  },
+  'a token that would break out of a header': {
+    unless: (req, res) => req.method === 'POST' && !!res.end(JSON.stringify({ token: 'canary\r\nX: y' })),
+    bad: ['failure login'],
+  },
+  'clocks that differ': {
+    unless: (_req, res) => void res.setHeader('Date', new Date(0).toUTCString()),
+    bad: ['failure clock'],
+  },
+}
+for (const [name, { unless, bad }] of Object.entries(cases)) {
+  t.test(`${name} is found`, async (t) => {
+    const url = await listen(t, createServer(deployment(unless)))
+    const found = await check(['--url', url, '--echo-path', '/echo', ...LOGIN])
+    t.strictSame(found.bad, bad)
+    t.equal(found.failure?.exitCode, 1)
+    t.notMatch(found.stdout + found.stderr + found.failure?.message, /canary/)
+  })
+}
+
+t.test('a server that is something else is found, and nothing of it is printed', async (t) => {
+  const url = await listen(
+    t,
+    createServer((_req, res) => res.writeHead(200, 'canary', { 'X-A': 'canary' }).end('\u001b[31mcanary')),
+  )
+  const run = await runCommand(checkCommand, ['--url', url])
+  t.match(
+    run.stdout,
+    /^failure +endpoint +another server answers in place of the sidecar \(status 200\) +check the address/m,
+  )
+  t.notMatch(run.stdout + run.failure?.message, /canary|\u001b/)
+})
+
+t.test('a service that answers without the sidecar is found', async (t) => {
+  const url = await listen(t, createServer(deployment()))
+  const answering = await listen(
+    t,
+    createServer((_req, res) => res.end('hi')),
+  )
+  const closing = await listen(
+    t,
+    createTcp((socket) => socket.destroy()),
+  )
+  t.strictSame((await check(['--url', url, '--upstream-url', answering])).bad, ['failure upstream'])
+  t.strictSame((await check(['--url', url, '--upstream-url', closing])).bad, ['warning upstream'])
+})
+
+t.test('an admin listener that is not ready is found', async (t) => {
+  const url = await listen(t, createServer(deployment()))
+  const admin = await listen(
+    t,
+    createServer((req, res) => res.writeHead(req.url === '/readyz' ? 503 : 200).end()),
+  )
+  t.strictSame((await check(['--url', url, '--admin-url', admin])).bad, ['failure admin'])
+})
+
+t.test('a certificate that is not trusted is found, and no secret is sent', async (t) => {
+  let requests = 0
+  const { cert, key } = makeCertificate({ commonName: 'a', names: ['127.0.0.1'] })
+  const url = await listen(
+    t,
+    createHttps({ cert, key }, () => void requests++),
+    'https',
+  )
+  t.strictSame((await check(['--url', url, ...LOGIN])).bad, ['failure reachable', 'failure certificate'])
+  t.equal(requests, 0)
+})
+
+t.test('a certificate that ends within 14 days is found', async (t) => {
+  for (const [days, status] of [
+    [13, 'warning'],
+    [16, 'ok'],
+  ] as const) {
+    const notAfter = Date.now() + days * 86_400_000
+    const { cert, key } = makeCertificate({
+      commonName: 'a',
+      names: ['127.0.0.1'],
+      authority: true,
+      notAfter,
+    })
+    const url = await listen(t, createHttps({ cert, key }, deployment()), 'https')
+    const NODE_EXTRA_CA_CERTS = join(t.testdir({ 'ca.pem': cert }), 'ca.pem')
+    const { stdout, code } = await runProgram(t, ['check', '--url', url], { env: { NODE_EXTRA_CA_CERTS } })
+    t.equal(code, 0)
+    t.match(stdout, new RegExp(`^${status} +certificate +the certificate .* ${days - 1} days`, 'm'))
+  }
+})
+
+t.test('servers that hang, drip or never end keep it no longer than 15 s', async (t) => {
+  t.plan(6)
+  const silent = createTcp(() => {})
+  const endless = createServer((_req, res) => {
+    const more = () => {
+      while (!res.destroyed && res.write('x'.repeat(65_536)));
+    }
+    res.on('drain', more).on('error', () => {})
+    more()
+  })
+  const dripping = createTcp((socket) => {
+    socket.on('error', () => {})
+    const timer = setInterval(() => socket.write('H'), 50)
+    socket.on('close', () => clearInterval(timer))
+  })
+  const servers = await Promise.all([silent, endless, dripping].map((server) => listen(t, server)))
+  const startedAt = performance.now()
+  const runs = servers.map((url) => check(['--url', url, '--admin-url', url, '--upstream-url', url]))
+  for (const { failure, checks } of await Promise.all(runs)) {
+    t.equal(failure?.exitCode, 1)
+    t.match(checks[0], { status: 'failure', remedy: /\w/ })
+  }
+  t.comment(`${Math.round(performance.now() - startedAt)} ms`)
+})
+
+t.test('a secret that never arrives, and options that do not go together, are wrong usage', async (t) => {
+  const keepAlive = setInterval(() => {}, 1000) // as the stdin of a process does
+  const late = checkCommand({
+    stdin: new PassThrough(),
+    stdout: new PassThrough(),
+    stderr: new PassThrough(),
+    env: {},
+  })
+  await t.rejects(late.parseAsync(['--url', 'http://127.0.0.1:1', ...LOGIN], { from: 'user' }), {
+    message: 'no secret has arrived on stdin',
+  })
+  clearInterval(keepAlive)
+  for (const args of [
+    [],
+    ['--url', 'ftp://a'],
+    ['--url', 'http://user:canary@a'],
+    ['--url', 'http://a', '--echo-path', 'x'],
+    ['--url', 'http://127.0.0.1:1', '--account', 'acme'],
+  ]) {
+    t.equal((await runCommand(checkCommand, args)).failure?.exitCode, 2, args.join(' '))
+  }
+})
