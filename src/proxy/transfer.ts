@@ -302,7 +302,8 @@ export class Transfer implements UpstreamUser, RequestHandler {
     const req = this.#req
     const res = this.#res
     if (this.#sent || req.complete) res.end()
-    else if (this.#upstreamHead?.framing === 'length') afterUnreadBody(req, () => res.end())
+    else if (req.context.framedByClose || this.#upstreamHead?.framing === 'length')
+      afterUnreadBody(req, () => res.end())
     else {
       const { connection } = req.context
       connection.isEnding = true
