@@ -5,7 +5,6 @@ import { availableParallelism } from 'node:os'
 import { Command, CommanderError } from 'commander'
 import type { App, ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
-import { tuneCollector } from '../ops/collector.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
 import { nodeFloorWarnings } from '../ops/node-floor.ts'
 import { VERSION } from '../version.ts'
@@ -75,7 +74,6 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
 
   /** Serves requests in this process, alone or as one of several. */
   const serveHere = async (config: Config, log: Logger, worker = false): Promise<ServingApp> => {
-    tuneCollector()
     const { createApp } = await import('../app.ts')
     const logLinesDropped = () => destination.dropped
     const app = await createApp({ config, log, logLinesDropped, worker })
