@@ -3,7 +3,7 @@
  */
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
-import { secretProblem } from '../names.ts'
+import { nameProblem, namesProblem, secretProblem } from '../names.ts'
 
 /** The edges that a command works with: those of the process, or of a test. */
 export interface CommandIo {
@@ -62,6 +62,21 @@ interface Failed {
   readonly problems: readonly string[]
   /** False where nothing is wrong with settings, keys or credentials. */
   readonly unusable?: boolean
+}
+
+/**
+ * The account and access key that options name.
+ *
+ * @throws {UsageFailure} where a token could not carry them
+ */
+export function checkNames({ account, accessKey }: { readonly account: string; readonly accessKey: string }) {
+  const problems = [
+    ['--account', nameProblem(account)],
+    ['--access-key', nameProblem(accessKey) ?? namesProblem(account, accessKey)],
+  ]
+  for (const [flag, problem] of problems)
+    if (problem !== undefined) throw new UsageFailure(`${flag} ${problem}`)
+  return { accountId: account, accessKey }
 }
 
 /** More than any secret takes. */

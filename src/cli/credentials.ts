@@ -1,14 +1,16 @@
 /**
- * `credentials add|list|disable|enable|remove`: who may log in, in a file or in PostgreSQL. A secret is printed once, by
- * the `add` that sets it; a hash never.
+ * `credentials add|list|disable|enable|remove|migrate|import`: who may log in, in a file or in PostgreSQL. A secret is
+ * printed once, by the `add` that sets it; a hash never. Modules of the database are loaded only where one is named.
  */
 import { randomBytes } from 'node:crypto'
 import type { Command } from 'commander'
-import { type Credential, type CredentialName, isActive, parseTime } from '../credentials/credential.ts'
+import { type Credential, isActive, parseTime } from '../credentials/credential.ts'
+import { listCredentialsFile } from '../credentials/credentials-file.ts'
+import type { Changed, CredentialEditor } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
-import { nameProblem, namesProblem } from '../names.ts'
 import {
   type CommandIo,
+  checkNames,
   createCommand,
   formatTable,
   printer,
@@ -17,10 +19,10 @@ import {
   unwrap,
   warner,
 } from './command-io.ts'
-import { openEditor, type PlaceOptions } from './credential-places.ts'
-import { addPostgresCommands } from './credentials-postgres.ts'
 
-interface StoreOptions extends PlaceOptions {
+interface StoreOptions {
+  readonly file?: string
+  readonly postgresUrlFile?: string
   readonly json?: true
 }
 
@@ -36,15 +38,39 @@ interface AddOptions extends StoreOptions {
   readonly expiresAt?: string
 }
 
+interface ImportOptions {
+  readonly postgresUrlFile: string
+  readonly json?: true
+  readonly file: string
+  readonly replace?: boolean
+}
+
+const PROGRAM = 'storage-auth-sidecar credentials'
+const DATABASE = '--postgres-url-file <path>'
+
 const EXAMPLES = `
 Examples:
-  storage-auth-sidecar credentials add --file credentials.yaml --account acme
-  printf %s "$SECRET" | storage-auth-sidecar credentials add --file credentials.yaml \\
+  ${PROGRAM} add --file credentials.yaml --account acme
+  printf %s "$SECRET" | ${PROGRAM} add --file credentials.yaml \\
     --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z
-  storage-auth-sidecar credentials list --file credentials.yaml --json
-  storage-auth-sidecar credentials disable --file credentials.yaml --account acme --access-key backup
-  storage-auth-sidecar credentials migrate --postgres-url-file postgres.url
-  storage-auth-sidecar credentials add --postgres-url-file postgres.url --account acme
+  ${PROGRAM} list --file credentials.yaml --json
+  ${PROGRAM} disable --file credentials.yaml --account acme --access-key backup
+  ${PROGRAM} migrate --postgres-url-file postgres.url
+  ${PROGRAM} add --postgres-url-file postgres.url --account acme
+`
+
+const MIGRATE_HELP = `
+Example:
+  ${PROGRAM} migrate --postgres-url-file postgres.url
+
+Grants, once the tables exist (the role names are yours):
+  -- A sidecar only reads, and listens for changes, which needs no grant:
+  GRANT USAGE ON SCHEMA storage_auth TO sidecar;
+  GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO sidecar;
+  -- The role that runs \`credentials add\` and the like or writes revocations needs on top of that:
+  GRANT INSERT, UPDATE, DELETE ON storage_auth.credentials, storage_auth.revocations TO operator;
+Revocations are rows of storage_auth.revocations: one of jti, account_id and access_key, and with the latter two an
+optional issued_before. Every change of both tables is active within a second, however it is made.
 `
 
 /** @param now - epoch milliseconds, which decide whether a credential has expired */
@@ -53,44 +79,31 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   const warn = warner(io)
   const description = 'add, list, disable, enable and remove credentials, in a file or in PostgreSQL'
   const group = createCommand('credentials', description, io).addHelpText('after', EXAMPLES)
-
   const subcommand = (name: string, description: string, example = '') =>
     group
       .command(name)
       .description(description)
-      .addHelpText(
-        'after',
-        `\nExample:\n  storage-auth-sidecar credentials ${name} --file credentials.yaml${example}`,
-      )
+      .addHelpText('after', `\nExample:\n  ${PROGRAM} ${name} --file credentials.yaml${example}`)
       .option('--file <path>', 'the credentials file')
-      .option('--postgres-url-file <path>', 'or a file that holds the URL of the PostgreSQL database')
+      .option(DATABASE, 'or a file that holds the URL of the PostgreSQL database')
       .option('--json', 'print JSON')
-  const namedSubcommand = (name: string, description: string) =>
-    subcommand(name, description, ' --account acme --access-key AK1')
-      .requiredOption('--account <id>', 'the account identifier')
-      .requiredOption('--access-key <key>', 'the access key')
 
   subcommand('add', 'add a credential, and print it with its secret as JSON, once', ' --account acme')
     .requiredOption('--account <id>', 'the account identifier')
     .option('--access-key <key>', 'the access key (default: a new one)')
-    .option(
-      '--secret-stdin',
-      'read the secret from stdin (default: a new one); a final newline is not part of it',
-    )
-    .option('--expires-at <time>', 'when it ceases to be in force, as RFC 3339 with its zone')
+    .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')
+    .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone')
     .action(async (options: AddOptions) => {
       const editor = await openEditor(options)
-      const { expiresAt } = options
-      const name = checkedName({ accessKey: newAccessKey(), ...options })
-      const tooLong = namesProblem(name.accountId, name.accessKey)
-      if (tooLong !== undefined) throw new UsageFailure(`--access-key ${tooLong}`)
+      const { expiresAt, secretStdin } = options
+      const name = checkNames({ accessKey: newAccessKey(), ...options })
       if (expiresAt !== undefined && parseTime(expiresAt) === undefined) {
         throw new UsageFailure(
           '--expires-at must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z',
         )
       }
-      const secret = options.secretStdin ? await readSecret(io.stdin) : generateSecret()
-      const secretHash = await hashSecret(secret, options.secretStdin ? 'scrypt' : 'sha256')
+      const secret = secretStdin ? await readSecret(io.stdin) : generateSecret()
+      const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
       unwrap(await editor.add({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }))
       print(JSON.stringify({ ...name, secret }))
     })
@@ -102,35 +115,77 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     print(options.json ? JSON.stringify(listed) : table(listed))
   })
 
-  namedSubcommand('disable', 'refuse logins with a credential, and end its tokens').action(
-    async (options: NameOptions) => {
-      const name = checkedName(options)
-      unwrap(await (await openEditor(options)).setDisabled(name, true))
-      print(options.json ? JSON.stringify({ ...name, disabled: true }) : 'disabled')
-    },
+  const change = (command: string, description: string, fields: object, apply: Change) =>
+    subcommand(command, description, ' --account acme --access-key AK1')
+      .requiredOption('--account <id>', 'the account identifier')
+      .requiredOption('--access-key <key>', 'the access key')
+      .action(async (options: NameOptions) => {
+        const name = checkNames(options)
+        unwrap(await apply(await openEditor(options), name))
+        print(options.json ? JSON.stringify({ ...name, ...fields }) : `${command.replace(/e$/, '')}ed`)
+      })
+  change(
+    'disable',
+    'refuse logins with a credential, and end its tokens',
+    { disabled: true },
+    (editor, name) => editor.setDisabled(name, true),
   )
-  namedSubcommand('enable', 'let a disabled credential log in again').action(async (options: NameOptions) => {
-    const name = checkedName(options)
-    unwrap(await (await openEditor(options)).setDisabled(name, false))
-    print(options.json ? JSON.stringify({ ...name, disabled: false }) : 'enabled')
-  })
-  namedSubcommand('remove', 'remove a credential, and end its tokens').action(
-    async (options: NameOptions) => {
-      const name = checkedName(options)
-      unwrap(await (await openEditor(options)).remove(name))
-      print(options.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
-    },
+  change('enable', 'let a disabled credential log in again', { disabled: false }, (editor, name) =>
+    editor.setDisabled(name, false),
   )
-  addPostgresCommands(group, { print, warn })
+  change('remove', 'remove a credential, and end its tokens', { removed: true }, (editor, name) =>
+    editor.remove(name),
+  )
+
+  group
+    .command('migrate')
+    .description('create the tables in PostgreSQL, or bring them up to date; may be repeated')
+    .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database')
+    .option('--json', 'print JSON')
+    .addHelpText('after', MIGRATE_HELP)
+    .action(async ({ postgresUrlFile, json }: Pick<ImportOptions, 'postgresUrlFile' | 'json'>) => {
+      const { migrate } = await import('../credentials/postgres/editor.ts')
+      const { isNew, warnings } = unwrap(await migrate(postgresUrlFile))
+      warnings.forEach(warn)
+      const applied = isNew ? [1] : []
+      const text = `the tables ${isNew ? 'are' : 'were'} up to date (version 1)`
+      print(json ? JSON.stringify({ version: 1, applied }) : text)
+    })
+
+  group
+    .command('import')
+    .description('copy all credentials of a file to PostgreSQL, or none')
+    .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database')
+    .requiredOption('--file <path>', 'the credentials file')
+    .option('--replace', 'replace credentials of the same names; all others stay')
+    .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      `\nExample:\n  ${PROGRAM} import --file credentials.yaml --postgres-url-file postgres.url`,
+    )
+    .action(async ({ file, postgresUrlFile, replace = false, json }: ImportOptions) => {
+      const { value, warnings } = unwrap(await listCredentialsFile(file))
+      warnings.forEach(warn)
+      const { importCredentials } = await import('../credentials/postgres/editor.ts')
+      const { imported, replaced } = unwrap(await importCredentials(postgresUrlFile, value, { replace }))
+      print(
+        json ? JSON.stringify({ imported, replaced }) : `imported ${imported}, ${replaced} of them replaced`,
+      )
+    })
   return group
 }
 
-function checkedName({ account, accessKey }: { account: string; accessKey: string }): CredentialName {
-  const accountProblem = nameProblem(account)
-  if (accountProblem !== undefined) throw new UsageFailure(`--account ${accountProblem}`)
-  const accessKeyProblem = nameProblem(accessKey)
-  if (accessKeyProblem !== undefined) throw new UsageFailure(`--access-key ${accessKeyProblem}`)
-  return { accountId: account, accessKey }
+type Change = (editor: CredentialEditor, name: ReturnType<typeof checkNames>) => Promise<Changed>
+
+async function openEditor({ file, postgresUrlFile }: StoreOptions): Promise<CredentialEditor> {
+  if (file !== undefined && postgresUrlFile !== undefined) {
+    throw new UsageFailure('--file and --postgres-url-file name two places: give one of them')
+  }
+  if (postgresUrlFile !== undefined) {
+    return (await import('../credentials/postgres/editor.ts')).createPostgresEditor(postgresUrlFile)
+  }
+  if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
+  return (await import('../credentials/file-editor.ts')).createFileEditor(file)
 }
 
 /** Upper-case letters and digits only: it is typed, spoken and pasted into command lines. */
@@ -151,12 +206,9 @@ function listEntry(credential: Credential, now: number) {
 }
 
 function table(entries: readonly ReturnType<typeof listEntry>[]): string {
-  const rows = entries.map(({ accountId, accessKey, disabled, inForce, secretKind, expiresAt }) => [
-    accountId,
-    accessKey,
-    disabled ? 'disabled' : inForce ? 'active' : 'expired',
-    secretKind,
-    expiresAt ?? 'never',
-  ])
+  const rows = entries.map(({ accountId, accessKey, disabled, inForce, secretKind, expiresAt }) => {
+    const state = disabled ? 'disabled' : inForce ? 'active' : 'expired'
+    return [accountId, accessKey, state, secretKind, expiresAt ?? 'never']
+  })
   return formatTable([['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES'], ...rows])
 }

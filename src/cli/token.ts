@@ -3,13 +3,13 @@
  */
 import { text as readText } from 'node:stream/consumers'
 import { type Command, Option } from 'commander'
-import { nameProblem, namesProblem } from '../names.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
 import {
   CommandFailure,
   type CommandIo,
+  checkNames,
   createCommand,
   parseSeconds,
   printer,
@@ -77,16 +77,12 @@ export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
         `--lifetime-seconds must be 1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`,
       )
     }
-    checkName('--account', options.account)
-    checkName('--access-key', options.accessKey)
-    const tooLong = namesProblem(options.account, options.accessKey)
-    if (tooLong !== undefined) throw new UsageFailure(`--access-key ${tooLong}`)
+    const subject = checkNames(options)
     const ring = await loadKeys(config, { warn })
     if (ring.signing === undefined) {
       throw new UsageFailure(`${config.keys.directory}: holds no private key, so it can only verify`)
     }
     const issueToken = createIssuer({ ...config.token, keys: () => ring, now })
-    const subject = { accountId: options.account, accessKey: options.accessKey }
     const { token, identity } = await issueToken(subject, lifetimeSeconds)
     const expiresAt = new Date(identity.expiresAt * 1000).toISOString()
     print(options.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
@@ -110,11 +106,6 @@ export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })
   return group
-}
-
-function checkName(flag: string, name: string): void {
-  const problem = nameProblem(name)
-  if (problem !== undefined) throw new UsageFailure(`${flag} ${problem}`)
 }
 
 function report(inspection: Inspection): string {
