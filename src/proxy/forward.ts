@@ -6,7 +6,6 @@
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
-import type { Accepted } from '../token/verdict.ts'
 import { requestHead, requestLines } from './request-headers.ts'
 import { Transfer, type TransferOptions } from './transfer.ts'
 import { type UpstreamAddress, upstreamAddress } from './upstream-connection.ts'
@@ -56,8 +55,8 @@ export interface ForwarderOptions {
 
 /** Forwards requests. */
 export interface Forwarder {
-  /** Forwards a request that may pass; `caller` is absent on a public route and in report mode. */
-  forward(req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined): void
+  /** Forwards a request that may pass, for `context.caller`, which is absent on a public route and in report mode. */
+  forward(req: SidecarRequest, res: SidecarResponse): void
   /** The state of each upstream's pool. */
   pools(): { readonly upstream: string; readonly connections: number; readonly queued: number }[]
   /** Closes unused connections, and each other one when its response is over. */
@@ -97,12 +96,10 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
     return { prefix, address, pool, transfer }
   })
   const upstreamOf = createPrefixRouting(upstreams)
-  /** The callers of requests on their way through http-proxy, which hands on nothing but the request. */
-  const callers = new WeakMap<SidecarRequest, Accepted>()
 
   const begin = (req: SidecarRequest, res: SidecarResponse): true => {
     const { context } = req
-    const { admitted: request } = context
+    const { admitted: request, caller } = context
     if (request === undefined) throw new Error('a request is forwarded only after admission')
     const upstream = upstreamOf(request.path)
     if (upstream === undefined) {
@@ -111,7 +108,6 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       options.refuse(req, res, faultError(fault), fault)
       return true
     }
-    const caller = callers.get(req)
     const parts = {
       request,
       rawHeaders: req.rawHeaders,
@@ -145,8 +141,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
   })
 
   return {
-    forward(req, res, caller) {
-      if (caller !== undefined) callers.set(req, caller)
+    forward(req, res) {
       const { upgrade } = req.context
       if (upgrade === undefined) proxy.web(req, res)
       else proxy.ws(req, req.socket, upgrade.head)

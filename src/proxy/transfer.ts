@@ -207,27 +207,27 @@ export class Transfer implements UpstreamUser, RequestHandler {
       context.continued = true
       this.#res.writeContinue()
     }
-    this.#req.on('data', this.#onUploadData)
-    this.#req.once('end', this.#onUploadEnd)
+    this.#req.on('data', (chunk: Buffer) => this.#onUploadData(chunk))
+    this.#req.once('end', () => this.#onUploadEnd())
     if (!writable) this.#pauseUpload()
   }
 
-  readonly #onUploadData = (chunk: Buffer): void => {
+  #onUploadData(chunk: Buffer): void {
     if (this.#settled) return // it is dropped
     this.#req.context.bytesIn += chunk.length
     // Written in the check phase, after every socket was read: an early answer that arrived is read before a write can
     // fail on the connection that the upstream closed behind it.
-    if (this.#upload.push(chunk) === 1) setImmediate(this.#writeUpload)
+    if (this.#upload.push(chunk) === 1) setImmediate(() => this.#writeUpload())
     this.#uploadBytes += chunk.length
     if (this.#uploadBytes >= MAX_PENDING) this.#req.pause()
   }
 
-  readonly #onUploadEnd = (): void => {
+  #onUploadEnd(): void {
     this.#isUploadEnded = true
     if (this.#upload.length === 0) this.#writeUpload()
   }
 
-  readonly #writeUpload = (): void => {
+  #writeUpload(): void {
     const socket = this.#connection?.socket
     const pieces = this.#upload
     const bytes = this.#uploadBytes

@@ -141,11 +141,11 @@ function connect(req: SidecarRequest, answer: IncomingMessage, upstream: Socket,
 }
 
 /** Closes a tunnel when the token that opened it expires. */
-function closeAtExpiry({ socket, context: { identity } }: SidecarRequest, now: () => number): void {
-  if (identity === undefined) return
+function closeAtExpiry({ socket, context: { caller } }: SidecarRequest, now: () => number): void {
+  if (caller === undefined) return
   let timer: NodeJS.Timeout
   const check = () => {
-    const leftMs = identity.expiresAt * 1000 - now()
+    const leftMs = caller.identity.expiresAt * 1000 - now()
     if (leftMs <= 0) socket.destroy()
     else timer = setTimeout(check, Math.min(leftMs, MAX_TIMER_MS))
   }

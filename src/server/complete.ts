@@ -43,7 +43,8 @@ export function createComplete({
 }: CompleteOptions): Complete {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
-    const { admitted, identity } = context
+    const { admitted } = context
+    const identity = context.caller?.identity ?? context.issuedTo
     const account = identity?.accountId ?? context.loginAccount
     const path = admitted?.path ?? originPath(req.url ?? '')
     log.info(

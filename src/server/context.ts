@@ -8,7 +8,7 @@ import type { Duplex } from 'node:stream'
 import type { PublicError } from '../errors.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { Route } from '../gate/routes.ts'
-import type { Identity } from '../token/verdict.ts'
+import type { Accepted, Identity } from '../token/verdict.ts'
 import type { Peer } from './client-address.ts'
 
 /** A client's connection. Pipelined requests wait in it and are handled one after the other. */
@@ -66,8 +66,10 @@ export class RequestContext {
   route: Route = 'proxy'
   /** What admission read; absent before that, and where the request was refused. */
   admitted: Admitted | undefined
-  /** The caller, once the token has been verified. */
-  identity: Identity | undefined
+  /** The verdict on the token, once it is known to be valid. */
+  caller: Accepted | undefined
+  /** Whom a token was issued to. */
+  issuedTo: Identity | undefined
   /** The account that a login named, if there is such an account. */
   loginAccount: string | undefined
   /** Why the request failed or was refused: a word of a closed set, never client input. */

@@ -15,7 +15,7 @@ import type { TokenEndpoint } from './token-endpoint.ts'
 export interface HandleOptions {
   readonly decide: (req: SidecarRequest) => Decided
   readonly tokenEndpoint: TokenEndpoint
-  readonly forward: (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => void
+  readonly forward: (req: SidecarRequest, res: SidecarResponse) => void
   readonly responder: Responder
   /** The identity as header names and values alternating. */
   readonly identityHeaders: (caller: Accepted) => readonly string[]
@@ -55,19 +55,19 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     }
     switch (decision.act) {
       case 'forward':
-        context.identity = decision.caller?.identity
+        context.caller = decision.caller
         context.wouldRefuse = decision.wouldRefuse
-        options.forward(req, res, decision.caller)
+        options.forward(req, res)
         return
       case 'issue':
         tokenEndpoint.issue(req, res).catch((error: unknown) => fault(req, res, error))
         return
       case 'timeLeft':
-        context.identity = decision.caller.identity
+        context.caller = decision.caller
         tokenEndpoint.timeLeft(req, res, decision.caller.identity)
         return
       case 'allow':
-        context.identity = decision.caller?.identity
+        context.caller = decision.caller
         context.wouldRefuse = decision.wouldRefuse
         allow(req, res, decision.caller)
         return

@@ -146,7 +146,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
           options.onIssueFailure('internal')
           throw fault
         })
-        req.context.identity = identity
+        req.context.issuedTo = identity
         options.onIssued()
         responder.send(req, res, 200, { token, expirationSec: expirationSec(identity) })
       }
