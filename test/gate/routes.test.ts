@@ -28,35 +28,13 @@ t.test('the token endpoint is exactly two paths', async (t) => {
 t.test('every other spelling of them is a storage path', async (t) => {
   const routeOf = routes()
   for (const path of [
-    '/',
-    '/v2/auth/tokenx',
-    '/v2/auth/toke',
-    '/v2/auth/token//',
-    '/v2/auth/token/x',
-    '/v2/auth/token/..;/x',
-    '/v2/auth/token/../../b/k',
-    '/v2/auth/token/%2e%2e/x',
-    '/v2/auth/token%2f',
-    '/v2/auth/token%252f',
-    '/v2/auth\\token',
-    '/v2/auth/token\\',
-    '/v2/auth/token;x=1',
-    '//v2/auth/token',
-    '/v2//auth/token',
-    '/V2/Auth/Token',
-    '/v2/auth/token%00',
-    '/v2/auth/token%20',
-    '/v2/auth/token.',
-    '/v2/./auth/token',
-    '/x/../v2/auth/token',
-    '/v2/auth/%74oken',
-    '/b/v2/auth/token',
-    '/metrics',
-    '/livez',
-    '/readyz',
-    '/healthz',
-    '/status.json',
-    '/.well-known/jwks.json',
+    ...['/', '/v2/auth/tokenx', '/v2/auth/toke', '/v2/auth/token//', '/v2/auth/token/x'],
+    ...['/v2/auth/token/..;/x', '/v2/auth/token/../../b/k', '/v2/auth/token/%2e%2e/x'],
+    ...['/v2/auth/token%2f', '/v2/auth/token%252f', '/v2/auth\\token', '/v2/auth/token\\'],
+    ...['/v2/auth/token;x=1', '//v2/auth/token', '/v2//auth/token', '/V2/Auth/Token'],
+    ...['/v2/auth/token%00', '/v2/auth/token%20', '/v2/auth/token.', '/v2/./auth/token'],
+    ...['/x/../v2/auth/token', '/v2/auth/%74oken', '/b/v2/auth/token', '/metrics', '/livez', '/readyz'],
+    ...['/healthz', '/status.json', '/.well-known/jwks.json'],
   ]) {
     for (const method of METHODS) t.equal(routeOf(method, path), 'proxy', `${method} ${path}`)
   }
@@ -88,14 +66,8 @@ t.test('a public route is one method and one path', async (t) => {
   for (const method of ['HEAD', 'POST', 'OPTIONS', 'get', 'GETX'])
     t.equal(routeOf(method, '/healthz'), 'proxy', method)
   for (const path of [
-    '/healthz/',
-    '/Healthz',
-    '//healthz',
-    '/healthz;x',
-    '/%68ealthz',
-    '/healthz/..',
-    '/health',
-    '/b',
+    ...['/healthz/', '/Healthz', '//healthz', '/healthz;x', '/%68ealthz', '/healthz/..', '/health'],
+    ...['/b'],
   ])
     t.equal(routeOf('GET', path), 'proxy', path)
 })
@@ -105,5 +77,17 @@ t.test('a preflight needs a token unless the settings let it pass', async (t) =>
   const passing = routes({ corsPreflight: 'pass' })
   t.equal(passing('OPTIONS', '/b/k', true), 'public')
   t.equal(passing('OPTIONS', '/b/k', false), 'proxy')
-  t.equal(passing('OPTIONS', '/v2/auth/token', true), 'token_method', 'the token endpoint is never forwarded')
+  t.equal(passing('OPTIONS', '/v2/auth/token', true), 'token_preflight', 'which is never forwarded')
+  t.equal(passing('OPTIONS', '/v2/auth/token', false), 'token_method')
+})
+
+t.test('other proxies ask for a decision at one path and below it', async (t) => {
+  for (const forwardAuthPath of ['/auth', '/auth/']) {
+    const routeOf = routes({ forwardAuthPath })
+    for (const path of ['/auth', '/auth/', '/auth/b/k']) t.equal(routeOf('GET', path), 'forward_auth', path)
+    for (const path of ['/authx', '/Auth', '/auth%2f', '/auth;x', '//auth', '/'])
+      t.equal(routeOf('GET', path), 'proxy')
+  }
+  t.equal(routes({ forwardAuthPath: '/v2/' })('POST', '/v2/auth/token'), 'token_issue')
+  t.equal(routes()('GET', '/'), 'proxy', 'without the setting there is no such path')
 })
