@@ -1,0 +1,232 @@
+import fc from 'fast-check'
+import t from 'tap'
+import {
+  encodeIdentityValue,
+  identityHeaders,
+  type RequestHeadParts,
+  requestHead,
+  requestTrailers,
+} from '../../src/proxy/request-headers.ts'
+import { createPeers } from '../../src/server/client-address.ts'
+import type { Accepted } from '../../src/token/verdict.ts'
+import { admission, admitted, type HeadParts, HOST, type Line } from '../support/request-heads.ts'
+
+const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAt: 2_000_000_000 }
+const caller: Accepted = { ok: true, identity }
+const socket = { remoteAddress: '192.0.2.7', localPort: 8080 }
+const untrusted = createPeers([])(socket, false)
+const trusted = createPeers(['192.0.2.7'])(socket, false)
+
+const REQUEST_ID = 'X-Request-Id: created-here\r\n'
+const FORWARDED =
+  'X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n' +
+  'X-Forwarded-Host: storage.example\r\nForwarded: for=192.0.2.7;proto=http;host="storage.example"\r\n'
+const IDENTITY =
+  'X-Authenticated-Account-Id: acme\r\nX-Authenticated-Access-Key: AK\r\n' +
+  'X-Authenticated-Token-Id: token-1\r\nX-Authenticated-Token-Expires: 2000000000\r\n'
+/** The end of every head. */
+const OURS = `${REQUEST_ID}${FORWARDED}${IDENTITY}\r\n`
+
+/** The head that the upstream receives. */
+function head(parts: HeadParts, more: Partial<RequestHeadParts> = {}): string {
+  const { lines = [HOST, ...(parts.more ?? [])] } = parts
+  return requestHead({
+    request: admitted(parts),
+    rawHeaders: lines.flat(),
+    caller,
+    requestId: 'created-here',
+    peer: untrusted,
+    keepAuthorization: false,
+    upstreamHost: 'upstream.internal:9000',
+    ...more,
+  })
+}
+
+/** What passes of the lines behind `Host`. */
+function passed(more: readonly Line[], parts: Partial<RequestHeadParts> = {}, ours = OURS): string {
+  const text = head({ more }, parts)
+  const start = 'GET / HTTP/1.1\r\nHost: storage.example\r\n'
+  if (!text.startsWith(start) || !text.endsWith(ours)) throw new Error(`an unexpected head: ${text}`)
+  return text.slice(start.length, text.length - ours.length)
+}
+
+t.test('names, order, values and multiplicity of the client pass byte for byte', async (t) => {
+  const lines: Line[] = [
+    ['x-dup', '1'],
+    ['hOsT', 'storage.example'],
+    ['X-Meta_Key', 'a'],
+    ['X-Dup', '2'],
+    ['Transfer-encoding', 'CHUNKED'],
+    ['Trailer', 'X-Sum'],
+    ['X-Latin', 'caf\xe9'],
+    ['X-Empty', ''],
+    ['traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'],
+    ['Cookie', 'a=1; b=2'],
+    ['Origin', 'https://app.example'],
+    ['Date', 'Thu, 01 Jan 1970 00:00:00 GMT'],
+    ['X-Original-URL', '/v2/auth/token'],
+  ]
+  const text = lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')
+  const url = '/b//c/%2e%2e/d;x=1?a=%20&b'
+  t.equal(head({ method: 'PUT', url, lines }), `PUT ${url} HTTP/1.1\r\n${text}${OURS}`)
+  t.equal(passed([['Content-length', '5']]), 'Content-length: 5\r\n')
+  t.match(head({ url: 'http://STORAGE.example?x' }), /^GET \/\?x HTTP\/1\.1\r\nHost: storage\.example\r\n/)
+})
+
+t.test('the token passes only if the settings say so', async (t) => {
+  t.equal(passed([['authorization', 'Bearer a']]), '')
+  t.equal(passed([['authorization', 'Bearer a']], { keepAuthorization: true }), 'authorization: Bearer a\r\n')
+})
+
+t.test('a claim of an identity passes in no spelling, from no peer, on no route', async (t) => {
+  const more = [
+    ...['X-Authenticated-Account-Id', 'x-authenticated-ACCOUNT-id', 'X_Authenticated_Account_Id'],
+    ...['X-Authenticated_Account-Id', 'x.authenticated.account.id', 'X~Authenticated~Account~Id'],
+    ...['_X-Authenticated-Account-Id', 'X-Authenticated-Account-Id_', 'X-Authenticated-Assertion'],
+    ...['X-Authenticated-', 'X_Request_Id', 'x.forwarded.for', '_Forwarded'],
+  ].map((name): Line => [name, 'root'])
+  t.equal(passed(more), '')
+  t.equal(passed(more, { peer: trusted }), '')
+  t.equal(passed(more, { caller: undefined }, `${REQUEST_ID}${FORWARDED}\r\n`), '')
+})
+
+t.test('hop-by-hop headers, expectations and what Connection nominates end here', async (t) => {
+  const more: Line[] = [
+    ['Connection', 'keep-alive, X-Private, Upgrade'],
+    ['connection', 'X-Other,trailer'],
+    ['Keep-Alive', 'timeout=5'],
+    ['Proxy-Connection', 'keep-alive'],
+    ['Proxy-Authorization', 'Basic YTpi'],
+    ['Proxy-Authenticate', 'Basic'],
+    ['TE', 'trailers'],
+    ['Upgrade', 'h2c'],
+    ['HTTP2-Settings', 'AAMAAABkAAQAAP__'],
+    ['Expect', '100-continue'],
+    ['x-private', '1'],
+    ['X-Other', '4'],
+    ['Trailer', 'X-Sum'],
+    ['X-Kept', 'keep-alive'],
+  ]
+  t.equal(passed(more), 'X-Kept: keep-alive\r\n')
+})
+
+t.test("the client's request id passes if it was kept; any other is replaced", async (t) => {
+  const ours = `${FORWARDED}${IDENTITY}\r\n`
+  t.equal(passed([['x-request-id', 'client-1']], {}, ours), 'x-request-id: client-1\r\n')
+  const nominated: Line[] = [
+    ['X-Request-Id', 'client-1'],
+    ['Connection', 'x-request-id'],
+  ]
+  t.equal(passed(nominated, {}, ours), 'X-Request-Id: client-1\r\n', 'it is end-to-end')
+  t.equal(passed([['X-Request-Id', 'a b']]), '')
+})
+
+t.test('forwarding headers pass from a trusted peer, all or none', async (t) => {
+  const more: Line[] = [
+    ['x-forwarded-for', '198.51.100.1'],
+    ['X-Forwarded-Proto', 'https'],
+    ['Forwarded', 'for=198.51.100.1'],
+  ]
+  t.equal(passed(more), '')
+  const text = more.map(([name, value]) => `${name}: ${value}\r\n`).join('')
+  t.equal(passed(more, { peer: trusted }, `${REQUEST_ID}${IDENTITY}\r\n`), text)
+  t.equal(passed([], { peer: trusted }), '')
+})
+
+t.test('an HTTP/1.0 request without Host gets that of the upstream', async (t) => {
+  t.equal(
+    head({ lines: [['X-A', '1']], version: '1.0' }),
+    `GET / HTTP/1.1\r\nX-A: 1\r\nHost: upstream.internal:9000\r\n${REQUEST_ID}` +
+      'X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n' +
+      `Forwarded: for=192.0.2.7;proto=http\r\n${IDENTITY}\r\n`,
+  )
+})
+
+t.test('an assertion follows the identity, the renewed one after its renewal', async (t) => {
+  for (const assertion of ['a.b.c', 'd.e.f', undefined]) {
+    const headers = identityHeaders({ ok: true, identity, assertion })
+    t.strictSame(headers.slice(8), assertion === undefined ? [] : ['X-Authenticated-Assertion', assertion])
+    const lines = assertion === undefined ? '' : `X-Authenticated-Assertion: ${assertion}\r\n`
+    t.ok(head({}, { caller: { ok: true, identity, assertion } }).endsWith(`${IDENTITY}${lines}\r\n`))
+  }
+})
+
+t.test('trailers pass without framing, identity, hop-by-hop and nominated ones', async (t) => {
+  t.equal(requestTrailers([], undefined), '\r\n')
+  const kept = ['X-Sum', 'abc', 'x-sum', 'def', 'X_Meta', '']
+  t.equal(requestTrailers(kept, undefined), 'X-Sum: abc\r\nx-sum: def\r\nX_Meta: \r\n\r\n')
+  t.equal(requestTrailers(['X-Sum', 'a', 'X-Kept', 'b'], new Set(['x-sum'])), 'X-Kept: b\r\n\r\n')
+  for (const name of [
+    ...['X-Authenticated-Account-Id', 'x_authenticated_account_id', 'Authorization', 'authorization_'],
+    ...['Host', 'Content-Length', 'Content_Length', 'Transfer-Encoding', 'Connection', 'Upgrade', 'TE'],
+    ...['Keep-Alive', 'Expect', 'Trailer', 'X-Request-Id', 'X_Request_Id', 'X-Forwarded-For'],
+    ...['Forwarded', 'Proxy-Authorization'],
+  ])
+    t.equal(requestTrailers([name, 'root', 'X-Sum', 'abc'], undefined), 'X-Sum: abc\r\n\r\n', name)
+})
+
+/** The names that the sidecar sets, each exactly once. */
+const SET_HERE = OURS.split('\r\n').flatMap((line) => (line === '' ? [] : [line.slice(0, line.indexOf(':'))]))
+
+/** A name as the most careless upstream reads it. */
+const carelessly = (name: string) =>
+  name
+    .toLowerCase()
+    .replace(/[^a-z0-9]/g, '-')
+    .replace(/^-+|-+$/g, '')
+
+t.test('no headers of a client become a line that reads like one of the sidecar', async (t) => {
+  const sign = fc.constantFrom(..."-_.~!#$%&'*+^`|")
+  const signs = fc.array(sign, { maxLength: 2 }).map((list) => list.join(''))
+  const spelled = fc
+    .tuple(fc.constantFrom(...SET_HERE), sign, signs, signs, fc.boolean())
+    .map(([name, dash, before, behind, upper]) => {
+      const text = `${before}${name.replaceAll('-', dash)}${behind}`
+      return upper ? text.toUpperCase() : text
+    })
+  const value = fc
+    .string({ unit: fc.constantFrom(...'root \xe9:,;="'), maxLength: 9 })
+    .map((text) => text.trim())
+  const lines = fc.array(fc.tuple(spelled, value), { maxLength: 6 })
+  let forwarded = 0
+  const property = fc.property(lines, fc.array(spelled, { maxLength: 2 }), (list, nominated) => {
+    const more: Line[] = [...list, ['Connection', nominated.join()], ['Authorization', 'Bearer a']]
+    const result = admission({ more })
+    if (!result.ok) return true
+    forwarded++
+    const requestId = result.request.requestId ?? 'created-here'
+    const received = head({ more }, { requestId }).slice(0, -4).split('\r\n').slice(1)
+    const ours = new Set(OURS.replace('created-here', requestId).toLowerCase().split('\r\n'))
+    const named = (name: string) => received.filter((line) => carelessly(line.split(':')[0] ?? '') === name)
+    return (
+      named('authorization').length === 0 &&
+      SET_HERE.every((name) => {
+        const [first = '', ...others] = named(name.toLowerCase())
+        return ours.has(first.toLowerCase()) && others.length === 0
+      })
+    )
+  })
+  fc.assert(property, { numRuns: 3000 })
+  t.ok(forwarded > 300, `${forwarded} of the requests were forwarded`)
+})
+
+t.test('identity values are percent-encoded outside visible ASCII', async (t) => {
+  const visible = Array.from({ length: 0x5e }, (_, n) => String.fromCharCode(0x21 + n)).join('')
+  t.equal(encodeIdentityValue(visible), visible.replace('%', '%25'))
+  for (const [value, encoded] of [
+    ['', ''],
+    ['a%20b', 'a%2520b'],
+    [' two words', '%20two%20words'],
+    ['a\r\nX-Authenticated-Account-Id: root', 'a%0D%0AX-Authenticated-Account-Id:%20root'],
+    ['\0\t\x1b\x7f\xa0', '%00%09%1B%7F%C2%A0'],
+    ['caf\xe9', 'caf%C3%A9'],
+    ['e\u0301', 'e%CC%81'],
+    ['\u6771\u{1f600}', '%E6%9D%B1%F0%9F%98%80'],
+  ] as const)
+    t.equal(encodeIdentityValue(value), encoded)
+  const reversible = fc.property(fc.string({ unit: 'binary', maxLength: 50 }), (value) => {
+    const encoded = encodeIdentityValue(value)
+    return /^[!-~]*$/.test(encoded) && decodeURIComponent(encoded) === value
+  })
+  t.doesNotThrow(() => fc.assert(reversible, { numRuns: 1000 }))
+})

@@ -1,0 +1,106 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { type How, read } from '../support/response-reading.ts'
+
+const latin1 = fc.integer({ min: 0, max: 255 }).map((code) => String.fromCharCode(code))
+const text = fc.string({
+  unit: latin1.filter((character) => !/[\0-\x20\x7f]/.test(character)),
+  maxLength: 12,
+})
+const name = fc
+  .string({ unit: fc.constantFrom(..."abXY09!#$%&'*+-.^_`|~"), maxLength: 8 })
+  .map((end) => `X${end}`)
+const blank = fc.constantFrom('', ' ', '\t', ' \t ')
+const lines = fc.array(fc.tuple(name, text, blank, blank), { maxLength: 4 })
+const body = fc.string({ unit: latin1, maxLength: 60 })
+
+type Lines = readonly (readonly [name: string, value: string, before: string, behind: string])[]
+const onWire = (list: Lines) => list.map(([key, value, a, b]) => `${key}:${a}${value}${b}\r\n`).join('')
+const raw = (list: Lines) => list.flatMap((line) => line.slice(0, 2))
+
+/** Responses of every framing, and what has to be read from them. */
+const samples = fc
+  .record({
+    framing: fc.constantFrom('length', 'chunked', 'close', 'none'),
+    noBody: fc.constantFrom('HEAD', '204', '304'),
+    status: fc.integer({ min: 200, max: 999 }).filter((status) => status !== 204 && status !== 304),
+    informational: fc.array(fc.constantFrom(100, 102, 103, 199), { maxLength: 2 }),
+    lines,
+    chunks: fc.array(fc.tuple(body, fc.constantFrom('', ';a', ';a="b c"')), { maxLength: 4 }),
+    body,
+    trailers: lines,
+  })
+  .map((wanted) => {
+    const { framing, noBody } = wanted
+    const isHead = framing === 'none' && noBody === 'HEAD'
+    const status = framing === 'none' && !isHead ? Number(noBody) : wanted.status
+    let bytes = wanted.informational.map((code) => `HTTP/1.1 ${code} \r\nX: y\r\n\r\n`).join('')
+    bytes += `HTTP/1.1 ${status} \r\n${onWire(wanted.lines)}`
+    let content = ''
+    if (framing === 'length') bytes += `content-LENGTH: ${wanted.body.length}\r\n`
+    if (framing === 'chunked') bytes += 'Transfer-Encoding: Chunked\r\n'
+    bytes += '\r\n'
+    if (framing === 'length' || framing === 'close') content = wanted.body
+    bytes += content
+    if (framing === 'chunked') {
+      for (const [data, extension] of wanted.chunks.filter(([data]) => data !== '')) {
+        bytes += `${data.length.toString(16)}${extension}\r\n${data}\r\n`
+        content += data
+      }
+      bytes += `0\r\n${onWire(wanted.trailers)}\r\n`
+    }
+    const trailers = framing === 'chunked' ? raw(wanted.trailers) : []
+    return { ...wanted, bytes, isHead, content, trailers, headers: raw(wanted.lines) }
+  })
+const places = fc.array(fc.nat(), { maxLength: 6 })
+const within = (cuts: readonly number[], bytes: string) => cuts.map((cut) => cut % (bytes.length + 1))
+
+t.test('every valid response is read as it was written, however it is split into packets', async () => {
+  const property = fc.property(samples, places, body, (sample, cuts, more) => {
+    const closes = sample.framing === 'close'
+    const bytes = closes ? sample.bytes : sample.bytes + more
+    const reading = read(bytes, { cuts: within(cuts, bytes), isHead: sample.isHead, closes })
+    const { head } = reading
+    const headers = head?.rawHeaders.slice(0, sample.headers.length)
+    return (
+      reading.fault === undefined &&
+      reading.hasMore === (!closes && more !== '') &&
+      reading.informational.length === sample.informational.length &&
+      head?.framing === sample.framing &&
+      JSON.stringify(headers) === JSON.stringify(sample.headers) &&
+      reading.body === sample.content &&
+      JSON.stringify(reading.trailers) === JSON.stringify(sample.trailers)
+    )
+  })
+  fc.assert(property, { numRuns: 3000 })
+})
+
+t.test(
+  'a response with mistakes is read or refused the same, however it is split into packets',
+  async (t) => {
+    const piece = fc.constantFrom(
+      ...['', '\r', '\n', '\r\n', ' ', '\t', ':', ';', '0', '5', '\0', '\r\n\r\n', 'HTTP/1.1 '],
+      ...['Content-Length: 3\r\n', 'Transfer-Encoding: chunked\r\n'],
+    )
+    const mistakes = fc.array(fc.tuple(fc.nat(), fc.nat({ max: 2 }), piece), { minLength: 1, maxLength: 3 })
+    const limits = { headerBytes: 120, headerLines: 6 }
+    const outcome = (bytes: string, how: How) => {
+      const { complete: _, fault, ...rest } = read(bytes, how)
+      return JSON.stringify({ ...rest, fault: fault !== undefined })
+    }
+    let faults = 0
+    const property = fc.property(samples, mistakes, places, places, (sample, changes, first, second) => {
+      let { bytes } = sample
+      for (const [where, removed, added] of changes) {
+        const at = where % (bytes.length + 1)
+        bytes = bytes.slice(0, at) + added + bytes.slice(at + removed)
+      }
+      const how = { isHead: sample.isHead, closes: true, limits }
+      const atOnce = outcome(bytes, how)
+      if (atOnce.includes('"fault":true')) faults++
+      return [first, second].every((cuts) => outcome(bytes, { ...how, cuts: within(cuts, bytes) }) === atOnce)
+    })
+    fc.assert(property, { numRuns: 5000 })
+    t.ok(faults > 500, `${faults} of them were refused`)
+  },
+)

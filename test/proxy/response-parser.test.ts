@@ -1,0 +1,292 @@
+import t from 'tap'
+import type { Framing } from '../../src/proxy/response-parser.ts'
+import { type How, type Reading, read } from '../support/response-reading.ts'
+
+const OK = 'HTTP/1.1 200 OK\r\n'
+const CHUNKED = `${OK}Transfer-Encoding: chunked\r\n\r\n`
+
+/** Reads bytes at once, split at each place, and byte by byte: `of` the reading must be the same. */
+function always<T>(bytes: string, how: How, of: (reading: Reading) => T): T {
+  const everywhere = Array.from({ length: Math.max(0, bytes.length - 1) }, (_, at) => at + 1)
+  const outcomes = [[], everywhere, ...everywhere.map((at) => [at])].map((cuts) =>
+    of(read(bytes, { ...how, cuts })),
+  )
+  const first = outcomes[0] as T
+  if (new Set(outcomes.map((outcome) => JSON.stringify(outcome))).size > 1)
+    throw new Error(`depends on how the bytes are split: ${JSON.stringify(bytes)}`)
+  return first
+}
+
+const isFault = (bytes: string, how: How = {}) => always(bytes, how, ({ fault }) => fault !== undefined)
+
+/** The reading of bytes that are a whole response. */
+function whole(bytes: string, how: How = {}) {
+  const reading = always(bytes, how, ({ complete: _, ...rest }) => rest)
+  if (reading.fault !== undefined || reading.trailers === undefined)
+    throw new Error(`not whole (${reading.fault}): ${JSON.stringify(bytes)}`)
+  return reading
+}
+
+t.test('a head arrives as it stood on the wire', async (t) => {
+  const { head, body, trailers } = whole(
+    'HTTP/1.1 201 Very  created \r\nset-Cookie:a=1\r\nSet-Cookie: \t b=2\t \r\nX-Latin: caf\xe9\r\nX-Empty:\r\nContent-Length: 2\r\n\r\nok',
+  )
+  const { kinds: _, ...rest } = head ?? {}
+  t.strictSame(rest, {
+    status: 201,
+    reason: 'Very  created ',
+    rawHeaders: [
+      ...['set-Cookie', 'a=1', 'Set-Cookie', 'b=2', 'X-Latin', 'caf\xe9', 'X-Empty', ''],
+      ...['Content-Length', '2'],
+    ],
+    framing: 'length',
+    contentLength: 2,
+    keepAlive: true,
+    keepAliveSeconds: undefined,
+  })
+  t.strictSame([body, trailers], ['ok', []])
+})
+
+t.test('a status line has one form', async (t) => {
+  for (const [line, status, reason] of [
+    ['HTTP/1.1 200 OK', 200, 'OK'],
+    ['HTTP/1.1 200 ', 200, ''],
+    ['HTTP/1.0 200 OK', 200, 'OK'],
+    ['HTTP/1.1 999 x', 999, 'x'],
+    ['HTTP/1.1 404 \t a\tb:caf\xe9', 404, '\t a\tb:caf\xe9'],
+  ] as const)
+    t.match(whole(`${line}\r\nContent-Length: 0\r\n\r\n`).head, { status, reason }, line)
+  for (const line of [
+    ...['HTTP/1.1 200', 'HTTP/1.1 20 OK', 'HTTP/1.1 099 x', 'HTTP/1.1 000 x', 'HTTP/1.1 1000 x'],
+    ...['HTTP/1.1 +20 x', 'HTTP/1.1 2e2 x', 'HTTP/1.1 0x9 x', 'HTTP/1.1  200 OK', 'HTTP/1.1\t200 OK'],
+    ...['HTTP/1.1 200\tOK', 'HTTP/1.1 200OK', 'HTTP/1.1 OK', 'HTTP/1.1 ', 'HTTP/1.1', 'HTTP/'],
+    ...['HTTP/0.9 200 OK', 'HTTP/1.2 200 OK', 'HTTP/1.10 200 OK', 'HTTP/2 200', 'HTTP/2.0 200 OK'],
+    ...['http/1.1 200 OK', 'HTTPS/1.1 200 OK', 'ICY 200 OK', ' HTTP/1.1 200 OK', '\r\nHTTP/1.1 200 OK'],
+    ...['GET / HTTP/1.1', 'HTTP/1.1 200 a\0b', 'HTTP/1.1 200 a\rb', 'HTTP/1.1 200 a\nb'],
+    ...['HTTP/1.1 200 a\x7f', 'HTTP/1.1 200 a\x1b[2J'],
+  ])
+    t.equal(isFault(`${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
+})
+
+t.test('bytes that cannot become a response are refused before the end of a head', async (t) => {
+  for (const bytes of [
+    ...['SSH-2.0-OpenSSH_9.2p1\r\n', 'S', '220 mail ESMTP\r\n', '<html>', '\x15\x03\x01\0\x02', '\0'],
+    ...['\r\n', '\n', 'h', 'HTTQ', 'PRI * HTTP/2.0\r\n', 'HTTP/1.1 200 OK\n'],
+    ...['HTTP/1.1 200 OK\nContent-Length: 2\n\nok', 'HTTP/1.1 200 OK\r\nX: y\n'],
+    ...['HTTP/1.1 200 OK\r\nX: y\r\n\n'],
+  ])
+    t.equal(isFault(bytes), true, JSON.stringify(bytes))
+  for (const bytes of ['', 'H', 'HTTP/', 'HTTP/1.1 200 OK', 'HTTP/1.1 200 OK\r', 'HTTP/1.1 200 OK\r\n\r'])
+    t.strictSame(
+      always(bytes, { closes: true }, (reading) => reading),
+      read(''),
+      JSON.stringify(bytes),
+    )
+})
+
+t.test('a field line that two parsers could read differently is refused', async (t) => {
+  for (const line of [
+    ...['X', ':', ': y', 'X : y', 'X\t: y', ' X: y', '\tX: y', 'X: a\r\n b', 'X: a\r\n\tb'],
+    ...['X: a\r\n ', ' ', 'X; y', 'X Y: z', 'X(Y): z', 'X\xe9: z', 'X\0: z', 'X\x7f: z', 'X\r: z'],
+    ...['{"a":1}', '\rX: y', '\r', 'X: a\0b', 'X: a\rb', 'X: a\r', 'X: \r', 'X: a\nY: b', 'X: a\n'],
+    ...['X: a\x0bb', 'X: a\x7fb', 'X: a\x1bb'],
+  ]) {
+    t.equal(isFault(`${OK}${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
+    t.equal(isFault(`${OK}Content-Length: 0\r\n${line}\r\n\r\n`), true, `${JSON.stringify(line)} at the end`)
+    t.equal(isFault(`${CHUNKED}0\r\nY: z\r\n${line}\r\n\r\n`), true, `${JSON.stringify(line)} as a trailer`)
+  }
+  for (const name of ["!#$%&'*+-.^_`|~09azAZ", 'x', '_'])
+    t.equal(isFault(`${OK}${name}: y\r\n\r\n`), false, name)
+})
+
+t.test('a body has one length', async (t) => {
+  for (const [value, contentLength] of [
+    ['0', 0],
+    ['05', 5],
+    ['999999999999999', 999_999_999_999_999],
+  ] as const)
+    t.match(read(`${OK}Content-Length: ${value}\r\n\r\n`).head, { framing: 'length', contentLength }, value)
+  for (const value of [
+    ...['', '+5', '-0', '-5', '0x5', '5,5', '5, 5', '5 5', '5.0', '5e1', '"5"', 'five', '\xb2'],
+    ...['1000000000000000', '18446744073709551616'],
+  ])
+    t.equal(isFault(`${OK}Content-Length: ${value}\r\n\r\n`), true, JSON.stringify(value))
+  for (const [first, second] of [
+    ['Content-Length: 5', 'Content-Length: 5'],
+    ['Content-Length: 5', 'content-length: 6'],
+    ['Content-Length: 5', 'Transfer-Encoding: chunked'],
+    ['Content-Length: 0', 'Transfer-Encoding: chunked'],
+    ['Transfer-Encoding: chunked', 'Transfer-Encoding: chunked'],
+  ]) {
+    t.equal(isFault(`${OK}${first}\r\n${second}\r\n\r\n`), true, `${first}, ${second}`)
+    t.equal(isFault(`${OK}${second}\r\n${first}\r\n\r\n`), true, `${second}, ${first}`)
+  }
+})
+
+t.test('the only transfer coding is chunked, in HTTP/1.1', async (t) => {
+  for (const value of ['chunked', 'Chunked', 'CHUNKED', ' chunked\t'])
+    t.equal(read(`${OK}Transfer-Encoding: ${value}\r\n\r\n`).head?.framing, 'chunked', value)
+  for (const value of [
+    ...['', 'identity', 'gzip', 'gzip, chunked', 'chunked, gzip', 'chunked, chunked', 'chunked,', ',chunked'],
+    ...['chunked;q=1', 'xchunked', 'chunkedx', '"chunked"', 'chunked\x0b'],
+  ]) {
+    t.equal(isFault(`${OK}Transfer-Encoding: ${value}\r\n\r\n`), true, JSON.stringify(value))
+    t.equal(isFault(`${OK}Transfer-Encoding: ${value}\r\n\r\n`, { isHead: true }), true, `${value}, to HEAD`)
+  }
+  t.equal(isFault('HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'), true)
+  t.equal(read(`${OK}Transfer_Encoding: chunked\r\nContent_Length: 5\r\n\r\n`).head?.framing, 'close')
+})
+
+t.test('the request, the status and the framing say where a response ends', async (t) => {
+  const both = 'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n'
+  const table: readonly [bytes: string, framing: Framing, body: string, how?: How][] = [
+    [`${OK}Content-Length: 5\r\n\r\nhello`, 'length', 'hello'],
+    [`${OK}Content-Length: 0\r\n\r\n`, 'length', ''],
+    [`${CHUNKED}5\r\nhello\r\n1;a=b\r\n!\r\n0\r\n\r\n`, 'chunked', 'hello!'],
+    [`${CHUNKED}0000;x\r\n\r\n`, 'chunked', ''],
+    [`${OK}X: y\r\n\r\nhello`, 'close', 'hello', { closes: true }],
+    ['HTTP/1.0 200 OK\r\n\r\n', 'close', '', { closes: true }],
+    [`${OK}Content-Length: 5\r\n\r\n`, 'none', '', { isHead: true }],
+    [OK + both, 'none', '', { isHead: true }],
+    [`${OK}\r\n`, 'none', '', { isHead: true }],
+    ['HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n', 'none', ''],
+    ['HTTP/1.1 204 \r\nTransfer-Encoding: chunked\r\n\r\n', 'none', ''],
+    ['HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n', 'none', ''],
+    [`HTTP/1.1 304 \r\n${both}`, 'none', ''],
+    ['HTTP/1.1 205 \r\nContent-Length: 1\r\n\r\nx', 'length', 'x'],
+  ]
+  for (const [bytes, framing, body, how] of table) {
+    const reading = whole(bytes, how)
+    t.match(reading, { head: { framing }, body, hasMore: false }, JSON.stringify(bytes))
+    if (framing === 'close') continue
+    // A second response behind it is never read (CVE-2026-48931); the connection cannot be reused.
+    const more = whole(`${bytes}HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nall`, how)
+    t.strictSame(more, { ...reading, hasMore: true })
+  }
+})
+
+t.test('a truncated response is never whole', async (t) => {
+  for (const bytes of [
+    `${OK}Content-Length: 5\r\n\r\nhello`,
+    `${CHUNKED}5\r\nhello\r\n0\r\nX-Sum: a\r\n\r\n`,
+    'HTTP/1.1 100 \r\n\r\nHTTP/1.1 204 \r\n\r\n',
+  ]) {
+    for (let length = 0; length < bytes.length; length++) {
+      const { fault, trailers } = read(bytes.slice(0, length), { closes: true })
+      t.strictSame([fault, trailers], [undefined, undefined], `${length} bytes`)
+    }
+  }
+})
+
+t.test('the last bytes of a body are marked where its length is known', async (t) => {
+  const bytes = `${OK}Content-Length: 5\r\n\r\nhello`
+  t.equal(read(bytes).complete, true)
+  t.equal(read(bytes.slice(0, -1)).complete, false)
+  t.equal(read(`${CHUNKED}5\r\nhello\r\n0\r\n\r\n`).complete, false)
+  t.equal(read(`${OK}\r\nhello`, { closes: true }).complete, false)
+})
+
+t.test('a chunk size is hexadecimal digits, with an extension at most', async (t) => {
+  for (const [line, size] of [
+    ['05', 5],
+    ['00000000000f', 15],
+    ['A', 10],
+    ['5;', 5],
+    ['5;ext=1; more="a;b" \t', 5],
+    ['5;caf\xe9', 5],
+    [`1;${'x'.repeat(254)}`, 1],
+  ] as const)
+    t.equal(
+      whole(`${CHUNKED}${line}\r\n${'x'.repeat(size)}\r\n0\r\n\r\n`).body.length,
+      size,
+      line.slice(0, 30),
+    )
+  for (const line of [
+    ...['', ' 5', '5 ', '5\t', '5 ;ext', '5\t;ext', '+5', '-5', '-0', '0x5', '5h', 'g', '5,5', '5.0'],
+    ...['"5"', ';ext', '0000000000005', 'fffffffffffffffff', '\xb2', '5;a\0b', '5;a\x7fb', '5;a\rb'],
+    ...['5;a\nb', '5\r', '5\n'],
+    `1;${'x'.repeat(255)}`,
+  ])
+    t.equal(isFault(`${CHUNKED}${line}\r\nhello\r\n0\r\n\r\n`), true, JSON.stringify(line.slice(0, 30)))
+  t.equal(isFault(`${CHUNKED}1;${'x'.repeat(256)}`), true, 'a line without an end')
+  t.equal(isFault(`${CHUNKED}${'0'.repeat(300)}`), true)
+})
+
+t.test('a chunk is as long as its size, and its lines end in CR LF', async (t) => {
+  for (const rest of [
+    ...['5\r\nhello!\r\n', '5\r\nhello0\r\n\r\n', '4\r\nhello\r\n', '6\r\nhello\r\n0\r\n\r\n'],
+    ...['5\r\nhello\n', '5\r\nhello\r0', '5\r\nhello\r\r\n', '5\nhello\n0\n\n', '5;ext\n', '0\n'],
+    ...['5\r\nhello\r\n0\n\n'],
+  ])
+    t.equal(isFault(CHUNKED + rest), true, JSON.stringify(rest))
+})
+
+t.test('trailers arrive as they stood on the wire', async (t) => {
+  const bytes = `${CHUNKED}1\r\nx\r\n0;last\r\nX-Sum:  abc\t\r\nx-sum: def\r\nX-Empty:\r\n\r\n`
+  t.strictSame(whole(bytes).trailers, ['X-Sum', 'abc', 'x-sum', 'def', 'X-Empty', ''])
+})
+
+t.test('heads and trailers are bounded in bytes and lines', async (t) => {
+  const limits = { headerBytes: 100, headerLines: 5 }
+  const informational = `HTTP/1.1 103 \r\nX: ${'a'.repeat(80)}\r\n\r\n`
+  for (const [before, section] of [
+    ['', `${OK}Content-Length: 0\r\n`],
+    [informational + informational, `${OK}Content-Length: 0\r\n`], // each head counts anew
+    [`${CHUNKED}0\r\n`, 'Y: z\r\n'],
+  ] as const) {
+    const start = before + section
+    const filled = (bytes: number) => `${start}X: ${'a'.repeat(bytes - section.length - 3)}`
+    t.equal(isFault(`${filled(100)}\r\n\r\n`, { limits }), false)
+    t.equal(isFault(`${filled(101)}\r\n\r\n`, { limits }), true)
+    t.equal(isFault(filled(104), { limits }), true, 'without an end')
+    t.equal(isFault(`${start}${'X: y\r\n'.repeat(4)}\r\n`, { limits }), false)
+    t.equal(isFault(`${start}${'X: y\r\n'.repeat(5)}\r\n`, { limits }), true)
+  }
+})
+
+t.test('informational responses precede the response, a hundred at most, and 101 is a fault', async (t) => {
+  const reading = whole(
+    `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: </a>\r\nContent-Length: 5\r\n\r\n${OK}Content-Length: 2\r\n\r\nok`,
+  )
+  t.match(reading.informational, [
+    { status: 100, rawHeaders: [], framing: 'none' },
+    { status: 103, rawHeaders: ['Link', '</a>', 'Content-Length', '5'], framing: 'none' },
+  ])
+  t.match(reading, { head: { status: 200 }, body: 'ok' })
+  const some = (count: number) => 'HTTP/1.1 102 \r\n\r\n'.repeat(count)
+  t.equal(read(`${some(100)}${OK}Content-Length: 0\r\n\r\n`).fault, undefined)
+  t.type(read(some(101)).fault, 'string')
+  t.equal(isFault(`HTTP/1.1 100 \r\n\r\nHTTP/1.1 101 \r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n`), true)
+})
+
+t.test('a head says whether its connection can be reused', async (t) => {
+  const table: readonly [bytes: string, keepAlive: boolean, how?: How][] = [
+    [`${OK}Content-Length: 0\r\n\r\n`, true],
+    [CHUNKED, true],
+    [`${OK}\r\n`, false],
+    [`${OK}\r\n`, true, { isHead: true }],
+    ['HTTP/1.1 204 \r\n\r\n', true],
+    ['HTTP/1.1 204 \r\nContent-Length: 0\r\n\r\n', true],
+    ['HTTP/1.1 204 \r\nContent-Length: 5\r\n\r\n', false],
+    ['HTTP/1.1 204 \r\nTransfer-Encoding: chunked\r\n\r\n', false],
+    ['HTTP/1.1 304 \r\nContent-Length: 5\r\n\r\n', true],
+    ['HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n', false],
+    [`${OK}Content-Length: 0\r\nConnection: Keep-Alive\r\nconnection: x , CLOSE\t, y\r\n\r\n`, false],
+    [`${OK}Content-Length: 0\r\nConnection: x-close, closed\r\n\r\n`, true],
+    [`${OK}Connection: close\r\n\r\n`, false, { isHead: true }],
+  ]
+  for (const [bytes, keepAlive, how] of table)
+    t.equal(read(bytes, how).head?.keepAlive, keepAlive, JSON.stringify(bytes))
+  for (const [value, seconds] of [
+    ['timeout=5', 5],
+    ['max=100, Timeout=15', 15],
+    ['max=100,timeout=0', 0],
+    ['max=100', undefined],
+    ['timeout=', undefined],
+    ['timeout=-1', undefined],
+    ['timeout=5s', undefined],
+    ['timeout=1000000', undefined],
+    ['xtimeout=5', undefined],
+  ] as const)
+    t.equal(read(`${OK}Keep-Alive: ${value}\r\n\r\n`).head?.keepAliveSeconds, seconds, value)
+})

@@ -1,0 +1,32 @@
+import t from 'tap'
+import { ERRORS } from '../../src/errors.ts'
+import { faultError, faultOf, ResponseSyntaxError } from '../../src/proxy/upstream-errors.ts'
+
+t.test('an error of a socket has a name of RFC 9209', async (t) => {
+  const table = {
+    connection_refused: ['ECONNREFUSED', 'ENOENT', 'EACCES', 'EPERM'],
+    dns_error: ['ENOTFOUND', 'EAI_AGAIN', 'EAI_FAIL'],
+    connection_timeout: ['ETIMEDOUT'],
+    destination_ip_unroutable: ['ENETUNREACH', 'EHOSTUNREACH', 'EADDRNOTAVAIL'],
+    connection_terminated: ['ECONNRESET', 'EPIPE', 'EMFILE'],
+    tls_protocol_error: ['EPROTO', 'ERR_SSL_WRONG_VERSION_NUMBER', 'ERR_TLS_HANDSHAKE_TIMEOUT'],
+    tls_certificate_error: [
+      ...['CERT_HAS_EXPIRED', 'DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'INVALID_CA'],
+      ...['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'ERR_TLS_CERT_ALTNAME_INVALID', 'PATH_LENGTH_EXCEEDED'],
+      ...['INVALID_PURPOSE', 'UNSPECIFIED'],
+    ],
+    proxy_internal_error: ['ERR_INVALID_ARG_TYPE', 'ERR_HTTP_HEADERS_SENT', ''],
+  }
+  for (const [fault, codes] of Object.entries(table))
+    for (const code of codes) t.equal(faultOf(Object.assign(new Error('any text'), { code })), fault, code)
+  for (const thrown of [new TypeError('x'), Object.assign(new Error(), { code: 5 }), 'ECONNREFUSED', null])
+    t.equal(faultOf(thrown), 'proxy_internal_error')
+})
+
+t.test('what the client may retry is 503; what it may not is 500', async (t) => {
+  t.equal(faultOf(new ResponseSyntaxError('two lengths')), 'http_protocol_error')
+  for (const fault of ['http_protocol_error', 'proxy_internal_error'] as const)
+    t.equal(faultError(fault), ERRORS.internalError)
+  for (const fault of ['connection_refused', 'http_response_timeout', 'tls_certificate_error'] as const)
+    t.equal(faultError(fault), ERRORS.serviceNotReady)
+})
