@@ -7,7 +7,7 @@ import { hot } from './requests.ts'
 
 const ATTEMPTS = 3
 /** The most that a request may cost beside each peer. */
-const BOUNDS: Readonly<Record<string, number>> = { nginx: 4, envoy: 1.1, 'http-proxy': 0.9 }
+const BOUNDS: Readonly<Record<string, number>> = { nginx: 4, envoy: 1.3, 'http-proxy': 1 }
 
 /** Resolves with false when the sidecar is too expensive in every attempt. */
 export async function check(bench: Bench): Promise<boolean> {
