@@ -54,7 +54,7 @@ t.test('check --json prints the outcome for programs', async (t) => {
   t.match(JSON.parse(stdout), { ok: false, problems: [{ path: 'upstreams', origin: 'default' }] })
 })
 
-t.test('show prints what is in force, as a table and as JSON', async (t) => {
+t.test('show prints the effective settings, as a table and as JSON', async (t) => {
   t.match((await run(['show', '--listen-port', '81'])).stdout, /^listen\.port +81 +flag --listen-port$/m)
   const shown = JSON.parse((await run(['show', '--json', '--upstream-url', 'http://flag'])).stdout)
   t.strictSame(shown['upstreams'], {

@@ -1,15 +1,13 @@
 import { PassThrough } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { CommanderError } from 'commander'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import type { App } from '../../src/app.ts'
 import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
 import { serveCommand } from '../../src/cli/serve.ts'
 import type { StopSignal } from '../../src/cli/signals.ts'
 import { StoppedWhileStarting } from '../../src/ops/life-cycle.ts'
 import { UnusableTrust } from '../../src/reload/trust.ts'
-import { makeCredentialsFile } from '../support/credentials.ts'
-import { makeKeyDirectory } from '../support/keys.ts'
 
 const UPSTREAM = ['--upstream-url', 'http://127.0.0.1:9000']
 
@@ -90,7 +88,7 @@ t.test('a signal that comes before anything listens keeps it from listening', as
   t.notOk(done.includes('start'))
 })
 
-t.test('a signal that comes while another issuer or a database is waited for is no failure', async (t) => {
+t.test('a signal while the sidecar waits for another issuer or a database is no failure', async (t) => {
   const { signal, send } = laterSignal()
   const start = async () => {
     send('SIGTERM')
@@ -101,13 +99,13 @@ t.test('a signal that comes while another issuer or a database is waited for is 
   t.strictSame(done.slice(1), [{ stop: { lameDuck: true } }])
 })
 
-t.test('requests that had to be cut are a failure', async (t) => {
+t.test('aborted requests are a failure', async (t) => {
   const { failure } = await serve(UPSTREAM, { cut: 3 })
   t.type(failure, CommandFailure)
   t.match(failure, { exitCode: 1, message: /aborted.*: 3$/ })
 })
 
-t.test('a port or address that cannot be had is a failure of one line', async (t) => {
+t.test('a port or address that cannot be listened on is a failure of one line', async (t) => {
   const { signal } = laterSignal()
   for (const [facts, message] of [
     [{ code: 'EADDRINUSE', syscall: 'listen', address: '0.0.0.0', port: 8080 }, 'port 8080 is in use'],
@@ -127,14 +125,6 @@ t.test('a port or address that cannot be had is a failure of one line', async (t
   }
 })
 
-t.test('what nobody expected stays what it is', async (t) => {
-  const { signal } = laterSignal()
-  const fault = new TypeError('a fault')
-  const fail = () => Promise.reject(fault)
-  t.equal((await serve(UPSTREAM, { signal, create: fail })).failure, fault)
-  t.equal((await serve(UPSTREAM, { signal, start: fail })).failure, fault)
-})
-
 t.test('files that cannot be used are a matter of configuration', async (t) => {
   const create = () => Promise.reject(new UnusableTrust('the configuration has 1 problem:\n  keys…'))
   const { failure, done } = await serve(UPSTREAM, { create })
@@ -146,13 +136,6 @@ t.test('files that cannot be used are a matter of configuration', async (t) => {
   t.type(waited.failure, UsageFailure, 'also where that shows when a database answers at last')
   t.match(waited.failure, { exitCode: 2, message: 'the configuration has 1 problem:\n  keys…' })
 })
-
-/** The flags for keys and credentials that can be used. */
-async function goodFiles(t: Test) {
-  const { directory } = await makeKeyDirectory(t)
-  const { file } = await makeCredentialsFile(t)
-  return ['--keys-directory', directory, '--credentials-file', file]
-}
 
 t.test('mistakes in the settings and in the files they name are one report', async (t) => {
   const directory = t.testdir({ keys: {}, 'credentials.yaml': '' })
@@ -170,20 +153,9 @@ t.test('mistakes in the settings and in the files they name are one report', asy
   t.strictSame(done, [], 'nothing was made')
 })
 
-t.test('good files add nothing to the mistakes in the settings', async (t) => {
-  const { failure } = await serve(['--listen-port', 'x', ...UPSTREAM, ...(await goodFiles(t))])
-  t.match(failure, { message: /^the configuration has 1 problem:\n {2}listen\.port: .*$/ })
-})
-
 t.test('a flag that there is not is refused before anything is read', async (t) => {
   const { stderr, failure, done } = await serve(['--potr', '3'])
   t.equal(stderr, "error: unknown option '--potr'\n(Did you mean --port?)\n")
   t.type(failure, CommanderError)
   t.strictSame(done, [])
-})
-
-t.test('--help shows examples, and the few flags that matter', async (t) => {
-  const { stdout } = await serve(['--help'])
-  t.match(stdout, /Examples:\n {2}storage-auth-sidecar serve --config/)
-  t.match(stdout, /--upstream-url/)
 })

@@ -126,7 +126,7 @@ t.test('inspect ends with 1 for a refused token and says why', async (t) => {
   t.match(await refused(await mint()), /: revoked\n.+revoked {5}yes\ncredential {2}not active/s)
 })
 
-t.test('inspect prints nothing that a terminal obeys', async (t) => {
+t.test('inspect escapes control characters of a terminal', async (t) => {
   const { token, mint } = await setUp(t)
   const nasty = '\u001b[31m\u009b2J\u202e\u2028\r\n\u007f\ufeff'
   const text = await mint({ header: { kid: nasty, note: nasty }, claims: { sub: nasty, [nasty]: nasty } })
@@ -155,11 +155,4 @@ t.test('settings, keys or credentials that cannot be used end with 2', async (t)
     exitCode: 2,
     message: /x\.jwk\.json: is not a JSON text/,
   })
-})
-
-t.test('help says what the exit codes of inspect mean', async (t) => {
-  const { token } = await setUp(t)
-  const { stdout, failure } = await token(['inspect', '--help'])
-  t.equal(failure, undefined)
-  t.match(stdout, /Exits with 0 when the token is accepted, with 1 when it is refused/)
 })

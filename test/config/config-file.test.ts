@@ -20,12 +20,6 @@ t.test('an empty file, group or list means the defaults', async (t) => {
   t.equal(accepted({ yaml: 'listen:\n  tls:\n' }).config.listen.tls, undefined)
 })
 
-t.test('a byte order mark and Windows line ends do no harm', async (t) => {
-  const { config, origins } = accepted({ yaml: '\uFEFFlisten:\r\n  port: 1\r\n' })
-  t.equal(config.listen.port, 1)
-  t.equal(origins.get('listen.port'), 'sidecar.yaml:2:9')
-})
-
 t.test('a single setting left empty is a mistake, at its name', async (t) => {
   t.strictSame(refused({ yaml: 'listen:\n  port:\n  host: h\n' }), [
     'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:2:8)',
@@ -35,16 +29,10 @@ t.test('a single setting left empty is a mistake, at its name', async (t) => {
 t.test('a value of the wrong type is refused with what is wanted and where it stands', async (t) => {
   const table: [string, string][] = [
     ['listen: { port: "8080" }', 'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:1:17)'],
-    ['listen: { port: [1] }', 'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:1:17)'],
     ['upgrade: { enabled: yes }', 'upgrade.enabled: must be true or false (sidecar.yaml:1:21)'],
-    ['upgrade: { enabled: 1 }', 'upgrade.enabled: must be true or false (sidecar.yaml:1:21)'],
     [
       'forwarded: { trust: 10.0.0.0/8 }',
       'forwarded.trust: must be a list of IP addresses and CIDR ranges (sidecar.yaml:1:21)',
-    ],
-    [
-      'publicRoutes: { method: GET }',
-      'publicRoutes: must be a list; each member must be a map such as { method: GET, path: /healthz } (sidecar.yaml:1:15)',
     ],
     [
       'publicRoutes: [GET /x]',
@@ -63,24 +51,8 @@ t.test('a value of the wrong type is refused with what is wanted and where it st
       'upstreams[0].url: is missing; must be http://host:port, https://host:port or unix:/absolute/path (sidecar.yaml:1:13)',
     ],
     [
-      'upstreams: [null]',
-      'upstreams[0]: must be a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:1:13)',
-    ],
-    [
-      'limits: { loginFailures: 3 }',
-      'limits.loginFailures: must be a map of settings: count, windowSeconds (sidecar.yaml:1:26)',
-    ],
-    [
-      'timeouts: off',
-      'timeouts: must be a map of settings: headersSeconds, idleSeconds, keepAliveSeconds, upstreamConnectSeconds, upstreamResponseSeconds (sidecar.yaml:1:11)',
-    ],
-    [
       'token: { issuer: 12 }',
       'token.issuer: must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters (sidecar.yaml:1:18)',
-    ],
-    [
-      'keys: { directory: "" }',
-      'keys.directory: must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:20)',
     ],
     [
       'listen: { tls: { certFile: c } }',
@@ -143,7 +115,7 @@ t.test('unknown names are refused at each depth, with the one that was meant', a
   for (const [yaml, problem] of table) t.strictSame(refused({ yaml }), [problem], yaml)
 })
 
-t.test('names of the language are unknown names like any other', async (t) => {
+t.test('property names of JavaScript are unknown names like any other', async (t) => {
   for (const name of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
     t.match(refused({ yaml: `${name}: { port: 1 }` }), [new RegExp(`^${name}: unknown setting; .*:1:1\\)$`)])
     t.match(refused({ yaml: `token:\n  ${name}: 1` }), [
@@ -182,10 +154,6 @@ t.test('text that is no YAML is refused with line and column and without an exce
   }
 })
 
-t.test('all mistakes in the YAML are reported', async (t) => {
-  t.equal(refused({ yaml: 'log: {}\nlog: {}\nlog: {}\n' }).length, 2)
-})
-
 t.test('anchors, aliases and merge keys mean what they mean in YAML', async (t) => {
   const yaml = `
 upstreams:
@@ -221,28 +189,4 @@ t.test('aliases that multiply, refer to themselves or nest without end are refus
   t.match(refused({ yaml: 'publicRoutes: &x [*x]' }), [/^publicRoutes\[0\]: must be a map/])
   t.match(refused({ yaml: 'log: &x { level: *x }' }), [/^log.level: must be one of/])
   t.match(refused({ yaml: '['.repeat(20_000) }), [/^: not valid YAML: /])
-})
-
-t.test('numbers are what YAML 1.2 says, within bounds', async (t) => {
-  for (const [number, value] of [
-    ['0x1F90', 8080],
-    ['1e3', 1000],
-    ['8080.0', 8080],
-  ] as const) {
-    t.equal(accepted({ yaml: `listen: { port: ${number} }` }).config.listen.port, value, number)
-  }
-  for (const number of [
-    '.nan',
-    '.inf',
-    '-.inf',
-    '1e999',
-    '-1',
-    '65536',
-    '1.5',
-    '99999999999999999999',
-    '1_000',
-    '0b1',
-  ]) {
-    t.equal(refused({ yaml: `listen: { port: ${number} }` }).length, 1, number)
-  }
 })

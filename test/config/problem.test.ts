@@ -32,7 +32,7 @@ t.test(
   },
 )
 
-t.test('says nothing where nothing is near, or two are equally meant', async (t) => {
+t.test('there is no suggestion where nothing is near, or two names are', async (t) => {
   for (const name of ['', 'x', 'zz', 'header', 'colour', 'p'.repeat(65), '__proto__'])
     t.equal(nearest(name, names), undefined, name)
   t.equal(nearest('port', []), undefined)

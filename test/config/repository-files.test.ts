@@ -38,7 +38,7 @@ t.test('config/sidecar.yaml loads as it is and gives every setting its default',
   const yaml = read('config/sidecar.yaml')
   const { config } = accepted({ yaml, env: {} })
   t.strictSame(config, accepted({}).config)
-  // With what stands behind a # put in force, nothing is left out.
+  // With the commented settings uncommented, no setting is missing.
   const all = parseDocument(
     yaml.replace(/^( *)# (?=(?: {2})*(?:tls|\w+File|maxLifetimeSeconds|jwksUrl|postgres|poolSize):)/gm, '$1'),
   )

@@ -32,7 +32,7 @@ t.test('a sidecar that only verifies takes no credentials', async (t) => {
   ])
 })
 
-t.test('the longest accepted lifetime is never shorter than our own', async (t) => {
+t.test('the longest accepted lifetime is never shorter than that of issued tokens', async (t) => {
   const longest = (yaml: string) => accepted({ yaml }).config.token.maxLifetimeSeconds
   t.equal(longest('token: { lifetimeSeconds: 60 }'), 86400)
   t.equal(longest('token: { lifetimeSeconds: 90000 }'), 90000)

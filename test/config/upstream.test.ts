@@ -33,7 +33,7 @@ t.test('an address that says more than would be used, or less than is needed, is
     ['http://h:0', /port from 1/],
     ['http://h:', /port from 1/],
     ['http://h:65536', /must be http:/],
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: what a template that nobody filled in looks like
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: an unexpanded template
     ['http://${HOST}:80', /must be http:/],
     ['http://a,b:80', /must be http:/],
     ['http://user@h', /without a user name/],
