@@ -63,8 +63,14 @@ export function createClientAddress(
   }
 }
 
-function trustList(trust: readonly string[]): BlockList {
-  const list = new BlockList()
+/** One list per family: in an IPv6 range such as `::/64` Node finds every IPv4 address, as an IPv4-mapped one. */
+interface TrustList {
+  readonly ipv4: BlockList
+  readonly ipv6: BlockList
+}
+
+function trustList(trust: readonly string[]): TrustList {
+  const list = { ipv4: new BlockList(), ipv6: new BlockList() }
   for (const entry of trust) {
     const [text = '', bits] = entry.split('/')
     const address = normalize(text)
@@ -73,14 +79,16 @@ function trustList(trust: readonly string[]): BlockList {
     const full = family === 'ipv6' ? 128 : 32
     // A range of IPv4-mapped addresses has 96 bits more than the IPv4 range that it is.
     const mappedBits = family === 'ipv4' && text.includes(':') ? 96 : 0
-    list.addSubnet(address, bits === undefined ? full : Number(bits) - mappedBits, family)
+    list[family].addSubnet(address, bits === undefined ? full : Number(bits) - mappedBits, family)
   }
   return list
 }
 
-function isTrusted(list: BlockList, address: string): boolean {
-  const family = isIP(address)
-  return family !== 0 && list.check(address, family === 6 ? 'ipv6' : 'ipv4')
+function isTrusted(list: TrustList, address: string): boolean {
+  const version = isIP(address)
+  if (version === 0) return false
+  const family = version === 6 ? 'ipv6' : 'ipv4'
+  return list[family].check(address, family)
 }
 
 /** One spelling for one address; undefined for what is none. A zone index names an interface, not the peer. */

@@ -1,0 +1,89 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { createClientAddress, createPeers, type Peer } from '../../src/server/client-address.ts'
+
+const peer = (remoteAddress: string | undefined, trust: readonly string[] = []): Peer =>
+  createPeers(trust)({ remoteAddress, localPort: 8080 }, false)
+
+t.test('an address has one spelling', async (t) => {
+  for (const [remoteAddress, address, node] of [
+    ['192.0.2.7', '192.0.2.7', '192.0.2.7'],
+    ['::ffff:192.0.2.7', '192.0.2.7', '192.0.2.7'],
+    ['::FFFF:c000:207', '192.0.2.7', '192.0.2.7'],
+    ['2001:0DB8:0:0:0:0:0:1', '2001:db8::1', '"[2001:db8::1]"'],
+    ['fe80::1%eth0', 'fe80::1', '"[fe80::1]"'],
+    ['', 'unknown', 'unknown'],
+    [undefined, 'unknown', 'unknown'],
+  ] as const) {
+    const { lines, ...rest } = peer(remoteAddress)
+    t.strictSame(rest, { address, trusted: false, forwarded: `Forwarded: for=${node};proto=http` })
+    t.equal(lines, `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n`)
+  }
+  const secure = createPeers([])({ remoteAddress: '::1' }, true)
+  t.match(secure.lines, 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
+})
+
+t.test('a peer is trusted if its address or network is listed', async (t) => {
+  const table: readonly [remoteAddress: string | undefined, trust: readonly string[], trusted: boolean][] = [
+    ['10.1.2.3', [], false],
+    ['10.1.2.3', ['10.0.0.0/8'], true],
+    ['11.1.2.3', ['10.0.0.0/8'], false],
+    ['9.255.255.255', ['10.0.0.0/8'], false],
+    ['10.1.2.4', ['10.1.2.3', '192.0.2.0/24', '10.1.2.4/32'], true],
+    ['10.1.2.3', ['10.9.9.9/8'], true],
+    ['10.1.2.3', ['0.0.0.0/0'], true],
+    ['::ffff:10.1.2.3', ['10.0.0.0/8'], true],
+    ['10.1.2.3', ['::ffff:10.0.0.0/104'], true],
+    ['11.1.2.3', ['::ffff:10.0.0.0/104'], false],
+    ['10.1.2.4', ['::ffff:10.1.2.3'], false],
+    // An IPv6 range holds no IPv4 address, not even as a mapped one.
+    ['10.1.2.3', ['::/0'], false],
+    ['10.1.2.3', ['::/64'], false],
+    ['::ffff:10.1.2.3', ['::/0'], false],
+    ['2001:db8::1', ['::/0'], true],
+    ['2001:db8::1', ['0.0.0.0/0'], false],
+    ['fd00::1', ['fd00::/8'], true],
+    ['fc00::1', ['fd00::/8'], false],
+    ['0:0:0:0:0:0:0:1', ['::1'], true],
+    ['::2', ['::1'], false],
+    ['fe80::1%eth0', ['fe80::/10'], true],
+    [undefined, ['0.0.0.0/0', '::/0'], false],
+  ]
+  for (const [remoteAddress, trust, trusted] of table)
+    t.equal(peer(remoteAddress, trust).trusted, trusted, `${remoteAddress} in ${trust.join(' ')}`)
+  for (const entry of ['', 'localhost', '10.0.0.0/33', 'fd00::/129', '10.0.0.256'])
+    t.throws(() => createPeers([entry]), entry)
+})
+
+t.test('the client is the nearest address that is no trusted proxy', async (t) => {
+  const trust = ['10.0.0.0/8', 'fd00::/8', '::1']
+  const clientAddress = createClientAddress(trust)
+  const from = (remoteAddress: string, list?: string) => clientAddress(peer(remoteAddress, trust), list)
+  for (const [remoteAddress, list, client] of [
+    ['192.0.2.7', '198.51.100.1', '192.0.2.7'], // the peer is not trusted
+    ['192.0.2.7', '10.0.0.1, 10.0.0.2', '192.0.2.7'],
+    ['10.0.0.1', undefined, '10.0.0.1'],
+    ['10.0.0.1', '', '10.0.0.1'],
+    ['10.0.0.1', '198.51.100.1', '198.51.100.1'],
+    ['10.0.0.1', '198.51.100.1, 10.0.0.3,10.0.0.2 ,\tfd00::2', '198.51.100.1'],
+    ['::ffff:10.0.0.1', '::ffff:198.51.100.1', '198.51.100.1'],
+    ['::1', '2001:DB8:0::1%eth0', '2001:db8::1'],
+    ['10.0.0.1', '203.0.113.9, 198.51.100.1', '198.51.100.1'], // the client claims the first one
+    ['10.0.0.1', '10.0.0.9, 198.51.100.1', '198.51.100.1'],
+    ['10.0.0.1', '10.0.0.3, 10.0.0.2', '10.0.0.3'], // all are trusted
+  ] as const)
+    t.equal(from(remoteAddress, list), client, `${remoteAddress}: ${list}`)
+  for (const word of [
+    ...['unknown', '_hidden', '', '198.51.100.1:4711', '[2001:db8::1]', '198.51.100.256', '198.51.100', '1'],
+    ...['0xc6.51.100.1', '0306.063.0144.01', '198.51.100.1%eth0', '"198.51.100.1"', 'a\r\nb'],
+  ]) {
+    t.equal(from('10.0.0.1', `203.0.113.9, ${word}`), '10.0.0.1', word)
+    t.equal(from('10.0.0.1', `203.0.113.9, ${word}, 10.0.0.2`), '10.0.0.2', word)
+  }
+  const client = fc.ipV4().filter((address) => !address.startsWith('10.'))
+  const forged = fc.array(fc.oneof(fc.ipV4(), fc.ipV6(), fc.string()), { maxLength: 4 })
+  const property = fc.property(forged, client, (left, address) => {
+    return from('10.0.0.1', [...left, address, '10.0.0.2'].join(', ')) === address
+  })
+  t.doesNotThrow(() => fc.assert(property, { numRuns: 500 }), 'whatever the client puts in front')
+})
