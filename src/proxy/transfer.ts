@@ -66,6 +66,8 @@ export class Transfer implements UpstreamUser, RequestHandler {
   #upstreamHead: UpstreamHead | undefined
   /** Pieces of the response body that have been parsed but not sent. */
   #pieces: Buffer[] = []
+  /** The response says `Connection: close`: Node closes the connection as soon as it has ended. */
+  #closes = false
   /** The upstream's part is over, and counted. */
   #settled = false
 
@@ -289,12 +291,15 @@ export class Transfer implements UpstreamUser, RequestHandler {
     // Framed by close, or by chunks that the client does not know: the end of the connection is the end of the body.
     context.framedByClose = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
     if (context.framedByClose) this.#res.removeHeader('Transfer-Encoding')
-    // An early answer ends the connection. Its close can be announced only where the client sees the end of the body by
-    // its length: the end of chunks is sent by `end()`, which would close the connection with the upload unread.
+    // An early answer ends the connection. Its close is announced only where the client sees the end of the body by its
+    // length: the end of chunks is sent by `end()`, which would close the connection with the upload unread.
     const isEarly = !this.#sent && head.framing === 'length'
-    const mustClose =
-      isEarly || this.#options.isDraining() || context.admitted?.connectionOptions?.has('close')
-    if (context.framedByClose || mustClose) headers.push('Connection', 'close')
+    this.#closes =
+      isEarly ||
+      context.framedByClose ||
+      this.#options.isDraining() ||
+      context.admitted?.connectionOptions?.has('close') === true
+    if (this.#closes) headers.push('Connection', 'close')
     this.#res.writeHead(head.status, head.reason, headers)
   }
 
@@ -302,12 +307,11 @@ export class Transfer implements UpstreamUser, RequestHandler {
     const req = this.#req
     const res = this.#res
     if (this.#sent || req.complete) res.end()
-    else if (req.context.framedByClose || this.#upstreamHead?.framing === 'length')
-      afterUnreadBody(req, () => res.end())
+    else if (this.#closes) afterUnreadBody(req, () => res.end())
     else {
       const { connection } = req.context
       connection.isEnding = true
-      res.end(() => afterUnreadBody(req, () => connection.socket.end()))
+      res.end(() => afterUnreadBody(req, () => connection.socket.destroySoon()))
     }
   }
 
@@ -331,7 +335,8 @@ export class Transfer implements UpstreamUser, RequestHandler {
   /** Answers, or aborts the connection where a part of the response has been sent. */
   #fail(outcome: UpstreamOutcome, error: PublicError): void {
     this.#settle(outcome)
-    if (this.#res.headersSent) this.#req.context.connection.abort()
+    // Aborted once the part that has just been written is out.
+    if (this.#res.headersSent) setImmediate(() => this.#req.context.connection.abort())
     else this.#options.refuse(this.#req, this.#res, error, outcome)
   }
 

@@ -123,18 +123,20 @@ function connect(req: SidecarRequest, answer: IncomingMessage, upstream: Socket,
   let head = `HTTP/1.1 101 ${answer.statusMessage}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`
   for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
   client.write(`${head}\r\n`, 'latin1')
-  const readBefore = client.bytesRead
-  const writtenBefore = client.bytesWritten
   client.write(first)
   const early = context.upgrade?.head
   if (early !== undefined) upstream.write(early)
+  context.bytesIn = early?.length ?? 0
+  context.bytesOut = first.length
   upstream.setTimeout(0)
   upstream.on('error', () => client.destroy())
   upstream.on('close', () => client.destroySoon())
-  client.on('close', () => {
-    upstream.destroy()
-    context.bytesIn = client.bytesRead - readBefore + (early?.length ?? 0)
-    context.bytesOut = client.bytesWritten - writtenBefore
+  client.on('close', () => upstream.destroy())
+  client.on('data', (chunk: Buffer) => {
+    context.bytesIn += chunk.length
+  })
+  upstream.on('data', (chunk: Buffer) => {
+    context.bytesOut += chunk.length
   })
   client.pipe(upstream)
   upstream.pipe(client)

@@ -84,6 +84,8 @@ export class RequestContext {
   continued = false
   /** More requests were pipelined than `limits.inFlightPerConnection`. */
   overLimit = false
+  /** Node's parser failed within the request's body. */
+  isBodyMalformed = false
   /** The end of the connection is the end of the response. */
   framedByClose = false
   /** Set where Node gave the socket away for `Upgrade` or CONNECT: the first bytes behind the head, and a response. */

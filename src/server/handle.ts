@@ -42,6 +42,10 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   const carryOut = (req: SidecarRequest, res: SidecarResponse, decision: Decision) => {
     const { context } = req
     if (res.destroyed) return // the client left while the token was verified
+    if (context.isBodyMalformed && decision.act !== 'refuse') {
+      refuse(req, res, { act: 'refuse', error: ERRORS.malformedRequest, reason: 'admission' })
+      return
+    }
     // Behind the token check, so that strangers cannot cause 5xx.
     if (context.overLimit && decision.act !== 'refuse') {
       context.reason = 'pipeline_limit'

@@ -68,6 +68,8 @@ export interface Listener {
 export function createListener(options: ListenerOptions): Listener {
   const { limits, timeouts } = options
   const open = new Set<ClientConnection>()
+  /** TCP connections whose TLS handshake is not done. */
+  const handshaking = new Set<Socket>()
   const tls = options.certificates !== undefined
   let droppedConnections = 0
 
@@ -107,6 +109,11 @@ export function createListener(options: ListenerOptions): Listener {
     const connection = new ClientConnection(socket, carrier, options.peerOf(carrier, tls))
     open.add(connection)
     socket.once('close', () => open.delete(connection))
+    // Before Node, which ends a connection that its client has half-closed: a response framed by close would seem whole.
+    socket.once('end', () => {
+      const { current } = connection
+      if (current?.req.context.framedByClose === true && !current.writableEnded) connection.abort()
+    })
   }
   if (tls) {
     // A reset needs the TCP socket: a TLS socket has none.
@@ -114,14 +121,20 @@ export function createListener(options: ListenerOptions): Listener {
     server.on('connection', (carrier: Socket) => {
       const key = endpoint(carrier)
       carriers.set(key, carrier)
-      carrier.once('close', () => carriers.delete(key))
+      handshaking.add(carrier)
+      carrier.once('close', () => {
+        carriers.delete(key)
+        handshaking.delete(carrier)
+      })
     })
-    server.on('secureConnection', (socket: Socket) =>
-      onConnection(socket, carriers.get(endpoint(socket)) ?? socket),
-    )
+    server.prependListener('secureConnection', (socket: Socket) => {
+      const carrier = carriers.get(endpoint(socket)) ?? socket
+      handshaking.delete(carrier)
+      onConnection(socket, carrier)
+    })
     server.on('tlsClientError', (error: NodeJS.ErrnoException) => options.onHandshakeFailed(error.code))
   } else {
-    server.on('connection', (socket: Socket) => onConnection(socket, socket))
+    server.prependListener('connection', (socket: Socket) => onConnection(socket, socket))
   }
 
   const onRequest = (req: SidecarRequest, res: SidecarResponse) => {
@@ -168,53 +181,58 @@ export function createListener(options: ListenerOptions): Listener {
   /** Node has given the socket away: a response is bound to it by hand, and the connection ends with it. */
   const onUpgrade = (req: SidecarRequest, _socket: Duplex, head: Buffer) => {
     const { context, socket } = req
+    const { connection } = context
     socket.on('error', () => socket.destroy())
-    socket.setTimeout(0)
-    if (context.connection.current !== undefined) {
-      socket.destroy() // a handshake behind unanswered requests
+    connection.isEnding = true
+    if (connection.current !== undefined) {
+      // Refused behind unanswered requests, whose responses miss the listeners that Node took off the socket.
+      connection.parserError = req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused
+      socket.on('drain', () => connection.current?.emit('drain'))
+      socket.on('timeout', () => onTimeout(socket))
       return
     }
+    socket.setTimeout(0)
     const res = new SidecarResponse(req)
     context.upgrade = { head, response: res }
-    context.connection.isEnding = true
     res.shouldKeepAlive = false
     res.assignSocket(socket)
-    res.once('finish', () => socket.end(() => socket.destroy()))
-    serve(context.connection, res)
+    res.once('finish', () => {
+      socket.on('timeout', () => socket.destroy())
+      endConnection(socket)
+    })
+    serve(connection, res)
   }
   server.on('connect', onUpgrade)
   if (options.upgrade) server.on('upgrade', onUpgrade)
 
-  server.on('timeout', (socket: Socket) => {
+  function onTimeout(socket: Socket): void {
     const res = connectionOf(socket)?.current
     if (res === undefined || res.writableEnded) socket.destroy()
     else res.req.context.handler?.onIdle()
-  })
+  }
+  server.on('timeout', onTimeout)
 
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     const connection = connectionOf(socket)
+    if (connection?.parserError !== undefined) return // the parser reports what it drops
     if (connection === undefined || !socket.writable || LOST.has(error.code)) {
       socket.destroy()
       return
     }
-    if (connection.parserError !== undefined) return
     connection.parserError = PARSER_ERRORS.get(error.code) ?? ERRORS.malformedRequest
     connection.isEnding = true
     const newest = connection.waiting.at(-1) ?? connection.current
-    if (newest !== undefined && !newest.req.complete) {
-      // What failed is the body of the newest request. If it waits, its answer is that of the error.
-      if (connection.waiting.pop() === undefined) newest.req.context.handler?.onMalformedBody?.()
+    // What failed is the body of the newest request. If that one waits, its answer is that of the error.
+    if (newest !== undefined && !newest.req.complete && connection.waiting.pop() === undefined) {
+      newest.req.context.isBodyMalformed = true
+      newest.req.context.handler?.onMalformedBody?.()
     }
     if (connection.current === undefined) answerParserError(connection, connection.parserError)
   })
 
-  /** Ends a connection with an answer to bytes that are no request. What still arrives is dropped by the parser. */
-  function answerParserError(connection: ClientConnection, error: PublicError): void {
-    const { socket } = connection
-    socket.end(parserAnswer(error, options.onParserError(error, connection.peer)), 'latin1')
-    socket.setTimeout(DRAIN_IDLE_MS)
-    const deadline = setTimeout(() => socket.destroy(), DRAIN_MS)
-    socket.once('close', () => clearTimeout(deadline))
+  /** Ends a connection with an answer to bytes that are no request. */
+  function answerParserError({ socket, peer }: ClientConnection, error: PublicError): void {
+    endConnection(socket, parserAnswer(error, options.onParserError(error, peer)))
   }
 
   return {
@@ -227,12 +245,17 @@ export function createListener(options: ListenerOptions): Listener {
           resolve(server.address() as AddressInfo)
         })
       }),
-    close: () => new Promise((resolve) => server.close(() => resolve())),
+    async close() {
+      await new Promise<void>((resolve) => server.close(() => resolve()))
+      // Node calls back before the last sockets emit `close`, which completes their requests.
+      while (open.size > 0) await new Promise(setImmediate)
+    },
     closeIdle() {
       server.closeIdleConnections()
       // Node counts a connection that never sent a byte as active until its head is late.
       for (const { current, socket } of open)
         if (current === undefined && socket.bytesRead === 0) socket.destroy()
+      for (const carrier of handshaking) carrier.destroy()
     },
     closeTunnels() {
       for (const { current, socket } of open) if (current?.req.context.switched === true) socket.destroy()
@@ -240,6 +263,7 @@ export function createListener(options: ListenerOptions): Listener {
     abort() {
       const { inFlight } = this
       for (const connection of open) connection.abort()
+      for (const carrier of handshaking) carrier.destroy()
       server.closeAllConnections()
       return inFlight
     },
@@ -252,12 +276,21 @@ export function createListener(options: ListenerOptions): Listener {
       return count
     },
     get connections() {
-      return open.size
+      return open.size + handshaking.size
     },
     get droppedConnections() {
       return droppedConnections
     },
   }
+}
+
+/** Ends a connection; what still arrives is dropped for a time, so that the client can read its answer. */
+function endConnection(socket: Socket, text = ''): void {
+  socket.end(text, 'latin1')
+  socket.resume()
+  socket.setTimeout(DRAIN_IDLE_MS)
+  const deadline = setTimeout(() => socket.destroy(), DRAIN_MS)
+  socket.once('close', () => clearTimeout(deadline))
 }
 
 /** Nothing can be answered any more. */

@@ -118,5 +118,6 @@ export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
   req.socket.setTimeout(DRAIN_IDLE_MS)
   req.socket.once('close', () => clearTimeout(deadline))
   req.once('end', done)
+  req.socket.once('end', done) // a malformed body has no end
   req.resume()
 }

@@ -58,7 +58,6 @@ t.test('every refused login and token has its line, and an account only where th
     [login({ ...good, secret: 'wrong' }), 403, 'rejected', 'acme'],
     [login({ ...good, secret: 'wrong' }), 403, 'rejected', 'acme'],
     [login(good), 503, 'throttled', 'acme'],
-    [request('GET /o', 'Connection: Upgrade', 'Upgrade: websocket', bearer(token)), 400, 'upgrade'],
     [request('TRACE /o'), 400, 'admission'],
     ['rubbish\r\n\r\n', 400, 'parser'],
   ]

@@ -1,279 +1,359 @@
 import type { Socket } from 'node:net'
 import t from 'tap'
+import { eventually } from '../support/eventually.ts'
 import { isOwnAnswer } from '../support/own-answer.ts'
-import type { RecordedRequest } from '../support/recording-upstream.ts'
+import { OK, type RecordedRequest } from '../support/recording-upstream.ts'
 import { startScene } from '../support/scene.ts'
 
 /** A response whose body says which request it belongs to. */
 const answerTo = ({ target }: RecordedRequest) =>
   `HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`
 
-t.test('never more than the allowed number of requests of a connection are with the upstream', async (t) => {
-  for (const [setting, most] of [
+const echo = (socket: Socket, request: RecordedRequest) => void socket.write(answerTo(request))
+
+/** Answers later, so that the requests behind have arrived. */
+const echoLater = (socket: Socket, request: RecordedRequest) => void setTimeout(echo, 20, socket, request)
+
+const BAD_REQUEST = { status: 400, code: 'InvalidArgument' }
+const NO_TOKEN = { status: 400, code: 'InvalidToken', details: 'missing' }
+
+t.test('pipelined requests are served one after the other, at most so many may wait', async (t) => {
+  for (const [setting, waiting] of [
     [undefined, 16],
     ['1', 1],
     ['5', 5],
   ] as const) {
-    const scene = await startScene(t, {
+    const { sidecar, upstream, head, connect, upstreamSaw } = await startScene(t, {
       settings: setting === undefined ? {} : { 'limits-in-flight-per-connection': setting },
     })
+    let atOnce = 0
     let peak = 0
-    let waiting: [Socket, RecordedRequest][] = []
-    scene.upstream.reply((socket: Socket, request) => {
-      waiting.push([socket, request])
-      if (waiting.length !== most) return
-      // Whatever is let through beyond its share arrives meanwhile; the last is answered first.
+    upstream.reply((socket, request) => {
+      peak = Math.max(peak, ++atOnce)
       setTimeout(() => {
-        peak = Math.max(peak, waiting.length)
-        for (const [waitingSocket, waitingRequest] of waiting.reverse())
-          waitingSocket.write(answerTo(waitingRequest))
-        waiting = []
-      }, 2)
+        atOnce--
+        echo(socket, request)
+      }, 5)
     })
-    const client = await scene.connect()
-    const numbers = Array.from({ length: 20 * most }, (_, at) => at)
-    client.send(numbers.map((at) => `GET /${at} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`).join(''))
-    const bodies: string[] = []
-    for (const _ of numbers) bodies.push((await client.response()).body.toString())
-    t.same(
-      bodies,
-      numbers.map((at) => `/${at}`),
-      'answered in order',
-    )
-    t.equal(peak, most)
-    scene.upstream.reply((socket, request) => socket.write(answerTo(request)))
-    client.send(`GET /last HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-    t.equal((await client.response()).body.toString(), '/last', 'and the connection can be used on')
+    const client = await connect()
+    client.send(Array.from({ length: 100 + waiting }, (_, at) => head(`GET /${at}`)).join(''))
+    for (let at = 0; at <= waiting; at++) t.equal((await client.response()).body.toString(), `/${at}`)
+    const refused = await client.response()
+    isOwnAnswer(t, refused, { status: 503, code: 'ServiceNotReady', error: 'connection_limit_reached' })
+    t.equal(refused.headers['connection'], 'close')
+    t.equal(await client.closed(), 'end')
+    t.equal(client.rest().length, 0)
+    t.equal(peak, 1)
+    const counted = 'auth_sidecar_requests_total{route="proxy",method="GET",status="503"}'
+    t.equal(await sidecar.metric(counted), 1)
+    await upstreamSaw(t, waiting + 1)
+  }
+})
+
+t.test('the one that is too many is refused for its token first, and the connection ends', async (t) => {
+  const { authorization, head, connect } = await startScene(t, {
+    settings: { 'limits-in-flight-per-connection': '1' },
+  })
+  const client = await connect()
+  client.send(head('GET /').replace(authorization, '').repeat(10))
+  for (let count = 0; count < 3; count++) isOwnAnswer(t, await client.response(), NO_TOKEN)
+  t.equal(await client.closed(), 'end')
+  t.equal(client.rest().length, 0)
+})
+
+t.test('a client that pipelines no more than that can go on for ever', async (t) => {
+  const { upstream, head, connect } = await startScene(t)
+  upstream.reply(echo)
+  const client = await connect()
+  for (let round = 0; round < 20; round++) {
+    client.send(Array.from({ length: 16 }, (_, at) => head(`GET /${round}/${at}`)).join(''))
+    for (let at = 0; at < 16; at++) t.equal((await client.response()).body.toString(), `/${round}/${at}`)
   }
 })
 
 t.test('bodies and heads of pipelined requests do not mix, whatever the packets', async (t) => {
-  const scene = await startScene(t)
-  scene.upstream.reply((socket, request) => socket.write(answerTo(request)))
-  const client = await scene.connect()
-  const requests = Array.from({ length: 40 }, (_, at) =>
-    at % 3 === 0
-      ? `GET /${at} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
-      : at % 3 === 1
-        ? `PUT /${at} HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 7\r\n\r\nbody ${at % 90}`.padEnd(
-            0,
-          )
-        : `PUT /${at} HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n`,
-  ).map((request) => request.replace(/body (\d)$/, 'body 0$1'))
+  const { upstream, head, connect } = await startScene(t)
+  upstream.reply(echo)
+  const client = await connect()
+  const bodies = ['', 'with a length', 'in chunks']
+  const requests = Array.from({ length: 15 }, (_, at) => {
+    if (at % 3 === 0) return head(`GET /${at}`)
+    if (at % 3 === 1) return `${head(`PUT /${at}`, 'Content-Length: 13')}with a length`
+    return `${head(`PUT /${at}`, 'Transfer-Encoding: chunked')}3\r\nin \r\n6\r\nchunks\r\n0\r\n\r\n`
+  })
   const bytes = requests.join('')
-  for (let at = 0; at < bytes.length; at += 997) {
-    client.send(bytes.slice(at, at + 997))
+  for (let at = 0; at < bytes.length; at += 97) {
+    client.send(bytes.slice(at, at + 97))
     await new Promise((resolve) => setImmediate(resolve))
   }
   for (const at of requests.keys()) t.equal((await client.response()).body.toString(), `/${at}`)
-  for (const { target, body } of scene.upstream.requests) {
-    const at = Number(target.slice(1))
-    const expected = ['', `body ${String(at).padStart(2, '0')}`, 'abcde'][at % 3]
-    t.equal(body.toString(), expected, target)
+  t.same(
+    upstream.requests.map(({ target, body }) => [target, body.toString()]),
+    requests.map((_, at) => [`/${at}`, bodies[at % 3]]),
+  )
+})
+
+t.test('requests before one that is malformed are answered first, then the connection ends', async (t) => {
+  const { sidecar, upstream, authorization, head, connect, upstreamSaw } = await startScene(t, {
+    credentials: [{ accountId: 'a' }, { accountId: 'b', accessKey: 'AKB' }],
+  })
+  const tokenOfB = await sidecar.mint({ claims: { sub: 'b', client_id: 'AKB' } })
+  upstream.reply(echoLater)
+  for (const bad of [
+    'BAD\r\n\r\n',
+    'GET /3 HTTP/1.1\r\nHost : h\r\n\r\n',
+    'GET /3 HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n',
+    'GET * HTTP/1.1\r\nHost: h\r\n\r\n',
+    `PUT /3 HTTP/1.1\r\nHost: h\r\n${authorization}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
+    'CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n',
+    'CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\nbytes for the tunnel',
+    'TRACE / HTTP/1.1\r\nHost: h\r\n\r\n',
+    'GET /3 HTTP/2.0\r\nHost: h\r\n\r\n',
+    '\x16\x03\x01\x02\x00',
+  ]) {
+    for (const behind of ['', head('GET /4')]) {
+      const client = await connect()
+      client.send(
+        `${head('GET /1')}GET /2 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${tokenOfB}\r\n\r\n${bad}${behind}`,
+      )
+      t.equal((await client.response()).body.toString(), '/1')
+      t.equal((await client.response()).body.toString(), '/2')
+      isOwnAnswer(t, await client.response(), BAD_REQUEST, JSON.stringify(bad))
+      t.equal(await client.closed(), 'end')
+      t.equal(client.rest().length, 0)
+      t.same(
+        upstream.requests.map(({ target, headers }) => [target, headers['x-authenticated-account-id']]),
+        [
+          ['/1', 'a'],
+          ['/2', 'b'],
+        ],
+      )
+      await upstreamSaw(t, 2)
+    }
   }
 })
 
-t.test(
-  'what stands in front of a request that is none is answered first, then the connection ends',
-  async (t) => {
-    const scene = await startScene(t, {
-      credentials: [{ accountId: 'a' }, { accountId: 'b', accessKey: 'AKB' }],
-    })
-    const other = `Authorization: Bearer ${await scene.sidecar.mint({ claims: { sub: 'b', client_id: 'AKB' } })}\r\n`
-    scene.upstream.reply((socket, request) => void setTimeout(() => socket.write(answerTo(request)), 20))
-    for (const bad of [
-      'BAD\r\n\r\n',
-      'GET /3 HTTP/1.1\r\nHost : h\r\n\r\n',
-      'GET /3 HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n',
-      'GET * HTTP/1.1\r\nHost: h\r\n\r\n',
-      `PUT /3 HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
-      'CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n',
-      'CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\nbytes for the tunnel',
-      'TRACE / HTTP/1.1\r\nHost: h\r\n\r\n',
-      'GET /3 HTTP/2.0\r\nHost: h\r\n\r\n',
-      '\x16\x03\x01\x02\x00',
-    ]) {
-      for (const behind of ['', `GET /4 HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`]) {
-        const client = await scene.connect()
-        client.send(
-          `GET /1 HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n` +
-            `GET /2 HTTP/1.1\r\nHost: h\r\n${other}\r\n${bad}${behind}`,
-        )
-        t.equal((await client.response()).body.toString(), '/1')
-        t.equal((await client.response()).body.toString(), '/2')
-        isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, JSON.stringify(bad))
-        t.equal(await client.closed(), 'end')
-        t.equal(client.rest().length, 0)
-        t.same(
-          scene.upstream.requests
-            .map(({ target, headers }) => [target, headers['x-authenticated-account-id']])
-            .sort(),
-          [
-            ['/1', 'a'],
-            ['/2', 'b'],
-          ],
-        )
-        await scene.upstreamSaw(t, 2)
-      }
-    }
-  },
-)
-
 t.test('a refused token between good ones ends nothing', async (t) => {
-  const scene = await startScene(t)
-  scene.upstream.reply((socket, request) => void setTimeout(() => socket.write(answerTo(request)), 20))
-  const good = (target: string) => `GET ${target} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
-  const client = await scene.connect()
+  const { upstream, authorization, head, connect, upstreamSaw } = await startScene(t)
+  upstream.reply(echoLater)
+  const noToken = (target: string) => head(`GET ${target}`).replace(authorization, '')
+  const client = await connect()
   client.send(
-    `${good('/1')}GET /2 HTTP/1.1\r\nHost: h\r\n\r\n${good('/3')}GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n\r\n${good('/v2/auth/token')}${good('/6')}`,
+    head('GET /1') +
+      noToken('/2') +
+      head('GET /3') +
+      noToken('/v2/auth/token') +
+      head('GET /v2/auth/token') +
+      head('GET /6'),
   )
   t.equal((await client.response()).body.toString(), '/1')
-  isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidToken', details: 'missing' }, 'second')
+  isOwnAnswer(t, await client.response(), NO_TOKEN)
   t.equal((await client.response()).body.toString(), '/3')
-  isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidToken' }, 'fourth')
-  isOwnAnswer(t, await client.response(), { status: 200 }, 'fifth')
+  isOwnAnswer(t, await client.response(), NO_TOKEN)
+  isOwnAnswer(t, await client.response(), { status: 200 })
   t.equal((await client.response()).body.toString(), '/6')
   client.socket.destroy()
-  await scene.upstreamSaw(t, 3)
+  await upstreamSaw(t, 3)
 })
 
-t.test('an upload that is refused waits for the answers before it, then it is drained', async (t) => {
-  const scene = await startScene(t)
-  scene.upstream.reply((socket, request) => void setTimeout(() => socket.write(answerTo(request)), 1200))
-  const client = await scene.connect()
-  client.send(
-    `GET /slow HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\nPUT /b HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhalf`,
-  )
-  t.equal((await client.response()).body.toString(), '/slow', 'longer than a drain may take')
-  isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidToken' }, 'the upload')
-  client.send('other')
-  t.equal(await client.closed(), 'end')
-  t.same(
-    scene.upstream.requests.map(({ target }) => target),
-    ['/slow'],
-  )
-})
+t.test('a pipelined upload is read when it is its turn', async (t) => {
+  const { upstream, authorization, head, connect, upstreamSaw } = await startScene(t)
+  upstream.reply((socket, request) => void setTimeout(echo, 50, socket, request))
+  const put = head('PUT /up', 'Transfer-Encoding: chunked')
 
-t.test('a large answer in front of CONNECT arrives whole', async (t) => {
-  const scene = await startScene(t)
-  const large = Buffer.alloc(12 * 2 ** 20, 'x')
-  scene.upstream.reply((socket) => {
-    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${large.length}\r\n\r\n`)
-    socket.write(large)
-  })
-  const client = await scene.connect()
-  client.socket.pause()
-  client.send(
-    `GET /large HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\nCONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n`,
-  )
-  await scene.upstream.received(1)
-  await new Promise((resolve) => setTimeout(resolve, 100)) // until the sockets on the way are full
-  client.socket.resume()
-  t.equal((await client.response()).body.length, large.length)
-  isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, 'CONNECT')
-  t.equal(await client.closed(), 'end')
-})
-
-t.test('a reset behind CONNECT is a connection less and nothing else', async (t) => {
-  const scene = await startScene(t)
-  const connectRequest = 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'
-  const answered = await scene.connect()
-  answered.send(connectRequest)
-  await answered.response()
-  answered.socket.resetAndDestroy()
-  scene.upstream.reply(() => {})
-  const waiting = await scene.connect()
-  waiting.send(`GET /1 HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n${connectRequest}`)
-  await scene.upstream.received(1)
-  waiting.socket.resetAndDestroy()
-  const atOnce = await scene.connect()
-  atOnce.send(connectRequest)
-  atOnce.socket.resetAndDestroy()
-  scene.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
-  for (const socket of scene.upstream.sockets) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
-  await scene.upstreamSaw(t, 1)
-})
-
-t.test('requests that wait behind one that ends the connection are never made', async (t) => {
-  const scene = await startScene(t, { settings: { 'limits-in-flight-per-connection': '2' } })
-  scene.upstream.reply((socket, request) => void setTimeout(() => socket.write(answerTo(request)), 50))
-  const get = (target: string) => `GET ${target} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
-  const client = await scene.connect()
-  client.send(`${get('/1')}GET * HTTP/1.1\r\nHost: h\r\n\r\n${get('/3')}${get('/4')}${get('/5')}`)
-  t.equal((await client.response()).body.toString(), '/1')
-  isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, 'second')
-  t.equal(await client.closed(), 'end')
-  t.equal(client.rest().length, 0)
-  await scene.upstreamSaw(t, 1)
-})
-
-t.test('requests that are held are made before the connection ends with one that is none', async (t) => {
-  const scene = await startScene(t, { settings: { 'limits-in-flight-per-connection': '2' } })
-  scene.upstream.reply((socket, request) => void setTimeout(() => socket.write(answerTo(request)), 20))
-  const get = (target: string) => `GET ${target} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
-  const client = await scene.connect()
-  client.send(`${get('/1')}${get('/2')}${get('/3')}${get('/4')}BAD\r\n\r\n`)
-  for (const target of ['/1', '/2', '/3', '/4']) t.equal((await client.response()).body.toString(), target)
-  isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, 'the last')
-  t.equal(await client.closed(), 'end')
-  await scene.upstreamSaw(t, 4)
-})
-
-t.test('an upload that is held is read when it is its turn, good or broken', async (t) => {
-  const scene = await startScene(t, { settings: { 'limits-in-flight-per-connection': '1' } })
-  scene.upstream.reply((socket, request) => void setTimeout(() => socket.write(answerTo(request)), 50))
-  const slow = `GET /slow HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
-  const put = `PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n`
-  const good = await scene.connect()
-  good.send(`${slow}${put}3\r\nabc\r\n`)
-  await scene.upstream.received(1)
+  const good = await connect()
+  good.send(`${head('GET /slow')}${put}3\r\nabc\r\n`)
+  await upstream.received(1)
   const more = 'd'.repeat(300_000)
   good.send(`${more.length.toString(16)}\r\n${more}\r\n0\r\n\r\n`)
   t.equal((await good.response()).body.toString(), '/slow')
   t.equal((await good.response()).body.toString(), '/up')
-  t.equal(scene.upstream.requests[1]?.body.length, 300_003)
+  t.equal(upstream.requests[1]?.body.length, 300_003)
   good.socket.destroy()
-  await scene.upstreamSaw(t, 2)
-  const broken = await scene.connect()
-  broken.send(`${slow}${put}3\r\nabc\r\nzz\r\n`)
+  await upstreamSaw(t, 2)
+
+  const broken = await connect()
+  broken.send(`${head('GET /slow')}${put}3\r\nabc\r\nzz\r\n`)
   t.equal((await broken.response()).body.toString(), '/slow')
-  isOwnAnswer(t, await broken.response(), { status: 400, code: 'InvalidArgument' }, 'broken')
+  isOwnAnswer(t, await broken.response(), BAD_REQUEST, 'a malformed body')
   t.equal(await broken.closed(), 'end')
-  await scene.upstreamSaw(t, 1)
-  const refused = await scene.connect()
-  refused.send(`${slow}PUT /up HTTP/1.1\r\nHost: h\r\nContent-Length: 200000\r\n\r\nabc`)
+  await upstreamSaw(t, 1)
+
+  const refused = await connect()
+  refused.send(
+    `${head('GET /slow')}${head('PUT /up', 'Content-Length: 200000').replace(authorization, '')}abc`,
+  )
   t.equal((await refused.response()).body.toString(), '/slow')
-  isOwnAnswer(t, await refused.response(), { status: 400, code: 'InvalidToken' }, 'without a token')
+  isOwnAnswer(t, await refused.response(), NO_TOKEN, 'an upload without a token')
   refused.send(Buffer.alloc(200_000 - 3))
   t.equal(await refused.closed(), 'end')
-  await scene.upstreamSaw(t, 1)
+  await upstreamSaw(t, 1)
 })
 
-t.test('a client that takes none of its answers is closed on', async (t) => {
-  // Long enough to be seen by whoever looks at the metrics, however busy the machine is.
-  const scene = await startScene(t, { settings: { 'timeouts-idle-seconds': '1' } })
-  const client = await scene.connect()
+t.test('a response that ends the connection says so, and nothing behind it is forwarded', async (t) => {
+  const { upstream, authorization, head, connect, request, upstreamSaw } = await startScene(t)
+  upstream.reply(echoLater)
+  const closing = await request('GET /1', ['Connection: close'], head('GET /2'))
+  t.match(await closing.response(), { status: 200, headers: { connection: 'close' } })
+  t.equal(await closing.closed(), 'end')
+  t.equal(closing.rest().length, 0)
+  await upstreamSaw(t, 1)
+
+  // An upload that fails early, with a refused token and a third request behind it.
+  await upstream.close()
+  const client = await connect()
+  client.send(
+    `${head('PUT /1', 'Content-Length: 10')}abc${''}` +
+      `defghij${head('GET /2').replace(authorization, '')}${head('GET /3')}`,
+  )
+  const statuses = [await client.response(), await client.response(), await client.response()]
+  t.same(
+    statuses.map(({ status }) => status),
+    [503, 400, 503],
+    'a body that has been read whole ends no connection',
+  )
+  const half = await connect()
+  half.send(`${head('PUT /1', 'Content-Length: 10')}abc`)
+  const failed = await half.response()
+  t.match(failed, { status: 503, headers: { connection: 'close' } })
+  half.send(`defghij${head('GET /2').replace(authorization, '')}${head('GET /3')}`)
+  t.equal(await half.closed(), 'end')
+  t.equal(half.rest().length, 0)
+})
+
+t.test('a large response in front of CONNECT arrives whole', async (t) => {
+  const { upstream, request } = await startScene(t)
+  const large = Buffer.alloc(12 * 2 ** 20, 'x')
+  upstream.reply((socket) => {
+    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${large.length}\r\n\r\n`)
+    socket.write(large)
+  })
+  const client = await request('GET /large', [], 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n')
   client.socket.pause()
-  const open = 'auth_sidecar_requests_in_flight'
-  client.send('GET /b/k HTTP/1.1\r\nHost: h\r\n\r\n'.repeat(60_000))
-  const [start] = [performance.now()]
-  while ((await scene.sidecar.metric(open)) < 16 && performance.now() - start < 10_000) {
-    await new Promise((resolve) => setTimeout(resolve, 20))
-  }
-  t.equal(await scene.sidecar.metric(open), 16, 'no more answers than the sockets hold')
-  while ((await scene.sidecar.metric(open)) > 0 && performance.now() - start < 10_000) {
-    await new Promise((resolve) => setTimeout(resolve, 20))
-  }
-  t.equal(await scene.sidecar.metric(open), 0)
+  await upstream.received(1)
+  await new Promise((resolve) => setTimeout(resolve, 100)) // until the sockets on the way are full
   client.socket.resume()
+  t.equal((await client.response()).body.length, large.length)
+  isOwnAnswer(t, await client.response(), BAD_REQUEST, 'CONNECT')
+  t.equal(await client.closed(), 'end')
+})
+
+t.test('a reset behind CONNECT closes that connection and nothing else', async (t) => {
+  const { upstream, connect, request, upstreamSaw } = await startScene(t)
+  const tunnel = 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'
+  const answered = await connect()
+  answered.send(tunnel)
+  await answered.response()
+  answered.socket.resetAndDestroy()
+  upstream.reply(() => {})
+  const waiting = await request('GET /1', [], tunnel)
+  await upstream.received(1)
+  waiting.socket.resetAndDestroy()
+  const atOnce = await connect()
+  atOnce.send(tunnel)
+  atOnce.socket.resetAndDestroy()
+  upstream.reply(OK)
+  await upstreamSaw(t, 1)
+})
+
+t.test('responses that no client reads cost no memory: the requests behind them wait', async (t) => {
+  const { sidecar, upstream, head, connect } = await startScene(t, {
+    settings: { 'timeouts-idle-seconds': '60' },
+  })
+  const body = Buffer.alloc(8 * 2 ** 20)
+  upstream.reply((socket) => {
+    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
+    socket.write(body)
+  })
+  const clients = await Promise.all(Array.from({ length: 20 }, () => connect()))
+  for (const client of clients) {
+    client.socket.pause()
+    client.send(head('GET /large').repeat(16))
+  }
+  const inFlight = () => sidecar.metric('auth_sidecar_requests_in_flight')
+  await eventually(async () => (await inFlight()) === 20 * 16, 'all requests')
+  await upstream.received(20)
+  t.equal(upstream.requests.length, 20, 'one of each connection')
+  for (const { socket } of clients) socket.destroy()
+  await eventually(async () => (await inFlight()) === 0, 'nothing in flight')
+})
+
+t.test('early hints to a request that waits stay out of the response before it', async (t) => {
+  const { upstream, request, head } = await startScene(t)
+  const hints = 'HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n'
+  upstream.reply((socket, { target }) => {
+    if (target === '/slow') setTimeout(() => socket.write(OK), 50)
+    else socket.write(`${hints}HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nbody`)
+  })
+  const client = await request('GET /slow', [], head('GET /hinted') + head('GET /after'))
+  t.equal((await client.response()).body.toString(), 'ok')
+  for (const _ of ['hinted', 'after']) {
+    t.equal((await client.response()).status, 103)
+    t.match(await client.response(), { status: 201, body: Buffer.from('body') })
+  }
+})
+
+t.test('100 Continue behind a slow request is sent in its turn', async (t) => {
+  const { upstream, request, head } = await startScene(t)
+  let answerSlow = () => {}
+  upstream.reply((socket, { target }) => {
+    if (target === '/slow') answerSlow = () => void socket.write(OK)
+    else socket.write(OK)
+  })
+  const put = head('PUT /waits', 'Expect: 100-continue', 'Content-Length: 4')
+  const client = await request('GET /slow', [], put)
+  await upstream.received(1)
+  t.equal(client.received().length, 0)
+  answerSlow()
+  t.equal((await client.response()).status, 200)
+  t.equal((await client.response()).status, 100)
+  client.send('body')
+  t.equal((await client.response()).status, 200)
+  t.equal(upstream.requests[1]?.body.toString(), 'body')
+})
+
+t.test('a response that is cut off ends the connection behind the responses before it', async (t) => {
+  const { upstream, request, head, outcome, recovers } = await startScene(t)
+  upstream.reply((socket, { target }) => {
+    if (target === '/first') socket.write(OK)
+    else socket.end('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart')
+  })
+  const client = await request('GET /first', [], head('GET /second') + head('GET /third'))
+  t.equal((await client.response()).body.toString(), 'ok')
   await client.closed()
-  await scene.upstreamSaw(t, 0)
+  t.match(client.rest().toString(), /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\npart$/)
+  t.equal(await outcome('http_response_incomplete'), 1)
+  t.equal(upstream.requests.length, 2, 'the third is not forwarded')
+  await recovers()
+})
+
+t.test('a drain ends a pipeline with the response that says so', async (t) => {
+  const { upstream, sidecar, request, head } = await startScene(t, {
+    settings: { 'shutdown-lame-duck-seconds': '0', 'shutdown-deadline-seconds': '5' },
+  })
+  let answer = () => {}
+  upstream.reply((socket) => {
+    answer = () => void socket.write(OK)
+  })
+  const client = await request(
+    'PUT /a',
+    ['Content-Length: 1'],
+    `x${`${head('PUT /a', 'Content-Length: 1')}x`.repeat(3)}`,
+  )
+  await upstream.received(1)
+  const stopped = sidecar.stop()
+  answer()
+  t.match(await client.response(), { status: 200, headers: { connection: 'close' } })
+  t.equal(await client.closed(), 'end')
+  await stopped
+  t.equal(client.rest().length, 0)
+  t.equal(upstream.requests.length, 1, 'requests without a response have not been forwarded')
 })
 
 t.test('a connection is kept or closed as its client wishes', async (t) => {
-  const scene = await startScene(t)
+  const { authorization, connect, upstream, upstreamSaw } = await startScene(t)
   const get = (version: string, lines: string) =>
-    `GET /b/k HTTP/${version}\r\nHost: h\r\n${scene.authorization}${lines}\r\n`
+    `GET /b/k HTTP/${version}\r\nHost: h\r\n${authorization}${lines}\r\n`
   for (const [version, lines, closes] of [
     ['1.1', '', false],
     ['1.1', 'Connection: keep-alive\r\n', false],
@@ -281,14 +361,16 @@ t.test('a connection is kept or closed as its client wishes', async (t) => {
     ['1.1', 'Connection: Close\r\n', true],
     ['1.1', 'Connection: x-a, close\r\n', true],
     ['1.1', 'Connection: keep-alive\r\nConnection: close\r\n', true],
+    ['1.1', 'Proxy-Connection: keep-alive\r\nConnection: close\r\n', true],
     ['1.0', '', true],
     ['1.0', 'Connection: close\r\n', true],
+    ['1.0', 'Connection: keep-alive, close\r\n', true],
     ['1.0', 'Connection: keep-alive\r\n', false],
     ['1.0', 'Connection: Keep-Alive\r\n', false],
   ] as const) {
     const name = `${version} ${lines.trim()}`
-    for (const request of [get(version, lines), get(version, lines).replace(scene.authorization, '')]) {
-      const client = await scene.connect()
+    for (const request of [get(version, lines), get(version, lines).replace(authorization, '')]) {
+      const client = await connect()
       client.send(request)
       const response = await client.response()
       t.equal(response.headers['connection'], closes ? 'close' : 'keep-alive', name)
@@ -303,42 +385,6 @@ t.test('a connection is kept or closed as its client wishes', async (t) => {
       client.socket.destroy()
     }
   }
-  scene.upstream.requests.length = 0
-  const client = await scene.connect()
-  client.send(get('1.1', 'Connection: close\r\n') + get('1.1', ''))
-  t.equal((await client.response()).status, 200)
-  await client.closed()
-  t.equal(client.rest().length, 0)
-  await scene.upstreamSaw(t, 1)
+  upstream.requests.length = 0
+  await upstreamSaw(t, 0)
 })
-
-t.test('an idle connection is closed after its time, not before', async (t) => {
-  const scene = await startScene(t, { settings: { 'timeouts-keep-alive-seconds': '1' } })
-  const client = await scene.connect()
-  client.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-  t.equal((await client.response()).headers['keep-alive'], 'timeout=1')
-  t.equal(await client.closed(), 'end')
-  t.equal(client.rest().length, 0)
-})
-
-t.test(
-  'a client that says it closes is answered the last time, whatever else it says of keeping',
-  async (t) => {
-    const scene = await startScene(t)
-    for (const [version, ...lines] of [
-      ['1.0', 'Connection: close', 'Proxy-Connection: keep-alive'],
-      ['1.0', 'Connection: keep-alive', 'Connection: close'],
-      ['1.1', 'Proxy-Connection: keep-alive', 'Connection: Close'],
-      ['1.1', 'Connection: keep-alive, close'],
-    ]) {
-      for (const authorization of [`${scene.authorization}\r\n`, '']) {
-        const client = await scene.connect()
-        client.send(`GET / HTTP/${version}\r\nHost: h\r\n${lines.join('\r\n')}\r\n${authorization}\r\n`)
-        client.send(`GET /behind HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-        const { headers } = await client.response()
-        t.match(headers, { connection: 'close', 'keep-alive': undefined }, lines.join(', '))
-        t.equal(await client.closed(), 'end')
-      }
-    }
-  },
-)

@@ -400,7 +400,7 @@ t.test('lines that end without a carriage return are refused', async (t) => {
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('chunks that are none break the upload off, and no whole request reaches the upstream', async (t) => {
+t.test('a malformed chunk aborts the upload, and no whole request reaches the upstream', async (t) => {
   const scene = await startScene(t)
   for (const [name, chunks] of [
     ['a size in C notation', '0x5\r\nhello\r\n0\r\n\r\n'],
@@ -432,15 +432,16 @@ t.test('chunks that are none break the upload off, and no whole request reaches 
     )
     const response = await client.response()
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, name)
+    client.socket.end()
     t.equal(await client.closed(), 'end', `${name}: closed behind the answer`)
     t.equal(client.rest().length, 0)
-    await scene.upstream.until(() => scene.upstream.open() === 0, 'the broken upload to be broken off')
+    await scene.upstream.until(() => scene.upstream.open() === 0, 'the malformed upload to be aborted')
     await scene.upstreamSaw(t, 0)
     for (const socket of scene.upstream.sockets) socket.destroy()
   }
 })
 
-t.test('an upload that breaks in the middle is broken off at the upstream as well', async (t) => {
+t.test('a chunk that is malformed later aborts the upload at the upstream as well', async (t) => {
   const scene = await startScene(t)
   for (const broken of ['zz\r\n', '5\r\nhelloXX', 'FFFFFFFFFFFFFFFFF\r\n']) {
     const client = await scene.connect()
@@ -453,6 +454,7 @@ t.test('an upload that breaks in the middle is broken off at the upstream as wel
     )
     client.send(broken)
     isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, broken)
+    client.socket.end()
     await client.closed()
     await scene.upstream.until(() => scene.upstream.open() === 0, 'the end of the upstream connection')
     t.notMatch(scene.upstream.bytes.at(-1)?.toString('latin1'), '\r\n0\r\n', 'no last chunk was sent')

@@ -3,9 +3,9 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import t from 'tap'
 import { WebSocket, WebSocketServer } from 'ws'
-import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
-import { recordingUpstream } from '../support/recording-upstream.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { startScene } from '../support/scene.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 const ON = { 'upgrade-enabled': 'true' }
@@ -50,66 +50,68 @@ t.test('a WebSocket client talks to a WebSocket server through the sidecar', asy
   t.equal(await sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="101"}'), 1)
 })
 
-t.test('off, a handshake is refused and nothing reaches the upstream', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+t.test('off, an offer is ignored: the request is served like any other', async (t) => {
+  const { upstream, connect, sidecar } = await startScene(t)
   for (const protocol of ['websocket', 'h2c', 'TLS/1.0']) {
-    const client = await rawClient(t, sidecar.port)
-    client.send(handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${protocol}`))
-    const response = await client.response()
-    t.equal(response.status, 400)
-    t.match(JSON.parse(response.body.toString()), { code: 'InvalidArgument' })
-    t.equal(await client.closed(), 'end')
+    const client = await connect()
+    for (let count = 0; count < 2; count++) {
+      client.send(handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${protocol}`))
+      t.equal((await client.response()).status, 200, protocol)
+    }
+    const { headers } = upstream.requests.at(-1) ?? {}
+    t.same([headers?.['upgrade'], headers?.['connection']], [undefined, undefined], protocol)
   }
-  t.equal(upstream.sockets.length, 0)
 })
 
-t.test('off, a client that resets around the refusal is a connection less and nothing else', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
-  for (const protocol of ['websocket', 'h2c']) {
-    const text = handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${protocol}`)
-    const before = await rawClient(t, sidecar.port)
-    before.send(text)
-    before.socket.resetAndDestroy()
-    const after = await rawClient(t, sidecar.port)
-    after.send(text)
-    t.equal((await after.response()).status, 400)
-    after.socket.resetAndDestroy()
-  }
-  await eventually(
-    async () => (await sidecar.metric('auth_sidecar_client_connections')) === 0,
-    'no connection to be left',
-  )
-  const client = await rawClient(t, sidecar.port)
-  client.send(`GET / HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
-  t.equal((await client.response()).status, 200)
-  t.equal(upstream.requests.length, 1)
-})
-
-t.test('on, whatever is not a plain WebSocket handshake with a good token is refused', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+t.test('on, a handshake needs a good token, and is refused where it is not plain', async (t) => {
+  const { upstream, connect, sidecar } = await startScene(t, { settings: ON })
   const good = handshake(sidecar.token)
   const expired = await sidecar.mint({ now: Date.now() - 7200_000 })
   for (const [name, request, code] of [
     ['no token', good.replace(/Authorization: .*\r\n/, ''), 'InvalidToken'],
     ['an expired token', handshake(expired), 'ExpiredToken'],
-    ['another protocol', good.replace('Upgrade: websocket', 'Upgrade: h2c'), 'InvalidArgument'],
-    ['two protocols', good.replace('Upgrade: websocket', 'Upgrade: websocket, h2c'), 'InvalidArgument'],
+    [
+      'two protocols',
+      good.replace('Upgrade: websocket', 'Upgrade: websocket\r\nUpgrade: websocket'),
+      'InvalidArgument',
+    ],
     ['a POST', good.replace('GET', 'POST'), 'InvalidArgument'],
     ['a body', good.replace('Host: s', 'Host: s\r\nContent-Length: 3'), 'InvalidArgument'],
-    ['the token endpoint', good.replace('/chat//room?x=%20', '/v2/auth/token'), 'InvalidArgument'],
     ['two hosts', good.replace('Host: s', 'Host: s\r\nHost: s'), 'InvalidArgument'],
   ] as const) {
-    const client = await rawClient(t, sidecar.port)
+    const client = await connect()
     client.send(request)
     const response = await client.response()
     t.equal(response.status, 400, name)
     t.equal(JSON.parse(response.body.toString()).code, code, name)
+    client.socket.end()
     t.equal(await client.closed(), 'end', name)
   }
   t.equal(upstream.sockets.length, 0)
+})
+
+/** Since Node 24.9 an `upgrade` listener does not take every offer. */
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+const CHOOSES = major > 24 || (major === 24 && minor >= 9)
+
+t.test('on, an offer of another protocol is ignored, or a 400 where this Node cannot', async (t) => {
+  const { upstream, connect, sidecar } = await startScene(t, { settings: ON })
+  for (const offer of ['h2c', 'websocket, h2c']) {
+    const client = await connect()
+    client.send(handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${offer}`))
+    t.equal((await client.response()).status, CHOOSES ? 200 : 400, offer)
+    client.socket.destroy()
+  }
+  t.equal(upstream.requests.length, CHOOSES ? 2 : 0)
+})
+
+t.test('on, a handshake behind an unanswered request does not cost that one its response', async (t) => {
+  const { upstream, connect, head, sidecar } = await startScene(t, { settings: ON })
+  upstream.reply((socket) => void setTimeout(() => socket.write(OK), 50))
+  const client = await connect()
+  client.send(head('GET /before') + handshake(sidecar.token))
+  t.equal((await client.response()).body.toString(), 'ok')
+  t.equal((await client.response()).status, CHOOSES ? 200 : 400, 'it is no handshake')
 })
 
 t.test(
@@ -259,9 +261,12 @@ t.test('the tunnel ends with either side, with the token, and when the sidecar s
   t.match(sidecar.log.at(-1), { msg: 'stopped', cut: 0 })
 })
 
-t.test('a client that leaves before the answer leaves nothing behind', async (t) => {
+t.test('a client that leaves before the response leaves nothing behind', async (t) => {
   const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  const sidecar = await startSidecar(t, {
+    upstreamUrl: upstream.url,
+    settings: { ...ON, 'timeouts-upstream-response-seconds': '1' },
+  })
   upstream.reply(() => {})
   for (const leave of ['end', 'resetAndDestroy'] as const) {
     const count = upstream.requests.length

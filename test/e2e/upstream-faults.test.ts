@@ -122,6 +122,9 @@ t.test('a connection that the upstream accepts and closes before the request is 
   t.equal(await outcome('connection_terminated'), 1)
 })
 
+/** libuv below 1.52 reports a reset that arrives together with the last data as a clean end. */
+const RESETS_ARE_ENDS = Number(process.versions.uv.split('.')[1]) < 52
+
 t.test('a body that is cut off is never taken for a whole one', async (t) => {
   const { upstream, sidecar, recovers, outcome } = await startScene(t)
   const framings = {
@@ -139,6 +142,7 @@ t.test('a body that is cut off is never taken for a whole one', async (t) => {
       if (framing === 'until the close' && end === 'a close') continue // that is the end of the body
       for (const version of ['1.1', '1.0']) {
         for (const together of [true, false]) {
+          if (framing === 'until the close' && together && RESETS_ARE_ENDS) continue
           const how = together ? 'together with the last bytes' : 'later'
           await t.test(`${framing}, by ${end}, ${how}, HTTP/${version}`, async (t) => {
             const faults = ['http_response_incomplete', 'http_protocol_error'] as const
@@ -181,8 +185,9 @@ t.test('a body that ends with a clean close is whole', async (t) => {
   upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nall of it'))
   const client = await request('GET /')
   const response = await client.response()
-  t.equal(response.headers['transfer-encoding'], 'chunked')
+  t.match(response.headers, { connection: 'close', 'transfer-encoding': undefined })
   t.equal(response.body.toString(), 'all of it')
+  t.equal(await client.closed(), 'end')
   const old = await rawClient(t, sidecar.port)
   old.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
   t.equal(await old.closed(), 'end')
@@ -262,23 +267,23 @@ t.test('an HTTP/1.0 client that ends its side after the body has ended is sent a
 })
 
 t.test(
-  'a body that is none from some byte on is a 400, and nothing whole reaches the upstream',
+  'a body that is malformed from some byte on is a 400, and nothing whole reaches the upstream',
   async (t) => {
-    const { upstream, request, recovers, outcome } = await startScene(t)
+    const { upstream, request, recovers } = await startScene(t)
     const client = await request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\nnonsense\r\n')
     isOwnAnswer(t, await client.response(), {
       status: 400,
       code: 'InvalidArgument',
       error: 'http_request_error',
     })
+    client.socket.end()
     await client.closed()
     t.equal(upstream.requests.length, 0)
-    t.equal(await outcome('client_aborted'), 1)
     await recovers()
   },
 )
 
-t.test('a body that turns out to be none after the response has begun cuts the response', async (t) => {
+t.test('a body that is malformed after the response has begun aborts the response', async (t) => {
   const { upstream, request, recovers } = await startScene(t, {
     hooks: {
       onConnection: (socket) => {

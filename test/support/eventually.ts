@@ -11,12 +11,16 @@ const PATIENCE_MS = 30_000
 /**
  * Waits until something holds; looks every few milliseconds.
  *
- * @param what - what is waited for, to be told when it never comes
+ * @param what - what is waited for, for the error
  */
-export async function eventually(holds: () => unknown, what: string | (() => string)): Promise<void> {
+export async function eventually(
+  holds: () => unknown,
+  what: string | (() => string),
+  patienceMs = PATIENCE_MS,
+): Promise<void> {
   const started = performance.now()
   while (!(await holds())) {
-    if (performance.now() - started > PATIENCE_MS) {
+    if (performance.now() - started > patienceMs) {
       throw new Error(`waited in vain for ${typeof what === 'string' ? what : what()}`)
     }
     await wait(5)

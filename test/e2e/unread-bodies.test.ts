@@ -1,0 +1,308 @@
+/** What becomes of an upload whose response does not wait for it: refused here, or answered early by the upstream. */
+import type { Socket } from 'node:net'
+import t, { type Test } from 'tap'
+import { eventually } from '../support/eventually.ts'
+import { isOwnAnswer } from '../support/own-answer.ts'
+import type { RawClient } from '../support/raw-client.ts'
+import { OK } from '../support/recording-upstream.ts'
+import { startScene } from '../support/scene.ts'
+import { startSecured } from '../support/secured.ts'
+
+const MIB = 2 ** 20
+const FORBIDDEN = 'HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'
+const FORBIDDEN_CHUNKED = 'HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n'
+
+/** A scene whose upstream answers the first upload once so many bytes of it have arrived, and other requests at once. */
+async function answeringEarly(t: Test, bytes: number, answer: (socket: Socket) => void) {
+  const scene = await startScene(t, {
+    hooks: {
+      read: false,
+      onConnection: (socket) => {
+        let received = 0
+        const isFirst = scene.upstream.sockets.length === 1
+        const onData = (chunk: Buffer) => {
+          received += chunk.length
+          if (!isFirst) socket.end(OK)
+          else if (received >= bytes) {
+            socket.removeListener('data', onData)
+            answer(socket)
+          }
+        }
+        socket.on('data', onData)
+      },
+    },
+  })
+  return scene
+}
+
+/** What an upstream does with the rest of an upload that it has answered. */
+const AFTERWARDS: Readonly<Record<string, (socket: Socket) => void>> = {
+  'goes on reading': (socket) => void socket.resume(),
+  'stops reading': (socket) => void socket.pause(),
+  'closes its side': (socket) => void socket.resume().end(),
+  closes: (socket) => {
+    socket.pause()
+    setTimeout(() => socket.destroy(), 50)
+  },
+}
+
+t.test('a client that writes its whole upload before it reads gets the early answer', async (t) => {
+  for (const [afterwards, act] of Object.entries(AFTERWARDS)) {
+    for (const [framing, reply] of Object.entries({ length: FORBIDDEN, chunks: FORBIDDEN_CHUNKED })) {
+      for (const connection of ['keep-alive', 'close']) {
+        await t.test(`${framing}, the upstream ${afterwards}, Connection: ${connection}`, async (t) => {
+          const { upstream, connect, head, recovers, outcome } = await answeringEarly(
+            t,
+            300_000,
+            (socket) => {
+              socket.write(reply)
+              act(socket)
+            },
+          )
+          const client = await connect()
+          client.socket.pause()
+          client.send(head('PUT /large', `Content-Length: ${24 * MIB}`, `Connection: ${connection}`))
+          await new Promise((resolve) => client.socket.write(Buffer.alloc(24 * MIB), resolve))
+          client.socket.resume()
+          const { status, body } = await client.response()
+          t.equal(`${status} ${body}`, '403 no')
+          t.equal(await client.closed(), 'end', 'then the connection is closed')
+          upstream.sockets[0]?.resume() // so that it sees the end
+          await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
+          t.equal(await outcome('ok'), 1)
+          await recovers()
+        })
+      }
+    }
+  }
+})
+
+t.test('an upstream that resets behind its early answer is that answer or a 503', async (t) => {
+  const { connect, head, recovers } = await answeringEarly(t, 300_000, (socket) => {
+    socket.write(FORBIDDEN)
+    socket.resetAndDestroy()
+  })
+  const client = await connect()
+  client.send(head('PUT /large', `Content-Length: ${8 * MIB}`))
+  client.send(Buffer.alloc(8 * MIB))
+  t.match(String((await client.response()).status), /^(403|503)$/)
+  await client.closed()
+  await recovers()
+})
+
+/** Requests that are refused while their body is still being sent. */
+const refusedUploads = (size: number): Readonly<Record<string, string>> => ({
+  'no token': `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`,
+  'no token, and close': `PUT /b/k HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: ${size}\r\n\r\n`,
+  'another method': `PUT /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`,
+  'too large a login': `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`,
+  'a bad host': `PUT /b/k HTTP/1.1\r\nHost: a,b\r\nContent-Length: ${size}\r\n\r\n`,
+  'no HTTP': 'BAD\r\n\r\n',
+  CONNECT: 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n',
+})
+
+t.test('a client that writes everything before it reads gets its refusal, over TLS as well', async (t) => {
+  const size = 16 * MIB
+  const plain = await startScene(t)
+  const secured = await startSecured(t)
+  for (const [name, head] of Object.entries(refusedUploads(size))) {
+    for (const { connect } of name === 'CONNECT' ? [plain] : [plain, secured]) {
+      const client = await connect()
+      client.socket.pause()
+      client.send(head)
+      await new Promise((resolve) => client.socket.write(Buffer.alloc(size), resolve))
+      client.socket.resume()
+      const answer = await client.response()
+      t.ok(answer.status === 400 || answer.status === 405, name)
+      t.equal(answer.headers['connection'], 'close', name)
+      t.match(answer.body.toString(), /^{"code":"[A-Za-z]+","message":"[^"]+"}$/, name)
+      client.socket.end()
+      t.equal(await client.closed(), 'end', name)
+    }
+  }
+  await plain.upstreamSaw(t, 0)
+})
+
+t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', async (t) => {
+  const { connect, authorization } = await startScene(t)
+  const early = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN))
+  const earlyInChunks = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN_CHUNKED))
+  const upload = `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${10 * 1024 * MIB}\r\n\r\n`
+  const start = async (connect: () => Promise<RawClient>, head: string) => {
+    const client = await connect()
+    client.send(head)
+    client.send('x')
+    client.socket.on('error', () => {})
+    await client.response()
+    return client
+  }
+  const clients = async () => ({
+    'a refused token': await start(connect, upload),
+    'a refused request': await start(connect, upload.replace('Host: h', `Host: a,b\r\n${authorization}`)),
+    'an early response': await start(early.connect, early.head('PUT /', `Content-Length: ${1024 * MIB}`)),
+    'an early response in chunks': await start(
+      earlyInChunks.connect,
+      earlyInChunks.head('PUT /', `Content-Length: ${1024 * MIB}`),
+    ),
+  })
+  const began = performance.now()
+  const silent = await clients()
+  const { upstream } = early
+  upstream.sockets.length = 0 // the next connection is answered early, too
+  earlyInChunks.upstream.sockets.length = 0
+  const steady = await clients()
+  const more = setInterval(() => {
+    for (const { socket } of Object.values(steady)) if (socket.writable) socket.write('x')
+  }, 500)
+  t.teardown(() => clearInterval(more))
+  const lasted = async (client: RawClient) => {
+    await eventually(() => client.socket.destroyed || client.socket.readableEnded, 'the end', 60_000)
+    return (performance.now() - began) / 1000
+  }
+  for (const [name, client] of Object.entries(silent)) {
+    const seconds = await lasted(client)
+    t.ok(seconds > 4.5 && seconds < 15, `${name}: ${seconds} s`)
+  }
+  for (const [name, client] of Object.entries(steady)) {
+    const seconds = await lasted(client)
+    t.ok(seconds > 29 && seconds < 45, `${name}: ${seconds} s`)
+  }
+})
+
+t.test('what arrives behind a refused request is dropped, without a reset', async (t) => {
+  const { upstream, head, connect } = await startScene(t)
+  for (const [name, refused] of [
+    ['a part of a body', `${head('PUT *', 'Content-Length: 40')}part`],
+    ['garbage alone', 'GET /b\x01 HTTP/1.1\r\n\r\n'],
+  ] as const) {
+    for (const before of ['', head('GET /a')]) {
+      const client = await connect()
+      client.send(before + refused)
+      if (before !== '') t.equal((await client.response()).status, 200)
+      const errors: Error[] = []
+      client.socket.on('error', (error) => errors.push(error))
+      t.equal((await client.response()).status, 400, name)
+      for (const piece of ['more', '\r\n\r\n', head('PUT /c', 'Content-Length: 9')]) client.send(piece)
+      t.equal(await client.closed(), 'end')
+      t.strictSame(errors, [])
+      client.socket.end()
+    }
+  }
+  t.ok(upstream.requests.every(({ target }) => target === '/a'))
+})
+
+t.test('no request behind an upload that was answered early is forwarded', async (t) => {
+  for (const reply of [FORBIDDEN, FORBIDDEN_CHUNKED]) {
+    const { upstream, connect, head, recovers } = await answeringEarly(
+      t,
+      1,
+      (socket) => void socket.write(reply),
+    )
+    const client = await connect()
+    client.send(head('PUT /large', 'Content-Length: 10'))
+    t.equal((await client.response()).body.toString(), 'no')
+    client.send(`${'x'.repeat(10)}${head('DELETE /precious')}`)
+    t.equal(await client.closed(), 'end')
+    t.equal(client.rest().length, 0)
+    t.equal(upstream.sockets.length, 1, 'no other connection was made')
+    await recovers()
+  }
+})
+
+t.test('a response may run beside its request', async (t) => {
+  const { upstream, request, recovers } = await startScene(t, {
+    hooks: {
+      read: false,
+      onConnection: (socket) => {
+        if (upstream.sockets.length > 1) {
+          socket.once('data', () => socket.end(OK))
+          return
+        }
+        socket.once('data', () => {
+          socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+          socket.on('data', (chunk) => {
+            const text = chunk.toString()
+            socket.write(`${text.length.toString(16)}\r\n${text}\r\n`)
+            if (text.endsWith('.')) socket.end('0\r\n\r\n')
+          })
+        })
+      },
+    },
+  })
+  const client = await request('POST /echo', ['Content-Length: 10'])
+  await client.until('\r\n\r\n')
+  for (const part of ['ping', 'pong', '2.']) {
+    client.send(part)
+    await client.until(part)
+  }
+  const response = await client.response()
+  t.equal(response.status, 200)
+  t.equal(response.body.toString(), 'pingpong2.')
+  await recovers()
+})
+
+t.test(
+  'a refused upload that its upstream left unread is followed by nothing on its connection',
+  async (t) => {
+    const SIZE = 150_000 // what the kernel accepts, read or not
+    for (const [how, line, body] of [
+      ['with a length', `Content-Length: ${SIZE}`, 'x'.repeat(SIZE)],
+      ['in chunks', 'Transfer-Encoding: chunked', `${SIZE.toString(16)}\r\n${'x'.repeat(SIZE)}\r\n0\r\n\r\n`],
+    ] as const) {
+      await t.test(how, async (t) => {
+        const { upstream, head, connect, outcome, recovers } = await startScene(t, {
+          hooks: {
+            read: false,
+            onConnection: (socket) => {
+              if (upstream.sockets.length > 1) {
+                socket.once('data', () => socket.end(OK))
+                return
+              }
+              socket.once('data', () => {
+                socket.pause()
+                client.send(body)
+                // Once the sidecar has passed all of it on; sooner would be another case, with the same outcome.
+                setTimeout(() => socket.write(FORBIDDEN), 200)
+              })
+            },
+          },
+        })
+        const client = await connect()
+        client.send(head('PUT /large', line))
+        t.equal((await client.response()).status, 403)
+        client.send(head('GET /next'))
+        t.equal((await client.response()).status, 200, 'the next request has its answer')
+        t.equal(upstream.sockets.length, 2)
+        t.equal(await outcome('ok'), 2)
+        upstream.sockets[0]?.resume()
+        await recovers()
+      })
+    }
+  },
+)
+
+t.test('a small upload that is refused, and a large one that is not, keep their connection', async (t) => {
+  const { upstream, request, recovers } = await startScene(t)
+  for (const [reply, size] of [
+    [FORBIDDEN, 64 * 1024],
+    [OK, 150_000],
+    ['HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno', 0],
+  ] as const) {
+    upstream.reply(reply)
+    const client = await request('PUT /o', [`Content-Length: ${size}`], 'x'.repeat(size))
+    await client.response()
+  }
+  t.equal(upstream.sockets.length, 1)
+  await recovers()
+})
+
+t.test('an upload of a client that waits for 100 Continue is refused without a drain', async (t) => {
+  const { connect, upstreamSaw } = await startScene(t)
+  const client = await connect()
+  const began = performance.now()
+  client.send('PUT /b/k HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n')
+  isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidToken' })
+  t.equal(await client.closed(), 'end')
+  t.ok(performance.now() - began < 4000, 'the body has not been sent: nothing is awaited')
+  await upstreamSaw(t, 0)
+})
