@@ -88,11 +88,13 @@ export function openTunnel(
   upstream.on('response', (answer) => {
     clearTimeout(timer)
     options.onFirstByte(performance.now() - context.startedAt)
-    res.writeHead(answer.statusCode ?? 502, answer.statusMessage ?? '', [
-      ...clientHeaders(answer, context.id),
-      'Connection',
-      'close',
-    ])
+    const headers = [...clientHeaders(answer, context.id), 'Connection', 'close']
+    try {
+      res.writeHead(answer.statusCode ?? 502, answer.statusMessage ?? '', headers)
+    } catch {
+      fail('http_protocol_error') // such as status 000 or a control character, which Node reads but does not write
+      return
+    }
     answer.on('data', (chunk: Buffer) => {
       context.bytesOut += chunk.length
     })
@@ -120,7 +122,7 @@ export function openTunnel(
 function connect(req: SidecarRequest, answer: IncomingMessage, upstream: Socket, first: Buffer): void {
   const { context, socket: client } = req
   const headers = clientHeaders(answer, context.id)
-  let head = `HTTP/1.1 101 ${answer.statusMessage}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`
+  let head = `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`
   for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
   client.write(`${head}\r\n`, 'latin1')
   client.write(first)

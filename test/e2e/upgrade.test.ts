@@ -314,3 +314,14 @@ t.test(
     await upstream.until(() => (upstream.bytes[0]?.length ?? 0) === head + early.length, 'every early byte')
   },
 )
+
+t.test('a refused handshake whose status line Node cannot repeat is a fault of the upstream', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  for (const status of ['000 x', '099 x', '403 a\x01b', '403 a\x7f']) {
+    upstream.reply(`HTTP/1.1 ${status}\r\nContent-Length: 0\r\n\r\n`)
+    const client = await rawClient(t, sidecar.port)
+    client.send(handshake(sidecar.token))
+    t.equal((await client.response()).status, 500, JSON.stringify(status))
+  }
+})
