@@ -5,7 +5,12 @@
  * Backpressure bounds memory to a buffer each way; only idle time is bounded, never a transfer that makes progress.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { RequestHandler, SidecarRequest, SidecarResponse } from '../server/context.ts'
+import {
+  isLastRequest,
+  type RequestHandler,
+  type SidecarRequest,
+  type SidecarResponse,
+} from '../server/context.ts'
 import { afterUnreadBody } from '../server/respond.ts'
 import { requestTrailers } from './request-headers.ts'
 import { headerValues, responseHeaders, responseTrailers } from './response-headers.ts'
@@ -294,11 +299,7 @@ export class Transfer implements UpstreamUser, RequestHandler {
     // An early answer ends the connection. Its close is announced only where the client sees the end of the body by its
     // length: the end of chunks is sent by `end()`, which would close the connection with the upload unread.
     const isEarly = !this.#sent && head.framing === 'length'
-    this.#closes =
-      isEarly ||
-      context.framedByClose ||
-      this.#options.isDraining() ||
-      context.admitted?.connectionOptions?.has('close') === true
+    this.#closes = isEarly || context.framedByClose || this.#options.isDraining() || isLastRequest(this.#req)
     if (this.#closes) headers.push('Connection', 'close')
     this.#res.writeHead(head.status, head.reason, headers)
   }

@@ -22,6 +22,8 @@ export class ClientConnection {
   readonly waiting: SidecarResponse[] = []
   /** No further request is accepted. */
   isEnding = false
+  /** Bytes read when the response before the current request was over. */
+  bytesBefore = 0
   /** What the parser could not read; answered after the requests before it. */
   parserError: PublicError | undefined
 
@@ -82,6 +84,8 @@ export class RequestContext {
   bytesOut = 0
   /** `100 Continue` has been sent. */
   continued = false
+  /** It was sent before the response to another was over. */
+  pipelined = false
   /** More requests were pipelined than `limits.inFlightPerConnection`. */
   overLimit = false
   /** Node's parser failed within the request's body. */
@@ -109,6 +113,28 @@ export class SidecarRequest extends IncomingMessage {
     if (connection === undefined) throw new Error('a request on an unknown connection')
     this.context = new RequestContext(connection)
   }
+}
+
+/**
+ * Whether the connection has to end with the response: the client said so, or Node has dropped bytes. It drops what it read
+ * behind the head of a request that offers an upgrade which is not served: a part of a pipelined request may be missing.
+ */
+export function isLastRequest({
+  context,
+  socket,
+  method = '',
+  url = '',
+  rawHeaders,
+}: SidecarRequest): boolean {
+  const options = context.admitted?.connectionOptions
+  if (options === undefined) return false
+  if (options.has('close')) return true
+  if (!options.has('upgrade') || context.upgrade !== undefined) return false
+  if (context.pipelined) return true
+  let headBytes = method.length + url.length + ' HTTP/1.1'.length + 5
+  for (let at = 0; at < rawHeaders.length; at += 2)
+    headBytes += (rawHeaders[at]?.length ?? 0) + (rawHeaders[at + 1]?.length ?? 0) + 4
+  return socket.bytesRead - context.connection.bytesBefore > headBytes
 }
 
 /** A response as the listener creates it. */

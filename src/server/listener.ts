@@ -147,6 +147,7 @@ export function createListener(options: ListenerOptions): Listener {
       serve(connection, res)
       return
     }
+    req.context.pipelined = true
     connection.waiting.push(res)
     if (connection.waiting.length <= limits.inFlightPerConnection) return
     req.context.overLimit = true
@@ -168,7 +169,11 @@ export function createListener(options: ListenerOptions): Listener {
     connection.current = undefined
     handler?.onClosed?.(finished)
     options.onComplete(req, this, finished)
-    if (!connection.socket.writable) return
+    connection.bytesBefore = connection.socket.bytesRead
+    if (!connection.socket.writable) {
+      connection.isEnding = true // requests that are still read were sent in vain (RFC 9112, section 9.6)
+      return
+    }
     const next = connection.waiting.shift()
     if (next !== undefined) serve(connection, next)
     else if (connection.parserError !== undefined) answerParserError(connection, connection.parserError)
