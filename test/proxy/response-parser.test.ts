@@ -143,7 +143,6 @@ t.test('the request, the status and the framing say where a response ends', asyn
     [`${OK}Content-Length: 5\r\n\r\nhello`, 'length', 'hello'],
     [`${OK}Content-Length: 0\r\n\r\n`, 'length', ''],
     [`${CHUNKED}5\r\nhello\r\n1;a=b\r\n!\r\n0\r\n\r\n`, 'chunked', 'hello!'],
-    [`${CHUNKED}0000;x\r\n\r\n`, 'chunked', ''],
     [`${OK}X: y\r\n\r\nhello`, 'close', 'hello', { closes: true }],
     ['HTTP/1.0 200 OK\r\n\r\n', 'close', '', { closes: true }],
     [`${OK}Content-Length: 5\r\n\r\n`, 'none', '', { isHead: true }],
@@ -266,7 +265,6 @@ t.test('a head says whether its connection can be reused', async (t) => {
     [`${OK}\r\n`, false],
     [`${OK}\r\n`, true, { isHead: true }],
     ['HTTP/1.1 204 \r\n\r\n', true],
-    ['HTTP/1.1 204 \r\nContent-Length: 0\r\n\r\n', true],
     ['HTTP/1.1 204 \r\nContent-Length: 5\r\n\r\n', false],
     ['HTTP/1.1 204 \r\nTransfer-Encoding: chunked\r\n\r\n', false],
     ['HTTP/1.1 304 \r\nContent-Length: 5\r\n\r\n', true],
@@ -281,12 +279,9 @@ t.test('a head says whether its connection can be reused', async (t) => {
     ['timeout=5', 5],
     ['max=100, Timeout=15', 15],
     ['max=100,timeout=0', 0],
-    ['max=100', undefined],
-    ['timeout=', undefined],
     ['timeout=-1', undefined],
     ['timeout=5s', undefined],
     ['timeout=1000000', undefined],
-    ['xtimeout=5', undefined],
   ] as const)
     t.equal(read(`${OK}Keep-Alive: ${value}\r\n\r\n`).head?.keepAliveSeconds, seconds, value)
 })
