@@ -109,7 +109,8 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   ) => {
     const { error, reason } = decision
     req.context.reason = reason
-    const close = req.context.admitted === undefined || req.context.overLimit
+    const { admitted, isBodyMalformed, overLimit } = req.context
+    const close = admitted === undefined || isBodyMalformed || overLimit
     if (reason === 'admission') {
       responder.refuse(req, res, error, { error: 'http_request_error', close })
       return

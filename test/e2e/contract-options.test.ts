@@ -1,0 +1,95 @@
+/** Settings that change the sidecar's own answers: `contract.refusedTokenStatus` and `cors.allowedOrigins`. */
+import t from 'tap'
+import { isOwnAnswer } from '../support/own-answer.ts'
+import { startScene } from '../support/scene.ts'
+
+t.test('a refused token is a 401 with a challenge where that is set', async (t) => {
+  const { ask, authorization, head, sidecar, upstream } = await startScene(t, {
+    settings: { 'contract-refused-token-status': '401' },
+  })
+  const expired = await sidecar.mint({ now: Date.now() - 7_200_000 })
+  for (const [line, code, challenge] of [
+    ['', 'InvalidToken', 'Bearer'],
+    ['Authorization: Bearer x.y.z\r\n', 'InvalidToken', 'Bearer error="invalid_token"'],
+    [`${authorization}${authorization}`, 'InvalidToken', 'Bearer error="invalid_token"'],
+    [`Authorization: Bearer ${expired}\r\n`, 'ExpiredToken', 'Bearer error="invalid_token"'],
+  ] as const) {
+    for (const target of ['GET /o', 'GET /v2/auth/token']) {
+      const response = await ask(head(target).replace(authorization, line))
+      isOwnAnswer(t, response, { status: 401, code }, `${target} ${code}`)
+      t.equal(response.headers['www-authenticate'], challenge)
+    }
+  }
+  isOwnAnswer(t, await ask(head('GET /o', 'Host: x')), { status: 400, code: 'InvalidArgument' }, 'admission')
+  t.equal(upstream.requests.length, 0)
+})
+
+const PREFLIGHT = [
+  'Access-Control-Request-Method: POST',
+  'Access-Control-Request-Headers: authorization, content-type',
+]
+
+t.test("scripts of an allowed origin may read the sidecar's own answers", async (t) => {
+  const { ask, authorization, head, upstream } = await startScene(t, {
+    settings: { 'cors-allowed-origins': '["https://app.example", "http://localhost:3000"]' },
+  })
+  const EXPOSED = {
+    'access-control-expose-headers': 'X-Request-Id, Proxy-Status, Retry-After',
+    vary: 'Origin',
+  }
+  for (const origin of ['https://app.example', 'http://localhost:3000']) {
+    for (const [text, status] of [
+      [head('GET /v2/auth/token', `Origin: ${origin}`), 200],
+      [head('GET /o', `Origin: ${origin}`).replace(authorization, ''), 400],
+      [`${head('POST /v2/auth/token', `Origin: ${origin}`, 'Content-Length: 2')}{}`, 400],
+      [head('PUT /v2/auth/token', `Origin: ${origin}`), 405],
+    ] as const) {
+      const { headers, ...response } = await ask(text)
+      t.equal(response.status, status)
+      t.match(headers, { ...EXPOSED, 'access-control-allow-origin': origin })
+    }
+  }
+  for (const origin of [
+    'https://evil.example',
+    'https://app.example.evil.example',
+    'null',
+    'HTTPS://APP.EXAMPLE',
+  ]) {
+    const { headers } = await ask(head('GET /v2/auth/token', `Origin: ${origin}`))
+    t.equal(headers['access-control-allow-origin'], undefined, origin)
+  }
+  upstream.reply(
+    'HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: https://other.example\r\nContent-Length: 0\r\n\r\n',
+  )
+  const { headers } = await ask(head('GET /o', 'Origin: https://app.example'))
+  t.equal(headers['access-control-allow-origin'], 'https://other.example', 'answers of the upstream pass')
+})
+
+t.test('preflights of the token endpoint are answered here for allowed origins only', async (t) => {
+  for (const [setting, allowed] of [
+    ['["https://app.example"]', 'https://app.example'],
+    ['["*"]', '*'],
+  ] as const) {
+    const { ask, authorization, head, upstream } = await startScene(t, {
+      settings: { 'cors-allowed-origins': setting },
+    })
+    const preflight = (target: string, origin: string) =>
+      ask(head(`OPTIONS ${target}`, `Origin: ${origin}`, ...PREFLIGHT).replace(authorization, ''))
+    for (const target of ['/v2/auth/token', '/v2/auth/token/']) {
+      const { status, headers, body } = await preflight(target, 'https://app.example')
+      t.equal(status, 204)
+      t.equal(body.length, 0)
+      t.match(headers, {
+        'access-control-allow-origin': allowed,
+        'access-control-allow-methods': 'GET, HEAD, POST',
+        'access-control-allow-headers': 'authorization, content-type',
+        'access-control-max-age': '600',
+        'content-length': undefined,
+      })
+    }
+    const other = await preflight('/v2/auth/token', 'https://evil.example')
+    t.equal(other.status, allowed === '*' ? 204 : 405)
+    isOwnAnswer(t, await preflight('/o', 'https://app.example'), { status: 400, code: 'InvalidToken' })
+    t.equal(upstream.requests.length, 0, 'preflights of storage paths follow corsPreflight')
+  }
+})

@@ -1,0 +1,113 @@
+import { decodeJwt } from 'jose'
+import t from 'tap'
+import { isOwnAnswer } from '../support/own-answer.ts'
+import { startScene } from '../support/scene.ts'
+
+const PATH = { 'forward-auth-path': '/_auth' }
+
+t.test('a good token is a 200 without a body, with the identity as response headers', async (t) => {
+  const { ask, head, sidecar, upstream } = await startScene(t, {
+    settings: PATH,
+    credentials: [{ accountId: 'acmé corp' }],
+  })
+  for (const method of ['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS']) {
+    for (const target of ['/_auth', '/_auth?x=1', '/_auth/v2/auth/token', '/_auth/bucket/object']) {
+      const response = await ask(head(`${method} ${target}`), { head: method === 'HEAD' })
+      t.equal(response.status, 200, `${method} ${target}`)
+      t.match(response.headers, {
+        'content-length': '0',
+        'content-type': undefined,
+        'cache-control': 'no-store',
+        'x-authenticated-account-id': 'acm%C3%A9%20corp',
+        'x-authenticated-access-key': sidecar.logins[0]?.accessKey,
+        'x-authenticated-token-id': decodeJwt(sidecar.token).jti,
+        'x-authenticated-token-expires': String(decodeJwt(sidecar.token).exp),
+        'x-request-id': /^[\w-]{36}$/,
+      })
+    }
+  }
+  t.equal(upstream.sockets.length, 0, 'nothing is forwarded')
+  t.equal(
+    await sidecar.metric('auth_sidecar_requests_total{route="forward_auth",method="GET",status="200"}'),
+    4,
+  )
+})
+
+t.test('a refused token is its documented answer, with 401 where that is set', async (t) => {
+  for (const status of [400, 401]) {
+    const { ask, authorization, head, sidecar, upstream } = await startScene(t, {
+      settings: { ...PATH, 'contract-refused-token-status': String(status) },
+    })
+    const expired = await sidecar.mint({ now: Date.now() - 7_200_000 })
+    for (const [line, code, details] of [
+      ['', 'InvalidToken', 'missing'],
+      ['Authorization: Basic Zm9v\r\n', 'InvalidToken', 'malformed'],
+      [`Authorization: Bearer ${expired}\r\n`, 'ExpiredToken', 'expired'],
+    ] as const) {
+      const response = await ask(head('GET /_auth/b').replace(authorization, line))
+      isOwnAnswer(t, response, { status, code, details })
+      t.equal(response.headers['x-authenticated-account-id'], undefined)
+    }
+    const spoofed = head('GET /_auth', 'X-Authenticated-Account-Id: victim').replace(authorization, '')
+    t.notMatch((await ask(spoofed)).rawHeaders.join(), 'victim')
+    const admission = await ask(head('GET /_auth', 'Host: other'))
+    isOwnAnswer(t, admission, { status: 400, code: 'InvalidArgument' }, 'admission comes first')
+    t.equal(upstream.sockets.length, 0)
+  }
+})
+
+t.test('a path that only looks like it is forwarded', async (t) => {
+  const { ask, head, upstream } = await startScene(t, { settings: PATH })
+  const targets = ['/_authx', '/_Auth', '//_auth', '/%5fauth', '/b/_auth', '/b?/_auth']
+  for (const target of targets) t.equal((await ask(head(`GET ${target}`))).body.toString(), 'ok', target)
+  t.same(
+    upstream.requests.map(({ target }) => target),
+    targets,
+  )
+})
+
+t.test('a body is not read', async (t) => {
+  const { request, recovers } = await startScene(t, { settings: PATH })
+  const client = await request('POST /_auth', ['Content-Length: 1000000'])
+  t.match(await client.response(), { status: 200, headers: { connection: 'close' } })
+  client.socket.end()
+  t.equal(await client.closed(), 'end')
+  const waiting = await request('POST /_auth', ['Content-Length: 1000000', 'Expect: 100-continue'])
+  t.equal((await waiting.response()).status, 200, 'without 100 Continue')
+  await recovers()
+})
+
+t.test('a decision may be cached for as long as is set, and never longer than the token lives', async (t) => {
+  let now = Date.now()
+  const { ask, authorization, head, sidecar } = await startScene(t, {
+    settings: { ...PATH, 'forward-auth-max-age-seconds': '60' },
+    now: () => now,
+  })
+  const age = async (token: string) =>
+    (await ask(head('GET /_auth').replace(authorization, `Authorization: Bearer ${token}\r\n`))).headers[
+      'cache-control'
+    ]
+  t.equal(await age(sidecar.token), 'private, max-age=60')
+  const short = await sidecar.mint({ lifetimeSeconds: 30 })
+  t.match(await age(short), /^private, max-age=(29|30)$/)
+  now += 28_000
+  t.match(await age(short), /^private, max-age=[12]$/)
+  t.equal(await age('none'), 'no-store', 'a refusal is never cached')
+})
+
+t.test('the assertion is among the headers where it is enabled', async (t) => {
+  const { ask, head } = await startScene(t, { settings: { ...PATH, 'identity-assertion-enabled': 'true' } })
+  const { headers } = await ask(head('GET /_auth'))
+  t.equal(decodeJwt(headers['x-authenticated-assertion'] ?? '').sub, 'acme')
+})
+
+t.test('report mode answers 200 without an identity', async (t) => {
+  const { ask, authorization, head, sidecar } = await startScene(t, {
+    settings: { ...PATH, enforcement: 'report', 'forward-auth-max-age-seconds': '60' },
+  })
+  const response = await ask(head('GET /_auth').replace(authorization, ''))
+  t.match(response, { status: 200, headers: { 'cache-control': 'no-store' } })
+  t.notMatch(response.rawHeaders.join(), /authenticated/i)
+  t.match(sidecar.log.at(-1), { route: 'forward_auth', status: 200, wouldRefuse: 'missing' })
+  t.equal((await ask(head('GET /_auth'))).headers['x-authenticated-account-id'], 'acme')
+})
