@@ -312,7 +312,11 @@ export class Transfer implements UpstreamUser, RequestHandler {
     else {
       const { connection } = req.context
       connection.isEnding = true
-      res.end(() => afterUnreadBody(req, () => connection.socket.destroySoon()))
+      // Behind Node, which sets its keep-alive timeout when the response has been sent.
+      res.once('close', () => {
+        if (!connection.socket.destroyed) afterUnreadBody(req, () => connection.socket.destroySoon())
+      })
+      res.end()
     }
   }
 

@@ -87,7 +87,9 @@ export function createListener(options: ListenerOptions): Listener {
     // Admission refuses a missing `Host` in the documented form.
     requireHostHeader: false,
     shouldUpgradeCallback: (req) =>
-      req.headers.upgrade?.toLowerCase() === 'websocket' && req.context.connection.current === undefined,
+      options.upgrade &&
+      req.headers.upgrade?.toLowerCase() === 'websocket' &&
+      req.context.connection.current === undefined,
   }
   const server: Server<typeof SidecarRequest, typeof SidecarResponse> & {
     setSecureContext?: (context: SecureContextOptions) => void
