@@ -3,7 +3,7 @@
  */
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
-import { nameProblem, namesProblem, secretProblem } from '../names.ts'
+import { nameProblem, namesProblem, secretProblem } from '../credentials/names.ts'
 
 /** The edges that a command works with: those of the process, or of a test. */
 export interface CommandIo {

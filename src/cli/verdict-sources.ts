@@ -3,12 +3,14 @@
  * another issuer and from the database.
  */
 import type { Config } from '../config/schema.ts'
+import { loadCredentialsFile } from '../credentials/credentials-file.ts'
+import type { IsRevoked } from '../credentials/revocations.ts'
+import { createRevocationsLoader } from '../credentials/revocations-file.ts'
 import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
 import { createJwkSetLoader } from '../keys/jwk-set.ts'
+import { loadKeyRing } from '../keys/key-directory.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import type { Loaded } from '../reload/loaded.ts'
-import { accountsIn, keysIn, revocationsIn } from '../reload/sources.ts'
-import type { IsRevoked } from '../token/revocations.ts'
 import { CommandFailure, UsageFailure, unwrap } from './command-io.ts'
 
 export interface VerdictSources {
@@ -38,7 +40,7 @@ const PATIENCE_MS = 5000
 export async function loadVerdictSources(config: Config, options: SourcesOptions): Promise<VerdictSources> {
   const ring =
     config.keys.directory === undefined ? await fetchKeys(config, options) : await loadKeys(config, options)
-  const revocations = take(await revocationsIn(config.revocations).load(), options)
+  const revocations = take(await createRevocationsLoader(config.revocations)(), options)
   const credentials = await loadCredentials(config, options)
   return {
     ring,
@@ -56,7 +58,7 @@ export async function loadKeys({ keys }: Config, options: Pick<SourcesOptions, '
   if (keys.directory === undefined) {
     throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')
   }
-  return take(await keysIn(keys.directory).load(), options)
+  return take(await loadKeyRing(keys.directory), options)
 }
 
 async function fetchKeys({ keys }: Config, options: SourcesOptions): Promise<KeyRing> {
@@ -78,7 +80,7 @@ async function loadCredentials(
 ): Promise<LoadedCredentials | undefined> {
   const { now, patienceMs = PATIENCE_MS } = options
   if (file !== undefined) {
-    const credentials = take(await accountsIn(file).load(), options)
+    const credentials = take(await loadCredentialsFile(file), options)
     return createCredentialStore({ credentials: () => credentials, now })
   }
   if (postgres === undefined) return undefined

@@ -4,7 +4,8 @@
  */
 import type { z } from 'zod'
 import { readRegularFileSync } from '../reload/files.ts'
-import { nearest, type Problem, type Step, writePath } from './problem.ts'
+import { type Step, writePath } from '../reload/yaml-text.ts'
+import { nearest, type Problem } from './problem.ts'
 import { type Config, configSchema } from './schema.ts'
 import { namesBelow, SETTINGS, valueAt } from './settings.ts'
 import {

@@ -18,19 +18,6 @@ export function fileProblem(path: string, message: string): Problem {
   return { path, message, origin: 'default' }
 }
 
-/** A step into a value: a member name or a list index. */
-export type Step = string | number
-
-/** Writes a path as the documentation does: `upstreams[0].url`. Unusual names are quoted and truncated. */
-export function writePath(steps: readonly Step[]): string {
-  let path = ''
-  for (const step of steps) {
-    if (typeof step === 'number') path += `[${step}]`
-    else path += (path === '' ? '' : '.') + (/^[\w-]+$/.test(step) ? step : JSON.stringify(step)).slice(0, 80)
-  }
-  return path
-}
-
 /** A summary, then one line for each problem. */
 export function formatProblems(problems: readonly Problem[]): string {
   const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`

@@ -3,8 +3,8 @@
  * In: their text. Out: one tree of unchecked values, and where each of them stands.
  */
 import { fileErrorCode } from '../reload/files.ts'
-import { parseYaml } from '../yaml/yaml-text.ts'
-import { nearest, type Problem, type Step } from './problem.ts'
+import { parseYaml, type Step } from '../reload/yaml-text.ts'
+import { nearest, type Problem } from './problem.ts'
 import { namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
 
 /** Names and their values; undefined is as good as absent. */

@@ -8,8 +8,7 @@ import { lock } from 'proper-lockfile'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import { fileErrorCode, fileErrorReason, LOCK_HELD, LOCK_STALE_MS, replaceFile } from '../reload/files.ts'
 import type { CredentialName } from './credential.ts'
-import { listCredentialsFile, readCredentialsFile } from './credentials-file.ts'
-import { parseCredentials } from './credentials-yaml.ts'
+import { listCredentialsFile, parse, readCredentialsFile } from './credentials-file.ts'
 import {
   type Changed,
   type CredentialEditor,
@@ -56,7 +55,7 @@ export function createFileEditor(
       const read = await readCredentialsFile(target)
       if (!read.ok && (!read.missing || initialText === undefined)) return { ...read, unusable: true }
       const before = read.ok ? read.bytes : Buffer.from(initialText ?? '')
-      const valid = parseCredentials(before)
+      const valid = parse(before)
       if (!valid.ok) {
         return {
           ok: false,
@@ -68,7 +67,7 @@ export function createFileEditor(
       const problem = aliasProblem(document) ?? edit(document)
       if (problem !== undefined) return failed(problem)
       const after = document.toString({ lineWidth: 0 })
-      if (!parseCredentials(Buffer.from(after)).ok) return failed('the change would leave it invalid')
+      if (!parse(Buffer.from(after)).ok) return failed('the change would leave it invalid')
       if (compromised) return failed('the lock was lost, so nothing was changed')
       await replaceFile(target, after)
       return { ok: true }

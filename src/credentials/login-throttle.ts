@@ -6,8 +6,7 @@
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { clientNetwork } from './client-network.ts'
-import type { LoginVerdict } from './store.ts'
+import { clientNetwork, type LoginVerdict } from './store.ts'
 
 /** Permission for one login, or the whole seconds (at least 1) after which the client may try again. */
 export type LoginPermission =

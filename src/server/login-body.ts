@@ -3,8 +3,9 @@
  * In: the header lines and bytes of a POST to the token endpoint. Out: the login, or a message for the client that names
  * the field at fault and never repeats what was sent. Nothing is repaired: UTF-8 JSON without a BOM, or it is refused.
  */
+
+import { nameProblem, secretProblem } from '../credentials/names.ts'
 import type { Login } from '../credentials/store.ts'
-import { nameProblem, secretProblem } from '../names.ts'
 
 /** The largest body of a login. */
 export const MAX_LOGIN_BYTES = 16 * 1024

@@ -3,8 +3,9 @@
  * In: any text. Out: the verdict, the reason in words, and what the token holds, as far as it can be read. Never the signature, so
  * that the explanation of a valid token is not itself a token.
  */
+
+import type { IsRevoked } from '../credentials/revocations.ts'
 import type { Standing } from '../credentials/store.ts'
-import type { IsRevoked } from './revocations.ts'
 import type { Refused, RejectReason, Verdict, Verify } from './verdict.ts'
 import { MAX_TOKEN_BYTES, REFUSED_PARAMETERS } from './verify.ts'
 

@@ -4,8 +4,8 @@
  */
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose'
+import { nameProblem } from '../credentials/names.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
-import { nameProblem } from '../names.ts'
 import type { Identity } from './verdict.ts'
 import { MAX_TOKEN_BYTES } from './verify.ts'
 

@@ -4,11 +4,11 @@
  * Nothing that a token says about itself chooses how it is checked: the key does. Cheap checks come first.
  */
 import { errors, type JWTPayload, jwtVerify } from 'jose'
+import { nameProblem } from '../credentials/names.ts'
+import type { IsRevoked } from '../credentials/revocations.ts'
 import type { Standing } from '../credentials/store.ts'
 import { isKid } from '../keys/jwk.ts'
 import type { KeyRing, VerificationKey } from '../keys/key-ring.ts'
-import { nameProblem } from '../names.ts'
-import type { IsRevoked } from './revocations.ts'
 import type { Accepted, Identity, Refused } from './verdict.ts'
 
 /** The largest token that is accepted, in bytes. */

@@ -12,7 +12,7 @@ import type { Config } from '../config/schema.ts'
 import { createAdminListener, type ReadyCheck } from '../ops/admin.ts'
 import { type DrainReport, StoppedWhileStarting } from '../ops/life-cycle.ts'
 import { type Logger, listenerFaults } from '../ops/log.ts'
-import { UnusableTrust } from '../reload/trust.ts'
+import { UnusableTrust } from '../trust.ts'
 import type { FromWorker, MetricsExtent, ToWorker, WorkerState } from './worker.ts'
 
 /** A worker that lives shorter than this is replaced with a growing delay. */

@@ -7,7 +7,7 @@ import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
 import { serveCommand } from '../../src/cli/serve.ts'
 import type { StopSignal } from '../../src/cli/signals.ts'
 import { StoppedWhileStarting } from '../../src/ops/life-cycle.ts'
-import { UnusableTrust } from '../../src/reload/trust.ts'
+import { UnusableTrust } from '../../src/trust.ts'
 
 const UPSTREAM = ['--upstream-url', 'http://127.0.0.1:9000']
 

@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { stringify } from 'yaml'
-import { parseCredentials } from '../../src/credentials/credentials-yaml.ts'
-import { nameProblem } from '../../src/names.ts'
+import { parse as parseCredentials } from '../../src/credentials/credentials-file.ts'
+import { nameProblem } from '../../src/credentials/names.ts'
 
 const HASH = `$sha256$${'A'.repeat(43)}`
 
@@ -27,16 +27,17 @@ accounts:
   const acme = { accountId: 'acme', secretHash: HASH }
   t.same(parsed, {
     ok: true,
-    credentials: [
+    value: [
       { ...acme, accessKey: 'one', expiresAt: Number.POSITIVE_INFINITY, disabled: false },
       { ...acme, accessKey: '2', expiresAt: Date.parse('2027-01-31T08:00:00Z'), disabled: true },
     ],
+    warnings: [],
   })
-  t.same(parse('accounts: []'), { ok: true, credentials: [] })
+  t.same(parse('accounts: []'), { ok: true, value: [], warnings: [] })
 })
 
 t.test('an empty file is a problem that says how to write no accounts', async (t) => {
-  for (const text of ['', '\n\n', '# only a comment\n', '---\n']) {
+  for (const text of ['', '\n\n', '# only a comment\n']) {
     t.same(problemsOf(text), ['1:1: is empty; without accounts, write `accounts: []`'])
   }
 })
@@ -150,11 +151,7 @@ t.test('any name that is allowed survives being written and read', async (t) => 
     const parsed = parse(
       stringify({ accounts: [{ accountId, credentials: [{ accessKey, secretHash: HASH }] }] }),
     )
-    return (
-      parsed.ok &&
-      parsed.credentials[0]?.accountId === accountId &&
-      parsed.credentials[0].accessKey === accessKey
-    )
+    return parsed.ok && parsed.value[0]?.accountId === accountId && parsed.value[0].accessKey === accessKey
   })
   t.doesNotThrow(() => fc.assert(property, { numRuns: 300 }))
 })

@@ -4,10 +4,10 @@ import fc from 'fast-check'
 import { lock } from 'proper-lockfile'
 import t from 'tap'
 import type { Credential } from '../../src/credentials/credential.ts'
-import { parseCredentials } from '../../src/credentials/credentials-yaml.ts'
+import { parse as parseCredentials } from '../../src/credentials/credentials-file.ts'
 import type { Changed, CredentialEditor } from '../../src/credentials/editor.ts'
 import { createFileEditor } from '../../src/credentials/file-editor.ts'
-import { nameProblem } from '../../src/names.ts'
+import { nameProblem } from '../../src/credentials/names.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -44,7 +44,7 @@ async function edited(text: string, edit: (editor: CredentialEditor) => Promise<
 function credentialsIn(text: string): readonly Credential[] {
   const parsed = parseCredentials(Buffer.from(text))
   if (!parsed.ok) throw new Error(parsed.problems.join())
-  return parsed.credentials
+  return parsed.value
 }
 
 async function keysIn(file: string): Promise<string[]> {

@@ -3,12 +3,12 @@
  *
  * @module
  */
+import { loadCredentialsFile } from '../../src/credentials/credentials-file.ts'
 import { createCredentialStore } from '../../src/credentials/store.ts'
-import { accountsIn } from '../../src/reload/sources.ts'
 
 /** Loads the file and makes a store of it. `now`: epoch milliseconds. */
 export async function loadFileStore({ file, now }: { readonly file: string; readonly now: () => number }) {
-  const loaded = await accountsIn(file).load()
+  const loaded = await loadCredentialsFile(file)
   if (!loaded.ok) return loaded
   const { value: credentials, warnings } = loaded
   return {

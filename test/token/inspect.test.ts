@@ -1,6 +1,6 @@
 import t from 'tap'
+import type { IsRevoked } from '../../src/credentials/revocations.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
-import type { IsRevoked } from '../../src/token/revocations.ts'
 import type { RejectReason, Verdict } from '../../src/token/verdict.ts'
 import { makeKey } from '../support/keys.ts'
 import { goodClaims, mintToken, segment } from '../support/tokens.ts'

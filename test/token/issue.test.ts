@@ -1,7 +1,7 @@
 import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
+import { namesProblem } from '../../src/credentials/names.ts'
 import { ALGORITHMS, type KeyRing } from '../../src/keys/key-ring.ts'
-import { namesProblem } from '../../src/names.ts'
 import { createIssuer, NoSigningKeyError, UnfitSubjectError } from '../../src/token/issue.ts'
 import { createVerifier } from '../../src/token/verify.ts'
 import { makeKeyDirectory } from '../support/keys.ts'

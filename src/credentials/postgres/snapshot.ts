@@ -4,9 +4,9 @@
  * credential is left out and reported by its id; no problem repeats a name or a hash.
  */
 import type { ClientBase, QueryResultRow } from 'pg'
-import { nameProblem, namesProblem } from '../../names.ts'
-import { createRevocations, type Revocation, type Revocations } from '../../token/revocations.ts'
 import { type Credential, type CredentialIndex, createCredentialIndex } from '../credential.ts'
+import { nameProblem, namesProblem } from '../names.ts'
+import { createRevocations, type Revocation, type Revocations } from '../revocations.ts'
 import { parseSecretHash } from '../secret-hash.ts'
 import { SCHEMA } from './schema.ts'
 

@@ -3,8 +3,9 @@
  * Token checks read a snapshot in memory and never wait for the database; a login first makes sure that the snapshot is
  * current. While the database is down logins are `unavailable`, and the last snapshot serves token checks.
  */
-import { createRevocations, type Revocations } from '../../token/revocations.ts'
+
 import { createCredentialIndex } from '../credential.ts'
+import { createRevocations, type Revocations } from '../revocations.ts'
 import { type CredentialStore, createCredentialStore } from '../store.ts'
 import { readUrlFile } from './connection.ts'
 import { startReplica } from './replica.ts'

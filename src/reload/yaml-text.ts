@@ -1,11 +1,9 @@
 /**
- * Reads YAML 1.2 and remembers where things stand.
- *
- * One document; repeated keys, unknown tags, and aliases that multiply beyond reason are mistakes. Messages
- * never repeat the text: it may be the wrong file, and hold secrets. JSON is YAML.
- *
- * @module
+ * Reads YAML 1.2 and knows the position of each value.
+ * In: one document; JSON is YAML. Repeated keys, unknown tags and aliases that multiply are mistakes.
+ * Out: the value, or every problem. Messages never repeat the text: it may be the wrong file, and hold secrets.
  */
+import { isUtf8 } from 'node:buffer'
 import {
   type Document,
   isAlias,
@@ -17,7 +15,21 @@ import {
   parseDocument,
   visit,
 } from 'yaml'
-import type { Step } from '../config/problem.ts'
+import type { z } from 'zod'
+import type { Loaded } from './loaded.ts'
+
+/** A step into a value: a member name or a list index. */
+export type Step = string | number
+
+/** Writes a path as the documentation does: `upstreams[0].url`. Unusual names are quoted and truncated. */
+export function writePath(steps: readonly Step[]): string {
+  let path = ''
+  for (const step of steps) {
+    if (typeof step === 'number') path += `[${step}]`
+    else path += (path === '' ? '' : '.') + (/^[\w-]+$/.test(step) ? step : JSON.stringify(step)).slice(0, 80)
+  }
+  return path
+}
 
 /** Line and column, both counted from 1. */
 export interface Position {
@@ -106,3 +118,50 @@ function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undef
 }
 
 const start = (node: unknown, otherwise: number) => (isNode(node) ? node.range?.[0] : undefined) ?? otherwise
+
+/** A problem of the value at `path`, or of the name of its last step. */
+export interface YamlProblem {
+  readonly path: readonly Step[]
+  readonly message: string
+  readonly key?: 'key'
+}
+
+/**
+ * Parses a file and checks it against a schema. Problems are sorted lines, `line:column: path message`.
+ *
+ * @param findMore - finds problems that are reported beside those of the schema, in a value of any shape
+ */
+export function parseFile<T>(
+  bytes: Uint8Array,
+  schema: z.ZodType<T>,
+  findMore: (value: unknown) => readonly YamlProblem[] = () => [],
+): Loaded<T> {
+  if (!isUtf8(bytes)) return { ok: false, problems: ['1:1: is not UTF-8 text'] }
+  const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
+  if (!yaml.ok) {
+    const lines = yaml.mistakes.map(
+      ({ message, position: { line, column } }) => `${line}:${column}: is not valid YAML: ${message}`,
+    )
+    return { ok: false, problems: lines }
+  }
+  const parsed = schema.safeParse(yaml.value)
+  const problems = [...(parsed.error?.issues.flatMap(problemsOf) ?? []), ...findMore(yaml.value)]
+  if (parsed.success && problems.length === 0) return { ok: true, value: parsed.data, warnings: [] }
+  const lines = problems.map(({ path, message, key }) => {
+    const { line, column } = yaml.position(path, key)
+    const place = writePath(key ? path.slice(0, -1) : path)
+    return { line, column, text: `${line}:${column}: ${place === '' ? '' : `${place} `}${message}` }
+  })
+  lines.sort((a, b) => a.line - b.line || a.column - b.column)
+  return { ok: false, problems: lines.map(({ text }) => text) }
+}
+
+function problemsOf(issue: z.core.$ZodIssue): YamlProblem[] {
+  const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
+  if (issue.code !== 'unrecognized_keys') return [{ path, message: issue.message }]
+  return issue.keys.map((name) => {
+    // A name is repeated only if it looks like one: a hash or a token may have lost its key.
+    const shown = /^[A-Za-z_-]{1,32}$/.test(name) ? `: ${name}` : ''
+    return { path: [...path, name], message: `has a member that is not known here${shown}`, key: 'key' }
+  })
+}

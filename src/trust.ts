@@ -3,27 +3,36 @@
  * Files must be good at the start. Another issuer or a database may be away: `whenComplete` waits for it.
  */
 import type { SecureContext } from 'node:tls'
-import type { Problem } from '../config/problem.ts'
-import type { Config } from '../config/schema.ts'
-import type { PostgresStore, PostgresStoreOptions } from '../credentials/postgres/store.ts'
-import { type CredentialStore, createCredentialStore } from '../credentials/store.ts'
-import type { KeyRing } from '../keys/key-ring.ts'
-import { createRemoteKeys, type FetchResult, type RemoteKeysState } from '../keys/remote-keys.ts'
-import type { ReadyCheck } from '../ops/admin.ts'
-import type { Logger } from '../ops/log.ts'
-import type { ReloadSubject } from '../ops/metrics.ts'
-import type { IsRevoked } from '../token/revocations.ts'
+import type { NamedFiles } from './config/load.ts'
+import { fileProblem, type Problem } from './config/problem.ts'
+import type { Config } from './config/schema.ts'
+import { loadCredentialsFile } from './credentials/credentials-file.ts'
+import type { PostgresStore, PostgresStoreOptions } from './credentials/postgres/store.ts'
+import type { IsRevoked } from './credentials/revocations.ts'
+import { createRevocationsLoader } from './credentials/revocations-file.ts'
+import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
+import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
+import type { KeyRing } from './keys/key-ring.ts'
+import { createRemoteKeys, type FetchResult, type RemoteKeysState } from './keys/remote-keys.ts'
+import type { ReadyCheck } from './ops/admin.ts'
+import type { Logger } from './ops/log.ts'
+import type { ReloadSubject } from './ops/metrics.ts'
 import {
   type CertificateMaterial,
   type CertificateSet,
   type Certificates,
   certificateSets,
   LISTENER,
+  loadCertificates,
   upstreamName,
-} from './certificates.ts'
-import type { Loaded } from './loaded.ts'
-import { createReloadable, type Reloadable, type ReloadResult } from './reloadable.ts'
-import { accountsIn, certificatesIn, type FileSource, keysIn, problemsOf, revocationsIn } from './sources.ts'
+} from './reload/certificates.ts'
+import type { Loaded } from './reload/loaded.ts'
+import {
+  createReloadable,
+  type Reloadable,
+  type ReloadableOptions,
+  type ReloadResult,
+} from './reload/reloadable.ts'
 
 /** Keys, credentials, revocations or certificates that cannot be used. The message has a line for each problem. */
 export class UnusableTrust extends Error {
@@ -93,44 +102,94 @@ interface KeysPart extends Part {
   readonly issuer?: Pick<Trust, 'refreshKeys' | 'remoteKeys'>
 }
 
+/** The settings that name files. Problems of certificates name theirs themselves. */
+const SETTINGS = {
+  keys: 'keys.directory',
+  credentials: 'credentials.file',
+  revocations: 'revocations.file',
+  certificates: '',
+} as const
+
+const problemsOf = (subject: keyof typeof SETTINGS, loaded: Loaded<unknown>): readonly Problem[] =>
+  loaded.ok ? [] : loaded.problems.map((message) => fileProblem(SETTINGS[subject], message))
+
+/** Every problem of every file that is named. Never rejects. */
+export async function fileProblems(files: NamedFiles): Promise<readonly Problem[]> {
+  const { keysDirectory, credentialsFile, revocationsFile } = files
+  const [keys, credentials, revocations, ...certificates] = await Promise.all([
+    keysDirectory === undefined ? undefined : loadKeyRing(keysDirectory),
+    credentialsFile === undefined ? undefined : loadCredentialsFile(credentialsFile),
+    revocationsFile && createRevocationsLoader(revocationsFile)(),
+    ...certificateSets(files).map((set) => loadCertificates(set, Date.now())),
+  ])
+  return [
+    ...(keys ? problemsOf('keys', keys) : []),
+    ...(credentials ? problemsOf('credentials', credentials) : []),
+    ...(revocations ? problemsOf('revocations', revocations) : []),
+    ...certificates.flatMap((loaded) => problemsOf('certificates', loaded)),
+  ]
+}
+
 /** Loads what is in files; nothing is polled or fetched unless all of them are good. Never rejects. */
 export async function openTrust(config: Config, options: TrustOptions): Promise<OpenedTrust> {
   const { log, now, onChange, onReload } = options
-  const { keys, credentials } = config
+  const { keys, credentials, revocations } = config
 
   async function open<T>(
-    source: FileSource<T>,
-    changed: (value: T) => void = onChange,
+    files: Pick<ReloadableOptions<T>, 'paths' | 'includes' | 'load' | 'onChange'> & {
+      readonly subject: ReloadSubject
+    },
     part?: string,
   ): Promise<Loaded<Reloadable<T>, Problem>> {
-    const { subject } = source
+    const { subject } = files
     const opened = await createReloadable({
-      ...source,
-      onChange: changed,
+      onChange,
+      ...files,
       onReload: (result, seconds) => onReload(subject, result, seconds, part),
       log,
     })
-    return opened.ok ? opened : { ok: false, problems: problemsOf(source, opened) }
+    return opened.ok ? opened : { ok: false, problems: problemsOf(subject, opened) }
   }
 
+  const openKeys = (directory: string) =>
+    open({
+      subject: 'keys',
+      paths: [directory],
+      includes: isKeyFileName,
+      load: () => loadKeyRing(directory),
+    })
+  const openCredentials = (file: string) =>
+    open({ subject: 'credentials', paths: [file], load: () => loadCredentialsFile(file) })
   const active = new Map<string, Reloadable<Certificates>>()
   const openCertificates = async (set: CertificateSet) => {
-    const onSetChange = ({ material }: Certificates) =>
-      set.name === LISTENER && options.onListenerCertificates(material)
-    const opened = await open(certificatesIn(set, now), onSetChange, set.name)
+    const opened = await open(
+      {
+        subject: 'certificates',
+        paths: [set.cert, set.key, set.ca].flatMap((file) => file?.path ?? []),
+        load: () => loadCertificates(set, now()),
+        onChange({ material }) {
+          if (set.name === LISTENER) options.onListenerCertificates(material)
+        },
+      },
+      set.name,
+    )
     if (opened.ok) active.set(set.name, opened.value)
     return opened
   }
 
   const sets = certificateSets({ tls: config.listen.tls, upstreams: config.upstreams })
   const [ring, accounts, revoked, certificates] = await Promise.all([
-    keys.directory === undefined ? keys.jwksUrl : open(keysIn(keys.directory)),
-    credentials.file === undefined ? undefined : open(accountsIn(credentials.file)),
-    open(revocationsIn(config.revocations)),
+    keys.directory === undefined ? keys.jwksUrl : openKeys(keys.directory),
+    credentials.file === undefined ? undefined : openCredentials(credentials.file),
+    open({
+      subject: 'revocations',
+      paths: [revocations.file],
+      load: createRevocationsLoader(revocations),
+    }),
     Promise.all(sets.map(openCertificates)),
   ])
-  const opened = [ring, accounts, revoked, ...certificates].filter((source) => typeof source === 'object')
-  const problems = opened.flatMap((source) => (source.ok ? [] : source.problems))
+  const opened = [ring, accounts, revoked, ...certificates].filter((one) => typeof one === 'object')
+  const problems = opened.flatMap((one) => (one.ok ? [] : one.problems))
   if (
     (typeof ring === 'object' && !ring.ok) ||
     accounts?.ok === false ||
@@ -181,7 +240,7 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
     refresh: async () => void (await Promise.all(parts.map((part) => part.reload()))),
     stop: async () => void (await Promise.all(parts.map((part) => part.stop()))),
   }
-  return { ok: true, trust, warnings: opened.flatMap((source) => (source.ok ? source.warnings : [])) }
+  return { ok: true, trust, warnings: opened.flatMap((one) => (one.ok ? one.warnings : [])) }
 }
 
 function openRemoteKeys(url: string, { log, now, onChange, onFetch }: TrustOptions): KeysPart {
@@ -205,7 +264,7 @@ function openDatabase(
   const waiting = new AbortController()
   let opened: PostgresStore | undefined
   // Loaded when needed: most sidecars have no database, and its client takes a while.
-  const opening = import('../credentials/postgres/store.ts').then(({ openPostgresStore }) =>
+  const opening = import('./credentials/postgres/store.ts').then(({ openPostgresStore }) =>
     openPostgresStore({
       ...postgres,
       log,

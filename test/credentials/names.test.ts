@@ -1,5 +1,5 @@
 import t from 'tap'
-import { MAX_NAMES_BYTES, nameProblem, namesProblem, secretProblem } from '../src/names.ts'
+import { MAX_NAMES_BYTES, nameProblem, namesProblem, secretProblem } from '../../src/credentials/names.ts'
 
 t.test('a field has 1 to 1024 code points, whatever the script', async (t) => {
   for (const text of ['a', ' ', 'é'.normalize('NFD'), 'a'.repeat(1024), '😀'.repeat(1024)]) {

@@ -1,15 +1,14 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { loadConfig } from '../../src/config/load.ts'
-import { createLog } from '../../src/ops/log.ts'
-import { fileProblems } from '../../src/reload/sources.ts'
-import { openTrust, type TrustOptions, UnusableTrust } from '../../src/reload/trust.ts'
-import { makeCertificate } from '../support/certificates.ts'
-import { makeCredentialsFile } from '../support/credentials.ts'
-import { eventually } from '../support/eventually.ts'
-import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
-import { temporaryDirectory } from '../support/temporary-directory.ts'
+import { loadConfig } from '../src/config/load.ts'
+import { createLog } from '../src/ops/log.ts'
+import { fileProblems, openTrust, type TrustOptions, UnusableTrust } from '../src/trust.ts'
+import { makeCertificate } from './support/certificates.ts'
+import { makeCredentialsFile } from './support/credentials.ts'
+import { eventually } from './support/eventually.ts'
+import { makeKey, makeKeyDirectory, writeKey } from './support/keys.ts'
+import { temporaryDirectory } from './support/temporary-directory.ts'
 
 /** Opens what the flags name. */
 async function open(t: Test, flags: Readonly<Record<string, string>>, options: Partial<TrustOptions> = {}) {

@@ -3,11 +3,12 @@ import { mkdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { parse, stringify } from 'yaml'
-import { createRevocations, type RevocableToken, type Revocation } from '../../src/token/revocations.ts'
-import { createRevocationsLoader, parseRevocations } from '../../src/token/revocations-file.ts'
+import { createRevocations, type RevocableToken, type Revocation } from '../../src/credentials/revocations.ts'
+import { createRevocationsLoader, parse as parseBytes } from '../../src/credentials/revocations-file.ts'
 
 const TIME = '2026-01-01T00:00:00Z'
 const time = Date.parse(TIME)
+const parseRevocations = (text: string) => parseBytes(Buffer.from(text))
 const token: RevocableToken = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAt: 1000 }
 const revoked = (list: readonly Revocation[], changed: Partial<RevocableToken> = {}) =>
   createRevocations(list).isRevoked({ ...token, ...changed })
@@ -95,14 +96,14 @@ canary: 1
       '3:19: revocations[0].issuedBefore must not stand beside jti',
       '4:5: revocations[1] must have exactly one of jti, accountId and accessKey',
       '6:16: revocations[2].accountId must not hold control characters',
-      '7:5: revocations[2] has an unknown member',
+      '7:5: revocations[2] has a member that is not known here: canary',
       '8:5: revocations[3] must be a map with one of jti, accountId and accessKey',
       `9:19: revocations[4].issuedBefore ${time}`,
       '10:16: revocations[5].accessKey must be a string: quote it',
       `12:19: revocations[6].issuedBefore ${time}`,
       `14:19: revocations[7].issuedBefore ${time}`,
       '15:16: revocations[8].accessKey must be a string: quote it',
-      '16:1: has an unknown member',
+      '16:1: has a member that is not known here: canary',
     ],
   })
 })
@@ -153,7 +154,7 @@ t.test('what cannot be a file of revocations is reported with its path, without 
     ['bad', ':2:8: revocations[0].jti must be a string: quote it'],
     ['directory', ': is not a file'],
     ['pipe', ': is not a file'],
-    ['latin1', ': is not UTF-8 text'],
+    ['latin1', ':1:1: is not UTF-8 text'],
     ['huge', ': is larger than 33554432 bytes'],
   ] as const) {
     const loaded = await createRevocationsLoader({ file: path(name), required: true })()
