@@ -1,6 +1,4 @@
-/**
- * X-Authenticated-Assertion, from a login to the upstream that verifies it.
- */
+/** X-Authenticated-Assertion, from a login to the upstream that verifies it. */
 import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose'
 import t from 'tap'
 import { activateKey, addKey } from '../../src/keys/key-changes.ts'

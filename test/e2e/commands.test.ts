@@ -89,7 +89,7 @@ t.test('a group without its command, and a command that there is not, are wrong 
 })
 
 t.test(
-  'a configuration with mistakes of every kind: one report, nothing started, no secret told',
+  'a configuration with mistakes of every kind: one report, nothing started, no secret shown',
   async (t) => {
     const directory = t.testdir({
       keys: { 'bad.jwk.json': '{"kty":"EC","d":"canary"}' },
@@ -132,7 +132,7 @@ t.test(
   },
 )
 
-t.test('with keys that are too weak nothing starts, and none of them is told', async (t) => {
+t.test('with keys that are too weak nothing starts, and none of them is shown', async (t) => {
   const { files } = await prepareFiles(t)
   const hmac = (kid: string, secret: string) => ({
     ...{ kty: 'oct', kid, alg: 'HS256', use: 'sig' },

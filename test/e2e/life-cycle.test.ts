@@ -55,7 +55,7 @@ t.test('SIGTERM: not ready at once, still accepting for the lame duck, then noth
     { name: 'accepting', ok: false },
   ])
 
-  // The lame duck: new connections and kept ones are answered, and told to come no more.
+  // The lame duck: new connections and kept ones are answered with `Connection: close`.
   upstream.reply(OK)
   const late = await rawClient(t, sidecar.port)
   for (const client of [late, idle, unanswered]) {
@@ -73,7 +73,7 @@ t.test('SIGTERM: not ready at once, still accepting for the lame duck, then noth
       () => false,
     )
   await eventually(async () => !(await accepts()), 'the end of the lame duck')
-  t.equal((await ready()).status, 503, 'whoever asks is still told')
+  t.equal((await ready()).status, 503, 'probes are still answered')
   t.equal(sidecar.child.exitCode, null, 'the transfer under way is not cut')
   slowSocket?.write('whole')
   await slow.until('half-whole')
@@ -121,8 +121,9 @@ t.test('a response that is framed by its close is never ended cleanly before it 
     }
     for (const signal of signals) {
       sidecar.child.kill(signal)
-      const heard = async () => sidecar.child.exitCode !== null || (await ready()).status === 503
-      if (signals.length > 1) await eventually(() => heard().catch(() => true), 'the signal to be heard')
+      const isNoticed = async () => sidecar.child.exitCode !== null || (await ready()).status === 503
+      if (signals.length > 1)
+        await eventually(() => isNoticed().catch(() => true), 'the signal to take effect')
     }
     for (const client of clients) t.equal(await client.closed(), 'reset', how)
     t.match(await sidecar.ended, { code: 1, signal: null }, how)
@@ -159,7 +160,7 @@ t.test(
   },
 )
 
-t.test('a log that nobody reads, and then nobody can read, stops neither traffic nor the end', async (t) => {
+t.test('a log without a reader, and then a closed one, stops neither traffic nor the end', async (t) => {
   const pipe = join(await temporaryDirectory(t), 'stdout')
   spawnSync('mkfifo', [pipe])
   const reader = openSync(pipe, constants.O_RDONLY | constants.O_NONBLOCK)
@@ -233,7 +234,7 @@ t.test('a log that nobody reads, and then nobody can read, stops neither traffic
 const LIMITS_ARE_FIXED = spawnSync('prlimit', ['--version']).status !== 0
 
 t.test(
-  'out of descriptors it stays, serves whom it has, and takes others when there are some again',
+  'out of descriptors it serves its open connections, and accepts others when there are some again',
   { skip: LIMITS_ARE_FIXED },
   async (t) => {
     const { sidecar, get } = await scene(t, {}, { unmeasured: true })
@@ -259,7 +260,7 @@ t.test(
             ({ status }) => status === 200,
             () => false,
           ),
-      'somebody new to be served',
+      'a new client to be served',
     )
     t.equal(sidecar.child.exitCode, null)
   },

@@ -144,7 +144,7 @@ t.test('each request is counted once, under what it was', async (t) => {
   t.ok((await sidecar.metric('auth_sidecar_transferred_bytes_total{direction="in"}')) >= 5)
 })
 
-t.test('what is under way can be seen, and whom there was no room for', async (t) => {
+t.test('requests in flight and refused connections are counted', async (t) => {
   const upstream = await recordingUpstream(t)
   upstream.reply(() => {}) // not yet
   const sidecar = await startSidecar(t, {

@@ -102,9 +102,9 @@ t.test('the token endpoint is found by its raw path alone, whatever the query', 
   const scene = await startScene(t)
   for (const path of ['/v2/auth/token', '/v2/auth/token/']) {
     for (const query of ['', '?', '?x=1', '?/b/k', '?../..', '?a?b', '?%00', '?accountId=acme&secret=x']) {
-      const told = await scene.ask(`GET ${path}${query} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-      isOwnAnswer(t, told, { status: 200 }, path + query)
-      t.match(told.body.toString(), /^{"expirationSec":\d+}$/)
+      const left = await scene.ask(`GET ${path}${query} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+      isOwnAnswer(t, left, { status: 200 }, path + query)
+      t.match(left.body.toString(), /^{"expirationSec":\d+}$/)
     }
   }
   await scene.upstreamSaw(t, 0)
@@ -214,8 +214,8 @@ t.test('an absolute target that names its own host arrives in origin form', asyn
     t.equal(scene.upstream.requests[0]?.headers['host'], host)
     await scene.upstreamSaw(t, 1)
   }
-  const told = await scene.ask(`GET http://h/v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-  isOwnAnswer(t, told, { status: 200 }, 'the token endpoint, too')
+  const left = await scene.ask(`GET http://h/v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  isOwnAnswer(t, left, { status: 200 }, 'the token endpoint, too')
   await scene.upstreamSaw(t, 0)
 })
 

@@ -17,7 +17,7 @@ if (server === undefined) {
 }
 const { createDatabase, kill, start, port } = server
 
-const acme = { accountId: 'acme', accessKey: 'AK1', secret: 'a secret that somebody chose' }
+const acme = { accountId: 'acme', accessKey: 'AK1', secret: 'a chosen secret' }
 const names = ['--account', acme.accountId, '--access-key', acme.accessKey]
 
 /** A database that holds one credential, with a password in its URL; and the flags of a sidecar that uses it. */
@@ -74,7 +74,7 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
   const [one, other] = replicas.map(client)
   if (one === undefined || other === undefined) throw new Error('two were started')
   const token = await tokenOf(await one.login())
-  t.same([await one.get(token), await other.get(token)], [200, 200], 'remembered by both from now on')
+  t.same([await one.get(token), await other.get(token)], [200, 200], 'cached by both from now on')
 
   const place = ['--postgres-url-file', database.urlFile]
   const disabled = await runProgram(t, ['credentials', 'disable', ...place, ...names, '--json'])
@@ -97,7 +97,7 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
   const metrics = await (await fetch(`http://127.0.0.1:${replicas[1]?.adminPort}/metrics`)).text()
   t.match(metrics, /auth_sidecar_reloads_total\{subject="credentials",result="ok"\} [2-9]/)
 
-  await t.test('a revocation written in SQL ends a remembered token, and no other', async (t) => {
+  await t.test('a revocation written in SQL ends a cached token, and no other', async (t) => {
     const another = await tokenOf(await one.login())
     t.same([await other.get(token), await other.get(another)], [200, 200])
     const { jti } = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString())
@@ -172,7 +172,7 @@ t.test('a sidecar whose database is away at the start serves once it is there', 
   await program.until(listening, 'the data listener')
   t.equal((await client({ port: Number(listening()?.['port']) }).login()).status, 200)
   t.equal(await status('/readyz'), 200)
-  t.equal(program.log().filter(({ msg }) => msg === WAITING).length, 1, 'not every try is told')
+  t.equal(program.log().filter(({ msg }) => msg === WAITING).length, 1, 'not every try is logged')
   noSecretIn(t, program)
 })
 

@@ -19,7 +19,7 @@ async function asking(t: Test, settings: SceneOptions['settings'] = {}) {
   return { sidecar, ask, recovers, bearer: `Authorization: Bearer ${sidecar.token}` }
 }
 
-/** Names of headers that speak for somebody. */
+/** Names of headers that carry an identity. */
 function speaksFor(request: RecordedRequest | undefined): string[] {
   return Object.keys(request?.headers ?? {}).filter(
     (name) => name === 'authorization' || /^x[-_.]authenticated/.test(name),
@@ -33,7 +33,7 @@ const IDENTITY = [
   'x-authenticated-token-expires',
 ]
 
-t.test('a public route is forwarded whatever token comes, and speaks for nobody', async (t) => {
+t.test('a public route is forwarded whatever token comes, and carries no identity', async (t) => {
   const { sidecar, ask, recovers, bearer } = await asking(t, {
     'public-routes': JSON.stringify([{ method: 'GET', path: '/healthz' }]),
   })
@@ -100,7 +100,7 @@ t.test('a CORS preflight', async (t) => {
     t.equal((await ask('OPTIONS /object', ...preflight, bearer)).response.status, 200)
   })
 
-  await t.test('passes without one when the setting says so, and speaks for nobody', async (t) => {
+  await t.test('passes without one when the setting says so, and carries no identity', async (t) => {
     const { ask, bearer, recovers } = await asking(t, { 'cors-preflight': 'pass' })
     for (const lines of [[], [bearer], ['X-Authenticated-Account-Id: root']]) {
       const { response, forwarded } = await ask('OPTIONS /object', ...preflight, ...lines)

@@ -1,6 +1,4 @@
-/**
- * The README as a stranger follows it: a bare clone, its commands as written, in order.
- */
+/** The README as a stranger follows it: a bare clone, its commands as written, in order. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -146,7 +144,7 @@ function bareClone(t: Test): string {
 }
 
 /**
- * Arguments of `env`: the environment of somebody who has just opened a terminal. Nothing of the test run, its
+ * Arguments of `env`: the environment of a new terminal. Nothing of the test run, its
  * npm or a sidecar's settings is in it, except where npm finds packages. `env -i`, since tap adds what measures
  * coverage to the environment of every process, and the compiler does not start under it.
  */

@@ -13,7 +13,7 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const LIFETIME_SECONDS = 2
 
-/** How a command ends that did what it was told. */
+/** The outcome of a command that succeeded. */
 const DONE = { failure: undefined }
 
 /** Brings a directory of keys to another place, as a volume that is mounted in two pods. */
@@ -50,7 +50,7 @@ async function twoSidecars(t: Test) {
   return { keys, login, one: await sidecar(), other: await sidecar() }
 }
 
-/** Logs in at every sidecar and uses each token that is alive at every sidecar, until it is told to stop. */
+/** Logs in at every sidecar and uses each token that is alive at every sidecar, until it is stopped. */
 function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarClient['login']>[0]) {
   const alive: { readonly token: string; readonly until: number }[] = []
   const count = { uses: 0, refusals: 0, kids: new Set<string>() }
@@ -84,7 +84,7 @@ function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarCli
   return { count, stop }
 }
 
-t.test('no live token is refused in a rotation of keys, whichever sidecar hears of it first', async (t) => {
+t.test('no live token is refused in a rotation of keys, whichever sidecar reloads first', async (t) => {
   const { keys, login, one, other } = await twoSidecars(t)
   const clients = [one.client, other.client]
   const { count, stop } = traffic(clients, login)

@@ -54,164 +54,29 @@ t.test('a body by its length stays one body whatever the method', async (t) => {
 
 /** Lines that some parser somewhere takes for `Transfer-Encoding: chunked`. */
 function transferEncodingLines(): string[] {
-  const names = [
-    ...[
-      'Transfer-Encoding',
-      'transfer-encoding',
-      'TRANSFER-ENCODING',
-      'Transfer_Encoding',
-      'Transfer.Encoding',
-    ],
-    ...[
-      'Transfer-Encoding ',
-      'Transfer-Encoding\t',
-      ' Transfer-Encoding',
-      '\tTransfer-Encoding',
-      ' \tTransfer-Encoding',
-    ],
-    ...['Transfer-Encoding\x00', '\x00Transfer-Encoding', 'Transfer-Encoding\x0b', '\x0bTransfer-Encoding'],
-    ...[
-      'X: y\nTransfer-Encoding',
-      'X: y\rTransfer-Encoding',
-      'X: y\r\n Transfer-Encoding',
-      'X: \r\nTransfer-Encoding',
-    ],
-    ...[
-      '"Transfer-Encoding"',
-      'Transfer Encoding',
-      'TransferEncoding',
-      'Transfer-Encoding-',
-      '-Transfer-Encoding',
-    ],
-    ...[
-      '_Transfer_Encoding',
-      'Transfer-Encoding_',
-      'Transfer-\r\n Encoding',
-      'Transfer\xadEncoding',
-      'Transfer-Enc\xf6ding',
-    ],
-    ...[
-      'Transfer--Encoding',
-      'Transfer-Encoding\x7f',
-      'Transfer-Encoding\xa0',
-      '\xefTransfer-Encoding',
-      ':Transfer-Encoding',
-    ],
-  ]
-  const separators = [
-    ':',
-    ': ',
-    ':  ',
-    ':\t',
-    ': \t ',
-    ':\x0b',
-    ':\x0c',
-    ':\x00',
-    ':\r\n ',
-    ':\r\n\t',
-    ':\n ',
-    ' : ',
-    '::',
-    ': :',
-    '=',
-    ' ',
-  ]
-  const values = [
-    ...[
-      'chunked',
-      'Chunked',
-      'CHUNKED',
-      'chunKed',
-      'chunked ',
-      'chunked\t',
-      'chunked \t ',
-      'chunked\x0b',
-      '\x0bchunked',
-    ],
-    ...[
-      'chunked\x0c',
-      '\x0cchunked',
-      'chunked\x00',
-      '\x00chunked',
-      'chun\x00ked',
-      'chunked\r',
-      '\rchunked',
-      'chunked\r\r',
-    ],
-    ...[
-      '"chunked"',
-      "'chunked'",
-      '"chunked',
-      'chunked"',
-      'chunked;',
-      'chunked;q=1',
-      'chunked; foo=bar',
-      ';chunked',
-    ],
-    ...[
-      'chunked,',
-      ',chunked',
-      ', chunked',
-      'chunked, chunked',
-      'chunked,identity',
-      'chunked, identity',
-      'identity,chunked',
-    ],
-    ...[
-      'identity, chunked',
-      'gzip, chunked',
-      'chunked, gzip',
-      'deflate',
-      'gzip',
-      'identity',
-      'compress',
-      '',
-      ' ',
-      '\t',
-    ],
-    ...[
-      'xchunked',
-      'chunkedx',
-      'chunke',
-      'hunked',
-      'chun ked',
-      'chun\r\n ked',
-      'chunked\r\n ',
-      'chunked\r\n\t',
-      '\r\n chunked',
-    ],
-    ...[
-      'chunked\nX: y',
-      'chunked\rX: y',
-      'c\xe8unked',
-      'chunked\x7f',
-      'chunked\x80',
-      '\xa0chunked',
-      'chunked\xa0',
-    ],
-    ...[
-      '\x85chunked',
-      'true',
-      'none',
-      'x',
-      '\\chunked',
-      '[chunked]',
-      '(chunked)',
-      'chunked/1.0',
-      'chunked=1',
-      'chunked:1',
-    ],
-    ...[
-      'cow',
-      'trailers',
-      'chunked chunked',
-      'x, chunked',
-      'chunked, cow',
-      '%63hunked',
-      'chunk\xc4\xb1d',
-      '0',
-    ],
-  ]
+  const names = (
+    'Transfer-Encoding|transfer-encoding|TRANSFER-ENCODING|Transfer_Encoding|Transfer.Encoding|' +
+    'Transfer-Encoding |Transfer-Encoding\t| Transfer-Encoding|\tTransfer-Encoding|' +
+    ' \tTransfer-Encoding|Transfer-Encoding\x00|\x00Transfer-Encoding|Transfer-Encoding\x0b|' +
+    '\x0bTransfer-Encoding|X: y\nTransfer-Encoding|X: y\rTransfer-Encoding|' +
+    'X: y\r\n Transfer-Encoding|X: \r\nTransfer-Encoding|"Transfer-Encoding"|Transfer Encoding|' +
+    'TransferEncoding|Transfer-Encoding-|-Transfer-Encoding|_Transfer_Encoding|Transfer-Encoding_|' +
+    'Transfer-\r\n Encoding|Transfer\xadEncoding|Transfer-Enc\xf6ding|Transfer--Encoding|' +
+    'Transfer-Encoding\x7f|Transfer-Encoding\xa0|\xefTransfer-Encoding|:Transfer-Encoding'
+  ).split('|')
+  const separators = ':|: |:  |:\t|: \t |:\x0b|:\x0c|:\x00|:\r\n |:\r\n\t|:\n | : |::|: :|=| '.split('|')
+  const values = (
+    'chunked|Chunked|CHUNKED|chunKed|chunked |chunked\t|chunked \t |chunked\x0b|\x0bchunked|' +
+    'chunked\x0c|\x0cchunked|chunked\x00|\x00chunked|chun\x00ked|chunked\r|\rchunked|chunked\r\r|' +
+    '"chunked"|\'chunked\'|"chunked|chunked"|chunked;|chunked;q=1|chunked; foo=bar|;chunked|' +
+    'chunked,|,chunked|, chunked|chunked, chunked|chunked,identity|chunked, identity|' +
+    'identity,chunked|identity, chunked|gzip, chunked|chunked, gzip|deflate|gzip|identity|' +
+    'compress|| |\t|xchunked|chunkedx|chunke|hunked|chun ked|chun\r\n ked|chunked\r\n |' +
+    'chunked\r\n\t|\r\n chunked|chunked\nX: y|chunked\rX: y|c\xe8unked|chunked\x7f|chunked\x80|' +
+    '\xa0chunked|chunked\xa0|\x85chunked|true|none|x|\\chunked|[chunked]|(chunked)|chunked/1.0|' +
+    'chunked=1|chunked:1|cow|trailers|chunked chunked|x, chunked|chunked, cow|%63hunked|' +
+    'chunk\xc4\xb1d|0'
+  ).split('|')
   const repeated = ['chunked', 'Chunked', 'identity', 'gzip', 'cow', ''].flatMap((first, _, all) =>
     all.map((second) => `Transfer-Encoding: ${first}\r\nTransfer-Encoding: ${second}`),
   )
@@ -338,7 +203,7 @@ t.test('a Content-Length is one plain decimal number, or refused', async (t) => 
     const response = await scene.ask(
       `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length:${value}\r\n\r\nhello`,
     )
-    t.equal(response.status, 200, 'white space around it is none of it')
+    t.equal(response.status, 200, 'white space around it is no part of it')
     t.equal(scene.upstream.requests[0]?.headers['content-length'], '5')
     await scene.upstreamSaw(t, 1)
   }

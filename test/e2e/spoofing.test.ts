@@ -292,7 +292,7 @@ t.test('hop-by-hop headers and what a client nominates end here', async (t) => {
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('the token goes no further than here, unless it is told to', async (t) => {
+t.test('the token is not forwarded unless that is set', async (t) => {
   const scene = await startScene(t)
   await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
   t.notMatch(scene.upstream.bytes[0]?.toString('latin1'), scene.sidecar.token)

@@ -53,7 +53,7 @@ t.test('a request that waits for a connection too long is a 503', async (t) => {
   isOwnAnswer(t, await waits.response(), unavailable('connection_limit_reached'))
   t.equal(await outcome('connection_limit_reached'), 1)
   t.equal(upstream.requests.length, 1)
-  t.notOk(busy.socket.destroyed, 'and nobody else is cut for it')
+  t.notOk(busy.socket.destroyed, 'and no other request is aborted for it')
   busy.socket.destroy()
   upstream.reply(OK)
   await upstream.until(() => upstream.open() === 0, 'the connection to be closed')

@@ -17,7 +17,7 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 /** Far longer than the second that is promised: a busy machine must not fail the test. */
 const SANE_SECONDS = 5
 
-/** Whom a new connection meets. */
+/** The certificate that a new connection is shown. */
 async function shown(port: number, options: ConnectionOptions): Promise<string> {
   const socket = connect({ port, host: '127.0.0.1', servername: 'localhost', ...options })
   try {
@@ -28,7 +28,7 @@ async function shown(port: number, options: ConnectionOptions): Promise<string> 
   }
 }
 
-/** Waits until new connections meet somebody. */
+/** Waits until new connections are shown a certificate. */
 async function becomes({ sidecar, authority }: Secured, t: Test, name: string): Promise<void> {
   const changed = performance.now()
   await eventually(
@@ -76,7 +76,7 @@ const WAYS: Readonly<Record<string, typeof writePair>> = {
   },
 }
 
-t.test('new certificates are shown to whoever comes after them, and nobody is cut off', async (t) => {
+t.test('new certificates are shown to new connections, and open ones go on', async (t) => {
   const secured = await startSecured(t)
   const { sidecar, authority, directory, head } = secured
   const kept = await secured.connect()
@@ -145,13 +145,13 @@ t.test('a pair that does not fit together is reported and ignored until it does'
   t.equal(await shown(sidecar.port, { ca: authority.cert }), 'second')
 })
 
-t.test('being told to reload loads them, changed or not', async (t) => {
+t.test('a forced reload loads them, changed or not', async (t) => {
   const { sidecar } = await startSecured(t)
   await sidecar.app.reload()
   t.equal(await reloads(sidecar, 'ok'), 1)
 })
 
-t.test('other authorities for clients are in force for who comes after them', async (t) => {
+t.test('other authorities for clients apply to new connections', async (t) => {
   const [before, after] = ['before', 'after'].map((commonName) =>
     makeCertificate({ commonName, authority: true }),
   ) as [TestCertificate, TestCertificate]

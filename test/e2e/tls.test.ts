@@ -68,7 +68,7 @@ t.test('a client cannot make us negotiate anew', async (t) => {
   t.equal(await secured.get(), 200)
 })
 
-t.test('curl knows the certificate, gets its object, and hears why it is refused', async (t) => {
+t.test('curl trusts the certificate, gets its object, and reports a refusal', async (t) => {
   const { sidecar, authority, directory } = await startSecured(t)
   writeFileSync(join(directory, 'ca.pem'), authority.cert)
   const curl = (...args: readonly string[]) =>
@@ -91,7 +91,7 @@ t.test('curl knows the certificate, gets its object, and hears why it is refused
   t.match(refused.stdout, /"InvalidToken".* 400$/)
 })
 
-t.test('the upstream is told that the client came over TLS, and to which port', async (t) => {
+t.test('the forwarding headers name https and the port', async (t) => {
   const { sidecar, upstream, request } = await startSecured(t)
   await (await request('GET /a', ['X-Forwarded-Proto: http'])).response()
   t.match(upstream.requests[0]?.headers, {
@@ -134,7 +134,7 @@ t.test('with authorities for clients, only who shows a certificate of theirs is 
   t.notOk(secured.sidecar.log.some(({ level }) => Number(level) > 30))
 })
 
-t.test('plain HTTP on the TLS port is closed, and nobody else notices', async (t) => {
+t.test('plain HTTP on the TLS port is closed, and no other connection is affected', async (t) => {
   const secured = await startSecured(t)
   const lines = secured.sidecar.log.length
   for (const text of [

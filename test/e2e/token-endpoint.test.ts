@@ -37,8 +37,8 @@ t.test(
       t.ok([86400, 86399].includes(body.expirationSec)) // a second may begin meanwhile
       tokens.add(body.token)
       const authorization = `Authorization: Bearer ${body.token}\r\n`
-      const told = await scene.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
-      t.match(told.body.toString(), /^{"expirationSec":8(6400|639\d)}$/)
+      const left = await scene.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+      t.match(left.body.toString(), /^{"expirationSec":8(6400|639\d)}$/)
       const got = await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
       t.equal(got.body.toString(), 'ok')
       t.equal(scene.upstream.requests[0]?.headers['x-authenticated-account-id'], login?.accountId)
@@ -49,7 +49,7 @@ t.test(
   },
 )
 
-t.test('the time left is told to GET; HEAD gets the same head and no body', async (t) => {
+t.test('GET returns the time left; HEAD gets the same head and no body', async (t) => {
   const clock = setClock()
   const scene = await startScene(t, { now: clock.now })
   const lines = `Host: h\r\nX-Request-Id: same\r\n${scene.authorization}Accept: application/json\r\n\r\n`
@@ -75,7 +75,7 @@ t.test('the time left is told to GET; HEAD gets the same head and no body', asyn
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('other methods are told which ones there are', async (t) => {
+t.test('other methods are a 405 that lists the allowed ones', async (t) => {
   const scene = await startScene(t)
   for (const path of ['/v2/auth/token', '/v2/auth/token/', '/v2/auth/token?x']) {
     for (const method of ['PUT', 'DELETE', 'OPTIONS', 'PATCH', 'PROPFIND']) {
@@ -336,11 +336,11 @@ t.test('a login that stalls is answered and its connection closed', async (t) =>
   const broken = await scene.ask(
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"acc\r\nzz\r\n',
   )
-  isOwnAnswer(t, broken, { status: 400, code: 'InvalidArgument' }, 'a chunk that is none')
+  isOwnAnswer(t, broken, { status: 400, code: 'InvalidArgument' }, 'a malformed chunk')
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('guessing is slowed for the pair that guesses, and for nobody else', async (t) => {
+t.test('guessing is throttled for that account and address, and for no other', async (t) => {
   const clock = setClock()
   const scene = await startScene(t, {
     now: clock.now,
@@ -412,23 +412,23 @@ t.test('secrets beyond any length are refused before anything is hashed', async 
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('who somebody claims to be by a header makes no difference to a login or a check', async (t) => {
+t.test('identity headers make no difference to a login or a check', async (t) => {
   const scene = await startScene(t, { credentials: [{ accountId: 'acme' }, { accountId: 'victim' }] })
   const claims =
     'X-Authenticated-Account-Id: victim\r\nx_authenticated_account_id: victim\r\nX-Forwarded-User: victim\r\n'
   const answer = await scene.ask(post(JSON.stringify(scene.sidecar.logins[0]), claims))
   isOwnAnswer(t, answer, { status: 200 }, 'a login')
   const { token } = JSON.parse(answer.body.toString())
-  const told = await scene.ask(
+  const left = await scene.ask(
     `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`,
   )
-  isOwnAnswer(t, told, { status: 200 }, 'a check')
+  isOwnAnswer(t, left, { status: 200 }, 'a check')
   const refused = await scene.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}\r\n`)
   isOwnAnswer(t, refused, { status: 400, code: 'InvalidToken' }, 'no token')
   await scene.upstreamSaw(t, 0)
   await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`)
   t.equal(scene.upstream.requests[0]?.headers['x-authenticated-account-id'], 'acme')
-  t.notMatch(JSON.stringify(scene.sidecar.log), 'victim', 'nor is anybody named for it')
+  t.notMatch(JSON.stringify(scene.sidecar.log), 'victim', 'nor is it logged')
 })
 
 t.test('a success clears the failures before it', async (t) => {
@@ -512,8 +512,8 @@ t.test('with contract.expirationSec: string the time is what a published Go clie
   const scene = await startScene(t, { settings: { 'contract-expiration-sec': 'string' } })
   const issued = await scene.ask(post(JSON.stringify(scene.sidecar.logins[0])))
   t.equal(issued.status, 200, 'success is exactly 200')
-  const told = await scene.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-  for (const { headers, body } of [issued, told]) {
+  const left = await scene.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  for (const { headers, body } of [issued, left]) {
     t.not(headers['content-length'], undefined, 'without a length it would take the body for empty')
     const { expirationSec } = JSON.parse(body.toString())
     // `ExpirationSec string` fails on a number; then comes strconv.Atoi.

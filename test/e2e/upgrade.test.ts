@@ -109,57 +109,51 @@ t.test('on, a handshake behind an unanswered request does not cost that one its 
   t.equal((await client.response()).status, CHOOSES ? 200 : 400, 'it is no handshake')
 })
 
-t.test(
-  'when the upstream says no, its answer is framed and what the client sent behind is not forwarded',
-  async (t) => {
-    const upstream = await recordingUpstream(t)
-    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
-    upstream.reply('HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n')
-    const client = await rawClient(t, sidecar.port)
-    client.send(`${handshake(sidecar.token)}GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n`)
-    const response = await client.response()
-    t.equal(response.status, 403)
-    t.equal(response.body.toString(), 'no')
-    t.equal(await client.closed(), 'end')
-    t.equal(upstream.requests.length, 1)
-    t.equal(upstream.bytes[0]?.includes('smuggled'), false)
-  },
-)
+t.test('a refusal of the upstream is framed, and bytes behind the handshake are not forwarded', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  upstream.reply('HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n')
+  const client = await rawClient(t, sidecar.port)
+  client.send(`${handshake(sidecar.token)}GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n`)
+  const response = await client.response()
+  t.equal(response.status, 403)
+  t.equal(response.body.toString(), 'no')
+  t.equal(await client.closed(), 'end')
+  t.equal(upstream.requests.length, 1)
+  t.equal(upstream.bytes[0]?.includes('smuggled'), false)
+})
 
-t.test(
-  'a version that the upstream does not speak is told so, and nothing behind is forwarded',
-  async (t) => {
-    const upstream = await recordingUpstream(t)
-    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
-    upstream.reply('HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n')
-    const client = await rawClient(t, sidecar.port)
-    const text = handshake(sidecar.token).replace('Version: 13', 'Version: 9999')
-    client.send(`${text}GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n`)
-    const response = await client.response()
-    t.match(response, { status: 426, headers: { 'sec-websocket-version': '13', connection: 'close' } })
-    client.send('GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n')
-    t.equal(await client.closed(), 'end')
-    t.equal(upstream.requests.length, 1)
-    t.notOk(upstream.bytes.some((bytes) => bytes.includes('smuggled')))
-  },
-)
+t.test('a refused version is passed on, and nothing behind it is forwarded', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  upstream.reply('HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n')
+  const client = await rawClient(t, sidecar.port)
+  const text = handshake(sidecar.token).replace('Version: 13', 'Version: 9999')
+  client.send(`${text}GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n`)
+  const response = await client.response()
+  t.match(response, { status: 426, headers: { 'sec-websocket-version': '13', connection: 'close' } })
+  client.send('GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n')
+  t.equal(await client.closed(), 'end')
+  t.equal(upstream.requests.length, 1)
+  t.notOk(upstream.bytes.some((bytes) => bytes.includes('smuggled')))
+})
 
-/** What a WebSocket client hears of messages of every kind, and of the end, sent to a server that echoes. */
+/** The events of a WebSocket client that sends messages of every kind to a server that echoes. */
 async function conversation(url: string, token: string): Promise<unknown[]> {
-  const heard: unknown[] = []
+  const events: unknown[] = []
   const client = new WebSocket(url, { headers: { authorization: `Bearer ${token}` } })
   const ended = new Promise<void>((resolve, reject) => {
     client.on('close', (code, reason) => {
-      heard.push(['close', code, reason.toString()])
+      events.push(['close', code, reason.toString()])
       resolve()
     })
     client.on('error', reject)
   })
-  client.on('pong', (data) => heard.push(['pong', data.toString()]))
+  client.on('pong', (data) => events.push(['pong', data.toString()]))
   await new Promise((resolve) => client.once('open', resolve))
   const next = (event: 'message' | 'pong') => new Promise((resolve) => client.once(event, resolve))
   client.on('message', (data: Buffer, isBinary) => {
-    heard.push([isBinary, data.length, createHash('sha256').update(data).digest('hex')])
+    events.push([isBinary, data.length, createHash('sha256').update(data).digest('hex')])
   })
   for (const size of [0, 1, 125, 126, 127, 65_535, 65_536, 1_000_000]) {
     for (const binary of [true, false]) {
@@ -179,7 +173,7 @@ async function conversation(url: string, token: string): Promise<unknown[]> {
   await last
   client.close(4321, 'enough')
   await ended
-  return heard
+  return events
 }
 
 t.test('a conversation through the sidecar is the one without it', async (t) => {
@@ -277,7 +271,7 @@ t.test('a client that leaves before the response leaves nothing behind', async (
   t.equal((await client.response()).status, 200)
 })
 
-t.test('a public route may be upgraded without a token, and nobody is named to the upstream', async (t) => {
+t.test('a public route may be upgraded without a token, and no identity is forwarded', async (t) => {
   const upstream = await recordingUpstream(t)
   const settings = { ...ON, 'public-routes': '[{ method: GET, path: /chat//room }]' }
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings })

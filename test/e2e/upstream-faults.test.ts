@@ -13,8 +13,8 @@ const GARBAGE = { status: 500, code: 'InternalError', error: 'http_protocol_erro
 t.test('an upstream that cannot be reached is a 503 that names the reason and no address', async (t) => {
   const port = await freePort()
   for (const [what, upstreamUrl, outcome] of [
-    ['nobody listens', `http://127.0.0.1:${port}`, 'connection_refused'],
-    ['nobody listens at any address of the name', `http://localhost:${port}`, 'connection_refused'],
+    ['no listener', `http://127.0.0.1:${port}`, 'connection_refused'],
+    ['no listener at any address of the name', `http://localhost:${port}`, 'connection_refused'],
     ['the name does not exist', `http://storage.invalid:${port}`, 'dns_error'],
     ['there is no such socket', 'unix:/nonexistent/api.sock', 'connection_refused'],
   ] as const) {
@@ -47,7 +47,7 @@ t.test('an upstream that comes back is used at once', async (t) => {
   t.equal((await client.response()).status, 200)
 })
 
-/** What an upstream does instead of answering, and what the client is told. */
+/** What an upstream does instead of answering, and the client's answer. */
 const INSTEAD_OF_A_HEAD: readonly (readonly [
   what: string,
   reply: string | ((socket: Socket) => void),

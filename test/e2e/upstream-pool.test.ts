@@ -54,7 +54,7 @@ t.test('a connection is not used again when its upstream says or shows that it c
   await recovers()
 })
 
-t.test('a second response that nobody asked for is sent to nobody', async (t) => {
+t.test('an unsolicited second response reaches no client', async (t) => {
   const { upstream, sidecar, head, recovers } = await startScene(t)
   const ways: Readonly<Record<string, (socket: Socket, next: () => void) => void>> = {
     'in the packet of the first': (socket, next) => {

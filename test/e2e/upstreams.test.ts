@@ -156,7 +156,7 @@ t.test('TLS to the upstream', async (t) => {
   }
 
   const refused: Readonly<Record<string, readonly [TestCertificate, host: string, files: object]>> = {
-    'nobody knows its authority': [good, 'localhost', {}],
+    'an unknown authority': [good, 'localhost', {}],
     'another authority signed it': [good, 'localhost', { caFile: file('stranger.pem', stranger.cert) }],
     'it signed itself': [makeCertificate({ commonName: 'localhost', names }), 'localhost', { caFile }],
     'it is for another name': [
@@ -218,7 +218,7 @@ t.test('TLS to the upstream', async (t) => {
     isOwnAnswer(t, await get(t, sidecar), unavailable('connection_terminated'))
   })
 
-  await t.test('carries bodies of any size, and tells a cut one', async (t) => {
+  await t.test('carries bodies of any size, and detects a truncated one', async (t) => {
     const { port, sockets } = await tlsUpstream(t, good)
     const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile })
     t.equal((await get(t, sidecar)).status, 200)
@@ -243,7 +243,7 @@ t.test('an upstream that does not take our connection in time is a 503', async (
   const settings = { 'timeouts-upstream-connect-seconds': '0.2' }
 
   await t.test('because its queue of connections is full', async (t) => {
-    // A listener whose process never accepts: once its queue is full, the kernel answers nobody.
+    // A listener whose process never accepts: once its queue is full, the kernel answers no one.
     const port = new Int32Array(new SharedArrayBuffer(8))
     const worker = new Worker(
       `const { workerData: port } = require('node:worker_threads')

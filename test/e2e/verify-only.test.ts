@@ -83,7 +83,7 @@ t.test('a key is known from the first token that names it, a made-up one never',
   t.equal(await verifier.metric(fetches), before + 1, 'asking for it costs the issuer nothing')
 })
 
-t.test('while the issuer is away its last keys stay in force', async (t) => {
+t.test('while the issuer is away its last keys stay active', async (t) => {
   const { issuer, verifier, login, client, atIssuer } = await pair(t)
   const [used, unused] = [await atIssuer.login(login), await atIssuer.login(login)]
   t.equal(await client.check(used), 'ok')
@@ -141,7 +141,7 @@ async function waiting(t: Test) {
   return { program, key, come, client, isOpen }
 }
 
-t.test('an issuer that is away at the start is waited for; nobody is let in before', async (t) => {
+t.test('an issuer that is away at the start is waited for; no client is accepted before', async (t) => {
   const { program, key, come, client, isOpen } = await waiting(t)
   t.match(await client.ready(), {
     status: 503,
@@ -163,7 +163,7 @@ t.test('an issuer that is away at the start is waited for; nobody is let in befo
   t.notMatch(program.stdout() + program.stderr(), /canary/)
 })
 
-t.test('told to stop while it waits it ends at once and well', async (t) => {
+t.test('a stop while it waits ends it at once, with exit code 0', async (t) => {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     const { program, isOpen } = await waiting(t)
     program.child.kill('SIGHUP')

@@ -1,8 +1,4 @@
-/**
- * A real browser, where the machine has one: Debian's Chromium, driven over its debugging protocol.
- *
- * @module
- */
+/** A real browser, where the machine has one: Debian's Chromium, driven over its debugging protocol. */
 import { existsSync } from 'node:fs'
 import type { Browser, BrowserContextOptions, Page, Route } from 'playwright-core'
 

@@ -1,7 +1,5 @@
 /**
  * X.509 certificates for tests, made here: no file that expires one day, no program that has to be installed.
- *
- * @module
  */
 import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
 import { isIP } from 'node:net'
@@ -11,7 +9,7 @@ export interface CertificateWanted {
   readonly commonName: string
   /** Names and IPv4 addresses it is good for. */
   readonly names?: readonly string[]
-  /** Who signs it; itself when not told. */
+  /** Who signs it; itself by default. */
   readonly issuer?: TestCertificate
   /** Whether it may sign others. */
   readonly authority?: boolean

@@ -1,8 +1,4 @@
-/**
- * Credentials to log in with.
- *
- * @module
- */
+/** Credentials to log in with. */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Test } from 'tap'
@@ -16,7 +12,7 @@ export interface CredentialWanted {
   readonly accountId?: string
   readonly accessKey?: string
   readonly secret?: string
-  /** `sha256` unless told otherwise; `scrypt` takes some 0.2 s for each login and each credential made. */
+  /** default `sha256`; `scrypt` takes some 0.2 s for each login and each credential made. */
   readonly scheme?: SecretHash['scheme']
   readonly expiresAt?: string
   readonly disabled?: boolean

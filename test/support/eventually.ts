@@ -1,8 +1,4 @@
-/**
- * Waits for what another process, a socket or a timer brings about.
- *
- * @module
- */
+/** Waits for what another process, a socket or a timer brings about. */
 import { setTimeout as wait } from 'node:timers/promises'
 
 /** How long anything is waited for. */

@@ -1,7 +1,5 @@
 /**
  * A credential store over what a credentials file holds at this moment.
- *
- * @module
  */
 import { loadCredentialsFile } from '../../src/credentials/credentials-file.ts'
 import { createCredentialStore } from '../../src/credentials/store.ts'

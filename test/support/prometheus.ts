@@ -1,8 +1,4 @@
-/**
- * Reads Prometheus' text format by the letter, and complains of what `promtool check metrics` would.
- *
- * @module
- */
+/** Reads Prometheus' text format by the letter, and complains of what `promtool check metrics` would. */
 
 /** One sample. */
 export interface Sample {

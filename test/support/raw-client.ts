@@ -1,8 +1,4 @@
-/**
- * A client that sends exactly the bytes it is told to, and keeps exactly the bytes that come back.
- *
- * @module
- */
+/** A client that sends exact bytes, and keeps the exact bytes of the responses. */
 import { connect, type Socket } from 'node:net'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
 import { GrowingBuffer } from './growing-buffer.ts'
@@ -31,7 +27,7 @@ export interface RawClient {
   response(options?: { readonly head?: boolean }): Promise<RawResponse>
   /** Waits until the bytes received hold a text. */
   until(text: string): Promise<void>
-  /** Waits for the end; tells whether it came by reset. */
+  /** Waits for the end; says whether it was a reset. */
   closed(): Promise<'end' | 'reset'>
   /** Bytes that no response has been taken from yet. */
   rest(): Buffer
@@ -86,7 +82,7 @@ async function clientOn(
     wake()
   })
   socket.on('end', () => {
-    // Node tells a reset that comes together with data as a clean end; but then the socket has no peer any more
+    // Node reports a reset that arrives together with data as a clean end; but then the socket has no peer any more
     // (nor has it after a clean end when it has said its own end before).
     ended ??= socket.remotePort === undefined && !socket.writableEnded ? 'reset' : 'end'
     wake()

@@ -1,10 +1,8 @@
 /**
- * An upstream that keeps every byte it is sent and answers what it is told to.
+ * An upstream that records every byte and sends scripted answers.
  *
  * It reads requests by the letter of their framing, so that a second request smuggled behind a first one is a second
  * entry in its record.
- *
- * @module
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { GrowingBuffer } from './growing-buffer.ts'

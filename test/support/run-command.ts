@@ -1,8 +1,4 @@
-/**
- * Runs a command group as the program would, without a process: text in, text and exit code out.
- *
- * @module
- */
+/** Runs a command group as the program would, without a process: text in, text and exit code out. */
 import { PassThrough, Readable } from 'node:stream'
 import { type Command, CommanderError } from 'commander'
 import { CommandFailure, type CommandIo, UsageFailure } from '../../src/cli/command-io.ts'

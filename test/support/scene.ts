@@ -1,8 +1,4 @@
-/**
- * A sidecar in front of a recording upstream, and what must hold of everything that crosses them.
- *
- * @module
- */
+/** A sidecar in front of a recording upstream, and what must hold of everything that crosses them. */
 import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
 import type { UpstreamOutcome } from '../../src/proxy/upstream-errors.ts'

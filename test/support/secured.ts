@@ -1,8 +1,4 @@
-/**
- * A sidecar that speaks TLS to its clients, in front of a recording upstream.
- *
- * @module
- */
+/** A sidecar that speaks TLS to its clients, in front of a recording upstream. */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ConnectionOptions } from 'node:tls'

@@ -1,8 +1,4 @@
-/**
- * What clients and operators ask of a sidecar, over the wire.
- *
- * @module
- */
+/** What clients and operators ask of a sidecar, over the wire. */
 import type { Login } from '../../src/credentials/store.ts'
 
 /** One sidecar, as seen from outside. */

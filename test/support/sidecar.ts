@@ -1,8 +1,4 @@
-/**
- * A sidecar of its own for a test: real listeners, its own key and credentials.
- *
- * @module
- */
+/** A sidecar of its own for a test: real listeners, its own key and credentials. */
 import { type App, createApp } from '../../src/app.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createLog } from '../../src/ops/log.ts'

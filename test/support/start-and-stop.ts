@@ -1,8 +1,6 @@
 /**
  * A program that starts a sidecar, and another one that only verifies, uses them, stops them, and then has nothing
  * left to do: it must end by itself.
- *
- * @module
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

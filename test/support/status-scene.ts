@@ -1,6 +1,4 @@
-/**
- * The metrics of a sidecar without the sidecar, at a set time, and the status that they make.
- */
+/** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 import type { ReadyCheck } from '../../src/ops/admin.ts'
 import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
 import { statusMetrics } from '../../src/ops/samples.ts'

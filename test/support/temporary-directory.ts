@@ -1,8 +1,4 @@
-/**
- * A directory for files that a test should not find beside others.
- *
- * @module
- */
+/** A directory for files that a test should not find beside others. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,8 +1,4 @@
-/**
- * Tokens for tests: good ones, and any kind of odd one.
- *
- * @module
- */
+/** Tokens for tests: good ones, and any kind of odd one. */
 import { createHmac, randomUUID, webcrypto } from 'node:crypto'
 import type { JWK } from 'jose'
 import type { Algorithm } from '../../src/keys/key-ring.ts'

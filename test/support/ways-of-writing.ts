@@ -1,8 +1,4 @@
-/**
- * The ways in which operators and their tools bring a new version of a file to its place.
- *
- * @module
- */
+/** The ways in which operators and their tools bring a new version of a file to its place. */
 import { existsSync, mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
