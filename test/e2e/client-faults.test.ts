@@ -1,6 +1,5 @@
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
 import type { RawClient } from '../support/raw-client.ts'
 import { type Scene, startScene } from '../support/scene.ts'
 
@@ -126,41 +125,4 @@ t.test('a client that leaves while its token is verified is not forwarded', asyn
     )
   }
   await nothingIsLeft(scene, 'resets')
-})
-
-t.test('a client that stalls is answered or aborted; one that moves is not', async (t) => {
-  const scene = await startScene(t, { settings: { 'timeouts-idle-seconds': '1.5' } })
-  const stalled = await scene.connect()
-  stalled.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 10\r\n\r\nabc`)
-  isOwnAnswer(t, await stalled.response(), { status: 408, code: 'InvalidArgument' }, 'a stalled upload')
-  stalled.socket.end()
-  await stalled.closed()
-  await nothingIsLeft(scene, 'a stalled upload')
-  const steady = await scene.connect()
-  steady.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 12\r\n\r\n`)
-  for (let at = 0; at < 12; at++) {
-    await new Promise((resolve) => setTimeout(resolve, 200))
-    steady.send('x')
-  }
-  t.equal((await steady.response()).status, 200, 'slow and steady')
-  steady.socket.destroy()
-  const large = Buffer.alloc(32 * 2 ** 20)
-  scene.upstream.reply((socket) => {
-    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${large.length}\r\n\r\n`)
-    socket.write(large)
-  })
-  const deaf = await scene.connect()
-  deaf.socket.pause()
-  deaf.send(`GET /down HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-  for (const socket of scene.upstream.sockets) socket.on('error', () => {})
-  await eventually(
-    () => scene.sidecar.log.some(({ reason, status }) => reason === 'client_idle' && status === 499),
-    'the line of the log of a client that takes nothing',
-  )
-  deaf.socket.resume()
-  await deaf.closed()
-  t.ok(deaf.received().length < large.length)
-  scene.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
-  scene.upstream.requests.length = 0
-  await scene.upstreamSaw(t, 0)
 })

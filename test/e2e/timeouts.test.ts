@@ -266,21 +266,6 @@ t.test('while the response head is awaited, its own time counts and not the idle
   await recovers()
 })
 
-t.test('a response that waits for those before it is not idle', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t, { settings: IDLE })
-  const body = 'x'.repeat(1_000_000)
-  upstream.reply((socket, { target }) => {
-    if (target === '/late') setTimeout(() => socket.write(OK), 900)
-    else socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
-  })
-  const client = await rawClient(t, sidecar.port)
-  client.send(head('GET /late') + head('GET /large'))
-  t.equal((await client.response()).body.toString(), 'ok')
-  t.equal((await client.response()).body.length, body.length)
-  upstream.sockets[1]?.destroy()
-  await recovers()
-})
-
 t.test('a client connection', async (t) => {
   const { sidecar, head } = await startScene(t, {
     settings: { 'timeouts-keep-alive-seconds': '0.3', 'timeouts-headers-seconds': '0.3' },

@@ -178,14 +178,6 @@ t.test('handshakes count for the limit of connections', async (t) => {
   t.equal(await secured.get(), 200)
 })
 
-t.test('a request head that takes too long is answered', async (t) => {
-  const { connect } = await startSecured(t, { settings: { 'timeouts-headers-seconds': '0.2' } })
-  const client = await connect()
-  client.send('GET / HTTP/1.1\r\nHo')
-  t.equal((await client.response()).status, 408)
-  t.equal(await client.closed(), 'end')
-})
-
 t.test('what the parser refuses is answered, and the answer can be read', async (t) => {
   const { connect } = await startSecured(t)
   for (const [text, status] of [
@@ -201,41 +193,6 @@ t.test('what the parser refuses is answered, and the answer can be read', async 
     client.socket.end()
     t.equal(await client.closed(), 'end')
   }
-})
-
-t.test('an upload that is refused is answered while the client still sends', async (t) => {
-  const { connect } = await startSecured(t)
-  const client = await connect()
-  client.send(`PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n${'x'.repeat(100_000)}`)
-  t.equal((await client.response()).status, 400)
-  client.send('x'.repeat(50_000))
-  client.socket.end()
-  t.equal(await client.closed(), 'end')
-})
-
-t.test('pipelined requests are answered in order, and the client may half-close behind them', async (t) => {
-  const { upstream, connect, head } = await startSecured(t)
-  upstream.reply((socket, { target }) =>
-    setTimeout(
-      () => socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${target.length}\r\n\r\n${target}`),
-      target === '/0' ? 30 : 0,
-    ),
-  )
-  const client = await connect()
-  const targets = Array.from({ length: 16 }, (_, index) => `/${index}`)
-  client.send(targets.map((target) => head(`GET ${target}`)).join(''))
-  for (const target of targets) t.equal((await client.response()).body.toString(), target)
-  client.socket.end()
-  t.equal(await client.closed(), 'end')
-})
-
-t.test('100 Continue comes before the body is sent', async (t) => {
-  const { upstream, request } = await startSecured(t)
-  const client = await request('PUT /a', ['Expect: 100-continue', 'Content-Length: 5'])
-  t.equal((await client.response()).status, 100)
-  client.send('hello')
-  t.equal((await client.response()).status, 200)
-  t.equal(upstream.requests[0]?.body.toString(), 'hello')
 })
 
 t.test('large bodies pass whole in both directions', async (t) => {

@@ -195,55 +195,6 @@ t.test('a body that ends with a clean close is whole', async (t) => {
   await recovers()
 })
 
-t.test('a client that leaves takes its request from the upstream with it', async (t) => {
-  const { upstream, sidecar, head, recovers, outcome } = await startScene(t)
-  const chunked = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n'
-  for (const [what, leave] of [
-    ['by a reset', (socket: Socket) => socket.resetAndDestroy()],
-    ['by its end', (socket: Socket) => socket.end()],
-  ] as const) {
-    await t.test(`${what}, before the response head`, async (t) => {
-      const [requests, left] = [upstream.requests.length, await outcome('client_aborted')]
-      upstream.reply(() => {})
-      const client = await rawClient(t, sidecar.port)
-      client.send(head('GET /'))
-      await upstream.received(requests + 1)
-      t.equal(upstream.open(), 1)
-      leave(client.socket)
-      await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
-      t.equal(await outcome('client_aborted'), left + 1)
-      await recovers()
-      upstream.sockets.at(-1)?.destroy()
-    })
-
-    await t.test(`${what}, in the middle of a download`, async (t) => {
-      const left = await outcome('client_aborted')
-      upstream.reply(chunked)
-      const client = await rawClient(t, sidecar.port)
-      client.send(head('GET /'))
-      await client.until('part')
-      leave(client.socket)
-      await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
-      t.equal(await outcome('client_aborted'), left + 1)
-      await recovers()
-      upstream.sockets.at(-1)?.destroy()
-    })
-
-    await t.test(`${what}, in the middle of an upload`, async (t) => {
-      const [requests, left] = [upstream.requests.length, await outcome('client_aborted')]
-      const client = await rawClient(t, sidecar.port)
-      client.send(`${head('PUT /', 'Content-Length: 100')}part`)
-      await upstream.until(() => upstream.bytes.at(-1)?.includes('part') ?? false, 'the part')
-      leave(client.socket)
-      await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
-      t.equal(await outcome('client_aborted'), left + 1)
-      t.equal(upstream.requests.length, requests, 'no part of an object passed for a whole one')
-      await recovers()
-      upstream.sockets.at(-1)?.destroy()
-    })
-  }
-})
-
 t.test('an HTTP/1.0 client that ends its side in the middle of a body sees no clean end', async (t) => {
   const { upstream, sidecar, recovers } = await startScene(t)
   upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n')
