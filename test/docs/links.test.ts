@@ -58,6 +58,17 @@ t.test('every relative link leads to a file, and to a heading in it', { skip: no
   t.ok(PAGES.length >= 10 && links > 100, `${links} links in ${PAGES.length} pages`)
 })
 
+t.test('every file that a page names is there', async (t) => {
+  const roots = ['', 'src/', 'docs/']
+  for (const page of PAGES.filter((path) => path !== 'CHANGELOG.md')) {
+    for (const [, path = ''] of read(page).matchAll(/(?<![\w./-])((?:[\w-]+\/)+[\w.-]+\.(?:test\.)?ts)\b/g))
+      t.ok(
+        roots.some((root) => existsSync(root + path)),
+        `${page}: ${path}`,
+      )
+  }
+})
+
 t.test('every guide is listed in the index, and the README leads there', async (t) => {
   const listed = new Set(targets('docs/README.md'))
   for (const name of readdirSync('docs')) {
