@@ -1,5 +1,5 @@
 /**
- * Connects to the database whose URL a file holds. Every wait is bounded.
+ * Connects to the database whose URL a file holds, in bounded time, and explains failures in plain words.
  * The URL holds a password: no problem repeats any part of it, and labels name host, port and database alone.
  */
 import { Socket } from 'node:net'
@@ -15,27 +15,26 @@ export interface PostgresTarget {
 }
 
 const MAX_URL_BYTES = 65_536
-const MAX_PEM_BYTES = 1_048_576
 const CONNECT_MS = 2000
-const EXAMPLE = 'postgres://user:password@host:5432/database'
 const PERCENT = 'special characters of the password must be percent-encoded'
-const SSL_MODES = new Set(['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full'])
+const SSL_MODES = ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']
 
 /** Reads and checks the URL file. Never rejects. */
 export async function readUrlFile(file: string): Promise<Loaded<PostgresTarget>> {
   const read = await readRegularFile(file, MAX_URL_BYTES)
   if (!read.ok) return { ok: false, problems: [`${file}: ${read.problem}`] }
-  const target = await parseUrl(read.bytes.toString().trim())
+  const target = parseUrl(read.bytes.toString().trim())
   if (typeof target === 'string') return { ok: false, problems: [`${file}: ${target}`] }
   const worldReadable = (read.mode & 0o004) !== 0
   const warnings = worldReadable ? [`${file} can be read by every user of this machine`] : []
   return { ok: true, value: target, warnings }
 }
 
-/** The target, or the problem. */
-async function parseUrl(text: string): Promise<PostgresTarget | string> {
-  if (text === '') return `is empty; it must hold a URL such as ${EXAMPLE}`
-  if (!/^postgres(ql)?:\/\/\S+$/.test(text)) return `must hold one URL such as ${EXAMPLE}`
+/** The target, or the problem. pg takes any text for a URL, and an unknown sslmode for none. */
+function parseUrl(text: string): PostgresTarget | string {
+  if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
+    return 'must hold one URL such as postgres://user:password@host:5432/database'
+  }
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
@@ -43,24 +42,17 @@ async function parseUrl(text: string): Promise<PostgresTarget | string> {
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
     return `holds no valid URL (${PERCENT})`
   }
-  const mode = url.searchParams.get('sslmode')
-  if (mode !== null && !SSL_MODES.has(mode)) {
-    return `has an sslmode that is none of ${[...SSL_MODES].join(', ')}`
-  }
-  // pg reads these files synchronously: a FIFO in their place would block the process.
-  for (const path of ['sslrootcert', 'sslcert', 'sslkey'].flatMap((name) => url.searchParams.getAll(name))) {
-    const read = path === '' ? undefined : await readRegularFile(path, MAX_PEM_BYTES)
-    if (read?.ok === false) return `names a certificate or key file that ${read.problem}`
+  const modes = url.searchParams.getAll('sslmode')
+  if (!modes.every((mode) => SSL_MODES.includes(mode))) {
+    return `has an sslmode that is none of ${SSL_MODES.join(', ')}`
   }
   // pg treats these three modes as `verify-full`, and warns on stderr that this will change.
-  const isExact = url.searchParams.get('uselibpqcompat') === 'true'
-  const verifying = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/, '$1verify-full')
-  const connectionString = isExact ? text : verifying
+  const connectionString = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/g, '$1verify-full')
   try {
     const { host, port, database = '' } = new pg.Client({ connectionString })
     return { url: connectionString, label: `${host}:${port}/${database}` }
   } catch {
-    return `holds a URL that cannot be used (${PERCENT}; sslmode=verify-ca needs sslrootcert)`
+    return `holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`
   }
 }
 
@@ -93,4 +85,48 @@ export async function connect({ url }: PostgresTarget, queryMs: number): Promise
     throw cause
   }
   return { client, close }
+}
+
+export interface PostgresFailure {
+  /** `down` and `timeout` may pass by themselves; `unusable` needs a change in the database or in the URL. */
+  readonly kind: 'down' | 'timeout' | 'unusable'
+  /** Fits behind the name of the database. */
+  readonly message: string
+}
+
+const RUN_MIGRATE =
+  'run `storage-auth-sidecar credentials migrate --postgres-url-file FILE` with a role that may create them'
+
+/** By SQLSTATE. */
+const UNUSABLE: Readonly<Record<string, string>> = {
+  '3D000': 'there is no database of that name',
+  '3F000': `its tables are missing: ${RUN_MIGRATE}`,
+  '42P01': `its tables are missing: ${RUN_MIGRATE}`,
+  '42703': `its tables are not up to date: ${RUN_MIGRATE}`,
+  '42501': 'this user lacks a privilege there: `credentials migrate --help` shows the grants it needs',
+  '28000': 'it refuses this user',
+  '28P01': 'it refuses this user or the password',
+}
+
+/** Explains a failure. Of a server's error it uses the code and the primary message: the detail quotes rows. */
+export function postgresFailure(error: unknown): PostgresFailure {
+  if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
+  const code = 'code' in error ? String(error.code) : ''
+  if (error instanceof pg.DatabaseError) {
+    // P0001, raise_exception: a check of our own schema script.
+    const unusable = code === 'P0001' ? error.message : UNUSABLE[code]
+    if (unusable !== undefined) return { kind: 'unusable', message: unusable }
+    // 57014, query_canceled: a statement_timeout.
+    return { kind: code === '57014' ? 'timeout' : 'down', message: `it reports: ${error.message} (${code})` }
+  }
+  if (code === 'ETIMEDOUT' || /timeout/i.test(error.message)) {
+    return { kind: 'timeout', message: 'it does not answer in time' }
+  }
+  if (error.message === 'The server does not support SSL connections') {
+    return { kind: 'unusable', message: 'it does not offer TLS' }
+  }
+  if (/^ERR_(?:SSL|TLS)_|CERT|^UNABLE_TO_/.test(code)) {
+    return { kind: 'unusable', message: `its TLS certificate or protocol is not accepted (${code})` }
+  }
+  return { kind: 'down', message: `the connection failed (${code || error.message})` }
 }

@@ -4,14 +4,12 @@
 import type { ClientBase } from 'pg'
 import { type Credential, parseTime } from '../credential.ts'
 import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME, type NotDone } from '../editor.ts'
-import { connect, readUrlFile } from './connection.ts'
-import { postgresFailure } from './failure.ts'
+import { connect, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA, SCHEMA_SQL } from './schema.ts'
 import { CREDENTIAL_COLUMNS, type CredentialRow, credentialOf } from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
-const MAX_NAMES_LISTED = 20
 
 const NAME_KEY = `${SCHEMA}.name_key(account_id, access_key)`
 const BY_NAME = `${NAME_KEY} = ${SCHEMA}.name_key($1, $2)`
@@ -21,7 +19,7 @@ interface Work {
   /** About the URL file. */
   readonly warnings: readonly string[]
   /** Reports that this change is impossible. */
-  readonly refuse: (...problems: readonly string[]) => NotDone
+  readonly refuse: (problem: string) => NotDone
 }
 
 /** Does something in the database on a connection of its own. Never rejects. */
@@ -29,22 +27,22 @@ async function inDatabase<T>(urlFile: string, work: (given: Work) => Promise<T>)
   const named = await readUrlFile(urlFile)
   if (!named.ok) return { ok: false, unusable: true, problems: named.problems }
   const { value: target, warnings } = named
-  const failed = (unusable: boolean, problems: readonly string[]): NotDone => ({
+  const failed = (unusable: boolean, problem: string): NotDone => ({
     ok: false,
     unusable,
-    problems: problems.map((problem) => `${urlFile}: the database ${target.label}: ${problem}`),
+    problems: [`${urlFile}: the database ${target.label}: ${problem}`],
   })
   try {
     const { client, close } = await connect(target, STATEMENT_MS)
     try {
       await client.query(`SET lock_timeout = ${LOCK_MS}`)
-      return await work({ client, warnings, refuse: (...problems) => failed(false, problems) })
+      return await work({ client, warnings, refuse: (problem) => failed(false, problem) })
     } finally {
       close()
     }
   } catch (cause) {
     const { kind, message } = postgresFailure(cause)
-    return failed(kind === 'unusable', [message])
+    return failed(kind === 'unusable', message)
   }
 }
 
@@ -102,9 +100,6 @@ export function migrate(urlFile: string): Promise<Migrated> {
 
 export type Imported = { readonly ok: true; readonly imported: number; readonly replaced: number } | NotDone
 
-const WANTED = `unnest($1::text[], $2::text[], $3::text[], $4::float8[], $5::bool[]) WITH ORDINALITY
-  AS wanted (account_id, access_key, secret_hash, expires_at, disabled, place)`
-
 /**
  * Imports credentials, all of them or none; others stay as they are.
  *
@@ -115,38 +110,32 @@ export function importCredentials(
   credentials: readonly Credential[],
   { replace }: { readonly replace: boolean },
 ): Promise<Imported> {
-  const columns = [
-    credentials.map(({ accountId }) => accountId),
-    credentials.map(({ accessKey }) => accessKey),
-    credentials.map(({ secretHash }) => secretHash),
-    credentials.map(({ expiresAt }) => (Number.isFinite(expiresAt) ? expiresAt : null)),
-    credentials.map(({ disabled }) => disabled),
-  ]
+  const ifPresent = replace
+    ? 'UPDATE SET secret_hash = excluded.secret_hash, expires_at = excluded.expires_at, disabled = excluded.disabled'
+    : 'NOTHING'
   return inDatabase<Imported>(urlFile, async ({ client, refuse }) => {
     await client.query('BEGIN') // a failure closes the connection, which rolls back
-    const { rows: present } = await client.query<{ account_id: string; access_key: string }>(
-      `SELECT account_id, access_key FROM ${WANTED} JOIN ${SCHEMA}.credentials AS present
-         USING (account_id, access_key) ORDER BY place`,
-      columns,
-    )
-    if (present.length > 0 && !replace) {
-      const names = present.map(({ account_id, access_key }) => `${account_id} ${access_key}`)
-      return refuse(
-        `nothing was imported: ${present.length} of ${credentials.length} credentials are there already (--replace takes over)`,
-        ...names.slice(0, MAX_NAMES_LISTED).map((name) => `is there already: ${name}`),
-        ...(names.length > MAX_NAMES_LISTED ? [`and ${names.length - MAX_NAMES_LISTED} more`] : []),
-      )
-    }
-    // Without `replace` a credential that was added meanwhile is an error.
-    const ifPresent = `ON CONFLICT (${NAME_KEY}) DO UPDATE SET
-      secret_hash = excluded.secret_hash, expires_at = excluded.expires_at, disabled = excluded.disabled`
-    await client.query(
+    // `xmax` is 0 in a row that is new.
+    const { rows } = await client.query<{ replaced: boolean }>(
       `INSERT INTO ${SCHEMA}.credentials (account_id, access_key, secret_hash, expires_at, disabled)
        SELECT account_id, access_key, secret_hash, to_timestamp(expires_at / 1000), disabled
-       FROM ${WANTED} ORDER BY place ${replace ? ifPresent : ''}`,
-      columns,
+       FROM unnest($1::text[], $2::text[], $3::text[], $4::float8[], $5::bool[]) WITH ORDINALITY
+         AS wanted (account_id, access_key, secret_hash, expires_at, disabled, place)
+       ORDER BY place ON CONFLICT (${NAME_KEY}) DO ${ifPresent} RETURNING xmax <> 0 AS replaced`,
+      [
+        credentials.map(({ accountId }) => accountId),
+        credentials.map(({ accessKey }) => accessKey),
+        credentials.map(({ secretHash }) => secretHash),
+        credentials.map(({ expiresAt }) => (Number.isFinite(expiresAt) ? expiresAt : null)),
+        credentials.map(({ disabled }) => disabled),
+      ],
     )
+    const present = credentials.length - rows.length
+    if (present > 0) {
+      const counts = `${present} of ${credentials.length} credentials are there already`
+      return refuse(`nothing was imported: ${counts} (--replace takes over)`)
+    }
     await client.query('COMMIT')
-    return { ok: true, imported: credentials.length, replaced: present.length }
+    return { ok: true, imported: rows.length, replaced: rows.filter(({ replaced }) => replaced).length }
   })
 }

@@ -1,7 +1,8 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import pg from 'pg'
 import t from 'tap'
-import { readUrlFile } from '../../../src/credentials/postgres/connection.ts'
+import { postgresFailure, readUrlFile } from '../../../src/credentials/postgres/connection.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { temporaryDirectory } from '../../support/temporary-directory.ts'
 
@@ -30,9 +31,10 @@ t.test('a label is host, port and database alone', async (t) => {
 t.test('an invalid URL is a problem that repeats no part of it', async (t) => {
   const percent = 'special characters of the password must be percent-encoded'
   const wanted = 'such as postgres://user:password@host:5432/database'
+  const mode = 'has an sslmode that is none of disable, no-verify, prefer, require, verify-ca, verify-full'
+  const unusable = `holds a URL that cannot be used (${percent}; the files that it names must be readable)`
   const contents: [string | Buffer, string][] = [
-    ['', `is empty; it must hold a URL ${wanted}`],
-    [' \n', `is empty; it must hold a URL ${wanted}`],
+    ['', `must hold one URL ${wanted}`],
     ['hush', `must hold one URL ${wanted}`],
     ['mysql://me:hush@db/accounts', `must hold one URL ${wanted}`],
     ['postgres://me:hush@db/accounts\npostgres://me:hush@db/other', `must hold one URL ${wanted}`],
@@ -42,22 +44,10 @@ t.test('an invalid URL is a problem that repeats no part of it', async (t) => {
     ['postgres://me:12/hush@db/accounts', `holds no valid URL (${percent})`],
     ['postgres://me:12?hush@db/accounts', `holds no valid URL (${percent})`],
     ['postgres://me:12#hush@db/accounts', `holds no valid URL (${percent})`],
-    [
-      'postgres://me:hush%ff@db/accounts',
-      `holds a URL that cannot be used (${percent}; sslmode=verify-ca needs sslrootcert)`,
-    ],
-    [
-      'postgres://me:hush@db/accounts?sslmode=sometimes',
-      'has an sslmode that is none of disable, no-verify, prefer, require, verify-ca, verify-full',
-    ],
-    [
-      'postgres://me:hush@db/accounts?sslmode=verify-full&sslrootcert=/nowhere/hush.pem',
-      'names a certificate or key file that cannot be read: there is no such file or directory',
-    ],
-    [
-      'postgres://me:hush@db/accounts?uselibpqcompat=true&sslmode=verify-ca',
-      `holds a URL that cannot be used (${percent}; sslmode=verify-ca needs sslrootcert)`,
-    ],
+    ['postgres://me:hush%ff@db/accounts', unusable],
+    ['postgres://me:hush@db/accounts?sslmode=sometimes', mode],
+    ['postgres://me:hush@db/accounts?sslmode=verify-full&sslmode=off', mode],
+    ['postgres://me:hush@db/accounts?sslmode=verify-full&sslrootcert=/nowhere/hush.pem', unusable],
   ]
   for (const [content, problem] of contents) {
     t.same(await read(content), { ok: false, problems: [`${file}: ${problem}`] }, problem)
@@ -87,7 +77,6 @@ t.test('TLS is always verified, unless the URL says otherwise', async (t) => {
     ['sslmode=verify-full', 'sslmode=verify-full'],
     ['sslmode=no-verify', 'sslmode=no-verify'],
     ['sslmode=disable', 'sslmode=disable'],
-    ['uselibpqcompat=true&sslmode=require', 'uselibpqcompat=true&sslmode=require'],
   ]
   const warned: string[] = []
   const onWarning = ({ message }: Error) => void warned.push(message)
@@ -99,4 +88,43 @@ t.test('TLS is always verified, unless the URL says otherwise', async (t) => {
   await new Promise((resolve) => setImmediate(resolve))
   process.off('warning', onWarning)
   t.same(warned, [], 'and pg has nothing to warn of')
+})
+
+function reported(code: string, message = 'm') {
+  const error = new pg.DatabaseError(message, message.length, 'error')
+  error.code = code
+  error.detail = 'Failing row contains (hush).'
+  return error
+}
+
+const coded = (code: string, message = 'hush') => Object.assign(new Error(message), { code })
+
+t.test('each failure is explained by what to do about it, without its detail', async (t) => {
+  const faults: [unknown, string, string | RegExp][] = [
+    [coded('ECONNREFUSED'), 'down', 'the connection failed (ECONNREFUSED)'],
+    [new Error('Connection terminated'), 'down', 'the connection failed (Connection terminated)'],
+    ['hush', 'down', 'it failed for an unknown reason'],
+    [reported('53300', 'too many'), 'down', 'it reports: too many (53300)'],
+    [reported('57014', 'canceled'), 'timeout', 'it reports: canceled (57014)'],
+    [coded('ETIMEDOUT'), 'timeout', 'it does not answer in time'],
+    [new Error('Query read timeout'), 'timeout', 'it does not answer in time'],
+    [
+      reported('42P01'),
+      'unusable',
+      /^its tables are missing: run `storage-auth-sidecar credentials migrate /,
+    ],
+    [reported('42703'), 'unusable', /^its tables are not up to date: run /],
+    [reported('42501'), 'unusable', /^this user lacks a privilege there: /],
+    [reported('3D000'), 'unusable', 'there is no database of that name'],
+    [reported('28P01'), 'unusable', 'it refuses this user or the password'],
+    [reported('P0001', 'its encoding must be UTF8'), 'unusable', 'its encoding must be UTF8'],
+    [new Error('The server does not support SSL connections'), 'unusable', 'it does not offer TLS'],
+    [coded('DEPTH_ZERO_SELF_SIGNED_CERT'), 'unusable', /certificate or protocol is not accepted \(DEPTH_/],
+    [coded('ERR_SSL_WRONG_VERSION_NUMBER'), 'unusable', /is not accepted \(ERR_SSL_/],
+  ]
+  for (const [thrown, kind, message] of faults) {
+    const failure = postgresFailure(thrown)
+    t.match(failure, { kind, message })
+    t.notMatch(failure.message, /hush/)
+  }
 })

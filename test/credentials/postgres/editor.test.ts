@@ -139,7 +139,11 @@ t.test('a failure says why, and whether the database or its URL is at fault', as
     [empty.url, true, /: its tables are missing: run /],
     ['hush', true, /: must hold one URL such as /],
     [`${empty.url}?sslmode=require`, true, /: it does not offer TLS$/],
-    ['postgres://me:hush@127.0.0.1:1/a', false, /: the database 127.0.0.1:1\/a: it refuses the connection$/],
+    [
+      'postgres://me:hush@127.0.0.1:1/a',
+      false,
+      /: the database 127.0.0.1:1\/a: the connection failed \(ECONNREFUSED\)$/,
+    ],
   ]
   for (const [content, unusable, problem] of failures) {
     await writeFile(empty.urlFile, content)
@@ -175,7 +179,6 @@ t.test('an import takes over all or nothing', async (t) => {
     unusable: false,
     problems: [
       `${about(database)}nothing was imported: 1 of 3 credentials are there already (--replace takes over)`,
-      `${about(database)}is there already: acme AK1`,
     ],
   })
   t.same(await listed(database), before)
@@ -185,14 +188,4 @@ t.test('an import takes over all or nothing', async (t) => {
   t.same(await listed(database), [wanted[1], wanted[2], before[1], wanted[0]])
   await replica.refresh()
   t.equal(replica.store.standing('acme', 'AK2').active, true)
-
-  const many = Array.from({ length: 25 }, (_, index) => credential('many', `AK${index}`))
-  await importCredentials(urlFile, many, { replace: false })
-  const refused = await importCredentials(urlFile, many, { replace: false })
-  t.equal(refused.ok || refused.problems.length, 22)
-  t.match(refused, {
-    problems: Array(21)
-      .fill(/./)
-      .concat(/: and 5 more$/),
-  })
 })

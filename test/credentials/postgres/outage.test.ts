@@ -132,7 +132,7 @@ t.test('at the start it waits until the server is there', async (t) => {
   await eventually(() => log.length > 0, 'the first failure')
   t.match(log[0], {
     message: 'waiting for the credentials database',
-    reason: 'it refuses the connection',
+    reason: 'the connection failed (ECONNREFUSED)',
     database: `127.0.0.1:${server.port}/${database.name}`,
   })
   await server.start()
