@@ -28,15 +28,17 @@ export function createPeers(
   tls: boolean,
 ) => Peer {
   const trusted = trustList(trust)
-  return ({ remoteAddress, localPort }, tls) => {
-    const address = normalize(remoteAddress ?? '') ?? 'unknown'
+  let port: number | undefined
+  return (socket, tls) => {
+    port ??= socket.localPort // that of the listener: asked for once, because it is a system call
+    const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
     const proto = tls ? 'https' : 'http'
     return {
       address,
-      trusted: isTrusted(trusted, address),
+      trusted: trust.length > 0 && isTrusted(trusted, address),
       lines:
         `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\n` +
-        `X-Forwarded-Port: ${localPort ?? (tls ? 443 : 80)}\r\n`,
+        `X-Forwarded-Port: ${port ?? (tls ? 443 : 80)}\r\n`,
       forwarded: `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`,
     }
   }

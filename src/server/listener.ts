@@ -97,30 +97,34 @@ export function createListener(options: ListenerOptions): Listener {
   server.timeout = timeouts.idleSeconds * 1000
   // More than 1,000 lines would hide the framing headers from us while the parser obeys them; admission has the limit.
   server.maxHeadersCount = 0
-  let sockets = 0
-  // Not `maxConnections`: before Node 22.12 full workers hand a connection above it back and forth for ever.
-  server.on('connection', (socket: Socket) => {
-    socket.once('close', () => sockets--)
-    if (++sockets <= limits.connections) return
+
+  /** Whether there is room for a connection. Not `maxConnections`: before Node 22.12 full workers hand it back and forth. */
+  const hasRoom = (socket: Socket): boolean => {
+    if (open.size + handshaking.size < limits.connections) return true
     droppedConnections++
     socket.destroy()
-  })
-
+    return false
+  }
   const onConnection = (socket: Socket, carrier: Socket) => {
-    if (socket.destroyed) return
-    const connection = new ClientConnection(socket, carrier, options.peerOf(carrier, tls))
-    open.add(connection)
-    socket.once('close', () => open.delete(connection))
-    // Before Node, which ends a connection that its client has half-closed: a response framed by close would seem whole.
-    socket.once('end', () => {
-      const { current } = connection
-      if (current?.req.context.framedByClose === true && !current.writableEnded) connection.abort()
-    })
+    open.add(new ClientConnection(socket, carrier, options.peerOf(carrier, tls)))
+    socket.once('close', onSocketClosed)
+    socket.once('end', onSocketEnded)
+  }
+  function onSocketClosed(this: Socket): void {
+    const connection = connectionOf(this)
+    if (connection !== undefined) open.delete(connection)
+  }
+  /** Before Node, which ends a connection that its client has half-closed: a response framed by close would seem whole. */
+  function onSocketEnded(this: Socket): void {
+    const connection = connectionOf(this)
+    const { current } = connection ?? {}
+    if (current?.req.context.framedByClose === true && !current.writableEnded) connection?.abort()
   }
   if (tls) {
     // A reset needs the TCP socket: a TLS socket has none.
     const carriers = new Map<string, Socket>()
     server.on('connection', (carrier: Socket) => {
+      if (!hasRoom(carrier)) return
       const key = endpoint(carrier)
       carriers.set(key, carrier)
       handshaking.add(carrier)
@@ -132,11 +136,13 @@ export function createListener(options: ListenerOptions): Listener {
     server.prependListener('secureConnection', (socket: Socket) => {
       const carrier = carriers.get(endpoint(socket)) ?? socket
       handshaking.delete(carrier)
-      onConnection(socket, carrier)
+      if (!socket.destroyed) onConnection(socket, carrier)
     })
     server.on('tlsClientError', (error: NodeJS.ErrnoException) => options.onHandshakeFailed(error.code))
   } else {
-    server.prependListener('connection', (socket: Socket) => onConnection(socket, socket))
+    server.prependListener('connection', (socket: Socket) => {
+      if (hasRoom(socket)) onConnection(socket, socket)
+    })
   }
 
   const onRequest = (req: SidecarRequest, res: SidecarResponse) => {
