@@ -90,6 +90,8 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   const allow = (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => {
     const age = cacheSeconds(caller?.identity)
     responder.send(req, res, 200, undefined, [
+      // nginx does not cache what is private, unless this header comes first.
+      ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
       'Cache-Control',
       age > 0 ? `private, max-age=${age}` : 'no-store',
       ...(caller === undefined ? [] : options.identityHeaders(caller)),

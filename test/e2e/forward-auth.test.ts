@@ -83,10 +83,18 @@ t.test('a decision may be cached for as long as is set, and never longer than th
     settings: { ...PATH, 'forward-auth-max-age-seconds': '60' },
     now: () => now,
   })
-  const age = async (token: string) =>
-    (await ask(head('GET /_auth').replace(authorization, `Authorization: Bearer ${token}\r\n`))).headers[
-      'cache-control'
-    ]
+  const age = async (token: string) => {
+    const asked = head('GET /_auth').replace(authorization, `Authorization: Bearer ${token}\r\n`)
+    const { headers, rawHeaders } = await ask(asked)
+    const seconds = /^private, max-age=(.+)$/.exec(headers['cache-control'] ?? '')?.[1]
+    t.equal(headers['x-accel-expires'], seconds)
+    if (seconds !== undefined)
+      t.ok(
+        rawHeaders.indexOf('X-Accel-Expires') < rawHeaders.indexOf('Cache-Control'),
+        'nginx obeys the first',
+      )
+    return headers['cache-control']
+  }
   t.equal(await age(sidecar.token), 'private, max-age=60')
   const short = await sidecar.mint({ lifetimeSeconds: 30 })
   t.match(await age(short), /^private, max-age=(29|30)$/)

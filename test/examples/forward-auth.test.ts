@@ -1,0 +1,285 @@
+/**
+ * examples/forward-auth with the real programs: each of them asks a sidecar and forwards to a recording upstream.
+ * ENVOY, CADDY and TRAEFIK name a program that is not in PATH.
+ */
+import { spawn, spawnSync } from 'node:child_process'
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { parseAllDocuments } from 'yaml'
+import { eventually } from '../support/eventually.ts'
+import { freePort } from '../support/free-port.ts'
+import { type RawResponse, rawClient } from '../support/raw-client.ts'
+import { OK, type RecordedRequest, recordingUpstream } from '../support/recording-upstream.ts'
+import { startSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
+
+t.setTimeout(120_000)
+
+/** The longest time that the cached example keeps a decision. */
+const MAX_AGE_SECONDS = 2
+
+interface Proxy {
+  readonly name: string
+  readonly example: string
+  readonly command: string
+  /** The arguments; the example, with the ports of the test, is at `file`. */
+  readonly args: (file: string, directory: string) => readonly string[]
+  /** Turns the example's text into a complete configuration. */
+  readonly complete?: (text: string) => string
+  readonly refusedStatus: 400 | 401
+  readonly caches?: boolean
+}
+
+const nginx: Omit<Proxy, 'name'> = {
+  example: 'nginx.conf',
+  command: '/usr/sbin/nginx',
+  args: (file, directory) => ['-p', directory, '-e', 'stderr', '-g', 'daemon off;', '-c', file],
+  complete: (text) => {
+    const kinds = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+    const paths = kinds.map((kind) => `${kind}_temp_path ${kind};`).join(' ')
+    return `pid nginx.pid;\nevents {}\nhttp { access_log off; ${paths}\n${text}}\n`
+  },
+  refusedStatus: 401,
+}
+
+const PROXIES: readonly Proxy[] = [
+  { ...nginx, name: 'nginx' },
+  {
+    ...nginx,
+    name: 'nginx with proxy_cache',
+    complete: (text) =>
+      nginx.complete?.(text.replaceAll('#cache ', '').replace('/dev/shm/storage-auth', 'decisions')) ?? '',
+    caches: true,
+  },
+  {
+    name: 'Envoy',
+    example: 'envoy.yaml',
+    command: process.env['ENVOY'] ?? 'envoy',
+    args: (file) => ['-c', file, '--use-dynamic-base-id', '--log-level', 'error', '--concurrency', '1'],
+    refusedStatus: 400,
+  },
+  {
+    name: 'Caddy',
+    example: 'Caddyfile',
+    command: process.env['CADDY'] ?? 'caddy',
+    args: (file) => ['run', '--adapter', 'caddyfile', '--config', file],
+    refusedStatus: 400,
+  },
+  {
+    name: 'Traefik',
+    example: 'traefik-dynamic.yaml',
+    command: process.env['TRAEFIK'] ?? 'traefik',
+    args: (file) => [
+      '--entryPoints.web.address=127.0.0.1:8000',
+      '--entryPoints.web.http.sanitizePath=false',
+      '--global.checkNewVersion=false',
+      `--providers.file.filename=${file}`,
+    ],
+    refusedStatus: 400,
+  },
+]
+
+const HEADERS = ['account-id', 'access-key', 'token-id', 'token-expires', 'assertion'].map(
+  (name) => `x-authenticated-${name}`,
+)
+
+for (const proxy of PROXIES) {
+  t.test(`${proxy.name} asks for decisions`, { skip: absent(proxy.command) }, async (t) => {
+    const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
+    writeFileSync(revocations, 'revocations: []\n')
+    const start = async (settings: Record<string, string> = {}) => {
+      const upstream = await recordingUpstream(t)
+      const sidecar = await startSidecar(t, {
+        settings: {
+          'forward-auth-path': '/_auth',
+          'forward-auth-max-age-seconds': String(proxy.caches ? MAX_AGE_SECONDS : 0),
+          'contract-refused-token-status': String(proxy.refusedStatus),
+          'revocations-file': revocations,
+          ...settings,
+        },
+      })
+      const port = await startProxy(t, proxy, sidecar.port, upstream.port)
+      const ask = async (head: string, lines: readonly string[] = [], body = ''): Promise<RawResponse> => {
+        const client = await rawClient(t, port)
+        client.send([`${head} HTTP/1.1`, 'Host: storage.example', ...lines, '', body].join('\r\n'))
+        const response = await client.response()
+        client.socket.destroy()
+        return response
+      }
+      const decisions = () => sidecar.log.filter(({ route }) => route === 'forward_auth')
+      return { upstream, sidecar, ask, decisions }
+    }
+    const { upstream, sidecar, ask, decisions } = await start({ 'identity-assertion-enabled': 'true' })
+    const bearer = (token: string) => `Authorization: Bearer ${token}`
+
+    await t.test('a request passes with the identity and its body; the sidecar gets no body', async (t) => {
+      const body = 'x'.repeat(100_000)
+      const lines = [bearer(sidecar.token), `Content-Length: ${body.length}`]
+      const response = await ask('PUT /a//b%2Fc?d=%20', lines, body)
+      t.match(response, { status: 200, body: Buffer.from('ok') })
+      const request = upstream.requests.at(-1)
+      t.match(request, { method: 'PUT', headers: { 'x-authenticated-account-id': 'acme' } })
+      t.match(request?.headers, { 'x-authenticated-assertion': /^[\w-]+\.[\w-]+\.[\w-]+$/ })
+      t.equal(request?.target, '/a//b%2Fc?d=%20', 'the target is not normalized')
+      t.equal(request?.headers['authorization'], undefined, 'the token stays outside')
+      t.equal(request?.body.toString(), body)
+      t.strictSame(namesLike(request), HEADERS.toSorted())
+      await eventually(() => decisions().at(-1)?.['status'] === 200, 'the line of the log')
+      t.match(decisions().at(-1), { status: 200, bytesIn: 0 })
+    })
+
+    await t.test("a client's own identity headers reach no service", async (t) => {
+      const spoofed = HEADERS.flatMap((name) => [
+        `${name}: forged`,
+        `${name.replaceAll('-', '_').toUpperCase()}: forged`,
+        `${name.replace('-', '_')}: forged`,
+        `${name.replace(/-(?=[a-z]+$)/, '_')}: forged`,
+        `${name.replaceAll('-', '.')}: forged`,
+      ])
+      for (const lines of [spoofed, [...spoofed, `Connection: ${HEADERS[0]}`]]) {
+        const before = upstream.requests.length
+        const response = await ask('GET /spoofed', [bearer(sidecar.token), ...lines])
+        const request = upstream.requests[before]
+        t.equal(request?.rawHeaders.includes('forged') ?? false, false)
+        if (response.status === 200) t.strictSame(namesLike(request), HEADERS.toSorted())
+        else t.equal(request, undefined)
+      }
+      t.match(await ask('GET /spoofed', [bearer(sidecar.token), ...spoofed]), { status: 200 })
+    })
+
+    await t.test('a refusal reaches the client as documented, and nothing reaches the service', async (t) => {
+      const before = upstream.requests.length
+      const expired = await sidecar.mint({ now: Date.now() - 7_200_000, lifetimeSeconds: 3600 })
+      for (const [lines, code, challenge] of [
+        [[], 'InvalidToken', 'Bearer'],
+        [[bearer('a.b.c')], 'InvalidToken', 'Bearer error="invalid_token"'],
+        [[bearer(expired)], 'ExpiredToken', 'Bearer error="invalid_token"'],
+      ] as const) {
+        const { status, headers, body } = await ask('PUT /a', [...lines, 'Content-Length: 3'], 'abc')
+        t.match(
+          { status, headers, body: JSON.parse(body.toString()) },
+          {
+            status: proxy.refusedStatus,
+            headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
+            body: { code, message: code === 'ExpiredToken' ? 'Token expired.' : 'Token is not valid.' },
+          },
+        )
+        t.ok(headers['x-request-id'], 'it can be found in the log')
+        t.equal(headers['www-authenticate'], proxy.refusedStatus === 401 ? challenge : undefined)
+      }
+      t.equal(upstream.requests.length, before)
+    })
+
+    await t.test('the token endpoint is the sidecar', async (t) => {
+      const body = JSON.stringify(sidecar.logins[0])
+      const lines = ['Content-Type: application/json', `Content-Length: ${body.length}`]
+      for (const path of ['/v2/auth/token', '/v2/auth/token/']) {
+        const { status, body: issued } = await ask(`POST ${path}`, lines, body)
+        t.equal(status, 200)
+        const { token } = JSON.parse(issued.toString())
+        t.equal((await ask('GET /a', [bearer(token)])).status, 200)
+        t.equal((await ask(`GET ${path}`, [bearer(token)])).status, 200)
+      }
+    })
+
+    await t.test('a cached decision is not asked for again', { skip: !proxy.caches }, async (t) => {
+      const token = await sidecar.mint({ lifetimeSeconds: 3600 })
+      const before = decisions().length
+      for (let count = 0; count < 10; count++) await ask('GET /a', [bearer(token)])
+      t.ok(decisions().length - before < 5)
+      t.match(upstream.requests.at(-1), { headers: { 'x-authenticated-account-id': 'acme' } })
+      const short = await sidecar.mint({ lifetimeSeconds: 1 })
+      await ask('GET /a', [bearer(short)])
+      const ends = Math.ceil(Date.now() / 1000) * 1000
+      await eventually(async () => (await ask('GET /a', [bearer(short)])).status === 401, 'its end')
+      t.ok(Date.now() - ends < 1500, 'no decision outlives its token')
+    })
+
+    await t.test('a revoked token is refused', async (t) => {
+      const token = await sidecar.mint({ claims: { jti: 'stolen' } })
+      t.equal((await ask('GET /a', [bearer(token)])).status, 200)
+      writeFileSync(revocations, 'revocations: [{ jti: stolen }]\n')
+      const direct = () =>
+        fetch(`http://127.0.0.1:${sidecar.port}/_auth`, { headers: { authorization: `Bearer ${token}` } })
+      await eventually(async () => (await direct()).status !== 200, 'the revocation')
+      const revoked = performance.now()
+      const refused = async () => (await ask('GET /a', [bearer(token)])).status === proxy.refusedStatus
+      if (!proxy.caches) t.ok(await refused(), 'at once')
+      else await eventually(refused, 'the cached decision to end')
+      t.ok(performance.now() - revoked < (MAX_AGE_SECONDS + 1.5) * 1000)
+    })
+
+    await t.test('in report mode a forged identity does not pass either', async (t) => {
+      const { upstream, ask } = await start({ enforcement: 'report' })
+      upstream.reply(OK)
+      const forged = HEADERS.map((name) => `${name}: forged`)
+      t.equal((await ask('GET /a', forged)).status, 200)
+      t.strictSame(namesLike(upstream.requests.at(-1)), [])
+    })
+
+    await t.test('without the sidecar nothing passes', async (t) => {
+      const before = upstream.requests.length
+      const token = await sidecar.mint()
+      await sidecar.stop()
+      t.ok((await ask('GET /a', [bearer(token)])).status >= 500)
+      t.equal(upstream.requests.length, before)
+    })
+  })
+}
+
+t.test('the annotations of ingress-nginx replace each identity header', async (t) => {
+  const [ingress] = parseAllDocuments(readFileSync('examples/forward-auth/ingress-nginx.yaml', 'utf8'))
+  const annotations = ingress?.toJS().metadata.annotations
+  const replaced: string = annotations['nginx.ingress.kubernetes.io/auth-response-headers']
+  t.strictSame(replaced.toLowerCase().split(', '), HEADERS)
+})
+
+/** The names of a request that some service could read as identity headers, sorted. */
+function namesLike(request: RecordedRequest | undefined): string[] {
+  const names = (request?.rawHeaders ?? []).filter((_, at) => at % 2 === 0)
+  return names
+    .map((name) => name.toLowerCase())
+    .filter((name) => /^x\Wauthenticated|^x_auth/.test(name))
+    .sort()
+}
+
+/** Starts a proxy with its example; returns its port. */
+async function startProxy(t: Test, proxy: Proxy, sidecar: number, upstream: number): Promise<number> {
+  const directory = await temporaryDirectory(t)
+  chmodSync(directory, 0o755) // nginx's workers are another user
+  const file = join(directory, proxy.example)
+  const port = await freePort()
+  const ports: Readonly<Record<string, number>> = { 8080: sidecar, 9000: upstream, 8000: port }
+  const withPorts = (text: string) =>
+    text.replaceAll(/\b(?:8080|9000|8000)\b/g, (name) => String(ports[name]))
+  const text = withPorts(readFileSync(`examples/forward-auth/${proxy.example}`, 'utf8'))
+  writeFileSync(file, proxy.complete?.(text) ?? text)
+  const child = spawn(proxy.command, proxy.args(file, directory).map(withPorts), {
+    cwd: directory,
+    env: { ...process.env, HOME: directory },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let output = ''
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      output += text
+    })
+  const ended = new Promise((resolve) => child.once('close', resolve))
+  t.teardown(async () => {
+    child.kill('SIGTERM')
+    await ended
+  })
+  // Traefik listens before it has routes.
+  const answers = async () => {
+    const response = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined)
+    return response !== undefined && response.status !== 404
+  }
+  await eventually(answers, () => `${proxy.name} to answer: ${output}`)
+  return port
+}
+
+function absent(command: string): string | false {
+  const found = spawnSync('sh', ['-c', 'command -v "$0"', command]).status === 0
+  return found ? false : `there is no ${command}`
+}
