@@ -36,7 +36,7 @@ t.test('docs/errors.md has every reason for refusing a token', async (t) => {
 
 t.test('a message is one plain sentence or two, with nothing of the inside in it', async (t) => {
   for (const { status, message } of Object.values(ERRORS)) {
-    t.match(message, /^[A-Z][A-Za-z ,.]+\.$/)
+    t.match(message, /^[A-Z][A-Za-z0-9 ,.-]+\.$/)
     t.ok(status >= 400 && status < 600)
   }
 })
