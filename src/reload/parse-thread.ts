@@ -48,6 +48,9 @@ export async function* parseBatches<T>(
       if (batch === undefined || (batch.ok && batch.value.length === 0)) return
       yield batch
     }
+  } catch (error) {
+    if (kept === thread) kept = undefined
+    throw error
   } finally {
     port.close()
     if (!isKept) await thread.terminate()
@@ -58,9 +61,6 @@ function startThread(): Worker {
   // `.ts` in a checkout under the test loader, `.js` in dist.
   const thread = new Worker(new URL(`./parse-worker${extname(import.meta.url)}`, import.meta.url))
   thread.on('error', () => {}) // closes the ports, which fails the files in progress
-  thread.on('exit', () => {
-    if (kept === thread) kept = undefined
-  })
   thread.unref()
   return thread
 }

@@ -73,18 +73,6 @@ async function load(url: string, timeoutMs = 5000) {
     : { kids: [], lines: loaded.problems }
 }
 
-t.test('a key of every public algorithm is imported, pinned to it, and none signs', async (t) => {
-  const all = await Promise.all(ALGORITHMS.filter((alg) => alg !== 'HS256').map((alg) => makeKey(alg)))
-  const issuer = await startIssuer(t, ...all.map(({ publicJwk }) => publicJwk))
-  const loaded = await createJwkSetLoader(issuer.url, { now: () => 1_000_500 })()
-  if (!loaded.ok) throw new Error(loaded.problems.join())
-  t.same(loaded.warnings, [])
-  t.notOk('signing' in loaded.value)
-  for (const { kid, alg, publicJwk } of all) {
-    t.match(loaded.value.verification.get(kid), { kid, alg, publicJwk, createdAt: 1000 })
-  }
-})
-
 t.test('a key that cannot be used is ignored with a warning that quotes nothing', async (t) => {
   const issuer = await startIssuer(t)
   const weak = { kty: 'RSA', alg: 'RS256', kid: 'weak', e: 'AQAB' }

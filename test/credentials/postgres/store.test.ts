@@ -117,15 +117,6 @@ t.test('any change of the tables in SQL is active', async (t) => {
   }
 })
 
-t.test('a change is found without a notification', async (t) => {
-  const database = await withAcme()
-  const alone = await openStore(t, database.urlFile)
-  const changed = performance.now()
-  await database.sql('UPDATE storage_auth.credentials SET disabled = true')
-  await eventually(() => !isActive(alone), 'the change')
-  t.ok(performance.now() - changed < 1000)
-})
-
 t.test('a connection that the server closes while idle is replaced', async (t) => {
   const database = await withAcme()
   const replica = await openStore(t, database.urlFile, { pollMs: HOUR })
