@@ -219,9 +219,11 @@ export function createListener(options: ListenerOptions): Listener {
   if (options.upgrade) server.on('upgrade', onUpgrade)
 
   function onTimeout(socket: Socket): void {
-    const res = connectionOf(socket)?.current
-    if (res === undefined || res.writableEnded) socket.destroy()
-    else res.req.context.handler?.onIdle()
+    const connection = connectionOf(socket)
+    const res = connection?.current
+    if (res !== undefined && !res.writableEnded) res.req.context.handler?.onIdle()
+    // A head that is late is answered at `headersTimeout`.
+    else if (connection?.isEnding !== false || socket.bytesRead === connection.bytesBefore) socket.destroy()
   }
   server.on('timeout', onTimeout)
 
