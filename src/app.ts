@@ -1,12 +1,9 @@
 /**
- * One sidecar, wired from its settings.
+ * The composition root: wires one sidecar from its settings.
  *
- *   keys, credentials -> issue, verify (+ cache) -> gate -> header rules -> forward
+ *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
  *
- * In: settings that have been validated. Out: a thing that starts and stops. Nothing listens before keys and
- * credentials are loaded.
- *
- * @module
+ * In: validated settings. Out: a sidecar that starts and stops. It listens after keys and credentials are loaded.
  */
 import type { Registry } from 'prom-client'
 import { fileProblem, formatProblems } from './config/problem.ts'
@@ -40,7 +37,7 @@ import { VERSION } from './version.ts'
 const NO_PRIVATE_KEY =
   'needs a private key in keys.directory, and not one for HS256: upstreams verify with its public half'
 
-/** What a sidecar is made of. */
+/** Options of a sidecar. */
 export interface AppOptions {
   readonly config: Config
   readonly log: Logger
@@ -55,30 +52,30 @@ export interface AppOptions {
 /** One sidecar. */
 export interface App {
   /**
-   * Listens on both ports; resolves with where. The admin listener answers, not ready, while another issuer or a
-   * database is waited for. Rejects when a port cannot be had, and listens on neither.
+   * Listens on both ports; resolves with the addresses. The admin listener answers, not ready, while another issuer or a
+   * database is awaited. Rejects when a port cannot be had, and listens on neither.
    */
   start(): Promise<Addresses>
-  /** Loads keys, credentials and revocations anew, changed or not. */
+  /** Loads keys, credentials, revocations and certificates again, changed or not. */
   reload(): Promise<void>
   /**
-   * Stops taking requests and lets those in flight finish; a second call waits for the same end.
-   * `lameDuck`: goes on accepting for a while first, if it ever accepted.
+   * Drains: lets requests in flight finish. A second call waits for the same end.
+   * `lameDuck`: goes on accepting for `shutdown.lameDuckSeconds` first, if it was running.
    */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
-/** A sidecar whose requests are served in this process. */
+/** A sidecar that serves requests in this process. */
 export interface ServingApp extends App {
-  /** What the admin listener tells of it. */
+  /** What the admin listener shows. */
   readonly sources: AdminSources
   readonly registry: Registry
-  /** Cuts every connection to a client, for a process that is about to end without having stopped. */
-  cut(): void
+  /** Aborts every client connection, for a process that ends without a drain. */
+  abort(): void
 }
 
 /**
- * Makes a sidecar: reads keys and credentials, opens nothing.
+ * Creates a sidecar: reads keys and credentials, opens nothing.
  *
  * @throws UnusableTrust with every problem of keys, credentials and certificates
  */
@@ -113,7 +110,7 @@ export async function createApp({
   }
   const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
-  // Who may pass.
+  // Token checks.
   const tokens = createTokenCache({
     verify: createVerifier({
       keys,
@@ -167,7 +164,7 @@ export async function createApp({
     onCheck: metrics.onTokenCheck,
   })
 
-  // What answers.
+  // Answers.
   const responder = createResponder({ isDraining, allowedOrigins: config.cors.allowedOrigins })
   const addressBehindProxies = createClientAddress(config.forwarded.trust)
   const clientAddress = ({ context, headers }: SidecarRequest) => {
@@ -215,7 +212,7 @@ export async function createApp({
     onFault: (requestId, error) => log.error({ requestId, err: error }, 'fault'),
   })
 
-  // What listens and is watched.
+  // Listeners and life cycle.
   const complete = createComplete({
     metrics,
     log,
@@ -274,7 +271,7 @@ export async function createApp({
     stop: lifeCycle.stop,
     sources,
     registry,
-    cut: () => void listener.abort(),
+    abort: () => void listener.abort(),
   }
 }
 

@@ -80,7 +80,10 @@ t.test('says where it listens once it does, and that it has stopped as the last 
     { level: 30, msg: 'listening', listener: 'admin', address: '127.0.0.1', port: admin.port },
   ])
   await sidecar.stop()
-  t.match(log.slice(2), [{ msg: 'stopped', drained: 0, cut: 0 }])
+  t.match(log.slice(2), [
+    { msg: 'draining', inFlight: 0 },
+    { msg: 'stopped', drained: 0, cut: 0 },
+  ])
   t.notOk(await answers(data.port))
   t.notOk(await answers(admin.port))
 })

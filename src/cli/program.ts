@@ -77,7 +77,7 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
     const { createApp } = await import('../app.ts')
     const logLinesDropped = () => destination.dropped
     const app = await createApp({ config, log, logLinesDropped, worker })
-    signals.beforeExit = app.cut
+    signals.beforeExit = app.abort
     return app
   }
 

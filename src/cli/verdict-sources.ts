@@ -27,10 +27,10 @@ export interface SourcesOptions {
   /** Receives problems that keep nothing from working. */
   readonly warn: (warning: string) => void
   /** How long to wait for an unavailable server, in milliseconds; default 5000. */
-  readonly patienceMs?: number
+  readonly waitMs?: number
 }
 
-const PATIENCE_MS = 5000
+const WAIT_MS = 5000
 
 /**
  * Loads them all.
@@ -62,8 +62,8 @@ export async function loadKeys({ keys }: Config, options: Pick<SourcesOptions, '
 }
 
 async function fetchKeys({ keys }: Config, options: SourcesOptions): Promise<KeyRing> {
-  const { now, patienceMs = PATIENCE_MS } = options
-  const loaded = await createJwkSetLoader(String(keys.jwksUrl), { now, timeoutMs: patienceMs })()
+  const { now, waitMs = WAIT_MS } = options
+  const loaded = await createJwkSetLoader(String(keys.jwksUrl), { now, timeoutMs: waitMs })()
   if (!loaded.ok) throw new CommandFailure(`keys.jwksUrl: the JWK Set ${loaded.problems.join('; ')}`)
   return take(loaded, options)
 }
@@ -78,7 +78,7 @@ async function loadCredentials(
   { credentials: { file, postgres } }: Config,
   options: SourcesOptions,
 ): Promise<LoadedCredentials | undefined> {
-  const { now, patienceMs = PATIENCE_MS } = options
+  const { now, waitMs = WAIT_MS } = options
   if (file !== undefined) {
     const credentials = take(await loadCredentialsFile(file), options)
     return createCredentialStore({ credentials: () => credentials, now })
@@ -86,7 +86,7 @@ async function loadCredentials(
   if (postgres === undefined) return undefined
   // Loaded when needed: most have no database, and its client takes a while.
   const { openPostgresStore } = await import('../credentials/postgres/store.ts')
-  const signal = AbortSignal.timeout(patienceMs)
+  const signal = AbortSignal.timeout(waitMs)
   const quiet = () => {}
   const opened = await openPostgresStore({
     ...postgres,

@@ -21,7 +21,7 @@ export interface Login extends CredentialName {
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
 /** Whether tokens of a credential are valid, and until when (epoch seconds; `Infinity` when it never expires). */
-export type Standing = { readonly active: true; readonly until: number } | { readonly active: false }
+export type CredentialStatus = { readonly active: true; readonly until: number } | { readonly active: false }
 
 export interface CredentialStore {
   /** Checks a login; never rejects. @param address - the client's; clients share the scrypt queue fairly */
@@ -29,7 +29,7 @@ export interface CredentialStore {
   /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
   hasAccount(accountId: string): boolean
   /** Looks a credential up by name; called for each token that is verified anew. */
-  standing(accountId: string, accessKey: string): Standing
+  standing(accountId: string, accessKey: string): CredentialStatus
 }
 
 export interface CredentialStoreOptions {

@@ -58,7 +58,7 @@ const COOLDOWN_MS = 5000
 const START_RETRY_MS = 1000
 
 /** For how long a request waits for a fetch in flight, which goes on when the issuer takes longer. */
-const PATIENCE_MS = 1000
+const WAIT_MS = 1000
 
 /** Begins to fetch. The timer keeps the process alive until `stop`. */
 export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKeysOptions): RemoteKeys {
@@ -111,7 +111,7 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
   }
 
   async function fetchInFlight(): Promise<void> {
-    if (fetching !== undefined) await Promise.race([fetching, sleep(PATIENCE_MS, undefined, { ref: false })])
+    if (fetching !== undefined) await Promise.race([fetching, sleep(WAIT_MS, undefined, { ref: false })])
   }
 
   async function fetchNow(): Promise<void> {

@@ -20,8 +20,8 @@ const SECRET_FIELDS = ['authorization', 'headers', 'rawPacket', 'secret', 'token
 export interface LogDestination extends DestinationStream {
   /** How many lines were dropped because the reader was too slow. */
   readonly dropped: number
-  /** Writes what waits, for at most `patienceMs` milliseconds, and accepts no more lines. */
-  close(patienceMs?: number): Promise<void>
+  /** Writes what waits, for at most `waitMs` milliseconds, and accepts no more lines. */
+  close(waitMs?: number): Promise<void>
 }
 
 /**
@@ -44,11 +44,11 @@ export function openLogDestination(): LogDestination {
     get dropped() {
       return dropped
     },
-    async close(patienceMs = 500) {
+    async close(waitMs = 500) {
       open = false
       const closed = new Promise((resolve) => stream.once('close', resolve))
       stream.end()
-      await Promise.race([closed, sleep(patienceMs)])
+      await Promise.race([closed, sleep(waitMs)])
     },
   }
 }

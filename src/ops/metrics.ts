@@ -3,11 +3,11 @@
  * Labels come from closed sets, never a path, an account or a token; their series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import { ROUTES } from '../gate/routes.ts'
 import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../proxy/upstream-errors.ts'
 import { ISSUE_FAILURES, type IssueFailure } from '../server/token-endpoint.ts'
 import { REJECT_REASONS, type RejectReason } from '../token/verdict.ts'
 
-const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth'] as const
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'] as const
 const RESULTS = ['ok', 'failed'] as const
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]

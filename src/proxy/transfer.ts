@@ -6,7 +6,7 @@
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
-  isLastRequest,
+  mustCloseAfter,
   type RequestHandler,
   type SidecarRequest,
   type SidecarResponse,
@@ -15,7 +15,7 @@ import { afterUnreadBody } from '../server/respond.ts'
 import { requestTrailers } from './request-headers.ts'
 import { headerValues, responseHeaders, responseTrailers } from './response-headers.ts'
 import type { UpstreamHead } from './response-parser.ts'
-import type { UpstreamConnection, UpstreamUser } from './upstream-connection.ts'
+import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
 import { faultError, type UpstreamFault, type UpstreamOutcome } from './upstream-errors.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
 
@@ -44,10 +44,10 @@ const COPY_THRESHOLD = 16 * 1024
 /** Bytes of an upload that wait for the write of this turn. */
 const MAX_PENDING = 64 * 1024
 /** Servers read a body up to about this size even where they have no use for it. */
-const MAX_READ_ANYWAY = 64 * 1024
+const MAX_IGNORED_BODY = 64 * 1024
 
 /** One request on its way to the upstream, and its response on its way back. */
-export class Transfer implements UpstreamUser, RequestHandler {
+export class Transfer implements UpstreamRequest, RequestHandler {
   readonly requestHead: string
   readonly isHead: boolean
   readonly #req: SidecarRequest
@@ -155,7 +155,7 @@ export class Transfer implements UpstreamUser, RequestHandler {
   onEnd(rawTrailers: readonly string[]): void {
     const head = this.#upstreamHead
     if (this.#pieces.length > 0) this.#writePieces()
-    if (!this.#sent || (head !== undefined && head.status >= 400 && this.#mayLieUnread()))
+    if (!this.#sent || (head !== undefined && head.status >= 400 && this.#mayLeaveUnreadBody()))
       this.#connection?.abandon()
     this.#settle('ok')
     if (this.#res.writableEnded) return
@@ -299,7 +299,7 @@ export class Transfer implements UpstreamUser, RequestHandler {
     // An early answer ends the connection. Its close is announced only where the client sees the end of the body by its
     // length: the end of chunks is sent by `end()`, which would close the connection with the upload unread.
     const isEarly = !this.#sent && head.framing === 'length'
-    this.#closes = isEarly || context.framedByClose || this.#options.isDraining() || isLastRequest(this.#req)
+    this.#closes = isEarly || context.framedByClose || this.#options.isDraining() || mustCloseAfter(this.#req)
     if (this.#closes) headers.push('Connection', 'close')
     this.#res.writeHead(head.status, head.reason, headers)
   }
@@ -327,8 +327,8 @@ export class Transfer implements UpstreamUser, RequestHandler {
   }
 
   /** Whether a part of the upload may lie in the kernel, where the next request on the connection would wait behind it. */
-  #mayLieUnread(): boolean {
-    return this.#req.context.bytesIn > MAX_READ_ANYWAY || (this.#chunked && !this.#isUploadEnded)
+  #mayLeaveUnreadBody(): boolean {
+    return this.#req.context.bytesIn > MAX_IGNORED_BODY || (this.#chunked && !this.#isUploadEnded)
   }
 
   #giveUpUpstream(): void {

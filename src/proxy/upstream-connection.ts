@@ -49,7 +49,7 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
 }
 
 /** A request that uses a connection, and receives its response. */
-export interface UpstreamUser extends ResponseSink {
+export interface UpstreamRequest extends ResponseSink {
   /** The head of the request, each character one byte. */
   readonly requestHead: string
   /** The request is HEAD: its response has no body. */
@@ -95,7 +95,7 @@ export class UpstreamConnection {
   deadline: number
   readonly #owner: ConnectionOwner
   readonly #parser: ResponseParser
-  #user: UpstreamUser | undefined
+  #user: UpstreamRequest | undefined
   #isReused = false
   /** A byte of the response has arrived. */
   #isAnswered = false
@@ -107,7 +107,7 @@ export class UpstreamConnection {
   constructor(
     address: UpstreamAddress,
     owner: ConnectionOwner,
-    user: UpstreamUser,
+    user: UpstreamRequest,
     limits: { readonly connectMs: number; readonly headerBytes: number; readonly headerLines: number },
   ) {
     this.#owner = owner
@@ -136,12 +136,12 @@ export class UpstreamConnection {
     })
   }
 
-  isUsedBy(user: UpstreamUser): boolean {
+  isUsedBy(user: UpstreamRequest): boolean {
     return this.#user === user
   }
 
   /** Sends the head of a request on a connected, unused connection. */
-  use(user: UpstreamUser): void {
+  use(user: UpstreamRequest): void {
     if (this.#user !== undefined && this.#user !== user) throw new Error('the connection is in use')
     if (this.socket.destroyed) return
     this.#user = user

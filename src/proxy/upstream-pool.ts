@@ -8,7 +8,7 @@ import {
   type ConnectionOwner,
   type UpstreamAddress,
   UpstreamConnection,
-  type UpstreamUser,
+  type UpstreamRequest,
 } from './upstream-connection.ts'
 import type { UpstreamFault } from './upstream-errors.ts'
 
@@ -39,7 +39,7 @@ export class UpstreamPool implements ConnectionOwner {
   /** Connections whose response ended in this turn. */
   #freed: UpstreamConnection[] = []
   /** Waiting requests in order of arrival, each with the monotonic time until which it waits. */
-  readonly #queue = new Map<UpstreamUser, number>()
+  readonly #queue = new Map<UpstreamRequest, number>()
   readonly #spareBuffers: Buffer[] = []
   #isTurnScheduled = false
   #closed = false
@@ -61,7 +61,7 @@ export class UpstreamPool implements ConnectionOwner {
   }
 
   /** Gives a request a connection, at once or later, or reports why there is none. */
-  acquire(user: UpstreamUser): void {
+  acquire(user: UpstreamRequest): void {
     for (let unused = this.#unused.pop(); unused !== undefined; unused = this.#unused.pop()) {
       if (unused.socket.writable) {
         unused.use(user)
@@ -75,7 +75,7 @@ export class UpstreamPool implements ConnectionOwner {
   }
 
   /** Opens a connection for a request whose reused one turned out to be closed, and may still be counted. */
-  connect(user: UpstreamUser): void {
+  connect(user: UpstreamRequest): void {
     this.#open.add(new UpstreamConnection(this.#options.address, this, user, this.#options))
   }
 
@@ -93,7 +93,7 @@ export class UpstreamPool implements ConnectionOwner {
   }
 
   /** A request that has no connection yet needs none any more. Returns what it waited for in vain. */
-  cancel(user: UpstreamUser): UpstreamFault {
+  cancel(user: UpstreamRequest): UpstreamFault {
     if (this.#queue.delete(user)) return 'connection_limit_reached'
     for (const connection of this.#open) if (connection.isUsedBy(user)) connection.abandon()
     return 'connection_timeout'
@@ -168,7 +168,7 @@ export class UpstreamPool implements ConnectionOwner {
     return this.connections >= this.#options.maxConnections
   }
 
-  #nextQueued(): UpstreamUser | undefined {
+  #nextQueued(): UpstreamRequest | undefined {
     const [next] = this.#queue.keys()
     if (next !== undefined) this.#queue.delete(next)
     return next

@@ -56,13 +56,13 @@ const MAX_LOGGED_PROBLEMS = 20
 export async function createReloadable<T>(options: ReloadableOptions<T>): Promise<Loaded<Reloadable<T>>> {
   const { subject, load, onChange, onReload, log, pollMs = 200 } = options
   // Taken before the files are read: the next poll finds a change made since.
-  let judged = await stateOf(options)
+  let lastAttempted = await stateOf(options)
   let unchangedAt = performance.now()
   const first = await load()
   if (!first.ok) return first
 
   let value = first.value
-  let seen = judged
+  let seen = lastAttempted
   let stablePolls = 0
   let changedPolls = 0
   let stopped = false
@@ -80,7 +80,7 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
     const state = await stateOf(options)
     stablePolls = state === seen ? stablePolls + 1 : 1
     seen = state
-    if (state === judged) {
+    if (state === lastAttempted) {
       changedPolls = 0
       unchangedAt = performance.now()
       return
@@ -100,8 +100,8 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
     })
     if (loaded.ok ? !unstable && (await stateOf(options)) !== state : !report) return
     if (stopped) return
-    const seconds = state === judged ? undefined : (performance.now() - unchangedAt) / 1000
-    judged = state
+    const seconds = state === lastAttempted ? undefined : (performance.now() - unchangedAt) / 1000
+    lastAttempted = state
     changedPolls = 0
     unchangedAt = startedAt
     if (!loaded.ok) {

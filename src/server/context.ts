@@ -15,7 +15,7 @@ import type { Peer } from './client-address.ts'
 export class ClientConnection {
   readonly socket: Socket
   /** The TCP connection; under TLS another than `socket`. */
-  readonly carrier: Socket
+  readonly tcpSocket: Socket
   readonly peer: Peer
   /** The request being handled. */
   current: SidecarResponse | undefined
@@ -27,16 +27,16 @@ export class ClientConnection {
   /** What the parser could not read; answered after the requests before it. */
   parserError: PublicError | undefined
 
-  constructor(socket: Socket, carrier: Socket, peer: Peer) {
+  constructor(socket: Socket, tcpSocket: Socket, peer: Peer) {
     this.socket = socket
-    this.carrier = carrier
+    this.tcpSocket = tcpSocket
     this.peer = peer
     connections.set(socket, this)
   }
 
   /** Destroys it, with a reset where its end would be taken for the end of a response. */
   abort(): void {
-    if (this.current?.req.context.framedByClose === true) this.carrier.resetAndDestroy()
+    if (this.current?.req.context.framedByClose === true) this.tcpSocket.resetAndDestroy()
     else this.socket.destroy()
   }
 }
@@ -70,7 +70,7 @@ export class RequestContext {
   admitted: Admitted | undefined
   /** The verdict on the token, once it is known to be valid. */
   caller: Accepted | undefined
-  /** Whom a token was issued to. */
+  /** The identity of a token that was issued to this request. */
   issuedTo: Identity | undefined
   /** The account that a login named, if there is such an account. */
   loginAccount: string | undefined
@@ -119,7 +119,7 @@ export class SidecarRequest extends IncomingMessage {
  * Whether the connection has to end with the response: the client said so, or Node has dropped bytes. It drops what it read
  * behind the head of a request that offers an upgrade which is not served: a part of a pipelined request may be missing.
  */
-export function isLastRequest({
+export function mustCloseAfter({
   context,
   socket,
   method = '',

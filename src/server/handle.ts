@@ -46,7 +46,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       refuse(req, res, { act: 'refuse', error: ERRORS.malformedRequest, reason: 'admission' })
       return
     }
-    // Behind the token check, so that strangers cannot cause 5xx.
+    // Behind the token check, so that clients without a token cannot cause 5xx.
     if (context.overLimit && decision.act !== 'refuse') {
       context.reason = 'pipeline_limit'
       const details = { error: 'connection_limit_reached', close: true }

@@ -105,8 +105,8 @@ export function createListener(options: ListenerOptions): Listener {
     socket.destroy()
     return false
   }
-  const onConnection = (socket: Socket, carrier: Socket) => {
-    open.add(new ClientConnection(socket, carrier, options.peerOf(carrier, tls)))
+  const onConnection = (socket: Socket, tcpSocket: Socket) => {
+    open.add(new ClientConnection(socket, tcpSocket, options.peerOf(tcpSocket, tls)))
     socket.once('close', onSocketClosed)
     socket.once('end', onSocketEnded)
   }
@@ -122,21 +122,21 @@ export function createListener(options: ListenerOptions): Listener {
   }
   if (tls) {
     // A reset needs the TCP socket: a TLS socket has none.
-    const carriers = new Map<string, Socket>()
-    server.on('connection', (carrier: Socket) => {
-      if (!hasRoom(carrier)) return
-      const key = endpoint(carrier)
-      carriers.set(key, carrier)
-      handshaking.add(carrier)
-      carrier.once('close', () => {
-        carriers.delete(key)
-        handshaking.delete(carrier)
+    const tcpSockets = new Map<string, Socket>()
+    server.on('connection', (tcpSocket: Socket) => {
+      if (!hasRoom(tcpSocket)) return
+      const key = endpoint(tcpSocket)
+      tcpSockets.set(key, tcpSocket)
+      handshaking.add(tcpSocket)
+      tcpSocket.once('close', () => {
+        tcpSockets.delete(key)
+        handshaking.delete(tcpSocket)
       })
     })
     server.prependListener('secureConnection', (socket: Socket) => {
-      const carrier = carriers.get(endpoint(socket)) ?? socket
-      handshaking.delete(carrier)
-      if (!socket.destroyed) onConnection(socket, carrier)
+      const tcpSocket = tcpSockets.get(endpoint(socket)) ?? socket
+      handshaking.delete(tcpSocket)
+      if (!socket.destroyed) onConnection(socket, tcpSocket)
     })
     server.on('tlsClientError', (error: NodeJS.ErrnoException) => options.onHandshakeFailed(error.code))
   } else {
@@ -270,7 +270,7 @@ export function createListener(options: ListenerOptions): Listener {
       // Node counts a connection that never sent a byte as active until its head is late.
       for (const { current, socket } of open)
         if (current === undefined && socket.bytesRead === 0) socket.destroy()
-      for (const carrier of handshaking) carrier.destroy()
+      for (const tcpSocket of handshaking) tcpSocket.destroy()
     },
     closeTunnels() {
       for (const { current, socket } of open) if (current?.req.context.switched === true) socket.destroy()
@@ -278,7 +278,7 @@ export function createListener(options: ListenerOptions): Listener {
     abort() {
       const { inFlight } = this
       for (const connection of open) connection.abort()
-      for (const carrier of handshaking) carrier.destroy()
+      for (const tcpSocket of handshaking) tcpSocket.destroy()
       server.closeAllConnections()
       return inFlight
     },

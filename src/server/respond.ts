@@ -4,7 +4,7 @@
  */
 import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
-import { isLastRequest, type SidecarRequest, type SidecarResponse } from './context.ts'
+import { mustCloseAfter, type SidecarRequest, type SidecarResponse } from './context.ts'
 
 /** What an error answer says beside its code. */
 export interface ErrorDetails {
@@ -70,7 +70,7 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
       list.push('Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After')
     }
     const unread = hasUnreadBody(req)
-    const mustClose = close || unread || isDraining() || isLastRequest(req)
+    const mustClose = close || unread || isDraining() || mustCloseAfter(req)
     if (mustClose) list.push('Connection', 'close')
     res.writeHead(status, STATUS_CODES[status] ?? '', list)
     if (req.method !== 'HEAD') context.bytesOut += text.length

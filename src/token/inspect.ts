@@ -5,7 +5,7 @@
  */
 
 import type { IsRevoked } from '../credentials/revocations.ts'
-import type { Standing } from '../credentials/store.ts'
+import type { CredentialStatus } from '../credentials/store.ts'
 import type { Refused, RejectReason, Verdict, Verify } from './verdict.ts'
 import { MAX_TOKEN_BYTES, REFUSED_PARAMETERS } from './verify.ts'
 
@@ -29,7 +29,7 @@ export interface Inspection {
 export interface InspectOptions {
   readonly verify: Verify
   /** Absent where another sidecar keeps the credentials. */
-  readonly standing?: (accountId: string, accessKey: string) => Standing
+  readonly standing?: (accountId: string, accessKey: string) => CredentialStatus
   readonly isRevoked: IsRevoked
   /** The clock, in epoch milliseconds. */
   readonly now: () => number

@@ -6,7 +6,7 @@
 import { errors, type JWTPayload, jwtVerify } from 'jose'
 import { nameProblem } from '../credentials/names.ts'
 import type { IsRevoked } from '../credentials/revocations.ts'
-import type { Standing } from '../credentials/store.ts'
+import type { CredentialStatus } from '../credentials/store.ts'
 import { isKid } from '../keys/jwk.ts'
 import type { KeyRing, VerificationKey } from '../keys/key-ring.ts'
 import type { Accepted, Identity, Refused } from './verdict.ts'
@@ -37,7 +37,7 @@ export interface VerifierOptions {
   /** Fetches newer keys, where they come from another issuer; called for an unknown `kid` that a key can have. Does not reject. */
   readonly refreshKeys?: ((kid: string) => Promise<unknown>) | undefined
   /** The standing of the credential that a token was issued for; absent where another sidecar keeps the credentials. */
-  readonly standing?: ((accountId: string, accessKey: string) => Standing) | undefined
+  readonly standing?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
   readonly isRevoked?: IsRevoked
   /** `iss` must equal it. */
   readonly issuer: string

@@ -37,7 +37,7 @@ export type FromWorker =
 export function runWorker(createApp: (config: Config) => Promise<ServingApp>): Promise<void> {
   let app: ServingApp | undefined
   // A response that is framed by the end of its connection must not look whole.
-  process.on('exit', () => app?.cut())
+  process.on('exit', () => app?.abort())
   return new Promise((resolve) => {
     const handle = async (message: ToWorker): Promise<void> => {
       if (message.type === 'start') {

@@ -13,11 +13,11 @@ import { startPostgres } from '../support/postgres.ts'
 const token = { tokenId: 'token-1', accountId: 'acme', accessKey: 'AK0', issuedAt: 1 }
 
 /** Settings as flags, and what is loaded by them. */
-async function load(flags: Record<string, string>, patienceMs = 5000) {
+async function load(flags: Record<string, string>, waitMs = 5000) {
   const { config } = accepted({ flags })
   const warnings: string[] = []
   const warn = (warning: string) => void warnings.push(warning)
-  return { ...(await loadVerdictSources(config, { now: Date.now, warn, patienceMs })), warnings }
+  return { ...(await loadVerdictSources(config, { now: Date.now, warn, waitMs })), warnings }
 }
 
 /** Answers every request with the same bytes. */
@@ -88,9 +88,9 @@ t.test('a verdict rests on credentials and revocations from a database', async (
   const { directory } = await makeKeyDirectory(t)
   const flags = { '--keys-directory': directory }
   const urlFile = join(directory, '.url')
-  const fromDatabase = (url: string, patienceMs?: number) => {
+  const fromDatabase = (url: string, waitMs?: number) => {
     writeFileSync(urlFile, url)
-    return load({ ...flags, '--credentials-postgres-url-file': urlFile }, patienceMs)
+    return load({ ...flags, '--credentials-postgres-url-file': urlFile }, waitMs)
   }
   await t.rejects(fromDatabase(''), UsageFailure)
   const away = fromDatabase('postgres://u:canary@127.0.0.1:1/x', 50)

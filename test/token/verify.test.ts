@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { Standing } from '../../src/credentials/store.ts'
+import type { CredentialStatus } from '../../src/credentials/store.ts'
 import { ALGORITHMS, type KeyRing } from '../../src/keys/key-ring.ts'
 import type { Verdict } from '../../src/token/verdict.ts'
 import { createVerifier, type VerifierOptions } from '../../src/token/verify.ts'
@@ -220,7 +220,7 @@ t.test('a token is good until the millisecond before exp and the tolerance', asy
 t.test('a token ends with its credential', async (t) => {
   const token = await mint()
   const asked: string[][] = []
-  const withStanding = (found: Standing, now = NOW) => {
+  const withStanding = (found: CredentialStatus, now = NOW) => {
     const standing = (...names: string[]) => {
       asked.push(names)
       return found
