@@ -3,7 +3,6 @@
  * Files must be good at the start. Another issuer or a database may be away: `whenComplete` waits for it.
  */
 import type { SecureContext } from 'node:tls'
-import type { NamedFiles } from './config/load.ts'
 import { fileProblem, type Problem } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
@@ -112,23 +111,6 @@ const SETTINGS = {
 
 const problemsOf = (subject: keyof typeof SETTINGS, loaded: Loaded<unknown>): readonly Problem[] =>
   loaded.ok ? [] : loaded.problems.map((message) => fileProblem(SETTINGS[subject], message))
-
-/** Every problem of every file that is named. Never rejects. */
-export async function fileProblems(files: NamedFiles): Promise<readonly Problem[]> {
-  const { keysDirectory, credentialsFile, revocationsFile } = files
-  const [keys, credentials, revocations, ...certificates] = await Promise.all([
-    keysDirectory === undefined ? undefined : loadKeyRing(keysDirectory),
-    credentialsFile === undefined ? undefined : loadCredentialsFile(credentialsFile),
-    revocationsFile && createRevocationsLoader(revocationsFile)(),
-    ...certificateSets(files).map((set) => loadCertificates(set, Date.now())),
-  ])
-  return [
-    ...(keys ? problemsOf('keys', keys) : []),
-    ...(credentials ? problemsOf('credentials', credentials) : []),
-    ...(revocations ? problemsOf('revocations', revocations) : []),
-    ...certificates.flatMap((loaded) => problemsOf('certificates', loaded)),
-  ]
-}
 
 /** Loads what is in files; nothing is polled or fetched unless all of them are good. Never rejects. */
 export async function openTrust(config: Config, options: TrustOptions): Promise<OpenedTrust> {

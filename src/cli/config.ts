@@ -12,7 +12,7 @@ import {
 } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { SETTINGS } from '../config/settings.ts'
-import { FILE_VARIABLE, SHORT_FLAGS } from '../config/sources.ts'
+import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
 import { type CommandIo, createCommand, formatTable, printer, UsageFailure } from './command-io.ts'
 
 /** What commander parsed: values of flags by their name in camel case. */
@@ -52,7 +52,7 @@ export function loadSettings(
   needs: Pick<LoadOptions, 'needsUpstream'> = {},
 ): LoadedConfig | NotLoaded {
   const flags: Record<string, string> = {}
-  for (const flag of [...SHORT_FLAGS, ...SETTINGS.map((setting) => setting.flag)]) {
+  for (const flag of FLAGS) {
     const value = options[new Option(flag).attributeName()]
     if (typeof value === 'string') flags[flag] = value
   }

@@ -4,10 +4,10 @@
  */
 import type { Command } from 'commander'
 import type { App } from '../app.ts'
-import { formatProblems, type NotLoaded } from '../config/load.ts'
+import { formatProblems } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
-import { fileProblems, UnusableTrust } from '../trust.ts'
+import { UnusableTrust } from '../trust.ts'
 import { CommandFailure, type CommandIo, createCommand, UsageFailure } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions } from './config.ts'
 import type { StopSignal } from './signals.ts'
@@ -30,14 +30,9 @@ export function serveCommand(io: CommandIo, deps: ServeDependencies): Command {
     .addHelpText('after', EXAMPLES)
     .action(async (options: ParsedOptions) => {
       const loaded = loadSettings(options, io)
-      if (!loaded.ok) throw new UsageFailure(await everyProblem(loaded))
+      if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
       await serve(loaded.config, deps)
     })
-}
-
-/** The problems of the settings, and those of the files that they name. */
-async function everyProblem({ problems, files }: NotLoaded): Promise<string> {
-  return formatProblems([...problems, ...(await fileProblems(files))])
 }
 
 async function serve(config: Config, deps: ServeDependencies): Promise<void> {

@@ -1,11 +1,11 @@
 /**
- * Shows the effective configuration: every value and where it came from. Settings hold names of files, not secrets;
- * what could be a secret all the same (a password or query in a URL) is masked.
+ * Shows the effective configuration: every value and where it came from. Settings hold names of files, not secrets.
  */
 import { z } from 'zod'
 import type { Origins } from './load.ts'
-import { type Config, settingsSchema } from './schema.ts'
+import type { Config } from './schema.ts'
 import { SETTINGS, valueAt } from './settings.ts'
+import { settingsSchema } from './settings-schema.ts'
 
 export interface Effective {
   readonly setting: string
@@ -22,13 +22,9 @@ export function explain(config: Config, origins: Origins): Effective[] {
   })
 }
 
+/** The query of a URL may hold a secret. */
 function mask(value: unknown): unknown {
-  if (typeof value === 'string') {
-    return value.replace(/^(\w+:\/\/)[^/@]*@/, '$1***@').replace(/^(\w+:\/\/[^?]*\?).*$/, '$1***')
-  }
-  if (Array.isArray(value)) return value.map(mask)
-  if (!(value instanceof Object)) return value
-  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, mask(inner)]))
+  return typeof value === 'string' ? value.replace(/^(https?:[^?]*\?).*$/i, '$1***') : value
 }
 
 /** The settings file as a JSON Schema (draft 2020-12): names, types and bounds, without the rules across settings. */

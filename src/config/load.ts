@@ -15,7 +15,7 @@ import {
   readEnvironment,
   readFile,
   readFlags,
-  withValues,
+  withValue,
 } from './sources.ts'
 
 export { formatProblems, type Problem } from './problem.ts'
@@ -33,18 +33,6 @@ export interface LoadedConfig {
 export interface NotLoaded {
   readonly ok: false
   readonly problems: readonly Problem[]
-  /** The files that can be checked all the same. */
-  readonly files: NamedFiles
-}
-
-/** Where keys, credentials, revocations and certificates are; left out where the settings are wrong or name none. */
-export interface NamedFiles {
-  readonly keysDirectory?: string
-  readonly credentialsFile?: string
-  readonly revocationsFile?: Config['revocations']
-  /** Certificates of the data listener. */
-  readonly tls?: NonNullable<Config['listen']['tls']>
-  readonly upstreams: Config['upstreams']
 }
 
 export interface LoadOptions {
@@ -69,7 +57,10 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
     file === undefined ? { tree: {}, problems: [], place: () => 'default' } : readFile(file, read)
   const [environment, flags] = [readEnvironment(options.env), readFlags(options.flags)]
   const named = new Map([...environment.values, ...flags.values].map((one) => [one.setting.path, one]))
-  const tree = withValues(fromFile.tree ?? {}, named.values())
+  const tree = [...named.values()].reduce<unknown>(
+    (tree, { setting, value }) => withValue(tree, setting.steps, value),
+    fromFile.tree ?? {},
+  )
   const result = configSchema.safeParse(tree)
 
   const problems = [...fromFile.problems, ...environment.problems, ...flags.problems]
@@ -82,9 +73,7 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
     const message = 'at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL'
     problems.push({ path: 'upstreams', message, origin: originOf('upstreams') })
   }
-  if (!result.success || problems.length > 0) {
-    return { ok: false, problems, files: isMap ? usableFiles(tree) : { upstreams: [] } }
-  }
+  if (!result.success || problems.length > 0) return { ok: false, problems }
   const config: Config = freeze(result.data)
   const set = SETTINGS.filter(({ steps }) => valueAt(config, steps) !== undefined)
   return { ok: true, config, origins: new Map(set.map(({ path }) => [path, originOf(path)])) }
@@ -141,26 +130,6 @@ function hint(above: readonly Step[], key: string): string {
   const elsewhere = SETTINGS.filter(({ steps }) => steps.at(-1) === key).map(({ path }) => path)
   if (elsewhere.length > 0 && !isInList) return `did you mean ${elsewhere.join(' or ')}?`
   return `known here: ${names.join(', ')}`
-}
-
-/** The files that a wrong configuration names in those of its groups that are right. */
-function usableFiles(tree: object): NamedFiles {
-  const issues = configSchema.safeParse(tree).error?.issues ?? []
-  const broken = issues.flatMap((issue) =>
-    issue.path.length > 0 ? issue.path.slice(0, 1) : issue.code === 'unrecognized_keys' ? issue.keys : [],
-  )
-  const sound = Object.entries(tree).filter(([group]) => !broken.includes(group))
-  const config = configSchema.safeParse(Object.fromEntries(sound)).data
-  if (config === undefined) return { upstreams: [] }
-  const { listen, keys, credentials, revocations, upstreams } = config
-  return {
-    ...(keys.directory !== undefined && !broken.includes('keys') && { keysDirectory: keys.directory }),
-    ...(credentials.file !== undefined &&
-      !broken.includes('credentials') && { credentialsFile: credentials.file }),
-    ...(!broken.includes('revocations') && { revocationsFile: revocations }),
-    ...(listen.tls !== undefined && { tls: listen.tls }),
-    upstreams,
-  }
 }
 
 function freeze<T>(value: T): T {

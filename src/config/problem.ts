@@ -44,31 +44,27 @@ export function nearest(name: string, candidates: readonly string[]): string | u
   if (name.length > MAX_NAME_LENGTH) return undefined
   const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')
   const given = plain(name)
-  let best: { readonly candidate?: string; readonly distance: number } = {
-    distance: Math.floor(given.length / 3) + 1,
-  }
-  for (const candidate of candidates) {
-    const distance = editDistance(given, plain(candidate))
-    if (distance < best.distance) best = { candidate, distance }
-  }
-  if (best.candidate !== undefined || given.length < 3) return best.candidate
+  const distances = candidates.map((candidate) => editDistance(given, plain(candidate)))
+  const least = Math.min(...distances)
+  if (least <= given.length / 3) return candidates[distances.indexOf(least)]
   const begun = candidates.filter((candidate) => plain(candidate).startsWith(given))
-  return begun.length === 1 ? begun[0] : undefined
+  return given.length >= 3 && begun.length === 1 ? begun[0] : undefined
 }
 
 /** Edits between two words, where a swap of neighbors is one edit (optimal string alignment). */
 function editDistance(a: string, b: string): number {
-  let rows: readonly (readonly number[])[] = [[], Array.from({ length: b.length + 1 }, (_, column) => column)]
-  const at = (row: number, column: number) => rows[row]?.[column] ?? Number.POSITIVE_INFINITY
+  let above: number[] = []
+  let row = Array.from({ length: b.length + 1 }, (_, column) => column)
   for (let i = 1; i <= a.length; i++) {
-    const current = [i]
+    const beforeSwap = above
+    above = row
+    row = [i]
     for (let j = 1; j <= b.length; j++) {
-      const swapped = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]
-      const substituted = at(1, j - 1) + (a[i - 1] === b[j - 1] ? 0 : 1)
-      const edits = [Number(current[j - 1]) + 1, at(1, j) + 1, substituted]
-      current.push(Math.min(...edits, swapped ? at(0, j - 2) + 1 : Number.POSITIVE_INFINITY))
+      const replaced = Number(above[j - 1]) + (a[i - 1] === b[j - 1] ? 0 : 1)
+      const isSwap = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]
+      const swapped = isSwap ? Number(beforeSwap[j - 2]) + 1 : replaced
+      row.push(Math.min(replaced, swapped, Number(above[j]) + 1, Number(row[j - 1]) + 1))
     }
-    rows = [rows[1] ?? [], current]
   }
-  return at(1, b.length)
+  return Number(row.at(-1))
 }

@@ -1,348 +1,64 @@
 /**
- * Every setting: its name, kind, bounds, default and meaning, and the rules across settings. The loader, environment
- * variables, flags, JSON Schema and documentation derive from this schema. Unknown names are errors.
+ * The configuration as the program uses it: the settings, the rules across them, and what follows from others filled in.
  */
-import { z } from 'zod'
+import type { z } from 'zod'
+import { valueAt } from './settings.ts'
 import {
-  addressRange,
-  basePath,
-  boolean,
-  exactPath,
-  filePath,
-  forwardedMethod,
-  httpUrl,
-  integer,
-  integerOrAuto,
-  listenHost,
-  oneOf,
-  origin,
-  pathPrefix,
-  seconds,
-  text,
-  upstreamUrl,
-} from './values.ts'
-
-/** Ten years: longer is a typing mistake, and far from the limits of integers. */
-const MAX_TOKEN_SECONDS = 315_360_000
+  CREDENTIALS_FILE,
+  EVEN_IF_BROKEN,
+  KEYS_DIRECTORY,
+  REVOCATIONS_FILE,
+  settingsSchema,
+} from './settings-schema.ts'
 
 /** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
 const DOCUMENTED_LIFETIME_SECONDS = 86_400
 
-const KEYS_DIRECTORY = '/etc/storage-auth-sidecar/keys'
-const CREDENTIALS_FILE = '/etc/storage-auth-sidecar/credentials.yaml'
-const REVOCATIONS_FILE = '/etc/storage-auth-sidecar/revocations.yaml'
+const VERIFIES_ONLY = ': such a sidecar only verifies and issues no tokens'
 
-const ROUTE = 'must be a map such as { method: GET, path: /healthz }'
-const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
-
-/** Runs a check beside other mistakes, so that all are reported at once. Its input may then have any shape. */
-const EVEN_IF_BROKEN = { when: () => true }
-
-const upstream = z
-  .strictObject(
-    {
-      prefix: pathPrefix().describe(
-        'Paths that this upstream serves; the longest matching prefix wins, on segment boundaries.',
-      ),
-      url: upstreamUrl().describe('Where it is: http://host:port, https://host:port or unix:/absolute/path.'),
-      caFile: optional(filePath(), 'PEM file of the authorities that sign its certificate.'),
-      certFile: optional(filePath(), 'PEM file of the client certificate that it receives.'),
-      keyFile: optional(filePath(), 'PEM file of the private key of certFile.'),
-    },
-    { error: ({ code }) => (code === 'invalid_type' ? UPSTREAM : undefined) },
-  )
-  .superRefine((upstream, context) => {
-    if (!(upstream instanceof Object)) return
-    const partners = { caFile: 'caFile', certFile: 'keyFile', keyFile: 'certFile' } as const
-    for (const file of ['caFile', 'certFile', 'keyFile'] as const) {
-      if (upstream[file] === undefined) continue
-      const report = (message: string) => context.addIssue({ code: 'custom', path: [file], message })
-      if (!/^https:/i.test(String(upstream.url))) report('needs a url that begins with https:')
-      if (upstream[partners[file]] === undefined) report(`needs ${partners[file]} beside it`)
-    }
-  }, EVEN_IF_BROKEN)
-
-/** No two upstreams serve the same paths: `/a` and `/a/` end on the same segment boundary. */
-function prefixesDiffer(upstreams: readonly z.output<typeof upstream>[], context: z.RefinementCtx): void {
-  if (!Array.isArray(upstreams)) return
-  const seen = new Set<string>()
-  for (const [index, upstream] of upstreams.entries()) {
-    if (typeof upstream?.prefix !== 'string') continue
-    const segments = upstream.prefix.replace(/\/$/, '')
-    if (seen.has(segments)) {
-      const message = 'serves the same paths as an upstream before it'
-      context.addIssue({ code: 'custom', path: [index, 'prefix'], message })
-    }
-    seen.add(segments)
-  }
-}
-
-type Fallback<Output> = z.core.util.NoUndefined<NoInfer<Output>>
-
-function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, description: string) {
-  return kind.default(fallback).describe(description)
-}
-
-function optional<Kind extends z.ZodType>(kind: Kind, description: string, fallback?: string) {
-  return kind.optional().meta({ description, ...(fallback !== undefined && { default: fallback }) })
-}
-
-/** A group of settings; leaving it out, or leaving it empty, means its defaults. */
-function section<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
-  const group = z.strictObject(shape)
-  // The type of a generic shape cannot say that every member of every group has a default; a test does.
-  return group.prefault({} as z.input<typeof group>).describe(description)
-}
-
-/** The settings as the file, the environment and the flags give them. */
-export const settingsSchema = z
-  .strictObject({
-    listen: section('Data listener: what clients connect to.', {
-      host: setting(listenHost(), '0.0.0.0', 'Address it listens on.'),
-      port: setting(integer(0, 65535), 8080, 'TCP port; 0 lets the system choose one.'),
-      basePath: setting(basePath(), '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
-      tls: z
-        .strictObject({
-          certFile: filePath().describe('PEM file of the certificate chain that clients receive.'),
-          keyFile: filePath().describe('PEM file of the private key of certFile.'),
-          clientCaFile: optional(
-            filePath(),
-            'PEM file of the CAs of client certificates, which are then required.',
-          ),
-        })
-        .optional()
-        .describe('TLS to clients; plain HTTP without it. Files are re-read on change.'),
-    }),
-    admin: section('Admin listener: metrics, health, public keys.', {
-      host: setting(listenHost(), '0.0.0.0', 'Address it listens on.'),
-      port: setting(integer(0, 65535), 8081, 'TCP port; 0 lets the system choose one.'),
-    }),
-    upstreams: z
-      .array(upstream, `must be a list; each member ${UPSTREAM}`)
-      .superRefine(prefixesDiffer, EVEN_IF_BROKEN)
-      .default([])
-      .describe(
-        'Storage services requests are forwarded to, at least one: prefix, url and for https caFile, certFile, keyFile.',
-      ),
-    token: section('Tokens, issued and verified.', {
-      issuer: setting(text(), 'storage-account-api', 'Claim iss of every token.'),
-      audience: setting(text(), 'storage-api', 'Claim aud of every token.'),
-      lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
-      clockToleranceSeconds: setting(
-        integer(0, 3600),
-        0,
-        "Seconds by which another issuer's clock may differ.",
-      ),
-      maxLifetimeSeconds: optional(
-        integer(1, MAX_TOKEN_SECONDS),
-        'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
-      ),
-    }),
-    keys: section('Keys that sign and verify tokens: a directory or a URL, not both.', {
-      directory: optional(
-        filePath(),
-        'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
-        KEYS_DIRECTORY,
-      ),
-      jwksUrl: optional(httpUrl(), "URL of another issuer's JWK Set; the sidecar then issues no tokens."),
-    }),
-    credentials: section('Who may log in: a file or a database, not both; neither with keys.jwksUrl.', {
-      file: optional(filePath(), 'YAML file of accounts.', CREDENTIALS_FILE),
-      postgres: z
-        .strictObject({
-          urlFile: filePath().describe('File that holds the connection URL, as the URL holds a password.'),
-          poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections to the database.'),
-        })
-        .optional()
-        .describe('Credentials in PostgreSQL, shared by all replicas.'),
-    }),
-    revocations: section('Tokens withdrawn before they expire.', {
-      file: setting(
-        filePath(),
-        REVOCATIONS_FILE,
-        'YAML file of revocations; only the default one may be missing.',
-      ),
-    }),
-    cache: section('Verified tokens that are cached.', {
-      maxTokens: setting(integer(1, 10_000_000), 10000, 'Maximum number of cached tokens.'),
-      maxAgeSeconds: setting(integer(1, 2_147_483), 300, 'Seconds until a cached token is verified again.'),
-    }),
-    identity: section('What upstreams receive about the caller.', {
-      forwardAuthorization: setting(boolean(), false, 'Whether upstreams receive the Authorization header.'),
-      assertion: section('A signed statement of the identity, X-Authenticated-Assertion.', {
-        enabled: setting(boolean(), false, 'Whether upstreams receive it; needs a key that signs.'),
-        audience: setting(text(), 'storage-upstream', 'Claim aud of the assertion.'),
-        lifetimeSeconds: setting(
-          integer(1, 86400),
-          300,
-          'Seconds it is good for, never longer than its token.',
-        ),
-      }),
-    }),
-    enforcement: setting(
-      oneOf(['enforce', 'report']),
-      'enforce',
-      'report: requests that the token check refuses are forwarded without identity.',
-    ),
-    forwarded: section('Proxies in front of the sidecar.', {
-      trust: z
-        .array(addressRange(), 'must be a list of IP addresses and CIDR ranges')
-        .default([])
-        .describe('Addresses and CIDR ranges of peers whose X-Forwarded-* and Forwarded headers are kept.'),
-    }),
-    publicRoutes: z
-      .array(
-        z.strictObject(
-          {
-            method: forwardedMethod().describe('Exact method.'),
-            path: exactPath().describe('Exact path, without query.'),
-          },
-          { error: ({ code }) => (code === 'invalid_type' ? ROUTE : undefined) },
-        ),
-        `must be a list; each member ${ROUTE}`,
-      )
-      .default([])
-      .describe(
-        'Requests forwarded without a token and without identity: exact method and path, no patterns.',
-      ),
-    forwardAuth: section('Decisions for proxies that keep their own data path.', {
-      path: setting(
-        basePath(),
-        '',
-        'Path at which, and below which, a proxy asks for a decision; off when empty.',
-      ),
-      maxAgeSeconds: setting(integer(0, 86400), 0, 'Seconds a proxy may cache a decision.'),
-    }),
-    corsPreflight: setting(
-      oneOf(['deny', 'pass']),
-      'deny',
-      'pass: CORS preflight requests are forwarded without a token.',
-    ),
-    upgrade: section('Protocol upgrades.', {
-      enabled: setting(boolean(), false, 'Whether WebSocket handshakes with a valid token are forwarded.'),
-    }),
-    limits: section('Limits on what clients can use.', {
-      loginFailures: section('Throttle of failed logins, for each pair of account and client address.', {
-        count: setting(integer(1, 1_000_000), 20, 'Failed logins after which more get 503.'),
-        windowSeconds: setting(integer(1, 86400), 60, 'Length of the window in seconds.'),
-      }),
-      headerBytes: setting(
-        integer(1024, 1_048_576),
-        16384,
-        'Maximum bytes of the header lines of a request.',
-      ),
-      headerLines: setting(integer(1, 10_000), 200, 'Maximum number of header lines of a request.'),
-      connections: setting(
-        integer(1, 1_000_000),
-        10000,
-        'Maximum number of client connections; more are closed.',
-      ),
-      inFlightPerConnection: setting(integer(1, 10_000), 16, 'Maximum number of waiting pipelined requests.'),
-      upstreamConnections: setting(integer(1, 100_000), 256, 'Maximum number of connections to an upstream.'),
-      upstreamQueue: setting(
-        integer(0, 1_000_000),
-        1024,
-        'Maximum number of requests that wait for an upstream.',
-      ),
-    }),
-    timeouts: section('How long the sidecar waits.', {
-      headersSeconds: setting(seconds(), 10, 'Seconds a client may take to send the request head.'),
-      idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress, in either direction.'),
-      keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
-      upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
-      upstreamResponseSeconds: setting(seconds(), 60, 'Seconds an upstream may take to respond.'),
-    }),
-    shutdown: section('What happens on SIGTERM.', {
-      lameDuckSeconds: setting(seconds(0), 5, 'Seconds that the sidecar still accepts while not ready.'),
-      deadlineSeconds: setting(seconds(0), 25, 'Seconds that transfers may take to finish.'),
-    }),
-    log: section('Log lines on standard output.', {
-      level: setting(
-        oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
-        'info',
-        'Minimum severity.',
-      ),
-      access: setting(
-        oneOf(['all', 'errors', 'off']),
-        'errors',
-        'errors: a line for 5xx, faults and refusals of the sidecar.',
-      ),
-    }),
-    workers: setting(integerOrAuto(1024), 1, 'Processes that share the listener; auto: one for each core.'),
-    contract: section('Forms that clients of the API disagree on; the defaults are documented.', {
-      expirationSec: setting(oneOf(['integer', 'string']), 'integer', 'JSON type of expirationSec.'),
-      authenticationFailedCode: setting(
-        oneOf(['Authentication failed', 'AuthenticationFailed']),
-        'Authentication failed',
-        'Code of a failed login.',
-      ),
-      refusedTokenStatus: setting(
-        oneOf([400, 401]),
-        400,
-        'Status of a refused token; 401 also sends WWW-Authenticate.',
-      ),
-    }),
-    cors: section('Browser apps of other origins.', {
-      allowedOrigins: z
-        .array(origin(), 'must be a list of origins')
-        .default([])
-        .describe("Origins whose scripts may read the sidecar's own responses; * for all."),
-    }),
-  })
-  .meta({ title: 'Settings of the storage auth sidecar' })
+/** Settings that exclude each other: where both are set, the first is refused. The reason is the end of its message. */
+const EXCLUSIVE = [
+  ['keys.jwksUrl', 'keys.directory', ''],
+  ['credentials.file', 'keys.jwksUrl', VERIFIES_ONLY],
+  ['credentials.postgres', 'keys.jwksUrl', VERIFIES_ONLY],
+  ['credentials.postgres', 'credentials.file', ''],
+  ['identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'],
+] as const
 
 /** The settings once each of them is valid by itself. */
 type Settings = z.output<typeof settingsSchema>
 
 /** The rules across settings. A rule is skipped while a setting that it reads is invalid by itself. */
 function checkAcross(settings: Settings, context: z.RefinementCtx): void {
-  const broken = context.issues.flatMap(({ code, path = [] }) => (code === 'unrecognized_keys' ? [] : [path]))
-  if (broken.some((steps) => steps.length === 0)) return
-  const isSound = (...settings: string[]) =>
-    settings.every((setting) => {
-      const own = setting.split('.')
-      return !broken.some((steps) => own.every((step, at) => at >= steps.length || step === steps[at]))
-    })
+  const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
+  const broken = known.map(({ path = [] }) => `${path.join('.')}.`)
+  if (broken.includes('.')) return
+  const isSound = (...paths: string[]) =>
+    paths.every((path) => !broken.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one)))
+  const isSet = (path: string) => (valueAt(settings, path.split('.')) ?? false) !== false
   const report = (path: string, message: string, below: readonly (string | number)[] = []) =>
     context.addIssue({ code: 'custom', path: [...path.split('.'), ...below], message })
-  const { listen, admin, keys, credentials, token, identity, forwardAuth, publicRoutes } = settings
+  const { listen, admin, token, identity, forwardAuth, publicRoutes } = settings
 
-  if (isSound('keys') && keys.directory !== undefined && keys.jwksUrl !== undefined) {
-    report('keys.jwksUrl', 'cannot be used with keys.directory')
-  }
-  if (isSound('keys.jwksUrl', 'credentials')) {
-    const database = 'credentials.postgres.urlFile'
-    const { file, postgres } = credentials
-    if (keys.jwksUrl !== undefined) {
-      const why = 'cannot be used with keys.jwksUrl: such a sidecar only verifies and issues no tokens'
-      if (file !== undefined) report('credentials.file', why)
-      if (postgres !== undefined) report(database, why)
-    } else if (file !== undefined && postgres !== undefined)
-      report(database, 'cannot be used with credentials.file')
+  for (const [path, other, why] of EXCLUSIVE) {
+    if (isSound(path, other) && isSet(path) && isSet(other))
+      report(path, `cannot be used with ${other}${why}`)
   }
   if (isSound('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
     const { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } = token
     const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
     if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
   }
-  if (isSound('identity.assertion', 'keys.jwksUrl', 'token.audience') && identity.assertion.enabled) {
-    if (keys.jwksUrl !== undefined) {
-      const message = 'cannot be used with keys.jwksUrl: an assertion needs a key that signs'
-      report('identity.assertion.enabled', message)
-    }
-    if (identity.assertion.audience === token.audience) {
-      const message = 'must differ from token.audience: an assertion is not an access token'
-      report('identity.assertion.audience', message)
-    }
+  if (isSound('identity.assertion', 'token.audience') && identity.assertion.enabled) {
+    const message = 'must differ from token.audience: an assertion is not an access token'
+    if (identity.assertion.audience === token.audience) report('identity.assertion.audience', message)
   }
   if (isSound('listen.basePath', 'forwardAuth.path', 'publicRoutes')) {
     const endpoint = `${listen.basePath}/v2/auth/token`
     const { path: decisions } = forwardAuth
     if (decisions !== '' && (isWithin(endpoint, decisions) || isWithin(decisions, endpoint))) {
-      report(
-        'forwardAuth.path',
-        `must not be the token endpoint ${endpoint}, a path above it or one below it`,
-      )
+      const message = `must not be the token endpoint ${endpoint}, a path above it or one below it`
+      report('forwardAuth.path', message)
     }
     for (const [index, { path }] of publicRoutes.entries()) {
       const place = [index, 'path']
@@ -354,19 +70,14 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
     }
   }
   if (isSound('listen.host', 'listen.port', 'admin') && listen.port === admin.port && listen.port !== 0) {
-    if (overlap(listen.host, admin.host)) report('admin.port', 'must be another port than listen.port')
+    const hosts = [listen.host, admin.host]
+    const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
+    if (overlap) report('admin.port', 'must be another port than listen.port')
   }
 }
 
 /** Whether a path is `parent` or lies below it, on segment boundaries. */
 const isWithin = (path: string, parent: string) => path === parent || path.startsWith(`${parent}/`)
-
-/** Whether two listeners on one port conflict. */
-function overlap(a: string, b: string): boolean {
-  const hosts = [a, b]
-  const anyIPv4 = hosts.includes('0.0.0.0') && !hosts.some((host) => host.includes(':'))
-  return a === b || hosts.includes('::') || anyIPv4
-}
 
 /** Where keys come from: exactly one of the two. */
 type KeySource =

@@ -2,7 +2,7 @@
  * Reads the sources of settings: the YAML file, environment variables and flags.
  * In: their text. Out: one tree of unchecked values, and where each of them stands.
  */
-import { fileErrorCode } from '../reload/files.ts'
+import { fileErrorReason } from '../reload/files.ts'
 import { parseYaml, type Step } from '../reload/yaml-text.ts'
 import { nearest, type Problem } from './problem.ts'
 import { namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
@@ -13,16 +13,20 @@ export type Named = Readonly<Record<string, string | undefined>>
 /** The variable that names the settings file; the only one that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 
-/** Short names, and the settings that they stand for. `SIDECAR_UPSTREAM_URL` is one upstream at prefix `/`. */
-const SHORT = {
-  env: new Map([['SIDECAR_UPSTREAM_URL', 'upstreams']]),
-  flag: new Map([
-    ['--upstream-url', 'upstreams'],
-    ['--port', 'listen.port'],
-  ]),
+/** The settings by each of their names, the short ones included. `SIDECAR_UPSTREAM_URL` is one upstream at prefix `/`. */
+const NAMES = {
+  env: settingsBy('variable', { SIDECAR_UPSTREAM_URL: 'upstreams' }),
+  flag: settingsBy('flag', { '--upstream-url': 'upstreams', '--port': 'listen.port' }),
 } as const
 
-export const SHORT_FLAGS: readonly string[] = [...SHORT.flag.keys()]
+export const FLAGS: readonly string[] = [...NAMES.flag.keys()]
+
+function settingsBy(name: 'variable' | 'flag', short: Readonly<Record<string, string>>) {
+  const of = (path: string) => SETTINGS.filter((setting) => setting.path === path)
+  const names = SETTINGS.map((setting) => [setting[name], setting] as const)
+  const more = Object.entries(short).flatMap(([name, path]) => of(path).map((one) => [name, one] as const))
+  return new Map([...names, ...more])
+}
 
 /** What the settings file holds. */
 export interface FileValues {
@@ -35,28 +39,24 @@ export interface FileValues {
 
 /** Reads the settings file. A file that cannot be used has no tree. */
 export function readFile(file: string, read: (path: string) => Uint8Array): FileValues {
-  const unusable = (problems: readonly Problem[]) => ({ tree: undefined, problems, place: () => 'default' })
-  if (file === '') {
-    const origin = `--config or ${FILE_VARIABLE}`
-    return unusable([{ path: '', message: 'must be the path of a settings file', origin }])
+  const unusable = (...mistakes: readonly (readonly [message: string, origin: string])[]) => {
+    const problems = mistakes.map(([message, origin]) => ({ path: '', message, origin }))
+    return { tree: undefined, problems, place: () => 'default' }
   }
+  if (file === '') return unusable(['must be the path of a settings file', `--config or ${FILE_VARIABLE}`])
   let text: string
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(read(file))
   } catch (error) {
-    const code = fileErrorCode(error)
-    const message = `cannot read the configuration: ${REASONS.get(code) ?? code}`
-    return unusable([{ path: '', message, origin: file }])
+    return unusable([`cannot read the configuration: ${fileErrorReason(error)}`, file])
   }
   const yaml = parseYaml(text)
   if (!yaml.ok) {
-    return unusable(
-      yaml.mistakes.map(({ message, position: { line, column } }) => ({
-        path: '',
-        message: `not valid YAML: ${message}`,
-        origin: `${file}:${line}:${column}`,
-      })),
+    const mistakes = yaml.mistakes.map(
+      ({ message, position: { line, column } }) =>
+        [`not valid YAML: ${message}`, `${file}:${line}:${column}`] as const,
     )
+    return unusable(...mistakes)
   }
   const tree = withoutEmpty(yaml.value ?? {}, [])
   const place = (steps: readonly Step[], key?: 'key') => {
@@ -67,30 +67,19 @@ export function readFile(file: string, read: (path: string) => Uint8Array): File
   return { tree, problems: [], place }
 }
 
-const REASONS: ReadonlyMap<string, string> = new Map([
-  ['ENOENT', 'no such file'],
-  ['ENOTDIR', 'no such file'],
-  ['EACCES', 'permission denied'],
-  ['EISDIR', 'it is a directory'],
-  ['ENOTREGULAR', 'it is not a file'],
-  ['EFBIG', 'it is too large'],
-  ['ERR_ENCODING_INVALID_ENCODED_DATA', 'not UTF-8 text'],
-])
-
 const isMap = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** Leaves out groups and lists without a value: `token:` with every line below it commented out. */
 function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
   if (!isMap(value) || namesBelow(steps).length === 0) return value
-  const mayBeEmpty = (path: readonly string[]) =>
-    namesBelow(path).length > 0 ||
-    SETTINGS.some((setting) => setting.path === path.join('.') && /list|texts/.test(setting.kind))
-  return Object.fromEntries(
-    Object.entries(value)
-      .filter(([name, inner]) => inner !== null || !mayBeEmpty([...steps, name]))
-      .map(([name, inner]) => [name, withoutEmpty(inner, [...steps, name])]),
-  )
+  const isList = (path: string) => SETTINGS.some((one) => one.path === path && /list|texts/.test(one.kind))
+  const members = Object.entries(value).flatMap(([name, inner]) => {
+    const path = [...steps, name]
+    const isEmpty = inner === null && (namesBelow(path).length > 0 || isList(path.join('.')))
+    return isEmpty ? [] : [[name, withoutEmpty(inner, path)]]
+  })
+  return Object.fromEntries(members)
 }
 
 /** A value that a variable or flag gives to a setting. Not checked yet. */
@@ -102,14 +91,12 @@ export interface NamedValue {
   readonly name: string
 }
 
-/** Puts values into a copy of the tree. A group that holds something else than a map is left as it is. */
-export function withValues(tree: unknown, values: Iterable<NamedValue>): unknown {
-  let result = tree
-  for (const { setting, value } of values) result = withValue(result, setting.steps, value)
-  return result
-}
-
-function withValue(branch: unknown = {}, [step, ...below]: readonly string[], value: unknown): unknown {
+/** Puts a value into a copy of the tree. A group that holds something else than a map is left as it is. */
+export function withValue(
+  branch: unknown = {},
+  [step, ...below]: readonly string[],
+  value: unknown,
+): unknown {
   if (step === undefined) return value
   return isMap(branch) ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) } : branch
 }
@@ -133,11 +120,9 @@ export function readFlags(flags: Named) {
  * `SIDECAR_ADMIN_PORT=tcp://10.0.0.7:8081` to each pod, which must not keep the sidecar from starting.
  */
 function isServiceLink(name: string, value: string): boolean {
-  return (
-    /_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$/.test(name) ||
-    /_PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?$/.test(name) ||
-    (name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value))
-  )
+  if (/_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name))
+    return true
+  return name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value)
 }
 
 function readNamed(
@@ -145,24 +130,23 @@ function readNamed(
   kind: NamedValue['kind'],
   prefix: string,
 ) {
-  const nameOf = (setting: Setting) => (kind === 'env' ? setting.variable : setting.flag)
-  const short = SHORT[kind]
-  const given = entries.flatMap(([name, text]) => (text === undefined ? [] : [{ name, text }]))
+  const given = new Map(entries.flatMap(([name, text]) => (text === undefined ? [] : [[name, text]])))
   const values: NamedValue[] = []
   const problems: Problem[] = []
-  for (const { name, text } of given) {
-    const setting = SETTINGS.find((one) => nameOf(one) === name || one.path === short.get(name))
+  for (const [name, text] of given) {
+    const setting = NAMES[kind].get(name)
+    const fullName = setting && (kind === 'env' ? setting.variable : setting.flag)
+    const isShort = fullName !== name
     if (setting === undefined) {
-      const known = [...SETTINGS.map(nameOf), ...short.keys(), ...(kind === 'env' ? [FILE_VARIABLE] : [])]
       // The common prefix would make any two names look alike.
-      const candidates = known.map((one) => one.slice(prefix.length))
-      const meant = nearest(name.slice(prefix.length), candidates)
+      const known = [...NAMES[kind].keys(), `${prefix}CONFIG`].map((one) => one.slice(prefix.length))
+      const meant = nearest(name.slice(prefix.length), known)
       const hint = meant === undefined ? '' : `; did you mean ${prefix}${meant}?`
       problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
-    } else if (short.has(name) && given.some((other) => other.name === nameOf(setting))) {
-      problems.push({ path: setting.path, message: `cannot be used with ${nameOf(setting)}`, origin: name })
+    } else if (isShort && fullName !== undefined && given.has(fullName)) {
+      problems.push({ path: setting.path, message: `cannot be used with ${fullName}`, origin: name })
     } else {
-      const isUpstreamUrl = short.has(name) && setting.path === 'upstreams'
+      const isUpstreamUrl = isShort && setting.path === 'upstreams'
       const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decode(text, setting.kind)
       values.push({ setting, value, kind, name })
     }
@@ -172,22 +156,12 @@ function readNamed(
 
 /** Text that is not of its kind stays text, and the schema then reports what it must be. */
 function decode(text: string, kind: Setting['kind']): unknown {
-  const list = () => {
-    const yaml = parseYaml(text)
-    return yaml.ok ? yaml.value : text
-  }
-  switch (kind) {
-    case 'text':
-      return text
-    case 'number':
-      // Not Number(text) alone: that takes '', ' 1 ', 0x10, 1e3 and Infinity.
-      return /^-?(?:0|[1-9]\d*)(?:\.\d+)?$/.test(text) ? Number(text) : text
-    case 'boolean':
-      return text === 'true' || (text === 'false' ? false : text)
-    case 'texts':
-      if (text.trim() === '') return []
-      return text.trimStart().startsWith('[') ? list() : text.split(',').map((item) => item.trim())
-    case 'list':
-      return list()
-  }
+  if (kind === 'text') return text
+  if (kind === 'boolean') return text === 'true' || (text === 'false' ? false : text)
+  // Not Number(text) alone: that takes '', ' 1 ', 0x10, 1e3 and Infinity.
+  if (kind === 'number') return /^-?(?:0|[1-9]\d*)(?:\.\d+)?$/.test(text) ? Number(text) : text
+  if (kind === 'texts' && text.trim() === '') return []
+  if (kind === 'texts' && !text.trimStart().startsWith('[')) return text.split(',').map((item) => item.trim())
+  const yaml = parseYaml(text)
+  return yaml.ok ? yaml.value : text
 }

@@ -11,8 +11,6 @@ const MAX_TIMER_SECONDS = 2_147_483
 /** `sun_path` of `struct sockaddr_un` on Linux, less its closing NUL. */
 const MAX_SOCKET_PATH_BYTES = 107
 
-const UPSTREAM_URL = 'must be http://host:port, https://host:port or unix:/absolute/path'
-
 /** The error texts of one kind; a required member that is absent is reported as missing. */
 function must(requirement: string): { error: (issue: { readonly input?: unknown }) => string } {
   return { error: ({ input }) => (input === undefined ? `is missing; ${requirement}` : requirement) }
@@ -42,9 +40,7 @@ export function seconds(min: 0 | 0.001 = 0.001) {
   return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)
 }
 
-export function boolean() {
-  return z.boolean(must('must be true or false'))
-}
+export const boolean = z.boolean(must('must be true or false'))
 
 export function oneOf<const Values extends readonly [string | number, ...(string | number)[]]>(
   values: Values,
@@ -52,120 +48,74 @@ export function oneOf<const Values extends readonly [string | number, ...(string
   return z.literal(values, must(`must be one of: ${values.join(', ')}`))
 }
 
-export function text() {
-  return matching(
-    /^[^\u0000-\u001f\u007f-\u009f]{1,1024}$/,
-    'must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters',
-  )
-}
+export const text = matching(
+  /^[^\u0000-\u001f\u007f-\u009f]{1,1024}$/,
+  'must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters',
+)
 
 /** The path of a file or directory, taken as given: relative to the working directory. */
-export function filePath() {
-  return matching(
-    /^[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,
-    'must be a path: 1 to 4096 characters, none of them control characters',
-  )
-}
+export const filePath = matching(
+  /^[^\u0000-\u001f\u007f-\u009f]{1,4096}$/,
+  'must be a path: 1 to 4096 characters, none of them control characters',
+)
 
-export function listenHost() {
-  return satisfying(
-    (host) => /^[A-Za-z0-9._-]+$/.test(host) || isIP(host) !== 0,
-    'must be an IP address without brackets, or a host name; the port is a setting of its own',
-  )
-}
+export const listenHost = satisfying(
+  (host) => /^[A-Za-z0-9._-]+$/.test(host) || isIP(host) !== 0,
+  'must be an IP address without brackets, or a host name; the port is a setting of its own',
+)
 
 /** The beginning of a request target as raw bytes. Non-ASCII never occurs there unencoded (RFC 9112, section 3.2). */
-export function pathPrefix() {
-  return matching(
-    /^\/[!"$->@-~]*$/,
-    "must be a path that begins with '/', percent-encoded, without '?', '#' and spaces",
-  )
-}
+export const pathPrefix = matching(
+  /^\/[!"$->@-~]*$/,
+  "must be a path that begins with '/', percent-encoded, without '?', '#' and spaces",
+)
 
 /** A prefix that may be empty and does not end with `/`. */
-export function basePath() {
-  return matching(
-    /^(?:\/[!"$->@-~]*[!"$-.0->@-~])?$/,
-    "must be '' or a path that begins with '/' and does not end with '/', without '?', '#' and spaces",
-  )
-}
+export const basePath = matching(
+  /^(?:\/[!"$->@-~]*[!"$-.0->@-~])?$/,
+  "must be '' or a path that begins with '/' and does not end with '/', without '?', '#' and spaces",
+)
 
 /** A request path compared byte for byte; `*` is refused because it would look like a pattern. */
-export function exactPath() {
-  return matching(
-    /^\/[!"$-)+->@-~]*$/,
-    "must be an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns)",
-  )
-}
+export const exactPath = matching(
+  /^\/[!"$-)+->@-~]*$/,
+  "must be an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns)",
+)
 
 /** Methods are case-sensitive (RFC 9110, section 9.1): `get` would never match a request. */
-export function forwardedMethod() {
-  return matching(
-    /^(?!(?:CONNECT|TRACE)$)[A-Z0-9!#$%&'*+.^_`|~-]+$/,
-    'must be a request method in upper case, other than CONNECT and TRACE',
-  )
-}
+export const forwardedMethod = matching(
+  /^(?!(?:CONNECT|TRACE)$)[A-Z0-9!#$%&'*+.^_`|~-]+$/,
+  'must be a request method in upper case, other than CONNECT and TRACE',
+)
 
 /** The address of a JWK Set. A user name or password would be a secret outside a file. */
-export function httpUrl() {
-  return satisfying((url) => {
-    if (!/^https?:\/\/[^\s\\#\p{Cc}]+$/iu.test(url) || !URL.canParse(url)) return false
-    const { username, password } = new URL(url)
-    return username === '' && password === ''
-  }, 'must be an http: or https: URL without a user name, password or fragment')
-}
+export const httpUrl = satisfying((url) => {
+  if (!/^https?:\/\/[^\s\\#\p{Cc}]+$/iu.test(url) || !URL.canParse(url)) return false
+  const { username, password } = new URL(url)
+  return username === '' && password === ''
+}, 'must be an http: or https: URL without a user name, password or fragment')
 
 /** A single IP address or a CIDR range. A zone (`%eth0`) is refused: it names a link of one host. */
-export function addressRange() {
-  return satisfying((range) => {
-    const [address = '', bits = '0', ...rest] = range.split('/')
-    const maxBits = isIP(address) === 4 ? 32 : 128
-    if (isIP(address) === 0 || address.includes('%') || rest.length > 0) return false
-    return /^(?:0|[1-9]\d{0,2})$/.test(bits) && Number(bits) <= maxBits
-  }, 'must be an IP address or a CIDR range such as 10.0.0.0/8 or fd00::/8')
-}
+export const addressRange = satisfying((range) => {
+  const [address = '', bits = '0', ...rest] = range.split('/')
+  const maxBits = isIP(address) === 4 ? 32 : 128
+  if (isIP(address) === 0 || address.includes('%') || rest.length > 0) return false
+  return /^(?:0|[1-9]\d{0,2})$/.test(bits) && Number(bits) <= maxBits
+}, 'must be an IP address or a CIDR range such as 10.0.0.0/8 or fd00::/8')
 
 /** A web origin as browsers send it (RFC 6454, section 6.2), or `*`. */
-export function origin() {
+export const origin = satisfying((value) => {
+  if (value === '*') return true
   const shape = /^[a-z][a-z0-9+.-]*:\/\/(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?$/
-  return satisfying((value) => {
-    if (value === '*') return true
-    if (!shape.test(value) || !URL.canParse(value)) return false
-    return !/^https?:/.test(value) || new URL(value).origin === value
-  }, "must be '*' or an origin in lower case such as https://app.example:8443, without a path and without the scheme's default port")
-}
+  if (!shape.test(value) || !URL.canParse(value)) return false
+  return !/^https?:/.test(value) || new URL(value).origin === value
+}, "must be '*' or an origin in lower case such as https://app.example:8443, without a path and without the scheme's default port")
 
-/**
- * The address of an upstream. Parts that the sidecar would ignore (path, query, user name) are refused, as the request
- * target is forwarded untouched.
- */
-export function upstreamUrl() {
-  return z.string(must(UPSTREAM_URL)).superRefine((url, context) => {
-    const problem = urlProblem(url)
-    if (problem !== undefined) context.addIssue(problem)
-  })
-}
-
-function urlProblem(url: string): string | undefined {
-  if (/[\s\p{Cc}\\]/u.test(url)) return `${UPSTREAM_URL}, without spaces, control characters and backslashes`
-  if (url.startsWith('unix:')) return socketProblem(url.slice('unix:'.length))
-  const parts = /^https?:\/\/(?<authority>[^/?#]*)(?<rest>.*)$/i.exec(url)?.groups
-  if (parts === undefined) return UPSTREAM_URL
-  const { authority = '', rest = '' } = parts
-  if (authority.includes('@')) return `${UPSTREAM_URL}, without a user name or password`
-  if (/[?#]/.test(rest)) return `${UPSTREAM_URL}, without a query or fragment`
-  if (rest !== '' && rest !== '/')
-    return `${UPSTREAM_URL}, without a path: the request target is forwarded untouched`
-  if (/:0*$/.test(authority)) return `${UPSTREAM_URL}, with a port from 1 to 65535`
-  if (!URL.canParse(url)) return UPSTREAM_URL
+/** The address of an upstream. Parts that the sidecar would ignore are refused: the request target passes untouched. */
+export const upstreamUrl = satisfying((url) => {
+  const socket = /^unix:(\/[^/\s\p{Cc}\\?#][^\s\p{Cc}\\?#]*)$/u.exec(url)?.[1]
+  if (socket !== undefined) return !socket.endsWith('/') && Buffer.byteLength(socket) <= MAX_SOCKET_PATH_BYTES
+  if (!/^https?:\/\/[^\s\p{Cc}\\/?#@]+(?<!:0*)\/?$/iu.test(url) || !URL.canParse(url)) return false
   // The URL standard allows braces in a host: an unexpanded template would pass.
-  return /^(?:[a-z0-9._-]+|\[.*\])$/.test(new URL(url).hostname) ? undefined : UPSTREAM_URL
-}
-
-function socketProblem(path: string): string | undefined {
-  if (!/^\/[^/]/.test(path) || path.endsWith('/'))
-    return 'must be unix:/absolute/path, with one slash after the colon'
-  if (/[?#]/.test(path)) return 'must be unix:/absolute/path, without a query or fragment'
-  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return undefined
-  return `must be unix:/absolute/path of at most ${MAX_SOCKET_PATH_BYTES} bytes`
-}
+  return /^(?:[a-z0-9._-]+|\[.*\])$/.test(new URL(url).hostname)
+}, `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`)

@@ -137,22 +137,6 @@ t.test('files that cannot be used are a matter of configuration', async (t) => {
   t.match(waited.failure, { exitCode: 2, message: 'the configuration has 1 problem:\n  keys…' })
 })
 
-t.test('mistakes in the settings and in the files they name are one report', async (t) => {
-  const directory = t.testdir({ keys: {}, 'credentials.yaml': '' })
-  const files = [
-    '--keys-directory',
-    `${directory}/keys`,
-    '--credentials-file',
-    `${directory}/credentials.yaml`,
-  ]
-  const { failure, done } = await serve(['--listen-port', 'x', ...files])
-  t.type(failure, UsageFailure)
-  const [summary, ...lines] = String((failure as UsageFailure).message).split('\n')
-  t.equal(summary, 'the configuration has 4 problems:')
-  t.match(lines, [/listen\.port/, /upstreams/, /keys\.directory: .*no key/, /credentials\.file: /])
-  t.strictSame(done, [], 'nothing was made')
-})
-
 t.test('a flag that there is not is refused before anything is read', async (t) => {
   const { stderr, failure, done } = await serve(['--potr', '3'])
   t.equal(stderr, "error: unknown option '--potr'\n(Did you mean --port?)\n")

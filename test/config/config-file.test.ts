@@ -27,51 +27,24 @@ t.test('a single setting left empty is a mistake, at its name', async (t) => {
 })
 
 t.test('a value of the wrong type is refused with what is wanted and where it stands', async (t) => {
-  const table: [string, string][] = [
-    ['listen: { port: "8080" }', 'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:1:17)'],
-    ['upgrade: { enabled: yes }', 'upgrade.enabled: must be true or false (sidecar.yaml:1:21)'],
-    [
-      'forwarded: { trust: 10.0.0.0/8 }',
-      'forwarded.trust: must be a list of IP addresses and CIDR ranges (sidecar.yaml:1:21)',
-    ],
-    [
-      'publicRoutes: [GET /x]',
-      'publicRoutes[0]: must be a map such as { method: GET, path: /healthz } (sidecar.yaml:1:16)',
-    ],
+  for (const [yaml, problem] of [
+    ['listen: { port: "8080" }', /^listen.port: must be an integer from 0 to 65535 \(sidecar.yaml:1:17\)$/],
+    ['upgrade: { enabled: yes }', /^upgrade.enabled: must be true or false \(sidecar.yaml:1:21\)$/],
+    ['forwarded: { trust: 10.0.0.0/8 }', /^forwarded.trust: must be a list of IP addresses.*:1:21\)$/],
+    ['publicRoutes: [GET /x]', /^publicRoutes\[0\]: must be a map such as \{ method: GET.*:1:16\)$/],
     [
       'publicRoutes: [{ method: GET }]',
-      "publicRoutes[0].path: is missing; must be an exact path that begins with '/', percent-encoded, without '?', '#', '*' and spaces (no patterns) (sidecar.yaml:1:16)",
+      /^publicRoutes\[0\].path: is missing; must be an exact path.*:1:16\)$/,
     ],
-    [
-      'upstreams: { prefix: /, url: u }',
-      'upstreams: must be a list; each member must be a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:1:12)',
-    ],
-    [
-      'upstreams: [{ prefix: / }]',
-      'upstreams[0].url: is missing; must be http://host:port, https://host:port or unix:/absolute/path (sidecar.yaml:1:13)',
-    ],
-    [
-      'token: { issuer: 12 }',
-      'token.issuer: must be text (in quotes if it looks like a number): 1 to 1024 characters, none of them control characters (sidecar.yaml:1:18)',
-    ],
-    [
-      'listen: { tls: { certFile: c } }',
-      'listen.tls.keyFile: is missing; must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:16)',
-    ],
-    [
-      'credentials: { postgres: { poolSize: 3 } }',
-      'credentials.postgres.urlFile: is missing; must be a path: 1 to 4096 characters, none of them control characters (sidecar.yaml:1:26)',
-    ],
-  ]
-  for (const [yaml, problem] of table)
-    t.strictSame(
-      refused({ yaml, env: { ...(!yaml.startsWith('up') && upstream) } }).slice(0, 1),
-      [problem],
-      yaml,
-    )
+    ['upstreams: { prefix: /, url: u }', /^upstreams: must be a list; each member must be a map.*:1:12\)$/],
+    ['upstreams: [{ prefix: / }]', /^upstreams\[0\].url: is missing; must be http:.*:1:13\)$/],
+    ['token: { issuer: 12 }', /^token.issuer: must be text \(in quotes if it looks like a number.*:1:18\)$/],
+    ['listen: { tls: { certFile: c } }', /^listen.tls.keyFile: is missing; must be a path.*:1:16\)$/],
+    ['credentials: { postgres: { poolSize: 3 } }', /^credentials.postgres.urlFile: is missing;.*:1:26\)$/],
+  ] as const) {
+    t.match(refused({ yaml, ...(yaml.startsWith('up') && { env: {} }) }), [problem], yaml)
+  }
 })
-
-const upstream = { SIDECAR_UPSTREAM_URL: 'http://u' }
 
 t.test('the whole file must be a map', async (t) => {
   for (const yaml of ['hunter2', '- listen', '42', '"text"']) {

@@ -11,26 +11,12 @@ const names = [
   'headerLines',
 ]
 
-t.test(
-  'finds what was meant behind swapped, missing, doubled and wrong letters, other case and separators',
-  async (t) => {
-    for (const [slip, meant] of [
-      ['prot', 'port'],
-      ['prt', 'port'],
-      ['porrt', 'port'],
-      ['pott', 'port'],
-      ['Port', 'port'],
-      ['base_path', 'basePath'],
-      ['BASEPATH', 'basePath'],
-      ['lifetime', 'lifetimeSeconds'],
-      ['life', 'lifetimeSeconds'],
-      ['maxLifetimeSecond', 'maxLifetimeSeconds'],
-      ['headerByte', 'headerBytes'],
-    ] as const) {
-      t.equal(nearest(slip, names), meant, slip)
-    }
-  },
-)
+t.test('a slip of the keyboard, another case and another separator still find the name', async (t) => {
+  for (const slip of ['prot', 'prt', 'porrt', 'pott', 'Port']) t.equal(nearest(slip, names), 'port', slip)
+  for (const slip of ['base_path', 'BASEPATH']) t.equal(nearest(slip, names), 'basePath', slip)
+  for (const slip of ['lifetime', 'life']) t.equal(nearest(slip, names), 'lifetimeSeconds', slip)
+  t.equal(nearest('maxLifetimeSecond', names), 'maxLifetimeSeconds')
+})
 
 t.test('there is no suggestion where nothing is near, or two names are', async (t) => {
   for (const name of ['', 'x', 'zz', 'header', 'colour', 'p'.repeat(65), '__proto__'])

