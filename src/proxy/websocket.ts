@@ -4,9 +4,9 @@
  * expires or the drain ends; or, where the upstream refuses, its answer and the end of the connection. http-proxy's stock
  * pass re-frames a refusal wrongly and knows no timeouts; Node's own client parses the upstream's answer here.
  */
-import { type IncomingMessage, request } from 'node:http'
+import { type ClientRequest, type IncomingMessage, request } from 'node:http'
 import type { Socket } from 'node:net'
-import { headerKind } from '../gate/header-names.ts'
+import { HeaderKind, headerKind } from '../gate/header-names.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { responseHeaders } from './response-headers.ts'
 import type { TransferOptions } from './transfer.ts'
@@ -38,6 +38,7 @@ export function openTunnel(
   const { context } = req
   const { pool } = options
   let settled = false
+  let upstream: ClientRequest | undefined
 
   const settle = (outcome: Parameters<TunnelOptions['onOutcome']>[0]) => {
     clearTimeout(timer)
@@ -59,21 +60,21 @@ export function openTunnel(
     fail('connection_limit_reached')
     return
   }
-  const upstream = request({
+  context.handler = {
+    onIdle() {},
+    onClosed: () => {
+      settle('client_aborted')
+      upstream?.destroy()
+      pool.removeTunnel()
+    },
+  }
+  upstream = request({
     createConnection: () => address.open(),
     method: 'GET',
     path: context.admitted?.target ?? '/',
     headers: [...headerList(lines), 'Connection', 'Upgrade', 'Upgrade', 'websocket'],
     setHost: false,
   })
-  context.handler = {
-    onIdle() {},
-    onClosed: () => {
-      settle('client_aborted')
-      upstream.destroy()
-      pool.removeTunnel()
-    },
-  }
   upstream.once('socket', (socket) => {
     socket.once(address.tls ? 'secureConnect' : 'connect', () => {
       clearTimeout(timer)
@@ -162,13 +163,14 @@ function clientHeaders({ rawHeaders, statusCode = 0 }: IncomingMessage, requestI
   return responseHeaders({ rawHeaders, kinds, status: statusCode }, requestId, false)
 }
 
-/** Header lines as names and values alternating. */
+/** Header lines as names and values alternating; without `Trailer`, which Node refuses where no body follows. */
 function headerList(lines: string): string[] {
   return lines
-    .trimEnd()
+    .slice(0, -2)
     .split('\r\n')
     .flatMap((line) => {
       const colon = line.indexOf(':')
-      return [line.slice(0, colon), line.slice(colon + 1).trim()]
+      const name = line.slice(0, colon)
+      return headerKind(name) === HeaderKind.trailer ? [] : [name, line.slice(colon + 2)]
     })
 }

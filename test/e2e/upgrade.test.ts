@@ -205,6 +205,36 @@ t.test('a 101 that does not name the protocol is an internal error', async (t) =
   await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
 })
 
+t.test('a handshake may announce trailers, and the bytes of its header values pass', async (t) => {
+  const { upstream, connect, sidecar, recovers } = await startScene(t, {
+    settings: { ...ON, 'limits-upstream-connections': '2', 'timeouts-upstream-connect-seconds': '1' },
+  })
+  upstream.reply('HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n')
+  for (let count = 0; count < 3; count++) {
+    const client = await connect()
+    client.send(Buffer.from(handshake(sidecar.token, 'Trailer: X-Sum\r\nX-Name: caf\xc3\xa0\r\n'), 'latin1'))
+    t.equal((await client.response()).status, 403)
+    client.socket.end()
+    await client.closed()
+  }
+  t.ok(upstream.bytes[0]?.toString('latin1').includes('X-Name: caf\xc3\xa0\r\n'))
+  upstream.reply(OK)
+  await recovers()
+})
+
+t.test('a handshake that finds no room for its connection gets 503', async (t) => {
+  const { upstream, connect, sidecar } = await startScene(t, {
+    settings: { ...ON, 'limits-upstream-connections': '1' },
+  })
+  upstream.reply(SWITCHED)
+  const tunnel = await connect()
+  tunnel.send(handshake(sidecar.token))
+  t.equal((await tunnel.response()).status, 101)
+  const client = await connect()
+  client.send(handshake(sidecar.token))
+  t.match(await client.response(), { status: 503, headers: { 'retry-after': '1' } })
+})
+
 t.test('bytes of both sides that come with the handshake are not lost', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
