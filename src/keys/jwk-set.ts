@@ -3,7 +3,9 @@
  * In: its URL. Out: a key ring that only verifies, or every problem. Problems contain neither the URL, whose query may
  * be a secret, nor anything of the response.
  */
-import { createRemoteJWKSet, customFetch, errors, type FetchImplementation, type JWK } from 'jose'
+import type { FetchImplementation, JWK } from 'jose'
+import * as errors from 'jose/errors'
+import { createRemoteJWKSet, customFetch } from 'jose/jwks/remote'
 import type { Load, Loaded } from '../reload/loaded.ts'
 import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import type { KeyRing, VerificationKey } from './key-ring.ts'

@@ -4,15 +4,13 @@
  * Two members are our own: `iat` (created) and `signedUntil` (stopped signing, 0: never signed), in epoch seconds.
  */
 import { KeyObject, randomBytes, webcrypto } from 'node:crypto'
-import {
-  CompactSign,
-  type CryptoKey,
-  compactVerify,
-  exportJWK,
-  generateKeyPair,
-  importJWK,
-  type JWK,
-} from 'jose'
+// By part: the index of jose also loads encryption, which is not used.
+import type { CryptoKey, JWK } from 'jose'
+import { CompactSign } from 'jose/jws/compact/sign'
+import { compactVerify } from 'jose/jws/compact/verify'
+import { exportJWK } from 'jose/key/export'
+import { generateKeyPair } from 'jose/key/generate/keypair'
+import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
 import type { Loaded } from '../reload/loaded.ts'
 import { ALGORITHMS, type Algorithm, type SigningKey, type VerificationKey } from './key-ring.ts'

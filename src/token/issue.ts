@@ -3,7 +3,7 @@
  * In: the account and access key of a login. Out: a compact JWS signed by the active key.
  */
 import { randomUUID } from 'node:crypto'
-import { SignJWT } from 'jose'
+import { SignJWT } from 'jose/jwt/sign'
 import { nameProblem } from '../credentials/names.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
 import type { Identity } from './verdict.ts'

@@ -3,7 +3,9 @@
  * In: a compact JWS. Out: the identity it proves and how long that holds, or the reject reason.
  * Nothing that a token says about itself chooses how it is checked: the key does. Cheap checks come first.
  */
-import { errors, type JWTPayload, jwtVerify } from 'jose'
+import type { JWTPayload } from 'jose'
+import * as errors from 'jose/errors'
+import { jwtVerify } from 'jose/jwt/verify'
 import { nameProblem } from '../credentials/names.ts'
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
