@@ -13,9 +13,9 @@ import { type CredentialStore, createCredentialStore } from './credentials/store
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
 import { createRemoteKeys, type FetchResult, type RemoteKeysState } from './keys/remote-keys.ts'
-import type { ReadyCheck } from './ops/admin.ts'
 import type { Logger } from './ops/log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
+import type { ReadyCheck } from './ops/status.ts'
 import {
   type CertificateMaterial,
   type CertificateSet,

@@ -6,7 +6,6 @@ import { Command, CommanderError } from 'commander'
 import type { App, ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
-import { nodeFloorWarnings } from '../ops/node-floor.ts'
 import { VERSION } from '../version.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import type { Signals } from './signals.ts'
@@ -99,7 +98,6 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
         async createApp(config) {
           const log = openLog(config.log.level)
           const app = await createSidecar(config, log)
-          for (const warning of nodeFloorWarnings(process.versions.node)) log.warn(warning)
           return app
         },
         stopRequested,

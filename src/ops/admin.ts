@@ -8,16 +8,9 @@ import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
 import { statusPageFiles } from '../status-page/assets.ts'
 import { VERSION } from '../version.ts'
+import { problemsOf } from './problems.ts'
 import type { MetricFamily } from './samples.ts'
-import { createStatusReporter } from './status.ts'
-
-/** One condition of readiness. */
-export interface ReadyCheck {
-  readonly name: string
-  readonly ok: boolean
-  /** In a word or two, where there is more to say. */
-  readonly state?: string
-}
+import { createStatusReporter, type ReadyCheck } from './status.ts'
 
 /** What the admin listener shows: known in this process, or collected from workers. */
 export interface AdminSources {
@@ -104,7 +97,10 @@ export function createAdminListener(
     body: Buffer.from(await sources.exposition.metrics()),
   }))
   page('/.well-known/jwks.json', async () => json(200, await sources.jwks(), 'application/jwk-set+json'))
-  page('/status.json', async () => json(200, await status.report()))
+  page('/status.json', async () => {
+    const report = await status.report()
+    return json(200, { problems: problemsOf(report), ...report })
+  })
   for (const { path, type, read } of statusPageFiles())
     page(path, async () => ({ status: 200, type, body: await read() }))
 

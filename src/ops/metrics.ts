@@ -5,7 +5,6 @@
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { ROUTES } from '../gate/routes.ts'
 import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../proxy/upstream-errors.ts'
-import { ISSUE_FAILURES, type IssueFailure } from '../server/token-endpoint.ts'
 import { REJECT_REASONS, type RejectReason } from '../token/verdict.ts'
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'] as const
@@ -15,6 +14,10 @@ const RELOAD_BUCKETS = [0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 60]
 
 /** Gauges of prom-client with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them. */
 const MISNAMED_METRICS = ['handles', 'requests', 'resources'].map((what) => `nodejs_active_${what}_total`)
+
+/** Why no token was issued; the label `reason`. */
+export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
+export type IssueFailure = (typeof ISSUE_FAILURES)[number]
 
 /** What can be reloaded; the label `subject`. */
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'

@@ -1,7 +1,7 @@
 /**
  * What is wrong with the sidecar now, in words: the head line and the title of the status page.
  */
-import type { ReadyCheck } from './admin.ts'
+import type { Status } from './status.ts'
 
 const FAILING_CRITICAL = 0.05
 const CERTIFICATE_WARNING_DAYS = 14
@@ -19,25 +19,8 @@ export interface Problem {
   readonly text: string
 }
 
-/** The part of the status that can be wrong. */
-export interface Condition {
-  readonly checks: readonly ReadyCheck[]
-  readonly draining: boolean
-  readonly enforcing: boolean
-  readonly requests: { readonly failingRatio: number | null; readonly inFlight: number }
-  readonly upstreams: readonly {
-    readonly prefix: string
-    readonly state: string
-    readonly lastFault: { readonly outcome: string } | null
-  }[]
-  readonly certificates: readonly { readonly certificate: string; readonly secondsLeft: number }[]
-  readonly reloads: readonly { readonly subject: string; readonly failing: boolean }[]
-  readonly issuer: { readonly ageSeconds: number | null } | null
-  readonly keys: readonly { readonly kid: string; readonly ageSeconds: number | null }[]
-}
-
 /** Lists the problems, worst first. */
-export function problemsOf(status: Condition): Problem[] {
+export function problemsOf(status: Status): Problem[] {
   const critical: string[] = []
   const warning: string[] = []
   for (const { prefix, state, lastFault } of status.upstreams) {

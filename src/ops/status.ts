@@ -2,8 +2,6 @@
  * The state of the sidecar, as the status page and `/status.json` show it.
  * In: metrics, readiness, some settings. Out: what is wrong now, rates of now, counts of ten minutes. Nothing in it is secret.
  */
-import type { ReadyCheck } from './admin.ts'
-import { problemsOf } from './problems.ts'
 import {
   Columns,
   type Labels,
@@ -19,6 +17,14 @@ const SAMPLE_EVERY_MS = 5000
 const MAX_SAMPLES = 121
 /** Rates of now are those of so many steps: 30 seconds. */
 const STEPS_OF_NOW = 6
+
+/** One condition of readiness. */
+export interface ReadyCheck {
+  readonly name: string
+  readonly ok: boolean
+  /** In a word or two, where there is more to say. */
+  readonly state?: string
+}
 
 export interface StatusOptions {
   readonly version: string
@@ -133,7 +139,7 @@ export function createStatusReporter(options: StatusOptions) {
     const routes = [...grown('auth_sidecar_request_duration_seconds', 'route').keys()]
     const lifetimes = seriesOf(families, 'auth_sidecar_key_token_lifetime_seconds')
     const signer = seriesOf(families, 'auth_sidecar_signing_key_age_seconds')[0]
-    const status = {
+    return {
       time: new Date(to.at).toISOString(),
       version,
       node: process.version,
@@ -257,7 +263,6 @@ export function createStatusReporter(options: StatusOptions) {
         p99Seconds: points.map(({ p99 }) => p99),
       },
     }
-    return { problems: problemsOf(status), ...status }
   }
 
   const sample = () => take().catch(options.onFault)

@@ -6,16 +6,11 @@
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { CredentialStore, Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import type { IssueFailure } from '../ops/metrics.ts'
 import type { Identity } from '../token/verdict.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import { loginHeadersProblem, MAX_LOGIN_BYTES, parseLogin, TOO_LARGE } from './login-body.ts'
 import type { Responder } from './respond.ts'
-
-/** Why no token was issued; the label `reason` of `auth_sidecar_token_issue_failures_total`. */
-export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
-
-/** One of them. */
-export type IssueFailure = (typeof ISSUE_FAILURES)[number]
 
 export interface TokenEndpointOptions {
   readonly responder: Responder

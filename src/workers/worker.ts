@@ -5,9 +5,9 @@
 import type { AddressInfo } from 'node:net'
 import type { ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
-import type { ReadyCheck } from '../ops/admin.ts'
 import type { DrainReport } from '../ops/life-cycle.ts'
 import { type RegisteredFamily, statusMetrics } from '../ops/samples.ts'
+import type { ReadyCheck } from '../ops/status.ts'
 
 /** What the admin listener shows of a worker. */
 export interface WorkerState {

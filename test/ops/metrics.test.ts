@@ -1,8 +1,12 @@
 import { AggregatorRegistry } from 'prom-client'
 import t, { type Test } from 'tap'
-import { createMetrics, type MetricSources, type MetricsOptions } from '../../src/ops/metrics.ts'
+import {
+  createMetrics,
+  ISSUE_FAILURES,
+  type MetricSources,
+  type MetricsOptions,
+} from '../../src/ops/metrics.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream-errors.ts'
-import { ISSUE_FAILURES } from '../../src/server/token-endpoint.ts'
 import { REJECT_REASONS } from '../../src/token/verdict.ts'
 import { type Family, parseMetrics, type Sample } from '../support/prometheus.ts'
 

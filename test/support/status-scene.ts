@@ -1,8 +1,7 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
-import type { ReadyCheck } from '../../src/ops/admin.ts'
 import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
 import { statusMetrics } from '../../src/ops/samples.ts'
-import { createStatusReporter, type StatusOptions } from '../../src/ops/status.ts'
+import { createStatusReporter, type ReadyCheck, type StatusOptions } from '../../src/ops/status.ts'
 
 /** 2026-11-20T12:00:00Z. */
 export const NOON = Date.UTC(2026, 10, 20, 12)
