@@ -125,6 +125,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       openTunnel(req, res, requestLines(parts), upstream.address, {
         ...upstream.transfer,
         connectMs: timeouts.upstreamConnectSeconds * 1000,
+        idleMs: timeouts.idleSeconds * 1000,
         now: options.now,
       })
     }

@@ -16,6 +16,8 @@ import { faultError, faultOf, type UpstreamFault } from './upstream-errors.ts'
 export interface TunnelOptions extends TransferOptions {
   /** Milliseconds, TLS included. */
   readonly connectMs: number
+  /** Milliseconds without a byte of the upstream's refusal. */
+  readonly idleMs: number
   /** Epoch milliseconds. */
   readonly now: () => number
 }
@@ -89,11 +91,20 @@ export function openTunnel(
   upstream.on('response', (answer) => {
     clearTimeout(timer)
     options.onFirstByte(performance.now() - context.startedAt)
+    const { statusCode: status = 0 } = answer
+    if (status < 200) {
+      fail('http_protocol_error') // a 101 that names no protocol
+      return
+    }
     const headers = [...clientHeaders(answer, context.id), 'Connection', 'close']
+    const hasEnd = 'content-length' in answer.headers || 'transfer-encoding' in answer.headers
+    context.framedByClose = !hasEnd && status !== 204 && status !== 304
+    if (context.framedByClose) res.removeHeader('Transfer-Encoding')
+    answer.setTimeout(options.idleMs, () => fail('connection_read_timeout'))
     try {
-      res.writeHead(answer.statusCode ?? 502, answer.statusMessage ?? '', headers)
+      res.writeHead(status, answer.statusMessage ?? '', headers)
     } catch {
-      fail('http_protocol_error') // such as status 000 or a control character, which Node reads but does not write
+      fail('http_protocol_error') // such as a control character, which Node reads but does not write
       return
     }
     answer.on('data', (chunk: Buffer) => {
@@ -105,7 +116,7 @@ export function openTunnel(
   })
   upstream.on('upgrade', (answer, socket: Socket, first) => {
     const isWebSocket = answer.headers.upgrade?.toLowerCase() === 'websocket'
-    if (!isWebSocket || settled || req.socket.destroyed) {
+    if (!isWebSocket || settled || res.headersSent || req.socket.destroyed) {
       socket.destroy()
       fail('http_protocol_error')
       return

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import t from 'tap'
 import { WebSocket, WebSocketServer } from 'ws'
 import { rawClient } from '../support/raw-client.ts'
@@ -195,13 +195,44 @@ t.test('a conversation through the sidecar is the one without it', async (t) => 
   t.strictSame(await conversation(`ws://127.0.0.1:${sidecar.port}/`, sidecar.token), direct)
 })
 
+t.test(
+  'a refusal without a length ends with the connection, by a reset where it stalls or breaks off',
+  async (t) => {
+    const { upstream, connect, sidecar, recovers } = await startScene(t, {
+      settings: { ...ON, 'timeouts-idle-seconds': '1' },
+    })
+    const refusal = 'HTTP/1.1 403 Forbidden\r\n\r\nno'
+    for (const [name, reply, end] of [
+      ['whole', (socket: Socket) => void socket.end(refusal), 'end'],
+      ['stalled', (socket: Socket) => void socket.write(refusal), 'reset'],
+      [
+        'broken',
+        (socket: Socket) => socket.write(refusal, () => setTimeout(() => socket.resetAndDestroy(), 50)),
+        'reset',
+      ],
+    ] as const) {
+      upstream.reply(reply)
+      const client = await connect()
+      client.send(handshake(sidecar.token))
+      t.equal(await client.closed(), end, name)
+      const received = client.received().toString()
+      t.match(received, /\r\nConnection: close\r\n(.+\r\n)*\r\nno$/, name)
+      t.notMatch(received, /Transfer-Encoding/i, name)
+    }
+    upstream.reply(OK)
+    await recovers()
+  },
+)
+
 t.test('a 101 that does not name the protocol is an internal error', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
-  upstream.reply('HTTP/1.1 101 Whatever\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n')
-  const client = await rawClient(t, sidecar.port)
-  client.send(handshake(sidecar.token))
-  t.equal((await client.response()).status, 500)
+  for (const lines of ['Connection: Upgrade\r\nUpgrade: h2c\r\n', '']) {
+    upstream.reply(`HTTP/1.1 101 Whatever\r\n${lines}\r\n`)
+    const client = await rawClient(t, sidecar.port)
+    client.send(handshake(sidecar.token))
+    t.equal((await client.response()).status, 500, lines)
+  }
   await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
 })
 
