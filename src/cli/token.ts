@@ -2,10 +2,16 @@
  * `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a given one.
  */
 import { text as readText } from 'node:stream/consumers'
-import { type Command, Option } from 'commander'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Command } from 'commander'
+import { formatProblems } from '../config/problem.ts'
+import type { Config } from '../config/schema.ts'
+import { loadKeyRing } from '../keys/key-directory.ts'
+import { createLog } from '../ops/log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
+import { openTrust, type Trust, UnusableTrust } from '../trust.ts'
 import {
   CommandFailure,
   type CommandIo,
@@ -14,19 +20,15 @@ import {
   parseSeconds,
   printer,
   UsageFailure,
+  unwrap,
   warner,
 } from './command-io.ts'
 import { addSettingFlags, type ParsedOptions, settingsFromCommand } from './config.ts'
-import { loadKeys, loadVerdictSources } from './verdict-sources.ts'
 
 interface IssueOptions extends ParsedOptions {
   readonly account: string
   readonly accessKey: string
   readonly lifetimeSeconds?: number
-  readonly json?: true
-}
-
-interface InspectOptions extends ParsedOptions {
   readonly json?: true
 }
 
@@ -46,66 +48,104 @@ Examples:
   storage-auth-sidecar token inspect --config sidecar.yaml "$TOKEN"
   pbpaste | storage-auth-sidecar token inspect --config sidecar.yaml --json`
 
-/** @param now - the clock, in epoch milliseconds */
-export function tokenCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
+/**
+ * @param options.now - the clock, in epoch milliseconds
+ * @param options.patienceMs - how long `inspect` waits for another issuer or a database
+ */
+export function tokenCommand(io: CommandIo, { now = Date.now, patienceMs = 5000 } = {}): Command {
   const print = printer(io)
   const warn = warner(io)
-  const group = createCommand('token', 'mint a token, or explain one', io).addHelpText(
-    'after',
-    GROUP_EXAMPLES,
-  )
+  const group = createCommand('token', 'mint a token, or explain one', io)
+  group.addHelpText('after', GROUP_EXAMPLES)
 
-  const issue = group
-    .command('issue')
+  addSettingFlags(group.command('issue'))
     .description('mint a token with the key that signs')
     .requiredOption('--account <id>', 'the account identifier')
     .requiredOption('--access-key <key>', 'the access key')
-    .addOption(
-      new Option(
-        '--lifetime-seconds <n>',
-        'how long it is good for (default: token.lifetimeSeconds)',
-      ).argParser(parseSeconds),
-    )
+    .option('--lifetime-seconds <n>', 'its lifetime (default: token.lifetimeSeconds)', parseSeconds)
     .option('--json', 'print JSON')
-  addSettingFlags(issue)
-  issue.addHelpText('after', ISSUE_EXAMPLES).action(async (options: IssueOptions) => {
-    const config = settingsFromCommand(options, io)
-    const { maxLifetimeSeconds } = config.token
-    const { lifetimeSeconds = config.token.lifetimeSeconds } = options
-    if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
-      throw new UsageFailure(
-        `--lifetime-seconds must be 1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`,
-      )
-    }
-    const subject = checkNames(options)
-    const ring = await loadKeys(config, { warn })
-    if (ring.signing === undefined) {
-      throw new UsageFailure(`${config.keys.directory}: holds no private key, so it can only verify`)
-    }
-    const issueToken = createIssuer({ ...config.token, keys: () => ring, now })
-    const { token, identity } = await issueToken(subject, lifetimeSeconds)
-    const expiresAt = new Date(identity.expiresAt * 1000).toISOString()
-    print(options.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
-  })
+    .addHelpText('after', ISSUE_EXAMPLES)
+    .action(async (options: IssueOptions) => {
+      const config = settingsFromCommand(options, io)
+      const { maxLifetimeSeconds } = config.token
+      const { lifetimeSeconds = config.token.lifetimeSeconds } = options
+      if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
+        const range = `1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`
+        throw new UsageFailure(`--lifetime-seconds must be ${range}`)
+      }
+      const subject = checkNames(options)
+      const { directory } = config.keys
+      if (directory === undefined) {
+        throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')
+      }
+      const { value: ring, warnings } = unwrap(await loadKeyRing(directory))
+      warnings.forEach(warn)
+      if (ring.signing === undefined) {
+        throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
+      }
+      const issueToken = createIssuer({ ...config.token, keys: () => ring, now })
+      const { token, identity } = await issueToken(subject, lifetimeSeconds)
+      const expiresAt = new Date(identity.expiresAt * 1000).toISOString()
+      print(options.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
+    })
 
-  const inspect = group
-    .command('inspect')
+  addSettingFlags(group.command('inspect'))
     .description('explain a token: verdict, reason, key, claims, time left, revoked or not')
     .argument('[token]', 'the token (default: read from stdin)')
     .option('--json', 'print JSON')
-  addSettingFlags(inspect)
-  inspect
     .addHelpText('after', INSPECT_EXAMPLES)
-    .action(async (argument: string | undefined, options: InspectOptions) => {
+    .action(async (argument: string | undefined, options: ParsedOptions) => {
       const config = settingsFromCommand(options, io)
-      const { ring, ...sources } = await loadVerdictSources(config, { now, warn })
-      const verify = createVerifier({ ...config.token, ...sources, keys: () => ring, now })
+      const { keys, isRevoked, credentials } = await loadTrust(config, now, warn, patienceMs)
+      const sources = { isRevoked, ...(credentials && { standing: credentials.standing }) }
+      const verify = createVerifier({ ...config.token, ...sources, keys, now })
       const token = (argument ?? (await readText(io.stdin))).trim()
       const inspection = await inspectToken(token, { verify, ...sources, now })
-      print(printable(options.json ? JSON.stringify(inspection) : report(inspection)))
+      print(printable(options['json'] ? JSON.stringify(inspection) : report(inspection)))
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })
   return group
+}
+
+/** Loads once what the verdict on a token depends on, as `serve` does. What was read stays usable. */
+async function loadTrust(
+  config: Config,
+  now: () => number,
+  warn: (text: string) => void,
+  patienceMs: number,
+): Promise<Trust> {
+  const write = (line: string) => {
+    const { msg, problem, problems = [problem ?? ''] } = JSON.parse(line)
+    warn([msg, ...problems].join(' '))
+  }
+  const ignore = () => {}
+  // Certificates have no part in a verdict.
+  const { tls: _, ...listen } = config.listen
+  const opened = await openTrust(
+    { ...config, listen, upstreams: [] },
+    {
+      log: createLog('warn', { write }),
+      now,
+      onChange: ignore,
+      onReload: ignore,
+      onFetch: ignore,
+      onListenerCertificates: ignore,
+    },
+  )
+  if (!opened.ok) throw new UsageFailure(formatProblems(opened.problems))
+  const { trust, warnings } = opened
+  warnings.forEach(warn)
+  try {
+    const isComplete = await Promise.race([trust.whenComplete(), sleep(patienceMs, false, { ref: false })])
+    const missing = trust.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
+    if (!isComplete)
+      throw new CommandFailure(`no answer within ${patienceMs / 1000} s: ${missing.join(', ')}`)
+  } catch (error) {
+    throw error instanceof UnusableTrust ? new UsageFailure(error.message) : error
+  } finally {
+    await trust.stop()
+  }
+  return trust
 }
 
 function report(inspection: Inspection): string {

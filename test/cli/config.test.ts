@@ -6,22 +6,13 @@ import t from 'tap'
 import { UsageFailure } from '../../src/cli/command-io.ts'
 import { addSettingFlags, configCommand, settingsFromCommand } from '../../src/cli/config.ts'
 import { configJsonSchema } from '../../src/config/explain.ts'
+import { runCommand } from '../support/run-command.ts'
 
 const upstream = { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9000' }
 
-/** Runs `config …` and collects what it wrote and how it failed. */
-async function run(args: readonly string[], env: Record<string, string> = upstream) {
-  const stdout = new PassThrough()
-  const stderr = new PassThrough()
-  const failure = await configCommand({ stdin: new PassThrough(), stdout, stderr, env })
-    .parseAsync(args, { from: 'user' })
-    .then(
-      () => undefined,
-      (error: unknown) => error,
-    )
-  const text = (stream: PassThrough) => String(stream.read() ?? '')
-  return { failure, stdout: text(stdout), stderr: text(stderr) }
-}
+/** Runs `config …`. */
+const run = (args: readonly string[], env: Record<string, string> = upstream) =>
+  runCommand(configCommand, args, { env })
 
 t.test('check says one line when all is well', async (t) => {
   t.strictSame(await run(['check']), {
@@ -35,9 +26,8 @@ t.test('check fails with every mistake, as usage', async (t) => {
   const file = join(t.testdir(), 'sidecar.yaml')
   writeFileSync(file, 'listen: { port: x, host: "" }\n')
   const { failure, stdout } = await run(['check', '--config', file, '--log-level', 'loud'])
-  if (!(failure instanceof UsageFailure)) throw failure
-  t.equal(failure.exitCode, 2)
-  const [summary, ...lines] = failure.message.split('\n')
+  t.equal(failure?.exitCode, 2)
+  const [summary, ...lines] = String(failure?.message).split('\n')
   t.equal(summary, 'the configuration has 3 problems:')
   t.strictSame(lines.sort(), [
     `  listen.host: must be an IP address without brackets, or a host name; the port is a setting of its own (${file}:1:26)`,
@@ -50,7 +40,7 @@ t.test('check fails with every mistake, as usage', async (t) => {
 t.test('check --json prints the outcome for programs', async (t) => {
   t.strictSame(JSON.parse((await run(['check', '--json'])).stdout), { ok: true, problems: [] })
   const { failure, stdout } = await run(['check', '--json'], {})
-  t.type(failure, UsageFailure)
+  t.equal(failure?.exitCode, 2)
   t.match(JSON.parse(stdout), { ok: false, problems: [{ path: 'upstreams', origin: 'default' }] })
 })
 
@@ -61,7 +51,7 @@ t.test('show prints the effective settings, as a table and as JSON', async (t) =
     value: [{ prefix: '/', url: 'http://flag' }],
     origin: 'flag --upstream-url',
   })
-  t.type((await run(['show'], {})).failure, UsageFailure)
+  t.equal((await run(['show'], {})).failure?.exitCode, 2)
 })
 
 t.test('schema prints the JSON Schema', async (t) => {
@@ -82,7 +72,7 @@ t.test('help stays readable, with examples', async (t) => {
 
 t.test('a mistyped flag is refused with the one that was meant', async (t) => {
   const { failure, stderr } = await run(['check', '--limits-header-byte', '1'])
-  t.match(failure, { code: 'commander.unknownOption' })
+  t.equal(failure?.exitCode, 2)
   t.match(stderr, /Did you mean --limits-header-bytes\?/)
 })
 

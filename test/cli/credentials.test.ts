@@ -1,14 +1,12 @@
 import { appendFile, chmod, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { PassThrough, Readable } from 'node:stream'
-import { CommanderError } from 'commander'
 import t from 'tap'
-import { CommandFailure, UsageFailure } from '../../src/cli/command-io.ts'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { loadFileStore } from '../support/file-store.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
+import { runCommand } from '../support/run-command.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const NOW = Date.parse('2027-01-01T00:00:00Z')
@@ -16,30 +14,14 @@ const server = await startPostgres(t)
 const NO_SERVER_HERE = server === undefined && NO_SERVER
 const createDatabase = server?.createDatabase ?? (() => Promise.reject(new Error(NO_SERVER)))
 
-interface Ran {
-  readonly stdout: string
-  readonly stderr: string
-  readonly error?: unknown
-}
-
 /** Runs `credentials …` as the program would. */
-async function run(args: readonly string[], stdin: string | Buffer = ''): Promise<Ran> {
-  const stdout = new PassThrough()
-  const stderr = new PassThrough()
-  const io = { stdin: Readable.from([Buffer.from(stdin)]), stdout, stderr, env: {} }
-  let error: unknown
-  try {
-    await credentialsCommand(io, { now: () => NOW }).parseAsync([...args], { from: 'user' })
-  } catch (caught) {
-    error = caught
-  }
-  return { stdout: String(stdout.read() ?? ''), stderr: String(stderr.read() ?? ''), error }
-}
+const run = (args: readonly string[], stdin: string | Buffer = '') =>
+  runCommand((io) => credentialsCommand(io, { now: () => NOW }), args, { stdin })
 
 /** Runs a command that must succeed, and reads the JSON it prints. */
 async function json(args: readonly string[], stdin?: string | Buffer) {
-  const { stdout, error } = await run(args, stdin)
-  if (error !== undefined) throw error
+  const { stdout, failure } = await run(args, stdin)
+  if (failure !== undefined) throw new Error(failure.message)
   return JSON.parse(stdout)
 }
 
@@ -109,9 +91,8 @@ t.test('a secret that no client could send is refused', async (t) => {
     [Buffer.from([0x68, 0xff]), 'the secret on stdin is not UTF-8 text'],
   ]
   for (const [stdin, message] of secrets) {
-    const { error, stdout } = await run(['add', '--file', file, '--account', 'a', '--secret-stdin'], stdin)
-    t.ok(error instanceof UsageFailure)
-    t.match(error, { message })
+    const { failure, stdout } = await run(['add', '--file', file, '--account', 'a', '--secret-stdin'], stdin)
+    t.match(failure, { exitCode: 2, message })
     t.equal(stdout, '')
   }
   await t.rejects(stat(file), 'and no file is made')
@@ -127,9 +108,11 @@ t.test('a credential expires at the given time', async (t) => {
 t.test('a second add of the same name fails and changes nothing', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
-  const { error, stdout } = await run(['add', '--file', file, '--account', 'acme', '--access-key', 'AK0'])
-  t.ok(error instanceof CommandFailure)
-  t.match(error, { exitCode: 1, message: `${file}: the account already has a credential of that access key` })
+  const { failure, stdout } = await run(['add', '--file', file, '--account', 'acme', '--access-key', 'AK0'])
+  t.match(failure, {
+    exitCode: 1,
+    message: `${file}: the account already has a credential of that access key`,
+  })
   t.equal(stdout, '')
   t.equal(await readFile(file, 'utf8'), before)
 })
@@ -196,8 +179,10 @@ t.test('disable, enable and remove change one credential', async (t) => {
     t.equal(await verdict(file, login), outcome)
   }
   const again = await run(['remove', ...named])
-  t.ok(again.error instanceof CommandFailure)
-  t.match(again.error, { message: `${file}: there is no credential of that account and access key` })
+  t.match(again.failure, {
+    exitCode: 1,
+    message: `${file}: there is no credential of that account and access key`,
+  })
 })
 
 t.test('every problem of a missing or broken file is reported', async (t) => {
@@ -213,13 +198,12 @@ t.test('every problem of a missing or broken file is reported', async (t) => {
     ['add', ...named],
     ['disable', ...named],
   ]) {
-    const { error } = await run(args)
-    t.ok(error instanceof UsageFailure)
-    t.match(error, { exitCode: 2, message: problems })
+    const { failure } = await run(args)
+    t.match(failure, { exitCode: 2, message: problems })
   }
   const missing = `${file}.missing`
-  const { error } = await run(['remove', '--file', missing, '--account', 'a', '--access-key', 'k'])
-  t.match(error, { exitCode: 2, message: `${missing}: cannot be read: there is no such file or directory` })
+  const { failure } = await run(['remove', '--file', missing, '--account', 'a', '--access-key', 'k'])
+  t.match(failure, { exitCode: 2, message: `${missing}: cannot be read: there is no such file or directory` })
 })
 
 t.test('wrong usage is reported before anything is done', async (t) => {
@@ -242,9 +226,8 @@ t.test('wrong usage is reported before anything is done', async (t) => {
     ],
   ]
   for (const [args, message] of usages) {
-    const { error } = await run(args)
-    t.ok(error instanceof UsageFailure, message)
-    t.match(error, { message })
+    const { failure } = await run(args)
+    t.match(failure, { exitCode: 2, message }, message)
   }
   await t.rejects(stat(file))
   for (const args of [
@@ -256,8 +239,8 @@ t.test('wrong usage is reported before anything is done', async (t) => {
     ['import', '--file', file],
     ['import', '--postgres-url-file', file],
   ]) {
-    const { error, stderr } = await run(args)
-    t.ok(error instanceof CommanderError, args.join(' '))
+    const { failure, stderr } = await run(args)
+    t.equal(failure?.exitCode, 2, args.join(' '))
     t.match(stderr, /^error: .*\n$/, 'one plain line')
   }
 })
@@ -275,11 +258,11 @@ t.test(
     /** Runs a command in both places; returns what they printed, once the printed secrets are made equal. */
     const both = async (args: readonly string[], stdin = '') => {
       const runs = await Promise.all(places.map((place) => run([...args, ...place], stdin)))
-      const [one, other] = runs.map(({ stdout, stderr, error }) => ({
+      const [one, other] = runs.map(({ stdout, stderr, failure }) => ({
         stdout: stdout.replace(/"secret":"[^"]{43}"/, '"secret":"…"'),
         stderr,
-        exitCode: error instanceof UsageFailure || error instanceof CommandFailure ? error.exitCode : error,
-        problem: error instanceof Error ? error.message.replace(/^.*: /, '') : undefined,
+        exitCode: failure?.exitCode,
+        problem: failure?.message.replace(/^.*: /, ''),
       }))
       t.same(other, one, args.join(' '))
       return other
@@ -325,9 +308,11 @@ t.test(
   async (t) => {
     const { urlFile } = await createDatabase('empty')
     const migrate = ['migrate', '--postgres-url-file', urlFile]
-    const { error } = await run(['list', '--postgres-url-file', urlFile])
-    t.ok(error instanceof UsageFailure)
-    t.match(error, { message: /its tables are missing: run `storage-auth-sidecar credentials migrate / })
+    const { failure } = await run(['list', '--postgres-url-file', urlFile])
+    t.match(failure, {
+      exitCode: 2,
+      message: /its tables are missing: run `storage-auth-sidecar credentials migrate /,
+    })
     t.same(await json([...migrate, '--json']), { version: 1, applied: [1] })
     t.same(await json([...migrate, '--json']), { version: 1, applied: [] })
     await chmod(urlFile, 0o644)
@@ -360,10 +345,10 @@ t.test('import takes a file over, all of it or nothing', { skip: NO_SERVER_HERE 
     json(['list', '--postgres-url-file', urlFile, '--json']),
   ])
   t.same(fromDatabase, fromFile)
-  const { error, stdout } = await run(command)
-  t.match(error, { exitCode: 1, message: /nothing was imported: 2 of 2 .*--replace takes over/ })
+  const { failure, stdout } = await run(command)
+  t.match(failure, { exitCode: 1, message: /nothing was imported: 2 of 2 .*--replace takes over/ })
   t.equal(stdout, '')
   t.same(await json([...command, '--replace', '--json']), { imported: 2, replaced: 2 })
   await writeFile(file, 'accounts: 5\n')
-  t.match((await run(command)).error, { exitCode: 2, message: `${file}:1:11: accounts must be a list` })
+  t.match((await run(command)).failure, { exitCode: 2, message: `${file}:1:11: accounts must be a list` })
 })

@@ -1,4 +1,7 @@
+import { once } from 'node:events'
 import { rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { decodeJwt } from 'jose'
 import t from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
@@ -155,4 +158,23 @@ t.test('settings, keys or credentials that cannot be used end with 2', async (t)
     exitCode: 2,
     message: /x\.jwk\.json: is not a JSON text/,
   })
+})
+
+t.test('inspect takes the keys of another issuer, and says when it does not answer', async (t) => {
+  const { keys, mint } = await setUp(t)
+  const server = createServer((_req, res) => res.end(JSON.stringify({ keys: [keys.publicJwk] })))
+  await once(server.listen(0, '127.0.0.1'), 'listening')
+  t.teardown(() => server.close())
+  const { port } = server.address() as AddressInfo
+  const inspect = async (url: string) =>
+    runCommand(
+      (io) => tokenCommand(io, { now: () => NOW, patienceMs: 500 }),
+      [...['inspect', '--json', '--keys-jwks-url', url], await mint()],
+    )
+  const { stdout, failure } = await inspect(`http://127.0.0.1:${port}/keys`)
+  t.equal(failure, undefined)
+  t.match(JSON.parse(stdout), { verdict: 'valid', revoked: false, credentialActive: null })
+  const away = await inspect('http://127.0.0.1:1/')
+  t.match(away.failure, { exitCode: 1, message: 'no answer within 0.5 s: keys' })
+  t.match(away.stderr, /^warning: the JWK Set cannot be used/)
 })

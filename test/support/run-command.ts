@@ -14,7 +14,7 @@ export interface CommandRun {
 
 /** What a command is given besides its arguments. */
 export interface CommandInput {
-  readonly stdin?: string
+  readonly stdin?: string | Buffer
   readonly env?: CommandIo['env']
 }
 
