@@ -138,8 +138,11 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     context.admitted = request
     context.route = route
     context.id = (request === undefined ? requestIdOf(req.rawHeaders) : request.requestId) ?? randomUUID()
-    if (decision instanceof Promise) {
-      decision.then((late) => carryOut(req, res, late)).catch((error: unknown) => fault(req, res, error))
+    // Node reports what it refuses of a chunked body, even its coding (`chunked` and a tab), only behind the head.
+    if (decision instanceof Promise || request?.chunked === true) {
+      Promise.resolve(decision)
+        .then((late) => carryOut(req, res, late))
+        .catch((error: unknown) => fault(req, res, error))
     } else {
       carryOut(req, res, decision)
     }

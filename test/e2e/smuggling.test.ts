@@ -52,6 +52,20 @@ t.test('a body by its length stays one body whatever the method', async (t) => {
   }
 })
 
+t.test('what is refused of a chunked body that comes with its head reaches no upstream', async (t) => {
+  const scene = await startScene(t)
+  await scene.ask(scene.head('GET /before')) // from here on the token is cached
+  for (const [name, line, body] of [
+    ['a tab behind the coding', 'Transfer-Encoding: chunked\t', '5\r\nhello\r\n0\r\n\r\n'],
+    ['a bad size', 'Transfer-Encoding: chunked', '+5\r\nhello\r\n0\r\n\r\n'],
+  ] as const) {
+    const response = await scene.ask(scene.head('DELETE /refused', line) + body)
+    t.equal(response.status, 400, name)
+  }
+  await scene.ask(scene.head('GET /behind'))
+  t.notMatch(Buffer.concat(scene.upstream.bytes).toString(), /refused/)
+})
+
 /** Lines that some parser somewhere takes for `Transfer-Encoding: chunked`. */
 function transferEncodingLines(): string[] {
   const names = (
