@@ -26,24 +26,15 @@ interface StoreOptions {
   readonly json?: true
 }
 
-interface NameOptions extends StoreOptions {
-  readonly account: string
-  readonly accessKey: string
-}
-
-interface AddOptions extends StoreOptions {
+interface AddOptions {
   readonly account: string
   readonly accessKey?: string
   readonly secretStdin?: true
   readonly expiresAt?: string
 }
 
-interface ImportOptions {
-  readonly postgresUrlFile: string
-  readonly json?: true
-  readonly file: string
-  readonly replace?: boolean
-}
+type Named = StoreOptions & { readonly account: string; readonly accessKey: string }
+type Database = Required<Pick<StoreOptions, 'postgresUrlFile'>>
 
 const PROGRAM = 'storage-auth-sidecar credentials'
 const DATABASE = '--postgres-url-file <path>'
@@ -93,7 +84,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     .option('--access-key <key>', 'the access key (default: a new one)')
     .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')
     .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone')
-    .action(async (options: AddOptions) => {
+    .action(async (options: StoreOptions & AddOptions) => {
       const editor = await openEditor(options)
       const { expiresAt, secretStdin } = options
       const name = checkNames({ accessKey: newAccessKey(), ...options })
@@ -112,30 +103,31 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     const { credentials, warnings } = unwrap(await (await openEditor(options)).list())
     warnings.forEach(warn)
     const listed = credentials.map((credential) => listEntry(credential, now()))
-    print(options.json ? JSON.stringify(listed) : table(listed))
+    const rows = listed.map(({ accountId, accessKey, disabled, inForce, secretKind, expiresAt }) => {
+      const state = disabled ? 'disabled' : inForce ? 'active' : 'expired'
+      return [accountId, accessKey, state, secretKind, expiresAt ?? 'never']
+    })
+    const titles = ['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES']
+    print(options.json ? JSON.stringify(listed) : formatTable([titles, ...rows]))
   })
 
   const change = (command: string, description: string, fields: object, apply: Change) =>
     subcommand(command, description, ' --account acme --access-key AK1')
       .requiredOption('--account <id>', 'the account identifier')
       .requiredOption('--access-key <key>', 'the access key')
-      .action(async (options: NameOptions) => {
+      .action(async (options: Named) => {
         const name = checkNames(options)
         unwrap(await apply(await openEditor(options), name))
         print(options.json ? JSON.stringify({ ...name, ...fields }) : `${command.replace(/e$/, '')}ed`)
       })
-  change(
-    'disable',
-    'refuse logins with a credential, and end its tokens',
-    { disabled: true },
-    (editor, name) => editor.setDisabled(name, true),
+  const ended = ', and end its tokens'
+  change('disable', `refuse logins with a credential${ended}`, { disabled: true }, (editor, name) =>
+    editor.setDisabled(name, true),
   )
   change('enable', 'let a disabled credential log in again', { disabled: false }, (editor, name) =>
     editor.setDisabled(name, false),
   )
-  change('remove', 'remove a credential, and end its tokens', { removed: true }, (editor, name) =>
-    editor.remove(name),
-  )
+  change('remove', `remove a credential${ended}`, { removed: true }, (editor, name) => editor.remove(name))
 
   group
     .command('migrate')
@@ -143,7 +135,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database')
     .option('--json', 'print JSON')
     .addHelpText('after', MIGRATE_HELP)
-    .action(async ({ postgresUrlFile, json }: Pick<ImportOptions, 'postgresUrlFile' | 'json'>) => {
+    .action(async ({ postgresUrlFile, json }: StoreOptions & Database) => {
       const { migrate } = await import('../credentials/postgres/editor.ts')
       const { isNew, warnings } = unwrap(await migrate(postgresUrlFile))
       warnings.forEach(warn)
@@ -163,15 +155,24 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       'after',
       `\nExample:\n  ${PROGRAM} import --file credentials.yaml --postgres-url-file postgres.url`,
     )
-    .action(async ({ file, postgresUrlFile, replace = false, json }: ImportOptions) => {
-      const { value, warnings } = unwrap(await listCredentialsFile(file))
-      warnings.forEach(warn)
-      const { importCredentials } = await import('../credentials/postgres/editor.ts')
-      const { imported, replaced } = unwrap(await importCredentials(postgresUrlFile, value, { replace }))
-      print(
-        json ? JSON.stringify({ imported, replaced }) : `imported ${imported}, ${replaced} of them replaced`,
-      )
-    })
+    .action(
+      async ({
+        file,
+        postgresUrlFile,
+        replace = false,
+        json,
+      }: Required<StoreOptions> & { replace?: boolean }) => {
+        const { value, warnings } = unwrap(await listCredentialsFile(file))
+        warnings.forEach(warn)
+        const { importCredentials } = await import('../credentials/postgres/editor.ts')
+        const { imported, replaced } = unwrap(await importCredentials(postgresUrlFile, value, { replace }))
+        print(
+          json
+            ? JSON.stringify({ imported, replaced })
+            : `imported ${imported}, ${replaced} of them replaced`,
+        )
+      },
+    )
   return group
 }
 
@@ -203,12 +204,4 @@ function listEntry(credential: Credential, now: number) {
     expiresAt: expiresAt === Number.POSITIVE_INFINITY ? null : new Date(expiresAt).toISOString(),
     secretKind: secretHash.startsWith('$sha256$') ? 'generated' : 'chosen',
   }
-}
-
-function table(entries: readonly ReturnType<typeof listEntry>[]): string {
-  const rows = entries.map(({ accountId, accessKey, disabled, inForce, secretKind, expiresAt }) => {
-    const state = disabled ? 'disabled' : inForce ? 'active' : 'expired'
-    return [accountId, accessKey, state, secretKind, expiresAt ?? 'never']
-  })
-  return formatTable([['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES'], ...rows])
 }

@@ -2,9 +2,10 @@
  * `demo`: the sidecar in front of a small storage API, in this process, until a signal stops it. Everything is kept in
  * `.sidecar/` under the working directory; once requests are served, lines to paste are printed.
  */
-import { type AddressInfo, createServer } from 'node:net'
+import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
+import type { App } from '../app.ts'
 import { formatProblems, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { startStorageApi } from '../demo/storage-api.ts'
@@ -13,19 +14,9 @@ import { CommandFailure, type CommandIo, createCommand, parsePort, UsageFailure 
 
 /** What the command needs besides its arguments. */
 export interface DemoDependencies {
-  readonly createApp: (config: Config) => Promise<{
-    start(): Promise<{ readonly data: AddressInfo; readonly admin: AddressInfo }>
-    stop(): Promise<unknown>
-  }>
+  readonly createApp: (config: Config) => Promise<App>
   /** Resolves when a signal asks to stop. Called before anything listens. */
   readonly stopRequested: () => Promise<unknown>
-  /** Default: `.sidecar` in the working directory. */
-  readonly directory?: string
-}
-
-interface DemoOptions {
-  readonly port: number
-  readonly adminPort: number
 }
 
 const EXAMPLES = `
@@ -40,30 +31,29 @@ export function demoCommand(io: CommandIo, deps: DemoDependencies): Command {
     .option('--port <port>', 'data port on 127.0.0.1; 0: any free one', parsePort, 8080)
     .option('--admin-port <port>', 'admin port on 127.0.0.1; 0: any free one', parsePort, 8081)
     .addHelpText('after', EXAMPLES)
-    .action((options: DemoOptions) => runDemo(io, deps, options))
+    .action((ports: { port: number; adminPort: number }) => runDemo(io, deps, ports))
 }
 
 async function runDemo(
   io: CommandIo,
   deps: DemoDependencies,
-  { port, adminPort }: DemoOptions,
+  { port, adminPort }: { port: number; adminPort: number },
 ): Promise<void> {
   // Before anything is written: a demo that already runs in this directory must not lose its key.
   await expectFree(port, '--port')
   await expectFree(adminPort, '--admin-port')
   const stop = deps.stopRequested()
-  const directory = resolve(deps.directory ?? '.sidecar')
+  const directory = resolve('.sidecar')
   const storage = await startStorageApi(join(directory, 'objects'), (fault) =>
     io.stderr.write(`storage API: ${fault}\n`),
   )
   try {
-    const now = Date.now
-    const workspace = await prepareWorkspace({ directory, port, adminPort, upstreamUrl: storage.url, now })
+    const workspace = await prepareWorkspace(directory, { port, adminPort }, storage.url)
     // The environment does not count: its SIDECAR_ variables are meant for another sidecar.
     const loaded = loadConfig({ file: workspace.configFile, env: {}, flags: {} })
     if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
     const app = await deps.createApp(loaded.config)
-    io.stdout.write(guide({ ...(await app.start()), ...workspace }))
+    io.stdout.write(guide(workspace, await app.start()))
     await stop
     await app.stop()
   } finally {

@@ -19,24 +19,12 @@ import {
   warner,
 } from './command-io.ts'
 
-interface DirectoryOptions {
+interface Options {
   readonly directory: string
   readonly json?: true
 }
 
-interface AddOptions extends DirectoryOptions {
-  readonly alg: Algorithm
-  readonly kid?: string
-  readonly activate?: true
-}
-
-interface LifetimeOptions extends DirectoryOptions {
-  readonly maxLifetimeSeconds: number
-}
-
-interface RetireOptions extends LifetimeOptions {
-  readonly force?: true
-}
+type Lifetime = { readonly maxLifetimeSeconds: number }
 
 const EXAMPLES = `
 A rotation that refuses no token that is alive:
@@ -77,13 +65,20 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       new Option('--kid <kid>', 'its name (default: algorithm, day and a random part)').argParser(kid),
     )
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
-    .action(async ({ directory, alg, kid, activate }: AddOptions) => {
-      const added = await applyChange(directory, () =>
-        addKey({ directory, alg, now, ...(kid !== undefined && { kid }), activate: activate === true }),
-      )
-      const created = new Date(added.createdAt * 1000).toISOString()
-      print(JSON.stringify({ kid: added.kid, alg: added.alg, active: added.active, created }))
-    })
+    .action(
+      async ({
+        directory,
+        alg,
+        kid,
+        activate,
+      }: Options & { alg: Algorithm; kid?: string; activate?: true }) => {
+        const added = await applyChange(directory, () =>
+          addKey({ directory, alg, now, ...(kid !== undefined && { kid }), activate: activate === true }),
+        )
+        const created = new Date(added.createdAt * 1000).toISOString()
+        print(JSON.stringify({ kid: added.kid, alg: added.alg, active: added.active, created }))
+      },
+    )
 
   subcommand(
     'list',
@@ -91,7 +86,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     '--directory keys --json',
   )
     .addOption(maxLifetime)
-    .action(async ({ directory, json, maxLifetimeSeconds }: LifetimeOptions) => {
+    .action(async ({ directory, json, maxLifetimeSeconds }: Options & Lifetime) => {
       const keys = await readKeyDirectory(directory)
       if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
       keys.warnings.forEach(warn)
@@ -101,7 +96,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
 
   subcommand('activate', 'let a key sign, and note when the one before it stopped', '--directory keys KID')
     .argument('<kid>', 'the key', kid)
-    .action(async (kid: string, { directory, json }: DirectoryOptions) => {
+    .action(async (kid: string, { directory, json }: Options) => {
       const { previous } = await applyChange(directory, () => activateKey({ directory, kid, now }))
       if (json) print(JSON.stringify({ active: kid, previous: previous ?? null }))
       else print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
@@ -111,12 +106,17 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     .argument('<kid>', 'the key', kid)
     .addOption(maxLifetime)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
-    .action(async (kid: string, { directory, json, maxLifetimeSeconds, force }: RetireOptions) => {
-      await applyChange(directory, () =>
-        retireKey({ directory, kid, now, maxLifetimeSeconds, force: force === true }),
-      )
-      print(json ? JSON.stringify({ retired: kid }) : `${kid} is removed`)
-    })
+    .action(
+      async (
+        kid: string,
+        { directory, json, maxLifetimeSeconds, force }: Options & Lifetime & { force?: true },
+      ) => {
+        await applyChange(directory, () =>
+          retireKey({ directory, kid, now, maxLifetimeSeconds, force: force === true }),
+        )
+        print(json ? JSON.stringify({ retired: kid }) : `${kid} is removed`)
+      },
+    )
   return group
 }
 
@@ -146,23 +146,12 @@ function kid(text: string): string {
 }
 
 function table(entries: readonly KeyListEntry[], now: number): string {
-  const rows = entries.map((entry) => [
-    entry.kid,
-    entry.alg,
-    state(entry),
-    entry.created,
-    entry.signedUntil ?? '-',
-    removable(entry, now),
-  ])
+  const rows = entries.map(
+    ({ kid, alg, active, private: isPrivate, created, signedUntil, removableFrom }) => {
+      const state = active ? 'active' : isPrivate ? 'verifies' : 'public only'
+      const removable = removableFrom !== null && Date.parse(removableFrom) <= now ? 'now' : removableFrom
+      return [kid, alg, state, created, signedUntil ?? '-', removable ?? '-']
+    },
+  )
   return formatTable([['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'REMOVABLE FROM'], ...rows])
-}
-
-function state(entry: KeyListEntry): string {
-  if (entry.active) return 'active'
-  return entry.private ? 'verifies' : 'public only'
-}
-
-function removable({ removableFrom }: KeyListEntry, now: number): string {
-  if (removableFrom === null) return '-'
-  return Date.parse(removableFrom) <= now ? 'now' : removableFrom
 }

@@ -8,7 +8,6 @@ import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/p
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { Transform } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
 interface Metadata {
@@ -59,12 +58,8 @@ export async function startStorageApi(
 async function respond(directory: string, req: IncomingMessage, res: ServerResponse): Promise<void> {
   const [account, ...more] = req.headersDistinct['x-authenticated-account-id'] ?? []
   if (account === undefined || more.length > 0) {
-    return sendError(
-      res,
-      403,
-      'NotAuthenticated',
-      'X-Authenticated-Account-Id is missing: requests pass the sidecar.',
-    )
+    const message = 'X-Authenticated-Account-Id is missing: requests pass the sidecar.'
+    return sendError(res, 403, 'NotAuthenticated', message)
   }
   const [key = '', query = ''] = String(req.url).split(/\?(.*)/s)
   const objects = join(directory, hash('sha256', account, 'hex'))
@@ -74,7 +69,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
     return sendJson(res, 200, { objects: all.filter((object) => object.key.startsWith(prefix)) })
   }
   const path = join(objects, hash('sha256', key, 'hex'))
-  if (key !== '/' && req.method === 'PUT') return putObject(path, key, { directory, req, res })
+  if (key !== '/' && req.method === 'PUT') return putObject(path, key, req, res)
   const isRead = req.method === 'GET' || req.method === 'HEAD'
   if (key === '/' || (!isRead && req.method !== 'DELETE')) {
     res.setHeader('Allow', key === '/' ? 'GET' : 'GET, HEAD, PUT, DELETE')
@@ -88,24 +83,18 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   res.writeHead(204).end()
 }
 
-interface Upload {
-  readonly directory: string
-  readonly req: IncomingMessage
-  readonly res: ServerResponse
-}
-
 /** Stores an object whole, or not at all if the upload is aborted. */
-async function putObject(path: string, key: string, { directory, req, res }: Upload): Promise<void> {
-  const upload = join(directory, 'uploads', randomUUID())
+async function putObject(
+  path: string,
+  key: string,
+  req: IncomingMessage,
+  res: ServerResponse,
+): Promise<void> {
+  const upload = join(path, '../../uploads', randomUUID())
   const digest = createHash('sha256')
-  const observe = new Transform({
-    transform(chunk, _encoding, done) {
-      digest.update(chunk)
-      done(null, chunk)
-    },
-  })
   try {
-    await pipeline(req, observe, createWriteStream(upload, { flags: 'wx', mode: 0o600 }))
+    req.on('data', (chunk) => digest.update(chunk))
+    await pipeline(req, createWriteStream(upload, { flags: 'wx', mode: 0o600 }))
     const { size } = await stat(upload)
     const contentType = req.headers['content-type'] ?? 'application/octet-stream'
     const metadata: Metadata = { key, size, etag: `"${digest.digest('hex')}"`, contentType }

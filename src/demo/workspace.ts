@@ -7,36 +7,29 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { stringify } from 'yaml'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
-import type { Login } from '../credentials/store.ts'
 import { addKey } from '../keys/key-changes.ts'
+import type { Addresses } from '../ops/life-cycle.ts'
 
-export interface Workspace {
-  /** Settings for this sidecar. */
-  readonly configFile: string
-  /** A small text file to upload. */
-  readonly sampleFile: string
-  readonly login: Login
-}
+/** What the demo works with: the settings file, a small text file to upload, and a login. */
+export type Workspace = Awaited<ReturnType<typeof prepareWorkspace>>
 
-export interface WorkspaceOptions {
-  /** Absolute path. */
-  readonly directory: string
-  /** Ports on loopback; 0: any free one. */
-  readonly port: number
-  readonly adminPort: number
-  /** URL of the storage API. */
-  readonly upstreamUrl: string
-  /** Epoch milliseconds. */
-  readonly now: () => number
-}
-
-export async function prepareWorkspace(options: WorkspaceOptions): Promise<Workspace> {
-  const { directory, port, adminPort, upstreamUrl, now } = options
+/**
+ * Writes the files of the demo.
+ *
+ * @param directory - absolute path
+ * @param ports - on loopback; 0: any free one
+ * @param upstreamUrl - URL of the storage API
+ */
+export async function prepareWorkspace(
+  directory: string,
+  ports: { readonly port: number; readonly adminPort: number },
+  upstreamUrl: string,
+) {
   await mkdir(directory, { recursive: true, mode: 0o700 })
   await chmod(directory, 0o700)
   const keys = join(directory, 'keys')
   await rm(keys, { recursive: true, force: true })
-  await addKey({ directory: keys, alg: 'ES256', now })
+  await addKey({ directory: keys, alg: 'ES256', now: Date.now })
 
   const write = async (name: string, text: string) => {
     const file = join(directory, name)
@@ -49,8 +42,8 @@ export async function prepareWorkspace(options: WorkspaceOptions): Promise<Works
   const credential = { accessKey, secretHash: await hashSecret(secret, 'sha256') }
   const accounts = [{ accountId, credentials: [credential] }]
   const settings = {
-    listen: { host: '127.0.0.1', port },
-    admin: { host: '127.0.0.1', port: adminPort },
+    listen: { host: '127.0.0.1', port: ports.port },
+    admin: { host: '127.0.0.1', port: ports.adminPort },
     upstreams: [{ prefix: '/', url: upstreamUrl }],
     keys: { directory: keys },
     credentials: { file: await write('credentials.yaml', stringify({ accounts })) },
@@ -61,16 +54,14 @@ export async function prepareWorkspace(options: WorkspaceOptions): Promise<Works
   return { configFile, sampleFile: await write('hello.txt', 'Hello, storage.\n'), login }
 }
 
-export interface GuideOptions extends Pick<Workspace, 'login' | 'sampleFile'> {
-  readonly data: AddressInfo
-  readonly admin: AddressInfo
-}
-
 /**
  * The lines to paste: comments and complete commands for a POSIX shell with curl. Comments hold no character that a shell
  * interprets: an interactive zsh takes them for commands.
  */
-export function guide({ data, admin, login, sampleFile }: GuideOptions): string {
+export function guide(
+  { login, sampleFile }: Pick<Workspace, 'login' | 'sampleFile'>,
+  { data, admin }: Addresses,
+): string {
   const url = ({ address, port }: AddressInfo) => `http://${address}:${port}`
   const quoted = (text: string) => `'${text.replaceAll("'", String.raw`'\''`)}'`
   const sidecar = url(data)

@@ -267,8 +267,9 @@ const DASHES = [[], [6, 4], [2, 4], [10, 3, 2, 3], [1, 6], [12, 4], [4, 2, 1, 2]
 const COLORS = ['--one', '--two', '--three', '--warn', '--good', '--bad', '--quiet', '--ink']
 
 /** Draws lines; they differ in their dashes, not only in color. */
-function draw(id, times, lines, show) {
+function draw(id, times, valuesByName, show) {
   const place = byId(id)
+  const lines = Object.entries(valuesByName).map(([name, values]) => ({ name, values }))
   if (times.length === 0) return fill(id, quiet('Collecting: the first rates come 5 s after the start.'))
   const data = [times, ...lines.map(({ values }) => values)]
   const known = charts.get(id)
@@ -336,32 +337,12 @@ function draw(id, times, lines, show) {
 }
 
 function showCharts({ series, rejections }) {
-  const { times } = series
-  draw(
-    'requests',
-    times,
-    [
-      { name: 'all', values: series.requestsPerSecond },
-      { name: 'failing (5xx)', values: series.failingPerSecond },
-    ],
-    amount,
-  )
-  draw(
-    'latency',
-    times,
-    [
-      { name: 'p99', values: series.p99Seconds },
-      { name: 'p50', values: series.p50Seconds },
-    ],
-    duration,
-  )
+  const { times, requestsPerSecond, failingPerSecond, p99Seconds, p50Seconds, rejectionsPerSecond } = series
   const occurred = rejections.byReason.filter((reason) => reason.count > 0)
-  draw(
-    'refused',
-    times,
-    occurred.map(({ reason }) => ({ name: reason, values: series.rejectionsPerSecond[reason] })),
-    amount,
-  )
+  const refused = occurred.map(({ reason }) => [reason, rejectionsPerSecond[reason]])
+  draw('requests', times, { all: requestsPerSecond, 'failing (5xx)': failingPerSecond }, amount)
+  draw('latency', times, { p99: p99Seconds, p50: p50Seconds }, duration)
+  draw('refused', times, Object.fromEntries(refused), amount)
 }
 
 let version
@@ -371,7 +352,7 @@ let current
 
 function show(status) {
   current = status
-  for (const part of [
+  const parts = [
     showState,
     showFigures,
     showUpstreams,
@@ -380,8 +361,8 @@ function show(status) {
     showKeys,
     showTrust,
     showCharts,
-  ])
-    part(status)
+  ]
+  for (const part of parts) part(status)
 }
 
 function showUnreachable() {

@@ -129,7 +129,7 @@ t.test('a port in use is one line, and nothing is written', async (t) => {
 t.test('the printed comments hold nothing that a shell interprets, and any path is one word', async (t) => {
   const at = { address: '127.0.0.1', port: 1, family: 'IPv4' }
   const login = { accountId: 'demo', accessKey: 'k', secret: 's' }
-  const lines = guide({ data: at, admin: at, login, sampleFile: "/it's/a file" }).split('\n')
+  const lines = guide({ login, sampleFile: "/it's/a file" }, { data: at, admin: at }).split('\n')
   for (const line of lines.filter((line) => line.startsWith('#'))) t.match(line, /^# [\w .,-]+$/)
   t.ok(lines.some((line) => line.includes(String.raw`-T '/it'\''s/a file' `)))
   t.ok(readFileSync('README.md', 'utf8').includes('npm start'))

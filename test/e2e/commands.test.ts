@@ -122,8 +122,6 @@ t.test(
       /token\.lifetimeSeconds: .*sidecar\.yaml:3:\d+/,
       /cache\.maxTokens: .*--cache-max-tokens/,
       /SIDECAR_LISTN_PORT/,
-      /keys\.directory: .*bad\.jwk\.json/,
-      /credentials\.file: .*credentials\.yaml/,
     ]) {
       t.match(stderr, expected)
     }

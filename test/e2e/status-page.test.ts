@@ -3,6 +3,7 @@ import { createRequire } from 'node:module'
 import type { Page } from 'playwright-core'
 import t from 'tap'
 import { createAdminListener } from '../../src/ops/admin.ts'
+import { problemsOf } from '../../src/ops/problems.ts'
 import type { Status } from '../../src/ops/status.ts'
 import { NO_BROWSER, openPage, startBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
@@ -147,7 +148,8 @@ t.test('report mode has a banner', { skip: NO_BROWSER }, async (t) => {
 t.test('the page after ten busy minutes', { skip: NO_BROWSER }, async (t) => {
   const browser = await startBrowser(t)
   const scene = await tenBusyMinutes()
-  const status = withoutThisMachine(await scene.reporter.report())
+  const report = withoutThisMachine(await scene.reporter.report())
+  const status = { problems: problemsOf(report), ...report }
   const admin = createAdminListener(
     {
       admin: { host: '127.0.0.1', port: 0 },
