@@ -237,7 +237,7 @@ t.test(
   'out of descriptors it serves its open connections, and accepts others when there are some again',
   { skip: LIMITS_ARE_FIXED },
   async (t) => {
-    const { sidecar, get } = await scene(t, {}, { unmeasured: true })
+    const { sidecar, get } = await scene(t)
     spawnSync('prlimit', ['--pid', String(sidecar.pid), '--nofile=100:100'])
     const kept = await rawClient(t, sidecar.port)
     kept.send(get)
@@ -277,7 +277,6 @@ t.test('nothing has to be written, and no home be there', async (t) => {
     {
       cwd,
       nodeArgs: [permission, '--allow-fs-read=*', '--allow-worker', ...(major >= 25 ? ['--allow-net'] : [])],
-      unmeasured: true, // coverage would be written
       env: { HOME: undefined, TMPDIR: '/nonexistent' },
     },
   )

@@ -1,4 +1,4 @@
-/** The program as a process of its own, run from the sources. */
+/** The built program as a process of its own. `npm test` builds it; coverage is measured in the tests' own process only. */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { makeCredentialsFile } from './credentials.ts'
@@ -6,10 +6,7 @@ import { eventually } from './eventually.ts'
 import { makeKeyDirectory } from './keys.ts'
 import { mintToken } from './tokens.ts'
 
-const LOADER = import.meta.resolve('ts-blank-space/register')
-/** Node 26 warns that the loader registers itself with `module.register()`; the program as shipped has no loader. */
-const QUIET = ['--disable-warning=DEP0205']
-const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 
 /** How the program is to be run. */
 export interface ProgramOptions {
@@ -19,8 +16,6 @@ export interface ProgramOptions {
   /** Flags of Node itself. */
   readonly nodeArgs?: readonly string[]
   readonly stdio?: SpawnOptions['stdio']
-  /** Keeps tap from measuring coverage, which it arranges for every process that a test starts. */
-  readonly unmeasured?: boolean
 }
 
 /** A program that runs, or has run. */
@@ -52,19 +47,12 @@ interface Owner {
 export function startProgram(
   t: Owner,
   args: readonly string[],
-  {
-    env = {},
-    cwd,
-    nodeArgs = [],
-    stdio = ['ignore', 'pipe', 'pipe'],
-    unmeasured = false,
-  }: ProgramOptions = {},
+  { env = {}, cwd, nodeArgs = [], stdio = ['ignore', 'pipe', 'pipe'] }: ProgramOptions = {},
 ): Program {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SIDECAR_'))
-  const [command = '', ...first] = unmeasured
-    ? ['/usr/bin/env', '-u', 'NODE_OPTIONS', process.execPath]
-    : [process.execPath]
-  const child = spawn(command, [...first, ...QUIET, ...nodeArgs, `--import=${LOADER}`, MAIN, ...args], {
+  // Without the loaders that tap adds to every process that a test starts.
+  const plain = ['-u', 'NODE_OPTIONS', process.execPath]
+  const child = spawn('/usr/bin/env', [...plain, ...nodeArgs, MAIN, ...args], {
     env: { ...Object.fromEntries(inherited), ...env },
     stdio,
     ...(cwd === undefined ? {} : { cwd }),
