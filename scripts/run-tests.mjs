@@ -14,7 +14,12 @@ const MIN_COVERED_LINES = 95
 
 const args = process.argv.slice(2)
 const isWhole = args.every((arg) => arg.startsWith('-'))
-const command = ['node_modules/tap/dist/esm/run.mjs', '--reporter=tap', '--allow-incomplete-coverage', ...args]
+const command = [
+  'node_modules/tap/dist/esm/run.mjs',
+  '--reporter=tap',
+  '--allow-incomplete-coverage',
+  ...args,
+]
 if (!isWhole) command.push('--allow-empty-coverage')
 let coveredLines
 const count = { passed: 0, failed: 0, skipped: 0 }

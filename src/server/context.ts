@@ -94,6 +94,8 @@ export class RequestContext {
   framedByClose = false
   /** Set where Node gave the socket away for `Upgrade` or CONNECT: the first bytes behind the head, and a response. */
   upgrade: { readonly head: Buffer; readonly response: SidecarResponse } | undefined
+  /** The answer has been written; only the rest of the request's body is awaited. */
+  isAnswered = false
   /** The connection has left HTTP. */
   switched = false
   handler: RequestHandler | undefined

@@ -57,7 +57,7 @@ export interface Listener {
   /** Aborts every connection; returns how many requests that cut off. */
   abort(): number
   setCertificates(certificates: ListenerCertificates): void
-  /** Requests being handled or waiting for their turn; tunnels are none. */
+  /** Requests being handled or waiting for their turn, without tunnels and answered requests whose body is still read. */
   readonly inFlight: number
   readonly connections: number
   /** Connections closed at once because `limits.connections` were open. */
@@ -286,7 +286,8 @@ export function createListener(options: ListenerOptions): Listener {
     get inFlight() {
       let count = 0
       for (const { current, waiting } of open) {
-        if (current !== undefined && !current.req.context.switched) count += 1 + waiting.length
+        const { switched, isAnswered } = current?.req.context ?? { switched: true, isAnswered: true }
+        count += waiting.length + (switched || isAnswered ? 0 : 1)
       }
       return count
     },

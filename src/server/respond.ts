@@ -59,14 +59,14 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
   const send: Responder['send'] = (req, res, status, body, headers = [], close = false) => {
     if (res.headersSent || res.destroyed) return
     const { context } = req
-    const { admitted } = context
     const text = body === undefined ? '' : JSON.stringify(body)
     const list = body === undefined ? [] : ['Content-Type', 'application/json']
     if (status !== 204) list.push('Content-Length', String(Buffer.byteLength(text)))
     if (!headers.includes('Cache-Control')) list.push('Cache-Control', 'no-store')
     list.push(...headers, 'X-Request-Id', context.id)
-    if (allows(admitted?.origin)) {
-      list.push('Access-Control-Allow-Origin', anyOrigin ? '*' : admitted.origin, 'Vary', 'Origin')
+    const { origin } = req.headers
+    if (allows(origin)) {
+      list.push('Access-Control-Allow-Origin', anyOrigin ? '*' : origin, 'Vary', 'Origin')
       list.push('Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After')
     }
     const unread = hasUnreadBody(req)
@@ -113,11 +113,16 @@ export const DRAIN_MS = 30_000
  * nginx's lingering close has the same bounds.
  */
 export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
-  const deadline = setTimeout(done, DRAIN_MS)
-  req.context.handler = { onIdle: done }
+  const finish = () => {
+    clearTimeout(deadline)
+    done()
+  }
+  const deadline = setTimeout(finish, DRAIN_MS)
+  req.context.isAnswered = true
+  req.context.handler = { onIdle: finish }
   req.socket.setTimeout(DRAIN_IDLE_MS)
   req.socket.once('close', () => clearTimeout(deadline))
-  req.once('end', done)
-  req.socket.once('end', done) // a malformed body has no end
+  req.once('end', finish)
+  req.socket.once('end', finish) // a malformed body has no end
   req.resume()
 }

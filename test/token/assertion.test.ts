@@ -125,13 +125,13 @@ t.test('it is renewed once at half of its life, and the old one is sent meanwhil
   t.equal(signatures(), 2)
 })
 
-t.test('one that has ended is never sent: the request waits for a new one', async (t) => {
+t.test('one that has ended, or is about to, is never sent: the request waits for a new one', async (t) => {
   const { state, check, now, atOnce, settled } = await setUp(t, { lifetimeSeconds: 10 })
   const first = await now()
-  state.now = Number(claims(first).exp) * 1000 - 1
+  state.now = Number(claims(first).exp) * 1000 - 3000
   t.equal(atOnce(), first)
   await settled()
-  state.now = Number(claims(atOnce()).exp) * 1000
+  state.now = Number(claims(atOnce()).exp) * 1000 - 1
   const pending = [check(), check()]
   t.ok(pending.every((verdict) => verdict instanceof Promise))
   for (const verdict of await Promise.all(pending)) {
