@@ -14,7 +14,7 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const RCLONE = process.env['RCLONE'] ?? 'rclone'
 const FILES = 20
-const LIFETIME_SECONDS = 2
+const LIFETIME_SECONDS = 3
 const REQUESTS_PER_SECOND = 10
 
 const skip = spawnSync(RCLONE, ['version']).status === 0 ? false : `there is no ${RCLONE}`
