@@ -195,6 +195,7 @@ export function createListener(options: ListenerOptions): Listener {
   const onUpgrade = (req: SidecarRequest, _socket: Duplex, head: Buffer) => {
     const { context, socket } = req
     const { connection } = context
+    const { isEnding } = connection
     socket.on('error', () => socket.destroy())
     connection.isEnding = true
     if (connection.current !== undefined) {
@@ -202,6 +203,10 @@ export function createListener(options: ListenerOptions): Listener {
       connection.parserError = req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused
       socket.on('drain', () => connection.current?.emit('drain'))
       socket.on('timeout', () => onTimeout(socket))
+      return
+    }
+    if (isEnding) {
+      endConnection(socket) // it was sent behind the last answer
       return
     }
     socket.setTimeout(0)
