@@ -4,8 +4,8 @@ import { UPSTREAM_OUTCOMES } from '../src/proxy/upstream-errors.ts'
 import { REJECT_REASONS } from '../src/token/verdict.ts'
 import { codeIn, tableUnder } from './support/markdown.ts'
 
-t.test('docs/errors.md has every code with its status and message', async (t) => {
-  const rows = tableUnder('docs/errors.md', '## Codes')
+t.test('docs/clients.md has every code with its status and message', async (t) => {
+  const rows = tableUnder('docs/clients.md', '## Codes')
   const documented = rows.map(({ status, code, message }) => `${status} ${codeIn(code)[0]} ${message}`)
   t.strictSame(
     documented.sort(),
@@ -16,8 +16,8 @@ t.test('docs/errors.md has every code with its status and message', async (t) =>
   for (const { when } of rows) t.match(when, /\w/)
 })
 
-t.test('docs/errors.md has every word of Proxy-Status', async (t) => {
-  const documented = tableUnder('docs/errors.md', '## Proxy-Status').map(({ error }) => codeIn(error)[0])
+t.test('docs/clients.md has every word of Proxy-Status', async (t) => {
+  const documented = tableUnder('docs/clients.md', '## Proxy-Status').map(({ error }) => codeIn(error)[0])
   t.strictSame(documented, [
     'http_request_error',
     'http_request_denied',
@@ -26,8 +26,8 @@ t.test('docs/errors.md has every word of Proxy-Status', async (t) => {
   ])
 })
 
-t.test('docs/errors.md has every reason for refusing a token', async (t) => {
-  const documented = tableUnder('docs/errors.md', '## Reasons for refusing a token')
+t.test('docs/clients.md has every reason for refusing a token', async (t) => {
+  const documented = tableUnder('docs/clients.md', '## Reasons for refusing a token')
   t.strictSame(
     documented.map(({ reason }) => codeIn(reason)[0]),
     [...REJECT_REASONS],
