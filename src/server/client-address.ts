@@ -17,9 +17,6 @@ export interface Peer {
   readonly forwarded: string
 }
 
-/** Before the connection is known. */
-export const NO_PEER: Peer = { address: 'unknown', trusted: false, lines: '', forwarded: '' }
-
 /** Creates the function that describes the peer of a connection. `trust`: CIDRs and single addresses. */
 export function createPeers(
   trust: readonly string[],

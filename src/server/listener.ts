@@ -12,7 +12,7 @@ import type { SecureContextOptions } from 'node:tls'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
 import { ClientConnection, connectionOf, SidecarRequest, SidecarResponse } from './context.ts'
-import { DRAIN_IDLE_MS, DRAIN_MS } from './respond.ts'
+import { DRAIN_IDLE_MS, DRAIN_MS, PROXY_NAME } from './respond.ts'
 
 /** What TLS to clients shows. With authorities (`ca`), clients must show a certificate. */
 export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
@@ -226,9 +226,14 @@ export function createListener(options: ListenerOptions): Listener {
   function onTimeout(socket: Socket): void {
     const connection = connectionOf(socket)
     const res = connection?.current
-    if (res !== undefined && !res.writableEnded) res.req.context.handler?.onIdle()
+    if (res !== undefined && !res.writableEnded) {
+      // Node's timer fires once: what is not idle yet, such as an upload that waits for a connection, may be later.
+      socket.setTimeout(socket.timeout ?? 0)
+      res.req.context.handler?.onIdle()
+      return
+    }
     // A head that is late is answered at `headersTimeout`.
-    else if (connection?.isEnding !== false || socket.bytesRead === connection.bytesBefore) socket.destroy()
+    if (connection?.isEnding !== false || socket.bytesRead === connection.bytesBefore) socket.destroy()
   }
   server.on('timeout', onTimeout)
 
@@ -326,7 +331,7 @@ function parserAnswer({ status, code, message }: PublicError, requestId: string)
   const body = JSON.stringify({ code, message })
   return (
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n` +
-    'Cache-Control: no-store\r\nProxy-Status: storage-auth-sidecar; error=http_request_error\r\n' +
+    `Cache-Control: no-store\r\nProxy-Status: ${PROXY_NAME}; error=http_request_error\r\n` +
     `X-Request-Id: ${requestId}\r\nDate: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${body}`
   )
 }

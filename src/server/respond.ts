@@ -47,7 +47,8 @@ export interface Responder {
   allows(origin: string | undefined): origin is string
 }
 
-const PROXY_NAME = 'storage-auth-sidecar'
+/** In `Proxy-Status` (RFC 9209). */
+export const PROXY_NAME = 'storage-auth-sidecar'
 
 /** Creates a responder. */
 export function createResponder({ isDraining, allowedOrigins }: ResponderOptions): Responder {
@@ -95,7 +96,7 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
 }
 
 /** Whether bytes of the request's body may still be unread when its response ends. */
-export function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
+function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
   return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
 }
 

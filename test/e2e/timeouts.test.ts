@@ -130,6 +130,26 @@ t.test('an upload that stands still after its response has begun is cut', async 
   await recovers()
 })
 
+t.test('an upload that stalls while it waits for a connection is a 408 once it has one', async (t) => {
+  const { upstream, sidecar, head, request, outcome } = await startScene(t, {
+    settings: { ...IDLE, 'limits-upstream-connections': '1' },
+  })
+  let answer = () => {}
+  upstream.reply((socket, { target }) => {
+    if (target === '/busy') answer = () => void socket.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+  })
+  const busy = await request('GET /busy')
+  await upstream.until(() => upstream.requests.length === 1, 'the first request')
+  const client = await rawClient(t, sidecar.port)
+  client.send(`${head('PUT /', 'Content-Length: 100')}x`)
+  await sleep(700) // more than two idle times, which must not count while it waits
+  answer()
+  t.equal((await busy.response()).status, 200)
+  isOwnAnswer(t, await client.response(), { status: 408, code: 'InvalidArgument' })
+  await client.closed()
+  t.equal(await outcome('client_idle'), 1)
+})
+
 t.test('an upstream that does not read an upload is a 503', async (t) => {
   const { upstream, sidecar, head, outcome } = await startScene(t, {
     settings: IDLE,
