@@ -32,8 +32,7 @@ export const HeaderKind = {
   invalid: 15,
   origin: 16,
   corsMethod: 17,
-  date: 18,
-  keepAlive: 19,
+  keepAlive: 18,
 } as const
 
 /** One of the values of {@link HeaderKind}. */
@@ -66,7 +65,6 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['forwarded', HeaderKind.forwarded],
   ['origin', HeaderKind.origin],
   ['access-control-request-method', HeaderKind.corsMethod],
-  ['date', HeaderKind.date],
 ])
 
 /** Headers that the sidecar always sets: a look-alike is dropped. */
@@ -106,6 +104,16 @@ function classify(name: string): HeaderKind {
   if (imitated === undefined) return HeaderKind.other
   if (DECISIVE.has(imitated)) return HeaderKind.lookAlike
   return SET_BY_SIDECAR.has(imitated) ? HeaderKind.spoofed : HeaderKind.other
+}
+
+/**
+ * Whether a field may follow a body as a trailer: not framing, identity, hop-by-hop, `Authorization` or what the sidecar sets,
+ * and nothing that `Connection` nominates (RFC 9110, section 6.5.1).
+ */
+export function isTrailer(name: string, nominated: ReadonlySet<string> | undefined): boolean {
+  const kind = headerKind(name)
+  const passes = kind === HeaderKind.other || kind === HeaderKind.origin || kind === HeaderKind.corsMethod
+  return passes && !nominated?.has(name.toLowerCase())
 }
 
 /**

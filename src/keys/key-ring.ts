@@ -38,7 +38,7 @@ export interface KeyRing {
   readonly signing?: SigningKey
 }
 
-/** The `signedUntil` of a key that has never signed. */
+/** The `signedUntil` of a key that never signed. */
 export const NEVER_SIGNED = 0
 
 /** For how long a sidecar may sign with the former key after `active` has changed, in seconds. */
@@ -61,7 +61,7 @@ export function tokensEndAt(signedUntil: number, longestSeconds: number): number
 
 /**
  * For how many seconds tokens of each key may still be valid. A key without a time at which it stopped signing counts as
- * signing, and so does one that has never signed: another sidecar may have read `active` earlier.
+ * signing, and so does one that never signed: another sidecar may have read `active` earlier.
  *
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
  * @param now - epoch milliseconds

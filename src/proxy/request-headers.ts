@@ -4,7 +4,7 @@
  * multiplicity, without hop-by-hop headers, the token and whatever claims an identity, and with the headers of the sidecar.
  */
 import type { Admitted } from '../gate/admission.ts'
-import { HeaderKind, headerKind } from '../gate/header-names.ts'
+import { HeaderKind, headerKind, isTrailer } from '../gate/header-names.ts'
 import type { Peer } from '../server/client-address.ts'
 import type { Accepted, Identity } from '../token/verdict.ts'
 
@@ -44,7 +44,6 @@ export function requestLines(parts: RequestHeadParts): string {
       case HeaderKind.other:
       case HeaderKind.origin:
       case HeaderKind.corsMethod:
-      case HeaderKind.date:
       case HeaderKind.trailer:
         if (options?.has(name.toLowerCase())) continue
         break
@@ -78,8 +77,7 @@ function forwardedLines(peer: Peer, host: string | undefined): string {
 }
 
 /**
- * The trailer section of a chunked request with its empty line, without framing, identity, hop-by-hop headers and what
- * `Connection` nominates (RFC 9110, section 6.5.1).
+ * The trailer section of a chunked request with its empty line, without what may not be a trailer.
  */
 export function requestTrailers(
   rawTrailers: readonly string[],
@@ -88,8 +86,7 @@ export function requestTrailers(
   let trailers = ''
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
-    if (headerKind(name) === HeaderKind.other && !options?.has(name.toLowerCase()))
-      trailers += `${name}: ${rawTrailers[at + 1]}\r\n`
+    if (isTrailer(name, options)) trailers += `${name}: ${rawTrailers[at + 1]}\r\n`
   }
   return `${trailers}\r\n`
 }

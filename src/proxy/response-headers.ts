@@ -3,7 +3,7 @@
  * In: the upstream's response head. Out: the header list of the client's: the upstream's, in order and multiplicity, without
  * hop-by-hop headers and without identity headers (an upstream that echoes its request would leak them).
  */
-import { HeaderKind, headerKind } from '../gate/header-names.ts'
+import { HeaderKind, isTrailer } from '../gate/header-names.ts'
 import type { UpstreamHead } from './response-parser.ts'
 
 type HeadLines = Pick<UpstreamHead, 'rawHeaders' | 'kinds'>
@@ -63,8 +63,7 @@ export function responseTrailers(rawTrailers: readonly string[], head: HeadLines
   const trailers: [string, string][] = []
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
-    if (headerKind(name) === HeaderKind.other && !nominated?.has(name.toLowerCase()))
-      trailers.push([name, rawTrailers[at + 1] as string])
+    if (isTrailer(name, nominated)) trailers.push([name, rawTrailers[at + 1] as string])
   }
   return trailers
 }
