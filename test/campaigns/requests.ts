@@ -320,7 +320,7 @@ const TWISTS: readonly (readonly [weight: number, twist: Twist, part?: Part])[] 
   [2, start('version', 'refused', 'HTTP/1.2~HTTP/2.0~http/1.1~HTTP/11~'), 'version'],
   [2, start('version', 'loose', 'HTTP/1.0~HTTP/1.1 '), 'version'],
   [3, host('~a, b~u@h~h/p~h?x'), 'host'],
-  [1, line('refused', 'host: s'), 'host'],
+  [1, line('refused', 'host: s\r\nHost: s'), 'host'],
   // HTTP/1.0 needs no host and has no expectations, so these take the part of the version.
   [1, host(), 'version'],
   [2, line('refused', 'Expect: 200-ok'), 'version'],
