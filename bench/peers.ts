@@ -54,6 +54,12 @@ export function sidecarWith(settings: Readonly<Record<string, string>> = {}): Pe
 
 export const sidecar = sidecarWith()
 
+/** The sidecar with signed identity. */
+export const assertion: Peer = {
+  ...sidecarWith({ SIDECAR_IDENTITY_ASSERTION_ENABLED: 'true' }),
+  name: 'assertion',
+}
+
 /** A plain proxy without authentication: the least that forwarding costs. */
 export const nginx: Peer = {
   name: 'nginx',
@@ -210,7 +216,7 @@ export const stock: Peer = {
     lab.run(0, node, [join(import.meta.dirname, 'stock.js'), String(port), String(upstreamPort)]),
 }
 
-export const PEERS: readonly Peer[] = [sidecar, nginx, nginxAuth, haproxy, envoy, stock]
+export const PEERS: readonly Peer[] = [sidecar, assertion, nginx, nginxAuth, haproxy, envoy, stock]
 
 /** Starts what answers everything with 1 KiB; resolves with its port. */
 export async function startSmallUpstream(lab: Lab): Promise<number> {

@@ -1,7 +1,7 @@
 /** The scenarios of small requests: CPU time of the proxy, requests a second and latency. */
 import { type Bench, compare, type Entrant, type Figures, type Row, type Section } from './compare.ts'
 import { type LoadOptions, type LoadReport, load, loginText, requestText, writeRequests } from './load.ts'
-import { envoy, haproxy, nginx, PEERS, type Peer, sidecar, stock } from './peers.ts'
+import { assertion, envoy, haproxy, nginx, PEERS, type Peer, sidecar, stock } from './peers.ts'
 import { expired, forged, type Trust } from './trust.ts'
 
 const CONNECTIONS = 50
@@ -41,7 +41,7 @@ export async function connections(bench: Bench): Promise<Section> {
 export async function cold(bench: Bench): Promise<Section> {
   const texts = Array.from({ length: COLD_TOKENS }, () => requestText(bench.trust.mint()))
   const requests = writeRequests(bench.lab, texts)
-  const entrants = [sidecar, haproxy, envoy].map((peer): Entrant => {
+  const entrants = [sidecar, assertion, haproxy, envoy].map((peer): Entrant => {
     let first = 0
     return {
       peer,
