@@ -90,6 +90,7 @@ export class UpstreamPool implements ConnectionOwner {
 
   removeTunnel(): void {
     this.#tunnels--
+    this.#connectQueued()
   }
 
   /** A request that has no connection yet needs none any more. Returns what it waited for in vain. */
@@ -127,9 +128,7 @@ export class UpstreamPool implements ConnectionOwner {
     this.#open.delete(connection)
     const at = this.#unused.indexOf(connection)
     if (at >= 0) this.#unused.splice(at, 1)
-    if (this.#isFull()) return
-    const next = this.#nextQueued()
-    if (next !== undefined) this.connect(next)
+    this.#connectQueued()
   }
 
   #scheduleTurn(): void {
@@ -162,6 +161,12 @@ export class UpstreamPool implements ConnectionOwner {
       this.#queue.delete(user)
       user.onFault('connection_limit_reached', false)
     }
+  }
+
+  /** A place has become free. */
+  #connectQueued(): void {
+    const next = this.#isFull() ? undefined : this.#nextQueued()
+    if (next !== undefined) this.connect(next)
   }
 
   #isFull(): boolean {

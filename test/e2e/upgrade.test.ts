@@ -3,6 +3,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import t from 'tap'
 import { WebSocket, WebSocketServer } from 'ws'
+import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startScene } from '../support/scene.ts'
@@ -264,6 +265,23 @@ t.test('a handshake that finds no room for its connection gets 503', async (t) =
   const client = await connect()
   client.send(handshake(sidecar.token))
   t.match(await client.response(), { status: 503, headers: { 'retry-after': '1' } })
+})
+
+t.test('the end of a tunnel makes room for a request that waits', async (t) => {
+  const settings = { ...ON, 'limits-upstream-connections': '1' }
+  const { upstream, connect, head, sidecar } = await startScene(t, { settings })
+  upstream.reply((socket, { target }) => void socket.write(target.startsWith('/chat') ? SWITCHED : OK))
+  const tunnel = await connect()
+  tunnel.send(handshake(sidecar.token))
+  await tunnel.until('101')
+  const client = await connect()
+  client.send(head('GET /waits'))
+  await eventually(
+    async () => (await sidecar.metric('auth_sidecar_upstream_queue{upstream="/"}')) === 1,
+    'the request to wait',
+  )
+  tunnel.socket.destroy()
+  t.equal((await client.response()).status, 200)
 })
 
 t.test('bytes of both sides that come with the handshake are not lost', async (t) => {
