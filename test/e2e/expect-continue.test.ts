@@ -114,7 +114,10 @@ t.test('the 100 of an upstream is not a second one', async (t) => {
 
 t.test('any other expectation is a 417', async (t) => {
   const scene = await startScene(t)
-  for (const line of ['Expect: miracles', 'Expect: 100-continue, miracles', 'Expect:']) {
+  for (const line of [
+    ...['Expect: miracles', 'Expect: 100-continue, miracles', 'Expect:', 'Expect: 100'],
+    ...['Expect: 100-continued', 'Expect: 100-continue;q=1', 'Expect: 100-continue\r\nExpect: x'],
+  ]) {
     for (const target of ['PUT /b/k', 'GET /b/k', 'POST /v2/auth/token']) {
       const client = await scene.request(target, [line, 'Content-Length: 5'], 'hello')
       isOwnAnswer(t, await client.response(), { status: 417, code: 'InvalidArgument' }, line)

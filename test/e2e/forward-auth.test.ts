@@ -58,7 +58,16 @@ t.test('a refused token is its documented answer, with 401 where that is set', a
 
 t.test('a path that only looks like it is forwarded', async (t) => {
   const { ask, head, upstream } = await startScene(t, { settings: PATH })
-  const targets = ['/_authx', '/_Auth', '//_auth', '/%5fauth', '/b/_auth', '/b?/_auth']
+  const targets = [
+    '/_authx',
+    '/_Auth',
+    '//_auth',
+    '/%5fauth',
+    '/_auth%2f',
+    '/_auth;x',
+    '/b/_auth',
+    '/b?/_auth',
+  ]
   for (const target of targets) t.equal((await ask(head(`GET ${target}`))).body.toString(), 'ok', target)
   t.same(
     upstream.requests.map(({ target }) => target),

@@ -4,7 +4,9 @@ import { startScene } from '../support/scene.ts'
 
 /** Targets that look like the token endpoint, the admin listener or nothing at all: objects, every one of them. */
 const STORAGE_TARGETS = [
+  '/v2/auth/toke',
   '/v2/auth/tokenx',
+  '/v2/auth/token.',
   '/v2/auth/token/x',
   '/v2/auth/token//',
   '/v2/auth/token/.',
@@ -17,6 +19,7 @@ const STORAGE_TARGETS = [
   '/v2/auth/token%00',
   '/v2/auth/token%20',
   '/v2/auth/token%2f',
+  '/v2/auth/token%252f',
   '/v2/auth/token%3f',
   '/v2/auth/token%3fx=1',
   '/v2/auth/token%0d%0a',
@@ -42,6 +45,7 @@ const STORAGE_TARGETS = [
   '/v2',
   '/auth/token',
   '/api/v2/auth/token',
+  '/http://evil.example/',
   '/v3/auth/token',
   '/b/k?/v2/auth/token',
   '/b/k?x=/healthz',
@@ -122,6 +126,7 @@ t.test(
     const others = [
       '/v2/auth/token',
       '/storage/v2/auth/token',
+      '/Storage/api/v2/auth/token',
       '/storage/api//v2/auth/token',
       '/storage/api/b/k',
     ]
@@ -145,6 +150,11 @@ t.test('a target that is no plain path is refused, with or without a token', asy
     'OPTIONS *',
     'GET ?x',
     'GET b/k',
+    'GET \\b',
+    'GET %2fb',
+    'GET h/',
+    'GET http//h/x',
+    'GET http:h/x',
     'GET http:/b/k',
     'GET http://',
     'GET http:///b/k',
@@ -153,6 +163,10 @@ t.test('a target that is no plain path is refused, with or without a token', asy
     'GET http://u@h/x',
     'GET http://u:p@h/x',
     'GET http://h:80/x',
+    'GET http://h:/x',
+    'GET http://h;x',
+    'GET http://h%2f',
+    'GET http://h#x',
     'GET http://h.evil/x',
     'GET http://hevil/x',
     'GET http://[::1/x',
@@ -173,6 +187,7 @@ t.test('a target that is no plain path is refused, with or without a token', asy
     'GET /b/\x00k',
     'GET /b/\x01k',
     'GET /b/\tk',
+    'GET /b/\x1fk',
     'GET /b/\x7fk',
     'GET /b/k HTTP/1.1 x',
     'GET /b/ k',
@@ -205,7 +220,8 @@ t.test('an absolute target that names its own host arrives in origin form', asyn
     ['http://h', 'h', '/'],
     ['http://h?x', 'h', '/?x'],
     ['http://h:8080/b', 'h:8080', '/b'],
-    ['http://[::1]:80/b', '[::1]:80', '/b'],
+    ['http://[2001:DB8::1]:80/b', '[2001:db8::1]:80', '/b'],
+    ['http://h/http://evil.example/', 'h', '/http://evil.example/'],
     ['http://h//v2/auth/token', 'h', '//v2/auth/token'],
   ] as const) {
     const response = await scene.ask(`GET ${target} HTTP/1.1\r\nHost: ${host}\r\n${scene.authorization}\r\n`)
@@ -216,6 +232,8 @@ t.test('an absolute target that names its own host arrives in origin form', asyn
   }
   const left = await scene.ask(`GET http://h/v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
   isOwnAnswer(t, left, { status: 200 }, 'the token endpoint, too')
+  const nameless = await scene.ask(`GET http://h/b HTTP/1.0\r\n${scene.authorization}\r\n`)
+  isOwnAnswer(t, nameless, { status: 400, code: 'InvalidArgument' }, 'without a Host to equal')
   await scene.upstreamSaw(t, 0)
 })
 

@@ -8,62 +8,32 @@ const inner = (target: string) =>
 
 const chunk = (text: string) => `${text.length.toString(16)}\r\n${text}\r\n`
 
-t.test(
-  'a body stays one body whatever the method, in chunks or not, on a kept connection or not',
-  async (t) => {
-    const scene = await startScene(t)
-    for (const method of ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'PROPFIND', 'LOCK']) {
-      for (const connection of ['', 'Connection: close\r\n', 'Connection: keep-alive\r\n']) {
-        for (const coding of ['chunked', 'Chunked', 'CHUNKED']) {
-          const body = inner('/smuggled')
-          const client = await scene.connect()
-          client.send(
-            `${method} /outer HTTP/1.1\r\nHost: h\r\n${scene.authorization}${connection}` +
-              `Transfer-Encoding: ${coding}\r\n\r\n${chunk(body)}0\r\n\r\n`,
-          )
-          const response = await client.response({ head: method === 'HEAD' })
-          client.socket.destroy()
-          const [request] = scene.upstream.requests
-          t.same(
-            [response.status, scene.upstream.requests.length, request?.method, request?.body.toString()],
-            [200, 1, method, body],
-            `${method} ${connection.trim()} ${coding}`,
-          )
-          t.equal(request?.headers['content-length'], undefined)
-          await scene.upstreamSaw(t, 1)
-        }
+t.test('a body stays one body whatever the method, its framing and the connection', async (t) => {
+  const scene = await startScene(t)
+  const body = inner('/smuggled')
+  const framings = [
+    `Content-Length: ${body.length}\r\n\r\n${body}`,
+    ...['chunked', 'Chunked', 'CHUNKED'].map(
+      (coding) => `Transfer-Encoding: ${coding}\r\n\r\n${chunk(body)}0\r\n\r\n`,
+    ),
+  ]
+  for (const method of ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'PROPFIND', 'LOCK']) {
+    for (const connection of ['', 'Connection: close\r\n', 'Connection: keep-alive\r\n']) {
+      for (const framing of framings) {
+        const bytes = `${method} /outer HTTP/1.1\r\nHost: h\r\n${scene.authorization}${connection}${framing}`
+        const response = await scene.ask(bytes, { head: method === 'HEAD' })
+        const [request] = scene.upstream.requests
+        t.same(
+          [response.status, scene.upstream.requests.length, request?.method, request?.body.toString()],
+          [200, 1, method, body],
+          `${method} ${connection.trim()} ${framing.slice(0, 30)}`,
+        )
+        const { 'content-length': length, 'transfer-encoding': coding } = request?.headers ?? {}
+        t.equal([length, coding].filter((value) => value !== undefined).length, 1, 'one framing')
+        await scene.upstreamSaw(t, 1)
       }
     }
-  },
-)
-
-t.test('a body by its length stays one body whatever the method', async (t) => {
-  const scene = await startScene(t)
-  for (const method of ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'PUT']) {
-    const body = inner('/smuggled')
-    const client = await scene.connect()
-    client.send(
-      `${method} /outer HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: ${body.length}\r\n\r\n${body}`,
-    )
-    t.equal((await client.response({ head: method === 'HEAD' })).status, 200, method)
-    t.equal(scene.upstream.requests[0]?.body.toString(), body, method)
-    t.equal(scene.upstream.requests[0]?.headers['transfer-encoding'], undefined)
-    await scene.upstreamSaw(t, 1)
   }
-})
-
-t.test('what is refused of a chunked body that comes with its head reaches no upstream', async (t) => {
-  const scene = await startScene(t)
-  await scene.ask(scene.head('GET /before')) // from here on the token is cached
-  for (const [name, line, body] of [
-    ['a tab behind the coding', 'Transfer-Encoding: chunked\t', '5\r\nhello\r\n0\r\n\r\n'],
-    ['a bad size', 'Transfer-Encoding: chunked', '+5\r\nhello\r\n0\r\n\r\n'],
-  ] as const) {
-    const response = await scene.ask(scene.head('DELETE /refused', line) + body)
-    t.equal(response.status, 400, name)
-  }
-  await scene.ask(scene.head('GET /behind'))
-  t.notMatch(Buffer.concat(scene.upstream.bytes).toString(), /refused/)
 })
 
 /** Lines that some parser somewhere takes for `Transfer-Encoding: chunked`. */
@@ -163,6 +133,8 @@ t.test('a Transfer-Encoding on its own is chunked in any case, or refused', asyn
     'gzip, chunked',
     'chunked, identity',
     'chunked, chunked',
+    'chunked,',
+    ',chunked',
     'identity',
     'chunked;q=1',
     '',
@@ -194,6 +166,10 @@ t.test('a Content-Length is one plain decimal number, or refused', async (t) => 
     '05',
     '00',
     '5a',
+    '5;',
+    'five',
+    '1_000',
+    '1000000000000000',
     '5.0',
     '5e0',
     '5 5',
@@ -387,35 +363,28 @@ t.test('where so many header lines are allowed, the framing behind them is obeye
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('a byte too many behind a body is a request that cannot be understood', async (t) => {
+t.test('bytes behind a body are a request that cannot be understood', async (t) => {
   const scene = await startScene(t)
   for (const method of ['GET', 'PUT', 'DELETE']) {
-    for (const extra of ['X', '\x00', '}', '0\r\n\r\n']) {
-      const client = await scene.connect()
-      client.send(
-        `${method} /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 5\r\n\r\nhello${extra}\r\n\r\n`,
-      )
-      t.equal((await client.response()).status, 200, `${method}: the request itself is answered`)
-      isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, JSON.stringify(extra))
-      t.equal(await client.closed(), 'end')
-      t.equal(scene.upstream.requests[0]?.body.toString(), 'hello')
-      await scene.upstreamSaw(t, 1)
+    for (const body of [
+      'Content-Length: 5\r\n\r\nhello',
+      `Transfer-Encoding: chunked\r\n\r\n${chunk('hello')}0\r\n\r\n`,
+    ]) {
+      for (const extra of ['X', '\x00', '}', '0\r\n\r\n', '5\r\nhello\r\n0\r\n\r\n']) {
+        const client = await scene.connect()
+        client.send(`${method} /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}${body}${extra}\r\n\r\n`)
+        t.equal((await client.response()).status, 200, `${method}: the request itself is answered`)
+        isOwnAnswer(
+          t,
+          await client.response(),
+          { status: 400, code: 'InvalidArgument' },
+          JSON.stringify(extra),
+        )
+        t.equal(await client.closed(), 'end')
+        t.equal(scene.upstream.requests[0]?.body.toString(), 'hello')
+        await scene.upstreamSaw(t, 1)
+      }
     }
-  }
-})
-
-t.test('bytes behind the last chunk are a request that cannot be understood', async (t) => {
-  const scene = await startScene(t)
-  for (const extra of ['X\r\n\r\n', '\x00\r\n\r\n', '0\r\n\r\n', '5\r\nhello\r\n0\r\n\r\n']) {
-    const client = await scene.connect()
-    client.send(
-      `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('hello')}0\r\n\r\n${extra}`,
-    )
-    t.equal((await client.response()).status, 200, 'the request itself is answered')
-    isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, JSON.stringify(extra))
-    t.equal(await client.closed(), 'end')
-    t.equal(scene.upstream.requests[0]?.body.toString(), 'hello')
-    await scene.upstreamSaw(t, 1)
   }
 })
 
@@ -430,6 +399,12 @@ t.test('a nominated framing or identity header is refused, not removed', async (
     'close, x-authenticated-account-id',
     'X_Authenticated_Account_Id',
     'content_length',
+    'transfer.encoding',
+    'authorization_',
+    'x-authenticated-',
+    'HOST,close',
+    ',\thost ,',
+    'close\r\nConnection: host',
   ]) {
     const response = await scene.ask(
       `DELETE /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Connection: ${nominated}\r\nContent-Length: 5\r\n\r\nhello`,

@@ -167,6 +167,19 @@ t.test('where a request comes from is what we saw, unless the peer is trusted', 
   t.notMatch(trusting.upstream.requests[0]?.rawHeaders.join('\n'), /X_Forwarded|x\.forwarded/)
 })
 
+/** A name or an address, and at most one port. */
+const GOOD_HOSTS = [
+  ...['h', 'STORAGE.example:8080', 'a.', 'a:', 'a:0', 'a:65535', 'my_bucket.h', '%41', 'b~1'],
+  ...['192.0.2.1:80', '[::1]', '[2001:DB8::1]:65535', '[::ffff:192.0.2.1]', "a!$&'()*+;=b"],
+]
+const BAD_HOSTS = [
+  ...['a, b', 'a,b', 'a b', 'a\tb', 'user@a', 'u:p@h', 'a/p', 'a?q', 'a#f', 'a\\b', 'a"b', 'a<b', 'a|b'],
+  ...['a^b', 'a`b', 'a{b}', 'h\xe9', 'a\xa0', 'a\0', 'a:b', 'a:80:80', 'a:-1', 'a:+80', 'a: 80', 'a:8a'],
+  ...['a:65536', 'a:000080', ':80', ':', '::1', '[', ']', '[]', '[]:80', '[::1', '[::1]a', '[::1]:80:80'],
+  ...['[::1]@a', '[:::1]', '[1]', '[.]', '[::g]', '[1:2:3:4:5:6:7:8:9]', '[127.0.0.1]', '[[::1]]'],
+  ...['[fe80::1%eth0]', '[fe80::1%25eth0]', '[v1.a]', 'a[::1]'],
+]
+
 t.test('a host is one plain authority, or the request is refused', async (t) => {
   const scene = await startScene(t)
   for (const lines of [
@@ -176,18 +189,18 @@ t.test('a host is one plain authority, or the request is refused', async (t) => 
     'Host: a\r\nHost: a\r\n',
     'Host: a\r\nhost: b\r\n',
     'Host: a\r\nHost:\r\n',
-    'Host: a, b\r\n',
-    'Host: u:p@h\r\n',
-    'Host: h/p\r\n',
-    'Host: h:999999\r\n',
-    'Host: h\xe9\r\n',
     'Host: a\r\nHost_: b\r\n',
+    ...BAD_HOSTS.map((host) => `Host: ${host}\r\n`),
   ]) {
     const response = await scene.ask(`GET /o HTTP/1.1\r\n${lines}${scene.authorization}\r\n`)
     isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
   }
+  for (const lines of ['Host:\r\n', 'Host: a\r\nHost: a\r\n']) {
+    const old = await scene.ask(`GET /o HTTP/1.0\r\n${lines}${scene.authorization}\r\n`)
+    isOwnAnswer(t, old, { status: 400, code: 'InvalidArgument' }, `HTTP/1.0: ${JSON.stringify(lines)}`)
+  }
   await scene.upstreamSaw(t, 0)
-  for (const host of ['h', 'h:80', '[2001:db8::1]:443', 'my_bucket.h', '%41']) {
+  for (const host of GOOD_HOSTS) {
     t.equal(
       (await scene.ask(`GET /o HTTP/1.1\r\nHost: ${host}\r\n${scene.authorization}\r\n`)).status,
       200,
@@ -209,12 +222,12 @@ t.test('an HTTP/1.0 request needs no host; the upstream, which is asked in HTTP/
 t.test('hop-by-hop headers and what a client nominates end here', async (t) => {
   const scene = await startScene(t)
   await scene.ask(
-    `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Connection: keep-alive, X-Mine\r\nconnection: x-other\r\n` +
-      'X-Mine: 1\r\nx-other: 2\r\nX-Kept: 3\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nTE: trailers\r\n' +
+    `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Connection: keep-alive, X-Mine, X-Request-Id\r\nconnection: x-other\r\n` +
+      'X-Request-Id: r-1\r\nX-Mine: 1\r\nx-other: 2\r\nX-Kept: 3\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nTE: trailers\r\n' +
       'Proxy-Authorization: Basic eA==\r\nHTTP2-Settings: AAMAAABk\r\n\r\n',
   )
   const names = folded(scene.upstream.requests[0]?.rawHeaders ?? [])
-  t.same(names.slice(0, 3), ['host', 'x-kept', 'x-request-id'])
+  t.same(names.slice(0, 3), ['host', 'x-request-id', 'x-kept'])
   for (const gone of [
     'connection',
     'x-mine',
@@ -282,6 +295,9 @@ t.test('a request id that can be kept is kept, any other replaced', async (t) =>
     ['X-Request-Id:', undefined],
     ['X-Request-Id: a b', undefined],
     ['X-Request-Id: a"b', undefined],
+    ['X-Request-Id: a,b', undefined],
+    ['X-Request-Id: a/b', undefined],
+    ['X-Request-Id: $(id)', undefined],
     ['X-Request-Id: \xe9', undefined],
     ['X-Request-Id: {{x}}', undefined],
     ['X-Request-Id: a\r\nX-Request-Id: a', undefined],

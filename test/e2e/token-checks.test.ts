@@ -29,6 +29,11 @@ t.test(
       ['no scheme', `Authorization: ${token}\r\n`, 'malformed'],
       ['no space', `Authorization: Bearer${token}\r\n`, 'malformed'],
       ['a tab for a space', `Authorization: Bearer\t${token}\r\n`, 'malformed'],
+      ['a space beyond ASCII', `Authorization: Bearer\xa0${token}\r\n`, 'malformed'],
+      ['an equals sign', `Authorization: Bearer=${token}\r\n`, 'malformed'],
+      ['a scheme cut short', `Authorization: Beare ${token}\r\n`, 'malformed'],
+      ['a longer scheme', `Authorization: Bearers ${token}\r\n`, 'malformed'],
+      ['the scheme twice', `Authorization: Bearer Bearer ${token}\r\n`, 'malformed'],
       ['another scheme in front', `Authorization: Basic x, Bearer ${token}\r\n`, 'malformed'],
       ['a list', `Authorization: Bearer ${token}, Bearer ${token}\r\n`, 'malformed'],
       ['a list without spaces', `Authorization: Bearer ${token},${token}\r\n`, 'malformed'],
@@ -89,6 +94,8 @@ t.test(
       `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${header}\r\n .${payload}.${signature}\r\n\r\n`,
     )
     isOwnAnswer(t, folded, { status: 400, code: 'InvalidArgument' }, 'a folded line')
+    const ambiguous = await scene.ask(scene.head('GET /b/k', scene.authorization.trimEnd(), 'Host: h'))
+    isOwnAnswer(t, ambiguous, { status: 400, code: 'InvalidArgument' }, 'two tokens and two hosts')
     await scene.upstreamSaw(t, 0)
   },
 )
@@ -117,6 +124,7 @@ t.test('a token that we did not sign is not valid, whatever it says', async (t) 
     ['alg None', mint({ header: { alg: 'None' } }), 'algorithm'],
     ['alg NONE', mint({ header: { alg: 'NONE' } }), 'algorithm'],
     ['alg nOnE', mint({ header: { alg: 'nOnE' } }), 'algorithm'],
+    ['alg in lower case', mint({ header: { alg: 'es256' } }), 'algorithm'],
     ['HMAC with the public key', mint({ header: { alg: 'HS256' }, hmacSecret: publicKey }), 'algorithm'],
     ['another algorithm of the same key', mint({ header: { alg: 'ES384' } }), 'algorithm'],
     ['no alg', mint({ header: { alg: undefined } }), 'malformed'],
@@ -179,8 +187,13 @@ t.test('a token that we did not sign is not valid, whatever it says', async (t) 
       mint({ claimsText: `{"__proto__":${claimsText(second, `${second + 60}`)}}` }),
       'claims',
     ],
+    ['claims that are no JSON', mint({ claimsText: 'hello' }), 'claims'],
+    ['claims of 1,000 brackets', mint({ claimsText: '['.repeat(1000) }), 'claims'],
+    ['a signature of zeros', mint({ signature: 'A'.repeat(86) }), 'signature'],
+    ['a signature of one byte', mint({ signature: 'AA' }), 'signature'],
     ['no token id', mint({ claims: { jti: undefined } }), 'claims'],
     ['another typ', mint({ header: { typ: 'JWT' } }), 'claims'],
+    ['a token of another kind', mint({ header: { typ: 'secevent+jwt' } }), 'claims'],
     ['no typ', mint({ header: { typ: undefined } }), 'claims'],
     ['an unknown credential', mint({ claims: { client_id: 'nobody' } }), 'revoked'],
   ]
@@ -204,6 +217,7 @@ t.test('a token that we did not sign is not valid, whatever it says', async (t) 
     ['an empty crit', { crit: [] }],
     ['b64', { b64: false, crit: ['b64'] }],
     ['b64 without crit', { b64: false }],
+    ['b64 of null', { b64: null }],
     ['zip', { zip: 'DEF' }],
     ['cty', { cty: 'JWT' }],
   ] as const) {
@@ -213,6 +227,11 @@ t.test('a token that we did not sign is not valid, whatever it says', async (t) 
     isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, name)
   }
   await scene.upstreamSaw(t, 0)
+  for (const typ of ['at+jwt', 'AT+JWT', 'application/at+jwt']) {
+    const authorization = `Authorization: Bearer ${await mint({ header: { typ } })}\r\n`
+    const answer = await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+    t.equal(answer.status, 200, typ)
+  }
 })
 
 /** The claims of a good token but for its `exp`, which is a text. */
@@ -228,6 +247,7 @@ t.test('a token header that no honest issuer writes is refused at once', async (
     ['a name twice', '{"alg":"ES256","alg":"none"}'],
     ['depth', '['.repeat(3000)],
     ['no object', '"ES256"'],
+    ['an array', '[]'],
     ['null', 'null'],
     ['no JSON', 'x'],
     ['__proto__', '{"__proto__":{"alg":"ES256"}}'],

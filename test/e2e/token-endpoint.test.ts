@@ -120,8 +120,10 @@ t.test(
       ['a form', `accountId=acme&accessKey=AK0&secret=${marker}`, /JSON/],
       ['XML', `<secret>${marker}</secret>`, /JSON/],
       ['a number beyond every double', text.replace('}', ',"x":1e999}'), /JSON/],
+      ['one inside an ignored field', text.replace('}', ',"x":[{"y":-1e400}]}'), /JSON/],
       ['a lone surrogate in an ignored field', text.replace('}', ',"x":"\\udead"}'), /JSON/],
       ['deep nesting that never ends', '['.repeat(16384), /JSON/],
+      ['deep nesting and text behind it', `${'['.repeat(8000)}${']'.repeat(8000)}x`, /JSON/],
       ['a byte order mark', `\ufeff${text}`, /JSON/],
       ['UTF-16', Buffer.from(text, 'utf16le'), /JSON/],
       ['UTF-16 with its mark', Buffer.from(`\ufeff${text}`, 'utf16le'), /JSON/],
@@ -187,7 +189,7 @@ t.test('a field is any text of 1 to 1024 code points, compared byte by byte', as
   })
   const client = await scene.connect()
   for (const [at, login] of scene.sidecar.logins.entries()) {
-    client.send(post(JSON.stringify({ ...login, extra: [1, { secret: 'x' }] })))
+    client.send(post(JSON.stringify({ ...login, extra: [1e308, { secret: 'x' }], emoji: '\u{1f600}' })))
     t.equal((await client.response()).status, 200, `secret ${at}`)
     const { secret } = login
     const near = [
@@ -213,6 +215,8 @@ t.test('the body is JSON in UTF-8 by its header as well', async (t) => {
     'Content-Type: application/json\r\n',
     'content-type: APPLICATION/JSON; charset=utf-8\r\n',
     'Content-Type: application/json;charset="UTF-8"\r\n',
+    'Content-Type: application/json \t; \t charset="utf-8" \r\n',
+    'Content-Type: application/json;; charset=utf-8;\r\n',
     'Accept: text/html\r\n',
     'Accept-Encoding: gzip\r\n',
   ]) {
@@ -225,6 +229,14 @@ t.test('the body is JSON in UTF-8 by its header as well', async (t) => {
     'Content-Type: multipart/form-data; boundary=x\r\n',
     'Content-Type: application/json; charset=utf-16\r\n',
     'Content-Type: application/json; charset=latin1\r\n',
+    'Content-Type: application/json; charset=utf8\r\n',
+    'Content-Type: application/json; charset=\r\n',
+    "Content-Type: application/json; charset='utf-8'\r\n",
+    'Content-Type: application/json; charset = utf-8\r\n',
+    'Content-Type: application/json; charset=utf-8; charset=utf-16\r\n',
+    'Content-Type: application/json; version=1\r\n',
+    'Content-Type: application/json5\r\n',
+    `Content-Type: application/json${'; '.repeat(7000)}x\r\n`,
     'Content-Type: application/json-patch+json\r\n',
     'Content-Type: application/json\r\nContent-Type: application/json\r\n',
     'Content-Type: application/json\r\nContent-Type: text/plain\r\n',
@@ -453,7 +465,7 @@ t.test('a flood of invented accounts from one address turns away no right login 
   while (!statuses.includes(503)) await new Promise((resolve) => setTimeout(resolve, 20))
   statuses = []
   const [login] = scene.sidecar.logins
-  for (let at = 1; at <= 5; at++) t.equal((await from(`198.51.100.${at}`, login ?? {})).status, 200)
+  for (let at = 1; at <= 2; at++) t.equal((await from(`198.51.100.${at}`, login ?? {})).status, 200)
   isOver = true
   await Promise.all(attackers)
   t.ok(statuses.includes(503), 'the flood went on meanwhile')

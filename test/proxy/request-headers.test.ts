@@ -69,11 +69,6 @@ t.test('names, order, values and multiplicity of the client pass byte for byte',
   t.match(head({ url: 'http://STORAGE.example?x' }), /^GET \/\?x HTTP\/1\.1\r\nHost: storage\.example\r\n/)
 })
 
-t.test('the token passes only if the settings say so', async (t) => {
-  t.equal(passed([['authorization', 'Bearer a']]), '')
-  t.equal(passed([['authorization', 'Bearer a']], { keepAuthorization: true }), 'authorization: Bearer a\r\n')
-})
-
 t.test('a claim of an identity passes in no spelling, from no peer, on no route', async (t) => {
   const more = [
     ...['X-Authenticated-Account-Id', 'x-authenticated-ACCOUNT-id', 'X_Authenticated_Account_Id'],
@@ -89,7 +84,8 @@ t.test('a claim of an identity passes in no spelling, from no peer, on no route'
 t.test('hop-by-hop headers, expectations and what Connection nominates end here', async (t) => {
   const more: Line[] = [
     ['Connection', 'keep-alive, X-Private, Upgrade'],
-    ['connection', 'X-Other,trailer'],
+    ['connection', ' ,, X-Other\t,trailer,'],
+    ['Connection', ''],
     ['Keep-Alive', 'timeout=5'],
     ['Proxy-Authorization', 'Basic YTpi'],
     ['TE', 'trailers'],
@@ -104,17 +100,6 @@ t.test('hop-by-hop headers, expectations and what Connection nominates end here'
   t.equal(passed(more), 'X-Kept: keep-alive\r\n')
 })
 
-t.test("the client's request id passes if it was kept; any other is replaced", async (t) => {
-  const ours = `${FORWARDED}${IDENTITY}\r\n`
-  t.equal(passed([['x-request-id', 'client-1']], {}, ours), 'x-request-id: client-1\r\n')
-  const nominated: Line[] = [
-    ['X-Request-Id', 'client-1'],
-    ['Connection', 'x-request-id'],
-  ]
-  t.equal(passed(nominated, {}, ours), 'X-Request-Id: client-1\r\n', 'it is end-to-end')
-  t.equal(passed([['X-Request-Id', 'a b']]), '')
-})
-
 t.test('forwarding headers pass from a trusted peer, all or none', async (t) => {
   const more: Line[] = [
     ['x-forwarded-for', '198.51.100.1'],
@@ -125,15 +110,6 @@ t.test('forwarding headers pass from a trusted peer, all or none', async (t) => 
   const text = more.map(([name, value]) => `${name}: ${value}\r\n`).join('')
   t.equal(passed(more, { peer: trusted }, `${REQUEST_ID}${IDENTITY}\r\n`), text)
   t.equal(passed([], { peer: trusted }), '')
-})
-
-t.test('an HTTP/1.0 request without Host gets that of the upstream', async (t) => {
-  t.equal(
-    head({ lines: [['X-A', '1']], version: '1.0' }),
-    `GET / HTTP/1.1\r\nX-A: 1\r\nHost: upstream.internal:9000\r\n${REQUEST_ID}` +
-      'X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n' +
-      `Forwarded: for=192.0.2.7;proto=http\r\n${IDENTITY}\r\n`,
-  )
 })
 
 t.test('an assertion follows the identity, the renewed one after its renewal', async (t) => {

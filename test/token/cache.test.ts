@@ -1,11 +1,9 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import t from 'tap'
 import { createTokenCache } from '../../src/token/cache.ts'
-import { createIssuer } from '../../src/token/issue.ts'
 import type { Refused, Verdict } from '../../src/token/verdict.ts'
-import { createVerifier, type Verified } from '../../src/token/verify.ts'
-import { usedHeap } from '../support/kept-memory.ts'
-import { makeKey, makeKeyDirectory } from '../support/keys.ts'
-import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
+import type { Verified } from '../../src/token/verify.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
 
@@ -116,14 +114,6 @@ t.test('a fault rejects all checks that wait for it, and the next one verifies a
   t.match(await accept('AA.AA.AA'), { ok: true })
 })
 
-t.test('clear empties the cache', async (t) => {
-  const { cache, check, accept } = setUp()
-  await accept('AA.AA.AA')
-  cache.clear()
-  t.match(cache, { size: 0, evictions: 0 })
-  t.notOk(isValue(check('AA.AA.AA')))
-})
-
 t.test('a verification that began before a change is repeated after it', async (t) => {
   const { asked, cache, check } = setUp()
   const before = check('AA.AA.AA')
@@ -153,6 +143,15 @@ t.test('a verification that failed before a change leaves the one after it in fl
   t.match(await Promise.all([after, joined]), [{ ok: true }, { ok: true }])
 })
 
+setFlagsFromString('--expose-gc')
+const collectGarbage: () => void = runInNewContext('gc')
+
+/** Bytes of JavaScript's memory that are in use. */
+function usedHeap(): number {
+  collectGarbage()
+  return process.memoryUsage().heapUsed
+}
+
 t.test('10,000 tokens cost at most 10 MB, whatever text they were cut out of', async (t) => {
   const { check, asked } = setUp({ maxTokens: 10_000 })
   const padding = 'A'.repeat(350)
@@ -167,35 +166,4 @@ t.test('10,000 tokens cost at most 10 MB, whatever text they were cut out of', a
   t.ok(isValue(check(`AA.${padding}.10000`)))
   t.ok(kept < 10_000_000, `${kept} bytes`)
   t.comment(kept)
-})
-
-t.test('10,000 mixed checks by many users: each gets its own identity, no forger gets any', async (t) => {
-  const { ring, ...key } = await makeKeyDirectory(t, { alg: 'HS256' })
-  const rules = { keys: () => ring, issuer: ISSUER, audience: AUDIENCE, now: () => START }
-  const verify = createVerifier({ ...rules, maxLifetimeSeconds: 86_400, clockToleranceSeconds: 0 })
-  // Smaller than the number of users, so that entries are evicted all the time.
-  const cache = createTokenCache({ verify, maxTokens: 100, maxAgeSeconds: 300, now: () => START })
-  const issue = createIssuer({ ...rules, lifetimeSeconds: 60 })
-  const attacker = { ...(await makeKey('HS256', 'attacker')), kid: key.kid }
-  const users = await Promise.all(
-    Array.from({ length: 150 }, async (_, at) => {
-      const { token, identity } = await issue({ accountId: `account ${at}`, accessKey: `key ${at % 7}` })
-      const forged = await mintToken({ key: attacker, now: START, claims: { sub: `account ${at}` } })
-      return { token, identity, forged }
-    }),
-  )
-  let wrong = 0
-  const one = async (round: number) => {
-    const user = users[(round * 7919) % users.length]
-    const verdict = await cache.verify(String(round % 5 === 0 ? user?.forged : user?.token))
-    const expected = round % 5 === 0 ? undefined : user?.identity
-    if (JSON.stringify(verdict.ok ? verdict.identity : undefined) !== JSON.stringify(expected)) wrong++
-    if (round % 997 === 0) cache.clear()
-  }
-  for (let batch = 0; batch < 100; batch++) {
-    await Promise.all(Array.from({ length: 100 }, (_, at) => one(batch * 100 + at)))
-  }
-  t.equal(wrong, 0)
-  t.ok(cache.hits > 0 && cache.evictions > 0)
-  t.ok(cache.size <= 100)
 })
