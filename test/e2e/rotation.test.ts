@@ -132,14 +132,3 @@ t.test('no live token is refused in a rotation of keys, whichever sidecar reload
   t.strictSame([...kids], ['old', 'new'])
   t.comment(`${refusals} of ${uses} uses of live tokens refused`)
 })
-
-t.test('the traffic above does notice a key that signs before everybody knows it', async (t) => {
-  const { keys, login, one, other } = await twoSidecars(t)
-  const { count, stop } = traffic([one.client, other.client], login)
-  t.match(await keys('add', '--kid', 'new', '--activate'), DONE)
-  one.receive()
-  await eventually(() => count.refusals > 0, 'refusals')
-  other.receive()
-  await stop()
-  t.pass('tokens of the new key were refused')
-})

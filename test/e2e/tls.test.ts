@@ -1,18 +1,17 @@
 import { execFile } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect } from 'node:tls'
 import { promisify } from 'node:util'
 import t from 'tap'
-import { WebSocket, WebSocketServer } from 'ws'
+import { WebSocket } from 'ws'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { type Secured, startSecured } from '../support/secured.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
+import { echoServer } from '../support/websocket.ts'
 
 /** How a handshake, and the first moment after it, end: `ok`, or the code of the error. */
 async function handshake({ sidecar, authority }: Secured, options: ConnectionOptions = {}): Promise<string> {
@@ -178,23 +177,6 @@ t.test('handshakes count for the limit of connections', async (t) => {
   t.equal(await secured.get(), 200)
 })
 
-t.test('what the parser refuses is answered, and the answer can be read', async (t) => {
-  const { connect } = await startSecured(t)
-  for (const [text, status] of [
-    ['GET / HTTP/1.1\r\nHost: a\r\n\x01: b\r\n\r\n', 400],
-    [`GET / HTTP/1.1\r\nHost: a\r\nX: ${'x'.repeat(50_000)}\r\n\r\n`, 431],
-    ['CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n', 400],
-  ] as const) {
-    const client = await connect()
-    client.send(text + 'x'.repeat(100_000))
-    const response = await client.response()
-    t.equal(response.status, status)
-    t.equal(JSON.parse(response.body.toString()).code, 'InvalidArgument')
-    client.socket.end()
-    t.equal(await client.closed(), 'end')
-  }
-})
-
 t.test('large bodies pass whole in both directions', async (t) => {
   const { upstream, request } = await startSecured(t)
   const body = Buffer.alloc(8_000_000, 'storage')
@@ -263,17 +245,8 @@ t.test('a client that takes nothing is cut off, one that reads slowly is not', a
 })
 
 t.test('a WebSocket client talks to a WebSocket server over TLS', async (t) => {
-  const server = createServer()
-  const sockets = new WebSocketServer({ server })
-  sockets.on('connection', (socket) => socket.on('message', (data) => socket.send(data)))
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => {
-    sockets.close()
-    server.close()
-    server.closeAllConnections()
-  })
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const settings = { 'upgrade-enabled': 'true', 'upstream-url': url }
+  const { port } = await echoServer(t)
+  const settings = { 'upgrade-enabled': 'true', 'upstream-url': `http://127.0.0.1:${port}` }
   const { sidecar, authority } = await startSecured(t, { settings })
   const client = new WebSocket(`wss://localhost:${sidecar.port}/chat`, {
     ca: authority.cert,

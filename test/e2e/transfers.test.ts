@@ -122,7 +122,8 @@ t.test(
       'PUT /object',
       ['Transfer-Encoding: chunked', 'Trailer: X-Checksum, X-Authenticated-Account-Id', 'Connection: X-Hop'],
       '3\r\nabc\r\n0\r\nX-Checksum: up\r\nX-Authenticated-Account-Id: evil\r\nX_Authenticated.Account-Id: evil\r\n' +
-        'Authorization: Bearer x\r\nX-Hop: 1\r\nX-Other: kept\r\n\r\n',
+        'Authorization: Bearer x\r\nHost: evil\r\nX-Forwarded-For: 9.9.9.9\r\nX-Request-Id: evil\r\n' +
+        'Connection: close\r\nX-Hop: 1\r\nX-Other: kept\r\n\r\n',
     )
     const response = await client.response()
     t.same(response.rawTrailers, ['X-Checksum', 'down'])

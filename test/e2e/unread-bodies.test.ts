@@ -2,7 +2,6 @@
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
 import type { RawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { startScene } from '../support/scene.ts'
@@ -294,15 +293,4 @@ t.test('a small upload that is refused, and a large one that is not, keep their 
   }
   t.equal(upstream.sockets.length, 1)
   await recovers()
-})
-
-t.test('an upload of a client that waits for 100 Continue is refused without a drain', async (t) => {
-  const { connect, upstreamSaw } = await startScene(t)
-  const client = await connect()
-  const began = performance.now()
-  client.send('PUT /b/k HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n')
-  isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidToken' })
-  t.equal(await client.closed(), 'end')
-  t.ok(performance.now() - began < 4000, 'the body has not been sent: nothing is awaited')
-  await upstreamSaw(t, 0)
 })

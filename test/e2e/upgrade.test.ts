@@ -1,13 +1,13 @@
 import { createHash } from 'node:crypto'
-import { createServer } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import t from 'tap'
-import { WebSocket, WebSocketServer } from 'ws'
+import { WebSocket } from 'ws'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startScene } from '../support/scene.ts'
 import { startSidecar } from '../support/sidecar.ts'
+import { echoServer } from '../support/websocket.ts'
 
 const ON = { 'upgrade-enabled': 'true' }
 const handshake = (token: string, more = '') =>
@@ -15,54 +15,6 @@ const handshake = (token: string, more = '') =>
   `Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n${more}\r\n`
 const SWITCHED =
   'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n'
-
-t.test('a WebSocket client talks to a WebSocket server through the sidecar', async (t) => {
-  const server = createServer()
-  const sockets = new WebSocketServer({ server })
-  const seen: { url: string | undefined; account: unknown; authorization: unknown }[] = []
-  sockets.on('connection', (socket, req) => {
-    seen.push({
-      url: req.url,
-      account: req.headers['x-authenticated-account-id'],
-      authorization: req.headers.authorization,
-    })
-    socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary }))
-  })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => {
-    sockets.close()
-    server.close()
-    server.closeAllConnections()
-  })
-  const upstreamUrl = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const sidecar = await startSidecar(t, { upstreamUrl, settings: ON })
-  const client = new WebSocket(`ws://127.0.0.1:${sidecar.port}/chat//room?x=%20`, {
-    headers: { authorization: `Bearer ${sidecar.token}`, 'X-Authenticated-Account-Id': 'evil' },
-  })
-  await new Promise((resolve, reject) => client.once('open', resolve).once('error', reject))
-  const big = Buffer.alloc(300_000, 7)
-  const echoed = new Promise<Buffer>((resolve) => client.once('message', (data) => resolve(data as Buffer)))
-  client.send(big)
-  t.ok(big.equals(await echoed))
-  const closed = new Promise<number>((resolve) => client.once('close', resolve))
-  client.close(1000)
-  t.equal(await closed, 1000)
-  t.same(seen, [{ url: '/chat//room?x=%20', account: 'acme', authorization: undefined }])
-  t.equal(await sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="101"}'), 1)
-})
-
-t.test('off, an offer is ignored: the request is served like any other', async (t) => {
-  const { upstream, connect, sidecar } = await startScene(t)
-  for (const protocol of ['websocket', 'h2c', 'TLS/1.0']) {
-    const client = await connect()
-    for (let count = 0; count < 2; count++) {
-      client.send(handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${protocol}`))
-      t.equal((await client.response()).status, 200, protocol)
-    }
-    const { headers } = upstream.requests.at(-1) ?? {}
-    t.same([headers?.['upgrade'], headers?.['connection']], [undefined, undefined], protocol)
-  }
-})
 
 t.test('on, a handshake needs a good token, and is refused where it is not plain', async (t) => {
   const { upstream, connect, sidecar } = await startScene(t, { settings: ON })
@@ -140,9 +92,11 @@ t.test('a refused version is passed on, and nothing behind it is forwarded', asy
 })
 
 /** The events of a WebSocket client that sends messages of every kind to a server that echoes. */
-async function conversation(url: string, token: string): Promise<unknown[]> {
+async function conversation(port: number, token: string): Promise<unknown[]> {
   const events: unknown[] = []
-  const client = new WebSocket(url, { headers: { authorization: `Bearer ${token}` } })
+  const client = new WebSocket(`ws://127.0.0.1:${port}/chat//room?x=%20`, {
+    headers: { authorization: `Bearer ${token}`, 'X-Authenticated-Account-Id': 'evil' },
+  })
   const ended = new Promise<void>((resolve, reject) => {
     client.on('close', (code, reason) => {
       events.push(['close', code, reason.toString()])
@@ -178,22 +132,17 @@ async function conversation(url: string, token: string): Promise<unknown[]> {
 }
 
 t.test('a conversation through the sidecar is the one without it', async (t) => {
-  const server = createServer()
-  const sockets = new WebSocketServer({ server, perMessageDeflate: true })
-  sockets.on('connection', (socket) => {
-    socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary }))
-  })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => {
-    sockets.close()
-    server.close()
-    server.closeAllConnections()
-  })
-  const { port } = server.address() as AddressInfo
-  const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${port}`, settings: ON })
-  const direct = await conversation(`ws://127.0.0.1:${port}/`, sidecar.token)
+  const server = await echoServer(t, { perMessageDeflate: true })
+  const direct = await conversation(server.port, '')
   t.equal(direct.length, 20, 'messages, pongs and the end')
-  t.strictSame(await conversation(`ws://127.0.0.1:${sidecar.port}/`, sidecar.token), direct)
+  const upstreamUrl = `http://127.0.0.1:${server.port}`
+  const sidecar = await startSidecar(t, { upstreamUrl, settings: ON })
+  t.strictSame(await conversation(sidecar.port, sidecar.token), direct)
+  const [, { url, headers } = {}] = server.requests
+  t.equal(url, '/chat//room?x=%20')
+  t.equal(headers?.['x-authenticated-account-id'], 'acme')
+  t.equal(headers?.['authorization'], undefined)
+  t.equal(await sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="101"}'), 1)
 })
 
 t.test(

@@ -347,27 +347,3 @@ t.test('a client that leaves while its connection is being made', async (t) => {
     'nothing to be connected',
   )
 })
-
-t.test('a sidecar that stops ends responses with Connection: close, then every connection', async (t) => {
-  const { upstream, sidecar, head } = await startScene(t, {
-    settings: { 'shutdown-deadline-seconds': '10' },
-  })
-  const unused = await rawClient(t, sidecar.port)
-  unused.send(head('GET /'))
-  await unused.response()
-  const busy = await rawClient(t, sidecar.port)
-  let answer = () => {}
-  upstream.reply((socket) => {
-    answer = () => void socket.write(OK)
-  })
-  busy.send(head('GET /'))
-  await upstream.received(2)
-  const stopped = sidecar.stop()
-  t.equal(await unused.closed(), 'end')
-  answer()
-  const response = await busy.response()
-  t.equal(response.status, 200)
-  t.equal(response.headers['connection'], 'close')
-  await stopped
-  await upstream.until(() => upstream.open() === 0, 'all connections to be closed')
-})

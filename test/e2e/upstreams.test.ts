@@ -104,15 +104,6 @@ t.test('a unix socket is an upstream like any other', async (t) => {
   isOwnAnswer(t, await get(t, sidecar), unavailable('connection_refused'))
 })
 
-t.test('a request without a host is given the upstream\u2019s', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
-  const client = await rawClient(t, sidecar.port)
-  client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
-  t.equal((await client.response()).status, 200)
-  t.equal(upstream.requests[0]?.headers['host'], `127.0.0.1:${upstream.port}`)
-})
-
 /** A TLS upstream that answers every request. */
 async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ port: number; sockets: TLSSocket[] }> {
   const sockets: TLSSocket[] = []
@@ -149,20 +140,25 @@ t.test('TLS to the upstream', async (t) => {
 
   for (const host of names) {
     await t.test(`is made when the certificate is good for ${host}`, async (t) => {
-      const { port, sockets } = await tlsUpstream(t, good)
+      const { port, sockets } = await tlsUpstream(t, { ...good, ALPNProtocols: ['h2', 'http/1.1'] })
       const sidecar = await sidecarFor(t, `https://${host}:${port}`, { caFile })
       t.equal((await get(t, sidecar)).status, 200)
       // The client's Host names what it likes: it chooses neither the certificate nor the connection.
       t.equal((await get(t, sidecar, '/', 'elsewhere.example')).status, 200)
       t.equal(sockets.length, 1)
+      t.equal(sockets[0]?.alpnProtocol, 'http/1.1')
+      // An address is no server name (RFC 6066, section 3).
       t.equal(sockets[0]?.servername, host === 'localhost' ? 'localhost' : false)
     })
   }
 
+  const leaf = makeCertificate({ commonName: 'leaf', issuer: authority })
+  const byLeaf = makeCertificate({ commonName: 'localhost', names, issuer: leaf })
   const refused: Readonly<Record<string, readonly [TestCertificate, host: string, files: object]>> = {
     'an unknown authority': [good, 'localhost', {}],
     'another authority signed it': [good, 'localhost', { caFile: file('stranger.pem', stranger.cert) }],
     'it signed itself': [makeCertificate({ commonName: 'localhost', names }), 'localhost', { caFile }],
+    'no authority signed it': [{ ...byLeaf, cert: byLeaf.cert + leaf.cert }, 'localhost', { caFile }],
     'it is for another name': [
       makeCertificate({ commonName: 'localhost', names: ['other.example'], issuer: authority }),
       'localhost',
