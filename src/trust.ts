@@ -6,7 +6,7 @@ import type { SecureContext } from 'node:tls'
 import { fileProblem, type Problem } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import type { PostgresStore, PostgresStoreOptions } from './credentials/postgres/store.ts'
+import type { PostgresStoreOptions } from './credentials/postgres/store.ts'
 import type { IsRevoked } from './credentials/revocations.ts'
 import { createRevocationsLoader } from './credentials/revocations-file.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
@@ -182,7 +182,7 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
   }
 
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
-  const database = credentials.postgres && openDatabase(credentials.postgres, options, onFault)
+  const database = credentials.postgres && (await openDatabase(credentials.postgres, options, onFault))
   const fileStore = accounts && createCredentialStore({ credentials: accounts.value.current, now, onFault })
   const keysPart: KeysPart = typeof ring === 'string' ? openRemoteKeys(ring, options) : ring.value
   const parts: Part[] = [keysPart, revoked.value, ...active.values()]
@@ -194,8 +194,8 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
     ...keysPart.issuer,
     credentials: fileStore ?? database?.store,
     isRevoked: (token) =>
-      revoked.value.current().isRevoked(token) || database?.opened()?.revocations().isRevoked(token) === true,
-    revocations: () => revoked.value.current().size + (database?.opened()?.revocations().size ?? 0),
+      revoked.value.current().isRevoked(token) || database?.revocations().isRevoked(token) === true,
+    revocations: () => revoked.value.current().size + (database?.revocations().size ?? 0),
     certificates: {
       listener: () => active.get(LISTENER)?.current().material,
       upstream(prefix) {
@@ -237,48 +237,28 @@ function openRemoteKeys(url: string, { log, now, onChange, onFetch }: TrustOptio
   }
 }
 
-/** Logins are `unavailable` and no token is valid until the database has answered once. */
-function openDatabase(
-  postgres: Pick<PostgresStoreOptions, 'urlFile'>,
+async function openDatabase(
+  postgres: Pick<PostgresStoreOptions, 'urlFile' | 'poolSize'>,
   { log, now, onChange, onReload }: TrustOptions,
   onFault: (cause: unknown) => void,
 ) {
-  const waiting = new AbortController()
-  let opened: PostgresStore | undefined
   // Loaded when needed: most sidecars have no database, and its client takes a while.
-  const opening = import('./credentials/postgres/store.ts').then(({ openPostgresStore }) =>
-    openPostgresStore({
-      ...postgres,
-      log,
-      now,
-      onChange,
-      onReload: (result, seconds) => onReload('credentials', result, seconds),
-      onFault,
-      signal: waiting.signal,
-    }),
-  )
-  const store: CredentialStore = {
-    authenticate: async (...login) => (await opened?.store.authenticate(...login)) ?? 'unavailable',
-    hasAccount: (accountId) => opened?.store.hasAccount(accountId) ?? false,
-    standing: (...name) => opened?.store.standing(...name) ?? { active: false },
-  }
+  const { openPostgresStore } = await import('./credentials/postgres/store.ts')
+  const database = openPostgresStore({
+    ...postgres,
+    log,
+    now,
+    onChange,
+    onReload: (result, seconds) => onReload('credentials', result, seconds),
+    onFault,
+  })
   return {
-    store,
-    opened: () => opened,
-    check: () => opened?.ready() ?? { name: 'credentials', ok: false },
+    ...database,
     async whenComplete() {
-      const outcome = await opening
-      if (outcome.ok) {
-        opened = outcome
-        for (const warning of outcome.warnings) log.warn(warning)
-      } else if (!waiting.signal.aborted) throw new UnusableTrust(outcome.problems.join('\n'))
-      return outcome.ok
-    },
-    reload: async () => opened?.refresh(),
-    async stop() {
-      waiting.abort()
-      const outcome = await opening
-      if (outcome.ok) await outcome.stop()
+      const opened = await database.opened
+      if (opened.ok) for (const warning of opened.warnings) log.warn(warning)
+      else if (opened.problems.length > 0) throw new UnusableTrust(opened.problems.join('\n'))
+      return opened.ok
     },
   }
 }

@@ -144,7 +144,11 @@ export const settingsSchema = z
       postgres: z
         .strictObject({
           urlFile: filePath.describe('File that holds the connection URL, as the URL holds a password.'),
-          poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections to the database.'),
+          poolSize: setting(
+            integer(1, 1000),
+            5,
+            'Maximum number of connections for queries; one more listens for changes.',
+          ),
         })
         .optional()
         .describe('Credentials in PostgreSQL, shared by all replicas.'),

@@ -7,7 +7,7 @@ import {
 } from '../../src/credentials/postgres/store.ts'
 
 /** A store, and its calls back. */
-export interface OpenedStore extends PostgresStore {
+export interface TestStore extends PostgresStore {
   /** The log: fields and message of each line. */
   readonly log: Record<string, unknown>[]
   /** How often caches had to be emptied. */
@@ -16,18 +16,19 @@ export interface OpenedStore extends PostgresStore {
   readonly reloads: [string, number | undefined][]
 }
 
-/** Opens a store that must open; it is stopped at the end of the test. */
-export async function openStore(
+/** Starts a store; it is stopped at the end of the test. */
+export function startStore(
   t: Pick<Test, 'teardown'>,
   urlFile: string,
   options: Partial<PostgresStoreOptions> = {},
-): Promise<OpenedStore> {
+): TestStore {
   const log: Record<string, unknown>[] = []
   const reloads: [string, number | undefined][] = []
   const write = (fields: object, message: string) => void log.push({ ...fields, message })
   let changes = 0
-  const opened = await openPostgresStore({
+  const store = openPostgresStore({
     urlFile,
+    poolSize: 3,
     now: Date.now,
     log: { info: write, warn: write },
     onChange: () => {
@@ -36,9 +37,16 @@ export async function openStore(
     onReload: (result, seconds) => reloads.push([result, seconds]),
     ...options,
   })
+  t.teardown(store.stop)
+  return { ...store, log, reloads, changes: () => changes }
+}
+
+/** Starts a store that must open. */
+export async function openStore(...parameters: Parameters<typeof startStore>): Promise<TestStore> {
+  const store = startStore(...parameters)
+  const opened = await store.opened
   if (!opened.ok) throw new Error(opened.problems.join('\n'))
-  t.teardown(opened.stop)
-  return { ...opened, log, reloads, changes: () => changes }
+  return store
 }
 
 /** Why a test file is skipped. */

@@ -2,7 +2,6 @@
  * Connects to the database whose URL a file holds, in bounded time, and explains failures in plain words.
  * The URL holds a password: no problem repeats any part of it, and labels name host, port and database alone.
  */
-import { Socket } from 'node:net'
 import pg from 'pg'
 import { readRegularFile } from '../../reload/files.ts'
 import type { Loaded } from '../../reload/loaded.ts'
@@ -56,36 +55,14 @@ function parseUrl(text: string): PostgresTarget | string {
   }
 }
 
-export interface Connection {
-  readonly client: pg.Client
-  /** Closes the connection without waiting for the server; a query in progress rejects. */
-  close(): void
-}
-
-/** Connects; each query rejects after `queryMs`. */
-export async function connect({ url }: PostgresTarget, queryMs: number): Promise<Connection> {
-  const socket = new Socket()
-  const client = new pg.Client({
-    connectionString: url,
-    fallback_application_name: 'storage-auth-sidecar',
-    connectionTimeoutMillis: CONNECT_MS,
-    query_timeout: queryMs,
-    stream: () => socket,
-  })
-  // Without a listener the event ends the process; the next query rejects anyway.
-  client.on('error', () => {})
-  const close = () => {
-    client.end().catch(() => {})
-    socket.destroySoon() // a server that hangs never answers the goodbye
-  }
-  try {
-    await client.connect()
-  } catch (cause) {
-    close()
-    throw cause
-  }
-  return { client, close }
-}
+/** The options of every connection, for `pg.Client` and `pg.Pool`; each query rejects after `queryMs`. */
+export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
+  connectionString: url,
+  fallback_application_name: 'storage-auth-sidecar',
+  connectionTimeoutMillis: CONNECT_MS,
+  query_timeout: queryMs,
+  keepAlive: true,
+})
 
 export interface PostgresFailure {
   /** `down` and `timeout` may pass by themselves; `unusable` needs a change in the database or in the URL. */

@@ -1,10 +1,10 @@
 /**
  * The `credentials` commands on PostgreSQL: tables, changes and import. Each change is one statement or one transaction.
  */
-import type { ClientBase } from 'pg'
+import pg from 'pg'
 import { type Credential, parseTime } from '../credential.ts'
 import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME, type NotDone } from '../editor.ts'
-import { connect, postgresFailure, readUrlFile } from './connection.ts'
+import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA, SCHEMA_SQL } from './schema.ts'
 import { CREDENTIAL_COLUMNS, type CredentialRow, credentialOf } from './snapshot.ts'
 
@@ -15,7 +15,7 @@ const NAME_KEY = `${SCHEMA}.name_key(account_id, access_key)`
 const BY_NAME = `${NAME_KEY} = ${SCHEMA}.name_key($1, $2)`
 
 interface Work {
-  readonly client: ClientBase
+  readonly client: pg.Client
   /** About the URL file. */
   readonly warnings: readonly string[]
   /** Reports that this change is impossible. */
@@ -27,22 +27,22 @@ async function inDatabase<T>(urlFile: string, work: (given: Work) => Promise<T>)
   const named = await readUrlFile(urlFile)
   if (!named.ok) return { ok: false, unusable: true, problems: named.problems }
   const { value: target, warnings } = named
+  const client = new pg.Client(clientConfig(target, STATEMENT_MS))
+  client.on('error', () => {}) // without it the event ends the process; the next query rejects anyway
   const failed = (unusable: boolean, problem: string): NotDone => ({
     ok: false,
     unusable,
     problems: [`${urlFile}: the database ${target.label}: ${problem}`],
   })
   try {
-    const { client, close } = await connect(target, STATEMENT_MS)
-    try {
-      await client.query(`SET lock_timeout = ${LOCK_MS}`)
-      return await work({ client, warnings, refuse: (problem) => failed(false, problem) })
-    } finally {
-      close()
-    }
+    await client.connect()
+    await client.query(`SET lock_timeout = ${LOCK_MS}`)
+    return await work({ client, warnings, refuse: (problem) => failed(false, problem) })
   } catch (cause) {
     const { kind, message } = postgresFailure(cause)
     return failed(kind === 'unusable', message)
+  } finally {
+    void client.end() // a server that hangs never answers the goodbye
   }
 }
 

@@ -3,7 +3,7 @@
  * They are read in pages within one transaction, so that requests are served in between. A row that holds no valid
  * credential is left out and reported by its id; no problem repeats a name or a hash.
  */
-import type { ClientBase, QueryResultRow } from 'pg'
+import type { ClientBase, Pool, QueryResultRow } from 'pg'
 import { type Credential, type CredentialIndex, createCredentialIndex } from '../credential.ts'
 import { nameProblem, namesProblem } from '../names.ts'
 import { createRevocations, type Revocation, type Revocations } from '../revocations.ts'
@@ -47,30 +47,38 @@ const REVOCATION_COLUMNS = `id, jti, account_id, access_key,
 /** About 5 ms of work. */
 const PAGE_ROWS = 1000
 
-/** Reads the newest snapshot; returns `known` itself when that is the newest. */
-export async function readSnapshot(client: ClientBase, known: Snapshot | undefined): Promise<Snapshot> {
-  if (known !== undefined && (await readRevision(client)).revision === known.revision) return known
-  await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
-  const head = await readRevision(client)
-  const credentials = createCredentialIndex()
-  const problems: string[] = []
-  for await (const rows of pages<CredentialRow>(client, 'credentials', CREDENTIAL_COLUMNS)) {
-    for (const row of rows) {
-      const credential = credentialOf(row)
-      if (typeof credential === 'string') problems.push(credential)
-      else credentials.add(credential)
+export async function readSnapshot(pool: Pool): Promise<Snapshot> {
+  const client = await pool.connect()
+  let isBroken = true
+  try {
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
+    const head = await readRevision(client)
+    const credentials = createCredentialIndex()
+    const problems: string[] = []
+    for await (const rows of pages<CredentialRow>(client, 'credentials', CREDENTIAL_COLUMNS)) {
+      for (const row of rows) {
+        const credential = credentialOf(row)
+        if (typeof credential === 'string') problems.push(credential)
+        else credentials.add(credential)
+      }
     }
+    const revocations: Revocation[] = []
+    for await (const rows of pages<RevocationRow>(client, 'revocations', REVOCATION_COLUMNS)) {
+      for (const row of rows) revocations.push(...revocationOf(row))
+    }
+    await client.query('COMMIT')
+    isBroken = false
+    return { ...head, credentials, revocations: createRevocations(revocations), problems }
+  } finally {
+    client.release(isBroken)
   }
-  const revocations: Revocation[] = []
-  for await (const rows of pages<RevocationRow>(client, 'revocations', REVOCATION_COLUMNS)) {
-    for (const row of rows) revocations.push(...revocationOf(row))
-  }
-  await client.query('COMMIT')
-  return { ...head, credentials, revocations: createRevocations(revocations), problems }
 }
 
-async function readRevision(client: ClientBase): Promise<Pick<Snapshot, 'revision' | 'ageSeconds'>> {
-  const { rows } = await client.query<{ revision: string; age: number }>(
+/** Reads what differs after every change, and how long ago the newest change was. */
+export async function readRevision(
+  database: Pool | ClientBase,
+): Promise<Pick<Snapshot, 'revision' | 'ageSeconds'>> {
+  const { rows } = await database.query<{ revision: string; age: number }>(
     `SELECT number || ' ' || stamp AS revision, extract(epoch FROM clock_timestamp() - changed_at)::float8 AS age
      FROM ${SCHEMA}.revision`,
   )

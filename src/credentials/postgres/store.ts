@@ -1,81 +1,248 @@
 /**
  * A credential store over PostgreSQL, shared by all replicas.
- * Token checks read a snapshot in memory and never wait for the database; a login first makes sure that the snapshot is
- * current. While the database is down logins are `unavailable`, and the last snapshot serves token checks.
+ * Token checks read a snapshot in memory and never wait for the database. A login first asks it, over a pool of
+ * connections, whether the snapshot is current. One more connection listens for changes; polls find what it misses.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
 import { createCredentialIndex } from '../credential.ts'
 import { createRevocations, type Revocations } from '../revocations.ts'
 import { type CredentialStore, createCredentialStore } from '../store.ts'
-import { readUrlFile } from './connection.ts'
-import { type ReplicaOptions, startReplica } from './replica.ts'
+import { clientConfig, type PostgresTarget, postgresFailure, readUrlFile } from './connection.ts'
+import { SCHEMA } from './schema.ts'
+import { readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
-export interface PostgresStoreOptions extends ReplicaOptions {
+export interface PostgresStoreOptions {
+  /** Path of the file that holds the URL; read again whenever connections are replaced. */
+  readonly urlFile: string
+  /** How many connections logins, polls and reads may use, beside the one that listens. */
+  readonly poolSize: number
   /** Epoch milliseconds. */
   readonly now: () => number
+  readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
+  /** Called right after a change is active: cached verdicts must be dropped now. */
+  readonly onChange: () => void
+  /** `seconds`: from the change to its being active, by the database's clock. */
+  readonly onReload?: (result: 'ok' | 'failed', seconds?: number) => void
   /** Called with the cause when a login ends `unavailable` though the database is up. */
   readonly onFault?: (cause: unknown) => void
-  /** Ends the wait for a database that is down at the start. */
-  readonly signal?: AbortSignal
+  /** Milliseconds between two polls. */
+  readonly pollMs?: number
 }
 
-/** A condition of readiness: a sidecar with a snapshot stays ready. */
-export interface PostgresReady {
-  readonly name: 'credentials'
-  readonly ok: true
-  readonly state: 'current' | 'database down, last snapshot active'
-}
+export type Opened =
+  | { readonly ok: true; readonly warnings: readonly string[] }
+  | { readonly ok: false; readonly problems: readonly string[] }
 
 export interface PostgresStore {
+  /** Until there is a snapshot, logins are `unavailable` and no token is valid. */
   readonly store: CredentialStore
   readonly revocations: () => Revocations
-  readonly ready: () => PostgresReady
+  /** A condition of readiness: a sidecar with a snapshot stays ready. */
+  readonly check: () => { readonly name: 'credentials'; readonly ok: boolean; readonly state?: string }
+  /**
+   * Resolves when there is a snapshot, or with problems that only an operator can solve (no URL, no tables, no access),
+   * or without any when the store is stopped before.
+   */
+  readonly opened: Promise<Opened>
   /** Reads the URL file and every row again. Never rejects. */
-  readonly refresh: () => Promise<void>
-  /** Stops polling and closes the connection. The last snapshot stays active. */
+  readonly reload: () => Promise<void>
+  /** Closes all connections. The last snapshot stays active. */
   readonly stop: () => Promise<void>
 }
 
-export type OpenedPostgresStore =
-  | ({ readonly ok: true; readonly warnings: readonly string[] } & PostgresStore)
-  | { readonly ok: false; readonly problems: readonly string[] }
+interface Connections {
+  readonly pool: pg.Pool
+  readonly listener: pg.Client
+}
 
-/**
- * Resolves when there is a snapshot, or with problems that only an operator can solve (no URL, no tables, no access).
- * Waits for a database that is down. Never rejects.
- */
-export async function openPostgresStore(options: PostgresStoreOptions): Promise<OpenedPostgresStore> {
-  const named = await readUrlFile(options.urlFile)
-  if (!named.ok) return named
-  const replica = startReplica(options, named.value)
-  const { signal } = options
-  const abort = () => void replica.stop()
-  signal?.addEventListener('abort', abort)
-  if (signal?.aborted) abort()
-  const problem = await replica.opening
-  signal?.removeEventListener('abort', abort)
-  if (problem !== undefined) return { ok: false, problems: [problem] }
+const POLL_MS = 400
+const RETRY_MS = 500
+/** For each query; a page of rows takes about 10 ms. */
+const QUERY_MS = 1000
+/** Logins that ask the database or wait for it; more of them would delay polls. */
+const MAX_LOGINS = 1000
+const MAX_PROBLEMS_LOGGED = 20
 
-  const noCredentials = createCredentialIndex()
-  const noRevocations = createRevocations([])
+/** Begins to connect, and goes on until it is stopped. */
+export function openPostgresStore(options: PostgresStoreOptions): PostgresStore {
+  const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
+  let target: PostgresTarget | undefined
+  let connections: Promise<Connections> | undefined
+  let snapshot: Snapshot = {
+    revision: '',
+    ageSeconds: 0,
+    credentials: createCredentialIndex(),
+    revocations: createRevocations([]),
+    problems: [],
+  }
+  let reading: Promise<void> | undefined
+  let logins = 0
+  let isOpen = false
+  let isDown = false
+  let isStopped = false
+  let pause = new AbortController()
+  let settle: (opened: Opened) => void = () => {}
+  const opened = new Promise<Opened>((resolve) => {
+    settle = resolve
+  })
+  const running = run()
+
   const { authenticate, hasAccount, standing } = createCredentialStore({
     ...options,
-    credentials: () => replica.snapshot?.credentials ?? noCredentials,
+    credentials: () => snapshot.credentials,
   })
   return {
-    ok: true,
-    warnings: named.warnings,
+    opened,
     store: {
-      authenticate: async (...login) => ((await replica.update()) ? authenticate(...login) : 'unavailable'),
+      async authenticate(...login) {
+        if (!isOpen || isDown || isStopped) return 'unavailable'
+        if (logins >= MAX_LOGINS) return 'busy'
+        logins++
+        try {
+          await update()
+        } catch {
+          pause.abort()
+          return 'unavailable'
+        } finally {
+          logins--
+        }
+        return authenticate(...login)
+      },
       hasAccount,
       standing,
     },
-    revocations: () => replica.snapshot?.revocations ?? noRevocations,
-    ready: () => ({
+    revocations: () => snapshot.revocations,
+    check: () => ({
       name: 'credentials',
-      ok: true,
-      state: replica.isDown ? 'database down, last snapshot active' : 'current',
+      ok: isOpen,
+      ...(isOpen && { state: isDown ? 'database down, last snapshot active' : 'current' }),
     }),
-    refresh: async () => void (await replica.reload()),
-    stop: () => replica.stop(),
+    async reload() {
+      if (!isOpen || isStopped) return
+      await reading?.catch(() => {})
+      disconnect()
+      snapshot = { ...snapshot, revision: '' }
+      await update().catch(() => {})
+      pause.abort() // the next poll finds out whether the database is down
+    },
+    stop() {
+      isStopped = true
+      pause.abort()
+      disconnect()
+      return running
+    },
+  }
+
+  async function run(): Promise<void> {
+    const named = await readUrlFile(urlFile)
+    if (!named.ok) return settle(named)
+    target = named.value
+    while (!isStopped) {
+      pause = new AbortController() // a notification during the update ends the pause after it
+      try {
+        await update()
+        if (isDown && isOpen) {
+          report()
+          log.info({ database: target.label }, 'the credentials database is back')
+        }
+        isDown = false
+        isOpen = true
+        settle({ ok: true, warnings: named.warnings })
+      } catch (cause) {
+        if (isStopped) break
+        disconnect()
+        const { kind, message } = postgresFailure(cause)
+        if (!isOpen && kind === 'unusable') {
+          return settle({ ok: false, problems: [`${urlFile}: the database ${target.label}: ${message}`] })
+        }
+        if (!isDown) onDown(message)
+      }
+      await sleep(isDown ? RETRY_MS : pollMs, undefined, { signal: pause.signal }).catch(() => {})
+    }
+    settle({ ok: false, problems: [] })
+  }
+
+  /**
+   * Makes the snapshot at least as new as this call.
+   *
+   * @param mayRetry - on new connections: the server may have closed idle ones
+   * @throws when the database does not answer
+   */
+  async function update(mayRetry = connections !== undefined): Promise<void> {
+    connections ??= connect()
+    const used = connections
+    try {
+      const { pool } = await used
+      const { revision } = await readRevision(pool)
+      if (revision !== snapshot.revision) await reading // it may have begun before this change
+      if (revision === snapshot.revision) return
+      reading ??= readSnapshot(pool)
+        .then(publish)
+        .finally(() => {
+          reading = undefined
+        })
+      await reading
+    } catch (cause) {
+      // A server that hangs is not asked twice.
+      if (!mayRetry || isStopped || postgresFailure(cause).kind === 'timeout') throw cause
+      if (connections === used) disconnect()
+      await update(false)
+    }
+  }
+
+  async function connect(): Promise<Connections> {
+    const named = await readUrlFile(urlFile)
+    if (named.ok) target = named.value
+    if (target === undefined) throw new Error('there is no URL')
+    const config = clientConfig(target, QUERY_MS)
+    const pool = new pg.Pool({ ...config, max: poolSize })
+    const listener = new pg.Client(config)
+    // Without listeners such an event ends the process; the next query rejects anyway.
+    const ignore = () => {}
+    listener.on('error', ignore)
+    pool.on('error', ignore).on('connect', (client) => void client.on('error', ignore))
+    listener.on('notification', () => pause.abort())
+    listener.once('end', () => void pool.end()) // so the next update connects again
+    await listener.connect()
+    await listener.query(`LISTEN ${SCHEMA}`).catch((cause: unknown) => {
+      // As on a read replica.
+      const fields = { database: target?.label, reason: postgresFailure(cause).message }
+      log.warn(fields, 'LISTEN failed: polling finds changes of credentials')
+    })
+    return { pool, listener }
+  }
+
+  /** Queries in progress go on to their end or timeout. */
+  function disconnect(): void {
+    connections?.then(
+      ({ listener }) => void listener.end(),
+      () => {}, // the update that connected has failed, too
+    )
+    connections = undefined
+  }
+
+  function publish(fresh: Snapshot): void {
+    if (isStopped) return
+    snapshot = fresh
+    if (isOpen) onChange()
+    report(isOpen ? fresh.ageSeconds : undefined)
+    for (const problem of fresh.problems.slice(0, MAX_PROBLEMS_LOGGED)) {
+      log.warn({ database: target?.label, problem }, 'a row is left out')
+    }
+    const sizes = { credentials: fresh.credentials.size, revocations: fresh.revocations.size }
+    log.info(sizes, 'credentials are up to date')
+  }
+
+  function report(seconds?: number): void {
+    onReload?.(snapshot.problems.length === 0 ? 'ok' : 'failed', seconds)
+  }
+
+  function onDown(reason: string): void {
+    isDown = true
+    const fields = { database: target?.label, reason }
+    if (!isOpen) return void log.warn(fields, 'waiting for the credentials database')
+    onReload?.('failed')
+    log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
   }
 }

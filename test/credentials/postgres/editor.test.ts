@@ -186,6 +186,6 @@ t.test('an import takes over all or nothing', async (t) => {
   const replica = await openStore(t, urlFile)
   t.same(await importCredentials(urlFile, wanted, { replace: true }), { ok: true, imported: 3, replaced: 1 })
   t.same(await listed(database), [wanted[1], wanted[2], before[1], wanted[0]])
-  await replica.refresh()
+  await replica.reload()
   t.equal(replica.store.standing('acme', 'AK2').active, true)
 })

@@ -26,10 +26,10 @@ t.test('an outage is a failed reload until it is over, with and without a change
   const outage = async (meanwhile: () => Promise<unknown>) => {
     await server.freeze()
     t.teardown(server.thaw)
-    await eventually(() => replica.ready().state === DOWN, 'the failure to be seen')
+    await eventually(() => replica.check().state === DOWN, 'the failure to be seen')
     server.thaw()
     await meanwhile()
-    await eventually(() => replica.ready().state === 'current', 'the return to be seen')
+    await eventually(() => replica.check().state === 'current', 'the return to be seen')
   }
   await outage(async () => {})
   t.strictSame(results(), ['ok', 'failed', 'ok'])
@@ -46,7 +46,7 @@ t.test('a login does not wait long for a server that hangs', async (t) => {
   const began = performance.now()
   const verdicts = await Promise.all(Array.from({ length: 50 }, () => replica.store.authenticate(acme)))
   t.same(new Set(verdicts), new Set(['unavailable']))
-  await eventually(() => replica.ready().state === DOWN, 'the failure to be seen')
+  await eventually(() => replica.check().state === DOWN, 'the failure to be seen')
   t.equal(await replica.store.authenticate(acme), 'unavailable')
   t.ok(performance.now() - began < 5000)
   t.equal(replica.store.standing('acme', 'AK1').active, true)

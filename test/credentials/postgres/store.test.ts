@@ -2,11 +2,10 @@ import { writeFile } from 'node:fs/promises'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import t from 'tap'
 import { createPostgresEditor } from '../../../src/credentials/postgres/editor.ts'
-import { openPostgresStore } from '../../../src/credentials/postgres/store.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { eventually } from '../../support/eventually.ts'
-import { NO_SERVER, openStore } from '../../support/opened-store.ts'
+import { NO_SERVER, openStore, startStore } from '../../support/opened-store.ts'
 import { startPostgres, type TestDatabase } from '../../support/postgres.ts'
 
 const authority = makeCertificate({ commonName: 'authority', authority: true })
@@ -127,7 +126,7 @@ t.test('a connection that the server closes while idle is replaced', async (t) =
     )
     t.equal(await replica.store.authenticate(acme), 'accepted')
   }
-  t.equal(replica.ready().state, 'current')
+  t.equal(replica.check().state, 'current')
 })
 
 t.test('revocations are read, and mean what they mean in a file', async (t) => {
@@ -215,9 +214,8 @@ t.test('grants to read are enough for a sidecar, and without them it says so', a
   t.equal(replica.changes(), 1)
   const forbidden = await createPostgresEditor(await as('sidecar')).setDisabled(acme, false)
   t.match(forbidden, { ok: false, problems: [/lacks a privilege/] })
-  const log = { info() {}, warn() {} }
-  const options = { now: Date.now, log, onChange() {} }
-  t.match(await openPostgresStore({ urlFile: await as('stranger'), ...options }), {
+
+  t.match(await startStore(t, await as('stranger')).opened, {
     ok: false,
     problems: [/^\S+stranger: the database 127\.0\.0\.1:\d+\/test_\d+: this user lacks a privilege there: /],
   })
@@ -233,8 +231,6 @@ t.test('grants to read are enough for a sidecar, and without them it says so', a
 })
 
 t.test('the store reports what only an operator can solve', async (t) => {
-  const log = { info() {}, warn() {} }
-  const options = { now: Date.now, log, onChange() {} }
   const empty = await createDatabase('empty')
   const old = await createDatabase('tables')
   await old.sql('ALTER TABLE storage_auth.credentials DROP COLUMN disabled')
@@ -250,11 +246,7 @@ t.test('the store reports what only an operator can solve', async (t) => {
     [`${empty.urlFile}.missing`, /^\S+: cannot be read: there is no such file or directory$/],
   ]
   for (const [urlFile, problem] of problems) {
-    t.match(
-      await openPostgresStore({ urlFile, ...options }),
-      { ok: false, problems: [problem] },
-      String(problem),
-    )
+    t.match(await startStore(t, urlFile).opened, { ok: false, problems: [problem] }, String(problem))
   }
 })
 
@@ -262,17 +254,17 @@ t.test('TLS is as the URL says, and an unverified server is not used', async (t)
   const database = await withAcme()
   const caFile = `${database.urlFile}.pem`
   await writeFile(caFile, authority.cert)
-  const log = { info() {}, warn() {} }
-  const options = { now: Date.now, log, onChange() {} }
+
   const open = async (parameters: string) => {
     await writeFile(database.urlFile, `${database.url}?${parameters}`)
-    const opened = await openPostgresStore({ urlFile: database.urlFile, ...options })
+    const { opened, stop } = startStore(t, database.urlFile)
+    const outcome = await opened
     const encrypted = await database.sql(
       `SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
        WHERE datname = current_database() AND application_name = 'storage-auth-sidecar'`,
     )
-    if (opened.ok) await opened.stop()
-    return { opened, encrypted }
+    await stop()
+    return { opened: outcome, encrypted }
   }
   for (const parameters of [`sslmode=verify-full&sslrootcert=${caFile}`, 'sslmode=no-verify']) {
     t.match(await open(parameters), { opened: { ok: true }, encrypted: [{ ssl: true }] }, parameters)
@@ -292,7 +284,7 @@ t.test('another URL in the file is used once the former one fails, or on a refre
   const replica = await openStore(t, urlFile, { pollMs: HOUR })
   await writeFile(urlFile, second.url)
   t.equal(await replica.store.authenticate(acme), 'accepted', 'a connection that works is kept')
-  await replica.refresh()
+  await replica.reload()
   t.equal(isActive(replica), false)
   await second.sql('UPDATE storage_auth.credentials SET disabled = false')
   await eventually(() => isActive(replica), 'the change, read from the second database')
@@ -301,7 +293,7 @@ t.test('another URL in the file is used once the former one fails, or on a refre
   await first.sql('UPDATE storage_auth.credentials SET disabled = true')
   await second.sql('DROP SCHEMA storage_auth CASCADE')
   t.equal(await replica.store.authenticate(acme), 'rejected', 'no login was unavailable meanwhile')
-  t.equal(replica.ready().state, 'current')
+  t.equal(replica.check().state, 'current')
 })
 
 t.test('a refresh reads every row again', async (t) => {
@@ -315,7 +307,7 @@ t.test('a refresh reads every row again', async (t) => {
     'accepted',
     'with its triggers off, the change is not to be seen',
   )
-  await replica.refresh()
+  await replica.reload()
   t.equal(await replica.store.authenticate(acme), 'rejected')
 })
 
@@ -327,7 +319,7 @@ t.test('100,000 credentials are read within 2 s while the event loop keeps turni
   const delay = monitorEventLoopDelay({ resolution: 1 })
   delay.enable()
   const began = performance.now()
-  await replica.refresh()
+  await replica.reload()
   const ms = performance.now() - began
   delay.disable()
   t.ok(replica.store.standing('account 9999', 'AK99999').active)
@@ -338,12 +330,12 @@ t.test('100,000 credentials are read within 2 s while the event loop keeps turni
 
 t.test('a stopped store keeps what was active, and leaves no connection behind', async (t) => {
   const database = await withAcme()
-  const replica = await openStore(t, database.urlFile)
+  const replica = await openStore(t, database.urlFile, { poolSize: 2 })
   const connections = () =>
     database.sql(`SELECT pid FROM pg_stat_activity
       WHERE datname = current_database() AND application_name = 'storage-auth-sidecar'`)
   await Promise.all(Array.from({ length: 200 }, () => replica.store.authenticate(acme)))
-  t.equal((await connections()).length, 1)
+  t.equal((await connections()).length, 1 + 2, 'one listens, and logins share the pool')
   await Promise.all([replica.stop(), replica.stop()])
   await eventually(async () => (await connections()).length === 0, 'the connection to be closed')
   t.equal(await replica.store.authenticate(acme), 'unavailable')
