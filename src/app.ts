@@ -12,11 +12,12 @@ import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
 import { createRoutes } from './gate/routes.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import { type AdminSources, createAdminListener } from './ops/admin.ts'
+import { createAdminListener } from './ops/admin.ts'
 import { type Addresses, createLifeCycle, type DrainReport } from './ops/life-cycle.ts'
 import { type Logger, listenerFaults } from './ops/log.ts'
 import { createMetrics, type ReloadSubject } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
+import type { AdminSources } from './ops/status.ts'
 import { createForwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
 import { certificateSets } from './reload/certificates.ts'
@@ -32,7 +33,6 @@ import { createTokenCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 import { openTrust, UnusableTrust } from './trust.ts'
-import { VERSION } from './version.ts'
 
 const NO_PRIVATE_KEY =
   'needs a private key in keys.directory, and not one for HS256: upstreams verify with its public half'
@@ -130,7 +130,6 @@ export async function createApp({
     now,
   })
   const metrics = createMetrics({
-    version: VERSION,
     upstreams: config.upstreams.map(({ prefix }) => prefix),
     subjects: reloadSubjects(config),
     enforcing: config.enforcement === 'enforce',

@@ -7,37 +7,8 @@ import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
 import { statusPageFiles } from '../status-page/assets.ts'
-import { VERSION } from '../version.ts'
 import { problemsOf } from './problems.ts'
-import type { MetricFamily } from './samples.ts'
-import { createStatusReporter, type ReadyCheck } from './status.ts'
-
-/** What the admin listener shows: known in this process, or collected from workers. */
-export interface AdminSources {
-  /** Every condition of readiness; the sidecar is ready when all of them hold. */
-  readonly ready: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
-  /** The public keys, as a JWK Set (RFC 7517). */
-  readonly jwks: () => unknown
-  /** The metrics as text, such as a registry of prom-client. */
-  readonly exposition: { readonly contentType: string; metrics(): Promise<string> }
-  /** The metrics of the status page. */
-  readonly statusMetrics: () => Promise<readonly MetricFamily[]>
-}
-
-export interface AdminOptions {
-  /** Epoch milliseconds. */
-  readonly now: () => number
-  /** Called with faults of the listening socket, and of pages that could not be created. */
-  readonly onFault: (error: Error) => void
-  /** How many processes serve, each with a cache of its own; default 1. */
-  readonly processes?: number
-}
-
-export interface AdminListener {
-  /** Rejects when the address cannot be bound. */
-  listen(): Promise<AddressInfo>
-  close(): Promise<void>
-}
+import { type AdminOptions, type AdminSources, createStatusReporter } from './status.ts'
 
 interface Page {
   readonly status: number
@@ -62,18 +33,10 @@ const MAX_REQUESTS_PER_CONNECTION = 100
 export function createAdminListener(
   config: Pick<Config, 'admin' | 'upstreams' | 'credentials' | 'cache'>,
   sources: AdminSources,
-  { now, onFault, processes = 1 }: AdminOptions,
-): AdminListener {
-  const status = createStatusReporter({
-    version: VERSION,
-    metrics: sources.statusMetrics,
-    ready: sources.ready,
-    upstreams: config.upstreams,
-    credentials: config.credentials,
-    cacheCapacity: config.cache.maxTokens * processes,
-    now,
-    onFault,
-  })
+  options: AdminOptions,
+) {
+  const { onFault } = options
+  const status = createStatusReporter(config, sources, options)
   const pages = new Map<string, () => Promise<Page>>()
   const page = (path: string, render: () => Promise<Page>) =>
     pages.set(
@@ -101,7 +64,7 @@ export function createAdminListener(
     const report = await status.report()
     return json(200, { problems: problemsOf(report), ...report })
   })
-  for (const { path, type, read } of statusPageFiles())
+  for (const { path, type, read } of statusPageFiles)
     page(path, async () => ({ status: 200, type, body: await read() }))
 
   const server = createServer(
@@ -130,7 +93,8 @@ export function createAdminListener(
   server.maxRequestsPerSocket = MAX_REQUESTS_PER_CONNECTION
 
   return {
-    async listen() {
+    /** Rejects when the address cannot be bound. */
+    async listen(): Promise<AddressInfo> {
       server.listen(config.admin.port, config.admin.host)
       await once(server, 'listening')
       server.on('error', onFault)
@@ -138,7 +102,7 @@ export function createAdminListener(
       return server.address() as AddressInfo
     },
     close: () =>
-      new Promise((resolve) => {
+      new Promise<void>((resolve) => {
         status.stop()
         server.close(() => resolve())
         server.closeAllConnections()

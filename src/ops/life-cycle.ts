@@ -44,23 +44,11 @@ export interface LifeCycleOptions {
   readonly onStopped: (report: DrainReport) => void
 }
 
-export interface LifeCycle {
-  isRunning(): boolean
-  /** Whether connections end with their next answer. */
-  isDraining(): boolean
-  /** Whether the drain deadline has passed and requests are being cut off. */
-  isCutting(): boolean
-  /** Rejects when a port cannot be had, and listens on neither. */
-  start(): Promise<Addresses>
-  /** `lameDuck`: goes on accepting for a while first, if it was running. A second call waits for the same end. */
-  stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
-}
-
 /** How often connections that have become idle are closed, in milliseconds. */
 const STEP_MS = 50
 
 /** Creates a life cycle that has not begun. */
-export function createLifeCycle(options: LifeCycleOptions): LifeCycle {
+export function createLifeCycle(options: LifeCycleOptions) {
   const { listener, admin, trust, shutdown } = options
   let phase: 'starting' | 'running' | 'draining' = 'starting'
   let cutting = false
@@ -123,13 +111,17 @@ export function createLifeCycle(options: LifeCycleOptions): LifeCycle {
 
   return {
     isRunning: () => phase === 'running',
+    /** Whether connections end with their next answer. */
     isDraining: () => phase === 'draining',
+    /** Whether the drain deadline has passed and requests are being cut off. */
     isCutting: () => cutting,
-    start() {
+    /** Rejects when a port cannot be had, and listens on neither. */
+    start(): Promise<Addresses> {
       started ??= start()
       return started
     },
-    stop({ lameDuck } = { lameDuck: false }) {
+    /** `lameDuck`: goes on accepting for a while first, if it was running. A second call waits for the same end. */
+    stop({ lameDuck }: { readonly lameDuck: boolean } = { lameDuck: false }): Promise<DrainReport> {
       stopped ??= stop(lameDuck && phase === 'running')
       return stopped
     },

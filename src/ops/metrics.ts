@@ -6,14 +6,12 @@ import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Regi
 import { ROUTES } from '../gate/routes.ts'
 import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../proxy/upstream-errors.ts'
 import { REJECT_REASONS, type RejectReason } from '../token/verdict.ts'
+import { VERSION } from '../version.ts'
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'] as const
 const RESULTS = ['ok', 'failed'] as const
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 const RELOAD_BUCKETS = [0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 60]
-
-/** Gauges of prom-client with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them. */
-const MISNAMED_METRICS = ['handles', 'requests', 'resources'].map((what) => `nodejs_active_${what}_total`)
 
 /** Why no token was issued; the label `reason`. */
 export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
@@ -50,27 +48,9 @@ export interface MetricSources {
 }
 
 /** Counts events as they happen. */
-export interface Metrics {
-  readonly registry: Registry
-  /** A request has ended. `seconds`: from its head to the end of its response. */
-  onRequest(route: (typeof ROUTES)[number], method: string | undefined, status: number, seconds: number): void
-  onTokenCheck(reason: 'ok' | RejectReason): void
-  onTokenIssued(): void
-  onIssueFailure(reason: IssueFailure): void
-  onUpstreamOutcome(upstream: string, outcome: UpstreamOutcome): void
-  onFirstByte(upstream: string, seconds: number): void
-  onBytes(direction: 'in' | 'out', bytes: number): void
-  /**
-   * A new version was loaded (`ok`) or could not be used (`failed`). `seconds`: since the change, where it is known.
-   * `part`: which of several under one subject; the subject is failing while any of its parts is.
-   */
-  onReload(subject: ReloadSubject, result: 'ok' | 'failed', seconds?: number, part?: string): void
-  /** A fetch of another issuer's keys has ended. */
-  onFetch(result: 'ok' | 'failed'): void
-}
+export type Metrics = ReturnType<typeof createMetrics>
 
 export interface MetricsOptions {
-  readonly version: string
   /** Prefixes of the upstreams. */
   readonly upstreams: readonly string[]
   /** What this sidecar reloads. */
@@ -83,16 +63,20 @@ export interface MetricsOptions {
 }
 
 /** Creates the registry and all of its metrics. */
-export function createMetrics(options: MetricsOptions): Metrics {
-  const { version, upstreams, subjects, enforcing, sources, now } = options
+export function createMetrics({ upstreams, subjects, enforcing, sources, now }: MetricsOptions) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
-  for (const name of MISNAMED_METRICS) registry.removeSingleMetric(name)
   const registers = [registry]
   const counter = <Label extends string = never>(name: string, help: string, labelNames: Label[] = []) =>
     new Counter({ name: `auth_sidecar_${name}`, help, labelNames, registers })
-  const histogram = <Label extends string>(name: string, help: string, label: Label, buckets: number[]) =>
-    new Histogram({ name: `auth_sidecar_${name}`, help, labelNames: [label], buckets, registers })
+  const histogram = <Label extends string>(name: string, help: string, label: Label) =>
+    new Histogram({
+      name: `auth_sidecar_${name}`,
+      help,
+      labelNames: [label],
+      buckets: LATENCY_BUCKETS,
+      registers,
+    })
   /** A counter whose total another part keeps. */
   const total = (name: string, help: string, read: () => number) =>
     new Counter({
@@ -104,26 +88,30 @@ export function createMetrics(options: MetricsOptions): Metrics {
         this.inc(read())
       },
     })
-  const gauge = <Label extends string = never>(
+  /** Values that another part keeps, by the value of the label; without a label one value, absent while undefined. */
+  const gauge = (
     name: string,
     help: string,
     aggregator: Aggregator,
-    labelNames: Label[],
-    read: () => readonly (readonly [Record<Label, string>, number])[],
+    label: string | undefined,
+    read: () => readonly (readonly [string, number | undefined])[],
   ) =>
     new Gauge({
       name: `auth_sidecar_${name}`,
       help,
       aggregator,
-      labelNames,
+      labelNames: label === undefined ? [] : [label],
       registers,
       collect() {
-        this.reset()
-        for (const [labels, value] of read()) this.set(labels, value)
+        if (label === undefined)
+          this.remove() // `reset` would be a value of 0
+        else this.reset()
+        for (const [key, value] of read())
+          if (value !== undefined) this.set(label === undefined ? {} : { [label]: key }, value)
       },
     })
-  const single = (name: string, help: string, aggregator: Aggregator, read: () => number) =>
-    gauge(name, help, aggregator, [], () => [[{}, read()]])
+  const single = (name: string, help: string, aggregator: Aggregator, read: () => number | undefined) =>
+    gauge(name, help, aggregator, undefined, () => [['', read()]])
 
   const requests = counter('requests_total', 'Requests by route, method and status.', [
     'route',
@@ -134,29 +122,24 @@ export function createMetrics(options: MetricsOptions): Metrics {
     'request_duration_seconds',
     'Seconds from the request head to the end of the response.',
     'route',
-    LATENCY_BUCKETS,
   )
-  single(
-    'requests_in_flight',
-    'Requests that have started and not ended.',
-    'sum',
-    () => sources.listener().inFlight,
-  )
-  single('client_connections', 'Open connections of clients.', 'sum', () => sources.listener().connections)
+  const { listener, cache } = sources
+  single('requests_in_flight', 'Requests that have not ended.', 'sum', () => listener().inFlight)
+  single('client_connections', 'Open connections of clients.', 'sum', () => listener().connections)
   total(
     'client_connections_dropped_total',
-    'Connections closed at once because limits.connections were open.',
-    () => sources.listener().droppedConnections,
+    'Connections closed because limits.connections were open.',
+    () => listener().droppedConnections,
   )
   const checks = counter('token_checks_total', 'Token checks by result and reason.', ['result', 'reason'])
   const issued = counter('tokens_issued_total', 'Tokens issued.')
   const failures = counter('token_issue_failures_total', 'Logins that ended without a token, by reason.', [
     'reason',
   ])
-  total('token_cache_hits_total', 'Token checks answered from the cache.', () => sources.cache().hits)
-  total('token_cache_misses_total', 'Token checks not answered from the cache.', () => sources.cache().misses)
-  total('token_cache_evictions_total', 'Tokens evicted from the full cache.', () => sources.cache().evictions)
-  single('token_cache_entries', 'Tokens in the cache.', 'sum', () => sources.cache().size)
+  total('token_cache_hits_total', 'Token checks answered from the cache.', () => cache().hits)
+  total('token_cache_misses_total', 'Token checks not answered from the cache.', () => cache().misses)
+  total('token_cache_evictions_total', 'Tokens evicted from the full cache.', () => cache().evictions)
+  single('token_cache_entries', 'Tokens in the cache.', 'sum', () => cache().size)
   const outcomes = counter('upstream_requests_total', 'Forwarded requests by upstream and outcome.', [
     'upstream',
     'outcome',
@@ -165,71 +148,61 @@ export function createMetrics(options: MetricsOptions): Metrics {
     'upstream_response_seconds',
     'Seconds from the request head to the head of the upstream response.',
     'upstream',
-    LATENCY_BUCKETS,
   )
   const bytes = counter('transferred_bytes_total', 'Body bytes from (in) and to (out) clients.', [
     'direction',
   ])
   gauge(
     'upstream_connections',
-    'Connections to the upstream, those being opened included.',
+    'Connections to the upstream, also those being opened.',
     'sum',
-    ['upstream'],
-    () => sources.pools().map(({ upstream, connections }) => [{ upstream }, connections]),
+    'upstream',
+    () => sources.pools().map(({ upstream, connections }) => [upstream, connections]),
   )
-  gauge('upstream_queue', 'Requests that wait for a connection to the upstream.', 'sum', ['upstream'], () =>
-    sources.pools().map(({ upstream, queued }) => [{ upstream }, queued]),
+  gauge('upstream_queue', 'Requests that wait for a connection to the upstream.', 'sum', 'upstream', () =>
+    sources.pools().map(({ upstream, queued }) => [upstream, queued]),
   )
-  gauge('signing_key_age_seconds', 'Seconds since the key that signs was created.', 'max', ['kid'], () => {
+  gauge('signing_key_age_seconds', 'Seconds since the key that signs was created.', 'max', 'kid', () => {
     const key = sources.signingKey()
-    return key === undefined
-      ? []
-      : [[{ kid: key.kid }, Math.max(0, Math.floor(now() / 1000) - key.createdAt)]]
+    return key === undefined ? [] : [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAt)]]
   })
-  gauge(
-    'key_token_lifetime_seconds',
-    'Seconds for which tokens of the key may still live.',
-    'max',
-    ['kid'],
-    () => sources.tokenLifetimes().map(({ kid, seconds }) => [{ kid }, seconds]),
+  gauge('key_token_lifetime_seconds', 'Seconds for which tokens of the key may live.', 'max', 'kid', () =>
+    sources.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
   )
   gauge(
     'certificate_not_after_timestamp_seconds',
     'When the active certificate expires, in epoch seconds.',
     'min',
-    ['certificate'],
-    () => sources.certificates().map(({ certificate, expiresAt }) => [{ certificate }, expiresAt / 1000]),
+    'certificate',
+    () => sources.certificates().map(({ certificate, expiresAt }) => [certificate, expiresAt / 1000]),
   )
   single('revocations', 'Active revocations.', 'max', sources.revocations)
-  total(
-    'log_lines_dropped_total',
-    'Log lines dropped because stdout was read too slowly.',
-    sources.logLinesDropped,
+  total('log_lines_dropped_total', 'Log lines dropped because stdout was read too slowly.', () =>
+    sources.logLinesDropped(),
   )
   single('ready', '1 while requests are accepted and everything they need is loaded, else 0.', 'min', () =>
-    sources.ready() ? 1 : 0,
+    Number(sources.ready()),
   )
   single('enforcing', '1 while refused tokens are refused, 0 with enforcement: report.', 'min', () =>
-    enforcing ? 1 : 0,
+    Number(enforcing),
   )
-  gauge('build_info', 'Version of the sidecar and of Node.', 'max', ['version', 'node'], () => [
-    [{ version, node: process.version }, 1],
-  ])
+  new Gauge({
+    name: 'auth_sidecar_build_info',
+    help: 'Version of the sidecar and of Node.',
+    labelNames: ['version', 'node'],
+    aggregator: 'max',
+    registers,
+  }).set({ version: VERSION, node: process.version }, 1)
   const onReload = reloadMetrics(registry, subjects, now)
   const { remoteKeys } = sources
   const fetches = remoteKeys && counter('jwks_fetches_total', 'Fetches of the JWK Set by result.', ['result'])
   if (remoteKeys !== undefined)
-    new Gauge({
-      name: 'auth_sidecar_jwks_age_seconds',
-      help: 'Seconds since the issuer last sent a good JWK Set; absent before the first.',
-      aggregator: 'max',
-      registers,
-      collect() {
-        const { ageSeconds } = remoteKeys()
-        if (ageSeconds === undefined) this.remove()
-        else this.set(ageSeconds)
-      },
-    })
+    single(
+      'jwks_age_seconds',
+      'Seconds since the issuer last sent a good JWK Set.',
+      'max',
+      () => remoteKeys().ageSeconds,
+    )
 
   // Children are looked up once: a lookup costs as much as an observation (0.1 to 0.2 us each).
   const children = <Key extends string, Child>(keys: readonly Key[], child: (key: Key) => Child) =>
@@ -260,7 +233,8 @@ export function createMetrics(options: MetricsOptions): Metrics {
 
   return {
     registry,
-    onRequest(route, method, status, seconds) {
+    /** A request has ended. `seconds`: from its head to the end of its response. */
+    onRequest(route: (typeof ROUTES)[number], method: string | undefined, status: number, seconds: number) {
       const known: readonly (string | undefined)[] = METHODS
       const at = known.includes(method) ? known.indexOf(method) : METHODS.length - 1
       const key = (status * METHODS.length + at) * ROUTES.length + ROUTES.indexOf(route)
@@ -272,25 +246,21 @@ export function createMetrics(options: MetricsOptions): Metrics {
       child.inc()
       durationOf.get(route)?.observe(seconds)
     },
-    onTokenCheck: (reason) => checkOf.get(reason)?.inc(),
-    onTokenIssued: () => issued.inc(),
-    onIssueFailure: (reason) => failureOf.get(reason)?.inc(),
-    onUpstreamOutcome: (upstream, outcome) => outcomeOf.get(upstream)?.get(outcome)?.inc(),
-    onFirstByte: (upstream, seconds) => firstByteOf.get(upstream)?.observe(seconds),
-    onBytes: (direction, amount) => {
-      if (amount > 0) bytesOf.get(direction)?.inc(amount)
-    },
+    onTokenCheck: (reason: 'ok' | RejectReason): void => checkOf.get(reason)?.inc(),
+    onTokenIssued: (): void => issued.inc(),
+    onIssueFailure: (reason: IssueFailure): void => failureOf.get(reason)?.inc(),
+    onUpstreamOutcome: (upstream: string, outcome: UpstreamOutcome): void =>
+      outcomeOf.get(upstream)?.get(outcome)?.inc(),
+    onFirstByte: (upstream: string, seconds: number): void => firstByteOf.get(upstream)?.observe(seconds),
+    onBytes: (direction: 'in' | 'out', bytes: number): void => bytesOf.get(direction)?.inc(bytes),
     onReload,
-    onFetch: (result) => fetchOf?.get(result)?.inc(),
+    /** A fetch of another issuer's keys has ended. */
+    onFetch: (result: 'ok' | 'failed'): void => fetchOf?.get(result)?.inc(),
   }
 }
 
 /** Creates the metrics of reloads. Each worker loads the same version, so their counts are not added up. */
-function reloadMetrics(
-  registry: Registry,
-  subjects: readonly ReloadSubject[],
-  now: () => number,
-): Metrics['onReload'] {
+function reloadMetrics(registry: Registry, subjects: readonly ReloadSubject[], now: () => number) {
   const registers = [registry]
   const reloads = new Counter({
     name: 'auth_sidecar_reloads_total',
@@ -327,7 +297,11 @@ function reloadMetrics(
     lastGood.set({ subject }, now() / 1000)
     failing.set({ subject }, 0)
   }
-  return (subject, result, took, part = '') => {
+  /**
+   * A new version was loaded (`ok`) or could not be used (`failed`). `took`: seconds since the change, where it is known.
+   * `part`: which of several under one subject; the subject is failing while any of its parts is.
+   */
+  return (subject: ReloadSubject, result: 'ok' | 'failed', took?: number, part = ''): void => {
     const parts = failingParts.get(subject)
     if (parts === undefined) return
     reloads.inc({ subject, result })

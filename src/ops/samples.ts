@@ -36,51 +36,72 @@ export interface Sample {
   readonly row: Float64Array
 }
 
+/** How much the counters grew between two samples. The series are those that have the labels `where`. */
+export interface Growth {
+  readonly seconds: number
+  /** By the value of one label. A counter that fell belongs to a worker that was replaced, and counts as zero. */
+  by(metric: string, label: string, where?: Labels): Map<string, number>
+  total(metric: string, where?: Labels): number
+  /** Of a count, in these seconds; null in no time. */
+  perSecond(count: number): number | null
+  percentiles(histogram: string, where?: Labels): Percentiles
+}
+
+interface Column {
+  readonly labels: Labels
+  readonly index: number
+}
+
 /** Packs metrics into rows of numbers: a column is a series, of which closed label sets bound the number. */
 export class Columns {
-  readonly #columns = new Map<string, { readonly metric: string; readonly labels: Labels }>()
-  readonly #indexes = new Map<string, number>()
+  readonly #byMetric = new Map<string, Map<string, Column>>()
+  #count = 0
 
   read(families: readonly MetricFamily[], at: number): Sample {
     const row: number[] = []
     for (const { name, values } of families) {
+      const columns = this.#byMetric.get(name) ?? new Map<string, Column>()
+      this.#byMetric.set(name, columns)
       for (const { labels, value, metricName = name } of values) {
         if (metricName !== name && !metricName.endsWith('_bucket')) continue
-        const key = `${name} ${JSON.stringify(labels)}`
-        let index = this.#indexes.get(key)
-        if (index === undefined) {
-          index = this.#indexes.size
-          this.#indexes.set(key, index)
-          this.#columns.set(key, { metric: name, labels })
-        }
-        row[index] = value
+        const key = JSON.stringify(labels)
+        const column = columns.get(key) ?? { labels, index: this.#count++ }
+        columns.set(key, column)
+        row[column.index] = value
       }
     }
-    return { at, row: Float64Array.from({ length: this.#indexes.size }, (_, index) => row[index] ?? 0) }
+    return { at, row: Float64Array.from({ length: this.#count }, (_, index) => row[index] ?? 0) }
   }
 
-  /**
-   * How much a metric grew between two samples, by the value of one label, of the series that have the labels `where`.
-   * A counter that fell belongs to a worker that was replaced, and counts as zero.
-   */
-  growthBy(from: Sample, to: Sample, metric: string, label: string, where: Labels = {}): Map<string, number> {
-    const growth = new Map<string, number>()
-    const wanted = Object.entries(where)
-    for (const [key, index] of this.#indexes) {
-      const column = this.#columns.get(key)
-      if (column?.metric !== metric || !wanted.every(([name, value]) => column.labels[name] === value))
-        continue
-      const value = String(column.labels[label] ?? '')
-      const grown = Math.max(0, (to.row[index] ?? 0) - (from.row[index] ?? 0))
-      growth.set(value, (growth.get(value) ?? 0) + grown)
+  growth(from: Sample, to: Sample): Growth {
+    const seconds = (to.at - from.at) / 1000
+    const by = (metric: string, label: string, where: Labels = {}) => {
+      const growth = new Map<string, number>()
+      for (const { labels, index } of this.#byMetric.get(metric)?.values() ?? []) {
+        if (!matches(labels, where)) continue
+        const value = String(labels[label] ?? '')
+        const grown = Math.max(0, (to.row[index] ?? 0) - (from.row[index] ?? 0))
+        growth.set(value, (growth.get(value) ?? 0) + grown)
+      }
+      return growth
     }
-    return growth
+    return {
+      seconds,
+      by,
+      total: (metric, where) => sum(by(metric, '', where)),
+      perSecond: (count) => (seconds > 0 ? rounded(count / seconds) : null),
+      percentiles: (histogram, where) => percentiles(by(histogram, 'le', where)),
+    }
   }
 }
 
-/** The sum of all values. */
-export function total(growth: ReadonlyMap<string, number>): number {
-  return [...growth.values()].reduce((sum, value) => sum + value, 0)
+/** Whether a series has these labels. */
+export function matches(labels: Labels, where: Labels): boolean {
+  return Object.entries(where).every(([name, value]) => labels[name] === value)
+}
+
+export function sum(growth: ReadonlyMap<string, number>): number {
+  return [...growth.values()].reduce((total, value) => total + value, 0)
 }
 
 /** Four digits are precise enough for a page, and keep the document small. */
@@ -95,7 +116,7 @@ export interface Percentiles {
 }
 
 /** Estimates percentiles from cumulative buckets by upper bound (`le`), as Prometheus' `histogram_quantile` does. */
-export function percentiles(buckets: ReadonlyMap<string, number>): Percentiles {
+function percentiles(buckets: ReadonlyMap<string, number>): Percentiles {
   const ascending = [...buckets]
     .map(([le, count]) => ({ bound: le === '+Inf' ? Infinity : Number(le), count }))
     .sort((a, b) => a.bound - b.bound)

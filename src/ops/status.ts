@@ -2,14 +2,17 @@
  * The state of the sidecar, as the status page and `/status.json` show it.
  * In: metrics, readiness, some settings. Out: what is wrong now, rates of now, counts of ten minutes. Nothing in it is secret.
  */
+import type { Config } from '../config/schema.ts'
+import { VERSION } from '../version.ts'
 import {
   Columns,
+  type Growth,
   type Labels,
   type MetricFamily,
-  percentiles,
+  matches,
   rounded,
   type Sample,
-  total,
+  sum,
 } from './samples.ts'
 
 const SAMPLE_EVERY_MS = 5000
@@ -26,194 +29,156 @@ export interface ReadyCheck {
   readonly state?: string
 }
 
-export interface StatusOptions {
-  readonly version: string
-  /** The metrics of this process, or of all workers. */
-  readonly metrics: () => Promise<readonly MetricFamily[]>
-  /** Every condition of readiness. */
+/** What the admin listener shows: known in this process, or collected from workers. */
+export interface AdminSources {
+  /** Every condition of readiness; the sidecar is ready when all of them hold. */
   readonly ready: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
-  /** Setting `upstreams`. */
-  readonly upstreams: readonly { readonly prefix: string; readonly url: string }[]
-  /** Setting `credentials`. */
-  readonly credentials: { readonly file?: string | undefined; readonly postgres?: object | undefined }
-  /** Tokens that fit into the caches of all processes. */
-  readonly cacheCapacity: number
+  /** The public keys, as a JWK Set (RFC 7517). */
+  readonly jwks: () => unknown
+  /** The metrics as text, such as a registry of prom-client. */
+  readonly exposition: { readonly contentType: string; metrics(): Promise<string> }
+  /** The metrics of the status page. */
+  readonly statusMetrics: () => Promise<readonly MetricFamily[]>
+}
+
+export interface AdminOptions {
   /** Epoch milliseconds. */
   readonly now: () => number
-  /** Called when a sample could not be taken. */
+  /** Called with faults of the listening socket, and of samples and pages that could not be created. */
   readonly onFault: (error: Error) => void
+  /** How many processes serve, each with a cache of its own; default 1. */
+  readonly processes?: number
 }
 
 export type Status = Awaited<ReturnType<StatusReporter['report']>>
 export type StatusReporter = ReturnType<typeof createStatusReporter>
 
-/** One point of the charts: the step between two samples. */
-interface Point {
-  readonly time: number
-  readonly requests: number
-  readonly failing: number
-  readonly refused: ReadonlyMap<string, number>
-  readonly p50: number | null
-  readonly p99: number | null
-}
-
 /** Creates the reporter. It takes samples between `start` and `stop`. */
-export function createStatusReporter(options: StatusOptions) {
-  const { version, upstreams, now } = options
+export function createStatusReporter(
+  { upstreams, credentials, cache }: Pick<Config, 'upstreams' | 'credentials' | 'cache'>,
+  { ready, statusMetrics }: Pick<AdminSources, 'ready' | 'statusMetrics'>,
+  { now, onFault, processes = 1 }: AdminOptions,
+) {
   const startedAt = now()
   const columns = new Columns()
   const samples: Sample[] = []
-  const points: Point[] = []
-  const upstreamEvents = new Map<string, { lastOkAt?: number; lastFault?: { outcome: string; at: number } }>()
+  const upstreamEvents = new Map<string, { lastOkAt: number; lastFault?: { outcome: string; at: number } }>(
+    upstreams.map(({ prefix }) => [prefix, { lastOkAt: 0 }]),
+  )
   let watched: Sample | undefined
   let timer: NodeJS.Timeout | undefined
 
   /** Notes which upstreams answered and which failed since the last call. */
   const watchUpstreams = (to: Sample): void => {
-    const from = watched ?? to
+    const since = columns.growth(watched ?? to, to)
     watched = to
-    for (const { prefix } of upstreams) {
-      const outcomes = outcomesOf(from, to, prefix)
-      const event = upstreamEvents.get(prefix) ?? {}
+    for (const [prefix, event] of upstreamEvents) {
+      const outcomes = outcomesOf(since, prefix)
       if ((outcomes.get('ok') ?? 0) > 0) event.lastOkAt = to.at
       const [outcome] = faultsIn(outcomes).keys()
       if (outcome !== undefined) event.lastFault = { outcome, at: to.at }
-      upstreamEvents.set(prefix, event)
     }
   }
-  const outcomesOf = (from: Sample, to: Sample, upstream: string) =>
-    columns.growthBy(from, to, 'auth_sidecar_upstream_requests_total', 'outcome', { upstream })
-  const refusedIn = (from: Sample, to: Sample) =>
-    columns.growthBy(from, to, 'auth_sidecar_token_checks_total', 'reason', { result: 'rejected' })
-  /** Forwarded requests by status: what "failing" is a share of, on the dashboard and in the alerts too. */
-  const proxied = (from: Sample, to: Sample) => {
-    const route = { route: 'proxy' }
-    const byStatus = columns.growthBy(from, to, 'auth_sidecar_requests_total', 'status', route)
-    const failing = total(new Map([...byStatus].filter(([status]) => status.startsWith('5'))))
-    return { count: total(byStatus), failing }
-  }
-  const durationsIn = (from: Sample, to: Sample, where: Labels = {}) =>
-    columns.growthBy(from, to, 'auth_sidecar_request_duration_seconds', 'le', where)
 
-  const take = async (): Promise<void> => {
-    const to = columns.read(await options.metrics(), now())
-    const from = samples.at(-1)
-    samples.push(to)
-    if (samples.length > MAX_SAMPLES) samples.shift()
-    watchUpstreams(to)
-    if (from === undefined || to.at <= from.at) return
-    const perSecond = (count: number) => rounded(count / ((to.at - from.at) / 1000))
-    const { p50Seconds, p99Seconds } = percentiles(durationsIn(from, to))
-    points.push({
-      time: Math.round(to.at / 1000),
-      requests: perSecond(total(columns.growthBy(from, to, 'auth_sidecar_requests_total', 'status'))),
-      failing: perSecond(proxied(from, to).failing),
-      refused: new Map([...refusedIn(from, to)].map(([reason, count]) => [reason, perSecond(count)])),
-      p50: p50Seconds,
-      p99: p99Seconds,
-    })
-    if (points.length > MAX_SAMPLES - 1) points.shift()
+  const sample = async (): Promise<void> => {
+    try {
+      const newest = columns.read(await statusMetrics(), now())
+      watchUpstreams(newest)
+      samples.push(newest)
+      if (samples.length > MAX_SAMPLES) samples.shift()
+    } catch (error) {
+      onFault(error instanceof Error ? error : new Error('not sampled'))
+    }
   }
 
   const report = async () => {
-    const families = await options.metrics()
-    const checks = await options.ready()
+    const families = await statusMetrics()
+    const checks = await ready()
     const to = columns.read(families, now())
-    const from = samples[0] ?? to
-    const recently = samples.at(-STEPS_OF_NOW - 1) ?? from
     watchUpstreams(to)
-    const nowSeconds = (to.at - recently.at) / 1000
-    const perSecond = (count: number) => (nowSeconds > 0 ? rounded(count / nowSeconds) : null)
-    const grown = (metric: string, label = '') => columns.growthBy(from, to, metric, label)
-    const grownNow = (metric: string, label = '') => columns.growthBy(recently, to, metric, label)
-    const value = (name: string, labels: Labels = {}) => sumOf(families, name, labels)
+    const tenMinutes = columns.growth(samples[0] ?? to, to)
+    const recently = columns.growth(samples.at(-STEPS_OF_NOW - 1) ?? samples[0] ?? to, to)
+    const steps = samples.slice(1).map((sample, at) => columns.growth(samples[at] ?? sample, sample))
+    const value = (name: string, labels: Labels = {}) => sumOf(families, `auth_sidecar_${name}`, labels)
 
-    const statuses = grown('auth_sidecar_requests_total', 'status')
-    const failing = proxied(from, to)
-    const failingNow = proxied(recently, to)
-    const refused = refusedIn(from, to)
-    const refusedNow = refusedIn(recently, to)
-    const hits = total(grown('auth_sidecar_token_cache_hits_total'))
-    const misses = total(grown('auth_sidecar_token_cache_misses_total'))
-    const failures = grown('auth_sidecar_token_issue_failures_total', 'reason')
-    const routes = [...grown('auth_sidecar_request_duration_seconds', 'route').keys()]
-    const lifetimes = seriesOf(families, 'auth_sidecar_key_token_lifetime_seconds')
+    const statuses = tenMinutes.by(REQUESTS, 'status')
+    const failing = failingIn(tenMinutes)
+    const refused = refusedIn(tenMinutes)
+    const refusedNow = refusedIn(recently)
+    const hits = tenMinutes.total('auth_sidecar_token_cache_hits_total')
+    const misses = tenMinutes.total('auth_sidecar_token_cache_misses_total')
+    const failures = tenMinutes.by('auth_sidecar_token_issue_failures_total', 'reason')
     const signer = seriesOf(families, 'auth_sidecar_signing_key_age_seconds')[0]
+    const issuer = families.find(({ name }) => name === 'auth_sidecar_jwks_age_seconds')
+    const latencies = steps.map((step) => step.percentiles(DURATIONS))
     return {
       time: new Date(to.at).toISOString(),
-      version,
+      version: VERSION,
       node: process.version,
       startedAt: new Date(startedAt).toISOString(),
       uptimeSeconds: Math.floor((to.at - startedAt) / 1000),
       ready: checks.every(({ ok }) => ok),
       draining: checks.some(({ state }) => state === 'draining'),
-      enforcing: value('auth_sidecar_enforcing') !== 0,
+      enforcing: seriesOf(families, 'auth_sidecar_enforcing').every(({ value }) => value !== 0),
       checks,
-      window: { seconds: rounded((to.at - from.at) / 1000), nowSeconds: rounded(nowSeconds) },
+      window: { seconds: rounded(tenMinutes.seconds), nowSeconds: rounded(recently.seconds) },
       requests: {
-        perSecond: perSecond(total(grownNow('auth_sidecar_requests_total'))),
-        count: total(statuses),
+        perSecond: recently.perSecond(recently.total(REQUESTS)),
+        count: sum(statuses),
         byStatus: byClass(statuses),
-        failing: failing.failing,
-        failingRatio: share(failingNow.failing, failingNow.count),
-        inFlight: value('auth_sidecar_requests_in_flight') ?? 0,
-        connections: value('auth_sidecar_client_connections') ?? 0,
+        failing,
+        failingRatio: share(failingIn(recently), recently.total(REQUESTS, { route: 'proxy' })),
+        inFlight: value('requests_in_flight'),
+        connections: value('client_connections'),
       },
       rejections: {
-        perSecond: perSecond(total(refusedNow)),
-        count: total(refused),
+        perSecond: recently.perSecond(sum(refusedNow)),
+        count: sum(refused),
         byReason: [...refused].map(([reason, count]) => ({
           reason,
           count,
-          perSecond: perSecond(refusedNow.get(reason) ?? 0),
+          perSecond: recently.perSecond(refusedNow.get(reason) ?? 0),
         })),
       },
-      latency: ['all', ...routes]
+      latency: ['all', ...tenMinutes.by(DURATIONS, 'route').keys()]
         .map((route) => {
-          const buckets = durationsIn(from, to, route === 'all' ? {} : { route })
-          return { route, count: buckets.get('+Inf') ?? 0, ...percentiles(buckets) }
+          const where = route === 'all' ? {} : { route }
+          const count = tenMinutes.total(DURATIONS, { ...where, le: '+Inf' })
+          return { route, count, ...tenMinutes.percentiles(DURATIONS, where) }
         })
         .filter(({ route, count }) => count > 0 || route === 'all'),
-      latencyNow: percentiles(durationsIn(recently, to)),
+      latencyNow: recently.percentiles(DURATIONS),
       cache: {
         hitRatio: share(hits, hits + misses),
-        entries: value('auth_sidecar_token_cache_entries') ?? 0,
-        capacity: options.cacheCapacity,
+        entries: value('token_cache_entries'),
+        capacity: cache.maxTokens * processes,
       },
       logins: {
-        issued: total(grown('auth_sidecar_tokens_issued_total')),
-        failed: total(failures),
+        issued: tenMinutes.total('auth_sidecar_tokens_issued_total'),
+        failed: sum(failures),
         byReason: Object.fromEntries(failures),
       },
-      keys: lifetimes.map(({ labels: { kid }, value: tokensLiveSeconds }) => {
-        const signs = kid === signer?.labels['kid']
-        return {
-          kid: String(kid),
-          signs,
-          ageSeconds: signs ? (signer?.value ?? null) : null,
-          tokensLiveSeconds,
-        }
+      keys: seriesOf(families, 'auth_sidecar_key_token_lifetime_seconds').map(({ labels, value }) => {
+        const signs = labels['kid'] === signer?.labels['kid']
+        const ageSeconds = signs ? (signer?.value ?? null) : null
+        return { kid: String(labels['kid']), signs, ageSeconds, tokensLiveSeconds: value }
       }),
-      issuer: families.some(({ name }) => name === 'auth_sidecar_jwks_age_seconds')
-        ? { ageSeconds: value('auth_sidecar_jwks_age_seconds') ?? null }
-        : null,
+      issuer: issuer === undefined ? null : { ageSeconds: issuer.values[0]?.value ?? null },
       certificates: seriesOf(families, 'auth_sidecar_certificate_not_after_timestamp_seconds').map(
-        (series) => ({
-          certificate: String(series.labels['certificate']),
-          expiresAt: new Date(series.value * 1000).toISOString(),
-          secondsLeft: Math.floor(series.value - to.at / 1000),
+        ({ labels, value: seconds }) => ({
+          certificate: String(labels['certificate']),
+          expiresAt: new Date(seconds * 1000).toISOString(),
+          secondsLeft: Math.floor(seconds - to.at / 1000),
         }),
       ),
       upstreams: upstreams.map(({ prefix, url }) => {
-        const outcomes = outcomesOf(from, to, prefix)
-        const count = total(outcomes)
-        const failed = total(faultsIn(outcomes))
-        const failedNow = total(faultsIn(outcomesOf(recently, to, prefix)))
+        const where = { upstream: prefix }
+        const outcomes = outcomesOf(tenMinutes, prefix)
+        const count = sum(outcomes)
+        const failed = sum(faultsIn(outcomes))
+        const failedNow = sum(faultsIn(outcomesOf(recently, prefix)))
         const { lastOkAt = 0, lastFault } = upstreamEvents.get(prefix) ?? {}
         const isDown = lastFault !== undefined && lastFault.at > lastOkAt
-        const buckets = columns.growthBy(from, to, 'auth_sidecar_upstream_response_seconds', 'le', {
-          upstream: prefix,
-        })
         return {
           prefix,
           address: addressOf(url),
@@ -222,66 +187,78 @@ export function createStatusReporter(options: StatusOptions) {
           failed,
           failedRatio: share(failed, count),
           outcomes: Object.fromEntries([...outcomes].filter(([, occurred]) => occurred > 0)),
-          lastFault:
-            lastFault === undefined
-              ? null
-              : { outcome: lastFault.outcome, time: new Date(lastFault.at).toISOString() },
-          firstByte: percentiles(buckets),
-          connections: value('auth_sidecar_upstream_connections', { upstream: prefix }) ?? 0,
-          queued: value('auth_sidecar_upstream_queue', { upstream: prefix }) ?? 0,
+          lastFault: lastFault
+            ? { outcome: lastFault.outcome, time: new Date(lastFault.at).toISOString() }
+            : null,
+          firstByte: tenMinutes.percentiles('auth_sidecar_upstream_response_seconds', where),
+          connections: value('upstream_connections', where),
+          queued: value('upstream_queue', where),
         }
       }),
-      credentials: credentialsState(options.credentials, checks),
-      revocations: value('auth_sidecar_revocations') ?? 0,
-      reloads: seriesOf(families, 'auth_sidecar_reload_failing').map(
-        ({ labels: { subject }, value: isFailing }) => ({
+      credentials: credentialsState(credentials, checks),
+      revocations: value('revocations'),
+      reloads: seriesOf(families, 'auth_sidecar_reload_failing').map(({ labels, value: isFailing }) => {
+        const { subject } = labels
+        const lastGood = value('reload_last_good_timestamp_seconds', { subject })
+        return {
           subject: String(subject),
-          ok: value('auth_sidecar_reloads_total', { subject, result: 'ok' }) ?? 0,
-          failed: value('auth_sidecar_reloads_total', { subject, result: 'failed' }) ?? 0,
+          ok: value('reloads_total', { subject, result: 'ok' }),
+          failed: value('reloads_total', { subject, result: 'failed' }),
           failing: isFailing > 0,
-          lastGoodAt: new Date(
-            (value('auth_sidecar_reload_last_good_timestamp_seconds', { subject }) ?? 0) * 1000,
-          ).toISOString(),
-        }),
-      ),
+          lastGoodAt: new Date(lastGood * 1000).toISOString(),
+        }
+      }),
       process: {
-        cpuRatio: perSecond(total(grownNow('process_cpu_seconds_total'))),
-        rssBytes: value('process_resident_memory_bytes') ?? 0,
-        logLinesDropped: value('auth_sidecar_log_lines_dropped_total') ?? 0,
+        cpuRatio: recently.perSecond(recently.total('process_cpu_seconds_total')),
+        rssBytes: sumOf(families, 'process_resident_memory_bytes'),
+        logLinesDropped: value('log_lines_dropped_total'),
       },
       series: {
-        times: points.map(({ time }) => time),
-        requestsPerSecond: points.map(({ requests }) => requests),
-        failingPerSecond: points.map(({ failing: value }) => value),
+        times: samples.slice(1).map(({ at }) => Math.round(at / 1000)),
+        requestsPerSecond: steps.map((step) => step.perSecond(step.total(REQUESTS))),
+        failingPerSecond: steps.map((step) => step.perSecond(failingIn(step))),
         rejectionsPerSecond: Object.fromEntries(
           [...refused.keys()].map((reason) => [
             reason,
-            points.map((point) => point.refused.get(reason) ?? 0),
+            steps.map((step) => step.perSecond(step.total(CHECKS, { reason }))),
           ]),
         ),
-        p50Seconds: points.map(({ p50 }) => p50),
-        p99Seconds: points.map(({ p99 }) => p99),
+        p50Seconds: latencies.map(({ p50Seconds }) => p50Seconds),
+        p99Seconds: latencies.map(({ p99Seconds }) => p99Seconds),
       },
     }
   }
 
-  const sample = () => take().catch(options.onFault)
   return {
     /** Takes a sample now and every five seconds. Does not keep the process alive. */
     start(): void {
-      if (timer !== undefined) return
       void sample()
       timer = setInterval(sample, SAMPLE_EVERY_MS).unref()
     },
-    stop(): void {
-      clearInterval(timer)
-      timer = undefined
-    },
+    stop: () => clearInterval(timer),
     /** Takes a sample at once. */
     sample,
     /** The state now. Rejects when the metrics cannot be read. */
     report,
   }
+}
+
+const REQUESTS = 'auth_sidecar_requests_total'
+const DURATIONS = 'auth_sidecar_request_duration_seconds'
+const CHECKS = 'auth_sidecar_token_checks_total'
+
+/** 5xx of forwarded requests: "failing" on the dashboard and in the alerts too. */
+function failingIn(growth: Growth): number {
+  const byStatus = [...growth.by(REQUESTS, 'status', { route: 'proxy' })]
+  return sum(new Map(byStatus.filter(([status]) => status.startsWith('5'))))
+}
+
+function refusedIn(growth: Growth): Map<string, number> {
+  return growth.by(CHECKS, 'reason', { result: 'rejected' })
+}
+
+function outcomesOf(growth: Growth, upstream: string): Map<string, number> {
+  return growth.by('auth_sidecar_upstream_requests_total', 'outcome', { upstream })
 }
 
 /** Outcomes that are a fault of the upstream or of the sidecar, most frequent first. */
@@ -302,7 +279,7 @@ function byClass(statuses: ReadonlyMap<string, number>): Record<string, number> 
 }
 
 function credentialsState(
-  { file, postgres }: StatusOptions['credentials'],
+  { file, postgres }: Config['credentials'],
   checks: readonly ReadyCheck[],
 ): { readonly kind: string; readonly state: string } {
   if (file === undefined && postgres === undefined)
@@ -316,13 +293,10 @@ function seriesOf(families: readonly MetricFamily[], name: string): MetricFamily
   return families.find((family) => family.name === name)?.values ?? []
 }
 
-/** The sum of the series that have these labels; undefined where there is none. */
-function sumOf(families: readonly MetricFamily[], name: string, labels: Labels): number | undefined {
-  const wanted = Object.entries(labels)
-  const found = seriesOf(families, name).filter((series) =>
-    wanted.every(([label, value]) => series.labels[label] === value),
-  )
-  return found.length === 0 ? undefined : found.reduce((sum, { value }) => sum + value, 0)
+/** The sum of the series that have these labels. */
+function sumOf(families: readonly MetricFamily[], name: string, where: Labels = {}): number {
+  const series = seriesOf(families, name).filter(({ labels }) => matches(labels, where))
+  return series.reduce((total, { value }) => total + value, 0)
 }
 
 /** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */

@@ -23,36 +23,26 @@ const code = (text) => h('code', {}, text)
 const bold = (text) => h('b', {}, text)
 const time = (at, text) => h('time', { datetime: at }, text)
 
+const format = (options) => new Intl.NumberFormat('en-US', options).format
 /** `1,234,567` */
-const count = (value) => Math.round(value).toLocaleString('en-US')
-
-/** `0`, `0.04`, `3.2`, `1,234`: a rate, in about three digits. */
-function amount(value) {
-  if (value === null) return '–'
-  if (value >= 100) return count(value)
-  if (value > 0 && value < 0.01) return '< 0.01'
-  return String(Number(value.toFixed(value >= 10 ? 1 : 2)))
-}
-
-/** `0.03 %`, `12.5 %`; never `100 %` of what is not all, nor `0 %` of what is something. */
-function percent(ratio) {
-  if (ratio === null) return '–'
-  const value = ratio * 100
-  if (value === 0 || value === 100) return `${value} %`
-  if (value < 0.01) return '< 0.01 %'
-  if (value > 99.99) return '> 99.99 %'
-  return `${value.toFixed(value < 1 || value > 99 ? 2 : 1)} %`
-}
-
-/** `850 µs`, `1.2 ms`, `340 ms`, `2.5 s`: a duration. */
-function duration(seconds) {
-  if (seconds === null) return '–'
-  if (seconds === 0) return '0 ms'
-  if (seconds < 0.001) return `${Math.max(1, Math.round(seconds * 1e6))} µs`
-  if (seconds < 0.01) return `${(seconds * 1000).toFixed(1)} ms`
-  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`
-  return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`
-}
+const count = format({ maximumFractionDigits: 0 })
+/** `0`, `0.041`, `3.25`, `1,234` */
+const digits = format({
+  maximumSignificantDigits: 3,
+  maximumFractionDigits: 0,
+  roundingPriority: 'morePrecision',
+})
+/** `0.03%`, `12.5%`; never `100%` of what is not all, nor `0%` of what is something. */
+const share = format({ style: 'percent', maximumSignificantDigits: 3, roundingMode: 'trunc' })
+const orDash = (show) => (value) => (value === null ? '–' : show(value))
+const amount = orDash(digits)
+const percent = orDash(share)
+/** `850 µs`, `1.2 ms`, `340 ms`, `2.5 s` */
+const duration = orDash((seconds) => {
+  const [factor, unit] =
+    seconds >= 1 ? [1, 's'] : seconds >= 0.001 || seconds === 0 ? [1e3, 'ms'] : [1e6, 'µs']
+  return `${digits(seconds * factor)} ${unit}`
+})
 
 /** `12 s`, `4 min`, `3 h 5 min`, `12 d 4 h`: an age. */
 function age(seconds) {
@@ -272,19 +262,19 @@ function draw(id, times, valuesByName, show) {
   const lines = Object.entries(valuesByName).map(([name, values]) => ({ name, values }))
   if (times.length === 0) return fill(id, quiet('Collecting: the first rates come 5 s after the start.'))
   const data = [times, ...lines.map(({ values }) => values)]
-  const known = charts.get(id)
-  const names = lines.map(({ name }) => name).join()
   const latest = lines.map(({ name, values }) => `${name} ${show(values.at(-1) ?? null)}`)
   place.setAttribute('role', 'img')
   place.setAttribute('aria-label', `Last ten minutes. Now: ${latest.join(', ') || 'nothing'}.`)
-  if (known?.names === names) {
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name)
+  const look = [place.clientWidth, color('--ink'), ...lines.map(({ name }) => name)].join()
+  const known = charts.get(id)
+  if (known?.look === look) {
     known.chart.setData(data)
     known.chart.setLegend({ idx: times.length - 1 })
     return
   }
   known?.chart.destroy()
   place.replaceChildren()
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name)
   const axis = {
     stroke: color('--quiet'),
     grid: { stroke: color('--rule'), width: 1 },
@@ -333,7 +323,7 @@ function draw(id, times, valuesByName, show) {
     place,
   )
   chart.setLegend({ idx: times.length - 1 })
-  charts.set(id, { chart, names })
+  charts.set(id, { chart, look })
 }
 
 function showCharts({ series, rejections }) {
@@ -395,13 +385,8 @@ async function refresh() {
   show(status)
 }
 
+const redraw = () => current && showCharts(current)
 document.addEventListener('visibilitychange', refresh)
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
-  for (const { chart } of charts.values()) chart.destroy()
-  charts.clear()
-  if (current) showCharts(current)
-})
-new ResizeObserver(() => {
-  for (const [id, { chart }] of charts) chart.setSize({ width: byId(id).clientWidth, height: 150 })
-}).observe(document.body)
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw)
+addEventListener('resize', redraw)
 refresh()

@@ -10,16 +10,20 @@ import { AggregatorRegistry, Counter, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
 import type { Config } from '../config/schema.ts'
 import { createAdminListener } from '../ops/admin.ts'
-import { type DrainReport, StoppedWhileStarting } from '../ops/life-cycle.ts'
+import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
 import { type Logger, listenerFaults } from '../ops/log.ts'
 import type { ReadyCheck } from '../ops/status.ts'
 import { UnusableTrust } from '../trust.ts'
-import type { FromWorker, MetricsExtent, ToWorker, WorkerState } from './worker.ts'
+import {
+  type FromWorker,
+  type MetricsExtent,
+  type ToWorker,
+  WORKER_SETTINGS,
+  type WorkerState,
+} from './worker.ts'
 
-/** A worker that lives shorter than this is replaced with a growing delay. */
-const SETTLED_MS = 10_000
-const MIN_DELAY_MS = 100
-const MAX_DELAY_MS = 10_000
+/** Until a worker that could not start is tried again. */
+const RETRY_MS = 5000
 /** Probes wait a second for their answer. */
 const STATE_TIMEOUT_MS = 400
 /** Time beyond that of the drain until workers are killed. */
@@ -36,102 +40,90 @@ export interface PrimaryOptions {
 
 /** Creates a sidecar of several processes. Its `start` rejects with the first error of a worker. */
 export function createPrimary({ config, log, count, entry }: PrimaryOptions): App {
-  const workers = new Map<Worker, { listening: boolean; report?: DrainReport }>()
-  const answers = new Map<number, (state: WorkerState) => void>()
-  const share = shareOf(config, count)
+  const environment = { [WORKER_SETTINGS]: JSON.stringify(shareOf(config, count)) }
+  /** Workers that accept connections, with what they report at their end. */
+  const listening = new Map<Worker, DrainReport | undefined>()
   let phase: 'starting' | 'running' | 'stopping' = 'starting'
-  let delayMs = 0
-  let lastId = 0
   let stopped: Promise<DrainReport> | undefined
-  const listening = () => [...workers.values()].filter((worker) => worker.listening).length
+  const isComplete = () => phase === 'running' && listening.size === count
 
   const own = new Registry()
-  const gauge = (name: string, help: string, aggregator: 'sum' | 'min', read: () => number) =>
-    new Gauge({ name, help, aggregator, registers: [own], collect() { this.set(read()) } }) // biome-ignore format: one line
-  gauge(
-    'auth_sidecar_workers',
-    'Processes that share the data listener and accept connections.',
-    'sum',
-    listening,
-  )
-  gauge('auth_sidecar_ready', '1 while every worker accepts requests, else 0.', 'min', () =>
-    phase === 'running' && listening() === count ? 1 : 0,
-  )
+  const registers = [own]
   const restarts = new Counter({
     name: 'auth_sidecar_worker_restarts_total',
     help: 'Workers that ended and were replaced.',
-    registers: [own],
+    registers,
+  })
+  new Gauge({
+    name: 'auth_sidecar_workers',
+    help: 'Processes that share the data listener and accept connections.',
+    registers,
+    collect() {
+      this.set(listening.size)
+    },
+  })
+  new Gauge({
+    name: 'auth_sidecar_ready',
+    help: '1 while every worker accepts requests, else 0.',
+    aggregator: 'min',
+    registers,
+    collect() {
+      this.set(isComplete() ? 1 : 0)
+    },
   })
 
-  const send = (worker: Worker, message: ToWorker): void => {
-    // The end of a worker is seen by its `exit`; without a callback a failed send is an `error` event.
-    if (worker.isConnected()) worker.send(message, undefined, undefined, () => {})
-  }
-  const kill = (): void => {
-    for (const worker of workers.keys()) worker.process.kill('SIGKILL')
-  }
+  // The end of a worker is seen by its `exit`; without a callback a failed send is an `error` event.
+  const send = (worker: Worker, message: ToWorker) => worker.send(message, () => {})
+  const kill = (worker: Worker) => worker.process.kill('SIGKILL')
+  const workers = () => Object.values(cluster.workers ?? {}).filter((worker) => worker !== undefined)
 
   /** Forks a worker; resolves when it listens. */
-  const fork = (): Promise<AddressInfo> =>
-    new Promise((resolve, reject) => {
-      const startedAt = performance.now()
-      const worker = cluster.fork()
-      const { pid } = worker.process
-      const known: { listening: boolean; report?: DrainReport } = { listening: false }
-      workers.set(worker, known)
-      log.info({ pid }, 'worker started')
-      worker.on('message', (message: FromWorker) => {
-        if (message.type === 'ready')
-          send(
-            worker,
-            phase === 'stopping' ? { type: 'stop', lameDuck: false } : { type: 'start', config: share },
-          )
-        else if (message.type === 'state') answers.get(message.id)?.(message.state)
-        else if (message.type === 'stopped') known.report = message.report
-        else if (message.type === 'listening') {
-          known.listening = true
-          resolve(message.address)
-        } else {
-          reject(deserializeError(message.error))
-          if (!known.listening) worker.process.kill('SIGKILL')
-        }
-      })
-      worker.on('exit', (code, signal) => {
-        workers.delete(worker)
-        log.info({ pid, code, signal }, 'worker ended')
-        reject(phase === 'stopping' ? new StoppedWhileStarting('stopped') : new Error(`worker ${pid} ended`))
-        if (phase === 'running') void replace(performance.now() - startedAt)
-      })
+  const fork = async (): Promise<AddressInfo> => {
+    const worker = cluster.fork(environment)
+    const { pid } = worker.process
+    log.info({ pid }, 'worker started')
+    worker.on('message', (message: FromWorker) => worker.emit(message.type, message.value))
+    worker.on('stopped', (report: DrainReport) => listening.set(worker, report))
+    const failed = once(worker, 'failed').then(([error]) => {
+      throw deserializeError(error)
     })
-  const replace = async (livedMs: number): Promise<void> => {
+    const ended = once(worker, 'exit').then(([code, signal]) => {
+      log.info({ pid, code, signal }, 'worker ended')
+      const hasListened = phase !== 'stopping' && listening.delete(worker)
+      if (hasListened || phase === 'running') void replace(hasListened)
+      throw new Error(`worker ${pid} ended`)
+    })
+    const [{ address, port, addressType }] = await Promise.race([once(worker, 'listening'), failed, ended])
+    listening.set(worker, undefined)
+    return { address, port, family: `IPv${addressType}` }
+  }
+  const replace = async (hasListened: boolean): Promise<void> => {
     restarts.inc()
-    delayMs = livedMs < SETTLED_MS ? Math.min(Math.max(MIN_DELAY_MS, 2 * delayMs), MAX_DELAY_MS) : 0
-    await sleep(delayMs)
-    if (phase === 'running') await fork().catch((error) => log.error({ err: error }, 'worker not started'))
+    if (!hasListened) await sleep(RETRY_MS)
+    if (phase !== 'stopping') await fork().catch((error) => log.error({ err: error }, 'worker not started'))
   }
 
   /** The states of the workers that answer in time. */
   const ask = async (extent: MetricsExtent): Promise<WorkerState[]> => {
-    const asked = [...workers.keys()].map((worker) => {
-      const id = ++lastId
-      const answer = new Promise<WorkerState>((resolve) => answers.set(id, resolve))
-      send(worker, { type: 'state', id, extent })
-      return Promise.race([answer, sleep(STATE_TIMEOUT_MS, undefined)]).finally(() => answers.delete(id))
+    const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)
+    const answers = [...listening.keys()].map((worker): Promise<WorkerState[]> => {
+      send(worker, { type: extent })
+      return once(worker, extent, { signal }).catch(() => [])
     })
-    return (await Promise.all(asked)).filter((state) => state !== undefined)
+    return (await Promise.all(answers)).flat()
   }
   const aggregate = async (extent: MetricsExtent): Promise<Registry> => {
     const metrics = (await ask(extent)).map((state) => [...state.metrics])
     return AggregatorRegistry.aggregate([...metrics, await own.getMetricsAsJSON()])
   }
-  const ready = async (): Promise<ReadyCheck[]> => {
-    const states = await ask('status')
-    const state = phase === 'stopping' ? 'draining' : `${listening()} of ${count}`
-    const ok = phase === 'running' && listening() === count && states.length === count
-    return [...mergeChecks(states), { name: 'workers', ok, state }]
-  }
   const sources = {
-    ready,
+    async ready(): Promise<ReadyCheck[]> {
+      const states = await ask('status')
+      const state = phase === 'stopping' ? 'draining' : `${listening.size} of ${count}`
+      // The checks of a worker that is not ready, where there is one.
+      const { checks = [] } = states.find((one) => one.checks.some(({ ok }) => !ok)) ?? states[0] ?? {}
+      return [...checks, { name: 'workers', ok: isComplete() && states.length === count, state }]
+    },
     jwks: async () => (await ask('status'))[0]?.jwks ?? { keys: [] },
     exposition: {
       contentType: Registry.PROMETHEUS_CONTENT_TYPE,
@@ -139,29 +131,24 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
     },
     statusMetrics: async () => (await aggregate('status')).getMetricsAsJSON(),
   }
-  const admin = createAdminListener(config, sources, {
-    now: Date.now,
-    onFault: listenerFaults(log),
-    processes: count,
-  })
+  const onFault = listenerFaults(log)
+  const admin = createAdminListener(config, sources, { now: Date.now, onFault, processes: count })
 
-  const start = async () => {
+  const start = async (): Promise<Addresses> => {
     // Round robin: connections last long, and every worker gets its share of them.
     cluster.schedulingPolicy = cluster.SCHED_RR
     cluster.setupPrimary({ exec: entry, args: ['worker'] })
     try {
-      const where = await admin.listen()
-      const data = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
-      phase = 'running'
-      for (const [listener, { address, port }] of [
-        ['data', data[0]],
-        ['admin', where],
-      ] as const)
+      const adminAddress = await admin.listen()
+      const [data] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
+      if (phase === 'starting') phase = 'running'
+      const where = { data, admin: adminAddress }
+      for (const [listener, { address, port }] of Object.entries(where))
         log.info({ listener, address, port }, 'listening')
-      return { data: data[0], admin: where }
+      return where
     } catch (error) {
+      if (phase !== 'stopping') workers().forEach(kill)
       phase = 'stopping'
-      kill()
       await admin.close()
       throw error
     }
@@ -170,20 +157,20 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
   const stop = async (lameDuck: boolean): Promise<DrainReport> => {
     phase = 'stopping'
     const { lameDuckSeconds, deadlineSeconds } = config.shutdown
-    const killing = setTimeout(
-      kill,
-      ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000 + STOP_MARGIN_MS,
-    )
-    const all = [...workers]
-    for (const [worker] of all) send(worker, { type: 'stop', lameDuck })
-    await Promise.all(all.map(([worker]) => once(worker, 'exit')))
+    const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
+    const killing = setTimeout(() => workers().forEach(kill), drainMs + STOP_MARGIN_MS)
+    const ended = workers().map((worker) => {
+      if (listening.has(worker)) send(worker, { type: 'stop', lameDuck })
+      else kill(worker)
+      return once(worker, 'exit')
+    })
+    await Promise.all(ended)
     clearTimeout(killing)
     await admin.close()
     const total = { drained: 0, cut: 0 }
-    for (const [, { listening, report }] of all) {
+    for (const report of listening.values()) {
       total.drained += report?.drained ?? 0
-      // How many requests a killed worker had is unknown: at least one, if it listened.
-      total.cut += report?.cut ?? Number(listening)
+      total.cut += report?.cut ?? 1 // how many requests a killed worker had is unknown
     }
     log.info(total, 'stopped')
     return total
@@ -192,7 +179,7 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
   return {
     start,
     async reload() {
-      for (const worker of workers.keys()) send(worker, { type: 'reload' })
+      for (const worker of listening.keys()) send(worker, { type: 'reload' })
     },
     stop({ lameDuck } = { lameDuck: false }) {
       stopped ??= stop(lameDuck && phase === 'running')
@@ -209,17 +196,7 @@ function shareOf(config: Config, count: number): Config {
   return { ...config, limits }
 }
 
-/** A check holds when it holds in every worker. */
-function mergeChecks(states: readonly WorkerState[]): readonly ReadyCheck[] {
-  const merged = new Map<string, ReadyCheck>()
-  for (const check of states.flatMap(({ checks }) => checks))
-    if (merged.get(check.name)?.ok !== false) merged.set(check.name, check)
-  return [...merged.values()]
-}
-
 /** The error as the caller of `start` knows it, with Node's fields such as `code` and `port`. */
 function deserializeError({ name, message, ...fields }: { name: string; message: string }): Error {
-  if (name === UnusableTrust.name) return new UnusableTrust(message)
-  if (name === StoppedWhileStarting.name) return new StoppedWhileStarting(message)
-  return Object.assign(new Error(message), fields)
+  return name === UnusableTrust.name ? new UnusableTrust(message) : Object.assign(new Error(message), fields)
 }

@@ -2,12 +2,15 @@
  * A worker: a sidecar without an admin listener, controlled by the primary process.
  * It ends when it has stopped. When the primary dies, `node:cluster` ends it.
  */
-import type { AddressInfo } from 'node:net'
+import cluster from 'node:cluster'
 import type { ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
 import type { DrainReport } from '../ops/life-cycle.ts'
 import { type RegisteredFamily, statusMetrics } from '../ops/samples.ts'
 import type { ReadyCheck } from '../ops/status.ts'
+
+/** The environment variable with the settings, as JSON: those that the primary was started with. */
+export const WORKER_SETTINGS = 'STORAGE_AUTH_SIDECAR_WORKER'
 
 /** What the admin listener shows of a worker. */
 export interface WorkerState {
@@ -16,55 +19,53 @@ export interface WorkerState {
   readonly metrics: readonly RegisteredFamily[]
 }
 
-/** Which metrics are sent: all, or those of the status page, which cost less. */
+/** Which metrics a state has: all, or those of the status page, which cost less. */
 export type MetricsExtent = 'all' | 'status'
 
 export type ToWorker =
-  | { readonly type: 'start'; readonly config: Config }
-  | { readonly type: 'reload' }
-  | { readonly type: 'state'; readonly id: number; readonly extent: MetricsExtent }
+  | { readonly type: MetricsExtent | 'reload' }
   | { readonly type: 'stop'; readonly lameDuck: boolean }
 
-/** `ready`: the worker receives messages from now on. `failed`: with the fields that explain a failed start. */
+/** `failed`: with the fields that explain a failed start. */
 export type FromWorker =
-  | { readonly type: 'ready' }
-  | { readonly type: 'listening'; readonly address: AddressInfo }
-  | { readonly type: 'failed'; readonly error: { readonly name: string; readonly message: string } }
-  | { readonly type: 'state'; readonly id: number; readonly state: WorkerState }
-  | { readonly type: 'stopped'; readonly report: DrainReport }
+  | { readonly type: 'failed'; readonly value: { readonly name: string; readonly message: string } }
+  | { readonly type: MetricsExtent; readonly value: WorkerState }
+  | { readonly type: 'stopped'; readonly value: DrainReport }
 
 /** Serves until the primary stops it. `createApp` creates the sidecar from its settings. */
-export function runWorker(createApp: (config: Config) => Promise<ServingApp>): Promise<void> {
-  let app: ServingApp | undefined
+export async function runWorker(createApp: (config: Config) => Promise<ServingApp>): Promise<void> {
+  try {
+    await serve(await createApp(JSON.parse(process.env[WORKER_SETTINGS] ?? '')))
+  } catch (error) {
+    if (!(error instanceof Error)) throw error
+    // Spread: Node's own fields, such as `code` and `port` of a listener that could not be created.
+    await send({ type: 'failed', value: { ...error, name: error.name, message: error.message } })
+  }
+}
+
+async function serve(app: ServingApp): Promise<void> {
   // A response that is framed by the end of its connection must not look whole.
-  process.on('exit', () => app?.abort())
-  return new Promise((resolve) => {
-    const handle = async (message: ToWorker): Promise<void> => {
-      if (message.type === 'start') {
-        app = await createApp(message.config)
-        send({ type: 'listening', address: (await app.start()).data })
-      } else if (message.type === 'reload') await app?.reload()
-      else if (message.type === 'stop') {
-        const report = (await app?.stop({ lameDuck: message.lameDuck })) ?? { drained: 0, cut: 0 }
-        send({ type: 'stopped', report }, resolve)
-      } else if (app !== undefined) {
-        const { sources, registry } = app
-        const metrics = message.extent === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
-        const state = { checks: await sources.ready(), jwks: await sources.jwks(), metrics: await metrics }
-        send({ type: 'state', id: message.id, state })
-      }
-    }
-    process.on('message', (message: ToWorker) => {
-      // Spread: Node's own fields, such as `code` and `port` of a listener that could not be created.
-      handle(message).catch((error: Error) =>
-        send({ type: 'failed', error: { ...error, name: error.name, message: error.message } }),
-      )
+  process.on('exit', app.abort)
+  const stopRequested = new Promise<{ readonly lameDuck: boolean }>((resolve) => {
+    process.on('message', async (message: ToWorker) => {
+      const { type } = message
+      if (type === 'stop') resolve(message)
+      else if (type === 'reload') await app.reload()
+      else await send({ type, value: await stateOf(app, type) })
     })
-    send({ type: 'ready' })
   })
+  await app.start()
+  await send({ type: 'stopped', value: await app.stop(await stopRequested) })
+}
+
+async function stateOf({ sources, registry }: ServingApp, extent: MetricsExtent): Promise<WorkerState> {
+  const metrics = extent === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
+  return { checks: await sources.ready(), jwks: await sources.jwks(), metrics: await metrics }
 }
 
 /** Sends to the primary; where it is gone, nothing is left to do. */
-function send(message: FromWorker, sent = () => {}): void {
-  process.send?.(message, undefined, undefined, sent)
+function send(message: FromWorker): Promise<void> {
+  return new Promise((resolve) => {
+    cluster.worker?.send(message, () => resolve())
+  })
 }

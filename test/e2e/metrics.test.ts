@@ -168,16 +168,3 @@ t.test('requests in flight and refused connections are counted', async (t) => {
     t.pass(series)
   }
 })
-
-t.test('on the data listener the pages of the admin listener are storage paths', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
-  for (const path of ['/metrics', '/readyz', '/livez', '/.well-known/jwks.json', '/%6detrics', '/']) {
-    const client = await rawClient(t, sidecar.port)
-    client.send(`GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`)
-    const { status, body } = await client.response()
-    t.equal(status, 400, path)
-    t.match(JSON.parse(body.toString()), { code: 'InvalidToken' }, path)
-  }
-  t.equal(upstream.requests.length, 0)
-})

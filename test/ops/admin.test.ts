@@ -1,7 +1,7 @@
 import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
-import { type AdminSources, createAdminListener } from '../../src/ops/admin.ts'
-import type { ReadyCheck } from '../../src/ops/status.ts'
+import { createAdminListener } from '../../src/ops/admin.ts'
+import type { AdminSources, ReadyCheck } from '../../src/ops/status.ts'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 

@@ -164,7 +164,7 @@ t.test('a sample that cannot be taken is reported, and the next one is taken', a
 t.test('the state of credentials is that of their check', async (t) => {
   for (const [credentials, expected] of [
     [{ file: 'credentials.yaml' }, { kind: 'file', state: 'loaded' }],
-    [{ postgres: {} }, { kind: 'PostgreSQL', state: 'loaded' }],
+    [{ postgres: { urlFile: 'url', poolSize: 1 } }, { kind: 'PostgreSQL', state: 'loaded' }],
     [{}, { kind: 'none', state: 'this sidecar only verifies' }],
   ] as const)
     t.strictSame((await statusScene({ credentials }).reporter.report()).credentials, expected)

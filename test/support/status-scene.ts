@@ -1,13 +1,15 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
+
+import type { Config } from '../../src/config/schema.ts'
 import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
 import { statusMetrics } from '../../src/ops/samples.ts'
-import { createStatusReporter, type ReadyCheck, type StatusOptions } from '../../src/ops/status.ts'
+import { createStatusReporter, type ReadyCheck } from '../../src/ops/status.ts'
 
 /** 2026-11-20T12:00:00Z. */
 export const NOON = Date.UTC(2026, 10, 20, 12)
 
 /** What a test sets. */
-export type SceneOptions = Partial<Pick<StatusOptions, 'upstreams' | 'credentials'>> & {
+export type SceneOptions = Partial<Pick<Config, 'upstreams' | 'credentials'>> & {
   readonly checks?: ReadyCheck[]
   readonly sources?: Partial<MetricSources>
   readonly enforcing?: boolean
@@ -24,7 +26,6 @@ export function statusScene(options: SceneOptions = {}) {
     { name: 'credentials', ok: true },
   ]
   const metrics = createMetrics({
-    version: '1.2.3',
     upstreams: upstreams.map(({ prefix }) => prefix),
     subjects: ['revocations', 'keys', 'credentials'],
     enforcing: options.enforcing ?? true,
@@ -44,16 +45,15 @@ export function statusScene(options: SceneOptions = {}) {
   })
   const { registry } = metrics
   const faults: Error[] = []
-  const reporter = createStatusReporter({
-    version: '1.2.3',
-    ready: () => checks,
-    credentials: options.credentials ?? { file: 'credentials.yaml' },
-    cacheCapacity: 10_000,
-    onFault: (error) => void faults.push(error),
-    upstreams,
-    metrics: () => statusMetrics(registry),
-    now,
-  })
+  const reporter = createStatusReporter(
+    {
+      upstreams,
+      credentials: options.credentials ?? { file: 'credentials.yaml' },
+      cache: { maxTokens: 10_000, maxAgeSeconds: 300 },
+    },
+    { ready: () => checks, statusMetrics: () => statusMetrics(registry) },
+    { now, onFault: (error) => void faults.push(error) },
+  )
   return {
     clock,
     cache,
@@ -83,7 +83,7 @@ export async function tenBusyMinutes() {
       { name: 'credentials', ok: true, state: 'current' },
       { name: 'accepting', ok: true },
     ],
-    credentials: { postgres: {} },
+    credentials: { postgres: { urlFile: 'url', poolSize: 1 } },
     sources: {
       signingKey: () => ({ kid: 'rotation-2026-11', createdAt: NOON / 1000 - 12 * 86_400 }),
       tokenLifetimes: () => [
