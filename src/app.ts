@@ -6,7 +6,7 @@
  * In: validated settings. Out: a sidecar that starts and stops. It listens after keys and credentials are loaded.
  */
 import type { Registry } from 'prom-client'
-import { fileProblem, formatProblems } from './config/problem.ts'
+import { fileProblem } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
@@ -86,7 +86,7 @@ export async function createApp({
   now = Date.now,
   worker = false,
 }: AppOptions): Promise<ServingApp> {
-  const opened = await openTrust(config, {
+  const trust = await openTrust(config, {
     log,
     now,
     onChange: () => tokens.clear(),
@@ -94,14 +94,11 @@ export async function createApp({
     onListenerCertificates: (certificates) => listener.setCertificates(certificates),
     onFetch: (result) => metrics.onFetch(result),
   })
-  if (!opened.ok) throw new UnusableTrust(formatProblems(opened.problems))
-  for (const warning of opened.warnings) log.warn(warning)
-  const { trust } = opened
   const { keys, credentials } = trust
   const { assertion } = config.identity
   if (assertion.enabled && (keys().signing?.alg ?? 'HS256') === 'HS256') {
     await trust.stop()
-    throw new UnusableTrust(formatProblems([fileProblem('identity.assertion.enabled', NO_PRIVATE_KEY)]))
+    throw new UnusableTrust([fileProblem('identity.assertion.enabled', NO_PRIVATE_KEY)])
   }
   const isDraining = () => lifeCycle.isDraining()
   const readyChecks = () => {

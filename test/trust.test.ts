@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/ops/log.ts'
-import { openTrust, type TrustOptions, UnusableTrust } from '../src/trust.ts'
+import { fileProblems, openTrust, type TrustOptions, UnusableTrust } from '../src/trust.ts'
 import { makeCertificate } from './support/certificates.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { eventually } from './support/eventually.ts'
@@ -15,27 +15,15 @@ async function open(t: Test, flags: Readonly<Record<string, string>>, options: P
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   const log: Record<string, unknown>[] = []
-  const opened = await openTrust(loaded.config, {
+  const alive = setInterval(() => {}, 1000) // polling keeps no process alive
+  t.teardown(() => clearInterval(alive))
+  const trust = await openTrust(loaded.config, {
     log: createLog('info', { write: (line: string) => void log.push(JSON.parse(line)) }),
     now: Date.now,
-    onChange() {},
-    onListenerCertificates() {},
-    onReload() {},
-    onFetch() {},
     ...options,
   })
-  const alive = setInterval(() => {}, 1000) // polling keeps no process alive
-  t.teardown(async () => {
-    clearInterval(alive)
-    if (opened.ok) await opened.trust.stop()
-  })
-  return { opened, log }
-}
-
-async function opens(...args: Parameters<typeof open>) {
-  const { opened, log } = await open(...args)
-  if (!opened.ok) throw new Error(JSON.stringify(opened.problems))
-  return { trust: opened.trust, log }
+  t.teardown(trust.stop)
+  return { trust, log }
 }
 
 const TOKEN = { accountId: 'acme', accessKey: 'AK0', tokenId: 'token-1', expiresAt: 2e9, issuedAt: 1e9 }
@@ -51,7 +39,7 @@ t.test('a change is active before onChange is called, and counted after it', asy
     '--revocations-file': revocations,
   }
   const seen: string[] = []
-  const { trust } = await opens(t, flags, {
+  const { trust } = await open(t, flags, {
     onChange: () => {
       const isKnown = trust.credentials?.hasAccount('acme')
       seen.push(`${trust.keys().verification.size} keys; ${isKnown}; ${trust.isRevoked(TOKEN)}`)
@@ -100,24 +88,26 @@ t.test('every problem of every file is reported at once with its setting, and no
     { prefix: '/', url: 'http://127.0.0.1:1' },
     { prefix: '/a', url: 'https://127.0.0.1:1', caFile: path('missing.pem') },
   ]
-  const { opened } = await open(t, {
-    '--keys-directory': path('keys'),
-    '--credentials-file': path('credentials.yaml'),
-    '--revocations-file': path('revocations.yaml'),
-    '--listen-tls-cert-file': path('good.pem'),
-    '--listen-tls-key-file': path('ca.pem'),
-    '--upstreams': JSON.stringify(upstreams),
-  })
-  const problems = opened.ok ? [] : opened.problems
+  const settings = {
+    keys: { directory: path('keys') },
+    credentials: { file: path('credentials.yaml') },
+    revocations: { file: path('revocations.yaml'), required: true },
+    listen: { tls: { certFile: path('good.pem'), keyFile: path('ca.pem') } },
+    upstreams,
+  }
+  const problems = await fileProblems(settings)
   t.match(problems, [
     { path: 'keys.directory', message: /dir\.jwk\.json: is not a file/ },
     { path: 'keys.directory', message: /k1\.jwk\.json/ },
     { path: 'credentials.file', message: /credentials\.yaml/ },
     { path: 'revocations.file', message: /revocations\.yaml/ },
-    { message: /^listen\.tls\.keyFile: .*ca\.pem: holds no private key/ },
-    { message: /^upstreams\[1\]\.caFile: .*missing\.pem: cannot be read/ },
+    { path: 'listen.tls.keyFile', message: /ca\.pem: holds no private key/ },
+    { path: 'upstreams[1].caFile', message: /missing\.pem: cannot be read/ },
   ])
   t.notMatch(JSON.stringify(problems), /canary/)
+  const database = { credentials: { postgres: { urlFile: path('none'), poolSize: 1 } } }
+  t.match(await fileProblems(database), [{ path: 'credentials.postgres.urlFile', message: /none: cannot/ }])
+  t.strictSame(await fileProblems({}), [])
 })
 
 t.test('a database that is away is waited for: no logins, no tokens, not ready', async (t) => {
@@ -125,7 +115,7 @@ t.test('a database that is away is waited for: no logins, no tokens, not ready',
   const urlFile = join(await temporaryDirectory(t), 'url')
   writeFileSync(urlFile, 'postgres://sidecar@127.0.0.1:1/sidecar', { mode: 0o600 })
   const named = { '--keys-directory': key.directory, '--credentials-postgres-url-file': urlFile }
-  const { trust, log } = await opens(t, named)
+  const { trust, log } = await open(t, named)
   const complete = trust.whenComplete()
   await eventually(() => log.some(({ msg }) => /waiting for/.test(String(msg))), 'the first try')
   const { accountId, accessKey } = TOKEN
@@ -141,6 +131,5 @@ t.test('a database that is away is waited for: no logins, no tokens, not ready',
   t.equal(await complete, false)
 
   rmSync(urlFile)
-  const unusable = await opens(t, named)
-  await t.rejects(unusable.trust.whenComplete(), { constructor: UnusableTrust, message: urlFile })
+  await t.rejects(open(t, named), { constructor: UnusableTrust, message: urlFile })
 })

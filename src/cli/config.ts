@@ -9,10 +9,11 @@ import {
   type LoadOptions,
   loadConfig,
   type NotLoaded,
+  type Problem,
 } from '../config/load.ts'
-import type { Config } from '../config/schema.ts'
 import { SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
+import { fileProblems, UnusableTrust } from '../trust.ts'
 import { type CommandIo, createCommand, formatTable, printer, UsageFailure } from './command-io.ts'
 
 /** What commander parsed: values of flags by their name in camel case. */
@@ -60,15 +61,32 @@ export function loadSettings(
   return loadConfig({ file, env: io.env, flags, ...needs })
 }
 
+/** The problems of the settings, and those of the files that valid settings name. */
+export async function everyProblem(loaded: LoadedConfig | NotLoaded): Promise<Problem[]> {
+  if (loaded.ok) return placed(await fileProblems(loaded.config), loaded)
+  return [...loaded.problems, ...placed(await fileProblems(loaded.files), loaded)]
+}
+
+/** Problems of files, each with the place of the setting that names the file. */
+function placed(problems: readonly Problem[], { originOf }: Pick<LoadedConfig, 'originOf'>) {
+  return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
+}
+
+/** Turns files that cannot be used into wrong usage: they are a matter of configuration. */
+export function asUsage(error: unknown, loaded: LoadedConfig): unknown {
+  if (!(error instanceof UnusableTrust)) return error
+  return new UsageFailure(formatProblems(placed(error.problems, loaded)))
+}
+
 /**
- * The configuration for a command that forwards nothing.
+ * The settings for a command that forwards nothing.
  *
  * @throws {UsageFailure} with every problem of the settings
  */
-export function settingsFromCommand(options: ParsedOptions, io: CommandIo): Config {
+export function settingsFromCommand(options: ParsedOptions, io: CommandIo): LoadedConfig {
   const loaded = loadSettings(options, io, { needsUpstream: false })
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
-  return loaded.config
+  return loaded
 }
 
 export function configCommand(io: CommandIo): Command {
@@ -80,13 +98,14 @@ export function configCommand(io: CommandIo): Command {
   )
 
   const check = group.command('check').description('validate the settings; every problem is reported at once')
+  check.option('--files', 'validate keys, credentials, revocations and certificates, too')
   addSettingFlags(check.option('--json', 'print the outcome as JSON'))
     .addHelpText('after', CHECK_EXAMPLES)
-    .action((options: ParsedOptions) => {
+    .action(async (options: ParsedOptions) => {
       const loaded = loadSettings(options, io)
-      const problems = loaded.ok ? [] : loaded.problems
-      if (options['json']) printJson({ ok: loaded.ok, problems })
-      if (!loaded.ok) throw new UsageFailure(formatProblems(problems))
+      const problems = options['files'] ? await everyProblem(loaded) : loaded.ok ? [] : loaded.problems
+      if (options['json']) printJson({ ok: problems.length === 0, problems })
+      if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
       if (!options['json']) print('the configuration is valid')
     })
 
@@ -96,7 +115,7 @@ export function configCommand(io: CommandIo): Command {
     .action((options: ParsedOptions) => {
       const loaded = loadSettings(options, io)
       if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
-      const effective = explain(loaded.config, loaded.origins)
+      const effective = explain(loaded)
       if (options['json']) {
         printJson(
           Object.fromEntries(effective.map(({ setting, value, origin }) => [setting, { value, origin }])),
@@ -117,7 +136,7 @@ export function configCommand(io: CommandIo): Command {
 
 const CHECK_EXAMPLES = `
 Examples:
-  storage-auth-sidecar config check --config sidecar.yaml
+  storage-auth-sidecar config check --config sidecar.yaml --files
   SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar config check --json`
 
 const SHOW_EXAMPLES = `

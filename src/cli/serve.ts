@@ -4,12 +4,11 @@
  */
 import type { Command } from 'commander'
 import type { App } from '../app.ts'
-import { formatProblems } from '../config/load.ts'
+import { formatProblems, type LoadedConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
-import { UnusableTrust } from '../trust.ts'
 import { CommandFailure, type CommandIo, createCommand, UsageFailure } from './command-io.ts'
-import { addSettingFlags, loadSettings, type ParsedOptions } from './config.ts'
+import { addSettingFlags, asUsage, everyProblem, loadSettings, type ParsedOptions } from './config.ts'
 import type { StopSignal } from './signals.ts'
 
 /** What the command needs besides its arguments. */
@@ -30,27 +29,25 @@ export function serveCommand(io: CommandIo, deps: ServeDependencies): Command {
     .addHelpText('after', EXAMPLES)
     .action(async (options: ParsedOptions) => {
       const loaded = loadSettings(options, io)
-      if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
-      await serve(loaded.config, deps)
+      if (!loaded.ok) throw new UsageFailure(formatProblems(await everyProblem(loaded)))
+      await serve(loaded, deps)
     })
 }
 
-async function serve(config: Config, deps: ServeDependencies): Promise<void> {
+async function serve(loaded: LoadedConfig, deps: ServeDependencies): Promise<void> {
   let isStopping = false
   const stop = deps.stopRequested().then((signal) => {
     isStopping = true
     return signal
   })
   try {
-    const app = await deps.createApp(config)
+    const app = await deps.createApp(loaded.config)
     // A process that is stopped while it starts does not begin to listen.
     if (!isStopping) await Promise.race([app.start().catch(rethrowFault), stop])
     const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
     if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
   } catch (error) {
-    // Keys, credentials or certificates that cannot be used are a matter of configuration: exit code 2.
-    if (error instanceof UnusableTrust) throw new UsageFailure(error.message)
-    throw error
+    throw asUsage(error, loaded)
   }
 }
 

@@ -4,14 +4,13 @@
 import { text as readText } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
-import { formatProblems } from '../config/problem.ts'
-import type { Config } from '../config/schema.ts'
+import type { LoadedConfig } from '../config/load.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog } from '../ops/log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
-import { openTrust, type Trust, UnusableTrust } from '../trust.ts'
+import { openTrust, type Trust } from '../trust.ts'
 import {
   CommandFailure,
   type CommandIo,
@@ -23,7 +22,7 @@ import {
   unwrap,
   warner,
 } from './command-io.ts'
-import { addSettingFlags, type ParsedOptions, settingsFromCommand } from './config.ts'
+import { addSettingFlags, asUsage, type ParsedOptions, settingsFromCommand } from './config.ts'
 
 interface IssueOptions extends ParsedOptions {
   readonly account: string
@@ -66,7 +65,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now, patienceMs = 5000 
     .option('--json', 'print JSON')
     .addHelpText('after', ISSUE_EXAMPLES)
     .action(async (options: IssueOptions) => {
-      const config = settingsFromCommand(options, io)
+      const { config } = settingsFromCommand(options, io)
       const { maxLifetimeSeconds } = config.token
       const { lifetimeSeconds = config.token.lifetimeSeconds } = options
       if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
@@ -95,8 +94,9 @@ export function tokenCommand(io: CommandIo, { now = Date.now, patienceMs = 5000 
     .option('--json', 'print JSON')
     .addHelpText('after', INSPECT_EXAMPLES)
     .action(async (argument: string | undefined, options: ParsedOptions) => {
-      const config = settingsFromCommand(options, io)
-      const { keys, isRevoked, credentials } = await loadTrust(config, now, warn, patienceMs)
+      const loaded = settingsFromCommand(options, io)
+      const { config } = loaded
+      const { keys, isRevoked, credentials } = await loadTrust(loaded, now, warn, patienceMs)
       const sources = { isRevoked, ...(credentials && { standing: credentials.standing }) }
       const verify = createVerifier({ ...config.token, ...sources, keys, now })
       const token = (argument ?? (await readText(io.stdin))).trim()
@@ -109,43 +109,34 @@ export function tokenCommand(io: CommandIo, { now = Date.now, patienceMs = 5000 
 
 /** Loads once what the verdict on a token depends on, as `serve` does. What was read stays usable. */
 async function loadTrust(
-  config: Config,
+  loaded: LoadedConfig,
   now: () => number,
   warn: (text: string) => void,
   patienceMs: number,
 ): Promise<Trust> {
   const write = (line: string) => {
     const { msg, problem, problems = [problem ?? ''] } = JSON.parse(line)
-    warn([msg, ...problems].join(' '))
+    warn([msg, ...problems].join(' ').trim())
   }
-  const ignore = () => {}
   // Certificates have no part in a verdict.
-  const { tls: _, ...listen } = config.listen
-  const opened = await openTrust(
-    { ...config, listen, upstreams: [] },
-    {
-      log: createLog('warn', { write }),
-      now,
-      onChange: ignore,
-      onReload: ignore,
-      onFetch: ignore,
-      onListenerCertificates: ignore,
-    },
-  )
-  if (!opened.ok) throw new UsageFailure(formatProblems(opened.problems))
-  const { trust, warnings } = opened
-  warnings.forEach(warn)
+  const {
+    listen: { tls: _, ...listen },
+    ...config
+  } = loaded.config
   try {
-    const isComplete = await Promise.race([trust.whenComplete(), sleep(patienceMs, false, { ref: false })])
+    const log = createLog('warn', { write })
+    const trust = await openTrust({ ...config, listen, upstreams: [] }, { log, now })
+    const isComplete = await Promise.race([
+      trust.whenComplete(),
+      sleep(patienceMs, false, { ref: false }),
+    ]).finally(trust.stop)
     const missing = trust.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
     if (!isComplete)
       throw new CommandFailure(`no answer within ${patienceMs / 1000} s: ${missing.join(', ')}`)
+    return trust
   } catch (error) {
-    throw error instanceof UnusableTrust ? new UsageFailure(error.message) : error
-  } finally {
-    await trust.stop()
+    throw asUsage(error, loaded)
   }
-  return trust
 }
 
 function report(inspection: Inspection): string {

@@ -2,8 +2,7 @@
  * Shows the effective configuration: every value and where it came from. Settings hold names of files, not secrets.
  */
 import { z } from 'zod'
-import type { Origins } from './load.ts'
-import type { Config } from './schema.ts'
+import type { LoadedConfig } from './load.ts'
 import { SETTINGS, valueAt } from './settings.ts'
 import { settingsSchema } from './settings-schema.ts'
 
@@ -15,7 +14,7 @@ export interface Effective {
 }
 
 /** Every setting that has a value, in the order of the documentation. */
-export function explain(config: Config, origins: Origins): Effective[] {
+export function explain({ config, origins }: Pick<LoadedConfig, 'config' | 'origins'>): Effective[] {
   return SETTINGS.flatMap(({ path, steps }) => {
     const origin = origins.get(path)
     return origin === undefined ? [] : [{ setting: path, value: mask(valueAt(config, steps)), origin }]

@@ -6,33 +6,41 @@ import type { z } from 'zod'
 import { readRegularFileSync } from '../reload/files.ts'
 import { type Step, writePath } from '../reload/yaml-text.ts'
 import { nearest, type Problem } from './problem.ts'
-import { type Config, configSchema } from './schema.ts'
+import { type Config, configSchema, type FileSettings, fileSettings } from './schema.ts'
 import { namesBelow, SETTINGS, valueAt } from './settings.ts'
 import {
   FILE_VARIABLE,
   type Named,
   type NamedValue,
-  readEnvironment,
+  NO_FILE,
+  ownVariables,
   readFile,
-  readFlags,
+  readNamed,
   withValue,
 } from './sources.ts'
 
 export { formatProblems, type Problem } from './problem.ts'
 
-/** Where each setting's value came from: `default`, `file:line:column`, `env NAME` or `flag --name`. */
-export type Origins = ReadonlyMap<string, string>
-
-export interface LoadedConfig {
-  readonly ok: true
-  readonly config: Config
-  /** By setting path; settings without a value (`listen.tls.certFile`) are left out. */
-  readonly origins: Origins
+interface Loaded {
+  /** Where the value of a setting stands, for problems of the file that it names. */
+  readonly originOf: (path: string) => string
 }
 
-export interface NotLoaded {
+export interface LoadedConfig extends Loaded {
+  readonly ok: true
+  readonly config: Config
+  /**
+   * Where each setting's value came from: `default`, `file:line:column`, `env NAME` or `flag --name`.
+   * Settings without a value (`listen.tls.certFile`) are left out.
+   */
+  readonly origins: ReadonlyMap<string, string>
+}
+
+export interface NotLoaded extends Loaded {
   readonly ok: false
   readonly problems: readonly Problem[]
+  /** The settings that name files, as far as they are valid: those files can be checked all the same. */
+  readonly files: FileSettings
 }
 
 export interface LoadOptions {
@@ -43,8 +51,6 @@ export interface LoadOptions {
   readonly flags: Named
   /** Whether a configuration without an upstream is a problem; default true. */
   readonly needsUpstream?: boolean
-  /** Default: from the disk. */
-  readonly readFile?: (path: string) => Uint8Array
 }
 
 const MAX_FILE_BYTES = 1_048_576
@@ -52,18 +58,22 @@ const MAX_FILE_BYTES = 1_048_576
 /** Loads and checks the configuration. Problems are values; nothing is thrown. */
 export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
   const { file = options.env[FILE_VARIABLE], needsUpstream = true } = options
-  const read = options.readFile ?? ((path) => readRegularFileSync(path, MAX_FILE_BYTES))
   const fromFile =
-    file === undefined ? { tree: {}, problems: [], place: () => 'default' } : readFile(file, read)
-  const [environment, flags] = [readEnvironment(options.env), readFlags(options.flags)]
-  const named = new Map([...environment.values, ...flags.values].map((one) => [one.setting.path, one]))
+    file === undefined ? NO_FILE : readFile(file, (path) => readRegularFileSync(path, MAX_FILE_BYTES))
+  const given = readNamed({ ...ownVariables(options.env), ...options.flags })
+  const named = new Map(given.values.map((one) => [one.setting.path, one]))
   const tree = [...named.values()].reduce<unknown>(
     (tree, { setting, value }) => withValue(tree, setting.steps, value),
     fromFile.tree ?? {},
   )
+  const originOf = (path: string) => {
+    const steps = path.split(/\W+/)
+    const isInFile = valueAt(fromFile.tree, steps) !== undefined
+    return named.get(path.replace(/\[.*/, ''))?.name ?? (isInFile ? fromFile.place(steps) : 'default')
+  }
   const result = configSchema.safeParse(tree)
 
-  const problems = [...fromFile.problems, ...environment.problems, ...flags.problems]
+  const problems = [...fromFile.problems, ...given.problems]
   if (!result.success) problems.push(...describe(result.error, fromFile.place, named))
   const isMap = fromFile.tree !== undefined && tree instanceof Object && !Array.isArray(tree)
   const upstreams = valueAt(tree, ['upstreams']) ?? []
@@ -73,17 +83,17 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
     const message = 'at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL'
     problems.push({ path: 'upstreams', message, origin: originOf('upstreams') })
   }
-  if (!result.success || problems.length > 0) return { ok: false, problems }
-  const config: Config = freeze(result.data)
-  const set = SETTINGS.filter(({ steps }) => valueAt(config, steps) !== undefined)
-  return { ok: true, config, origins: new Map(set.map(({ path }) => [path, originOf(path)])) }
-
-  function originOf(path: string): string {
-    const { kind, name } = named.get(path) ?? {}
-    if (name !== undefined) return `${kind} ${name}`
-    const steps = path.split('.')
-    return valueAt(fromFile.tree, steps) === undefined ? 'default' : fromFile.place(steps)
+  if (!result.success || problems.length > 0) {
+    return { ok: false, problems, files: isMap ? fileSettings(tree) : {}, originOf }
   }
+  const config: Config = freeze(result.data)
+  const origins = new Map(
+    SETTINGS.filter(({ steps }) => valueAt(config, steps) !== undefined).map(({ path }) => {
+      const name = named.get(path)?.name
+      return [path, `${name === undefined ? '' : name.startsWith('--') ? 'flag ' : 'env '}${originOf(path)}`]
+    }),
+  )
+  return { ok: true, config, origins, originOf }
 }
 
 type Place = (steps: readonly Step[], key?: 'key') => string

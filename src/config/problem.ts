@@ -3,7 +3,7 @@
  * wrong value stands. It never repeats the value, which may be a secret in the wrong place.
  */
 
-/** One mistake in the settings. */
+/** One mistake in the settings or in a file that they name. */
 export interface Problem {
   /** The setting (`upstreams[0].url`), or '' where the mistake concerns a whole source. */
   readonly path: string
@@ -13,24 +13,21 @@ export interface Problem {
   readonly origin: string
 }
 
-/** A problem of a setting whose file cannot be used: the message names the file, which is the place to look. */
+/** A problem of a file; `path` is the setting that names it. */
 export function fileProblem(path: string, message: string): Problem {
   return { path, message, origin: 'default' }
 }
 
-/** A summary, then one line for each problem. */
+/** A summary, then one line for each problem; control characters are escaped. */
 export function formatProblems(problems: readonly Problem[]): string {
-  const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`
-  return [`the configuration has ${count}:`, ...problems.map((one) => `  ${formatProblem(one)}`)].join('\n')
-}
-
-/** One problem as one line; control characters are escaped. */
-export function formatProblem({ path, message, origin }: Problem): string {
-  const line = `${path === '' ? '' : `${path}: `}${message}${origin === 'default' ? '' : ` (${origin})`}`
-  return line.replace(
-    /[\p{Cc}\u2028\u2029]/gu,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  const lines = problems.map(({ path, message, origin }) =>
+    `  ${path === '' ? '' : `${path}: `}${message}${origin === 'default' ? '' : ` (${origin})`}`.replace(
+      /[\p{Cc}\u2028\u2029]/gu,
+      (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+    ),
   )
+  const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`
+  return [`the configuration has ${count}:`, ...lines].join('\n')
 }
 
 /** Longer names are no typing mistakes, and the comparison grows with the square of the length. */

@@ -80,37 +80,68 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
 const isWithin = (path: string, parent: string) => path === parent || path.startsWith(`${parent}/`)
 
 /** Where keys come from: exactly one of the two. */
-type KeySource =
-  | { readonly directory: string; readonly jwksUrl?: undefined }
-  | { readonly directory?: undefined; readonly jwksUrl: string }
+type KeySource = { directory: string; jwksUrl?: undefined } | { directory?: undefined; jwksUrl: string }
+
+function keySource({ jwksUrl, directory = KEYS_DIRECTORY }: Settings['keys']): KeySource {
+  return jwksUrl === undefined ? { directory } : { jwksUrl }
+}
+
+type Database = NonNullable<Settings['credentials']['postgres']>
 
 /** Where credentials come from: one of the two, or none in a sidecar that reads its keys from a JWK Set. */
 type CredentialSource =
-  | { readonly file: string; readonly postgres?: undefined }
-  | { readonly file?: undefined; readonly postgres: { readonly urlFile: string; readonly poolSize: number } }
-  | { readonly file?: undefined; readonly postgres?: undefined }
+  | { file: string; postgres?: undefined }
+  | { file?: undefined; postgres?: Database | undefined }
 
-const NO_CREDENTIALS: CredentialSource = {}
+function credentialSource(
+  { file = CREDENTIALS_FILE, postgres }: Settings['credentials'],
+  verifiesOnly: boolean,
+): CredentialSource {
+  if (verifiesOnly) return {}
+  return postgres === undefined ? { file } : { postgres }
+}
+
+/** `required`: the file is not the default one, so it must exist. */
+const revocationSource = ({ file }: Settings['revocations']) => ({
+  file,
+  required: file !== REVOCATIONS_FILE,
+})
 
 /** The settings as the program uses them: what depends on other settings is filled in, what does not apply left out. */
 export const configSchema = settingsSchema
   .superRefine(checkAcross, EVEN_IF_BROKEN)
-  .transform(
-    ({ token, keys: { jwksUrl, directory = KEYS_DIRECTORY }, credentials, revocations, ...rest }) => {
-      const { file = CREDENTIALS_FILE, postgres } = credentials
-      const keys: KeySource = jwksUrl === undefined ? { directory } : { jwksUrl }
-      const issuing: CredentialSource = postgres === undefined ? { file } : { postgres }
-      const maxLifetimeSeconds = Math.max(DOCUMENTED_LIFETIME_SECONDS, token.lifetimeSeconds)
-      return {
-        ...rest,
-        token: { ...token, maxLifetimeSeconds: token.maxLifetimeSeconds ?? maxLifetimeSeconds },
-        keys,
-        credentials: jwksUrl === undefined ? issuing : NO_CREDENTIALS,
-        /** `required`: the file is not the default one, so it must exist. */
-        revocations: { ...revocations, required: revocations.file !== REVOCATIONS_FILE },
-      }
-    },
-  )
+  .transform(({ token, keys, credentials, revocations, ...rest }) => {
+    const { maxLifetimeSeconds = Math.max(DOCUMENTED_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
+    return {
+      ...rest,
+      token: { ...token, maxLifetimeSeconds },
+      keys: keySource(keys),
+      credentials: credentialSource(credentials, keys.jwksUrl !== undefined),
+      revocations: revocationSource(revocations),
+    }
+  })
+
+/** The settings that name files. */
+export interface FileSettings extends Partial<Pick<Config, 'keys' | 'credentials' | 'revocations'>> {
+  readonly listen?: Pick<Config['listen'], 'tls'>
+  readonly upstreams?: Config['upstreams']
+}
+
+/** Those settings of a wrong configuration that name files and are valid by themselves. */
+export function fileSettings(tree: object): FileSettings {
+  const { shape } = settingsSchema
+  const valid = <T>(schema: z.ZodType<T>, ...steps: string[]) => schema.safeParse(valueAt(tree, steps)).data
+  const [keys, credentials] = [valid(shape.keys, 'keys'), valid(shape.credentials, 'credentials')]
+  const revocations = valid(shape.revocations, 'revocations')
+  const verifiesOnly = valueAt(tree, ['keys', 'jwksUrl']) !== undefined
+  return {
+    ...(keys && { keys: keySource(keys) }),
+    ...(credentials && { credentials: credentialSource(credentials, verifiesOnly) }),
+    ...(revocations && { revocations: revocationSource(revocations) }),
+    listen: { tls: valid(shape.listen.unwrap().shape.tls, 'listen', 'tls') },
+    upstreams: valid(shape.upstreams, 'upstreams') ?? [],
+  }
+}
 
 type DeepReadonly<T> = T extends readonly (infer Member)[]
   ? readonly DeepReadonly<Member>[]

@@ -1,6 +1,6 @@
 /**
  * Reads the sources of settings: the YAML file, environment variables and flags.
- * In: their text. Out: one tree of unchecked values, and where each of them stands.
+ * In: their text. Out: unchecked values, and where each of them stands.
  */
 import { fileErrorReason } from '../reload/files.ts'
 import { parseYaml, type Step } from '../reload/yaml-text.ts'
@@ -13,20 +13,18 @@ export type Named = Readonly<Record<string, string | undefined>>
 /** The variable that names the settings file; the only one that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 
-/** The settings by each of their names, the short ones included. `SIDECAR_UPSTREAM_URL` is one upstream at prefix `/`. */
-const NAMES = {
-  env: settingsBy('variable', { SIDECAR_UPSTREAM_URL: 'upstreams' }),
-  flag: settingsBy('flag', { '--upstream-url': 'upstreams', '--port': 'listen.port' }),
-} as const
+/** Short names of settings. A URL of an upstream means one upstream at prefix `/`. */
+const SHORT = { SIDECAR_UPSTREAM_URL: 'upstreams', '--upstream-url': 'upstreams', '--port': 'listen.port' }
 
-export const FLAGS: readonly string[] = [...NAMES.flag.keys()]
+/** The settings by each of their names. */
+const NAMES = new Map(
+  SETTINGS.flatMap((setting) => {
+    const short = Object.entries(SHORT).flatMap(([name, path]) => (path === setting.path ? [name] : []))
+    return [setting.variable, setting.flag, ...short].map((name) => [name, setting] as const)
+  }),
+)
 
-function settingsBy(name: 'variable' | 'flag', short: Readonly<Record<string, string>>) {
-  const of = (path: string) => SETTINGS.filter((setting) => setting.path === path)
-  const names = SETTINGS.map((setting) => [setting[name], setting] as const)
-  const more = Object.entries(short).flatMap(([name, path]) => of(path).map((one) => [name, one] as const))
-  return new Map([...names, ...more])
-}
+export const FLAGS: readonly string[] = [...NAMES.keys()].filter((name) => name.startsWith('--'))
 
 /** What the settings file holds. */
 export interface FileValues {
@@ -37,26 +35,26 @@ export interface FileValues {
   readonly place: (steps: readonly Step[], key?: 'key') => string
 }
 
+export const NO_FILE: FileValues = { tree: {}, problems: [], place: () => 'default' }
+
 /** Reads the settings file. A file that cannot be used has no tree. */
 export function readFile(file: string, read: (path: string) => Uint8Array): FileValues {
-  const unusable = (...mistakes: readonly (readonly [message: string, origin: string])[]) => {
-    const problems = mistakes.map(([message, origin]) => ({ path: '', message, origin }))
-    return { tree: undefined, problems, place: () => 'default' }
-  }
-  if (file === '') return unusable(['must be the path of a settings file', `--config or ${FILE_VARIABLE}`])
+  const problem = (message: string, origin: string): Problem => ({ path: '', message, origin })
+  const unusable = (...problems: readonly Problem[]) => ({ ...NO_FILE, tree: undefined, problems })
+  if (file === '')
+    return unusable(problem('must be the path of a settings file', `--config or ${FILE_VARIABLE}`))
   let text: string
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(read(file))
   } catch (error) {
-    return unusable([`cannot read the configuration: ${fileErrorReason(error)}`, file])
+    return unusable(problem(`cannot read the configuration: ${fileErrorReason(error)}`, file))
   }
   const yaml = parseYaml(text)
   if (!yaml.ok) {
-    const mistakes = yaml.mistakes.map(
-      ({ message, position: { line, column } }) =>
-        [`not valid YAML: ${message}`, `${file}:${line}:${column}`] as const,
+    const problems = yaml.mistakes.map(({ message, position: { line, column } }) =>
+      problem(`not valid YAML: ${message}`, `${file}:${line}:${column}`),
     )
-    return unusable(...mistakes)
+    return unusable(...problems)
   }
   const tree = withoutEmpty(yaml.value ?? {}, [])
   const place = (steps: readonly Step[], key?: 'key') => {
@@ -82,15 +80,6 @@ function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
   return Object.fromEntries(members)
 }
 
-/** A value that a variable or flag gives to a setting. Not checked yet. */
-export interface NamedValue {
-  readonly setting: Setting
-  readonly value: unknown
-  readonly kind: 'env' | 'flag'
-  /** The variable or flag. */
-  readonly name: string
-}
-
 /** Puts a value into a copy of the tree. A group that holds something else than a map is left as it is. */
 export function withValue(
   branch: unknown = {},
@@ -101,18 +90,11 @@ export function withValue(
   return isMap(branch) ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) } : branch
 }
 
-/** Reads `SIDECAR_*` variables. An unknown one is a problem: a typing mistake must not be ignored. */
-export function readEnvironment(environment: Named) {
-  const own = Object.entries(environment).filter(
-    ([name, value = '']) =>
-      name.startsWith('SIDECAR_') && name !== FILE_VARIABLE && !isServiceLink(name, value),
-  )
-  return readNamed(own, 'env', 'SIDECAR_')
-}
-
-/** Reads flags, by their full name (`--listen-port`). */
-export function readFlags(flags: Named) {
-  return readNamed(Object.entries(flags), 'flag', '--')
+/** The variables of an environment that are meant for this program. */
+export function ownVariables(environment: Named): Named {
+  const isOwn = ([name, value = '']: [string, string | undefined]) =>
+    name.startsWith('SIDECAR_') && name !== FILE_VARIABLE && !isServiceLink(name, value)
+  return Object.fromEntries(Object.entries(environment).filter(isOwn))
 }
 
 /**
@@ -125,30 +107,38 @@ function isServiceLink(name: string, value: string): boolean {
   return name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value)
 }
 
-function readNamed(
-  entries: readonly [string, string | undefined][],
-  kind: NamedValue['kind'],
-  prefix: string,
-) {
-  const given = new Map(entries.flatMap(([name, text]) => (text === undefined ? [] : [[name, text]])))
+/** A value that a variable or flag gives to a setting. Not checked yet. */
+export interface NamedValue {
+  readonly setting: Setting
+  readonly value: unknown
+  /** The variable or flag. */
+  readonly name: string
+}
+
+/** Reads variables and flags. An unknown one is a problem: a typing mistake must not be ignored. */
+export function readNamed(given: Named) {
   const values: NamedValue[] = []
   const problems: Problem[] = []
-  for (const [name, text] of given) {
-    const setting = NAMES[kind].get(name)
-    const fullName = setting && (kind === 'env' ? setting.variable : setting.flag)
-    const isShort = fullName !== name
+  for (const [name, text] of Object.entries(given)) {
+    if (text === undefined) continue
+    const setting = NAMES.get(name)
+    const prefix = name.startsWith('--') ? '--' : 'SIDECAR_'
+    const fullName = setting?.[prefix === '--' ? 'flag' : 'variable'] ?? ''
     if (setting === undefined) {
       // The common prefix would make any two names look alike.
-      const known = [...NAMES[kind].keys(), `${prefix}CONFIG`].map((one) => one.slice(prefix.length))
-      const meant = nearest(name.slice(prefix.length), known)
+      const known = [...NAMES.keys(), `${prefix}CONFIG`].filter((one) => one.startsWith(prefix))
+      const meant = nearest(
+        name.slice(prefix.length),
+        known.map((one) => one.slice(prefix.length)),
+      )
       const hint = meant === undefined ? '' : `; did you mean ${prefix}${meant}?`
       problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
-    } else if (isShort && fullName !== undefined && given.has(fullName)) {
+    } else if (name !== fullName && given[fullName] !== undefined) {
       problems.push({ path: setting.path, message: `cannot be used with ${fullName}`, origin: name })
     } else {
-      const isUpstreamUrl = isShort && setting.path === 'upstreams'
+      const isUpstreamUrl = name !== fullName && setting.path === 'upstreams'
       const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decode(text, setting.kind)
-      values.push({ setting, value, kind, name })
+      values.push({ setting, value, name })
     }
   }
   return { values, problems }

@@ -17,6 +17,7 @@ import { UnusableTrust } from '../trust.ts'
 import {
   type FromWorker,
   type MetricsExtent,
+  type SerializedError,
   type ToWorker,
   WORKER_SETTINGS,
   type WorkerState,
@@ -197,6 +198,6 @@ function shareOf(config: Config, count: number): Config {
 }
 
 /** The error as the caller of `start` knows it, with Node's fields such as `code` and `port`. */
-function deserializeError({ name, message, ...fields }: { name: string; message: string }): Error {
-  return name === UnusableTrust.name ? new UnusableTrust(message) : Object.assign(new Error(message), fields)
+function deserializeError({ name, message, problems = [], ...fields }: SerializedError): Error {
+  return name === UnusableTrust.name ? new UnusableTrust(problems) : Object.assign(new Error(message), fields)
 }

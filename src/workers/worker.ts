@@ -4,6 +4,7 @@
  */
 import cluster from 'node:cluster'
 import type { ServingApp } from '../app.ts'
+import type { Problem } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import type { DrainReport } from '../ops/life-cycle.ts'
 import { type RegisteredFamily, statusMetrics } from '../ops/samples.ts'
@@ -26,9 +27,17 @@ export type ToWorker =
   | { readonly type: MetricsExtent | 'reload' }
   | { readonly type: 'stop'; readonly lameDuck: boolean }
 
+/** Beside these fields, those of Node. */
+export interface SerializedError {
+  readonly name: string
+  readonly message: string
+  /** Of an `UnusableTrust`. */
+  readonly problems?: readonly Problem[]
+}
+
 /** `failed`: with the fields that explain a failed start. */
 export type FromWorker =
-  | { readonly type: 'failed'; readonly value: { readonly name: string; readonly message: string } }
+  | { readonly type: 'failed'; readonly value: SerializedError }
   | { readonly type: MetricsExtent; readonly value: WorkerState }
   | { readonly type: 'stopped'; readonly value: DrainReport }
 

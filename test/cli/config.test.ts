@@ -80,7 +80,10 @@ t.test('commands that forward nothing take the same flags and need no upstream',
   const io = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough(), env: {} }
   const settings = (...args: string[]) =>
     settingsFromCommand(addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(), io)
-  t.match(settings('--token-lifetime-seconds', '60'), { token: { lifetimeSeconds: 60 }, upstreams: [] })
+  t.match(settings('--token-lifetime-seconds', '60').config, {
+    token: { lifetimeSeconds: 60 },
+    upstreams: [],
+  })
   t.throws(() => settings('--token-lifetime-seconds', '0'), UsageFailure)
 })
 

@@ -126,15 +126,16 @@ t.test('a port or address that cannot be listened on is a failure of one line', 
 })
 
 t.test('files that cannot be used are a matter of configuration', async (t) => {
-  const create = () => Promise.reject(new UnusableTrust('the configuration has 1 problem:\n  keys…'))
+  const create = () =>
+    Promise.reject(new UnusableTrust([{ path: 'keys.directory', message: 'k', origin: 'default' }]))
   const { failure, done } = await serve(UPSTREAM, { create })
   t.type(failure, UsageFailure)
-  t.match(failure, { exitCode: 2, message: 'the configuration has 1 problem:\n  keys…' })
+  t.match(failure, { exitCode: 2, message: 'the configuration has 1 problem:\n  keys.directory: k' })
   t.strictSame(done, [])
   const { signal } = laterSignal()
   const waited = await serve(UPSTREAM, { signal, start: create })
   t.type(waited.failure, UsageFailure, 'also where that shows when a database answers at last')
-  t.match(waited.failure, { exitCode: 2, message: 'the configuration has 1 problem:\n  keys…' })
+  t.match(waited.failure, { exitCode: 2, message: 'the configuration has 1 problem:\n  keys.directory: k' })
 })
 
 t.test('a flag that there is not is refused before anything is read', async (t) => {

@@ -1,6 +1,10 @@
 /**
  * Loads settings from texts, with one upstream unless a test says otherwise.
  */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import t from 'tap'
 import { type LoadOptions, loadConfig } from '../../src/config/load.ts'
 
 /** What a test gives; `yaml` stands for the text of a file called `sidecar.yaml`. */
@@ -8,12 +12,17 @@ export interface Sources extends Partial<LoadOptions> {
   readonly yaml?: string
 }
 
+const directory = mkdtempSync(join(tmpdir(), 'config-'))
+process.chdir(directory)
+t.teardown(() => rmSync(directory, { recursive: true }))
+
 const upstream = { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9000' }
 
 /** Loads what the sources say. */
 export function load({ yaml, env = upstream, flags = {}, ...rest }: Sources) {
-  const file = yaml === undefined ? {} : { file: 'sidecar.yaml', readFile: () => Buffer.from(yaml) }
-  return loadConfig({ env, flags, ...file, ...rest })
+  if (yaml === undefined) return loadConfig({ env, flags, ...rest })
+  writeFileSync('sidecar.yaml', yaml)
+  return loadConfig({ env, flags, file: 'sidecar.yaml', ...rest })
 }
 
 /** The configuration; throws when there are problems. */

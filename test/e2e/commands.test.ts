@@ -166,6 +166,39 @@ t.test('with keys that are too weak nothing starts, and none of them is shown', 
   t.notOk(stderr.includes(weak.short.k))
 })
 
+t.test('problems of files are in one report with those of settings, each with its place', async (t) => {
+  const config = join(
+    t.testdir({
+      'sidecar.yaml': `listen:
+  port: canary
+  tls: { certFile: /none/cert.pem, keyFile: /none/key.pem }
+upstreams:
+  - { prefix: /, url: https://127.0.0.1:9, caFile: /none/ca.pem }
+keys: { directory: 5 }
+credentials: { file: /none/credentials.yaml }
+`,
+    }),
+    'sidecar.yaml',
+  )
+  const args = ['--config', config, '--revocations-file', '/none/revocations.yaml']
+  const missing = 'cannot be read: there is no such file or directory'
+  const inFiles = [
+    `  credentials.file: /none/credentials.yaml: ${missing} (${config}:7:22)`,
+    `  revocations.file: /none/revocations.yaml: ${missing} (--revocations-file)`,
+    `  listen.tls.certFile: /none/cert.pem: ${missing} (${config}:3:20)`,
+    `  listen.tls.keyFile: /none/key.pem: ${missing} (${config}:3:45)`,
+    `  upstreams[0].caFile: /none/ca.pem: ${missing} (${config}:5:52)`,
+  ]
+  for (const command of [['serve'], ['config', 'check', '--files']]) {
+    const { code, stdout, stderr } = await runProgram(t, [...command, ...args])
+    t.strictSame([code, stdout], [2, ''])
+    const [summary, ...lines] = stderr.trimEnd().split('\n')
+    t.equal(summary, 'the configuration has 7 problems:')
+    t.match(lines, [/^ {2}listen\.port: /, /^ {2}keys\.directory: /, ...inFiles])
+  }
+  t.match(await runProgram(t, ['config', 'check', ...args]), { code: 2, stderr: /has 2 problems/ })
+})
+
 t.test('with good settings every problem of keys and credentials is in one report', async (t) => {
   const { files } = await prepareFiles(t)
   writeFileSync(join(files['keys-directory'], 'second.jwk.json'), '{')
