@@ -6,8 +6,8 @@
 import { z } from 'zod'
 import { readRegularFile } from '../reload/files.ts'
 import type { Loaded } from '../reload/loaded.ts'
-import { parseBatches } from '../reload/parse-thread.ts'
-import { parseFile, type YamlProblem } from '../reload/yaml-text.ts'
+import { parseRows } from '../reload/parse-thread.ts'
+import { parseFile } from '../reload/yaml-text.ts'
 import { type Credential, type CredentialIndex, createCredentialIndex, parseTime } from './credential.ts'
 import { nameProblem, namesProblem } from './names.ts'
 import { parseSecretHash } from './secret-hash.ts'
@@ -34,7 +34,8 @@ export async function listCredentialsFile(file: string): Promise<Loaded<readonly
   const read = await readCredentialsFile(file)
   if (!read.ok) return read
   const parsed = parse(read.bytes)
-  return parsed.ok ? { ...parsed, warnings: read.warnings } : invalid(file, parsed.problems)
+  if (!parsed.ok) return { ok: false, problems: parsed.problems.map((problem) => `${file}:${problem}`) }
+  return { ...parsed, warnings: read.warnings }
 }
 
 /** Reads, parses and indexes the file without blocking the event loop. Problems begin with the path. Never rejects. */
@@ -42,24 +43,14 @@ export async function loadCredentialsFile(file: string): Promise<Loaded<Credenti
   const read = await readCredentialsFile(file)
   if (!read.ok) return read
   const index = createCredentialIndex()
-  try {
-    for await (const batch of parseBatches(parse, import.meta.url, read.bytes)) {
-      if (!batch.ok) return invalid(file, batch.problems)
-      for (const credential of batch.value) index.add(credential)
-    }
-  } catch {
-    return { ok: false, problems: [`${file}: cannot be parsed: the worker thread failed`] }
-  }
-  return { ok: true, value: index, warnings: read.warnings }
-}
-
-function invalid(file: string, problems: readonly string[]) {
-  return { ok: false, problems: problems.map((problem) => `${file}:${problem}`) } as const
+  const source = { path: file, bytes: read.bytes, parse, moduleUrl: import.meta.url }
+  const problems = await parseRows(source, index.add)
+  return problems.length === 0 ? { ok: true, value: index, warnings: read.warnings } : { ok: false, problems }
 }
 
 /** Parses the bytes of a whole file, synchronously. Problems are lines, `line:column: path what`. */
 export function parse(bytes: Uint8Array): Loaded<readonly Credential[]> {
-  return parseFile(bytes, fileSchema, repeatedNames)
+  return parseFile(bytes, fileSchema)
 }
 
 /** What was expected, that it is missing, or that YAML reads an unquoted text as something else. */
@@ -89,6 +80,21 @@ const secretHash = checked((value) => {
   return parsed.ok ? undefined : parsed.problem
 })
 
+/** A list of maps. One whose `member` repeats that of a map before it is reported beside all other problems. */
+const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) =>
+  z.array(item, { error: expected('a list') }).superRefine(
+    (list, context) => {
+      const seen = new Set<unknown>()
+      for (const [index, map] of list.entries()) {
+        const name: unknown = map instanceof Object ? Reflect.get(map, member) : undefined
+        if (typeof name !== 'string' || name === '') continue
+        if (seen.has(name)) context.addIssue({ code: 'custom', path: [index, member], message: repeated })
+        seen.add(name)
+      }
+    },
+    { when: ({ value }) => Array.isArray(value) },
+  )
+
 const credentialSchema = z.strictObject(
   {
     accessKey: checked(nameProblem),
@@ -103,56 +109,30 @@ const accountSchema = z
   .strictObject(
     {
       accountId: checked(nameProblem),
-      credentials: z.array(credentialSchema, { error: expected('a list') }),
+      credentials: listOf(credentialSchema, 'accessKey', 'names an access key that this account has before'),
     },
     { error: expected('a map with accountId and credentials') },
   )
-  .transform(({ accountId, credentials }, context): Credential[] =>
-    credentials.map(({ expiresAt, ...credential }, index) => {
-      const message = namesProblem(accountId, credential.accessKey)
+  .superRefine(({ accountId, credentials }, context) => {
+    for (const [index, { accessKey }] of credentials.entries()) {
+      const message = namesProblem(accountId, accessKey)
       const path = ['credentials', index, 'accessKey']
       if (message !== undefined) context.addIssue({ code: 'custom', path, message })
-      return {
-        accountId,
-        ...credential,
-        expiresAt: parseTime(expiresAt ?? '') ?? Number.POSITIVE_INFINITY,
-      }
-    }),
-  )
+    }
+  })
 
 const EMPTY = 'is empty; without accounts, write `accounts: []`'
 const fileSchema = z
   .strictObject(
-    { accounts: z.array(accountSchema, { error: expected('a list') }) },
+    { accounts: listOf(accountSchema, 'accountId', 'names an account that stands in the list before') },
     { error: ({ input }) => (input === null ? EMPTY : 'must be a map with the one member accounts') },
   )
-  .transform(({ accounts }) => accounts.flat())
-
-/** Reported beside any other problem, and so looked for in the raw value. */
-function repeatedNames(value: unknown): YamlProblem[] {
-  const accounts = memberOf(value, 'accounts')
-  const problems = repeats(accounts, 'accountId', 'names an account that stands in the list before', [
-    'accounts',
-  ])
-  for (const [at, account] of (Array.isArray(accounts) ? accounts : []).entries()) {
-    const path = ['accounts', at, 'credentials']
-    const message = 'names an access key that this account has before'
-    problems.push(...repeats(memberOf(account, 'credentials'), 'accessKey', message, path))
-  }
-  return problems
-}
-
-/** The maps of a list whose `member` holds a name that stands earlier in the list. */
-function repeats(list: unknown, member: string, message: string, path: YamlProblem['path']): YamlProblem[] {
-  const seen = new Set<unknown>()
-  return (Array.isArray(list) ? list : []).flatMap((item: unknown, index) => {
-    const name = memberOf(item, member)
-    const isRepeated = typeof name === 'string' && name !== '' && seen.has(name)
-    seen.add(name)
-    return isRepeated ? [{ path: [...path, index, member], message }] : []
-  })
-}
-
-function memberOf(value: unknown, name: string): unknown {
-  return value instanceof Object && Object.hasOwn(value, name) ? Reflect.get(value, name) : undefined
-}
+  .transform(({ accounts }) =>
+    accounts.flatMap(({ accountId, credentials }) =>
+      credentials.map(({ expiresAt = '', ...credential }) => ({
+        accountId,
+        ...credential,
+        expiresAt: parseTime(expiresAt) ?? Number.POSITIVE_INFINITY,
+      })),
+    ),
+  )

@@ -5,7 +5,7 @@
 import { z } from 'zod'
 import { readRegularFile } from '../reload/files.ts'
 import type { Load, Loaded } from '../reload/loaded.ts'
-import { parseBatches } from '../reload/parse-thread.ts'
+import { parseRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
 import { nameProblem } from './names.ts'
 import { createRevocations, type Revocation, type Revocations } from './revocations.ts'
@@ -69,15 +69,11 @@ export function createRevocationsLoader({ file, required }: RevocationsFile): Lo
     }
     mayBeMissing = false
     const list: Revocation[] = []
-    try {
-      for await (const batch of parseBatches(parse, import.meta.url, read.bytes)) {
-        if (!batch.ok) return { ok: false, problems: batch.problems.map((problem) => `${file}:${problem}`) }
-        list.push(...batch.value)
-      }
-    } catch {
-      return { ok: false, problems: [`${file}: cannot be parsed: the worker thread failed`] }
-    }
-    return { ok: true, value: createRevocations(list), warnings: [] }
+    const source = { path: file, bytes: read.bytes, parse, moduleUrl: import.meta.url }
+    const problems = await parseRows(source, (revocation) => list.push(revocation))
+    return problems.length === 0
+      ? { ok: true, value: createRevocations(list), warnings: [] }
+      : { ok: false, problems }
   }
 }
 

@@ -1,37 +1,48 @@
 /**
- * Parses large files in a worker thread, so that requests do not wait for them.
+ * Parses files of rows; large ones in a worker thread, so that requests do not wait. This module is the thread's entry, too.
  * The thread is kept: its compiled code parses four times faster than that of a new thread.
  */
 import { once } from 'node:events'
-import { extname } from 'node:path'
-import { MessageChannel, Worker } from 'node:worker_threads'
+import { MessageChannel, type MessagePort, parentPort, Worker } from 'node:worker_threads'
 import type { Loaded } from './loaded.ts'
 
 /** Parses the bytes of a file. A module exports it as `parse`. */
 export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
+/** A file that has been read. */
+export interface RowsFile<T> {
+  readonly path: string
+  readonly bytes: Uint8Array
+  readonly parse: Parse<T>
+  /** Of the module that exports `parse`. */
+  readonly moduleUrl: string
+}
+
 /** YAML takes about 1 ms for each KiB. */
 const MAX_INLINE_BYTES = 65_536
 /** A larger file leaves hundreds of megabytes in its thread, which ends with it. */
 const MAX_KEPT_BYTES = 1_048_576
+/** Rows that take about 1 ms to deserialize and to add. */
+const BATCH = 500
 
 let kept: Worker | undefined
 
-/**
- * Parses a file, in a thread if it is large: batches of its items, or the problems.
- *
- * @param moduleUrl - of the module that exports `parse`
- * @throws when the thread fails, as it does without memory
- */
-export async function* parseBatches<T>(
-  parse: Parse<T>,
-  moduleUrl: string,
-  bytes: Uint8Array,
-): AsyncGenerator<Loaded<readonly T[]>> {
-  if (bytes.length <= MAX_INLINE_BYTES) {
-    yield parse(bytes)
-    return
+/** Calls `add` with each row. Returns the problems, each with the path of the file. Never rejects. */
+export async function parseRows<T>(file: RowsFile<T>, add: (row: T) => void): Promise<readonly string[]> {
+  const { path, bytes, parse } = file
+  try {
+    const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread(file)
+    for await (const batch of batches) {
+      if (!batch.ok) return batch.problems.map((problem) => `${path}:${problem}`)
+      for (const row of batch.value) add(row)
+    }
+    return []
+  } catch {
+    return [`${path}: cannot be parsed: the worker thread failed`] // as it does without memory
   }
+}
+
+async function* parseInThread<T>({ bytes, moduleUrl }: RowsFile<T>): AsyncGenerator<Loaded<readonly T[]>> {
   const isKept = bytes.length <= MAX_KEPT_BYTES
   if (isKept) kept ??= startThread()
   const thread = isKept && kept ? kept : startThread()
@@ -58,9 +69,25 @@ export async function* parseBatches<T>(
 }
 
 function startThread(): Worker {
-  // `.ts` in a checkout under the test loader, `.js` in dist.
-  const thread = new Worker(new URL(`./parse-worker${extname(import.meta.url)}`, import.meta.url))
+  const thread = new Worker(new URL(import.meta.url))
   thread.on('error', () => {}) // closes the ports, which fails the files in progress
   thread.unref()
   return thread
 }
+
+interface Job {
+  readonly moduleUrl: string
+  readonly bytes: Uint8Array
+  readonly port: MessagePort
+}
+
+// In the thread. Answers each message of the port with a batch, the last one empty, or with the problems.
+parentPort?.on('message', async ({ moduleUrl, bytes, port }: Job) => {
+  const { parse }: { parse: Parse<unknown> } = await import(moduleUrl)
+  const parsed = parse(bytes)
+  let sent = 0
+  port.on('message', () => {
+    port.postMessage(parsed.ok ? { ...parsed, value: parsed.value.slice(sent, sent + BATCH) } : parsed)
+    sent += BATCH
+  })
+})

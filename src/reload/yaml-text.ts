@@ -120,22 +120,14 @@ function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undef
 const start = (node: unknown, otherwise: number) => (isNode(node) ? node.range?.[0] : undefined) ?? otherwise
 
 /** A problem of the value at `path`, or of the name of its last step. */
-export interface YamlProblem {
+interface YamlProblem {
   readonly path: readonly Step[]
   readonly message: string
   readonly key?: 'key'
 }
 
-/**
- * Parses a file and checks it against a schema. Problems are sorted lines, `line:column: path message`.
- *
- * @param findMore - finds problems that are reported beside those of the schema, in a value of any shape
- */
-export function parseFile<T>(
-  bytes: Uint8Array,
-  schema: z.ZodType<T>,
-  findMore: (value: unknown) => readonly YamlProblem[] = () => [],
-): Loaded<T> {
+/** Parses a file and checks it against a schema. Problems are sorted lines, `line:column: path message`. */
+export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
   if (!isUtf8(bytes)) return { ok: false, problems: ['1:1: is not UTF-8 text'] }
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
   if (!yaml.ok) {
@@ -145,9 +137,8 @@ export function parseFile<T>(
     return { ok: false, problems: lines }
   }
   const parsed = schema.safeParse(yaml.value)
-  const problems = [...(parsed.error?.issues.flatMap(problemsOf) ?? []), ...findMore(yaml.value)]
-  if (parsed.success && problems.length === 0) return { ok: true, value: parsed.data, warnings: [] }
-  const lines = problems.map(({ path, message, key }) => {
+  if (parsed.success) return { ok: true, value: parsed.data, warnings: [] }
+  const lines = parsed.error.issues.flatMap(problemsOf).map(({ path, message, key }) => {
     const { line, column } = yaml.position(path, key)
     const place = writePath(key ? path.slice(0, -1) : path)
     return { line, column, text: `${line}:${column}: ${place === '' ? '' : `${place} `}${message}` }
