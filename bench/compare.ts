@@ -17,7 +17,6 @@ export interface Bench {
   readonly quick: boolean
   /** Names of the peers that take part; absent: all. */
   readonly peers?: readonly string[]
-  readonly gigabytes: number
   /** Notes a peer or scenario that was left out. */
   skip(reason: string): void
 }
@@ -51,7 +50,7 @@ interface Started {
   readonly samples: Figures[]
 }
 
-export function takesPart({ peers, skip }: Bench, { name, missing }: Peer): boolean {
+function takesPart({ peers, skip }: Bench, { name, missing }: Peer): boolean {
   if (peers !== undefined && !peers.includes(name)) return false
   if (missing !== undefined) skip(`${name}: ${missing}`)
   return missing === undefined

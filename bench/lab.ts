@@ -5,7 +5,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { get } from 'node:http'
 import { createServer } from 'node:net'
 import { availableParallelism, constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -123,17 +122,10 @@ export async function listening(port: number): Promise<void> {
 }
 
 /** Sends one GET on a connection of its own. Rejects when there is no answer. */
-export function ask(port: number, path: string, token?: string): Promise<{ status: number; body: string }> {
-  const headers = token === undefined ? {} : { authorization: `Bearer ${token}` }
-  return new Promise((resolve, reject) => {
-    get({ host: '127.0.0.1', port, path, headers, agent: false }, (res) => {
-      let body = ''
-      res.setEncoding('latin1').on('data', (text: string) => {
-        body += text
-      })
-      res.on('end', () => resolve({ status: res.statusCode ?? 0, body }))
-    }).on('error', reject)
-  })
+export async function ask(port: number, path: string, token?: string) {
+  const headers = { connection: 'close', ...(token !== undefined && { authorization: `Bearer ${token}` }) }
+  const response = await fetch(`http://127.0.0.1:${port}${path}`, { headers })
+  return { status: response.status, body: await response.text() }
 }
 
 /** One tick of `/proc/PID/stat`: 100 a second for user space on every architecture of Linux. */

@@ -29,11 +29,10 @@ export interface LoadOptions {
   readonly first?: number
 }
 
-/** Latencies are in milliseconds. */
 export interface LoadReport {
   readonly requests: number
   readonly seconds: number
-  readonly p50: number
+  /** Latency in milliseconds. */
   readonly p99: number
   /** Answers with a status from 400 on. */
   readonly refused: number

@@ -16,7 +16,7 @@ end
 function done(summary, latency)
   local errors = summary.errors
   io.write(string.format(
-    '{"requests":%d,"seconds":%f,"p50":%f,"p99":%f,"refused":%d,"failed":%d}\n',
-    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
+    '{"requests":%d,"seconds":%f,"p99":%f,"refused":%d,"failed":%d}\n',
+    summary.requests, summary.duration / 1e6, latency:percentile(99) / 1e3,
     errors.status, errors.connect + errors.read + errors.write + errors.timeout))
 end

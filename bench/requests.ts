@@ -1,5 +1,5 @@
 /** The scenarios of small requests: CPU time of the proxy, requests a second and latency. */
-import { type Bench, compare, type Entrant, type Figures, type Row, type Section } from './compare.ts'
+import { type Bench, compare, type Entrant, type Figures, type Section } from './compare.ts'
 import { type LoadOptions, type LoadReport, load, loginText, requestText, writeRequests } from './load.ts'
 import { assertion, envoy, haproxy, nginx, PEERS, type Peer, sidecar, stock } from './peers.ts'
 import { expired, forged, type Trust } from './trust.ts'
@@ -13,28 +13,24 @@ const MARGIN = 200
 const BAD_TOKENS = 2000
 
 const figuresOf =
-  ({ requests, seconds, p50, p99 }: LoadReport) =>
+  ({ requests, seconds, p99 }: LoadReport) =>
   (cpu: number): Figures => ({
     'CPU µs': cpu / requests,
     'requests/s': requests / seconds,
-    'p50 ms': p50,
     'p99 ms': p99,
   })
 
 /** One token on kept-alive connections. */
 export async function hot(bench: Bench): Promise<Section> {
   const rows = await compare(bench, withOneToken(bench, PEERS))
-  return {
-    title: '1 KiB GET, cached token, 50 kept-alive connections',
-    rows: withRatios(rows, 'nginx', 'envoy'),
-  }
+  return { title: '1 KiB GET, cached token, 50 kept-alive connections', rows }
 }
 
 /** One token, and a new connection for each request. */
 export async function connections(bench: Bench): Promise<Section> {
   const headers = ['Connection: close']
   const rows = await compare(bench, withOneToken(bench, [sidecar, nginx, envoy, stock], { headers }))
-  return { title: 'A new connection for each request', rows: withRatios(rows, 'nginx', 'envoy') }
+  return { title: 'A new connection for each request', rows }
 }
 
 /** Each request brings a token that is not cached. */
@@ -52,10 +48,10 @@ export async function cold(bench: Bench): Promise<Section> {
       },
     }
   })
-  return { title: 'First use of an ES256 token', rows: withRatios(await compare(bench, entrants), 'haproxy') }
+  return { title: 'First use of an ES256 token', rows: await compare(bench, entrants) }
 }
 
-export const KINDS: Readonly<Record<string, (trust: Trust) => string | undefined>> = {
+const KINDS: Readonly<Record<string, (trust: Trust) => string | undefined>> = {
   missing: () => undefined,
   malformed: () => 'bm8.bm8.bm8',
   'unknown key': ({ mint }) => mint({}, { kid: 'unknown' }),
@@ -109,16 +105,4 @@ function entrant(
     label,
     load: async (port, seconds) => figuresOf(await load(lab, { ...common, port, seconds })),
   }
-}
-
-/** Adds the ratio of CPU time to that of other rows. */
-function withRatios(rows: readonly Row[], ...others: string[]): Row[] {
-  const base = rows.filter(({ name }) => others.includes(name))
-  return rows.map(({ name, figures }) => {
-    const ratios = base.map((row) => [
-      `to ${row.name}`,
-      (figures['CPU µs'] ?? 0) / (row.figures['CPU µs'] ?? 0),
-    ])
-    return { name, figures: { ...figures, ...Object.fromEntries(ratios) } }
-  })
 }

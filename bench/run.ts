@@ -35,9 +35,6 @@ const USAGE = `npm run bench -- [options]
   --only NAMES     only these scenarios: ${SCENARIO_NAMES.join(', ')}
   --peers NAMES    only these peers: ${PEER_NAMES.join(', ')}
   --node FILE      runs the sidecar and http-proxy with this Node binary
-  --rounds N       measurements of each peer (default 5)
-  --seconds S      whole seconds of one measurement (default 2)
-  --gigabytes N    size of the large transfer of the scenario memory (default 10)
   --quick          everything once and short, to see that it works
   --check          the guard: fails when a cached token costs far too much beside the peers
 `
@@ -80,26 +77,24 @@ async function runAll(): Promise<boolean> {
     }
   }
   const nodeMajor = Number(/\d+/.exec(nodeVersion)?.[0])
-  console.log(`\n## Goals\n\n${goalsTable(results, nodeMajor, bench.gigabytes)}\n`)
+  console.log(`\n## Goals\n\n${goalsTable(results, nodeMajor)}\n`)
   return !failed
 }
 
 function readOptions() {
   const text = { type: 'string' } as const
   const flag = { type: 'boolean', default: false } as const
-  const numbers = { rounds: text, seconds: text, gigabytes: text }
-  const flags = { quick: flag, check: flag }
-  const { values } = parseArgs({ options: { ...numbers, ...flags, only: text, peers: text, node: text } })
+  const { values } = parseArgs({
+    options: { quick: flag, check: flag, only: text, peers: text, node: text },
+  })
   const { quick, check } = values
-  const short = quick || check
   const only = names('only', values.only, SCENARIO_NAMES)
   const peers = names('peers', values.peers, PEER_NAMES)
   return {
     quick,
     check,
-    rounds: count('rounds', values.rounds ?? (check ? '3' : quick ? '1' : '5')),
-    seconds: count('seconds', values.seconds ?? (short ? '1' : '2')),
-    gigabytes: count('gigabytes', values.gigabytes ?? (quick ? '1' : '10')),
+    rounds: check ? 3 : quick ? 1 : 5,
+    seconds: quick || check ? 1 : 2,
     node: values.node === undefined ? process.execPath : resolve(values.node),
     ...(only && { only }),
     ...(peers && { peers }),
@@ -110,11 +105,6 @@ function names(option: string, value: string | undefined, known: readonly string
   const unknown = value?.split(',').filter((name) => !known.includes(name)) ?? []
   if (unknown.length > 0) fail(`--${option}: unknown ${unknown.join(', ')}`)
   return value?.split(',')
-}
-
-function count(option: string, value: string): number {
-  if (!/^[1-9]\d*$/.test(value)) fail(`--${option} must be an integer from 1`)
-  return Number(value)
 }
 
 function fail(message: string): never {

@@ -37,7 +37,8 @@ export async function objects(bench: Bench): Promise<Section> {
 
 /** Resident memory of the sidecar under transfers. */
 export async function memory(bench: Bench): Promise<Section> {
-  const { lab, trust, gigabytes, quick } = bench
+  const { lab, trust, quick } = bench
+  const gigabytes = quick ? 1 : 10
   const upstreamPort = await startObjectUpstream(lab)
   const clients = 200
   const seconds = quick ? 5 : 20
