@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import t from 'tap'
-import { eventually } from '../support/eventually.ts'
+import { eventually, standsStill } from '../support/eventually.ts'
 import { isOwnAnswer } from '../support/own-answer.ts'
 import { OK, type RecordedRequest } from '../support/recording-upstream.ts'
 import { startScene } from '../support/scene.ts'
@@ -231,7 +231,7 @@ t.test('a large response in front of CONNECT arrives whole', async (t) => {
   const client = await request('GET /large', [], 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n')
   client.socket.pause()
   await upstream.received(1)
-  await new Promise((resolve) => setTimeout(resolve, 100)) // until the sockets on the way are full
+  await standsStill(() => upstream.sockets[0]?.writableLength ?? 0) // the sockets on the way are full
   client.socket.resume()
   t.equal((await client.response()).body.length, large.length)
   isOwnAnswer(t, await client.response(), BAD_REQUEST, 'CONNECT')

@@ -153,7 +153,7 @@ t.test('plain HTTP on the TLS port is closed, and no other connection is affecte
 })
 
 t.test('a handshake that takes too long is closed, whether bytes trickle or not', async (t) => {
-  const settings = { 'timeouts-headers-seconds': '0.3' }
+  const settings = { 'timeouts-headers-seconds': '1' }
   const secured = await startSecured(t, { settings })
   const silent = await rawClient(t, secured.sidecar.port)
   const slow = await rawClient(t, secured.sidecar.port)
@@ -219,7 +219,7 @@ t.test('an object that is cut never looks whole', async (t) => {
 })
 
 t.test('a client that takes nothing is cut off, one that reads slowly is not', async (t) => {
-  const settings = { 'timeouts-idle-seconds': '0.4' }
+  const settings = { 'timeouts-idle-seconds': '1' }
   const { upstream, sidecar, request } = await startSecured(t, { settings })
   const body = Buffer.alloc(30_000_000, 'x')
   upstream.reply((socket) => {

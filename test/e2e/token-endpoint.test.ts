@@ -1,5 +1,6 @@
 import { gzipSync } from 'node:zlib'
 import t from 'tap'
+import { eventually } from '../support/eventually.ts'
 import { isOwnAnswer } from '../support/own-answer.ts'
 import { type RawResponse, rawClient } from '../support/raw-client.ts'
 import { startScene } from '../support/scene.ts'
@@ -462,7 +463,7 @@ t.test('a flood of invented accounts from one address turns away no right login 
       statuses.push((await from('192.0.2.66', invented(1000 * attacker + at))).status)
     }
   })
-  while (!statuses.includes(503)) await new Promise((resolve) => setTimeout(resolve, 20))
+  await eventually(() => statuses.includes(503), 'a full queue')
   statuses = []
   const [login] = scene.sidecar.logins
   for (let at = 1; at <= 2; at++) t.equal((await from(`198.51.100.${at}`, login ?? {})).status, 200)

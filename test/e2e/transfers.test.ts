@@ -2,7 +2,7 @@ import { createHash, randomBytes } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import t from 'tap'
-import { eventually } from '../support/eventually.ts'
+import { standsStill } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startScene } from '../support/scene.ts'
@@ -269,20 +269,6 @@ t.test('ranges, encodings, validators and repeated headers pass untouched', asyn
   }
   await recovers()
 })
-
-/** Waits until a count stands still. */
-async function standsStill(count: () => number): Promise<number> {
-  let last = -1
-  let since = performance.now()
-  await eventually(() => {
-    if (count() !== last) {
-      last = count()
-      since = performance.now()
-    }
-    return last > 0 && performance.now() - since > 150
-  }, 'a count to stand still')
-  return last
-}
 
 /** Writes as much as the other side takes. */
 function pour(socket: Socket, total: number): { sent: number } {

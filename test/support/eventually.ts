@@ -22,3 +22,17 @@ export async function eventually(
     await wait(5)
   }
 }
+
+/** Waits until a count above 0 stands still; returns it. */
+export async function standsStill(count: () => number): Promise<number> {
+  let last = -1
+  let since = performance.now()
+  await eventually(() => {
+    if (count() !== last) {
+      last = count()
+      since = performance.now()
+    }
+    return last > 0 && performance.now() - since > 150
+  }, 'a count to stand still')
+  return last
+}
