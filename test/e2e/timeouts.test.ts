@@ -146,6 +146,7 @@ t.test('an upload that stalls while it waits for a connection is a 408 once it h
   answer()
   t.equal((await busy.response()).status, 200)
   isOwnAnswer(t, await client.response(), { status: 408, code: 'InvalidArgument' })
+  client.socket.end()
   await client.closed()
   t.equal(await outcome('client_idle'), 1)
 })

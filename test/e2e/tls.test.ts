@@ -63,6 +63,7 @@ t.test('a client cannot make us negotiate anew', async (t) => {
     socket.renegotiate({}, resolve)
   })
   t.match(error, { code: 'ERR_SSL_NO_RENEGOTIATION' })
+  socket.destroy()
   await eventually(async () => (await openConnections(secured)) === 0, 'the connection to be closed')
   t.equal(await secured.get(), 200)
 })
