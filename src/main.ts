@@ -3,7 +3,14 @@
  * The program's entry, and the only file that acts on import. Handles signals before it loads everything else: a signal
  * meanwhile would end the process, or be lost where it is process 1, as in a container.
  */
+import { setFlagsFromString } from 'node:v8'
 import { Signals } from './cli/signals.ts'
+
+// The chunks of an upload lie outside of the heap, and V8 marks the heap for each 64 MB of them: as much CPU time as the
+// upload itself. From Node 24 on the heap's own limit can count them instead; before, marking in steps, without threads, is
+// seldom necessary. Measured: 1,800 -> 760 ms/GB on Node 20, 1,560 -> 940 on Node 26.
+const isNode24 = Number.parseInt(process.versions.node, 10) >= 24
+setFlagsFromString(isNode24 ? '--external-memory-accounted-in-global-limit' : '--no-concurrent-marking')
 
 const signals = new Signals({
   process,
