@@ -18,37 +18,29 @@ export interface Credential extends CredentialName {
 }
 
 /** Credentials by name. A reload builds a new index and swaps it in, so a login sees one version of all of them. */
-export interface CredentialIndex {
-  readonly size: number
-  hasAccount(accountId: string): boolean
-  find(name: CredentialName): Credential | undefined
-  /** The distinct scrypt parameters of all credentials, such as `$scrypt$ln=14,r=8,p=5`; empty without scrypt. */
-  scryptParameters(): readonly string[]
-  add(credential: Credential): void
-}
+export type CredentialIndex = ReturnType<typeof createCredentialIndex>
 
-export function createCredentialIndex(credentials: Iterable<Credential> = []): CredentialIndex {
+export function createCredentialIndex(credentials: Iterable<Credential> = []) {
   const accounts = new Set<string>()
   const byName = new Map<string, Credential>()
   const scryptParameters = new Set<string>()
-  const index: CredentialIndex = {
-    get size() {
-      return byName.size
-    },
-    hasAccount: (accountId) => accounts.has(accountId),
-    find: (name) => byName.get(keyOf(name)),
-    scryptParameters: () => [...scryptParameters],
-    add(credential) {
-      const { accountId, secretHash } = credential
-      accounts.add(accountId)
-      byName.set(keyOf(credential), credential)
-      if (secretHash.startsWith('$scrypt$')) {
-        scryptParameters.add(secretHash.slice(0, secretHash.indexOf('$', '$scrypt$'.length)))
-      }
-    },
+  function add(credential: Credential): void {
+    const { accountId, secretHash } = credential
+    accounts.add(accountId)
+    byName.set(keyOf(credential), credential)
+    if (secretHash.startsWith('$scrypt$')) {
+      scryptParameters.add(secretHash.slice(0, secretHash.indexOf('$', '$scrypt$'.length)))
+    }
   }
-  for (const credential of credentials) index.add(credential)
-  return index
+  for (const credential of credentials) add(credential)
+  return {
+    add,
+    size: () => byName.size,
+    hasAccount: (accountId: string) => accounts.has(accountId),
+    find: (name: CredentialName) => byName.get(keyOf(name)),
+    /** The distinct scrypt parameters of all credentials, such as `$scrypt$ln=14,r=8,p=5`; empty without scrypt. */
+    scryptParameters: () => [...scryptParameters],
+  }
 }
 
 /** Names hold no control characters, so U+0001 between them keeps pairs apart. */

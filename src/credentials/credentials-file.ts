@@ -8,9 +8,10 @@ import { readRegularFile } from '../reload/files.ts'
 import type { Loaded } from '../reload/loaded.ts'
 import { parseRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
-import { type Credential, type CredentialIndex, createCredentialIndex, parseTime } from './credential.ts'
+import { type Credential, type CredentialIndex, createCredentialIndex } from './credential.ts'
 import { nameProblem, namesProblem } from './names.ts'
 import { parseSecretHash } from './secret-hash.ts'
+import { expected, text, time } from './yaml-fields.ts'
 
 /** About 100,000 credentials. */
 const MAX_BYTES = 16_777_216
@@ -53,29 +54,7 @@ export function parse(bytes: Uint8Array): Loaded<readonly Credential[]> {
   return parseFile(bytes, fileSchema)
 }
 
-/** What was expected, that it is missing, or that YAML reads an unquoted text as something else. */
-function expected(what: string) {
-  return ({ input }: { readonly input?: unknown }) => {
-    if (input === undefined) return 'is missing'
-    const misread = what === 'a string' && (typeof input === 'number' || typeof input === 'boolean')
-    return misread ? `must be a string: quote it (YAML reads it as a ${typeof input})` : `must be ${what}`
-  }
-}
-
-/** A text without a problem. */
-const checked = (problemOf: (value: string) => string | undefined) =>
-  z.string({ error: expected('a string') }).superRefine((value, context) => {
-    const problem = problemOf(value)
-    if (problem !== undefined) context.addIssue(problem)
-  })
-
-const expiresAt = checked((value) =>
-  parseTime(value) === undefined
-    ? 'must be an RFC 3339 time with its zone, such as 2027-01-31T08:00:00Z'
-    : undefined,
-)
-
-const secretHash = checked((value) => {
+const secretHash = text((value) => {
   const parsed = parseSecretHash(value)
   return parsed.ok ? undefined : parsed.problem
 })
@@ -97,9 +76,9 @@ const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) 
 
 const credentialSchema = z.strictObject(
   {
-    accessKey: checked(nameProblem),
+    accessKey: text(nameProblem),
     secretHash,
-    expiresAt: expiresAt.optional(),
+    expiresAt: time.default(Number.POSITIVE_INFINITY),
     disabled: z.boolean({ error: expected('true or false') }).default(false),
   },
   { error: expected('a map with accessKey and secretHash') },
@@ -108,7 +87,7 @@ const credentialSchema = z.strictObject(
 const accountSchema = z
   .strictObject(
     {
-      accountId: checked(nameProblem),
+      accountId: text(nameProblem),
       credentials: listOf(credentialSchema, 'accessKey', 'names an access key that this account has before'),
     },
     { error: expected('a map with accountId and credentials') },
@@ -129,10 +108,6 @@ const fileSchema = z
   )
   .transform(({ accounts }) =>
     accounts.flatMap(({ accountId, credentials }) =>
-      credentials.map(({ expiresAt = '', ...credential }) => ({
-        accountId,
-        ...credential,
-        expiresAt: parseTime(expiresAt) ?? Number.POSITIVE_INFINITY,
-      })),
+      credentials.map((credential) => ({ accountId, ...credential })),
     ),
   )

@@ -1,13 +1,23 @@
 /**
- * The revocations as an immutable snapshot, indexed: a check costs the same however long the list is.
- * Several entries for one account or access key revoke what any of them revokes.
+ * Revoked tokens, from a file and from PostgreSQL, as an immutable index: a check costs the same however long the list is.
+ * Problems of the file have a line and a column, and repeat no value of it.
  */
+import { z } from 'zod'
+import { readRegularFile } from '../reload/files.ts'
+import type { Load, Loaded } from '../reload/loaded.ts'
+import { parseRows } from '../reload/parse-thread.ts'
+import { parseFile } from '../reload/yaml-text.ts'
+import { nameProblem } from './names.ts'
+import { text, time } from './yaml-fields.ts'
 
-/** One revocation. `issuedBefore` is in epoch milliseconds; without it, every token is revoked. */
-export type Revocation =
-  | { readonly jti: string }
-  | { readonly accountId: string; readonly issuedBefore?: number | undefined }
-  | { readonly accessKey: string; readonly issuedBefore?: number | undefined }
+/** Names one of a token, an account and an access key. */
+export interface Revocation {
+  readonly jti?: string | null | undefined
+  readonly accountId?: string | null | undefined
+  readonly accessKey?: string | null | undefined
+  /** Only tokens issued before it, in epoch milliseconds, are revoked; without it, every token is. */
+  readonly issuedBefore?: number | null | undefined
+}
 
 /** The claims that a revocation can match. */
 export interface RevocableToken {
@@ -29,30 +39,81 @@ export interface Revocations {
   readonly size: number
 }
 
-/** No token was issued before it. */
-const NEVER = Number.NEGATIVE_INFINITY
-
-/** Indexes revocations: 300,000 take about 100 ms. */
-export function createRevocations(list: Iterable<Revocation>): Revocations {
+/** Indexes revocations: 300,000 take about 100 ms. Of several for one name, the one that revokes most counts. */
+export function createRevocations(list: readonly Revocation[]): Revocations {
   const tokens = new Set<string>()
   const accounts = new Map<string, number>()
   const accessKeys = new Map<string, number>()
-  let size = 0
-  for (const entry of list) {
-    size++
-    if ('jti' in entry) tokens.add(entry.jti)
-    else if ('accountId' in entry) extend(accounts, entry.accountId, entry.issuedBefore)
-    else extend(accessKeys, entry.accessKey, entry.issuedBefore)
+  const before = (bounds: Map<string, number>, name: string) => bounds.get(name) ?? Number.NEGATIVE_INFINITY
+  for (const { jti, accountId, accessKey, issuedBefore } of list) {
+    const bound = issuedBefore ?? Number.POSITIVE_INFINITY
+    if (jti) tokens.add(jti)
+    if (accountId) accounts.set(accountId, Math.max(before(accounts, accountId), bound))
+    if (accessKey) accessKeys.set(accessKey, Math.max(before(accessKeys, accessKey), bound))
   }
   return {
-    size,
+    size: list.length,
     isRevoked: ({ tokenId, accountId, accessKey, issuedAt }) =>
       tokens.has(tokenId) ||
-      issuedAt * 1000 < (accounts.get(accountId) ?? NEVER) ||
-      issuedAt * 1000 < (accessKeys.get(accessKey) ?? NEVER),
+      issuedAt * 1000 < before(accounts, accountId) ||
+      issuedAt * 1000 < before(accessKeys, accessKey),
   }
 }
 
-function extend(bounds: Map<string, number>, name: string, issuedBefore = Number.POSITIVE_INFINITY): void {
-  bounds.set(name, Math.max(bounds.get(name) ?? NEVER, issuedBefore))
+export interface RevocationsFile {
+  readonly file: string
+  /** False for the default path: the file may be missing until it has been there once. */
+  readonly required: boolean
 }
+
+/** About half a million revocations. */
+const MAX_BYTES = 33_554_432
+
+/** Creates a loader. It never rejects. */
+export function createRevocationsLoader({ file, required }: RevocationsFile): Load<Revocations> {
+  let mayBeMissing = !required
+  return async () => {
+    const read = await readRegularFile(file, MAX_BYTES)
+    if (!read.ok) {
+      if (read.missing && mayBeMissing) return { ok: true, value: createRevocations([]), warnings: [] }
+      return { ok: false, problems: [`${file}: ${read.problem}`] }
+    }
+    mayBeMissing = false
+    const list: Revocation[] = []
+    const source = { path: file, bytes: read.bytes, parse, moduleUrl: import.meta.url }
+    const problems = await parseRows(source, (revocation) => list.push(revocation))
+    if (problems.length > 0) return { ok: false, problems }
+    return { ok: true, value: createRevocations(list), warnings: [] }
+  }
+}
+
+/** Parses the bytes of a revocations file. Problems are lines, `line:column: path message`. */
+export function parse(bytes: Uint8Array): Loaded<readonly Revocation[]> {
+  return parseFile(bytes, fileSchema)
+}
+
+const EMPTY = 'without entries, write `revocations: []`'
+const name = text(nameProblem).optional()
+const revocationSchema = z
+  .strictObject(
+    {
+      jti: name,
+      accountId: name,
+      accessKey: name,
+      issuedBefore: time.optional(),
+    },
+    'must be a map with one of jti, accountId and accessKey',
+  )
+  .superRefine(({ jti, accountId, accessKey, issuedBefore }, context) => {
+    const names = [jti, accountId, accessKey].filter((given) => given !== undefined)
+    if (names.length !== 1) context.addIssue('must have exactly one of jti, accountId and accessKey')
+    if (jti !== undefined && issuedBefore !== undefined) {
+      context.addIssue({ code: 'custom', path: ['issuedBefore'], message: 'must not stand beside jti' })
+    }
+  })
+const fileSchema = z
+  .strictObject(
+    { revocations: z.array(revocationSchema, `must be a list; ${EMPTY}`) },
+    `must be a map with the one member revocations; ${EMPTY}`,
+  )
+  .transform(({ revocations }) => revocations)

@@ -12,7 +12,7 @@ const credential = {
 t.test('a credential is found by both of its names', async (t) => {
   const other = { ...credential, accountId: '__proto__', accessKey: 'constructor' }
   const index = createCredentialIndex([credential, other])
-  t.equal(index.size, 2)
+  t.equal(index.size(), 2)
   t.equal(index.find(credential), credential)
   t.equal(index.find(other), other)
   t.same(

@@ -169,7 +169,7 @@ t.test('5,000 credentials are loaded while the event loop keeps turning', async 
     delay.disable()
     stalls.push(delay.max / 1e6)
     if (!loaded.ok) throw new Error(loaded.problems.join())
-    t.equal(loaded.value.size, 5000)
+    t.equal(loaded.value.size(), 5000)
     t.ok(loaded.value.find({ accountId: 'account-499', accessKey: 'AK4999' }))
   }
   t.comment(`longest stall of each load: ${stalls.map((ms) => ms.toFixed(1)).join(', ')} ms`)

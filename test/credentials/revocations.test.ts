@@ -3,8 +3,13 @@ import { mkdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { parse, stringify } from 'yaml'
-import { createRevocations, type RevocableToken, type Revocation } from '../../src/credentials/revocations.ts'
-import { createRevocationsLoader, parse as parseBytes } from '../../src/credentials/revocations-file.ts'
+import {
+  createRevocations,
+  createRevocationsLoader,
+  parse as parseBytes,
+  type RevocableToken,
+  type Revocation,
+} from '../../src/credentials/revocations.ts'
 
 const TIME = '2026-01-01T00:00:00Z'
 const time = Date.parse(TIME)
@@ -99,10 +104,10 @@ canary: 1
       '7:5: revocations[2] has a member that is not known here: canary',
       '8:5: revocations[3] must be a map with one of jti, accountId and accessKey',
       `9:19: revocations[4].issuedBefore ${time}`,
-      '10:16: revocations[5].accessKey must be a string: quote it',
+      '10:16: revocations[5].accessKey must be a string: quote it (YAML reads it as a number)',
       `12:19: revocations[6].issuedBefore ${time}`,
       `14:19: revocations[7].issuedBefore ${time}`,
-      '15:16: revocations[8].accessKey must be a string: quote it',
+      '15:16: revocations[8].accessKey must be a string',
       '16:1: has a member that is not known here: canary',
     ],
   })
@@ -151,7 +156,7 @@ t.test('what cannot be a file of revocations is reported with its path, without 
   writeFileSync(path('huge'), '')
   truncateSync(path('huge'), 33_554_433)
   for (const [name, problem] of [
-    ['bad', ':2:8: revocations[0].jti must be a string: quote it'],
+    ['bad', ':2:8: revocations[0].jti must be a string: quote it (YAML reads it as a number)'],
     ['directory', ': is not a file'],
     ['pipe', ': is not a file'],
     ['latin1', ':1:1: is not UTF-8 text'],

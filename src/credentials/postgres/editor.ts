@@ -6,7 +6,7 @@ import { type Credential, parseTime } from '../credential.ts'
 import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME, type NotDone } from '../editor.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA, SCHEMA_SQL } from './schema.ts'
-import { CREDENTIAL_COLUMNS, type CredentialRow, credentialOf } from './snapshot.ts'
+import { CREDENTIAL_COLUMNS, type CredentialRow, rowProblem } from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
@@ -62,9 +62,9 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
           `SELECT ${CREDENTIAL_COLUMNS} FROM ${SCHEMA}.credentials
            ORDER BY min(id) OVER (PARTITION BY account_id), id`,
         )
-        const read = rows.map(credentialOf)
-        const leftOut = read.flatMap((one) => (typeof one === 'string' ? [`${one}: it is left out`] : []))
-        const credentials = read.filter((one) => typeof one !== 'string')
+        const problems = rows.flatMap((row) => rowProblem(row) ?? [])
+        const leftOut = problems.map((problem) => `${problem}: it is left out`)
+        const credentials = rows.filter((row) => rowProblem(row) === undefined)
         return { ok: true as const, credentials, warnings: [...warnings, ...leftOut] }
       }),
     add: ({ accountId, accessKey, secretHash, expiresAt }) =>
@@ -116,19 +116,15 @@ export function importCredentials(
   return inDatabase<Imported>(urlFile, async ({ client, refuse }) => {
     await client.query('BEGIN') // a failure closes the connection, which rolls back
     // `xmax` is 0 in a row that is new.
+    // JSON writes `Infinity` as null. `xmax` is 0 in a row that is new.
     const { rows } = await client.query<{ replaced: boolean }>(
       `INSERT INTO ${SCHEMA}.credentials (account_id, access_key, secret_hash, expires_at, disabled)
        SELECT account_id, access_key, secret_hash, to_timestamp(expires_at / 1000), disabled
-       FROM unnest($1::text[], $2::text[], $3::text[], $4::float8[], $5::bool[]) WITH ORDINALITY
-         AS wanted (account_id, access_key, secret_hash, expires_at, disabled, place)
+       FROM ROWS FROM (json_to_recordset($1)
+         AS ("accountId" text, "accessKey" text, "secretHash" text, "expiresAt" float8, disabled bool))
+         WITH ORDINALITY AS wanted (account_id, access_key, secret_hash, expires_at, disabled, place)
        ORDER BY place ON CONFLICT (${NAME_KEY}) DO ${ifPresent} RETURNING xmax <> 0 AS replaced`,
-      [
-        credentials.map(({ accountId }) => accountId),
-        credentials.map(({ accessKey }) => accessKey),
-        credentials.map(({ secretHash }) => secretHash),
-        credentials.map(({ expiresAt }) => (Number.isFinite(expiresAt) ? expiresAt : null)),
-        credentials.map(({ disabled }) => disabled),
-      ],
+      [JSON.stringify(credentials)],
     )
     const present = credentials.length - rows.length
     if (present > 0) {

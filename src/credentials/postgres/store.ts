@@ -230,7 +230,7 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
     for (const problem of fresh.problems.slice(0, MAX_PROBLEMS_LOGGED)) {
       log.warn({ database: target?.label, problem }, 'a row is left out')
     }
-    const sizes = { credentials: fresh.credentials.size, revocations: fresh.revocations.size }
+    const sizes = { credentials: fresh.credentials.size(), revocations: fresh.revocations.size }
     log.info(sizes, 'credentials are up to date')
   }
 

@@ -19,7 +19,9 @@ const about = ({ urlFile, name }: TestDatabase) => `${urlFile}: the database 127
 async function listed(database: TestDatabase): Promise<readonly Credential[]> {
   const list = await createPostgresEditor(database.urlFile).list()
   if (!list.ok) throw new Error(list.problems.join())
-  return list.credentials
+  return list.credentials.map(({ accountId, accessKey, secretHash, expiresAt, disabled }) => {
+    return { accountId, accessKey, secretHash, expiresAt, disabled }
+  })
 }
 
 const credential = (accountId: string, accessKey: string, more: Partial<Credential> = {}): Credential => ({
