@@ -2,8 +2,9 @@
  * `config check | show | schema`, and the settings that commands take as flags.
  */
 import { type Command, Help, Option } from 'commander'
-import { configJsonSchema, explain } from '../config/explain.ts'
+
 import {
+  explain,
   formatProblems,
   type LoadedConfig,
   type LoadOptions,
@@ -11,7 +12,7 @@ import {
   type NotLoaded,
   type Problem,
 } from '../config/load.ts'
-import { SETTINGS } from '../config/settings.ts'
+import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
 import { fileProblems, UnusableTrust } from '../trust.ts'
 import { type CommandIo, createCommand, formatTable, printer, UsageFailure } from './command-io.ts'

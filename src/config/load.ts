@@ -21,22 +21,17 @@ import {
 
 export { formatProblems, type Problem } from './problem.ts'
 
-interface Loaded {
-  /** Where the value of a setting stands, for problems of the file that it names. */
+interface Origins {
+  /** Where the value of a setting stands: `file:line:column`, a variable, a flag or `default`. */
   readonly originOf: (path: string) => string
 }
 
-export interface LoadedConfig extends Loaded {
+export interface LoadedConfig extends Origins {
   readonly ok: true
   readonly config: Config
-  /**
-   * Where each setting's value came from: `default`, `file:line:column`, `env NAME` or `flag --name`.
-   * Settings without a value (`listen.tls.certFile`) are left out.
-   */
-  readonly origins: ReadonlyMap<string, string>
 }
 
-export interface NotLoaded extends Loaded {
+export interface NotLoaded extends Origins {
   readonly ok: false
   readonly problems: readonly Problem[]
   /** The settings that name files, as far as they are valid: those files can be checked all the same. */
@@ -57,57 +52,46 @@ const MAX_FILE_BYTES = 1_048_576
 
 /** Loads and checks the configuration. Problems are values; nothing is thrown. */
 export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
-  const { file = options.env[FILE_VARIABLE], needsUpstream = true } = options
+  const { env, flags, file = env[FILE_VARIABLE], needsUpstream = true } = options
   const fromFile =
     file === undefined ? NO_FILE : readFile(file, (path) => readRegularFileSync(path, MAX_FILE_BYTES))
-  const given = readNamed({ ...ownVariables(options.env), ...options.flags })
-  const named = new Map(given.values.map((one) => [one.setting.path, one]))
-  const tree = [...named.values()].reduce<unknown>(
+  const named = readNamed({ ...ownVariables(env), ...flags })
+  const tree = named.values.reduce<unknown>(
     (tree, { setting, value }) => withValue(tree, setting.steps, value),
     fromFile.tree ?? {},
   )
+  const place: Place = (steps, key) =>
+    placeNamed(steps, named.values, valueAt(tree, steps) === undefined) ?? fromFile.place(steps, key)
   const originOf = (path: string) => {
     const steps = path.split(/\W+/)
-    const isInFile = valueAt(fromFile.tree, steps) !== undefined
-    return named.get(path.replace(/\[.*/, ''))?.name ?? (isInFile ? fromFile.place(steps) : 'default')
+    return valueAt(tree, steps) === undefined ? 'default' : place(steps)
   }
   const result = configSchema.safeParse(tree)
 
-  const problems = [...fromFile.problems, ...given.problems]
-  if (!result.success) problems.push(...describe(result.error, fromFile.place, named))
+  const problems = [...fromFile.problems, ...named.problems, ...describe(result.error?.issues ?? [], place)]
   const isMap = fromFile.tree !== undefined && tree instanceof Object && !Array.isArray(tree)
   const upstreams = valueAt(tree, ['upstreams']) ?? []
-  const hasUpstream =
-    !Array.isArray(upstreams) || upstreams.length > 0 || valueAt(tree, ['forwardAuth', 'path'])
-  if (needsUpstream && isMap && !hasUpstream) {
+  const isWithout = Array.isArray(upstreams) && upstreams.length === 0
+  if (needsUpstream && isMap && isWithout && !valueAt(tree, ['forwardAuth', 'path'])) {
     const message = 'at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL'
     problems.push({ path: 'upstreams', message, origin: originOf('upstreams') })
   }
-  if (!result.success || problems.length > 0) {
-    return { ok: false, problems, files: isMap ? fileSettings(tree) : {}, originOf }
-  }
-  const config: Config = freeze(result.data)
-  const origins = new Map(
-    SETTINGS.filter(({ steps }) => valueAt(config, steps) !== undefined).map(({ path }) => {
-      const name = named.get(path)?.name
-      return [path, `${name === undefined ? '' : name.startsWith('--') ? 'flag ' : 'env '}${originOf(path)}`]
-    }),
-  )
-  return { ok: true, config, origins, originOf }
+  if (result.success && problems.length === 0) return { ok: true, config: freeze(result.data), originOf }
+  return { ok: false, problems, files: isMap ? fileSettings(tree) : {}, originOf }
 }
 
 type Place = (steps: readonly Step[], key?: 'key') => string
 
 /** The issues of the schema as problems. One value can violate its requirement in several ways: that is one problem. */
-function describe(error: z.ZodError, placeInFile: Place, named: ReadonlyMap<string, NamedValue>): Problem[] {
+function describe(issues: readonly z.core.$ZodIssue[], place: Place): Problem[] {
   const problems = new Map<string, Problem>()
-  for (const issue of error.issues) {
+  for (const issue of issues) {
     const above = issue.path.map((step): Step => (typeof step === 'number' ? step : String(step)))
     for (const key of issue.code === 'unrecognized_keys' ? issue.keys : [undefined]) {
       const steps = key === undefined ? above : [...above, key]
       const path = writePath(steps)
       const message = key === undefined ? messageOf(issue, above) : `unknown setting; ${hint(above, key)}`
-      const origin = placeNamed(steps, named) ?? placeInFile(steps, key === undefined ? undefined : 'key')
+      const origin = place(steps, key === undefined ? undefined : 'key')
       problems.set(`${path}: ${message}`, { path, message, origin })
     }
   }
@@ -121,14 +105,13 @@ function messageOf(issue: z.core.$ZodIssue, steps: readonly Step[]): string {
 }
 
 /** The variable or flag that gave a value; for a missing member of a group, one that gave another member. */
-function placeNamed(steps: readonly Step[], named: ReadonlyMap<string, NamedValue>): string | undefined {
+function placeNamed(steps: readonly Step[], named: readonly NamedValue[], isMissing: boolean) {
   const isWithin = (inner: readonly Step[], outer: readonly Step[]) =>
     outer.every((step, at) => step === inner[at])
-  const all = [...named.values()]
-  const own = all.find(({ setting }) => isWithin(steps, setting.steps))
-  return (
-    own ?? all.find(({ setting }) => setting.steps.length > 2 && isWithin(setting.steps, steps.slice(0, -1)))
-  )?.name
+  const own = named.findLast(({ setting }) => isWithin(steps, setting.steps))
+  const group = steps.slice(0, -1)
+  const isMember = isMissing && group.length > 1
+  return (own ?? named.find(({ setting }) => isMember && isWithin(setting.steps, group)))?.name
 }
 
 /** Helps with an unknown name: the one that was meant, here or elsewhere, or all that are known here. */
@@ -145,4 +128,17 @@ function hint(above: readonly Step[], key: string): string {
 function freeze<T>(value: T): T {
   if (value instanceof Object) for (const inner of Object.values(value)) freeze(inner)
   return Object.freeze(value)
+}
+
+/** Every setting that has a value and where it came from, in the order of the documentation. */
+export function explain({ config, originOf }: LoadedConfig) {
+  return SETTINGS.flatMap(({ path, steps }) => {
+    const value = valueAt(config, steps)
+    const origin = originOf(path)
+      .replace(/^--/, 'flag $&')
+      .replace(/^SIDECAR_\w+$/, 'env $&')
+    // The query of a URL may hold a secret.
+    const shown = typeof value === 'string' ? value.replace(/^(https?:[^?]*\?).*$/i, '$1***') : value
+    return value === undefined ? [] : [{ setting: path, value: shown, origin }]
+  })
 }

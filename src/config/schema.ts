@@ -79,25 +79,15 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
 /** Whether a path is `parent` or lies below it, on segment boundaries. */
 const isWithin = (path: string, parent: string) => path === parent || path.startsWith(`${parent}/`)
 
-/** Where keys come from: exactly one of the two. */
-type KeySource = { directory: string; jwksUrl?: undefined } | { directory?: undefined; jwksUrl: string }
+const keySource = ({ jwksUrl, directory = KEYS_DIRECTORY }: Settings['keys']) =>
+  jwksUrl === undefined ? { directory } : { jwksUrl }
 
-function keySource({ jwksUrl, directory = KEYS_DIRECTORY }: Settings['keys']): KeySource {
-  return jwksUrl === undefined ? { directory } : { jwksUrl }
-}
-
-type Database = NonNullable<Settings['credentials']['postgres']>
-
-/** Where credentials come from: one of the two, or none in a sidecar that reads its keys from a JWK Set. */
-type CredentialSource =
-  | { file: string; postgres?: undefined }
-  | { file?: undefined; postgres?: Database | undefined }
-
+/** A sidecar that reads its keys from a JWK Set has no credentials. */
 function credentialSource(
   { file = CREDENTIALS_FILE, postgres }: Settings['credentials'],
-  verifiesOnly: boolean,
-): CredentialSource {
-  if (verifiesOnly) return {}
+  mayIssue: boolean,
+): Settings['credentials'] {
+  if (!mayIssue) return {}
   return postgres === undefined ? { file } : { postgres }
 }
 
@@ -116,30 +106,34 @@ export const configSchema = settingsSchema
       ...rest,
       token: { ...token, maxLifetimeSeconds },
       keys: keySource(keys),
-      credentials: credentialSource(credentials, keys.jwksUrl !== undefined),
+      credentials: credentialSource(credentials, keys.jwksUrl === undefined),
       revocations: revocationSource(revocations),
     }
   })
 
-/** The settings that name files. */
-export interface FileSettings extends Partial<Pick<Config, 'keys' | 'credentials' | 'revocations'>> {
+/** The settings that name files; undefined where they are wrong. */
+export interface FileSettings {
+  readonly keys?: Config['keys'] | undefined
+  readonly credentials?: Config['credentials'] | undefined
+  readonly revocations?: Config['revocations'] | undefined
   readonly listen?: Pick<Config['listen'], 'tls'>
-  readonly upstreams?: Config['upstreams']
+  readonly upstreams?: Config['upstreams'] | undefined
 }
 
 /** Those settings of a wrong configuration that name files and are valid by themselves. */
 export function fileSettings(tree: object): FileSettings {
   const { shape } = settingsSchema
   const valid = <T>(schema: z.ZodType<T>, ...steps: string[]) => schema.safeParse(valueAt(tree, steps)).data
-  const [keys, credentials] = [valid(shape.keys, 'keys'), valid(shape.credentials, 'credentials')]
+  const keys = valid(shape.keys, 'keys')
+  const credentials = valid(shape.credentials, 'credentials')
   const revocations = valid(shape.revocations, 'revocations')
-  const verifiesOnly = valueAt(tree, ['keys', 'jwksUrl']) !== undefined
+  const mayIssue = valueAt(tree, ['keys', 'jwksUrl']) === undefined
   return {
-    ...(keys && { keys: keySource(keys) }),
-    ...(credentials && { credentials: credentialSource(credentials, verifiesOnly) }),
-    ...(revocations && { revocations: revocationSource(revocations) }),
+    keys: keys && keySource(keys),
+    credentials: credentials && credentialSource(credentials, mayIssue),
+    revocations: revocations && revocationSource(revocations),
     listen: { tls: valid(shape.listen.unwrap().shape.tls, 'listen', 'tls') },
-    upstreams: valid(shape.upstreams, 'upstreams') ?? [],
+    upstreams: valid(shape.upstreams, 'upstreams'),
   }
 }
 

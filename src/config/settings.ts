@@ -16,8 +16,8 @@ export interface Setting {
   readonly description: string
   /** The phrase that says which values it takes: `must be an integer from 1 to 1000000`. */
   readonly requirement: string
-  /** How a text from a variable or flag is read. */
-  readonly kind: 'text' | 'number' | 'boolean' | 'texts' | 'list'
+  /** Of a value that is present. */
+  readonly schema: z.core.$ZodType
   /** Undefined where there is none, or where it depends on other settings. */
   readonly default: unknown
 }
@@ -65,7 +65,7 @@ function describe(member: z.core.$ZodType, inner: z.core.$ZodType, steps: readon
     description: String(meta?.description),
     // A value that no setting takes yields the requirement.
     requirement: String(z.safeParse(inner, Symbol('nothing')).error?.issues[0]?.message),
-    kind: kindOf(inner),
+    schema: inner,
     default: member instanceof z.ZodDefault ? member.def.defaultValue : meta?.['default'],
   }
 }
@@ -77,10 +77,7 @@ function bare(schema: z.core.$ZodType): z.core.$ZodType {
     : schema
 }
 
-function kindOf(schema: z.core.$ZodType): Setting['kind'] {
-  if (schema instanceof z.ZodNumber || schema instanceof z.ZodUnion) return 'number'
-  if (schema instanceof z.ZodLiteral) return typeof schema.def.values[0] === 'number' ? 'number' : 'text'
-  if (schema instanceof z.ZodBoolean) return 'boolean'
-  if (schema instanceof z.ZodArray) return schema.element instanceof z.ZodString ? 'texts' : 'list'
-  return 'text'
+/** The settings file as a JSON Schema (draft 2020-12): names, types and bounds, without the rules across settings. */
+export function configJsonSchema(): string {
+  return `${JSON.stringify(z.toJSONSchema(settingsSchema, { target: 'draft-2020-12', io: 'input' }), null, 2)}\n`
 }

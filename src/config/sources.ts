@@ -2,6 +2,7 @@
  * Reads the sources of settings: the YAML file, environment variables and flags.
  * In: their text. Out: unchecked values, and where each of them stands.
  */
+import { z } from 'zod'
 import { fileErrorReason } from '../reload/files.ts'
 import { parseYaml, type Step } from '../reload/yaml-text.ts'
 import { nearest, type Problem } from './problem.ts'
@@ -71,10 +72,10 @@ const isMap = (value: unknown): value is Readonly<Record<string, unknown>> =>
 /** Leaves out groups and lists without a value: `token:` with every line below it commented out. */
 function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
   if (!isMap(value) || namesBelow(steps).length === 0) return value
-  const isList = (path: string) => SETTINGS.some((one) => one.path === path && /list|texts/.test(one.kind))
   const members = Object.entries(value).flatMap(([name, inner]) => {
     const path = [...steps, name]
-    const isEmpty = inner === null && (namesBelow(path).length > 0 || isList(path.join('.')))
+    const isList = SETTINGS.find((one) => one.path === path.join('.'))?.schema instanceof z.ZodArray
+    const isEmpty = inner === null && (isList || namesBelow(path).length > 0)
     return isEmpty ? [] : [[name, withoutEmpty(inner, path)]]
   })
   return Object.fromEntries(members)
@@ -137,7 +138,7 @@ export function readNamed(given: Named) {
       problems.push({ path: setting.path, message: `cannot be used with ${fullName}`, origin: name })
     } else {
       const isUpstreamUrl = name !== fullName && setting.path === 'upstreams'
-      const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decode(text, setting.kind)
+      const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decode(text, setting.schema)
       values.push({ setting, value, name })
     }
   }
@@ -145,13 +146,15 @@ export function readNamed(given: Named) {
 }
 
 /** Text that is not of its kind stays text, and the schema then reports what it must be. */
-function decode(text: string, kind: Setting['kind']): unknown {
-  if (kind === 'text') return text
-  if (kind === 'boolean') return text === 'true' || (text === 'false' ? false : text)
-  // Not Number(text) alone: that takes '', ' 1 ', 0x10, 1e3 and Infinity.
-  if (kind === 'number') return /^-?(?:0|[1-9]\d*)(?:\.\d+)?$/.test(text) ? Number(text) : text
-  if (kind === 'texts' && text.trim() === '') return []
-  if (kind === 'texts' && !text.trimStart().startsWith('[')) return text.split(',').map((item) => item.trim())
+function decode(text: string, schema: z.core.$ZodType): unknown {
+  if (!(schema instanceof z.ZodArray)) {
+    // Not Number(text): that takes '', ' 1 ', 0x10, 1e3 and Infinity.
+    const isPlain = /^(?:true|false|-?(?:0|[1-9]\d*)(?:\.\d+)?)$/.test(text)
+    return isPlain && !z.safeParse(schema, text).success ? JSON.parse(text) : text
+  }
+  if (schema.element instanceof z.ZodString && !text.trimStart().startsWith('[')) {
+    return text.trim() === '' ? [] : text.split(',').map((item) => item.trim())
+  }
   const yaml = parseYaml(text)
   return yaml.ok ? yaml.value : text
 }

@@ -5,7 +5,7 @@ import { Command } from 'commander'
 import t from 'tap'
 import { UsageFailure } from '../../src/cli/command-io.ts'
 import { addSettingFlags, configCommand, settingsFromCommand } from '../../src/cli/config.ts'
-import { configJsonSchema } from '../../src/config/explain.ts'
+import { configJsonSchema } from '../../src/config/settings.ts'
 import { runCommand } from '../support/run-command.ts'
 
 const upstream = { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9000' }

@@ -1,21 +1,20 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import { explain } from '../../src/config/explain.ts'
-import { formatProblems, loadConfig } from '../../src/config/load.ts'
+import { explain, formatProblems, loadConfig } from '../../src/config/load.ts'
 import { accepted, refused } from './support.ts'
 
 t.test('the environment wins over the file, and flags over both', async (t) => {
   const yaml =
     'listen: { host: h1, port: 1 }\nadmin: { host: a1, port: 11 }\nupstreams:\n- { prefix: /, url: http://u }'
   const env = { SIDECAR_LISTEN_PORT: '2', SIDECAR_ADMIN_PORT: '12' }
-  const { config, origins } = accepted({ yaml, env, flags: { '--admin-port': '13' } })
+  const { config, originOf } = accepted({ yaml, env, flags: { '--admin-port': '13' } })
   t.match(config, { listen: { host: 'h1', port: 2 }, admin: { host: 'a1', port: 13 } })
-  t.equal(origins.get('listen.host'), 'sidecar.yaml:1:17')
-  t.equal(origins.get('listen.port'), 'env SIDECAR_LISTEN_PORT')
-  t.equal(origins.get('admin.port'), 'flag --admin-port')
-  t.equal(origins.get('upstreams'), 'sidecar.yaml:4:1')
-  t.equal(origins.get('workers'), 'default')
+  t.equal(originOf('listen.host'), 'sidecar.yaml:1:17')
+  t.equal(originOf('listen.port'), 'SIDECAR_LISTEN_PORT')
+  t.equal(originOf('admin.port'), '--admin-port')
+  t.equal(originOf('upstreams'), 'sidecar.yaml:4:1')
+  t.equal(originOf('workers'), 'default')
 })
 
 t.test('a wrong value does not matter once a later source has set the right one', async (t) => {

@@ -2,8 +2,7 @@ import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { parse, parseDocument } from 'yaml'
 import { withSettingsTable } from '../../scripts/write-docs.ts'
-import { configJsonSchema } from '../../src/config/explain.ts'
-import { SETTINGS, valueAt } from '../../src/config/settings.ts'
+import { configJsonSchema, SETTINGS, valueAt } from '../../src/config/settings.ts'
 import { accepted } from './support.ts'
 
 const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')

@@ -1,12 +1,12 @@
 import t from 'tap'
+import { explain } from '../../src/config/load.ts'
 import { accepted, refused } from './support.ts'
 
 t.test('keys come from a directory or a URL, and naming the URL alone is enough', async (t) => {
-  const { config, origins } = accepted({ yaml: 'keys: { jwksUrl: "http://issuer/keys" }' })
-  t.strictSame(config.keys, { jwksUrl: 'http://issuer/keys' })
-  t.strictSame(config.credentials, {}, 'a sidecar that only verifies has no credentials')
-  t.notOk(origins.has('keys.directory'))
-  t.notOk(origins.has('credentials.file'))
+  const loaded = accepted({ yaml: 'keys: { jwksUrl: "http://issuer/keys" }' })
+  t.strictSame(loaded.config.keys, { jwksUrl: 'http://issuer/keys' })
+  t.strictSame(loaded.config.credentials, {}, 'a sidecar that only verifies has no credentials')
+  t.notOk(explain(loaded).some(({ setting }) => /^keys.directory|^credentials/.test(setting)))
   t.strictSame(refused({ yaml: 'keys:\n  jwksUrl: http://issuer/keys\n  directory: keys' }), [
     'keys.jwksUrl: cannot be used with keys.directory (sidecar.yaml:2:12)',
   ])

@@ -17,8 +17,8 @@ t.test('the default of every setting can be given by variable and by flag', asyn
     if (value === undefined || path === 'upstreams' || path === 'credentials.postgres.poolSize') continue
     const text = typeof value === 'string' ? value : JSON.stringify(value)
     const upstream = { SIDECAR_UPSTREAM_URL: 'http://u' }
-    t.equal(accepted({ env: { ...upstream, [variable]: text } }).origins.get(path), `env ${variable}`)
-    t.equal(accepted({ env: upstream, flags: { [flag]: text } }).origins.get(path), `flag ${flag}`)
+    t.equal(accepted({ env: { ...upstream, [variable]: text } }).originOf(path), variable)
+    t.equal(accepted({ env: upstream, flags: { [flag]: text } }).originOf(path), flag)
   }
 })
 
