@@ -22,7 +22,7 @@ import { sidecarClient } from '../support/sidecar-client.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 
-/** Longer than the documented second: a busy machine must not fail the test. `bench/reload.ts` measures it. */
+/** Longer than the documented second: a busy machine must not fail the test. `npm run reloads` measures it. */
 const SANE_SECONDS = 5
 
 /** A sidecar with a file of revocations, and what is done with it. */
