@@ -53,7 +53,7 @@ const upstream = createServer({ keepAliveTimeout: 3000, requestTimeout: 0 }, (re
   else if (mode === 'truncated')
     socket.end('HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nnot all'.slice(0, (turn * 7) % 60))
   else if (mode === 'silent') req.resume()
-  else if (mode === 'unread') setTimeout(serve, 1500, req, res)
+  else if (mode === 'unread') setTimeout(() => res.destroyed || serve(req, res), 1500)
   else {
     if (turn % 4 < 2) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nnot all')
     setTimeout(() => socket.resetAndDestroy(), 5)
