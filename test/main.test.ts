@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs'
+import { closeSync, openSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import t from 'tap'
@@ -50,6 +50,20 @@ t.test('everything is printed, however slowly it is read', async (t) => {
   program.child.stdout?.resume()
   t.equal((await program.ended).code, 0)
   t.equal(JSON.parse(program.stdout()).length, 3000)
+})
+
+t.test('output that is lost to a full disk is a failure: it may have been a new secret', async (t) => {
+  const full = openSync('/dev/full', 'w')
+  t.teardown(() => closeSync(full))
+  const file = join(t.testdir({}), 'credentials.yaml')
+  for (const args of [
+    ['config', 'schema'],
+    ['credentials', 'add', '--file', file, '--account', 'acme'],
+  ]) {
+    const program = startProgram(t, args, { stdio: ['ignore', full, 'pipe'] })
+    t.equal((await program.ended).code, 1)
+    t.equal(program.stderr(), 'stdout cannot be written: the disk is full\n')
+  }
 })
 
 t.test('a reader that goes away is no failure', async (t) => {

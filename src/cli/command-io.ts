@@ -1,9 +1,11 @@
 /**
  * What commands share: the streams they work with, their two kinds of failure, output and arguments.
  */
+import { isUtf8 } from 'node:buffer'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import { nameProblem, namesProblem, secretProblem } from '../credentials/names.ts'
+import { fileErrorReason } from '../reload/files.ts'
 
 /** The edges that a command works with: those of the process, or of a test. */
 export interface CommandIo {
@@ -79,8 +81,18 @@ export function checkNames({ account, accessKey }: { readonly account: string; r
   return { accountId: account, accessKey }
 }
 
-/** More than any secret takes. */
-const MAX_SECRET_BYTES = 65_536
+/** More than any secret or token takes. */
+const MAX_STDIN_BYTES = 65_536
+
+/** Reads stdin to its end, or until it is longer than anything that is expected there. */
+export async function readStdin(stdin: Readable): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  for await (const chunk of stdin) {
+    chunks.push(Buffer.from(chunk))
+    if (chunks.reduce((sum, { length }) => sum + length, 0) > MAX_STDIN_BYTES) break
+  }
+  return Buffer.concat(chunks)
+}
 
 /**
  * Reads a secret from stdin to its end: every byte counts, save one final newline.
@@ -90,25 +102,21 @@ const MAX_SECRET_BYTES = 65_536
  */
 export async function readSecret(stdin: Readable, timeoutMs?: number): Promise<string> {
   if (timeoutMs !== undefined) addAbortSignal(AbortSignal.timeout(timeoutMs), stdin)
-  const chunks: Buffer[] = []
-  let text: string
-  try {
-    for await (const chunk of stdin) {
-      chunks.push(Buffer.from(chunk))
-      if (chunks.reduce((sum, { length }) => sum + length, 0) > MAX_SECRET_BYTES) break
-    }
-    // A byte order mark is kept: a secret is its exact bytes.
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.concat(chunks))
-  } catch (error) {
-    const isLate = error instanceof Error && error.name === 'AbortError'
-    throw new UsageFailure(
-      isLate ? 'no secret has arrived on stdin' : 'the secret on stdin is not UTF-8 text',
-    )
-  }
-  const secret = text.endsWith('\n') ? text.slice(0, -1) : text
+  const bytes = await readStdin(stdin).catch((error: Error) => {
+    const isLate = error.name === 'AbortError'
+    throw new UsageFailure(isLate ? 'no secret has arrived on stdin' : `stdin: ${fileErrorReason(error)}`)
+  })
+  if (!isUtf8(bytes)) throw new UsageFailure('the secret on stdin is not UTF-8 text')
+  const secret = bytes.toString().replace(/\n$/, '')
   const problem = secretProblem(secret)
   if (problem !== undefined) throw new UsageFailure(`the secret on stdin ${problem}`)
   return secret
+}
+
+/** The path of a file or directory, for commander's `argParser`: a variable of the shell may be empty. */
+export function parsePath(text: string): string {
+  if (text === '') throw new InvalidArgumentError('It must not be empty.')
+  return text
 }
 
 /** An integer number of seconds in plain decimals, for commander's `argParser`. */

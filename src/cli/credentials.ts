@@ -13,6 +13,7 @@ import {
   checkNames,
   createCommand,
   formatTable,
+  parsePath,
   printer,
   readSecret,
   UsageFailure,
@@ -75,8 +76,8 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       .command(name)
       .description(description)
       .addHelpText('after', `\nExample:\n  ${PROGRAM} ${name} --file credentials.yaml${example}`)
-      .option('--file <path>', 'the credentials file')
-      .option(DATABASE, 'or a file that holds the URL of the PostgreSQL database')
+      .option('--file <path>', 'the credentials file', parsePath)
+      .option(DATABASE, 'or a file that holds the URL of the PostgreSQL database', parsePath)
       .option('--json', 'print JSON')
 
   subcommand('add', 'add a credential, and print it with its secret as JSON, once', ' --account acme')
@@ -132,7 +133,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   group
     .command('migrate')
     .description('create the tables in PostgreSQL, or bring them up to date; may be repeated')
-    .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database')
+    .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
     .addHelpText('after', MIGRATE_HELP)
     .action(async ({ postgresUrlFile, json }: StoreOptions & Database) => {
@@ -147,8 +148,8 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   group
     .command('import')
     .description('copy all credentials of a file to PostgreSQL, or none')
-    .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database')
-    .requiredOption('--file <path>', 'the credentials file')
+    .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
+    .requiredOption('--file <path>', 'the credentials file', parsePath)
     .option('--replace', 'replace credentials of the same names; all others stay')
     .option('--json', 'print JSON')
     .addHelpText(

@@ -13,6 +13,7 @@ import {
   type CommandIo,
   createCommand,
   formatTable,
+  parsePath,
   parseSeconds,
   printer,
   UsageFailure,
@@ -46,7 +47,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       .command(name)
       .description(description)
       .addHelpText('after', `\nExample:\n  storage-auth-sidecar keys ${name} ${example}`)
-      .requiredOption('--directory <path>', 'the directory of the keys')
+      .requiredOption('--directory <path>', 'the directory of the keys', parsePath)
       .option('--json', 'print JSON')
   const maxLifetime = new Option(
     '--max-lifetime-seconds <n>',
@@ -131,8 +132,10 @@ async function applyChange<T extends { readonly ok: true }>(
   } catch (error) {
     const code = fileErrorCode(error)
     if (code === 'ELOCKED') throw new CommandFailure(`${directory}: ${LOCK_HELD}`)
+    // `mkdir` says EEXIST of a file in place of the directory.
+    if (code === 'EEXIST') throw new UsageFailure(`${directory}: it is not a directory`)
     const message = `${directory}: ${fileErrorReason(error)}`
-    throw code === 'ENOENT' ? new UsageFailure(message) : new CommandFailure(message)
+    throw code === 'ENOENT' || code === 'ENOTDIR' ? new UsageFailure(message) : new CommandFailure(message)
   }
   if (outcome.ok) return outcome
   const message = outcome.problems.join('\n')

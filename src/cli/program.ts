@@ -6,6 +6,7 @@ import { Command, CommanderError } from 'commander'
 import type { App, ServingApp } from '../app.ts'
 import type { Config } from '../config/schema.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
+import { fileErrorCode, fileErrorReason } from '../reload/files.ts'
 import { VERSION } from '../version.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import type { Signals } from './signals.ts'
@@ -24,15 +25,20 @@ Examples:
 
 /** Runs the command of the command line, and ends the process. */
 export async function runProgram(options: ProgramOptions): Promise<void> {
+  let lost: string | undefined
   // A closed stdout must not end the process. A listener also puts a pipe in non-blocking mode, which the log needs.
-  process.stdout.on('error', () => {})
+  process.stdout.on('error', (error) => {
+    // A reader that leaves has seen enough. Anything else, such as a full disk, may have lost a new secret.
+    if (fileErrorCode(error) !== 'EPIPE') lost ??= fileErrorReason(error)
+  })
   process.stderr.on('error', () => {})
   const destination = openLogDestination()
   const code = await run(commands(options, destination)).then(() => 0, exitCodeOf)
   await destination.close()
   // A pager may read slowly; a reader that disconnects ends the wait.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
-  process.exit(code)
+  if (lost !== undefined) process.stderr.write(`stdout cannot be written: ${lost}\n`)
+  process.exit(lost !== undefined && code === 0 ? 1 : code)
 }
 
 async function run({ worker, ...visible }: Loaders): Promise<void> {

@@ -1,7 +1,6 @@
 /**
  * `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a given one.
  */
-import { text as readText } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import type { LoadedConfig } from '../config/load.ts'
@@ -18,6 +17,7 @@ import {
   createCommand,
   parseSeconds,
   printer,
+  readStdin,
   UsageFailure,
   unwrap,
   warner,
@@ -99,7 +99,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now, patienceMs = 5000 
       const { keys, isRevoked, credentials } = await loadTrust(loaded, now, warn, patienceMs)
       const sources = { isRevoked, ...(credentials && { standing: credentials.standing }) }
       const verify = createVerifier({ ...config.token, ...sources, keys, now })
-      const token = (argument ?? (await readText(io.stdin))).trim()
+      const token = (argument ?? (await readStdin(io.stdin)).toString()).trim()
       const inspection = await inspectToken(token, { verify, ...sources, now })
       print(printable(options['json'] ? JSON.stringify(inspection) : report(inspection)))
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)

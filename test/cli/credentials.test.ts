@@ -234,6 +234,8 @@ t.test('wrong usage is reported before anything is done', async (t) => {
     ['add', '--file', file],
     ['enable', '--file', file, '--account', 'a'],
     ['list', '--colour'],
+    ['list', '--file', ''],
+    ['list', '--postgres-url-file', ''],
     ['grow'],
     ['migrate'],
     ['import', '--file', file],

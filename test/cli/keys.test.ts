@@ -113,6 +113,7 @@ t.test('wrong usage ends with 2 and a plain line', async (t) => {
     ['add', ...at, '--kid', ''],
     ['add', ...at, '--what'],
     ['list'],
+    ['list', '--directory', ''],
     ['activate', ...at],
     ['activate', 'a/b', ...at],
     ['retire', 'a', ...at, '--max-lifetime-seconds', '-1'],
@@ -153,10 +154,12 @@ t.test('a change that cannot be made ends with 1', async (t) => {
   t.match((await keys(['activate', 'none', ...at])).failure, { exitCode: 1, message: 'there is no key none' })
   t.match((await keys(['retire', 'none', ...at])).failure, { exitCode: 1, message: 'there is no key none' })
   const file = `${directory}/${kid}.jwk.json`
-  t.match((await keys(['add', '--directory', file])).failure, {
-    exitCode: 1,
-    message: new RegExp(`^${file}: `),
-  })
+  for (const path of [file, `${file}/below`]) {
+    for (const args of [['add'], ['list'], ['activate', kid]]) {
+      const { failure } = await keys([...args, '--directory', path])
+      t.match(failure, { exitCode: 2, message: /not a directory$/ }, `${args[0]} ${path}`)
+    }
+  }
 })
 
 t.test('a directory that another command is changing is left alone', async (t) => {

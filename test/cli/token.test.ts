@@ -91,6 +91,7 @@ t.test('inspect reads a token from stdin', async (t) => {
   const { failure, stdout } = await token(['inspect', '--json'], { stdin: `${await mint()}\n` })
   t.equal(failure, undefined)
   t.match(JSON.parse(stdout), { verdict: 'valid', claims: { sub: 'acme' } })
+  t.match((await token(['inspect'], { stdin: Buffer.alloc(3_000_000) })).failure, { exitCode: 1 })
 })
 
 t.test('inspect reports in words, without the signature', async (t) => {

@@ -103,7 +103,7 @@ t.test('a file that cannot be read is one problem, and hides no other source', a
   const other = 'admin.port: must be an integer from 0 to 65535 (SIDECAR_ADMIN_PORT)'
   for (const [name, reason] of [
     ['missing', 'there is no such file or directory'],
-    ['latin1/below', 'there is no such file or directory'],
+    ['latin1/below', 'a part of the path is not a directory'],
     ['directory', 'it is a directory'],
     ['latin1', 'it is not UTF-8 text'],
     ['utf16', 'it is not UTF-8 text'],

@@ -82,10 +82,12 @@ t.test('every problem of every file is reported at once', async (t) => {
 
 t.test('a missing directory, or a file in its place, is a problem', async (t) => {
   const directory = t.testdir({ file: '' })
-  for (const name of ['none', 'file']) {
+  for (const [name, why] of [
+    ['none', 'there is no such file or directory'],
+    ['file', 'a part of the path is not a directory'],
+  ] as const) {
     const loaded = await loadKeyRing(`${directory}/${name}`)
-    const problem = `${directory}/${name}: cannot be read: there is no such file or directory`
-    t.same(loaded, { ok: false, problems: [problem] })
+    t.same(loaded, { ok: false, problems: [`${directory}/${name}: cannot be read: ${why}`] })
   }
 })
 
