@@ -56,7 +56,7 @@ export function parse(bytes: Uint8Array): Loaded<readonly Credential[]> {
 
 const secretHash = text((value) => {
   const parsed = parseSecretHash(value)
-  return parsed.ok ? undefined : parsed.problem
+  return typeof parsed === 'string' ? parsed : undefined
 })
 
 /** A list of maps. One whose `member` repeats that of a map before it is reported beside all other problems. */

@@ -9,31 +9,21 @@ import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import { fileErrorCode, fileErrorReason, LOCK_HELD, LOCK_STALE_MS, replaceFile } from '../reload/files.ts'
 import type { CredentialName } from './credential.ts'
 import { listCredentialsFile, parse, readCredentialsFile } from './credentials-file.ts'
-import {
-  type Changed,
-  type CredentialEditor,
-  NAME_TAKEN,
-  type NewCredential,
-  NO_SUCH_NAME,
-} from './editor.ts'
+import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from './editor.ts'
 
 const INITIAL_TEXT = `# Who may log in. Change it with \`storage-auth-sidecar credentials\`; by hand is fine, too.
 accounts: []
 `
 
-export interface FileEditorOptions {
-  /** How often a lock of another writer is tried again, 100 ms apart. */
-  readonly lockRetries?: number
-}
-
-/** Creates an editor; `add` creates a missing file. */
-export function createFileEditor(
-  file: string,
-  { lockRetries = 50 }: FileEditorOptions = {},
-): CredentialEditor {
+/**
+ * Creates an editor; `add` creates a missing file.
+ *
+ * @param lockRetries - how often a lock of another writer is tried again, 100 ms apart
+ */
+export function createFileEditor(file: string, lockRetries = 50): CredentialEditor {
   const failed = (what: string): Changed => ({ ok: false, unusable: false, problems: [`${file}: ${what}`] })
 
-  async function change(edit: Edit, initialText?: string): Promise<Changed> {
+  async function change(name: CredentialName, edit: Edit, initialText?: string): Promise<Changed> {
     let compromised = false
     let unlock: () => Promise<void>
     let target: string
@@ -64,7 +54,8 @@ export function createFileEditor(
         }
       }
       const document = parseDocument(before.toString())
-      const problem = aliasProblem(document) ?? edit(document)
+      if (hasAlias(document)) return failed('uses YAML aliases, which commands cannot change')
+      const problem = edit(document, locate(document, name))
       if (problem !== undefined) return failed(problem)
       const after = document.toString({ lineWidth: 0 })
       if (!parse(Buffer.from(after)).ok) return failed('the change would leave it invalid')
@@ -84,68 +75,64 @@ export function createFileEditor(
       if (!listed.ok) return { ...listed, unusable: true }
       return { ok: true, credentials: listed.value, warnings: listed.warnings }
     },
-    add: (credential) => change(addCredential(credential), INITIAL_TEXT),
+    add: ({ accountId, ...credential }) =>
+      change(
+        { accountId, accessKey: credential.accessKey },
+        (document, { account, path }) => {
+          if (path !== undefined) return NAME_TAKEN
+          if (account === undefined) append(document, ['accounts'], { accountId, credentials: [credential] })
+          else append(document, [...account, 'credentials'], credential)
+          return undefined
+        },
+        INITIAL_TEXT,
+      ),
     setDisabled: (name, disabled) =>
-      change(
-        changeOne(name, (document, path) => {
-          if (disabled) document.setIn([...path, 'disabled'], true)
-          else document.deleteIn([...path, 'disabled'])
-        }),
-      ),
+      change(name, (document, { path }) => {
+        if (path === undefined) return NO_SUCH_NAME
+        if (disabled) document.setIn([...path, 'disabled'], true)
+        else document.deleteIn([...path, 'disabled'])
+        return undefined
+      }),
     remove: (name) =>
-      change(
-        changeOne(name, (document, path, isLast) => {
-          document.deleteIn(isLast ? path.slice(0, 2) : path)
-        }),
-      ),
+      change(name, (document, { path, isOnly }) => {
+        if (path === undefined) return NO_SUCH_NAME
+        document.deleteIn(isOnly ? path.slice(0, 2) : path)
+        return undefined
+      }),
   }
 }
 
 /** Changes the document of a valid file, or returns the problem. */
-type Edit = (document: Document) => string | undefined
+type Edit = (document: Document, place: Place) => string | undefined
 type NodePath = readonly (string | number)[]
 
+/** Where a credential and its account stand; undefined where there is none. */
+interface Place {
+  readonly account: NodePath | undefined
+  readonly path: NodePath | undefined
+  /** Whether the account has no other credential. */
+  readonly isOnly: boolean
+}
+
+function locate(document: Document, { accountId, accessKey }: CredentialName): Place {
+  const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
+  const at = accounts.findIndex((account) => account.accountId === accountId)
+  const credentials = accounts[at]?.credentials ?? []
+  const index = credentials.findIndex((credential) => credential.accessKey === accessKey)
+  const account = at === -1 ? undefined : ['accounts', at]
+  const path = account && index !== -1 ? [...account, 'credentials', index] : undefined
+  return { account, path, isOnly: credentials.length === 1 }
+}
+
 /** A change of what two places share would change both. */
-function aliasProblem(document: Document): string | undefined {
-  let problem: string | undefined
+function hasAlias(document: Document): boolean {
+  let found = false
   visit(document, {
     Alias() {
-      problem = 'uses YAML aliases, which commands cannot change'
-      return visit.BREAK
+      found = true
     },
   })
-  return problem
-}
-
-function addCredential({ accountId, ...credential }: NewCredential): Edit {
-  return (document) => {
-    const { accountIndex, credentialIndex } = locate(document, { accountId, ...credential })
-    if (credentialIndex !== -1) return NAME_TAKEN
-    if (accountIndex === -1) append(document, ['accounts'], { accountId, credentials: [credential] })
-    else append(document, ['accounts', accountIndex, 'credentials'], credential)
-    return undefined
-  }
-}
-
-function changeOne(
-  name: CredentialName,
-  change: (document: Document, path: NodePath, isLast: boolean) => void,
-): Edit {
-  return (document) => {
-    const { accountIndex, credentialIndex, count } = locate(document, name)
-    if (credentialIndex === -1) return NO_SUCH_NAME
-    change(document, ['accounts', accountIndex, 'credentials', credentialIndex], count === 1)
-    return undefined
-  }
-}
-
-/** Where a credential stands; -1 where it does not. `count`: the credentials of its account. */
-function locate(document: Document, { accountId, accessKey }: CredentialName) {
-  const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
-  const accountIndex = accounts.findIndex((account) => account.accountId === accountId)
-  const credentials = accounts[accountIndex]?.credentials ?? []
-  const credentialIndex = credentials.findIndex((credential) => credential.accessKey === accessKey)
-  return { accountIndex, credentialIndex, count: credentials.length }
+  return found
 }
 
 function append(document: Document, list: NodePath, item: object): void {

@@ -25,11 +25,6 @@ export interface ScryptHash {
 
 export type SecretHash = Sha256Hash | ScryptHash
 
-/** `problem` fits behind the name of the field and repeats nothing of the text. */
-export type ParsedSecretHash =
-  | { readonly ok: true; readonly hash: SecretHash }
-  | { readonly ok: false; readonly problem: string }
-
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16
 /** The strongest set of OWASP's Password Storage Cheat Sheet that needs only 16 MiB. */
@@ -66,26 +61,28 @@ export async function hashSecret(secret: string, scheme: SecretHash['scheme']): 
 /**
  * Reads a stored hash. Refuses scrypt parameters weaker than every OWASP set, and those that need more than 64 MiB or
  * twice the work of the strongest set.
+ *
+ * @returns the hash, or the problem, which fits behind the name of the field and repeats nothing of the text
  */
-export function parseSecretHash(text: string): ParsedSecretHash {
+export function parseSecretHash(text: string): SecretHash | string {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
-  if (sha256Digest !== undefined) return { ok: true, hash: { scheme: 'sha256', digest: sha256Digest } }
+  if (sha256Digest !== undefined) return { scheme: 'sha256', digest: sha256Digest }
 
   const [, ln, r, p, saltText, digestText] = scryptForm.exec(text) ?? []
   const salt = unbase64(saltText)
   const digest = unbase64(digestText)
   if (salt === undefined || digest === undefined) {
-    return refused('must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it')
+    return 'must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it'
   }
   const parameters = { cost: 2 ** Number(ln), blockSize: Number(r), parallelization: Number(p) }
   const work = parameters.cost * parameters.blockSize * parameters.parallelization
   if (parameters.cost < MIN_COST || work < MIN_WORK) {
-    return refused('has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)')
+    return 'has scrypt parameters that are too weak (at least ln=14,r=8,p=5 or its equal)'
   }
   if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK) {
-    return refused('has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)')
+    return 'has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)'
   }
-  return { ok: true, hash: { scheme: 'scrypt', parameters, salt, digest } }
+  return { scheme: 'scrypt', parameters, salt, digest }
 }
 
 /** Takes microseconds. */
@@ -127,8 +124,4 @@ function unbase64(text: string | undefined): Buffer | undefined {
   if (text === undefined) return undefined
   const bytes = Buffer.from(text, 'base64')
   return base64(bytes) === text ? bytes : undefined
-}
-
-function refused(problem: string): ParsedSecretHash {
-  return { ok: false, problem }
 }

@@ -75,14 +75,15 @@ export function createCredentialStore({
     const fast = parseSecretHash(fastText)
     // Looked up in any case: the right secret of a disabled credential takes the time of any failure.
     const usable = isCurrent(login, fastText)
-    if (fast.ok && fast.hash.scheme === 'sha256' && verifySha256(login.secret, fast.hash) && usable) {
-      return 'accepted'
-    }
+    if (typeof fast === 'string' || fast.scheme !== 'sha256')
+      throw new Error('a stored hash cannot be parsed')
+    if (verifySha256(login.secret, fast) && usable) return 'accepted'
     const slowText = own?.startsWith('$scrypt$') ? own : dummyFor(login, index.scryptParameters())
     if (slowText === undefined) return 'rejected'
     const slow = parseSecretHash(slowText)
-    if (!slow.ok || slow.hash.scheme !== 'scrypt') throw new Error('a stored hash cannot be parsed')
-    const matches = await queue.verify(clientNetwork(address), login.secret, slow.hash)
+    if (typeof slow === 'string' || slow.scheme !== 'scrypt')
+      throw new Error('a stored hash cannot be parsed')
+    const matches = await queue.verify(clientNetwork(address), login.secret, slow)
     if (matches === 'busy') return 'busy'
     return matches && isCurrent(login, slowText) ? 'accepted' : 'rejected'
   }

@@ -166,7 +166,7 @@ t.test('a file that another command holds is not touched, until its lock is stal
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
   const unlock = await lock(file)
-  t.same(await createFileEditor(file, { lockRetries: 1 }).add(NEW), {
+  t.same(await createFileEditor(file, 1).add(NEW), {
     ok: false,
     unusable: false,
     problems: [
@@ -178,7 +178,7 @@ t.test('a file that another command holds is not touched, until its lock is stal
   await mkdir(`${file}.lock`)
   const longAgo = new Date(Date.now() - 60_000)
   await utimes(`${file}.lock`, longAgo, longAgo)
-  t.same(await createFileEditor(file, { lockRetries: 0 }).add(NEW), { ok: true })
+  t.same(await createFileEditor(file, 0).add(NEW), { ok: true })
 })
 
 t.test('a symbolic link stays one, and both names share one lock', async (t) => {
@@ -186,7 +186,7 @@ t.test('a symbolic link stays one, and both names share one lock', async (t) => 
   const link = join(dirname(file), 'link.yaml')
   await symlink('credentials.yaml', link)
   const unlock = await lock(file)
-  t.match(await createFileEditor(link, { lockRetries: 0 }).add(NEW), { ok: false })
+  t.match(await createFileEditor(link, 0).add(NEW), { ok: false })
   await unlock()
   t.same(await createFileEditor(link).add(NEW), { ok: true })
   t.same(await keysIn(file), ['AK0', 'new'])

@@ -85,7 +85,7 @@ export function rowProblem({ id, accountId, accessKey, secretHash }: CredentialR
   const problems = [
     ['account_id', nameProblem(accountId)],
     ['access_key', nameProblem(accessKey) ?? namesProblem(accountId, accessKey)],
-    ['secret_hash', hash.ok ? undefined : hash.problem],
+    ['secret_hash', typeof hash === 'string' ? hash : undefined],
   ]
   const [column, problem] = problems.find(([, problem]) => problem !== undefined) ?? []
   return problem && `credentials, row ${id}: ${column} ${problem}`
