@@ -1,4 +1,4 @@
-import { appendFile, chmod, mkdir, truncate, writeFile } from 'node:fs/promises'
+import { appendFile, chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import t from 'tap'
@@ -188,20 +188,4 @@ t.test('problems of a small and of a large file begin with the path and the plac
     ok: false,
     problems: [`${large}:2202:1: has a member that is not known here: more`],
   })
-})
-
-t.test('an unreadable file is a problem in plain words', async (t) => {
-  const file = join(await temporaryDirectory(t), 'credentials.yaml')
-  const problem = async () => {
-    const loaded = await loadCredentialsFile(file)
-    return loaded.ok ? [] : loaded.problems
-  }
-  t.same(await problem(), [`${file}: cannot be read: there is no such file or directory`])
-  await writeFile(file, '')
-  await truncate(file, 16_777_217)
-  t.same(await problem(), [`${file}: is larger than 16777216 bytes`])
-  await writeFile(file, Buffer.from('accounts: [] # caf\xe9\n', 'latin1'))
-  t.same(await problem(), [`${file}:1:1: is not UTF-8 text`])
-  await mkdir(`${file}.d`)
-  t.match(await loadCredentialsFile(`${file}.d`), { problems: [`${file}.d: is not a file`] })
 })

@@ -64,6 +64,11 @@ async function tokenOf(response: Response): Promise<string> {
   return String(answer.token)
 }
 
+function revoke({ sql }: TestDatabase, token: string): Promise<unknown> {
+  const { jti } = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString())
+  return sql('INSERT INTO storage_auth.revocations (jti) VALUES ($1)', [jti])
+}
+
 function noSecretIn(t: Test, ...programs: readonly Program[]): void {
   for (const { stdout, stderr } of programs) t.notMatch(stdout() + stderr(), /hush-hush|a secret that/)
 }
@@ -100,8 +105,7 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
   await t.test('a revocation written in SQL ends a cached token, and no other', async (t) => {
     const another = await tokenOf(await one.login())
     t.same([await other.get(token), await other.get(another)], [200, 200])
-    const { jti } = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString())
-    await database.sql('INSERT INTO storage_auth.revocations (jti) VALUES ($1)', [jti])
+    await revoke(database, token)
     const changed = performance.now()
     await eventually(
       async () => (await one.get(token)) === 400 && (await other.get(token)) === 400,
@@ -114,10 +118,11 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
 })
 
 t.test('while the database is away only logins are refused, and it needs no restart', async (t) => {
-  const { flags } = await prepare(t)
+  const { database, flags } = await prepare(t)
   const sidecar = await serve(t, flags)
   const { login, get } = client(sidecar)
   const token = await tokenOf(await login())
+  const [first, second] = [await tokenOf(await login()), await tokenOf(await login())]
   const statuses = { checks: new Map<number, number>(), logins: new Map<number, number>() }
   const count = (map: Map<number, number>, status: number) => map.set(status, (map.get(status) ?? 0) + 1)
   let going = true
@@ -130,6 +135,7 @@ t.test('while the database is away only logins are refused, and it needs no rest
     }
   })
   await eventually(() => (statuses.logins.get(200) ?? 0) > 20, 'logins')
+  await revoke(database, first)
   await kill()
   await eventually(() => (statuses.logins.get(503) ?? 0) > 20, 'refused logins')
   const refused = await login()
@@ -141,6 +147,10 @@ t.test('while the database is away only logins are refused, and it needs no rest
   const state = 'database down, last snapshot active'
   t.match(await ready.json(), { checks: [{ name: 'keys' }, { name: 'credentials', ok: true, state }] })
   await start()
+  await revoke(database, second)
+  for (const revoked of [first, second]) {
+    await eventually(async () => (await get(revoked)) === 400, 'the changes right before and after')
+  }
   const before = statuses.logins.get(200) ?? 0
   await eventually(() => (statuses.logins.get(200) ?? 0) > before + 20, 'logins')
   going = false

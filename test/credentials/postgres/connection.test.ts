@@ -54,14 +54,6 @@ t.test('an invalid URL is a problem that repeats no part of it', async (t) => {
   }
 })
 
-t.test('an unreadable file is a problem', async (t) => {
-  t.same(await readUrlFile(`${file}.missing`), {
-    ok: false,
-    problems: [`${file}.missing: cannot be read: there is no such file or directory`],
-  })
-  t.match(await readUrlFile(join(file, '..')), { ok: false, problems: [/: is not a file$/] })
-})
-
 t.test('a world-readable file is worth a warning', async (t) => {
   const { warnings } = { warnings: [], ...(await read('postgres://me:hush@db/accounts', 0o644)) }
   t.same(warnings, [`${file} can be read by every user of this machine`])
@@ -113,9 +105,6 @@ t.test('each failure is explained by what to do about it, without its detail', a
       'unusable',
       /^its tables are missing: run `storage-auth-sidecar credentials migrate /,
     ],
-    [reported('42703'), 'unusable', /^its tables are not up to date: run /],
-    [reported('42501'), 'unusable', /^this user lacks a privilege there: /],
-    [reported('3D000'), 'unusable', 'there is no database of that name'],
     [reported('28P01'), 'unusable', 'it refuses this user or the password'],
     [reported('P0001', 'its encoding must be UTF8'), 'unusable', 'its encoding must be UTF8'],
     [new Error('The server does not support SSL connections'), 'unusable', 'it does not offer TLS'],

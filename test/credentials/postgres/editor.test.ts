@@ -135,26 +135,6 @@ t.test('an unusable row is left out of the list, with a warning that names its i
   })
 })
 
-t.test('a failure says why, and whether the database or its URL is at fault', async (t) => {
-  const empty = await createDatabase('empty')
-  const failures: [string, boolean, RegExp][] = [
-    [empty.url, true, /: its tables are missing: run /],
-    ['hush', true, /: must hold one URL such as /],
-    [`${empty.url}?sslmode=require`, true, /: it does not offer TLS$/],
-    [
-      'postgres://me:hush@127.0.0.1:1/a',
-      false,
-      /: the database 127.0.0.1:1\/a: the connection failed \(ECONNREFUSED\)$/,
-    ],
-  ]
-  for (const [content, unusable, problem] of failures) {
-    await writeFile(empty.urlFile, content)
-    const listed = await createPostgresEditor(empty.urlFile).list()
-    t.match(listed, { ok: false, unusable, problems: [problem] })
-    t.notMatch(JSON.stringify(listed), /hush/)
-  }
-})
-
 t.test('an import takes over everything as it is, in order', async (t) => {
   const database = await createDatabase('tables')
   const slow = dummyHash('$scrypt$ln=14,r=8,p=5')
