@@ -18,6 +18,7 @@ import type { ReadyCheck } from './ops/status.ts'
 import {
   type CertificateMaterial,
   type Certificates,
+  certificateFiles,
   certificateSets,
   LISTENER,
   loadCertificates,
@@ -155,7 +156,7 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
       'certificates',
       undefined,
       {
-        paths: [set.cert, set.key, set.ca].flatMap((file) => file?.path ?? []),
+        paths: certificateFiles(set),
         load: () => loadCertificates(set, now()),
         onChange({ material }) {
           if (set.name === LISTENER) onListenerCertificates?.(material)

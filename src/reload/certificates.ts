@@ -8,35 +8,26 @@ import { createSecureContext, type SecureContext } from 'node:tls'
 import { fileErrorCode, readRegularFile } from './files.ts'
 import type { Loaded } from './loaded.ts'
 
-/** One file, and the setting that names it: `listen.tls.certFile`. */
-interface NamedFile {
-  readonly setting: string
-  readonly path: string
+interface Files {
+  /** The chain that the sidecar presents, its own certificate first. */
+  readonly certFile?: string | undefined
+  readonly keyFile?: string | undefined
+  /** The authorities that the peer's certificate must be signed by. */
+  readonly caFile?: string | undefined
 }
 
 /** Files that become active together. */
-export interface CertificateSet {
+export interface CertificateSet extends Files {
   /** `listener`, or `upstream:` and a prefix; the label `certificate` of metrics. */
   readonly name: string
-  /** The chain that the sidecar presents, its own certificate first. */
-  readonly cert?: NamedFile
-  readonly key?: NamedFile
-  /** The authorities that the peer's certificate must be signed by. */
-  readonly ca?: NamedFile
-}
-
-interface FileSettings {
-  readonly certFile?: string | undefined
-  readonly keyFile?: string | undefined
+  /** The setting that a problem of a file names: `listen.tls.certFile`. */
+  readonly settingOf: (file: keyof Files) => string
 }
 
 /** The settings that name certificate files. */
 export interface CertificateSettings {
-  readonly tls?: (FileSettings & { readonly clientCaFile?: string | undefined }) | undefined
-  readonly upstreams: readonly (FileSettings & {
-    readonly prefix: string
-    readonly caFile?: string | undefined
-  })[]
+  readonly tls?: (Omit<Files, 'caFile'> & { readonly clientCaFile?: string | undefined }) | undefined
+  readonly upstreams: readonly (Files & { readonly prefix: string })[]
 }
 
 /** What the files of a set hold, for `setSecureContext` and `createSecureContext`. */
@@ -57,28 +48,25 @@ export const upstreamName = (prefix: string) => `upstream:${prefix}`
 
 /** The sets that name a file at all: the listener's first, then the upstreams' in their order. */
 export function certificateSets({ tls, upstreams }: CertificateSettings): CertificateSet[] {
-  const sets = [
-    createSet(LISTENER, 'listen.tls', 'clientCaFile', { ...tls, caFile: tls?.clientCaFile }),
-    ...upstreams.map((upstream, index) =>
-      createSet(upstreamName(upstream.prefix), `upstreams[${index}]`, 'caFile', upstream),
-    ),
+  const sets: CertificateSet[] = [
+    {
+      ...tls,
+      caFile: tls?.clientCaFile,
+      name: LISTENER,
+      settingOf: (file) => `listen.tls.${file === 'caFile' ? 'clientCaFile' : file}`,
+    },
+    ...upstreams.map(({ prefix, certFile, keyFile, caFile }, index) => ({
+      ...{ certFile, keyFile, caFile },
+      name: upstreamName(prefix),
+      settingOf: (file: string) => `upstreams[${index}].${file}`,
+    })),
   ]
-  return sets.filter(({ cert, key, ca }) => cert ?? key ?? ca)
+  return sets.filter((set) => certificateFiles(set).length > 0)
 }
 
-function createSet(
-  name: string,
-  group: string,
-  caSetting: string,
-  { certFile, keyFile, caFile }: FileSettings & { readonly caFile?: string | undefined },
-): CertificateSet {
-  return {
-    name,
-    ...(certFile !== undefined && { cert: { setting: `${group}.certFile`, path: certFile } }),
-    ...(keyFile !== undefined && { key: { setting: `${group}.keyFile`, path: keyFile } }),
-    ...(caFile !== undefined && { ca: { setting: `${group}.${caSetting}`, path: caFile } }),
-  }
-}
+/** The paths of a set. */
+export const certificateFiles = ({ certFile, keyFile, caFile }: CertificateSet): string[] =>
+  [certFile, keyFile, caFile].filter((file) => file !== undefined)
 
 /** A bundle of all public authorities has a fifth of this. */
 const MAX_BYTES = 1_048_576
@@ -91,29 +79,31 @@ const MAX_BYTES = 1_048_576
 export async function loadCertificates(set: CertificateSet, now: number): Promise<Loaded<Certificates>> {
   const problems: string[] = []
   const warnings: string[] = []
-  const report = ({ setting, path }: NamedFile, message: string) =>
-    void problems.push(`${setting}: ${path}: ${message}`)
+  const report = (file: keyof Files, message: string) =>
+    void problems.push(`${set.settingOf(file)}: ${set[file]}: ${message}`)
 
   /** Reads and parses one file; undefined when it is not named or not usable. */
-  async function read<T>(file: NamedFile | undefined, parse: (pem: string) => T) {
-    if (file === undefined) return undefined
-    const found = await readRegularFile(file.path, MAX_BYTES)
+  async function read<T>(file: keyof Files, parse: (pem: string) => T) {
+    const path = set[file]
+    if (path === undefined) return undefined
+    const found = await readRegularFile(path, MAX_BYTES)
     if (!found.ok) return report(file, found.problem)
     try {
-      return { ...file, ...found, parsed: parse(found.bytes.toString('latin1')) }
+      return { ...found, path, parsed: parse(found.bytes.toString('latin1')) }
     } catch (error) {
       // OpenSSL's own messages may quote the file.
       return report(file, error instanceof PemProblem ? error.message : 'cannot be read')
     }
   }
-  const cert = await read(set.cert, parseChain)
-  const key = await read(set.key, parsePrivateKey)
-  const ca = await read(set.ca, parseChain)
+  const cert = await read('certFile', parseChain)
+  const key = await read('keyFile', parsePrivateKey)
+  const ca = await read('caFile', parseChain)
   const [first] = cert?.parsed ?? []
   if (cert && key && first?.checkPrivateKey(key.parsed) === false) {
     if (cert.parsed.some((other) => other.checkPrivateKey(key.parsed))) {
-      report(cert, 'must begin with the certificate of the private key, followed by those that signed it')
-    } else report(key, `must hold the private key of the first certificate in ${cert.path}`)
+      const order = 'must begin with the certificate of the private key, followed by those that signed it'
+      report('certFile', order)
+    } else report('keyFile', `must hold the private key of the first certificate in ${cert.path}`)
   }
   if (problems.length > 0) return { ok: false, problems }
 
@@ -126,8 +116,7 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
   try {
     context = createSecureContext(material)
   } catch (error) {
-    const file = set.cert ?? set.key ?? set.ca
-    if (file !== undefined) report(file, `cannot be used for TLS: ${fileErrorCode(error)}`)
+    report(cert ? 'certFile' : key ? 'keyFile' : 'caFile', `cannot be used for TLS: ${fileErrorCode(error)}`)
     return { ok: false, problems }
   }
   if (cert) warnings.push(...chainWarnings(cert.parsed, now).map((warning) => `${cert.path}: ${warning}`))

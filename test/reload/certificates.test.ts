@@ -20,9 +20,13 @@ async function setOf(t: Test, contents: Contents) {
   const entries = Object.entries(contents).map(([member, text]: [string, string]) => {
     const path = join(directory, `${member}.pem`)
     writeFileSync(path, text, { mode: 0o600 })
-    return [member, { setting: `the.${member}`, path }] as const
+    return [`${member}File`, path] as const
   })
-  const set: CertificateSet = { name: 'listener', ...Object.fromEntries(entries) }
+  const set: CertificateSet = {
+    name: 'listener',
+    settingOf: (file) => `the.${file.replace('File', '')}`,
+    ...Object.fromEntries(entries),
+  }
   return { directory, set }
 }
 
@@ -120,7 +124,7 @@ t.test('certificates outside their time, in disorder or with an open key work wi
     'cert.pem: each certificate should be followed by the one that signed it',
   ])
   const { set } = await setOf(t, { cert: leaf.cert, key })
-  chmodSync(set.key?.path ?? '', 0o604)
+  chmodSync(set.keyFile ?? '', 0o604)
   const loaded = await loadCertificates(set, Date.now())
   t.match(loaded, { ok: true, warnings: [/key\.pem: a private key that everyone on this machine can read$/] })
 })

@@ -82,7 +82,7 @@ t.test('a change made by one replica is active on another within a second', asyn
 t.test('any change of the tables in SQL is active', async (t) => {
   const database = await withAcme()
   const { sql } = database
-  const replica = await openStore(t, database.urlFile)
+  const replica = await openStore(t, database.urlFile, { poolSize: 1 })
   const { store } = replica
   const statements: [string, () => boolean][] = [
     [`UPDATE storage_auth.credentials SET disabled = true`, () => !isActive(replica)],
