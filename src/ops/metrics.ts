@@ -13,6 +13,9 @@ const RESULTS = ['ok', 'failed'] as const
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 const RELOAD_BUCKETS = [0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 60]
 
+/** Gauges of prom-client with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them. */
+const MISNAMED_METRICS = ['handles', 'requests', 'resources'].map((what) => `nodejs_active_${what}_total`)
+
 /** Why no token was issued; the label `reason`. */
 export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
 export type IssueFailure = (typeof ISSUE_FAILURES)[number]
@@ -66,6 +69,7 @@ export interface MetricsOptions {
 export function createMetrics({ upstreams, subjects, enforcing, sources, now }: MetricsOptions) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
+  for (const name of MISNAMED_METRICS) registry.removeSingleMetric(name)
   const registers = [registry]
   const counter = <Label extends string = never>(name: string, help: string, labelNames: Label[] = []) =>
     new Counter({ name: `auth_sidecar_${name}`, help, labelNames, registers })

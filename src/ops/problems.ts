@@ -41,11 +41,12 @@ export function problemsOf(status: Status): Problem[] {
   }
   for (const { certificate, secondsLeft } of status.certificates) {
     const days = Math.floor(secondsLeft / DAY_SECONDS)
-    const text = secondsLeft < 0 ? 'has expired' : `expires in ${days} d`
+    const left = days < CERTIFICATE_CRITICAL_DAYS ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
+    const text = secondsLeft < 0 ? 'has expired' : `expires in ${left}`
     if (days < CERTIFICATE_WARNING_DAYS)
       (days < CERTIFICATE_CRITICAL_DAYS ? critical : warning).push(`Certificate ${certificate} ${text}`)
   }
-  if (status.draining) warning.unshift(`Draining: ${inFlight} requests in flight`)
+  if (status.draining) warning.unshift(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
   for (const { subject, failing } of status.reloads)
     if (failing) warning.push(`The newest ${subject} cannot be used; the last good version is active`)
   if ((status.issuer?.ageSeconds ?? 0) > ISSUER_WARNING_SECONDS)
