@@ -4,7 +4,7 @@
  */
 import { randomBytes, randomUUID } from 'node:crypto'
 import { type Command, InvalidArgumentError } from 'commander'
-import { certificateOf, fieldsOf, REQUEST_MS, type Response, send } from './check-request.ts'
+import { fieldsOf, REQUEST_MS, type Response, send } from './check-request.ts'
 import {
   CommandFailure,
   type CommandIo,
@@ -107,12 +107,11 @@ async function login({ account, accessKey, secretStdin }: CheckOptions, io: Comm
 }
 
 async function checkDeployment(options: CheckOptions, credential: object | undefined, now: () => number) {
-  const { url, adminUrl, upstreamUrl } = options
+  const { adminUrl, upstreamUrl } = options
   const findings = await Promise.all([
     checkSidecar(options, credential, now),
-    url.protocol === 'https:' ? [await checkCertificate(url, now)] : [],
-    adminUrl === undefined ? [] : [await checkAdmin(adminUrl)],
-    upstreamUrl === undefined ? [] : [await checkUpstream(upstreamUrl)],
+    adminUrl === undefined ? [] : checkAdmin(adminUrl),
+    upstreamUrl === undefined ? [] : checkUpstream(upstreamUrl),
   ])
   return findings.flat()
 }
@@ -122,19 +121,20 @@ async function checkSidecar(
   credential: object | undefined,
   now: () => number,
 ) {
-  const endpoint = at(url, `${url.pathname.replace(/\/$/, '')}/v2/auth/token`)
-  const probe = at(url, echoPath ?? PROBE_PATH)
+  const endpoint = below(url, '/v2/auth/token')
+  const probe = new URL(`${url.origin}${echoPath ?? PROBE_PATH}`)
   // OPTIONS is safe: whatever answers, nothing is written.
   const first = await send(endpoint, { method: 'OPTIONS' })
+  const certificate = url.protocol === 'https:' ? [judgeCertificate(first, now())] : []
   const clock = judgeClock(first, now())
-  if (first.status === 0) return [failure('reachable', `no HTTP response: ${first.fault}`)]
+  if (first.status === 0) return [failure('reachable', `no HTTP response: ${first.fault}`), ...certificate]
   const noLogin = echoPath === undefined ? [] : [warning('identity', 'not checked: it takes a login')]
   const [refusals, exposure, session] = await Promise.all([
     checkRefusals(probe),
     checkExposure(url),
     credential === undefined ? noLogin : checkLogin(endpoint, probe, credential, echoPath !== undefined),
   ])
-  return [judgeEndpoint(first), ...refusals, clock, exposure, ...session]
+  return [judgeEndpoint(first), ...refusals, clock, exposure, ...session, ...certificate]
 }
 
 function judgeEndpoint(response: Response): Finding {
@@ -153,13 +153,13 @@ function checkRefusals(probe: URL): Promise<Finding[]> {
     const signature = randomBytes(64).toString('base64url')
     return { Authorization: `Bearer ${header}.${encode({ ...ids, iat: exp - 60, exp })}.${signature}` }
   }
-  const requests = [
-    ['without a token', {}],
-    ['with a forged token', forged(4_000_000_000)],
-    ['with a forged token that looks expired', forged(1_000_000_000)],
-  ] as const
+  const requests = {
+    'without a token': {},
+    'with a forged token': forged(4_000_000_000),
+    'with a forged token that looks expired': forged(1_000_000_000),
+  }
   return Promise.all(
-    requests.map(async ([kind, headers]) => {
+    Object.entries(requests).map(async ([kind, headers]) => {
       const response = await send(probe, { headers })
       const isRefused = isOurs(response) && (response.status === 400 || response.status === 401)
       return isRefused && fieldsOf(response)['code'] === 'InvalidToken'
@@ -177,8 +177,8 @@ function judgeClock({ headers }: Response, now: number): Finding {
 }
 
 /** Whether the data listener shows what belongs on the admin listener. */
-async function checkExposure(url: URL): Promise<Finding> {
-  const responses = await Promise.all(['/metrics', '/status.json'].map((path) => send(at(url, path))))
+async function checkExposure({ origin }: URL): Promise<Finding> {
+  const responses = await Promise.all(['/metrics', '/status.json'].map((path) => send(new URL(path, origin))))
   return responses.some(({ status, body }) => status === 200 && /auth_sidecar_|"version"/.test(body))
     ? failure('admin exposure', 'the admin listener can be reached through the data address')
     : ok('admin exposure', 'the admin listener cannot be reached through the data address')
@@ -206,27 +206,27 @@ async function checkLogin(
     send(probe, { headers: { Authorization, ...spoofed, 'X-Request-Id': requestId } }),
   ])
   const isLeft = left.status === 200 && Number(fieldsOf(left)['expirationSec']) > 0
-  const isPassed = passed.status > 0 && !isOurs(passed)
   const findings = [
     ok('login', 'a login works'),
     isLeft
       ? ok('time left', 'the time left of the token is reported')
       : failure('time left', `the time left of the token is not reported (${describe(left)})`),
-    isPassed
+    passed.status > 0 && !isOurs(passed)
       ? ok('token', 'a valid token reaches the service')
       : failure('token', `a valid token does not reach the service (${describe(passed)})`),
   ]
-  if (!isEcho) return findings
-  if (passed.body.includes(marker)) {
-    return [...findings, failure('identity', "a client's own identity headers reach the service")]
-  }
-  const isShown = passed.body.includes(requestId)
-  const unseen = warning('identity', 'the response of --echo-path does not show the request headers')
-  return [...findings, isShown ? ok('identity', "a client's own identity headers are removed") : unseen]
+  if (isEcho) findings.push(judgeEcho(passed.body, marker, requestId))
+  return findings
+}
+
+function judgeEcho(body: string, marker: string, requestId: string): Finding {
+  if (body.includes(marker)) return failure('identity', "a client's own identity headers reach the service")
+  if (body.includes(requestId)) return ok('identity', "a client's own identity headers are removed")
+  return warning('identity', 'the response of --echo-path does not show the request headers')
 }
 
 async function checkAdmin(url: URL): Promise<Finding> {
-  const response = await send(at(url, `${url.pathname.replace(/\/$/, '')}/readyz`))
+  const response = await send(below(url, '/readyz'))
   if (response.status === 200) return ok('admin', 'the admin listener is ready')
   return failure('admin', `the admin listener is not ready (${describe(response)})`)
 }
@@ -239,17 +239,19 @@ async function checkUpstream(url: URL): Promise<Finding> {
   return ok('upstream', 'the service does not answer from here')
 }
 
-async function checkCertificate(url: URL, now: () => number): Promise<Finding> {
-  const certificate = await certificateOf(url)
-  if (certificate === undefined) return failure('certificate', 'there is no TLS handshake')
-  const days = Math.floor((certificate.endsAt - now()) / 86_400_000)
-  if (days < 0) return failure('certificate', 'the certificate has expired')
-  if (!certificate.isTrusted) return failure('certificate', 'the certificate is not trusted here')
+function judgeCertificate({ fault, certificateEnds }: Response, now: number): Finding {
+  if (fault === 'CERT_HAS_EXPIRED') return failure('certificate', 'the certificate has expired')
+  // The codes of OpenSSL, and of Node where the name is another one.
+  if (/CERT|ISSUER|SIGNATURE/.test(fault))
+    return failure('certificate', 'the certificate is not trusted here')
+  if (Number.isNaN(certificateEnds)) return failure('certificate', 'there is no TLS handshake')
+  const days = Math.floor((certificateEnds - now) / 86_400_000)
   if (days < MIN_CERTIFICATE_DAYS) return warning('certificate', `the certificate ends in ${days} days`)
   return ok('certificate', `the certificate is valid for ${days} days`)
 }
 
-const at = (url: URL, path: string) => new URL(`${url.origin}${path}`)
+const below = ({ origin, pathname }: URL, path: string) =>
+  new URL(`${origin}${pathname.replace(/\/$/, '')}${path}`)
 
 /** Whether the sidecar itself made a response (RFC 9209). */
 const isOurs = ({ headers }: Response) =>
@@ -257,14 +259,12 @@ const isOurs = ({ headers }: Response) =>
 
 const describe = ({ status, fault }: Response) => (status === 0 ? fault : `status ${status}`)
 
-type Check = Finding['check']
-
-const ok = (check: Check, message: string): Finding => ({ check, status: 'ok', message })
-
-const warning = (check: Check, message: string): Finding => found(check, 'warning', message)
-
-const failure = (check: Check, message: string): Finding => found(check, 'failure', message)
-
-function found(check: Check, status: Finding['status'], message: string): Finding {
-  return { check, status, message, remedy: REMEDIES[check] }
-}
+const find =
+  (status: Finding['status']) =>
+  (check: Finding['check'], message: string): Finding => ({
+    check,
+    status,
+    message,
+    ...(status !== 'ok' && { remedy: REMEDIES[check] }),
+  })
+const [ok, warning, failure] = [find('ok'), find('warning'), find('failure')]

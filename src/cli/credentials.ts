@@ -21,21 +21,22 @@ import {
   warner,
 } from './command-io.ts'
 
-interface StoreOptions {
+interface Options {
   readonly file?: string
   readonly postgresUrlFile?: string
-  readonly json?: true
+  readonly json?: boolean
 }
 
-interface AddOptions {
+/** `add` chooses a new access key where none is given. */
+interface AddOptions extends Options {
   readonly account: string
   readonly accessKey?: string
-  readonly secretStdin?: true
+  readonly secretStdin?: boolean
   readonly expiresAt?: string
 }
 
-type Named = StoreOptions & { readonly account: string; readonly accessKey: string }
-type Database = Required<Pick<StoreOptions, 'postgresUrlFile'>>
+type Named = Options & { readonly account: string; readonly accessKey: string }
+type ImportOptions = Required<Options> & { readonly replace?: boolean }
 
 const PROGRAM = 'storage-auth-sidecar credentials'
 const DATABASE = '--postgres-url-file <path>'
@@ -85,7 +86,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     .option('--access-key <key>', 'the access key (default: a new one)')
     .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')
     .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone')
-    .action(async (options: StoreOptions & AddOptions) => {
+    .action(async (options: AddOptions) => {
       const editor = await openEditor(options)
       const { expiresAt, secretStdin } = options
       const name = checkNames({ accessKey: newAccessKey(), ...options })
@@ -100,7 +101,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       print(JSON.stringify({ ...name, secret }))
     })
 
-  subcommand('list', 'list credentials, without secrets and hashes').action(async (options: StoreOptions) => {
+  subcommand('list', 'list credentials, without secrets and hashes').action(async (options: Options) => {
     const { credentials, warnings } = unwrap(await (await openEditor(options)).list())
     warnings.forEach(warn)
     const listed = credentials.map((credential) => listEntry(credential, now()))
@@ -136,7 +137,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
     .addHelpText('after', MIGRATE_HELP)
-    .action(async ({ postgresUrlFile, json }: StoreOptions & Database) => {
+    .action(async ({ postgresUrlFile, json }: Required<Options>) => {
       const { migrate } = await import('../credentials/postgres/editor.ts')
       const { isNew, warnings } = unwrap(await migrate(postgresUrlFile))
       warnings.forEach(warn)
@@ -156,30 +157,20 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       'after',
       `\nExample:\n  ${PROGRAM} import --file credentials.yaml --postgres-url-file postgres.url`,
     )
-    .action(
-      async ({
-        file,
-        postgresUrlFile,
-        replace = false,
-        json,
-      }: Required<StoreOptions> & { replace?: boolean }) => {
-        const { value, warnings } = unwrap(await listCredentialsFile(file))
-        warnings.forEach(warn)
-        const { importCredentials } = await import('../credentials/postgres/editor.ts')
-        const { imported, replaced } = unwrap(await importCredentials(postgresUrlFile, value, { replace }))
-        print(
-          json
-            ? JSON.stringify({ imported, replaced })
-            : `imported ${imported}, ${replaced} of them replaced`,
-        )
-      },
-    )
+    .action(async ({ file, postgresUrlFile, replace = false, json }: ImportOptions) => {
+      const { value, warnings } = unwrap(await listCredentialsFile(file))
+      warnings.forEach(warn)
+      const { importCredentials } = await import('../credentials/postgres/editor.ts')
+      const { imported, replaced } = unwrap(await importCredentials(postgresUrlFile, value, { replace }))
+      const text = `imported ${imported}, ${replaced} of them replaced`
+      print(json ? JSON.stringify({ imported, replaced }) : text)
+    })
   return group
 }
 
 type Change = (editor: CredentialEditor, name: ReturnType<typeof checkNames>) => Promise<Changed>
 
-async function openEditor({ file, postgresUrlFile }: StoreOptions): Promise<CredentialEditor> {
+async function openEditor({ file, postgresUrlFile }: Options): Promise<CredentialEditor> {
   if (file !== undefined && postgresUrlFile !== undefined) {
     throw new UsageFailure('--file and --postgres-url-file name two places: give one of them')
   }

@@ -5,18 +5,15 @@
 import { createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
-import type { App } from '../app.ts'
 import { formatProblems, loadConfig } from '../config/load.ts'
-import type { Config } from '../config/schema.ts'
 import { startStorageApi } from '../demo/storage-api.ts'
 import { guide, prepareWorkspace } from '../demo/workspace.ts'
 import { CommandFailure, type CommandIo, createCommand, parsePort, UsageFailure } from './command-io.ts'
+import type { ServeDependencies } from './serve.ts'
 
-/** What the command needs besides its arguments. */
-export interface DemoDependencies {
-  readonly createApp: (config: Config) => Promise<App>
-  /** Resolves when a signal asks to stop. Called before anything listens. */
-  readonly stopRequested: () => Promise<unknown>
+interface Ports {
+  readonly port: number
+  readonly adminPort: number
 }
 
 const EXAMPLES = `
@@ -25,20 +22,16 @@ Examples:
   storage-auth-sidecar demo --port 9080 --admin-port 9081
 `
 
-export function demoCommand(io: CommandIo, deps: DemoDependencies): Command {
+export function demoCommand(io: CommandIo, deps: ServeDependencies): Command {
   const description = 'run the sidecar in front of an embedded storage API, and print curl lines that try it'
   return createCommand('demo', description, io)
     .option('--port <port>', 'data port on 127.0.0.1; 0: any free one', parsePort, 8080)
     .option('--admin-port <port>', 'admin port on 127.0.0.1; 0: any free one', parsePort, 8081)
     .addHelpText('after', EXAMPLES)
-    .action((ports: { port: number; adminPort: number }) => runDemo(io, deps, ports))
+    .action((ports: Ports) => runDemo(io, deps, ports))
 }
 
-async function runDemo(
-  io: CommandIo,
-  deps: DemoDependencies,
-  { port, adminPort }: { port: number; adminPort: number },
-): Promise<void> {
+async function runDemo(io: CommandIo, deps: ServeDependencies, { port, adminPort }: Ports): Promise<void> {
   // Before anything is written: a demo that already runs in this directory must not lose its key.
   await expectFree(port, '--port')
   await expectFree(adminPort, '--admin-port')

@@ -22,10 +22,19 @@ import {
 
 interface Options {
   readonly directory: string
-  readonly json?: true
+  readonly json?: boolean
 }
 
-type Lifetime = { readonly maxLifetimeSeconds: number }
+interface AddOptions extends Options {
+  readonly alg: Algorithm
+  readonly kid?: string
+  readonly activate?: boolean
+}
+
+interface RetireOptions extends Options {
+  readonly maxLifetimeSeconds: number
+  readonly force?: boolean
+}
 
 const EXAMPLES = `
 A rotation that refuses no token that is alive:
@@ -66,20 +75,11 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       new Option('--kid <kid>', 'its name (default: algorithm, day and a random part)').argParser(kid),
     )
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
-    .action(
-      async ({
-        directory,
-        alg,
-        kid,
-        activate,
-      }: Options & { alg: Algorithm; kid?: string; activate?: true }) => {
-        const added = await applyChange(directory, () =>
-          addKey({ directory, alg, now, ...(kid !== undefined && { kid }), activate: activate === true }),
-        )
-        const created = new Date(added.createdAt * 1000).toISOString()
-        print(JSON.stringify({ kid: added.kid, alg: added.alg, active: added.active, created }))
-      },
-    )
+    .action(async ({ activate = false, ...options }: AddOptions) => {
+      const added = await applyChange(options.directory, () => addKey({ ...options, activate, now }))
+      const created = new Date(added.createdAt * 1000).toISOString()
+      print(JSON.stringify({ kid: added.kid, alg: added.alg, active: added.active, created }))
+    })
 
   subcommand(
     'list',
@@ -87,7 +87,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     '--directory keys --json',
   )
     .addOption(maxLifetime)
-    .action(async ({ directory, json, maxLifetimeSeconds }: Options & Lifetime) => {
+    .action(async ({ directory, json, maxLifetimeSeconds }: RetireOptions) => {
       const keys = await readKeyDirectory(directory)
       if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
       keys.warnings.forEach(warn)
@@ -107,17 +107,10 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     .argument('<kid>', 'the key', kid)
     .addOption(maxLifetime)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
-    .action(
-      async (
-        kid: string,
-        { directory, json, maxLifetimeSeconds, force }: Options & Lifetime & { force?: true },
-      ) => {
-        await applyChange(directory, () =>
-          retireKey({ directory, kid, now, maxLifetimeSeconds, force: force === true }),
-        )
-        print(json ? JSON.stringify({ retired: kid }) : `${kid} is removed`)
-      },
-    )
+    .action(async (kid: string, { json, force = false, ...options }: RetireOptions) => {
+      await applyChange(options.directory, () => retireKey({ ...options, kid, now, force }))
+      print(json ? JSON.stringify({ retired: kid }) : `${kid} is removed`)
+    })
   return group
 }
 

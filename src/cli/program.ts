@@ -86,14 +86,12 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
     return app
   }
 
+  const createWorkers = async (config: Config, log: Logger, count: number): Promise<App> =>
+    (await import('../workers/primary.ts')).createPrimary({ config, log, count, entry })
+
   const createSidecar = async (config: Config, log: Logger): Promise<App> => {
-    const workers = config.workers === 'auto' ? availableParallelism() : config.workers
-    let app: App
-    if (workers === 1) app = await serveHere(config, log)
-    else {
-      const { createPrimary } = await import('../workers/primary.ts')
-      app = createPrimary({ config, log, count: workers, entry })
-    }
+    const count = config.workers === 'auto' ? availableParallelism() : config.workers
+    const app = await (count === 1 ? serveHere(config, log) : createWorkers(config, log, count))
     signals.onHangUp(() => void app.reload())
     return app
   }
@@ -101,11 +99,7 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
   return {
     serve: async () =>
       (await import('./serve.ts')).serveCommand(io, {
-        async createApp(config) {
-          const log = openLog(config.log.level)
-          const app = await createSidecar(config, log)
-          return app
-        },
+        createApp: (config) => createSidecar(config, openLog(config.log.level)),
         stopRequested,
       }),
     demo: async () =>

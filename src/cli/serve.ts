@@ -51,20 +51,15 @@ async function serve(loaded: LoadedConfig, deps: ServeDependencies): Promise<voi
   }
 }
 
+/** Node's error of a listener: `hostname` in place of address and port when the name has no address. */
+type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
+
 /** A port that cannot be listened on is the machine's matter: one line, exit code 1. */
-function rethrowFault(error: unknown): void {
+function rethrowFault(error: ListenError): void {
   if (error instanceof StoppedWhileStarting) return
-  if (!(error instanceof Error && 'code' in error && 'syscall' in error)) throw error
-  const { code, address, hostname, port }: ListenError = error
+  const { code, syscall, address, hostname, port } = error
+  if (syscall === undefined) throw error
   if (code === 'EADDRINUSE') throw new CommandFailure(`port ${port} is in use`)
   const where = [address ?? hostname, port].filter((part) => part !== undefined).join(' port ')
   throw new CommandFailure(`cannot listen on ${where}: ${code}`)
-}
-
-/** Node's error of a listener; with `hostname` in place of the others when the name has no address. */
-interface ListenError {
-  readonly code: unknown
-  readonly address?: unknown
-  readonly hostname?: unknown
-  readonly port?: unknown
 }

@@ -176,10 +176,11 @@ t.test('a certificate that is not trusted is found, and no secret is sent', asyn
   t.equal(requests, 0)
 })
 
-t.test('a certificate that ends within 14 days is found', async (t) => {
-  for (const [days, status] of [
-    [13, 'warning'],
-    [16, 'ok'],
+t.test('a certificate that ends within 14 days, or has ended, is found', async (t) => {
+  for (const [days, status, end] of [
+    [13, 'warning', '12 days'],
+    [16, 'ok', '15 days'],
+    [-1, 'failure', 'has expired'],
   ] as const) {
     const notAfter = Date.now() + days * 86_400_000
     const { cert, key } = makeCertificate({
@@ -191,8 +192,8 @@ t.test('a certificate that ends within 14 days is found', async (t) => {
     const url = await listen(t, createHttps({ cert, key }, deployment()), 'https')
     const NODE_EXTRA_CA_CERTS = join(t.testdir({ 'ca.pem': cert }), 'ca.pem')
     const { stdout, code } = await runProgram(t, ['check', '--url', url], { env: { NODE_EXTRA_CA_CERTS } })
-    t.equal(code, 0)
-    t.match(stdout, new RegExp(`^${status} +certificate +the certificate .* ${days - 1} days`, 'm'))
+    t.equal(code, days > 0 ? 0 : 1)
+    t.match(stdout, new RegExp(`^${status} +certificate +the certificate .*${end}`, 'm'))
   }
 })
 
