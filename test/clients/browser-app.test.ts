@@ -7,7 +7,7 @@ import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 t.test(
-  'a page of an allowed origin uses the API, one of another origin does not',
+  'a page of an allowed origin can use the API, one of another origin cannot',
   {
     skip: NO_BROWSER,
   },

@@ -7,10 +7,9 @@ import t from 'tap'
 const read = (path: string) => readFileSync(path, 'utf8')
 
 /** Markdown files that git tracks, or would. */
-const PAGES = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '*.md'], {
-  encoding: 'utf8',
-})
-  .stdout.split('\n')
+const tracked = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', '*.md'])
+const PAGES = String(tracked.stdout ?? '')
+  .split('\n')
   .filter((path) => path !== '' && existsSync(path))
 
 /** A page without its code blocks. */

@@ -32,7 +32,7 @@ async function start(t: Parameters<typeof startScene>[0]) {
   }
 }
 
-t.test('the upstream proves who calls, with the keys of the admin listener', async (t) => {
+t.test('an upstream verifies the assertion with the keys of the admin listener', async (t) => {
   const { sidecar, keys, receive, ask } = await start(t)
   const assertion = await receive('X-Authenticated-Assertion: forged', 'X_Authenticated_Assertion: forged')
   const { payload } = await jwtVerify(assertion, keys, {
@@ -47,7 +47,7 @@ t.test('the upstream proves who calls, with the keys of the admin listener', asy
   t.equal(response.status, 400, 'it is no access token')
 })
 
-t.test('it follows a key rotation at once', async (t) => {
+t.test('the assertion is signed by the new key after a rotation', async (t) => {
   const { sidecar, keys, receive } = await start(t)
   await receive()
   const { directory } = sidecar.key

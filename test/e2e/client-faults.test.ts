@@ -17,7 +17,7 @@ async function nothingIsLeft(scene: Scene, name: string): Promise<void> {
   await eventually(() => scene.upstream.open() === 0, `${name}: the upstream left`)
 }
 
-t.test('a client that leaves aborts its request at the upstream', async (t) => {
+t.test('a client that disconnects aborts its request at the upstream', async (t) => {
   const scene = await startScene(t)
   const stages: Record<string, (client: RawClient) => Promise<void>> = {
     'before the response': async (client) => {
@@ -82,40 +82,36 @@ t.test('a client that leaves aborts its request at the upstream', async (t) => {
   )
 })
 
-t.test(
-  'a client that leaves before there is a request, or while it logs in, leaves nothing behind',
-  async (t) => {
-    const scene = await startScene(t, { credentials: [{ scheme: 'scrypt' }] })
-    const login = JSON.stringify(scene.sidecar.logins[0])
-    const head = `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${login.length}\r\n\r\n`
-    for (const [stage, bytes] of [
-      ['nothing sent', ''],
-      ['half a line', 'GET /b'],
-      ['half a head', 'GET /b/k HTTP/1.1\r\nHost: h\r\n'],
-      ['half a refused upload', 'PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf'],
-      ['half a login', head + login.slice(0, 5)],
-      ['a login that is being checked', head + login],
-      ['something that is no request', 'BAD\r\n\r\n'],
-      ['CONNECT', 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'],
-    ] as const) {
-      for (const [departure, depart] of Object.entries(DEPARTURES)) {
-        const client = await scene.connect()
-        if (bytes.length > 0)
-          await new Promise<void>((resolve) => client.socket.write(bytes, () => resolve()))
-        depart(client)
-        await nothingIsLeft(scene, `${stage}, ${departure}`)
-        client.socket.destroy()
-      }
+t.test('a client that disconnects before its request or during a login leaks nothing', async (t) => {
+  const scene = await startScene(t, { credentials: [{ scheme: 'scrypt' }] })
+  const login = JSON.stringify(scene.sidecar.logins[0])
+  const head = `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${login.length}\r\n\r\n`
+  for (const [stage, bytes] of [
+    ['nothing sent', ''],
+    ['half a line', 'GET /b'],
+    ['half a head', 'GET /b/k HTTP/1.1\r\nHost: h\r\n'],
+    ['half a refused upload', 'PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf'],
+    ['half a login', head + login.slice(0, 5)],
+    ['a login that is being checked', head + login],
+    ['something that is no request', 'BAD\r\n\r\n'],
+    ['CONNECT', 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'],
+  ] as const) {
+    for (const [departure, depart] of Object.entries(DEPARTURES)) {
+      const client = await scene.connect()
+      if (bytes.length > 0) await new Promise<void>((resolve) => client.socket.write(bytes, () => resolve()))
+      depart(client)
+      await nothingIsLeft(scene, `${stage}, ${departure}`)
+      client.socket.destroy()
     }
-    await eventually(
-      () => scene.sidecar.log.some(({ route, status }) => route === 'token_issue' && status === 499),
-      'the line of the log',
-    )
-    await scene.upstreamSaw(t, 0)
-  },
-)
+  }
+  await eventually(
+    () => scene.sidecar.log.some(({ route, status }) => route === 'token_issue' && status === 499),
+    'the line of the log',
+  )
+  await scene.upstreamSaw(t, 0)
+})
 
-t.test('a client that leaves while its token is verified is not forwarded', async (t) => {
+t.test('a request whose client disconnects during token verification is not forwarded', async (t) => {
   const scene = await startScene(t)
   for (let at = 0; at < 20; at++) {
     const token = await scene.sidecar.mint()

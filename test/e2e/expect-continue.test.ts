@@ -61,7 +61,7 @@ t.test('a refused client gets no 100 Continue', async (t) => {
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('nor does a client whose upstream cannot be reached', async (t) => {
+t.test('a client whose upstream cannot be reached gets no 100 Continue', async (t) => {
   const scene = await startScene(t)
   await scene.upstream.close()
   const client = await scene.connect()
@@ -84,7 +84,7 @@ t.test('a client that does not wait is served as well', async (t) => {
   await scene.upstreamSaw(t, 2)
 })
 
-t.test('a login may wait, too', async (t) => {
+t.test('a login may wait for 100 Continue', async (t) => {
   const scene = await startScene(t)
   const body = JSON.stringify(scene.sidecar.logins[0])
   const client = await scene.connect()
@@ -94,7 +94,7 @@ t.test('a login may wait, too', async (t) => {
   isOwnAnswer(t, await client.response(), { status: 200 }, 'the token')
 })
 
-t.test('an early response of the upstream ends the waiting', async (t) => {
+t.test('an early response of the upstream reaches a client that got 100 Continue', async (t) => {
   const scene = await startScene(t)
   const client = await scene.request('PUT /up', ['Expect: 100-continue', 'Content-Length: 5'])
   t.equal((await client.response()).status, 100)
@@ -128,7 +128,7 @@ t.test('any other expectation is a 417', async (t) => {
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('HTTP/1.0 knows no 100', async (t) => {
+t.test('an HTTP/1.0 request gets no 100 Continue', async (t) => {
   const scene = await startScene(t)
   const text = await scene.exchange(
     `PUT /b/k HTTP/1.0\r\nHost: h\r\n${scene.authorization}${EXPECTING}Content-Length: 5\r\n\r\nhello`,

@@ -33,7 +33,7 @@ t.test('a good token is a 200 without a body, with the identity as response head
   )
 })
 
-t.test('a refused token is its documented answer, with 401 where that is set', async (t) => {
+t.test('a refused token gets its documented error, with status 401 where that is set', async (t) => {
   for (const status of [400, 401]) {
     const { ask, authorization, head, sidecar, upstream } = await startScene(t, {
       settings: { ...PATH, 'contract-refused-token-status': String(status) },
@@ -75,7 +75,7 @@ t.test('a path that only looks like it is forwarded', async (t) => {
   )
 })
 
-t.test('a body is not read', async (t) => {
+t.test('forward auth reads no body', async (t) => {
   const { request, recovers } = await startScene(t, { settings: PATH })
   const client = await request('POST /_auth', ['Content-Length: 1000000'])
   t.match(await client.response(), { status: 200, headers: { connection: 'close' } })

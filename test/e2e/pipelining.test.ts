@@ -50,18 +50,21 @@ t.test('pipelined requests are served one after the other, at most so many may w
   }
 })
 
-t.test('the one that is too many is refused for its token first, and the connection ends', async (t) => {
-  const { authorization, head, connect } = await startScene(t, {
-    settings: { 'limits-in-flight-per-connection': '1' },
-  })
-  const client = await connect()
-  client.send(head('GET /').replace(authorization, '').repeat(10))
-  for (let count = 0; count < 3; count++) isOwnAnswer(t, await client.response(), NO_TOKEN)
-  t.equal(await client.closed(), 'end')
-  t.equal(client.rest().length, 0)
-})
+t.test(
+  'a pipelined request beyond the limit is refused for its token first, and the connection closes',
+  async (t) => {
+    const { authorization, head, connect } = await startScene(t, {
+      settings: { 'limits-in-flight-per-connection': '1' },
+    })
+    const client = await connect()
+    client.send(head('GET /').replace(authorization, '').repeat(10))
+    for (let count = 0; count < 3; count++) isOwnAnswer(t, await client.response(), NO_TOKEN)
+    t.equal(await client.closed(), 'end')
+    t.equal(client.rest().length, 0)
+  },
+)
 
-t.test('a client that pipelines no more than that can go on for ever', async (t) => {
+t.test('a client that pipelines up to the limit is never refused', async (t) => {
   const { upstream, head, connect } = await startScene(t)
   upstream.reply(echo)
   const client = await connect()
@@ -133,7 +136,7 @@ t.test('requests before one that is malformed are answered first, then the conne
   }
 })
 
-t.test('a refused token between good ones ends nothing', async (t) => {
+t.test('a refused token in a pipeline keeps the connection open', async (t) => {
   const { upstream, authorization, head, connect, upstreamSaw } = await startScene(t)
   upstream.reply(echoLater)
   const noToken = (target: string) => head(`GET ${target}`).replace(authorization, '')
@@ -156,7 +159,7 @@ t.test('a refused token between good ones ends nothing', async (t) => {
   await upstreamSaw(t, 3)
 })
 
-t.test('a pipelined upload is read when it is its turn', async (t) => {
+t.test('a pipelined upload is read in its turn', async (t) => {
   const { upstream, authorization, head, connect, upstreamSaw } = await startScene(t)
   upstream.reply((socket, request) => void setTimeout(echo, 50, socket, request))
   const put = head('PUT /up', 'Transfer-Encoding: chunked')
@@ -190,7 +193,7 @@ t.test('a pipelined upload is read when it is its turn', async (t) => {
   await upstreamSaw(t, 1)
 })
 
-t.test('a response that ends the connection says so, and nothing behind it is forwarded', async (t) => {
+t.test('a last response says Connection: close, and no later request is forwarded', async (t) => {
   const { upstream, authorization, head, connect, request, upstreamSaw } = await startScene(t)
   upstream.reply(echoLater)
   const closing = await request('GET /1', ['Connection: close'], head('GET /2'))
@@ -312,7 +315,7 @@ t.test('100 Continue behind a slow request is sent in its turn', async (t) => {
   t.equal(upstream.requests[1]?.body.toString(), 'body')
 })
 
-t.test('a response that is cut off ends the connection behind the responses before it', async (t) => {
+t.test('a truncated response closes the connection after the earlier responses', async (t) => {
   const { upstream, request, head, outcome, recovers } = await startScene(t)
   upstream.reply((socket, { target }) => {
     if (target === '/first') socket.write(OK)
@@ -327,7 +330,7 @@ t.test('a response that is cut off ends the connection behind the responses befo
   await recovers()
 })
 
-t.test('a drain ends a pipeline with the response that says so', async (t) => {
+t.test('a drain ends a pipeline with Connection: close', async (t) => {
   const { upstream, sidecar, request, head } = await startScene(t, {
     settings: { 'shutdown-lame-duck-seconds': '0', 'shutdown-deadline-seconds': '5' },
   })
@@ -350,7 +353,7 @@ t.test('a drain ends a pipeline with the response that says so', async (t) => {
   t.equal(upstream.requests.length, 1, 'requests without a response have not been forwarded')
 })
 
-t.test('a connection is kept or closed as its client wishes', async (t) => {
+t.test('a connection is kept or closed as its client asks', async (t) => {
   const { authorization, connect, upstream, upstreamSaw } = await startScene(t)
   const get = (version: string, lines: string) =>
     `GET /b/k HTTP/${version}\r\nHost: h\r\n${authorization}${lines}\r\n`

@@ -5,7 +5,7 @@ import { startScene } from '../support/scene.ts'
 
 const REPORT = { enforcement: 'report' }
 
-t.test('a token that would be refused is forwarded as it came, without identity', async (t) => {
+t.test('report mode forwards a refused token unchanged and without identity', async (t) => {
   const { ask, authorization, head, sidecar, upstream } = await startScene(t, { settings: REPORT })
   const expired = await sidecar.mint({ now: Date.now() - 7_200_000 })
   const [header, payload] = sidecar.token.split('.')
@@ -41,7 +41,7 @@ t.test('a token that would be refused is forwarded as it came, without identity'
   )
 })
 
-t.test('a good token is forwarded with its identity and without itself', async (t) => {
+t.test('report mode forwards a valid request with its identity and without its token', async (t) => {
   const { ask, head, upstream, sidecar } = await startScene(t, { settings: REPORT })
   t.equal((await ask(head('GET /o'))).status, 200)
   t.match(upstream.requests[0]?.headers, {
@@ -52,7 +52,7 @@ t.test('a good token is forwarded with its identity and without itself', async (
   t.notOk('wouldRefuse' in (sidecar.log.at(-1) ?? {}))
 })
 
-t.test('admission and the token endpoint are as always', async (t) => {
+t.test('report mode changes neither admission nor the token endpoint', async (t) => {
   const { ask, authorization, head, sidecar, upstream } = await startScene(t, { settings: REPORT })
   const invalid = { status: 400, code: 'InvalidArgument' }
   isOwnAnswer(t, await ask(head('GET /o', 'Host: other')), invalid, 'two hosts')

@@ -72,7 +72,7 @@ function transferEncodingLines(): string[] {
   ]
 }
 
-t.test('no spelling of Transfer-Encoding beside a Content-Length makes two requests of one', async (t) => {
+t.test('no spelling of Transfer-Encoding beside a Content-Length splits a request in two', async (t) => {
   const scene = await startScene(t)
   const lines = transferEncodingLines()
   t.ok(lines.length > 500, `${lines.length} lines`)
@@ -199,7 +199,7 @@ t.test('a Content-Length is one plain decimal number, or refused', async (t) => 
   }
 })
 
-t.test('a header that readers could cut differently is refused', async (t) => {
+t.test('a header line that parsers could split differently is refused', async (t) => {
   const scene = await startScene(t)
   for (const line of [
     'X: a\r\n b',
@@ -240,7 +240,7 @@ t.test('a header that readers could cut differently is refused', async (t) => {
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('lines that end without a carriage return are refused', async (t) => {
+t.test('header lines that end without a carriage return are refused', async (t) => {
   const scene = await startScene(t)
   for (const request of [
     `GET /o HTTP/1.1\nHost: h\r\n${scene.authorization}\r\n`,
@@ -296,7 +296,7 @@ t.test('a malformed chunk aborts the upload, and no whole request reaches the up
   }
 })
 
-t.test('a chunk that is malformed later aborts the upload at the upstream as well', async (t) => {
+t.test('a later malformed chunk aborts the upload at the upstream as well', async (t) => {
   const scene = await startScene(t)
   for (const broken of ['zz\r\n', '5\r\nhelloXX', 'FFFFFFFFFFFFFFFFF\r\n']) {
     const client = await scene.connect()
@@ -332,7 +332,7 @@ t.test('chunk extensions are read and not passed on; sizes may have leading zero
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('more header lines than a parser shows do not hide the framing', async (t) => {
+t.test('too many header lines do not hide the framing', async (t) => {
   const scene = await startScene(t)
   for (const lines of [201, 999, 1001, 1500, 2500]) {
     const client = await scene.connect()
@@ -347,7 +347,7 @@ t.test('more header lines than a parser shows do not hide the framing', async (t
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('where so many header lines are allowed, the framing behind them is obeyed', async (t) => {
+t.test('the framing behind 1,500 allowed header lines is obeyed', async (t) => {
   const scene = await startScene(t, {
     settings: { 'limits-header-lines': '3000', 'limits-header-bytes': '65536' },
   })
@@ -363,7 +363,7 @@ t.test('where so many header lines are allowed, the framing behind them is obeye
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('bytes behind a body are a request that cannot be understood', async (t) => {
+t.test('bytes behind a body are parsed as the next request, and refused', async (t) => {
   const scene = await startScene(t)
   for (const method of ['GET', 'PUT', 'DELETE']) {
     for (const body of [

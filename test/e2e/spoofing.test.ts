@@ -31,7 +31,7 @@ const folded = (rawHeaders: readonly string[]) =>
         .replaceAll(/^-+|-+$/g, ''),
     )
 
-t.test('whatever identity a client claims, the upstream sees ours, once', async (t) => {
+t.test('identity headers of a client are replaced by one of each of ours', async (t) => {
   const scene = await startScene(t)
   const names = [...OURS, 'x-authenticated-anything', 'x-authenticated-account-id-2'].flatMap(spellings)
   for (const spelling of [...names, 'X-Authenticated-', 'x_authenticated_', 'X-Authenticated_']) {
@@ -57,7 +57,7 @@ t.test('whatever identity a client claims, the upstream sees ours, once', async 
   t.same([...counts], [OURS.join(' ')])
 })
 
-t.test('names with an underscore or a dot that imitate nothing decisive pass unchanged', async (t) => {
+t.test('harmless names with an underscore or a dot pass unchanged', async (t) => {
   const scene = await startScene(t)
   const lines = [
     'x-amz-meta-my_key',
@@ -81,7 +81,7 @@ t.test('names with an underscore or a dot that imitate nothing decisive pass unc
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('nothing a client says of its path, method or origin changes what it may do', async (t) => {
+t.test('headers about path, method or origin do not bypass the token check', async (t) => {
   const scene = await startScene(t, {
     settings: { 'public-routes': JSON.stringify([{ method: 'GET', path: '/healthz' }]) },
   })
@@ -123,7 +123,7 @@ t.test('nothing a client says of its path, method or origin changes what it may 
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('where a request comes from is what we saw, unless the peer is trusted', async (t) => {
+t.test('forwarding headers are replaced unless the peer is trusted', async (t) => {
   const claims =
     'X-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 1\r\n' +
     'Forwarded: for=9.9.9.9\r\nX_Forwarded_For: 9.9.9.9\r\nx.forwarded.host: evil\r\n'
@@ -194,7 +194,7 @@ t.test('a host is one plain authority, or the request is refused', async (t) => 
   }
 })
 
-t.test('an HTTP/1.0 request needs no host; the upstream, which is asked in HTTP/1.1, gets one', async (t) => {
+t.test('an HTTP/1.0 request without Host gets the host of the upstream', async (t) => {
   const scene = await startScene(t)
   const text = await scene.exchange(`GET /o HTTP/1.0\r\n${scene.authorization}\r\n`)
   t.match(text, /^HTTP\/1\.1 200 OK\r\n/)
@@ -202,7 +202,7 @@ t.test('an HTTP/1.0 request needs no host; the upstream, which is asked in HTTP/
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('hop-by-hop headers and what a client nominates end here', async (t) => {
+t.test('hop-by-hop headers and connection options are removed', async (t) => {
   const scene = await startScene(t)
   await scene.ask(
     `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Connection: keep-alive, X-Mine, X-Request-Id\r\nconnection: x-other\r\n` +
@@ -225,7 +225,7 @@ t.test('hop-by-hop headers and what a client nominates end here', async (t) => {
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('names in any script reach the upstream percent-encoded, so that none injects a line', async (t) => {
+t.test('identities in any script are percent-encoded for the upstream', async (t) => {
   const credentials = [
     { accountId: 'Ünïcode 会社', accessKey: 'a%20b' },
     { accountId: 'a b', accessKey: 'x:y, "z"' },
@@ -250,22 +250,25 @@ t.test('names in any script reach the upstream percent-encoded, so that none inj
   }
 })
 
-t.test('an answer of the upstream keeps its headers and loses what is ours', async (t) => {
-  const scene = await startScene(t)
-  scene.upstream.reply(
-    'HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nX-Authenticated-Account-Id: acme\r\nSet-Cookie: c=3\r\n' +
-      'X_Authenticated_Token_Id: x\r\nContent-Length: 0\r\nX-Dup: 1\r\nX-Request-Id: theirs\r\nX-Dup: 2\r\n\r\n',
-  )
-  const response = await scene.ask(
-    `GET /o HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine-1\r\n${scene.authorization}\r\n`,
-  )
-  t.same(response.rawHeaders.slice(0, 12), [
-    ...['Set-Cookie', 'a=1', 'set-cookie', 'b=2', 'Set-Cookie', 'c=3'],
-    ...['Content-Length', '0', 'X-Dup', '1', 'X-Dup', '2'],
-  ])
-  t.equal(response.headers['x-request-id'], 'mine-1')
-  t.notMatch(response.rawHeaders.join('\n').toLowerCase(), /x.authenticated/)
-})
+t.test(
+  'responses keep their headers, without identity headers and request ids of the upstream',
+  async (t) => {
+    const scene = await startScene(t)
+    scene.upstream.reply(
+      'HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nX-Authenticated-Account-Id: acme\r\nSet-Cookie: c=3\r\n' +
+        'X_Authenticated_Token_Id: x\r\nContent-Length: 0\r\nX-Dup: 1\r\nX-Request-Id: theirs\r\nX-Dup: 2\r\n\r\n',
+    )
+    const response = await scene.ask(
+      `GET /o HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine-1\r\n${scene.authorization}\r\n`,
+    )
+    t.same(response.rawHeaders.slice(0, 12), [
+      ...['Set-Cookie', 'a=1', 'set-cookie', 'b=2', 'Set-Cookie', 'c=3'],
+      ...['Content-Length', '0', 'X-Dup', '1', 'X-Dup', '2'],
+    ])
+    t.equal(response.headers['x-request-id'], 'mine-1')
+    t.notMatch(response.rawHeaders.join('\n').toLowerCase(), /x.authenticated/)
+  },
+)
 
 t.test('a request id that can be kept is kept, any other replaced', async (t) => {
   const scene = await startScene(t)

@@ -10,31 +10,34 @@ import { startScene } from '../support/scene.ts'
 const IDLE = { 'timeouts-idle-seconds': '0.3' }
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 
-t.test('an upstream that sends no response head in time is a 503, once, and is left', async (t) => {
-  const { upstream, request, recovers, outcome } = await startScene(t, {
-    settings: { 'timeouts-upstream-response-seconds': '0.3' },
-  })
-  const replies: Readonly<Record<string, string>> = {
-    '/nothing': '',
-    '/informational': 'HTTP/1.1 102 Processing\r\n\r\n',
-    '/part-of-a-head': 'HTTP/1.1 200 OK\r\nContent-',
-  }
-  upstream.reply((socket, { target }) => void socket.write(replies[target] ?? ''))
-  const answers = Object.keys(replies).flatMap((target) => [
-    request(`GET ${target}`),
-    request(`PUT ${target}`, ['Content-Length: 5'], 'hello'),
-    request(`POST ${target}`, ['Transfer-Encoding: chunked'], '0\r\n\r\n'),
-  ])
-  for (const client of await Promise.all(answers)) {
-    const response = await client.response()
-    isOwnAnswer(t, response, unavailable('http_response_timeout'))
-    t.not(response.headers['connection'], 'close', 'the client keeps its connection')
-  }
-  await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
-  t.equal(await outcome('http_response_timeout'), answers.length)
-  t.equal(upstream.requests.length, answers.length)
-  await recovers()
-})
+t.test(
+  'an upstream that sends no response head in time is one 503, and its connection is closed',
+  async (t) => {
+    const { upstream, request, recovers, outcome } = await startScene(t, {
+      settings: { 'timeouts-upstream-response-seconds': '0.3' },
+    })
+    const replies: Readonly<Record<string, string>> = {
+      '/nothing': '',
+      '/informational': 'HTTP/1.1 102 Processing\r\n\r\n',
+      '/part-of-a-head': 'HTTP/1.1 200 OK\r\nContent-',
+    }
+    upstream.reply((socket, { target }) => void socket.write(replies[target] ?? ''))
+    const answers = Object.keys(replies).flatMap((target) => [
+      request(`GET ${target}`),
+      request(`PUT ${target}`, ['Content-Length: 5'], 'hello'),
+      request(`POST ${target}`, ['Transfer-Encoding: chunked'], '0\r\n\r\n'),
+    ])
+    for (const client of await Promise.all(answers)) {
+      const response = await client.response()
+      isOwnAnswer(t, response, unavailable('http_response_timeout'))
+      t.not(response.headers['connection'], 'close', 'the client keeps its connection')
+    }
+    await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
+    t.equal(await outcome('http_response_timeout'), answers.length)
+    t.equal(upstream.requests.length, answers.length)
+    await recovers()
+  },
+)
 
 t.test('a request that waits for a connection too long is a 503', async (t) => {
   const { upstream, sidecar, head, request, outcome } = await startScene(t, {
@@ -61,7 +64,7 @@ t.test('a request that waits for a connection too long is a 503', async (t) => {
   t.equal((await waits.response()).status, 200)
 })
 
-t.test('a download that stands still is cut, and the upstream left', async (t) => {
+t.test('an idle download is aborted on both sides', async (t) => {
   const { upstream, sidecar, recovers, outcome } = await startScene(t, { settings: IDLE })
   const framings: Readonly<Record<string, string>> = {
     '/length': 'Content-Length: 100\r\n\r\npart',
@@ -89,7 +92,7 @@ t.test('a download that stands still is cut, and the upstream left', async (t) =
   await recovers()
 })
 
-t.test('an upload that stands still is a 408, and the upstream left', async (t) => {
+t.test('an idle upload is a 408, and is aborted at the upstream', async (t) => {
   const { upstream, request, recovers, outcome } = await startScene(t, { settings: IDLE })
   const answers = [
     request('PUT /', ['Content-Length: 100'], 'part'),
@@ -113,7 +116,7 @@ t.test('an upload that stands still is a 408, and the upstream left', async (t) 
   await recovers()
 })
 
-t.test('an upload that stands still after its response has begun is cut', async (t) => {
+t.test('an idle upload whose response has begun is aborted', async (t) => {
   const { upstream, request, recovers } = await startScene(t, {
     settings: IDLE,
     hooks: {
@@ -169,28 +172,31 @@ t.test('an upstream that does not read an upload is a 503', async (t) => {
   for (const socket of upstream.sockets) socket.destroy()
 })
 
-t.test('a client that takes nothing of a download is cut, and the upstream left', async (t) => {
-  const { upstream, sidecar, head, recovers, outcome } = await startScene(t, { settings: IDLE })
-  const body = Buffer.alloc(50_000_000)
-  upstream.reply((socket) => {
-    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
-    socket.write(body)
-  })
-  const client = await rawClient(t, sidecar.port)
-  client.socket.pause()
-  client.send(head('GET /'))
-  await upstream.until(
-    () => upstream.sockets.length === 1 && upstream.open() === 0,
-    'the connection to be closed',
-  )
-  t.equal(await outcome('client_idle'), 1)
-  client.socket.resume()
-  await client.closed()
-  t.ok(client.received().length < body.length)
-  await recovers()
-})
+t.test(
+  'a client that reads nothing of a download is disconnected, and the upstream connection closed',
+  async (t) => {
+    const { upstream, sidecar, head, recovers, outcome } = await startScene(t, { settings: IDLE })
+    const body = Buffer.alloc(50_000_000)
+    upstream.reply((socket) => {
+      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
+      socket.write(body)
+    })
+    const client = await rawClient(t, sidecar.port)
+    client.socket.pause()
+    client.send(head('GET /'))
+    await upstream.until(
+      () => upstream.sockets.length === 1 && upstream.open() === 0,
+      'the connection to be closed',
+    )
+    t.equal(await outcome('client_idle'), 1)
+    client.socket.resume()
+    await client.closed()
+    t.ok(client.received().length < body.length)
+    await recovers()
+  },
+)
 
-t.test('a transfer that makes progress is never cut, however slow it is', async (t) => {
+t.test('a slow transfer that makes progress is never aborted', async (t) => {
   const settings = {
     'timeouts-idle-seconds': '1.5',
     'timeouts-upstream-response-seconds': '1.5',
@@ -271,7 +277,7 @@ t.test('a transfer that makes progress is never cut, however slow it is', async 
   })
 })
 
-t.test('while the response head is awaited, its own time counts and not the idle time', async (t) => {
+t.test('the idle timeout does not run while the response head is awaited', async (t) => {
   const { upstream, request, recovers } = await startScene(t, { settings: IDLE })
   const answerLate = (socket: Socket) => void setTimeout(() => socket.write(OK), 900)
   upstream.reply(answerLate)

@@ -47,7 +47,7 @@ const isFailing = (sidecar: TestSidecar) =>
 const serverNamed = (commonName: string, issuer: TestCertificate, notAfter?: number) =>
   makeCertificate({ commonName, names: NAMES, issuer, ...(notAfter !== undefined && { notAfter }) })
 
-t.test('new certificates are shown to new connections, and open ones go on', async (t) => {
+t.test('new connections get new certificates, and open ones go on', async (t) => {
   const secured = await startSecured(t)
   const { sidecar, authority, directory, head } = secured
   const kept = await secured.connect()
@@ -197,40 +197,37 @@ t.test('new connections to upstreams are made with what their files hold now', a
   )
 })
 
-t.test(
-  'the program says everything that is wrong with its certificates at once, and exits with 2',
-  async (t) => {
-    const { directory: keys } = await makeKeyDirectory(t)
-    const directory = await temporaryDirectory(t)
-    const { cert } = makeCertificate({ commonName: 'sidecar' })
-    const other = makeCertificate({ commonName: 'other' })
-    writeFileSync(join(directory, 'cert.pem'), cert)
-    writeFileSync(join(directory, 'key.pem'), other.key)
-    const { code, stdout, stderr } = await runProgram(
-      t,
-      [
-        'serve',
-        ...['--keys-directory', keys, '--credentials-file', join(directory, 'none.yaml')],
-        ...['--listen-tls-cert-file', join(directory, 'cert.pem')],
-        ...['--listen-tls-key-file', join(directory, 'key.pem')],
-        ...['--listen-tls-client-ca-file', join(directory, 'key.pem')],
-        '--upstreams',
-        JSON.stringify([{ prefix: '/', url: 'https://127.0.0.1:1', caFile: join(directory, 'none.pem') }]),
-      ],
-      { env: {} },
-    )
-    t.equal(code, 2)
-    for (const line of [
-      /credentials\.file: .*none\.yaml/,
-      /listen\.tls\.keyFile: .*key\.pem: must hold the private key of the first certificate in .*cert\.pem/,
-      /listen\.tls\.clientCaFile: .*key\.pem: holds no certificate in PEM/,
-      /upstreams\[0\]\.caFile: .*none\.pem: cannot be read: there is no such file/,
-    ]) {
-      t.match(stderr, line)
-    }
-    t.notOk(`${stdout}${stderr}`.includes(other.key.split('\n')[1] ?? 'x'), 'and shows none of the key')
-  },
-)
+t.test('the program reports all problems of its certificates at once, and exits with 2', async (t) => {
+  const { directory: keys } = await makeKeyDirectory(t)
+  const directory = await temporaryDirectory(t)
+  const { cert } = makeCertificate({ commonName: 'sidecar' })
+  const other = makeCertificate({ commonName: 'other' })
+  writeFileSync(join(directory, 'cert.pem'), cert)
+  writeFileSync(join(directory, 'key.pem'), other.key)
+  const { code, stdout, stderr } = await runProgram(
+    t,
+    [
+      'serve',
+      ...['--keys-directory', keys, '--credentials-file', join(directory, 'none.yaml')],
+      ...['--listen-tls-cert-file', join(directory, 'cert.pem')],
+      ...['--listen-tls-key-file', join(directory, 'key.pem')],
+      ...['--listen-tls-client-ca-file', join(directory, 'key.pem')],
+      '--upstreams',
+      JSON.stringify([{ prefix: '/', url: 'https://127.0.0.1:1', caFile: join(directory, 'none.pem') }]),
+    ],
+    { env: {} },
+  )
+  t.equal(code, 2)
+  for (const line of [
+    /credentials\.file: .*none\.yaml/,
+    /listen\.tls\.keyFile: .*key\.pem: must hold the private key of the first certificate in .*cert\.pem/,
+    /listen\.tls\.clientCaFile: .*key\.pem: holds no certificate in PEM/,
+    /upstreams\[0\]\.caFile: .*none\.pem: cannot be read: there is no such file/,
+  ]) {
+    t.match(stderr, line)
+  }
+  t.notOk(`${stdout}${stderr}`.includes(other.key.split('\n')[1] ?? 'x'), 'and shows none of the key')
+})
 
 t.test('SIGHUP makes the program load them', async (t) => {
   const { files } = await prepareFiles(t)

@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process'
+import { execFile, spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect } from 'node:tls'
@@ -55,7 +55,7 @@ t.test('nothing older is spoken, and nothing but HTTP/1.1', async (t) => {
   t.equal(await secured.get(), 200)
 })
 
-t.test('a client cannot make us negotiate anew', async (t) => {
+t.test('a client cannot renegotiate TLS', async (t) => {
   const secured = await startSecured(t)
   const { socket } = await secured.connect({ maxVersion: 'TLSv1.2' })
   const error = await new Promise((resolve) => {
@@ -68,18 +68,13 @@ t.test('a client cannot make us negotiate anew', async (t) => {
   t.equal(await secured.get(), 200)
 })
 
-t.test('curl trusts the certificate, gets its object, and reports a refusal', async (t) => {
+const skip = spawnSync('curl', ['--version']).status === 0 ? false : 'there is no curl'
+t.test('curl trusts the certificate, gets its object, and reports a refusal', { skip }, async (t) => {
   const { sidecar, authority, directory } = await startSecured(t)
   writeFileSync(join(directory, 'ca.pem'), authority.cert)
   const curl = (...args: readonly string[]) =>
     promisify(execFile)('curl', ['-sS', '--cacert', join(directory, 'ca.pem'), ...args])
   const url = `https://localhost:${sidecar.port}`
-  try {
-    await curl('--version')
-  } catch {
-    t.comment('there is no curl here')
-    return
-  }
   const { stdout } = await curl('-H', `Authorization: Bearer ${sidecar.token}`, `${url}/object`)
   t.equal(stdout, 'ok')
   const upload = ['-T', join(directory, 'ca.pem'), '-H', 'Expect: 100-continue', '-w', ' %{http_code}']
@@ -102,7 +97,7 @@ t.test('the forwarding headers name https and the port', async (t) => {
   })
 })
 
-t.test('with authorities for clients, only who shows a certificate of theirs is let in', async (t) => {
+t.test('with client authorities, only clients with one of their certificates are accepted', async (t) => {
   const clients = makeCertificate({ commonName: 'clients', authority: true })
   const clientCaFile = join(await temporaryDirectory(t), 'clients.pem')
   writeFileSync(clientCaFile, clients.cert)
@@ -191,7 +186,7 @@ t.test('large bodies pass whole in both directions', async (t) => {
   t.ok(upstream.requests[0]?.body.equals(body))
 })
 
-t.test('an object that is cut never looks whole', async (t) => {
+t.test('a truncated object over TLS never looks complete', async (t) => {
   const { upstream, sidecar, connect, request } = await startSecured(t)
   const heads = {
     'framed by its length': 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart',
@@ -219,7 +214,7 @@ t.test('an object that is cut never looks whole', async (t) => {
   t.equal(await whole.closed(), 'end')
 })
 
-t.test('a client that takes nothing is cut off, one that reads slowly is not', async (t) => {
+t.test('over TLS a client that reads nothing is disconnected, a slow one is not', async (t) => {
   const settings = { 'timeouts-idle-seconds': '1' }
   const { upstream, sidecar, request } = await startSecured(t, { settings })
   const body = Buffer.alloc(30_000_000, 'x')
@@ -290,7 +285,7 @@ t.test('a drain waits for requests, and for no handshake and no unused connectio
   t.strictSame(await stopped, { drained: 1, cut: 0 })
 })
 
-t.test('at the end of a drain handshakes are cut like everything else', async (t) => {
+t.test('handshakes are aborted at the drain deadline', async (t) => {
   const { sidecar } = await startSecured(t, { settings: { 'shutdown-deadline-seconds': '0.1' } })
   const shaking = await rawClient(t, sidecar.port)
   t.strictSame(await sidecar.app.stop(), { drained: 0, cut: 0 })

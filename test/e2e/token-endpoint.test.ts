@@ -25,7 +25,7 @@ function post(
 const messageOf = (response: RawResponse): unknown => JSON.parse(response.body.toString()).message
 
 t.test(
-  'credentials buy a token, with and without the last slash, and the token opens the storage',
+  'a login returns a token that gives access to the storage, with and without the trailing slash',
   async (t) => {
     const scene = await startScene(t)
     const [login] = scene.sidecar.logins
@@ -208,7 +208,7 @@ t.test('a field is any text of 1 to 1024 code points, compared byte by byte', as
   }
 })
 
-t.test('the body is JSON in UTF-8 by its header as well', async (t) => {
+t.test('the content type of a login is JSON in UTF-8', async (t) => {
   const scene = await startScene(t)
   const body = JSON.stringify(scene.sidecar.logins[0])
   for (const lines of [
@@ -268,7 +268,7 @@ t.test('every failed login is answered alike to the byte', async (t) => {
     const [good, disabled, expired] = scene.sidecar.logins
     const answers = new Set<string>()
     for (const [name, login] of Object.entries({
-      'unknown account': { ...good, accountId: 'nobody' },
+      'unknown account': { ...good, accountId: 'unknown' },
       'unknown key': { ...good, accessKey: 'nokey' },
       'wrong secret': { ...good, secret: 'wrong' },
       'a secret of another length': { ...good, secret: 'x' },
@@ -365,7 +365,7 @@ t.test('guessing is throttled for that account and address, and for no other', a
     client.send(post(JSON.stringify(body)))
     return client.response()
   }
-  for (const accountId of ['acme', 'nobody']) {
+  for (const accountId of ['acme', 'unknown']) {
     for (let guess = 0; guess < 20; guess++) {
       isOwnAnswer(
         t,
@@ -473,7 +473,7 @@ t.test('a flood of invented accounts from one address turns away no right login 
   t.ok(statuses.every((status) => status === 403 || status === 503))
 })
 
-t.test('credentials in the query are not looked at and not logged', async (t) => {
+t.test('credentials in the query are ignored and not logged', async (t) => {
   const scene = await startScene(t)
   const [login] = scene.sidecar.logins
   const query = new URLSearchParams({ ...login }).toString()

@@ -135,7 +135,7 @@ t.test(
   },
 )
 
-t.test('trailers that cannot be sent on are dropped, the body is not', async (t) => {
+t.test('trailers are dropped for an HTTP/1.0 client, the body is not', async (t) => {
   const { upstream, sidecar, recovers } = await startScene(t)
   upstream.reply(
     'HTTP/1.1 200 OK\r\nTrailer: X-Checksum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Checksum: down\r\n\r\n',
@@ -198,7 +198,7 @@ t.test('a response without a body leaves the connection to the next one', async 
   await recovers()
 })
 
-t.test('a body behind a response that has none reaches no client', async (t) => {
+t.test('a body behind a bodiless response reaches no client', async (t) => {
   const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (const [method, reply, status] of [
@@ -314,7 +314,7 @@ t.test('clients that do not read make the upstream wait, and cost no memory', as
   await recovers()
 })
 
-t.test('a client that reads again is sent the rest, every byte of it', async (t) => {
+t.test('a client that resumes reading receives every byte', async (t) => {
   const { upstream, sidecar, head, recovers } = await startScene(t)
   const body = Buffer.concat([RANDOM, RANDOM, RANDOM])
   for (const how of ['with a length', 'in chunks'] as const) {
@@ -365,7 +365,7 @@ t.test('upstreams that do not read make their clients wait, and cost no memory',
   await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
 })
 
-t.test('an upstream that reads again is sent the rest, every byte of it', async (t) => {
+t.test('an upstream that resumes reading receives every byte', async (t) => {
   const hash = createHash('sha256')
   let bytes = 0
   const upstream = await recordingUpstream(t, {

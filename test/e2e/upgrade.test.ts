@@ -16,7 +16,7 @@ const handshake = (token: string, more = '') =>
 const SWITCHED =
   'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n'
 
-t.test('on, a handshake needs a good token, and is refused where it is not plain', async (t) => {
+t.test('a handshake needs a valid token and a plain request', async (t) => {
   const { upstream, connect, sidecar } = await startScene(t, { settings: ON })
   const good = handshake(sidecar.token)
   const expired = await sidecar.mint({ now: Date.now() - 7200_000 })
@@ -42,7 +42,7 @@ t.test('on, a handshake needs a good token, and is refused where it is not plain
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 const CHOOSES = major > 24 || (major === 24 && minor >= 9)
 
-t.test('on, an offer of another protocol is ignored, or a 400 where this Node cannot', async (t) => {
+t.test('an offer of another protocol is ignored, or a 400 before Node 24.9', async (t) => {
   const { upstream, connect, sidecar } = await startScene(t, { settings: ON })
   for (const offer of ['h2c', 'websocket, h2c', 'websocket\r\nUpgrade: websocket']) {
     const client = await connect()
@@ -53,7 +53,7 @@ t.test('on, an offer of another protocol is ignored, or a 400 where this Node ca
   t.equal(upstream.requests.length, CHOOSES ? 3 : 0)
 })
 
-t.test('on, a handshake behind an unanswered request does not cost that one its response', async (t) => {
+t.test('a handshake behind an unanswered request does not lose its response', async (t) => {
   const { upstream, connect, head, sidecar } = await startScene(t, { settings: ON })
   upstream.reply((socket) => void setTimeout(() => socket.write(OK), 50))
   const client = await connect()
@@ -131,7 +131,7 @@ async function conversation(port: number, token: string): Promise<unknown[]> {
   return events
 }
 
-t.test('a conversation through the sidecar is the one without it', async (t) => {
+t.test('WebSocket messages pass unchanged in both directions', async (t) => {
   const server = await echoServer(t, { perMessageDeflate: true })
   const direct = await conversation(server.port, '')
   t.equal(direct.length, 20, 'messages, pongs and the end')
@@ -146,7 +146,7 @@ t.test('a conversation through the sidecar is the one without it', async (t) => 
 })
 
 t.test(
-  'a refusal without a length ends with the connection, by a reset where it stalls or breaks off',
+  'a refused handshake framed by its close ends cleanly, or by a reset if it is incomplete',
   async (t) => {
     const { upstream, connect, sidecar, recovers } = await startScene(t, {
       settings: { ...ON, 'timeouts-idle-seconds': '1' },
@@ -278,7 +278,7 @@ t.test('the tunnel ends with either side, with the token, and when the sidecar s
   t.match(sidecar.log.at(-1), { msg: 'stopped', cut: 0 })
 })
 
-t.test('a client that leaves before the response leaves nothing behind', async (t) => {
+t.test('a client that disconnects during the handshake leaks nothing', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, {
     upstreamUrl: upstream.url,
@@ -310,27 +310,24 @@ t.test('a public route may be upgraded without a token, and no identity is forwa
   t.notMatch(upstream.requests[0]?.rawHeaders.join('\n'), /authenticated|authorization/i)
 })
 
-t.test(
-  'a client that sends a lot before the upstream has agreed is not read on, and loses nothing',
-  async (t) => {
-    const upstream = await recordingUpstream(t)
-    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
-    let agree = () => {}
-    upstream.reply((socket) => {
-      agree = () => void socket.write(SWITCHED)
-    })
-    const client = await rawClient(t, sidecar.port)
-    client.send(handshake(sidecar.token))
-    await upstream.received(1)
-    const early = Buffer.alloc(300_000, 'x')
-    client.send(early)
-    await new Promise((resolve) => setTimeout(resolve, 50)) // the sidecar stops reading somewhere in between
-    const head = upstream.bytes[0]?.length ?? 0
-    t.equal(upstream.bytes[0]?.includes('xxxx'), false)
-    agree()
-    await upstream.until(() => (upstream.bytes[0]?.length ?? 0) === head + early.length, 'every early byte')
-  },
-)
+t.test('early WebSocket bytes wait for the 101 of the upstream and are all delivered', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  let agree = () => {}
+  upstream.reply((socket) => {
+    agree = () => void socket.write(SWITCHED)
+  })
+  const client = await rawClient(t, sidecar.port)
+  client.send(handshake(sidecar.token))
+  await upstream.received(1)
+  const early = Buffer.alloc(300_000, 'x')
+  client.send(early)
+  await new Promise((resolve) => setTimeout(resolve, 50)) // the sidecar stops reading somewhere in between
+  const head = upstream.bytes[0]?.length ?? 0
+  t.equal(upstream.bytes[0]?.includes('xxxx'), false)
+  agree()
+  await upstream.until(() => (upstream.bytes[0]?.length ?? 0) === head + early.length, 'every early byte')
+})
 
 t.test('a refused handshake whose status line Node cannot repeat is a fault of the upstream', async (t) => {
   const upstream = await recordingUpstream(t)

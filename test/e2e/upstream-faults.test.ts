@@ -125,7 +125,7 @@ t.test('a connection that the upstream accepts and closes before the request is 
 /** libuv below 1.52 reports a reset that arrives together with the last data as a clean end. */
 const RESETS_ARE_ENDS = Number(process.versions.uv.split('.')[1]) < 52
 
-t.test('a body that is cut off is never taken for a whole one', async (t) => {
+t.test('a truncated body never looks complete', async (t) => {
   const { upstream, sidecar, recovers, outcome } = await startScene(t)
   const framings = {
     'with a length': 'Content-Length: 100\r\n\r\npart of it',
@@ -180,7 +180,7 @@ t.test('a body that is cut off is never taken for a whole one', async (t) => {
   await recovers()
 })
 
-t.test('a body that ends with a clean close is whole', async (t) => {
+t.test('a body that ends with a clean close is complete', async (t) => {
   const { upstream, sidecar, request, recovers } = await startScene(t)
   upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nall of it'))
   const client = await request('GET /')
@@ -252,17 +252,14 @@ t.test('a body that is malformed after the response has begun aborts the respons
   await recovers()
 })
 
-t.test(
-  'a body that breaks in the very packet of its head is cut, but the client sees that it began',
-  async (t) => {
-    const upstream = await recordingUpstream(t)
-    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
-    for (const body of ['5\r\nhelloXX', '5\r\nhello\r\nzz\r\n', '5\r\nhello\r\n0\r\nbad trailer\r\n\r\n']) {
-      upstream.reply(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${body}`)
-      const client = await rawClient(t, sidecar.port)
-      client.send(`GET / HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
-      await client.closed()
-      t.match(client.received().toString(), /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\n5\r\nhello\r\n$/, body)
-    }
-  },
-)
+t.test('a body that is malformed in the packet of its head is truncated after its valid part', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+  for (const body of ['5\r\nhelloXX', '5\r\nhello\r\nzz\r\n', '5\r\nhello\r\n0\r\nbad trailer\r\n\r\n']) {
+    upstream.reply(`HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n${body}`)
+    const client = await rawClient(t, sidecar.port)
+    client.send(`GET / HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+    await client.closed()
+    t.match(client.received().toString(), /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\n5\r\nhello\r\n$/, body)
+  }
+})

@@ -11,7 +11,7 @@ const EVIL = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil'
 const LIMIT = { status: 503, code: 'ServiceNotReady', error: 'connection_limit_reached' }
 const TERMINATED = { status: 503, code: 'ServiceNotReady', error: 'connection_terminated' }
 
-t.test('a connection is used again, the one used last first', async (t) => {
+t.test('upstream connections are reused, the most recent first', async (t) => {
   const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (let count = 0; count < 5; count++) {
@@ -38,7 +38,7 @@ t.test('a connection is used again, the one used last first', async (t) => {
   await recovers()
 })
 
-t.test('a connection is not used again when its upstream says or shows that it cannot be', async (t) => {
+t.test('an upstream connection that must close is not reused', async (t) => {
   const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (const [what, reply] of [
@@ -107,7 +107,7 @@ t.test('an unsolicited second response reaches no client', async (t) => {
   await recovers()
 })
 
-t.test('a response that is there in the very moment of reuse is not the answer', async (t) => {
+t.test('an unsolicited response at the moment of reuse is not the answer', async (t) => {
   const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   const seen = new Map<string, number>()
@@ -134,7 +134,7 @@ t.test('a response that is there in the very moment of reuse is not the answer',
   await recovers()
 })
 
-t.test('a connection that the upstream closed unseen', async (t) => {
+t.test('a request on a stale connection', async (t) => {
   const { upstream, sidecar, head, recovers, outcome } = await startScene(t)
   /** Leaves an unused connection whose upstream will do something else than answer, and a client to meet it. */
   const spoil = async (t: Test, act: (socket: Socket) => void) => {
@@ -297,7 +297,7 @@ t.test('a full pool', async (t) => {
     t.equal(upstream.requests.length - requests, 3)
   })
 
-  await t.test('forgets a client that leaves the queue', async (t) => {
+  await t.test('drops a queued request whose client disconnects', async (t) => {
     const requests = upstream.requests.length
     const hold: Socket[] = []
     upstream.reply((socket) => void hold.push(socket))
@@ -333,17 +333,20 @@ t.test('a full pool', async (t) => {
   await recovers()
 })
 
-t.test('a client that leaves while its connection is being made', async (t) => {
-  // A server that never answers the TLS handshake: connected, and not ready.
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url.replace('http:', 'https:') })
-  const client = await rawClient(t, sidecar.port)
-  client.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
-  await upstream.until(() => upstream.open() === 1, 'a connection')
-  client.socket.destroy()
-  await upstream.until(() => upstream.open() === 0, 'the connection to be given up')
-  await eventually(
-    async () => (await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) === 0,
-    'nothing to be connected',
-  )
-})
+t.test(
+  'a client that disconnects during the TLS handshake with the upstream frees the connection',
+  async (t) => {
+    // A server that never answers the TLS handshake: connected, and not ready.
+    const upstream = await recordingUpstream(t)
+    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url.replace('http:', 'https:') })
+    const client = await rawClient(t, sidecar.port)
+    client.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+    await upstream.until(() => upstream.open() === 1, 'a connection')
+    client.socket.destroy()
+    await upstream.until(() => upstream.open() === 0, 'the connection to be given up')
+    await eventually(
+      async () => (await sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')) === 0,
+      'nothing to be connected',
+    )
+  },
+)

@@ -239,7 +239,7 @@ t.test('TLS to the upstream', async (t) => {
   })
 })
 
-t.test('an upstream that does not take our connection in time is a 503', async (t) => {
+t.test('an upstream that does not accept a connection in time is a 503', async (t) => {
   const settings = { 'timeouts-upstream-connect-seconds': '0.2' }
 
   await t.test('because its queue of connections is full', async (t) => {

@@ -59,31 +59,34 @@ t.test(
   },
 )
 
-t.test('a key is known from the first token that names it, a made-up one never', async (t) => {
-  const { issuer, verifier, login, client, atIssuer } = await pair(t)
-  t.equal(await client.check(await atIssuer.login(login)), 'ok')
-  const { directory } = issuer.key
-  const added = await runCommand(keysCommand, [
-    ...['add', '--directory', directory],
-    ...['--kid', 'fresh', '--activate'],
-  ])
-  t.match(added, { failure: undefined })
-  let token = ''
-  await eventually(async () => {
-    token = await atIssuer.login(login)
-    return kidOf(token) === 'fresh'
-  }, 'the new key to sign')
-  const fetches = 'auth_sidecar_jwks_fetches_total{result="ok"}'
-  const before = await verifier.metric(fetches)
-  t.equal(await client.check(token), 'ok', 'at once')
-  t.equal(await verifier.metric(fetches), before + 1)
+t.test(
+  'a new key is fetched at the first token that names it; invented kids cause no further fetch',
+  async (t) => {
+    const { issuer, verifier, login, client, atIssuer } = await pair(t)
+    t.equal(await client.check(await atIssuer.login(login)), 'ok')
+    const { directory } = issuer.key
+    const added = await runCommand(keysCommand, [
+      ...['add', '--directory', directory],
+      ...['--kid', 'fresh', '--activate'],
+    ])
+    t.match(added, { failure: undefined })
+    let token = ''
+    await eventually(async () => {
+      token = await atIssuer.login(login)
+      return kidOf(token) === 'fresh'
+    }, 'the new key to sign')
+    const fetches = 'auth_sidecar_jwks_fetches_total{result="ok"}'
+    const before = await verifier.metric(fetches)
+    t.equal(await client.check(token), 'ok', 'at once')
+    t.equal(await verifier.metric(fetches), before + 1)
 
-  const madeUp = await mintToken({ key: await makeKey('ES256', 'made-up') })
-  for (let times = 0; times < 5; times++) t.equal(await client.check(madeUp), 'InvalidToken')
-  t.equal(await verifier.metric(fetches), before + 1, 'asking for it costs the issuer nothing')
-})
+    const madeUp = await mintToken({ key: await makeKey('ES256', 'made-up') })
+    for (let times = 0; times < 5; times++) t.equal(await client.check(madeUp), 'InvalidToken')
+    t.equal(await verifier.metric(fetches), before + 1, 'asking for it costs the issuer nothing')
+  },
+)
 
-t.test('while the issuer is away its last keys stay active', async (t) => {
+t.test('the last keys stay active while the issuer is unreachable', async (t) => {
   const { issuer, verifier, login, client, atIssuer } = await pair(t)
   const [used, unused] = [await atIssuer.login(login), await atIssuer.login(login)]
   t.equal(await client.check(used), 'ok')
@@ -141,7 +144,7 @@ async function waiting(t: Test) {
   return { program, key, come, client, isOpen }
 }
 
-t.test('an issuer that is away at the start is waited for; no client is accepted before', async (t) => {
+t.test('an unreachable issuer is awaited at the start, before any client is accepted', async (t) => {
   const { program, key, come, client, isOpen } = await waiting(t)
   t.match(await client.ready(), {
     status: 503,
@@ -176,7 +179,7 @@ t.test('a stop while it waits ends it at once, with exit code 0', async (t) => {
   }
 })
 
-t.test('credentials beside the keys of another issuer are a mistake in the settings', async (t) => {
+t.test('credentials beside keys.jwksUrl are a configuration error', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const flags = {
     'keys-jwks-url': 'https://issuer.example/keys',

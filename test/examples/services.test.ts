@@ -62,7 +62,7 @@ async function start(
 }
 
 /** What must hold of each of them. */
-async function isToldWhoCalls(t: Test, service: Service): Promise<void> {
+async function readsIdentity(t: Test, service: Service): Promise<void> {
   const credentials = NAMES.map((name, index) => ({ accountId: name, accessKey: `${name} key ${index}` }))
   const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${service.port}`, credentials })
   for (const [index, { accountId, accessKey }] of credentials.entries()) {
@@ -73,8 +73,8 @@ async function isToldWhoCalls(t: Test, service: Service): Promise<void> {
       headers: {
         Authorization,
         'X-Request-Id': requestId,
-        'X-Authenticated-Account-Id': 'somebody-else',
-        X_Authenticated_Account_Id: 'somebody-else',
+        'X-Authenticated-Account-Id': 'another-account',
+        X_Authenticated_Account_Id: 'another-account',
       },
     })
     t.equal(response.status, 200, accountId)
@@ -87,15 +87,15 @@ async function isToldWhoCalls(t: Test, service: Service): Promise<void> {
     t.match(line(), { msg: 'request', status: 200, caller: { account: accountId } })
   }
   const direct = await fetch(`http://127.0.0.1:${service.port}/`)
-  t.equal(direct.status, 403, 'without identity it answers nobody')
+  t.equal(direct.status, 403, 'without identity headers it refuses')
   const half = await fetch(`http://127.0.0.1:${service.port}/`, {
     headers: { 'X-Authenticated-Account-Id': 'acme' },
   })
   t.equal(half.status, 403, 'part of an identity is none')
 }
 
-t.test('the service in Node knows who calls, and refuses part of an identity', async (t) => {
-  await isToldWhoCalls(t, await start(t, process.execPath, ['examples/node/server.mjs']))
+t.test('the service in Node reads the identity, and refuses part of one', async (t) => {
+  await readsIdentity(t, await start(t, process.execPath, ['examples/node/server.mjs']))
 })
 
 t.test('docs/service-authors.md: a service is tried without the sidecar', async (t) => {
@@ -114,14 +114,14 @@ t.test('docs/service-authors.md: a service is tried without the sidecar', async 
 })
 
 t.test('the proof in Node accepts what the sidecar signs, and nothing else', async (t) => {
-  await wantsProof(t, process.execPath, ['examples/node/proof.mjs'])
+  await verifiesAssertions(t, process.execPath, ['examples/node/proof.mjs'])
 })
 
 t.test(
-  'the service in Python knows who calls, and refuses part of an identity',
+  'the service in Python reads the identity, and refuses part of one',
   { skip: absent('python3', ['--version']) },
   async (t) => {
-    await isToldWhoCalls(t, await start(t, 'python3', ['examples/python/server.py']))
+    await readsIdentity(t, await start(t, 'python3', ['examples/python/server.py']))
   },
 )
 
@@ -129,7 +129,7 @@ t.test(
   'the proof in Python accepts what the sidecar signs, and nothing else',
   { skip: absent('python3', ['-c', 'import jwt, cryptography']) },
   async (t) => {
-    await wantsProof(t, 'python3', ['examples/python/proof.py'])
+    await verifiesAssertions(t, 'python3', ['examples/python/proof.py'])
   },
 )
 
@@ -155,12 +155,12 @@ t.test('the services in Go do the same', { skip: absent('go', ['version']) }, as
     return
   }
   t.equal(compiling.status, 0, compiling.stderr)
-  await isToldWhoCalls(t, await start(t, join(directory, 'storage-service'), []))
-  await wantsProof(t, join(directory, 'proof'), [])
+  await readsIdentity(t, await start(t, join(directory, 'storage-service'), []))
+  await verifiesAssertions(t, join(directory, 'proof'), [])
 })
 
 /** What must hold of a service that verifies assertions. */
-async function wantsProof(t: Test, command: string, args: readonly string[]): Promise<void> {
+async function verifiesAssertions(t: Test, command: string, args: readonly string[]): Promise<void> {
   const key = await makeKeyDirectory(t)
   const attacker = { ...(await makeKey('ES256', 'attacker')), kid: key.kid }
   let fetches = 0
