@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { createTrust, expired, forged, type Login, MAIN } from '../../bench/trust.ts'
+import { serveArgs } from '../support/program.ts'
 
 export interface Identity {
   readonly accountId: string
@@ -80,9 +81,8 @@ export async function startSidecar(
   flags: readonly string[],
   nodeFlags: readonly string[] = [],
 ): Promise<SidecarProcess> {
-  const listen =
-    '--listen-host 127.0.0.1 --listen-port 0 --admin-host 127.0.0.1 --admin-port 0 --upstream-url'
-  const all = [...trust.flags, ...listen.split(' '), `http://127.0.0.1:${upstreamPort}`, ...flags]
+  const listening = serveArgs({ 'upstream-url': `http://127.0.0.1:${upstreamPort}` })
+  const all = [...trust.flags, ...listening, ...flags]
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('SIDECAR_')))
   const child = spawn(process.execPath, [...nodeFlags, MAIN, 'serve', ...all], { env })
   const secrets = [...trust.logins.map(({ secret }) => secret), ...[...trust.good.keys()].map(signatureOf)]
