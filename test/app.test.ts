@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, mkdirSync, readdirSync } from 'node:fs'
+import { chmodSync, readdirSync } from 'node:fs'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
@@ -10,7 +10,6 @@ import { type AppOptions, createApp } from '../src/app.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { StoppedWhileStarting } from '../src/ops/life-cycle.ts'
 import { createLog } from '../src/ops/log.ts'
-import { UnusableTrust } from '../src/trust.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { eventually } from './support/eventually.ts'
 import { freePort, freePorts } from './support/free-port.ts'
@@ -18,7 +17,6 @@ import { makeKeyDirectory } from './support/keys.ts'
 import { rawClient } from './support/raw-client.ts'
 import { recordingUpstream } from './support/recording-upstream.ts'
 import { startSidecar } from './support/sidecar.ts'
-import { temporaryDirectory } from './support/temporary-directory.ts'
 
 /** A port that is taken until the test is over. */
 async function takenPort(t: Test): Promise<number> {
@@ -118,23 +116,6 @@ t.test('when one port cannot be had nothing listens on the other one', async (t)
   }
   const { create } = await app(t, { ...(await issuerAway()), '--admin-port': String(await takenPort(t)) })
   await t.rejects((await create()).start(), { code: 'EADDRINUSE' }, 'nor is an issuer asked any longer')
-})
-
-t.test('files that cannot be used keep it from being made, with every problem told', async (t) => {
-  const directory = await temporaryDirectory(t)
-  mkdirSync(join(directory, 'keys'))
-  const { create } = await app(t, {
-    '--keys-directory': join(directory, 'keys'),
-    '--credentials-file': join(directory, 'none.yaml'),
-    '--upstreams': JSON.stringify([
-      { prefix: '/', url: 'https://127.0.0.1:1', caFile: join(directory, 'none.pem') },
-    ]),
-  })
-  await t.rejects(create(), {
-    constructor: UnusableTrust,
-    message:
-      /^the configuration has 3 problems:\n {2}keys\.directory: .*\n {2}credentials\.file: .*\n {2}upstreams\[0\]\.caFile: .*$/,
-  })
 })
 
 /** The flags of a sidecar that takes its keys from an issuer that is away. */

@@ -12,7 +12,7 @@ import { demoCommand } from '../../src/cli/demo.ts'
 import { keysCommand } from '../../src/cli/keys.ts'
 import { serveCommand } from '../../src/cli/serve.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
-import { prepareFiles, runProgram } from '../support/program.ts'
+import { prepareFiles, runProgram, serveArgs, startProgram } from '../support/program.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 
 /** Every command as `main.ts` makes it, writing into streams of the test. */
@@ -199,16 +199,20 @@ credentials: { file: /none/credentials.yaml }
   t.match(await runProgram(t, ['config', 'check', ...args]), { code: 2, stderr: /has 2 problems/ })
 })
 
-t.test('with good settings every problem of keys and credentials is in one report', async (t) => {
+t.test('serve says in one line what it cannot do, and waits for an issuer until it is stopped', async (t) => {
   const { files } = await prepareFiles(t)
-  writeFileSync(join(files['keys-directory'], 'second.jwk.json'), '{')
-  writeFileSync(files['credentials-file'], '')
-  const { code, stderr } = await runProgram(
-    t,
-    ['serve', ...Object.entries(files).flatMap(([name, value]) => [`--${name}`, value])],
-    { env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' } },
-  )
-  t.equal(code, 2)
-  const lines = stderr.trimEnd().split('\n')
-  t.match(lines, [/^the configuration has 2 problems:$/, /keys\.directory: .*second/, /credentials\.file: /])
+  const args = ['serve', ...serveArgs({ ...files, 'upstream-url': 'http://127.0.0.1:9' })]
+  for (const [more, code, stderr] of [
+    [['--listen-host', '203.0.113.1'], 1, /^cannot listen on 203\.0\.113\.1: EADDRNOTAVAIL\n$/],
+    [['--listen-host', 'nowhere.invalid'], 1, /^cannot listen on nowhere\.invalid: E[A-Z_]+\n$/],
+    [['--potr', '3'], 2, /^error: unknown option '--potr'\n\(Did you mean --port\?\)\n$/],
+  ] as const) {
+    t.match(await runProgram(t, [...args, ...more]), { code, stderr }, more.join(' '))
+  }
+  const flags = { 'keys-jwks-url': 'http://127.0.0.1:9/keys', 'upstream-url': 'http://127.0.0.1:9' }
+  const waiting = startProgram(t, ['serve', ...serveArgs(flags)])
+  await waiting.until(() => /JWK Set cannot be used/.test(waiting.stdout()), 'the first fetch')
+  waiting.child.kill('SIGTERM')
+  t.match(await waiting.ended, { code: 0 })
+  t.equal(waiting.stderr(), '')
 })
