@@ -7,25 +7,21 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { createCredentialIndex } from '../credential.ts'
 import { createRevocations, type Revocations } from '../revocations.ts'
-import { type CredentialStore, createCredentialStore } from '../store.ts'
+import { type CredentialStore, type CredentialStoreOptions, createCredentialStore } from '../store.ts'
 import { clientConfig, type PostgresTarget, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA } from './schema.ts'
 import { readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
-export interface PostgresStoreOptions {
+export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'credentials'> {
   /** Path of the file that holds the URL; read again whenever connections are replaced. */
   readonly urlFile: string
   /** How many connections logins, polls and reads may use, beside the one that listens. */
   readonly poolSize: number
-  /** Epoch milliseconds. */
-  readonly now: () => number
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
   /** Called right after a change is active: cached verdicts must be dropped now. */
   readonly onChange: () => void
   /** `seconds`: from the change to its being active, by the database's clock. */
   readonly onReload?: (result: 'ok' | 'failed', seconds?: number) => void
-  /** Called with the cause when a login ends `unavailable` though the database is up. */
-  readonly onFault?: (cause: unknown) => void
   /** Milliseconds between two polls. */
   readonly pollMs?: number
 }
