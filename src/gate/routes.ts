@@ -34,8 +34,8 @@ export function createRoutes(
 }) => RouteDecision {
   const tokenPath = `${options.basePath}/v2/auth/token`
   const tokenPathSlash = `${tokenPath}/`
-  const authPath = options.forwardAuthPath.replace(/\/$/, '')
-  const authPathSlash = `${authPath}/`
+  const { forwardAuthPath } = options
+  const forwardAuthPrefix = `${forwardAuthPath}/`
   const publicRoutes = new Set(options.publicRoutes.map(({ method, path }) => `${method} ${path}`))
   const passPreflight = options.corsPreflight === 'pass'
   return ({ method, path, preflight }) => {
@@ -44,7 +44,7 @@ export function createRoutes(
       if (method === 'GET' || method === 'HEAD') return 'token_check'
       return preflight ? 'token_preflight' : 'token_method'
     }
-    if (authPath !== '' && (path === authPath || path.startsWith(authPathSlash))) return 'forward_auth'
+    if (forwardAuthPath !== '' && `${path}/`.startsWith(forwardAuthPrefix)) return 'forward_auth'
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return 'public'
     return passPreflight && preflight ? 'public' : 'proxy'
   }

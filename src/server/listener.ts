@@ -240,7 +240,7 @@ export function createListener(options: ListenerOptions): Listener {
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     const connection = connectionOf(socket)
     if (connection?.parserError !== undefined) return // the parser reports what it drops
-    if (connection === undefined || !socket.writable || LOST.has(error.code)) {
+    if (connection === undefined || !socket.writable || isLost(error)) {
       socket.destroy()
       return
     }
@@ -320,7 +320,9 @@ function endConnection(socket: Socket, text = ''): void {
 }
 
 /** Nothing can be answered any more. */
-const LOST: ReadonlySet<string | undefined> = new Set(['ECONNRESET', 'EPIPE'])
+function isLost({ code = '' }: NodeJS.ErrnoException): boolean {
+  return code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('ERR_SSL_')
+}
 
 const PARSER_ERRORS: ReadonlyMap<string | undefined, PublicError> = new Map<string, PublicError>([
   ['HPE_HEADER_OVERFLOW', ERRORS.headersTooLarge],

@@ -101,8 +101,8 @@ function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarReque
 }
 
 /** A client that waits for `100 Continue` sends no body, and a socket that has left HTTP has no parser. */
-function mayArrive({ context: { admitted, continued, upgrade } }: SidecarRequest): boolean {
-  return upgrade === undefined && (continued || admitted?.expectsContinue !== true)
+function mayArrive({ headers, context: { continued, upgrade } }: SidecarRequest): boolean {
+  return upgrade === undefined && (continued || headers.expect?.toLowerCase() !== '100-continue')
 }
 
 export const DRAIN_IDLE_MS = 5_000
