@@ -17,18 +17,13 @@ const MAX_WRITE = 4096
 const SECRET_FIELDS = ['authorization', 'headers', 'rawPacket', 'secret', 'token']
 
 /** Where log lines go, without ever making the writer wait. */
-export interface LogDestination extends DestinationStream {
-  /** How many lines were dropped because the reader was too slow. */
-  readonly dropped: number
-  /** Writes what waits, for at most `waitMs` milliseconds, and accepts no more lines. */
-  close(waitMs?: number): Promise<void>
-}
+export type LogDestination = ReturnType<typeof openLogDestination>
 
 /**
  * Opens standard output for lines. A pipe must be in non-blocking mode, or a write to a full one blocks a thread of
  * libuv; Node sets it when `process.stdout` is first used.
  */
-export function openLogDestination(): LogDestination {
+export function openLogDestination() {
   const stream = pino.destination({ dest: 1, sync: false, maxLength: MAX_WAITING, maxWrite: MAX_WRITE })
   let dropped = 0
   let open = true
@@ -38,13 +33,15 @@ export function openLogDestination(): LogDestination {
   // pino flushes at exit, and would wait forever for a full pipe that is not read.
   process.prependListener('exit', () => stream.destroy())
   return {
-    write(line) {
+    write(line: string): void {
       if (open) stream.write(line)
     },
+    /** How many lines were dropped because the reader was too slow. */
     get dropped() {
       return dropped
     },
-    async close(waitMs = 500) {
+    /** Writes what waits, for at most `waitMs` milliseconds, and accepts no more lines. */
+    async close(waitMs = 500): Promise<void> {
       open = false
       const closed = new Promise((resolve) => stream.once('close', resolve))
       stream.end()

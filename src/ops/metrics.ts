@@ -265,34 +265,31 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
 
 /** Creates the metrics of reloads. Each worker loads the same version, so their counts are not added up. */
 function reloadMetrics(registry: Registry, subjects: readonly ReloadSubject[], now: () => number) {
-  const registers = [registry]
+  const shared = { labelNames: ['subject'], registers: [registry] }
   const reloads = new Counter({
     name: 'auth_sidecar_reloads_total',
     help: 'New versions that became active (ok) or could not be used (failed).',
-    labelNames: ['subject', 'result'],
     aggregator: 'max',
-    registers,
+    ...shared,
+    labelNames: ['subject', 'result'],
   })
   const seconds = new Histogram({
     name: 'auth_sidecar_reload_seconds',
     help: 'Seconds from the change until it became active.',
-    labelNames: ['subject'],
     buckets: RELOAD_BUCKETS,
-    registers,
+    ...shared,
   })
   const lastGood = new Gauge({
     name: 'auth_sidecar_reload_last_good_timestamp_seconds',
     help: 'When the active version was loaded, in epoch seconds.',
-    labelNames: ['subject'],
     aggregator: 'min',
-    registers,
+    ...shared,
   })
   const failing = new Gauge({
     name: 'auth_sidecar_reload_failing',
     help: '1 while the newest version cannot be used and an older one is active, else 0.',
-    labelNames: ['subject'],
     aggregator: 'max',
-    registers,
+    ...shared,
   })
   const failingParts = new Map(subjects.map((subject) => [subject, new Set<string>()]))
   for (const subject of subjects) {

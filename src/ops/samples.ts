@@ -36,16 +36,8 @@ export interface Sample {
   readonly row: Float64Array
 }
 
-/** How much the counters grew between two samples. The series are those that have the labels `where`. */
-export interface Growth {
-  readonly seconds: number
-  /** By the value of one label. A counter that fell belongs to a worker that was replaced, and counts as zero. */
-  by(metric: string, label: string, where?: Labels): Map<string, number>
-  total(metric: string, where?: Labels): number
-  /** Of a count, in these seconds; null in no time. */
-  perSecond(count: number): number | null
-  percentiles(histogram: string, where?: Labels): Percentiles
-}
+/** How much the counters grew between two samples. */
+export type Growth = ReturnType<Columns['growth']>
 
 interface Column {
   readonly labels: Labels
@@ -73,7 +65,8 @@ export class Columns {
     return { at, row: Float64Array.from({ length: this.#count }, (_, index) => row[index] ?? 0) }
   }
 
-  growth(from: Sample, to: Sample): Growth {
+  /** How much the series with the labels `where` grew. One that fell belongs to a replaced worker, and counts as zero. */
+  growth(from: Sample, to: Sample) {
     const seconds = (to.at - from.at) / 1000
     const by = (metric: string, label: string, where: Labels = {}) => {
       const growth = new Map<string, number>()
@@ -87,10 +80,12 @@ export class Columns {
     }
     return {
       seconds,
+      /** By the value of one label. */
       by,
-      total: (metric, where) => sum(by(metric, '', where)),
-      perSecond: (count) => (seconds > 0 ? rounded(count / seconds) : null),
-      percentiles: (histogram, where) => percentiles(by(histogram, 'le', where)),
+      total: (metric: string, where?: Labels) => sum(by(metric, '', where)),
+      /** Of a count, in these seconds; null in no time. */
+      perSecond: (count: number) => (seconds > 0 ? rounded(count / seconds) : null),
+      percentiles: (histogram: string, where?: Labels) => percentiles(by(histogram, 'le', where)),
     }
   }
 }
@@ -109,14 +104,11 @@ export function rounded(value: number): number {
   return Number(value.toPrecision(4))
 }
 
-/** Percentiles of a duration in seconds; null where nothing was observed. */
-export interface Percentiles {
-  readonly p50Seconds: number | null
-  readonly p99Seconds: number | null
-}
-
-/** Estimates percentiles from cumulative buckets by upper bound (`le`), as Prometheus' `histogram_quantile` does. */
-function percentiles(buckets: ReadonlyMap<string, number>): Percentiles {
+/**
+ * Estimates percentiles in seconds from cumulative buckets by upper bound (`le`), as Prometheus' `histogram_quantile`
+ * does; null where nothing was observed.
+ */
+function percentiles(buckets: ReadonlyMap<string, number>) {
   const ascending = [...buckets]
     .map(([le, count]) => ({ bound: le === '+Inf' ? Infinity : Number(le), count }))
     .sort((a, b) => a.bound - b.bound)

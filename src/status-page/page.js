@@ -1,5 +1,5 @@
 /**
- * Fills the status page from status.json, every five seconds while the tab is visible.
+ * Fills the status page from status.json, every five seconds.
  * When the sidecar does not answer, the page says so and keeps what it showed.
  */
 
@@ -337,7 +337,6 @@ function showCharts({ series, rejections }) {
 
 let version
 let lostAt
-let timer
 let current
 
 function show(status) {
@@ -370,11 +369,8 @@ async function load() {
 }
 
 async function refresh() {
-  clearTimeout(timer)
-  if (document.visibilityState === 'hidden') return
   const status = await load().catch(() => undefined)
-  clearTimeout(timer)
-  timer = setTimeout(refresh, REFRESH_MS)
+  setTimeout(refresh, REFRESH_MS)
   if (status === undefined) return showUnreachable()
   // Another version has another page.
   if (version !== undefined && version !== status.version) return location.reload()
@@ -386,7 +382,6 @@ async function refresh() {
 }
 
 const redraw = () => current && showCharts(current)
-document.addEventListener('visibilitychange', refresh)
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw)
 addEventListener('resize', redraw)
 refresh()

@@ -94,20 +94,6 @@ t.test('the page in a real browser', { skip: NO_BROWSER }, async (t) => {
     }, 'the charts')
   })
 
-  await t.test('asks nothing while it is hidden', async (t) => {
-    const asked: string[] = []
-    page.on('request', (request) => void asked.push(request.url()))
-    const see = (state: string) =>
-      page.evaluate(
-        `Object.defineProperty(document, 'visibilityState', { value: '${state}', configurable: true }); document.dispatchEvent(new Event('visibilitychange'))`,
-      )
-    await see('hidden')
-    await page.clock.runFor(60_000)
-    t.strictSame(asked, [])
-    await Promise.all([page.waitForResponse('**/status.json'), see('visible')])
-    t.strictSame(asked, [`${url}status.json`])
-  })
-
   await t.test('violates no policy, and loads nothing from other places', async (t) => {
     t.strictSame(complaints, [])
   })
