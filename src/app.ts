@@ -15,12 +15,11 @@ import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { createAdminListener } from './ops/admin.ts'
 import { type Addresses, createLifeCycle, type DrainReport } from './ops/life-cycle.ts'
 import { type Logger, listenerFaults } from './ops/log.ts'
-import { createMetrics, type ReloadSubject } from './ops/metrics.ts'
+import { createMetrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
 import type { AdminSources } from './ops/status.ts'
 import { createForwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
-import { certificateSets } from './reload/certificates.ts'
 import { createClientAddress, createPeers } from './server/client-address.ts'
 import { createComplete } from './server/complete.ts'
 import type { SidecarRequest } from './server/context.ts'
@@ -105,21 +104,13 @@ export async function createApp({
     const accepting = { name: 'accepting', ok: lifeCycle.isRunning() }
     return [...trust.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
   }
-  const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
+  const { issuer, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
   // Token checks.
+  const { refreshKeys, isRevoked } = trust
+  const standing = credentials?.standing
   const tokens = createTokenCache({
-    verify: createVerifier({
-      keys,
-      refreshKeys: trust.refreshKeys,
-      standing: credentials?.standing,
-      isRevoked: trust.isRevoked,
-      issuer,
-      audience,
-      maxLifetimeSeconds,
-      clockToleranceSeconds,
-      now,
-    }),
+    verify: createVerifier({ ...config.token, keys, refreshKeys, standing, isRevoked, now }),
     ...(assertion.enabled && {
       signAssertion: createAssertionSigner({ ...assertion, keys, issuer, now }),
     }),
@@ -128,7 +119,7 @@ export async function createApp({
   })
   const metrics = createMetrics({
     upstreams: config.upstreams.map(({ prefix }) => prefix),
-    subjects: reloadSubjects(config),
+    subjects: trust.subjects,
     enforcing: config.enforcement === 'enforce',
     sources: {
       cache: () => tokens,
@@ -145,13 +136,12 @@ export async function createApp({
     now,
   })
   const { registry } = metrics
-  const { basePath } = config.listen
   const decide = createDecide({
     headerLines: config.limits.headerLines,
     enforcement: config.enforcement,
     refusedTokenStatus: config.contract.refusedTokenStatus,
     routeOf: createRoutes({
-      basePath,
+      basePath: config.listen.basePath,
       publicRoutes: config.publicRoutes,
       corsPreflight: config.corsPreflight,
       forwardAuthPath: config.forwardAuth.path,
@@ -173,7 +163,7 @@ export async function createApp({
     credentials,
     canIssue: () => keys().signing !== undefined,
     throttle: createLoginThrottle({ ...config.limits.loginFailures, now }),
-    issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
+    issue: createIssuer({ ...config.token, keys, now }),
     clientAddress,
     now,
     contract: config.contract,
@@ -218,16 +208,14 @@ export async function createApp({
   })
   const onFault = listenerFaults(log)
   const listener = createListener({
-    host: config.listen.host,
-    port: config.listen.port,
+    ...config.listen,
     certificates: trust.certificates.listener(),
     limits: config.limits,
     timeouts: config.timeouts,
     upgrade: config.upgrade.enabled,
     peerOf: createPeers(config.forwarded.trust),
     handle,
-    onComplete: complete.onComplete,
-    onParserError: complete.onParserError,
+    ...complete,
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
     onFault,
   })
@@ -276,12 +264,3 @@ const HOUR_MS = 3_600_000
 
 /** A worker's supervisor listens for it, and says so. */
 const NO_ADMIN = { listen: async () => ({ address: '', family: '', port: 0 }), close: async () => {} }
-
-/** What this sidecar reloads: what is in files or in its database. */
-function reloadSubjects({ listen, upstreams, keys, credentials }: Config): ReloadSubject[] {
-  const subjects: ReloadSubject[] = ['revocations']
-  if (keys.directory !== undefined) subjects.push('keys')
-  if (credentials.file !== undefined || credentials.postgres !== undefined) subjects.push('credentials')
-  if (certificateSets({ tls: listen.tls, upstreams }).length > 0) subjects.push('certificates')
-  return subjects
-}

@@ -43,6 +43,8 @@ export class UnusableTrust extends Error {
 
 /** The active values; each function returns the current one. */
 export interface Trust {
+  /** What is reloaded: what is in files or in the database. */
+  readonly subjects: readonly ReloadSubject[]
   readonly keys: () => KeyRing
   /** Looks for a kid that is not known; only where keys come from another issuer. */
   readonly refreshKeys: ((kid: string) => Promise<boolean>) | undefined
@@ -200,6 +202,12 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
   for (const file of files) file.start()
 
   return {
+    subjects: [
+      'revocations',
+      ...(ring ? (['keys'] as const) : []),
+      ...(accounts || database ? (['credentials'] as const) : []),
+      ...(certificates.size > 0 ? (['certificates'] as const) : []),
+    ],
     keys: remote?.ring ?? ring?.current ?? (() => NO_KEYS),
     refreshKeys: remote?.refresh,
     remoteKeys: remote?.state,

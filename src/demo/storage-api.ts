@@ -19,19 +19,11 @@ interface Metadata {
   readonly contentType: string
 }
 
-export interface StorageApi {
-  readonly url: string
-  close(): Promise<void>
-}
-
 /**
  * Listens on a free port of 127.0.0.1 and keeps objects below `directory`. File names are digests of the account and of
  * the key: no key reaches outside. `onFault` receives the cause of every 500.
  */
-export async function startStorageApi(
-  directory: string,
-  onFault: (fault: unknown) => void,
-): Promise<StorageApi> {
+export async function startStorageApi(directory: string, onFault: (fault: unknown) => void) {
   const uploads = join(directory, 'uploads')
   rmSync(uploads, { recursive: true, force: true })
   mkdirSync(uploads, { recursive: true, mode: 0o700 })
@@ -84,12 +76,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
 }
 
 /** Stores an object whole, or not at all if the upload is aborted. */
-async function putObject(
-  path: string,
-  key: string,
-  req: IncomingMessage,
-  res: ServerResponse,
-): Promise<void> {
+async function putObject(path: string, key: string, req: IncomingMessage, res: ServerResponse) {
   const upload = join(path, '../../uploads', randomUUID())
   const digest = createHash('sha256')
   try {
@@ -130,11 +117,10 @@ async function getObject(path: string, metadata: Metadata, req: IncomingMessage,
 }
 
 async function listObjects(objects: string): Promise<Metadata[]> {
-  const names = await ifPresent(readdir(objects))
-  const files = (names ?? [])
-    .filter((name) => name.endsWith('.json'))
-    .map((name) => readMetadata(join(objects, name)))
-  const found = (await Promise.all(files)).filter((metadata) => metadata !== undefined)
+  const names = (await ifPresent(readdir(objects))) ?? []
+  const files = names.filter((name) => name.endsWith('.json'))
+  const read = await Promise.all(files.map((name) => readMetadata(join(objects, name))))
+  const found = read.filter((metadata) => metadata !== undefined)
   return found.sort((a, b) => (a.key < b.key ? -1 : 1))
 }
 
