@@ -91,20 +91,14 @@ function facts(...entries) {
 function showState(status) {
   const [worst, ...others] = status.problems
   const kindOf = ({ severity }) => (severity === 'critical' ? 'bad' : 'warn')
-  const verdict = worst ? mark(kindOf(worst), worst.text) : mark('good', 'Ready')
   const checks = status.checks.map(({ name, ok, state }) =>
     h('li', {}, mark(ok ? 'good' : 'bad', name), quiet(` ${state ?? (ok ? 'ok' : 'failing')}`)),
   )
+  const more = others.map((problem) => h('li', {}, mark(kindOf(problem), problem.text)))
   fill(
     'verdict',
-    h('p', { class: 'verdict' }, verdict),
-    others.length === 0
-      ? ''
-      : h(
-          'ul',
-          { class: 'problems', 'aria-label': 'More problems' },
-          ...others.map((problem) => h('li', {}, mark(kindOf(problem), problem.text))),
-        ),
+    h('p', { class: 'verdict' }, worst ? mark(kindOf(worst), worst.text) : mark('good', 'Ready')),
+    h('ul', { class: 'problems', 'aria-label': 'More problems' }, ...more),
     h('ul', { class: 'checks', 'aria-label': 'Checks' }, ...checks),
   )
   const shape = worst ? { critical: '✕', warning: '!' }[worst.severity] : '✓'
@@ -121,24 +115,15 @@ function showState(status) {
 
 function showFigures(status) {
   const { requests, rejections, latencyNow, cache, process } = status
+  const counted = (value) => `${count(value)} ${inWindow(status)}`
   const figure = (name, value, unit, words) =>
     h('div', {}, h('dt', {}, name), h('dd', {}, h('b', {}, value, h('small', {}, unit)), quiet(words)))
   const lost = process.logLinesDropped > 0 ? `${count(process.logLinesDropped)} log lines lost` : 'resident'
   fill(
     'figures',
-    figure('Requests', amount(requests.perSecond), '/s', `${count(requests.count)} ${inWindow(status)}`),
-    figure(
-      'Failing (5xx)',
-      percent(requests.failingRatio),
-      '',
-      `${count(requests.failing)} ${inWindow(status)}`,
-    ),
-    figure(
-      'Refused tokens',
-      amount(rejections.perSecond),
-      '/s',
-      `${count(rejections.count)} ${inWindow(status)}`,
-    ),
+    figure('Requests', amount(requests.perSecond), '/s', counted(requests.count)),
+    figure('Failing (5xx)', percent(requests.failingRatio), '', counted(requests.failing)),
+    figure('Refused tokens', amount(rejections.perSecond), '/s', counted(rejections.count)),
     figure('Latency p99', duration(latencyNow.p99Seconds), '', `p50 ${duration(latencyNow.p50Seconds)}`),
     figure('Cache hits', percent(cache.hitRatio), '', `${count(cache.entries)} of ${count(cache.capacity)}`),
     figure('In flight', count(requests.inFlight), '', plural(requests.connections, 'connection')),
@@ -181,27 +166,25 @@ function showRejections(status) {
 
 function showRoutes(status) {
   const { latency, logins, requests } = status
-  const rows = latency.map((route) => [
-    route.route,
-    count(route.count),
-    duration(route.p50Seconds),
-    duration(route.p99Seconds),
+  const rows = latency.map(({ route, count: requests, p50Seconds, p99Seconds }) => [
+    route,
+    count(requests),
+    duration(p50Seconds),
+    duration(p99Seconds),
   ])
   const list = (counts) =>
     Object.entries(counts)
       .filter(([, value]) => value > 0)
       .map(([name, value]) => `${name} ${count(value)}`)
       .join(' · ')
-  const failures = list(logins.byReason)
+  const { issued, failed, byReason } = logins
+  const failures = list(byReason) && `: ${list(byReason)}`
   fill(
     'routes',
     table(['Latency by route ', quiet(inWindow(status))], ['Route', 'Requests', 'p50', 'p99'], rows),
     facts(
       ['Responses', list(requests.byStatus) || 'none'],
-      [
-        'Logins',
-        `${plural(logins.issued, 'token')} issued · ${count(logins.failed)} failed${failures && `: ${failures}`}`,
-      ],
+      ['Logins', `${plural(issued, 'token')} issued · ${count(failed)} failed${failures}`],
     ),
   )
 }
@@ -215,23 +198,14 @@ function showKeys({ keys, issuer, certificates }) {
   ])
   const received =
     issuer?.ageSeconds == null ? 'no set received yet' : `last set ${age(issuer.ageSeconds)} ago`
-  fill(
-    'keys',
-    table(
-      ['Keys ', quiet(issuer ? `from another issuer, ${received}` : '')],
-      ['Key', 'Use', 'Age', 'Tokens live for'],
-      rows,
-    ),
-    certificates.length === 0
-      ? ''
-      : facts(
-          ...certificates.map(({ certificate, expiresAt, secondsLeft }) => [
-            certificate,
-            secondsLeft < 0 ? 'expired ' : `expires in ${age(secondsLeft)} `,
-            time(expiresAt, expiresAt.slice(0, 10)),
-          ]),
-        ),
-  )
+  const caption = issuer ? `from another issuer, ${received}` : ''
+  const ends = certificates.map(({ certificate, expiresAt, secondsLeft }) => [
+    certificate,
+    secondsLeft < 0 ? 'expired ' : `expires in ${age(secondsLeft)} `,
+    time(expiresAt, expiresAt.slice(0, 10)),
+  ])
+  const titles = ['Key', 'Use', 'Age', 'Tokens live for']
+  fill('keys', table(['Keys ', quiet(caption)], titles, rows), facts(...ends))
 }
 
 function showTrust({ credentials, revocations, reloads, time: now }) {
