@@ -1,17 +1,12 @@
-/**
- * Keys, credentials, revocations and certificates: loads them, and keeps them current while the sidecar runs.
- * Files must be good at the start. Another issuer or a database may be away: `whenComplete` waits for it.
- */
-import type { SecureContext } from 'node:tls'
 import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
 import type { Config, FileSettings } from './config/schema.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { PostgresStore } from './credentials/postgres/store.ts'
 import { createRevocationsLoader, type IsRevoked } from './credentials/revocations.ts'
-import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
+import { createCredentialStore } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
-import { createRemoteKeys, type FetchResult, type RemoteKeysState } from './keys/remote-keys.ts'
+import { createRemoteKeys, type FetchResult } from './keys/remote-keys.ts'
 import { createLog, type Logger } from './ops/log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
 import type { ReadyCheck } from './ops/status.ts'
@@ -42,38 +37,7 @@ export class UnusableTrust extends Error {
 }
 
 /** The active values; each function returns the current one. */
-export interface Trust {
-  /** What is reloaded: what is in files or in the database. */
-  readonly subjects: readonly ReloadSubject[]
-  readonly keys: () => KeyRing
-  /** Looks for a kid that is not known; only where keys come from another issuer. */
-  readonly refreshKeys: ((kid: string) => Promise<boolean>) | undefined
-  /** Only where keys come from another issuer. */
-  readonly remoteKeys: (() => RemoteKeysState) | undefined
-  /** Absent in a verify-only sidecar. */
-  readonly credentials: CredentialStore | undefined
-  readonly isRevoked: IsRevoked
-  /** How many revocations are active. */
-  readonly revocations: () => number
-  readonly certificates: {
-    /** Undefined where the data listener does not speak TLS. */
-    readonly listener: () => CertificateMaterial | undefined
-    /** Returns what connections to an upstream use; undefined where the settings name no file. */
-    readonly upstream: (prefix: string) => (() => SecureContext) | undefined
-    /** When the certificates that the sidecar presents expire, in epoch milliseconds, by the name of their set. */
-    readonly expiries: () => { readonly certificate: string; readonly expiresAt: number }[]
-  }
-  readonly checks: () => readonly ReadyCheck[]
-  /**
-   * Waits for the other issuer and the database. Resolves with false when it is stopped before they answer.
-   *
-   * @throws UnusableTrust where the database cannot be used as it is
-   */
-  whenComplete(): Promise<boolean>
-  /** Loads everything again, changed or not. Never rejects. */
-  refresh(): Promise<void>
-  stop(): Promise<void>
-}
+export type Trust = Awaited<ReturnType<typeof openTrust>>
 
 export interface TrustOptions {
   readonly log: Logger
@@ -176,7 +140,7 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
  *
  * @throws UnusableTrust with every problem of the files; nothing was started then
  */
-export async function openTrust(config: Config, options: TrustOptions): Promise<Trust> {
+export async function openTrust(config: Config, options: TrustOptions) {
   const { log, now, onChange = () => {}, onReload } = options
   const { keys, credentials } = config
   const { ring, accounts, revoked, certificates, problems, warnings } = await openFiles(config, options)
@@ -201,37 +165,50 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
   const files = [ring, accounts, revoked, ...certificates.values()].filter((file) => file !== undefined)
   for (const file of files) file.start()
 
+  const subjects: ReloadSubject[] = ['revocations']
+  if (ring) subjects.push('keys')
+  if (accounts ?? database) subjects.push('credentials')
+  if (certificates.size > 0) subjects.push('certificates')
+  const isRevoked: IsRevoked = (token) =>
+    revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true
+
   return {
-    subjects: [
-      'revocations',
-      ...(ring ? (['keys'] as const) : []),
-      ...(accounts || database ? (['credentials'] as const) : []),
-      ...(certificates.size > 0 ? (['certificates'] as const) : []),
-    ],
+    /** What is reloaded: what is in files or in the database. */
+    subjects,
     keys: remote?.ring ?? ring?.current ?? (() => NO_KEYS),
+    /** Looks for a kid that is not known; only where keys come from another issuer, as `remoteKeys`. */
     refreshKeys: remote?.refresh,
     remoteKeys: remote?.state,
+    /** Absent in a verify-only sidecar. */
     credentials: fileStore ?? database?.store,
-    isRevoked: (token) =>
-      revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true,
+    isRevoked,
+    /** How many revocations are active. */
     revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates: {
+      /** Undefined where the data listener does not speak TLS. */
       listener: () => certificates.get(LISTENER)?.current().material,
-      upstream(prefix) {
+      /** Returns what connections to an upstream use; undefined where the settings name no file. */
+      upstream(prefix: string) {
         const set = certificates.get(upstreamName(prefix))
         return set && (() => set.current().context)
       },
+      /** When the certificates that the sidecar presents expire, in epoch milliseconds, by the name of their set. */
       expiries: () =>
         [...certificates].flatMap(([certificate, set]) => {
           const { expiresAt } = set.current()
           return expiresAt === undefined ? [] : [{ certificate, expiresAt }]
         }),
     },
-    checks: () => [
+    checks: (): ReadyCheck[] => [
       { name: 'keys', ok: remote?.state().loaded ?? true, ...remote?.state() },
       ...(accounts ? [{ name: 'credentials', ok: true }] : []),
       ...(database ? [database.check()] : []),
     ],
+    /**
+     * Waits for the other issuer and the database. Resolves with false when it is stopped before they answer.
+     *
+     * @throws UnusableTrust where the database cannot be used as it is
+     */
     async whenComplete() {
       if ((await remote?.firstSet()) === false) return false
       const opened = (await database?.opened) ?? { ok: true, warnings: [] }
@@ -240,6 +217,7 @@ export async function openTrust(config: Config, options: TrustOptions): Promise<
         throw new UnusableTrust(opened.problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
       return opened.ok
     },
+    /** Loads everything again, changed or not. Never rejects. */
     async refresh() {
       await Promise.all([...files.map((file) => file.reload()), remote?.refetch(), database?.reload()])
     },
