@@ -70,8 +70,9 @@ export class Columns {
     const seconds = (to.at - from.at) / 1000
     const by = (metric: string, label: string, where: Labels = {}) => {
       const growth = new Map<string, number>()
+      const matches = matcher(where)
       for (const { labels, index } of this.#byMetric.get(metric)?.values() ?? []) {
-        if (!matches(labels, where)) continue
+        if (!matches(labels)) continue
         const value = String(labels[label] ?? '')
         const grown = Math.max(0, (to.row[index] ?? 0) - (from.row[index] ?? 0))
         growth.set(value, (growth.get(value) ?? 0) + grown)
@@ -90,9 +91,10 @@ export class Columns {
   }
 }
 
-/** Whether a series has these labels. */
-export function matches(labels: Labels, where: Labels): boolean {
-  return Object.entries(where).every(([name, value]) => labels[name] === value)
+/** Returns whether a series has these labels. */
+export function matcher(where: Labels): (labels: Labels) => boolean {
+  const wanted = Object.entries(where)
+  return (labels) => wanted.every(([name, value]) => labels[name] === value)
 }
 
 export function sum(growth: ReadonlyMap<string, number>): number {

@@ -9,7 +9,7 @@ import {
   type Growth,
   type Labels,
   type MetricFamily,
-  matches,
+  matcher,
   rounded,
   type Sample,
   sum,
@@ -110,6 +110,7 @@ export function createStatusReporter(
     const failures = tenMinutes.by('auth_sidecar_token_issue_failures_total', 'reason')
     const signer = seriesOf(families, 'auth_sidecar_signing_key_age_seconds')[0]
     const issuer = families.find(({ name }) => name === 'auth_sidecar_jwks_age_seconds')
+    const refusals = steps.map(refusedIn)
     const latencies = steps.map((step) => step.percentiles(DURATIONS))
     return {
       time: new Date(to.at).toISOString(),
@@ -220,7 +221,7 @@ export function createStatusReporter(
         rejectionsPerSecond: Object.fromEntries(
           [...refused.keys()].map((reason) => [
             reason,
-            steps.map((step) => step.perSecond(step.total(CHECKS, { reason }))),
+            steps.map((step, at) => step.perSecond(refusals[at]?.get(reason) ?? 0)),
           ]),
         ),
         p50Seconds: latencies.map(({ p50Seconds }) => p50Seconds),
@@ -295,7 +296,8 @@ function seriesOf(families: readonly MetricFamily[], name: string): MetricFamily
 
 /** The sum of the series that have these labels. */
 function sumOf(families: readonly MetricFamily[], name: string, where: Labels = {}): number {
-  const series = seriesOf(families, name).filter(({ labels }) => matches(labels, where))
+  const matches = matcher(where)
+  const series = seriesOf(families, name).filter(({ labels }) => matches(labels))
   return series.reduce((total, { value }) => total + value, 0)
 }
 
