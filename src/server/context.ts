@@ -136,7 +136,10 @@ export function mustCloseAfter({
   let headBytes = method.length + url.length + ' HTTP/1.1'.length + 5
   for (let at = 0; at < rawHeaders.length; at += 2)
     headBytes += (rawHeaders[at]?.length ?? 0) + (rawHeaders[at + 1]?.length ?? 0) + 4
-  return socket.bytesRead - context.connection.bytesBefore > headBytes
+  const readBytes = socket.bytesRead - context.connection.bytesBefore
+  // More than the head came, or a part of it came before: then the rest of the count may be of another request. A space
+  // behind each colon is optional.
+  return readBytes > headBytes || readBytes < headBytes - rawHeaders.length / 2
 }
 
 /** A response as the listener creates it. */

@@ -73,7 +73,10 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
       return 'without the identity of its token'
     for (const { name, value } of fields) {
       if (folded(name) === 'authorization') return 'the token was forwarded'
-      if (/^(?:x-authenticated-|x-forwarded-|forwarded$)/.test(folded(name)) && FORGED.test(value))
+      if (
+        /^(?:x-authenticated-|x-forwarded-(?:for|host|proto|port)$|forwarded$)/.test(folded(name)) &&
+        FORGED.test(value)
+      )
         return `${name} from the client`
     }
     for (const name of ['host', 'x-request-id'])

@@ -304,7 +304,7 @@ const TWISTS: readonly (readonly [weight: number, twist: Twist, part?: Part])[] 
   [
     3,
     (draft, random) => {
-      draft.body += random.pick(['x', '\r\n', '\0', 'GET', trap(random), '\r\n\r\n'])
+      draft.body += random.pick(['x', '\r\n', '\0', 'GE', trap(random), '\r\n\r\n'])
       worsen(draft, 'loose')
     },
     'body',

@@ -391,3 +391,21 @@ t.test('a connection is kept or closed as its client asks', async (t) => {
   upstream.requests.length = 0
   await upstreamSaw(t, 0)
 })
+
+t.test('a request behind an ignored upgrade is answered, or the connection closes', async (t) => {
+  const { upstream, head, connect } = await startScene(t)
+  upstream.reply(echoLater)
+  const offer = head('GET /offer', 'Connection: Upgrade', 'Upgrade: h2c')
+  const last = head('GET /last')
+  // Node drops what it read behind such a head, even where a part of the head came with the request before.
+  for (const early of [0, last.length + 5, offer.length - 10]) {
+    const client = await connect()
+    client.send(head('GET /first') + offer.slice(0, early))
+    t.equal((await client.response()).body.toString(), '/first')
+    client.send(offer.slice(early) + last)
+    const { body, headers } = await client.response()
+    t.equal(body.toString(), '/offer')
+    t.equal(headers['connection'], 'close', `${early} bytes of its head came early`)
+    t.equal(await client.closed(), 'end')
+  }
+})
