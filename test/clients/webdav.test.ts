@@ -1,0 +1,93 @@
+/** What docs/clients.md tells Apache and nginx about a `Destination: https://...` that reaches them over plain HTTP. */
+import { spawn, spawnSync } from 'node:child_process'
+import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t from 'tap'
+import { eventually } from '../support/eventually.ts'
+import { freePort } from '../support/free-port.ts'
+import { startSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
+
+const snippet = (language: string) =>
+  readFileSync('docs/clients.md', 'utf8').split(`\`\`\`${language}\n`)[1]?.split('```')[0] ?? ''
+
+interface Server {
+  readonly program: string
+  readonly args: readonly string[]
+  readonly refusedStatus: number
+  /** A complete configuration; ports 9000 and 9001 are replaced. */
+  readonly config: (advice: string, directory: string) => string
+}
+
+const SERVERS: Readonly<Record<string, Server>> = {
+  apache: {
+    program: '/usr/sbin/apache2',
+    args: ['-DFOREGROUND', '-f'],
+    refusedStatus: 502,
+    config: (advice, directory) => {
+      const modules = ['mpm_event', 'authz_core', 'dav', 'dav_fs', 'headers'].map(
+        (name) => `LoadModule ${name}_module /usr/lib/apache2/modules/mod_${name}.so`,
+      )
+      return `${modules.join('\n')}
+        ServerName localhost\nServerRoot ${directory}\nPidFile pid\nErrorLog error\nUser www-data\nGroup www-data
+        Listen 127.0.0.1:9000\nDocumentRoot ${directory}/files\nDavLockDB ${directory}/files/.lock\n${advice}
+        <Directory ${directory}/files>\nDav On\nRequire all granted\n</Directory>\n`
+    },
+  },
+  nginx: {
+    program: '/usr/sbin/nginx',
+    args: ['-e', 'stderr', '-g', 'daemon off;', '-c'],
+    refusedStatus: 400,
+    config: (advice, directory) => {
+      const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
+        (kind) => `${kind}_temp_path ${directory}/${kind};`,
+      )
+      const port = advice === '' ? 9000 : 9001
+      return `pid ${directory}/pid; events {} http { access_log off; ${paths.join(' ')} ${advice}
+        server { listen 127.0.0.1:${port}; root ${directory}/files; dav_methods PUT COPY MOVE; } }`
+    },
+  },
+}
+
+for (const [name, { program, args, refusedStatus, config }] of Object.entries(SERVERS)) {
+  const skip = spawnSync(program, ['-v']).status === 0 ? false : `there is no ${program}`
+  t.test(`${name} copies and moves to https as the documentation says`, { skip }, async (t) => {
+    for (const advice of ['', snippet(name)]) {
+      const directory = await temporaryDirectory(t)
+      mkdirSync(join(directory, 'files'))
+      for (const path of [directory, join(directory, 'files')]) chmodSync(path, 0o777) // the servers' workers are other users
+      const ports = [await freePort(), await freePort()]
+      const file = join(directory, 'config')
+      writeFileSync(
+        file,
+        config(advice, directory).replaceAll(/\b900([01])\b/g, (_, at) => String(ports[at])),
+      )
+      const server = spawn(program, [...args, file], { stdio: 'ignore' })
+      t.teardown(() => server.kill())
+      const upstreamUrl = `http://127.0.0.1:${ports[0]}`
+      await eventually(() => fetch(upstreamUrl).catch(() => undefined), name)
+      const { port, token } = await startSidecar(t, { upstreamUrl })
+      const ask = async (method: string, path: string, destination = '', body?: string) => {
+        const headers = { Authorization: `Bearer ${token}`, ...(destination && { Destination: destination }) }
+        const response = await fetch(`http://127.0.0.1:${port}${path}`, {
+          method,
+          headers,
+          body: body ?? null,
+        })
+        return [response.status, await response.text()] as const
+      }
+      await ask('PUT', '/a%20b', '', 'content')
+      const [copied] = await ask('COPY', '/a%20b', `https://127.0.0.1:${port}/c%25d`)
+      if (advice === '') {
+        t.equal(copied, refusedStatus, 'without it, the destination is another server')
+        continue
+      }
+      t.ok(copied < 300)
+      const [moved] = await ask('MOVE', '/c%25d', `https://127.0.0.1:${port}/%C3%BC`)
+      t.ok(moved < 300)
+      t.equal((await ask('GET', '/c%25d'))[0], 404)
+      t.strictSame(await ask('GET', '/%C3%BC'), [200, 'content'])
+      if (name === 'nginx') t.equal((await ask('COPY', '/a%20b', 'https://other.example/x'))[0], 400)
+    }
+  })
+}
