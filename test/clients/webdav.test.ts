@@ -1,4 +1,4 @@
-/** What docs/clients.md tells Apache and nginx about a `Destination: https://...` that reaches them over plain HTTP. */
+/** What docs/known-clients.md tells Apache and nginx about a `Destination: https://...` that reaches them over plain HTTP. */
 import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const snippet = (language: string) =>
-  readFileSync('docs/clients.md', 'utf8').split(`\`\`\`${language}\n`)[1]?.split('```')[0] ?? ''
+  readFileSync('docs/known-clients.md', 'utf8').split(`\`\`\`${language}\n`)[1]?.split('```')[0] ?? ''
 
 interface Server {
   readonly program: string
