@@ -68,7 +68,7 @@ async function app(t: Test, flags: Record<string, string> = {}, options: Partial
   return { create, log, directory }
 }
 
-t.test('says where it listens once it does, and that it has stopped as the last thing', async (t) => {
+t.test('logs the addresses once it listens, and "stopped" as the last line', async (t) => {
   const { create, log } = await app(t)
   const sidecar = await create()
   t.strictSame(log, [], 'nothing listens yet')
@@ -86,7 +86,7 @@ t.test('says where it listens once it does, and that it has stopped as the last 
   t.notOk(await answers(admin.port))
 })
 
-t.test('stopping twice is stopping once', async (t) => {
+t.test('stop is idempotent', async (t) => {
   const { create, log } = await app(t, { '--shutdown-lame-duck-seconds': '0.1' })
   const sidecar = await create()
   await sidecar.start()
@@ -96,13 +96,13 @@ t.test('stopping twice is stopping once', async (t) => {
   t.equal(log.filter(({ msg }) => msg === 'stopped').length, 1)
 })
 
-t.test('what never started has no lame duck, and is stopped at once', async (t) => {
+t.test('a sidecar that never started stops at once, without a lame duck', async (t) => {
   const { create } = await app(t, { '--shutdown-lame-duck-seconds': '3600' })
   const sidecar = await create()
   t.strictSame(await sidecar.stop({ lameDuck: true }), { drained: 0, cut: 0 })
 })
 
-t.test('when one port cannot be had nothing listens on the other one', async (t) => {
+t.test('if one port is in use the other one is not opened', async (t) => {
   for (const taken of ['--listen-port', '--admin-port']) {
     const [other, free] = [taken === '--admin-port' ? '--listen-port' : '--admin-port', await freePort()]
     const { create, log } = await app(t, {
@@ -124,7 +124,7 @@ async function issuerAway(): Promise<Record<string, string>> {
 }
 
 t.test(
-  'with the keys of another issuer it needs no files, and lets nobody in before it has them',
+  'with keys.jwksUrl no files are needed, and no client is accepted before the first key set',
   async (t) => {
     const [port = 0, adminPort = 0] = await freePorts(2)
     const { create, log } = await app(t, {
@@ -156,7 +156,7 @@ t.test(
   },
 )
 
-t.test('one that is stopped in the middle of its start leaves nothing that listens', async (t) => {
+t.test('stopping during the start leaves no listener open', async (t) => {
   const port = await freePort()
   const { create, log } = await app(t, { '--listen-port': String(port) })
   const sidecar = await create()
@@ -169,45 +169,48 @@ t.test('one that is stopped in the middle of its start leaves nothing that liste
   t.equal(log.at(-1)?.['msg'], 'stopped')
 })
 
-t.test('what works but should be mended is a warning', async (t) => {
+t.test('a usable but imperfect file is reported as a warning', async (t) => {
   const { create, log, directory } = await app(t)
   for (const name of readdirSync(directory)) chmodSync(join(directory, name), 0o644)
   await create()
   t.match(log, [{ level: 40, msg: /everyone on this machine can read/ }])
 })
 
-t.test('a fault of ours is answered, logged with the request’s id, and ends nothing', async (t) => {
-  let broken = false
-  const now = () => {
-    if (broken) throw new Error('the clock is broken')
-    return Date.now()
-  }
-  const sidecar = await startSidecar(t, { now, upstreamUrl: 'http://127.0.0.1:9' })
-  broken = true
-  const client = await rawClient(t, sidecar.port)
-  client.send(
-    `GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: r-1\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`,
-  )
-  t.match(await client.response(), { status: 500, headers: { 'x-request-id': 'r-1' } })
-  const login = JSON.stringify(sidecar.logins[0])
-  const another = await rawClient(t, sidecar.port)
-  another.send(`POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${login.length}\r\n\r\n${login}`)
-  t.equal((await another.response()).status, 500)
-  broken = false
-  const third = await rawClient(t, sidecar.port)
-  third.send(`POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${login.length}\r\n\r\n${login}`)
-  t.equal((await third.response()).status, 200)
-  const err = { type: 'Error', message: 'the clock is broken' }
-  t.match(
-    sidecar.log.filter(({ level }) => level === 50),
-    [
-      { msg: 'fault', requestId: 'r-1', err },
-      { msg: 'fault', err },
-    ],
-  )
-})
+t.test(
+  'an internal error is a 500, is logged with the request id and does not end the process',
+  async (t) => {
+    let broken = false
+    const now = () => {
+      if (broken) throw new Error('the clock is broken')
+      return Date.now()
+    }
+    const sidecar = await startSidecar(t, { now, upstreamUrl: 'http://127.0.0.1:9' })
+    broken = true
+    const client = await rawClient(t, sidecar.port)
+    client.send(
+      `GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: r-1\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`,
+    )
+    t.match(await client.response(), { status: 500, headers: { 'x-request-id': 'r-1' } })
+    const login = JSON.stringify(sidecar.logins[0])
+    const another = await rawClient(t, sidecar.port)
+    another.send(`POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${login.length}\r\n\r\n${login}`)
+    t.equal((await another.response()).status, 500)
+    broken = false
+    const third = await rawClient(t, sidecar.port)
+    third.send(`POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${login.length}\r\n\r\n${login}`)
+    t.equal((await third.response()).status, 200)
+    const err = { type: 'Error', message: 'the clock is broken' }
+    t.match(
+      sidecar.log.filter(({ level }) => level === 50),
+      [
+        { msg: 'fault', requestId: 'r-1', err },
+        { msg: 'fault', err },
+      ],
+    )
+  },
+)
 
-t.test('metrics that cannot be made are a fault of ours, too', async (t) => {
+t.test('failing metrics are an internal error', async (t) => {
   const { create, log } = await app(
     t,
     {},
@@ -226,7 +229,7 @@ t.test('metrics that cannot be made are a fault of ours, too', async (t) => {
   t.match(log.at(-1), { level: 50, msg: 'listener fault', err: { message: 'nobody counts' } })
 })
 
-t.test('requests that the deadline cuts are told apart from those whose client left', async (t) => {
+t.test('requests aborted by the drain deadline are distinguished from client aborts', async (t) => {
   const upstream = await recordingUpstream(t)
   upstream.reply(() => {}) // never
   const sidecar = await startSidecar(t, {
@@ -243,7 +246,7 @@ t.test('requests that the deadline cuts are told apart from those whose client l
   ])
 })
 
-t.test('a stopped sidecar leaves nothing that would keep its process alive', async (t) => {
+t.test('a stopped sidecar lets its process exit', async (t) => {
   const script = fileURLToPath(new URL('support/start-and-stop.ts', import.meta.url))
   const child = spawn(
     process.execPath,

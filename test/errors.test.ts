@@ -16,7 +16,7 @@ t.test('docs/clients.md has every code with its status and message', async (t) =
   for (const { when } of rows) t.match(when, /\w/)
 })
 
-t.test('docs/clients.md has every word of Proxy-Status', async (t) => {
+t.test('docs/clients.md has every Proxy-Status error', async (t) => {
   const documented = tableUnder('docs/clients.md', '## Proxy-Status').map(({ error }) => codeIn(error)[0])
   t.strictSame(documented, [
     'http_request_error',
@@ -34,7 +34,7 @@ t.test('docs/clients.md has every reason for refusing a token', async (t) => {
   )
 })
 
-t.test('a message is one plain sentence or two, with nothing of the inside in it', async (t) => {
+t.test('a message is one or two plain sentences without internals', async (t) => {
   for (const { status, message } of Object.values(ERRORS)) {
     t.match(message, /^[A-Z][A-Za-z0-9 ,.-]+\.$/)
     t.ok(status >= 400 && status < 600)

@@ -8,7 +8,7 @@ import { eventually } from './support/eventually.ts'
 import { prepareFiles, runProgram, serve, serveArgs, startProgram } from './support/program.ts'
 import { rawClient } from './support/raw-client.ts'
 
-t.test('done is 0, wrong usage is 2, and nobody is shown a stack', async (t) => {
+t.test('exit codes are 0 and 2, and no stack trace is printed', async (t) => {
   const cases: readonly (readonly [args: string, code: number, output: RegExp])[] = [
     ['--version', 0, new RegExp(`^${VERSION.replaceAll('.', '\\.')}\n$`)],
     ['', 2, /^Usage: storage-auth-sidecar /],
@@ -26,7 +26,7 @@ t.test('done is 0, wrong usage is 2, and nobody is shown a stack', async (t) => 
   )
 })
 
-t.test('a fault of the machine is 1 and its own words', async (t) => {
+t.test('a system error exits with 1 and prints its message', async (t) => {
   const cwd = t.testdir({ '.sidecar': 'not a directory' })
   const { code, stderr } = await runProgram(t, ['demo', '--port', '0', '--admin-port', '0'], { cwd })
   t.equal(code, 1)
@@ -34,7 +34,7 @@ t.test('a fault of the machine is 1 and its own words', async (t) => {
   t.notMatch(stderr, /^ +at /m)
 })
 
-t.test('everything is printed, however slowly it is read', async (t) => {
+t.test('all output is printed, even if it is read slowly', async (t) => {
   const file = join(t.testdir({}), 'credentials.yaml')
   const accounts = Array.from({ length: 3000 }, (_, at) => ({
     accountId: `account-${at}`,
@@ -52,7 +52,7 @@ t.test('everything is printed, however slowly it is read', async (t) => {
   t.equal(JSON.parse(program.stdout()).length, 3000)
 })
 
-t.test('output that is lost to a full disk is a failure: it may have been a new secret', async (t) => {
+t.test('output lost to a full disk is a failure, as it may be a new secret', async (t) => {
   const full = openSync('/dev/full', 'w')
   t.teardown(() => closeSync(full))
   const file = join(t.testdir({}), 'credentials.yaml')
@@ -66,14 +66,14 @@ t.test('output that is lost to a full disk is a failure: it may have been a new 
   }
 })
 
-t.test('a reader that goes away is no failure', async (t) => {
+t.test('a closed stdout is not a failure', async (t) => {
   const program = startProgram(t, ['config', 'schema'])
   program.child.stdout?.destroy()
   program.child.stderr?.destroy()
   t.match(await program.ended, { code: 0, signal: null })
 })
 
-t.test('a fault that escapes everything is logged and ends nothing', async (t) => {
+t.test('an uncaught exception is logged and does not end the process', async (t) => {
   const { files } = await prepareFiles(t)
   const fault = "process.on('SIGUSR2', () => { throw new Error('nobody caught it') })"
   const sidecar = await serve(
@@ -91,7 +91,7 @@ t.test('a fault that escapes everything is logged and ends nothing', async (t) =
   t.match(await sidecar.ended, { code: 0 })
 })
 
-t.test('the demo runs until it is told to stop, once or by a terminal and npm at a time', async (t) => {
+t.test('SIGINT stops the demo cleanly, also if npm and the terminal both send it', async (t) => {
   const demo = startProgram(t, ['demo', '--port', '0', '--admin-port', '0'], {
     cwd: t.testdir({}),
     env: { npm_lifecycle_event: 'start' },
@@ -118,12 +118,12 @@ function signalledAtLoadOf(module: string, signals: readonly string[]): string[]
   ]
 }
 
-t.test('a signal that comes while the modules are loaded', async (t) => {
+t.test('signals during module loading', async (t) => {
   const { files } = await prepareFiles(t)
   const flags = { ...files, 'upstream-url': 'http://127.0.0.1:9' }
   for (const module of ['commander/esm.mjs', 'dist/app.js']) {
     for (const signal of ['SIGTERM', 'SIGINT']) {
-      await t.test(`${signal} at ${module} stops it before it listens`, async (t) => {
+      await t.test(`${signal} at ${module} stops the program before it listens`, async (t) => {
         const nodeArgs = signalledAtLoadOf(module, [signal])
         const program = startProgram(t, ['serve', ...serveArgs(flags)], { nodeArgs })
         t.match(await program.ended, { code: 0, signal: null })
@@ -133,7 +133,7 @@ t.test('a signal that comes while the modules are loaded', async (t) => {
     }
   }
 
-  await t.test('SIGHUP ends nothing, of however many processes', async (t) => {
+  await t.test('SIGHUP ends neither the primary nor its workers', async (t) => {
     const sidecar = await serve(
       t,
       { ...flags, workers: 'auto' },
@@ -143,13 +143,13 @@ t.test('a signal that comes while the modules are loaded', async (t) => {
     t.match(await sidecar.ended, { code: 0, signal: null })
   })
 
-  await t.test('a second one ends it at once', async (t) => {
+  await t.test('a second signal ends the program at once', async (t) => {
     const nodeArgs = signalledAtLoadOf('commander/esm.mjs', ['SIGTERM', 'SIGINT'])
     const program = startProgram(t, ['serve', ...serveArgs(flags)], { nodeArgs })
     t.match(await program.ended, { code: 1, signal: null })
   })
 
-  await t.test('a command that does one thing is ended by it, as any is', async (t) => {
+  await t.test('a signal ends a one-shot command', async (t) => {
     const nodeArgs = signalledAtLoadOf('commander/esm.mjs', ['SIGTERM'])
     // Unmeasured: what measures coverage hears signals, too, and on Node 26 it keeps this one.
     const program = startProgram(t, ['config', 'schema'], { nodeArgs })

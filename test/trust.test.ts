@@ -74,7 +74,7 @@ t.test('a change is active before onChange is called, and counted after it', asy
   t.equal(trust.isRevoked(TOKEN), true)
 })
 
-t.test('every problem of every file is reported at once with its setting, and no content', async (t) => {
+t.test('all problems of all files are reported with their setting and without content', async (t) => {
   const directory = t.testdir({
     'ca.pem': 'canary',
     'credentials.yaml': 'accounts: canary\n',
@@ -110,7 +110,7 @@ t.test('every problem of every file is reported at once with its setting, and no
   t.strictSame(await fileProblems({}), [])
 })
 
-t.test('a database that is away is waited for: no logins, no tokens, not ready', async (t) => {
+t.test('an unreachable database is awaited: no logins, no tokens, not ready', async (t) => {
   const key = await makeKeyDirectory(t)
   const urlFile = join(await temporaryDirectory(t), 'url')
   writeFileSync(urlFile, 'postgres://sidecar@127.0.0.1:1/sidecar', { mode: 0o600 })

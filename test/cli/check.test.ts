@@ -62,7 +62,7 @@ t.test('a running sidecar passes every check', async (t) => {
   t.ok(checks.length >= 7)
 })
 
-t.test('a login is followed by the time left, a request and the identity headers', async (t) => {
+t.test('the checks are login, time left, a request and the identity headers', async (t) => {
   const url = await listen(t, createServer(deployment()))
   const { bad, checks, stdout, stderr } = await check(['--url', url, '--echo-path', '/echo', ...LOGIN])
   t.strictSame(bad, [])
@@ -119,7 +119,7 @@ const cases: Record<string, { unless: Parameters<typeof deployment>[0]; bad: str
   },
 }
 for (const [name, { unless, bad }] of Object.entries(cases)) {
-  t.test(`${name} is found`, async (t) => {
+  t.test(`${name} is detected`, async (t) => {
     const url = await listen(t, createServer(deployment(unless)))
     const found = await check(['--url', url, '--echo-path', '/echo', ...LOGIN])
     t.strictSame(found.bad, bad)
@@ -128,7 +128,7 @@ for (const [name, { unless, bad }] of Object.entries(cases)) {
   })
 }
 
-t.test('a server that is something else is found, and nothing of it is printed', async (t) => {
+t.test('another kind of server is detected, and none of its output is printed', async (t) => {
   const url = await listen(
     t,
     createServer((_req, res) => res.writeHead(200, 'canary', { 'X-A': 'canary' }).end('\u001b[31mcanary')),
@@ -141,7 +141,7 @@ t.test('a server that is something else is found, and nothing of it is printed',
   t.notMatch(run.stdout + run.failure?.message, /canary|\u001b/)
 })
 
-t.test('a service that answers without the sidecar is found', async (t) => {
+t.test('a service that responds without the sidecar is detected', async (t) => {
   const url = await listen(t, createServer(deployment()))
   const answering = await listen(
     t,
@@ -155,7 +155,7 @@ t.test('a service that answers without the sidecar is found', async (t) => {
   t.strictSame((await check(['--url', url, '--upstream-url', closing])).bad, ['warning upstream'])
 })
 
-t.test('an admin listener that is not ready is found', async (t) => {
+t.test('an admin listener that is not ready is detected', async (t) => {
   const url = await listen(t, createServer(deployment()))
   const admin = await listen(
     t,
@@ -164,7 +164,7 @@ t.test('an admin listener that is not ready is found', async (t) => {
   t.strictSame((await check(['--url', url, '--admin-url', admin])).bad, ['failure admin'])
 })
 
-t.test('a certificate that is not trusted is found, and no secret is sent', async (t) => {
+t.test('an untrusted certificate is detected, and no secret is sent', async (t) => {
   let requests = 0
   const { cert, key } = makeCertificate({ commonName: 'a', names: ['127.0.0.1'] })
   const url = await listen(
@@ -176,7 +176,7 @@ t.test('a certificate that is not trusted is found, and no secret is sent', asyn
   t.equal(requests, 0)
 })
 
-t.test('a certificate that ends within 14 days, or has ended, is found', async (t) => {
+t.test('a certificate that expires within 14 days or has expired is detected', async (t) => {
   for (const [days, status, end] of [
     [13, 'warning', '12 days'],
     [16, 'ok', '15 days'],
@@ -197,7 +197,7 @@ t.test('a certificate that ends within 14 days, or has ended, is found', async (
   }
 })
 
-t.test('servers that hang, drip or never end keep it no longer than 15 s', async (t) => {
+t.test('servers that hang, drip or never end delay it by at most 15 s', async (t) => {
   t.plan(6)
   const silent = createTcp(() => {})
   const endless = createServer((_req, res) => {
@@ -222,7 +222,7 @@ t.test('servers that hang, drip or never end keep it no longer than 15 s', async
   t.comment(`${Math.round(performance.now() - startedAt)} ms`)
 })
 
-t.test('a secret that never arrives, and options that do not go together, are wrong usage', async (t) => {
+t.test('a missing secret and conflicting options are wrong usage', async (t) => {
   const keepAlive = setInterval(() => {}, 1000) // as the stdin of a process does
   const late = checkCommand({
     stdin: new PassThrough(),

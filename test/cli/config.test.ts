@@ -14,7 +14,7 @@ const upstream = { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9000' }
 const run = (args: readonly string[], env: Record<string, string> = upstream) =>
   runCommand(configCommand, args, { env })
 
-t.test('check says one line when all is well', async (t) => {
+t.test('check prints one line if the configuration is valid', async (t) => {
   t.strictSame(await run(['check']), {
     failure: undefined,
     stdout: 'the configuration is valid\n',
@@ -22,7 +22,7 @@ t.test('check says one line when all is well', async (t) => {
   })
 })
 
-t.test('check fails with every mistake, as usage', async (t) => {
+t.test('check reports all problems and exits with 2', async (t) => {
   const file = join(t.testdir(), 'sidecar.yaml')
   writeFileSync(file, 'listen: { port: x, host: "" }\n')
   const { failure, stdout } = await run(['check', '--config', file, '--log-level', 'loud'])
@@ -37,7 +37,7 @@ t.test('check fails with every mistake, as usage', async (t) => {
   t.equal(stdout, '')
 })
 
-t.test('check --json prints the outcome for programs', async (t) => {
+t.test('check --json prints the result as JSON', async (t) => {
   t.strictSame(JSON.parse((await run(['check', '--json'])).stdout), { ok: true, problems: [] })
   const { failure, stdout } = await run(['check', '--json'], {})
   t.equal(failure?.exitCode, 2)
@@ -58,7 +58,7 @@ t.test('schema prints the JSON Schema', async (t) => {
   t.equal((await run(['schema'])).stdout, configJsonSchema())
 })
 
-t.test('help stays readable, with examples', async (t) => {
+t.test('help is readable and has examples', async (t) => {
   for (const command of ['check', 'show', 'schema']) {
     const { stdout } = await run([command, '--help'])
     t.match(stdout, /Examples:/)
@@ -70,13 +70,13 @@ t.test('help stays readable, with examples', async (t) => {
   t.match(stdout, /Every setting is also a flag/)
 })
 
-t.test('a mistyped flag is refused with the one that was meant', async (t) => {
+t.test('a mistyped flag is refused with a suggestion', async (t) => {
   const { failure, stderr } = await run(['check', '--limits-header-byte', '1'])
   t.equal(failure?.exitCode, 2)
   t.match(stderr, /Did you mean --limits-header-bytes\?/)
 })
 
-t.test('commands that forward nothing take the same flags and need no upstream', async (t) => {
+t.test('commands that forward nothing accept the same flags and need no upstream', async (t) => {
   const io = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough(), env: {} }
   const settings = (...args: string[]) =>
     settingsFromCommand(addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(), io)

@@ -30,7 +30,7 @@ async function verdict(file: string, login: { accountId: string; accessKey: stri
   return loaded.ok ? loaded.store.authenticate(login) : loaded.problems
 }
 
-t.test('add creates the file and a credential whose printed secret logs in', async (t) => {
+t.test('add creates the file and a credential, and its printed secret logs in', async (t) => {
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
   const printed = await json(['add', '--file', file, '--account', 'acme'])
   t.same(Object.keys(printed), ['accountId', 'accessKey', 'secret'])
@@ -42,7 +42,7 @@ t.test('add creates the file and a credential whose printed secret logs in', asy
   t.equal(await verdict(file, printed), 'accepted')
 })
 
-t.test('add keeps what the file has', async (t) => {
+t.test('add keeps the content of the file', async (t) => {
   const { file, logins } = await makeCredentialsFile(t, [{ accountId: 'acme' }])
   await appendFile(file, '# a comment\n')
   await json(['add', '--file', file, '--account', 'acme', '--json'])
@@ -52,7 +52,7 @@ t.test('add keeps what the file has', async (t) => {
   t.equal((await json(['list', '--file', file, '--json'])).length, 3)
 })
 
-t.test('a secret from stdin is taken to the byte, without one final newline', async (t) => {
+t.test('a secret from stdin is read byte for byte, without one final newline', async (t) => {
   const secrets: [string, string][] = [
     ['hush', 'hush'],
     ['hush\n', 'hush'],
@@ -105,7 +105,7 @@ t.test('a credential expires at the given time', async (t) => {
   t.equal(await verdict(file, await json([...add, '2027-01-01T01:00:00Z'])), 'accepted')
 })
 
-t.test('a second add of the same name fails and changes nothing', async (t) => {
+t.test('adding an existing name fails and changes nothing', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
   const { failure, stdout } = await run(['add', '--file', file, '--account', 'acme', '--access-key', 'AK0'])
@@ -117,7 +117,7 @@ t.test('a second add of the same name fails and changes nothing', async (t) => {
   t.equal(await readFile(file, 'utf8'), before)
 })
 
-t.test('list shows everything but secrets and hashes', async (t) => {
+t.test('list shows everything except secrets and hashes', async (t) => {
   const { file } = await makeCredentialsFile(t, [
     { accountId: 'acme', accessKey: 'forever' },
     { accountId: 'acme', accessKey: 'chosen', scheme: 'scrypt', secret: 'hush' },
@@ -185,7 +185,7 @@ t.test('disable, enable and remove change one credential', async (t) => {
   })
 })
 
-t.test('every problem of a missing or broken file is reported', async (t) => {
+t.test('all problems of a missing or invalid file are reported', async (t) => {
   const { file } = await makeCredentialsFile(t)
   await writeFile(file, 'accounts:\n  - accountId: 1\n    credentials: 2\n')
   const problems = [
@@ -206,7 +206,7 @@ t.test('every problem of a missing or broken file is reported', async (t) => {
   t.match(failure, { exitCode: 2, message: `${missing}: cannot be read: there is no such file or directory` })
 })
 
-t.test('wrong usage is reported before anything is done', async (t) => {
+t.test('wrong usage is reported before anything is changed', async (t) => {
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
   const usages: [string[], string][] = [
     [['list'], '--file or --postgres-url-file is required'],
@@ -248,7 +248,7 @@ t.test('wrong usage is reported before anything is done', async (t) => {
 })
 
 t.test(
-  'in PostgreSQL the commands do and print the same as with a file',
+  'with PostgreSQL the commands behave and print as with a file',
   { skip: NO_SERVER_HERE },
   async (t) => {
     const { urlFile } = await createDatabase('tables')
@@ -304,36 +304,32 @@ other    k           active    chosen     never
   },
 )
 
-t.test(
-  'migrate makes the tables once, and says how they may be used',
-  { skip: NO_SERVER_HERE },
-  async (t) => {
-    const { urlFile } = await createDatabase('empty')
-    const migrate = ['migrate', '--postgres-url-file', urlFile]
-    const { failure } = await run(['list', '--postgres-url-file', urlFile])
-    t.match(failure, {
-      exitCode: 2,
-      message: /its tables are missing: run `storage-auth-sidecar credentials migrate /,
-    })
-    t.same(await json([...migrate, '--json']), { version: 1, applied: [1] })
-    t.same(await json([...migrate, '--json']), { version: 1, applied: [] })
-    await chmod(urlFile, 0o644)
-    t.match(await run(migrate), {
-      stdout: 'the tables were up to date (version 1)\n',
-      stderr: `warning: ${urlFile} can be read by every user of this machine\n`,
-    })
-    t.match(
-      (await run(['migrate', '--help'])).stdout,
-      /GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO sidecar;/,
-    )
-    const fresh = await createDatabase('empty')
-    t.match(await run(['migrate', '--postgres-url-file', fresh.urlFile]), {
-      stdout: 'the tables are up to date (version 1)\n',
-    })
-  },
-)
+t.test('migrate creates the tables once and prints the grants', { skip: NO_SERVER_HERE }, async (t) => {
+  const { urlFile } = await createDatabase('empty')
+  const migrate = ['migrate', '--postgres-url-file', urlFile]
+  const { failure } = await run(['list', '--postgres-url-file', urlFile])
+  t.match(failure, {
+    exitCode: 2,
+    message: /its tables are missing: run `storage-auth-sidecar credentials migrate /,
+  })
+  t.same(await json([...migrate, '--json']), { version: 1, applied: [1] })
+  t.same(await json([...migrate, '--json']), { version: 1, applied: [] })
+  await chmod(urlFile, 0o644)
+  t.match(await run(migrate), {
+    stdout: 'the tables were up to date (version 1)\n',
+    stderr: `warning: ${urlFile} can be read by every user of this machine\n`,
+  })
+  t.match(
+    (await run(['migrate', '--help'])).stdout,
+    /GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO sidecar;/,
+  )
+  const fresh = await createDatabase('empty')
+  t.match(await run(['migrate', '--postgres-url-file', fresh.urlFile]), {
+    stdout: 'the tables are up to date (version 1)\n',
+  })
+})
 
-t.test('import takes a file over, all of it or nothing', { skip: NO_SERVER_HERE }, async (t) => {
+t.test('import copies a file completely or not at all', { skip: NO_SERVER_HERE }, async (t) => {
   const { urlFile } = await createDatabase('tables')
   const { file } = await makeCredentialsFile(t, [{}, { accessKey: 'off', disabled: true }])
   await chmod(file, 0o644)

@@ -11,7 +11,7 @@ const NOW = Date.UTC(2026, 10, 20, 12)
 const keys = (args: readonly string[], at = NOW) =>
   runCommand((io) => keysCommand(io, { now: () => at }), args)
 
-t.test('add prints the new key as JSON, and nothing private', async (t) => {
+t.test('add prints the new key as JSON without its private part', async (t) => {
   const directory = `${t.testdir({})}/keys`
   const { stdout, stderr, failure } = await keys(['add', '--directory', directory])
   t.same([stderr, failure], ['', undefined])
@@ -27,7 +27,7 @@ t.test('add prints the new key as JSON, and nothing private', async (t) => {
   t.equal((await ringOf(directory)).signing?.kid, 'now')
 })
 
-t.test('a whole rotation', async (t) => {
+t.test('a complete rotation', async (t) => {
   const directory = t.testdir({})
   await keys(['add', '--directory', directory, '--kid', 'old'])
   await keys(['add', '--directory', directory, '--kid', 'new'])
@@ -51,7 +51,7 @@ t.test('a whole rotation', async (t) => {
   t.ok((await loadKeyRing(directory)).ok)
 })
 
-t.test('retire waits for the longest lifetime, unless it is forced', async (t) => {
+t.test('retire refuses until the longest lifetime has passed, unless forced', async (t) => {
   const directory = t.testdir({})
   for (const kid of ['a', 'b', 'c']) await keys(['add', '--directory', directory, '--kid', kid, '--activate'])
   const soon = ['--directory', directory, '--max-lifetime-seconds', '60', '--json']
@@ -60,7 +60,7 @@ t.test('retire waits for the longest lifetime, unless it is forced', async (t) =
   t.same(JSON.parse((await keys(['retire', 'b', ...soon, '--force'])).stdout), { retired: 'b' })
 })
 
-t.test('activate says what signed before, as JSON too', async (t) => {
+t.test('activate prints the previously active key, also as JSON', async (t) => {
   const directory = t.testdir({})
   for (const kid of ['a', 'b']) await keys(['add', '--directory', directory, '--kid', kid])
   const activate = async (kid: string, ...more: string[]) =>
@@ -70,7 +70,7 @@ t.test('activate says what signed before, as JSON too', async (t) => {
   t.equal(await activate('b'), 'b signs\n')
 })
 
-t.test('list shows what a rotation needs to know, and warnings apart', async (t) => {
+t.test('list shows the state of a rotation on stdout and warnings on stderr', async (t) => {
   const directory = t.testdir({ README: 'text' })
   for (const kid of ['a', 'b', 'spare']) await keys(['add', '--directory', directory, '--kid', kid])
   await keys(['activate', 'b', '--directory', directory])
@@ -102,7 +102,7 @@ t.test('list shows what a rotation needs to know, and warnings apart', async (t)
   t.same(JSON.parse(empty.stdout), [])
 })
 
-t.test('wrong usage ends with 2 and a plain line', async (t) => {
+t.test('wrong usage exits with 2 and one line', async (t) => {
   const directory = t.testdir({})
   const at = ['--directory', directory]
   for (const args of [
@@ -128,7 +128,7 @@ t.test('wrong usage ends with 2 and a plain line', async (t) => {
   }
 })
 
-t.test('keys that cannot be used end with 2, each problem on a line', async (t) => {
+t.test('unusable keys exit with 2 and one line per problem', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
   writeFileSync(`${directory}/x.jwk.json`, '{')
   writeFileSync(`${directory}/y.jwk.json`, '[]')
@@ -144,7 +144,7 @@ t.test('keys that cannot be used end with 2, each problem on a line', async (t) 
   }
 })
 
-t.test('a change that cannot be made ends with 1', async (t) => {
+t.test('an impossible change exits with 1', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
   const at = ['--directory', directory]
   t.match((await keys(['add', ...at, '--kid', kid])).failure, {
@@ -162,7 +162,7 @@ t.test('a change that cannot be made ends with 1', async (t) => {
   }
 })
 
-t.test('a directory that another command is changing is left alone', async (t) => {
+t.test('a directory locked by another command is not changed', async (t) => {
   const { directory } = await makeKeyDirectory(t)
   mkdirSync(`${directory}/.lock`)
   const before = readFileSync(`${directory}/es256-key.jwk.json`, 'utf8')

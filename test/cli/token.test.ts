@@ -39,7 +39,7 @@ async function setUp(t: Parameters<typeof makeKeyDirectory>[0]) {
   return { keys, credentials, config, credential, token, mint }
 }
 
-t.test('issue mints a token that inspect finds valid', async (t) => {
+t.test('issue creates a token that inspect reports as valid', async (t) => {
   const { token, keys } = await setUp(t)
   const issued = await token(['issue', ...SUBJECT])
   t.same([issued.failure, issued.stderr], [undefined, ''])
@@ -59,7 +59,7 @@ t.test('issue mints a token that inspect finds valid', async (t) => {
   })
 })
 
-t.test('issue gives the lifetime that is asked for, up to the longest one', async (t) => {
+t.test('issue accepts a lifetime up to the maximum', async (t) => {
   const { token } = await setUp(t)
   const issued = await token(['issue', ...SUBJECT, '--lifetime-seconds', '5', '--json'])
   const { token: text, ...rest } = JSON.parse(issued.stdout)
@@ -73,7 +73,7 @@ t.test('issue gives the lifetime that is asked for, up to the longest one', asyn
   t.equal((await token(['issue', ...SUBJECT, '--lifetime-seconds', '86400'])).failure, undefined)
 })
 
-t.test('issue refuses what cannot stand in a token, and a directory that cannot sign', async (t) => {
+t.test('issue refuses invalid names and a directory without a signing key', async (t) => {
   const { token, keys } = await setUp(t)
   const bad = await token(['issue', '--account', 'a\r\nb', '--access-key', 'AK1'])
   t.match(bad.failure, { exitCode: 2, message: '--account must not hold control characters' })
@@ -107,7 +107,7 @@ t.test('inspect reports in words, without the signature', async (t) => {
   t.notOk(stdout.includes(String(minted.split('.')[2]).slice(0, 20)))
 })
 
-t.test('inspect ends with 1 for a refused token and says why', async (t) => {
+t.test('inspect exits with 1 for a refused token and prints the reason', async (t) => {
   const { token, mint, credential } = await setUp(t)
   const refused = async (text: string, at = NOW) => {
     const { failure, stdout } = await token(['inspect', text], { at })
@@ -130,7 +130,7 @@ t.test('inspect ends with 1 for a refused token and says why', async (t) => {
   t.match(await refused(await mint()), /: revoked\n.+revoked {5}yes\ncredential {2}not active/s)
 })
 
-t.test('inspect escapes control characters of a terminal', async (t) => {
+t.test('inspect escapes terminal control characters', async (t) => {
   const { token, mint } = await setUp(t)
   const nasty = '\u001b[31m\u009b2J\u202e\u2028\r\n\u007f\ufeff'
   const text = await mint({ header: { kid: nasty, note: nasty }, claims: { sub: nasty, [nasty]: nasty } })
@@ -145,7 +145,7 @@ t.test('inspect escapes control characters of a terminal', async (t) => {
   t.equal(JSON.parse((await token(['inspect', '--json', text])).stdout).kid, nasty)
 })
 
-t.test('settings, keys or credentials that cannot be used end with 2', async (t) => {
+t.test('unusable settings, keys or credentials exit with 2', async (t) => {
   const { token, keys, credentials } = await setUp(t)
   t.match((await token(['issue', ...SUBJECT, '--token-issuer', ''])).failure, { exitCode: 2 })
   writeFileSync(`${keys.directory}/note.txt`, '')
@@ -161,7 +161,7 @@ t.test('settings, keys or credentials that cannot be used end with 2', async (t)
   })
 })
 
-t.test('inspect takes the keys of another issuer, and says when it does not answer', async (t) => {
+t.test('inspect uses the keys of a remote issuer and reports if it does not respond', async (t) => {
   const { keys, mint } = await setUp(t)
   const server = createServer((_req, res) => res.end(JSON.stringify({ keys: [keys.publicJwk] })))
   await once(server.listen(0, '127.0.0.1'), 'listening')

@@ -21,7 +21,7 @@ const skip = spawnSync(RCLONE, ['version']).status === 0 ? false : `there is no 
 // Without what tap adds to the environment to measure coverage.
 const env = { ...process.env, NODE_OPTIONS: '', RCLONE_CONFIG: '/dev/null' }
 
-t.test('rclone copies on while its tokens end, where refused tokens are 401', { skip }, async (t) => {
+t.test('rclone keeps copying when tokens expire if refused tokens are 401', { skip }, async (t) => {
   const directory = await temporaryDirectory(t)
   const [source, served] = ['source', 'served'].map((name) => join(directory, name)) as [string, string]
   mkdirSync(source)

@@ -51,7 +51,7 @@ const SERVERS: Readonly<Record<string, Server>> = {
 
 for (const [name, { program, args, refusedStatus, config }] of Object.entries(SERVERS)) {
   const skip = spawnSync(program, ['-v']).status === 0 ? false : `there is no ${program}`
-  t.test(`${name} copies and moves to https as the documentation says`, { skip }, async (t) => {
+  t.test(`${name} copies and moves to https as documented`, { skip }, async (t) => {
     for (const advice of ['', snippet(name)]) {
       const directory = await temporaryDirectory(t)
       mkdirSync(join(directory, 'files'))

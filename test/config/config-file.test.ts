@@ -20,13 +20,13 @@ t.test('an empty file, group or list means the defaults', async (t) => {
   t.equal(accepted({ yaml: 'listen:\n  tls:\n' }).config.listen.tls, undefined)
 })
 
-t.test('a single setting left empty is a mistake, at its name', async (t) => {
+t.test('a single empty setting is a problem at its name', async (t) => {
   t.strictSame(refused({ yaml: 'listen:\n  port:\n  host: h\n' }), [
     'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:2:8)',
   ])
 })
 
-t.test('a value of the wrong type is refused with what is wanted and where it stands', async (t) => {
+t.test('a value of the wrong type is refused with the expected type and its location', async (t) => {
   for (const [yaml, problem] of [
     ['listen: { port: "8080" }', /^listen.port: must be an integer from 0 to 65535 \(sidecar.yaml:1:17\)$/],
     ['upgrade: { enabled: yes }', /^upgrade.enabled: must be true or false \(sidecar.yaml:1:21\)$/],
@@ -46,7 +46,7 @@ t.test('a value of the wrong type is refused with what is wanted and where it st
   }
 })
 
-t.test('the whole file must be a map', async (t) => {
+t.test('the file must be a map', async (t) => {
   for (const yaml of ['hunter2', '- listen', '42', '"text"']) {
     const problems = refused({ yaml, env: {} })
     t.equal(problems.length, 1, 'nothing is said of settings that seem missing')
@@ -55,7 +55,7 @@ t.test('the whole file must be a map', async (t) => {
   }
 })
 
-t.test('unknown names are refused at each depth, with the one that was meant', async (t) => {
+t.test('unknown names are refused at each depth, with a suggestion', async (t) => {
   const table: [string, string][] = [
     ['lisen: {}', 'lisen: unknown setting; did you mean listen? (sidecar.yaml:1:1)'],
     ['port: 1', 'port: unknown setting; did you mean listen.port or admin.port? (sidecar.yaml:1:1)'],
@@ -88,7 +88,7 @@ t.test('unknown names are refused at each depth, with the one that was meant', a
   for (const [yaml, problem] of table) t.strictSame(refused({ yaml }), [problem], yaml)
 })
 
-t.test('property names of JavaScript are unknown names like any other', async (t) => {
+t.test('property names of JavaScript are unknown names too', async (t) => {
   for (const name of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
     t.match(refused({ yaml: `${name}: { port: 1 }` }), [new RegExp(`^${name}: unknown setting; .*:1:1\\)$`)])
     t.match(refused({ yaml: `token:\n  ${name}: 1` }), [
@@ -101,7 +101,7 @@ t.test('property names of JavaScript are unknown names like any other', async (t
   t.equal(Reflect.get({}, 'port'), undefined)
 })
 
-t.test('text that is no YAML is refused with line and column and without an excerpt', async (t) => {
+t.test('text that is not YAML is refused with line and column and without an excerpt', async (t) => {
   const table: [string, string | RegExp][] = [
     ['listen:\n\tport: 1', /^: not valid YAML: Tabs are not allowed as indentation \(sidecar.yaml:2:1\)$/],
     ['listen: {}\nlisten: {}', /^: not valid YAML: Map keys must be unique \(sidecar.yaml:2:1\)$/],
@@ -127,7 +127,7 @@ t.test('text that is no YAML is refused with line and column and without an exce
   }
 })
 
-t.test('anchors, aliases and merge keys mean what they mean in YAML', async (t) => {
+t.test('anchors, aliases and merge keys work as in YAML', async (t) => {
   const yaml = `
 upstreams:
   - &first { prefix: /a, url: https://storage:9000, caFile: ca.pem }
@@ -151,7 +151,7 @@ listen: { host: *host }
   )
 })
 
-t.test('aliases that multiply, refer to themselves or nest without end are refused', async (t) => {
+t.test('too many, self-referring or too deeply nested aliases are refused', async (t) => {
   const laughs = Array.from(
     { length: 9 },
     (_, n) => `x${n + 1}: &x${n + 1} [${Array(9).fill(`*x${n}`).join(',')}]`,

@@ -17,7 +17,7 @@ t.test('the environment wins over the file, and flags over both', async (t) => {
   t.equal(originOf('workers'), 'default')
 })
 
-t.test('a wrong value does not matter once a later source has set the right one', async (t) => {
+t.test('an invalid value is ignored if a later source overrides it', async (t) => {
   t.match(accepted({ yaml: 'listen: { port: nonsense }', flags: { '--listen-port': '5' } }).config.listen, {
     port: 5,
   })
@@ -53,7 +53,7 @@ t.test('a configuration without an upstream is refused, unless the command forwa
   t.strictSame(accepted({ env: {}, needsUpstream: false }).config.upstreams, [])
 })
 
-t.test('every mistake of every source is reported at once', async (t) => {
+t.test('the problems of all sources are reported at once', async (t) => {
   const yaml = `
 listen: { prot: 1, port: 70000 }
 admin: [1]
@@ -83,7 +83,7 @@ nonsense: 1
   )
 })
 
-t.test('the file is the one named by --config, else by SIDECAR_CONFIG, else there is none', async (t) => {
+t.test('the file is named by --config, else by SIDECAR_CONFIG, else there is none', async (t) => {
   const dir = t.testdir({ 'a.yaml': 'listen: { port: 1 }', 'b.yaml': 'listen: { port: 2 }' })
   const env = { SIDECAR_CONFIG: join(dir, 'a.yaml'), SIDECAR_UPSTREAM_URL: 'http://u' }
   const portOf = (loaded: ReturnType<typeof loadConfig>) => loaded.ok && loaded.config.listen.port
@@ -95,7 +95,7 @@ t.test('the file is the one named by --config, else by SIDECAR_CONFIG, else ther
   )
 })
 
-t.test('a file that cannot be read is one problem, and hides no other source', async (t) => {
+t.test('an unreadable file is one problem and hides none of other sources', async (t) => {
   const dir = t.testdir({ latin1: Buffer.from('token: { issuer: caf\xe9 }', 'latin1') })
   writeFileSync(join(dir, 'utf16'), Buffer.from('\uFEFFlisten: {}', 'utf16le'))
   mkdirSync(join(dir, 'directory'))
@@ -125,7 +125,7 @@ t.test('every effective value is listed with its origin, without the query of a 
   t.notOk(find('listen.tls.certFile'), 'settings without a value are left out')
 })
 
-t.test('problems become one line each behind a summary, whatever a name holds', async (t) => {
+t.test('a summary is followed by one line per problem, whatever a name contains', async (t) => {
   const problem = { path: 'listen.port', message: 'must be a number', origin: 'f\r\n\u2028.yaml:1:2' }
   t.equal(
     formatProblems([problem, { path: '', message: 'not a setting\x7f', origin: 'default' }]),

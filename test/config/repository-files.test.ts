@@ -8,14 +8,14 @@ import { accepted } from './support.ts'
 const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
 const STALE = 'run: npm run docs'
 
-t.test('every setting says what it means and what it takes', async (t) => {
+t.test('every setting has a description and its accepted values', async (t) => {
   for (const { path, description, requirement } of SETTINGS) {
     t.match(description, /^[A-Za-z].*\.$/, path)
     t.match(requirement, /^must be /, path)
   }
 })
 
-t.test('docs/configuration.md holds the table of settings', async (t) => {
+t.test('docs/configuration.md contains the table of settings', async (t) => {
   const page = read('docs/configuration.md')
   t.equal(page, withSettingsTable(page), STALE)
 })
@@ -33,7 +33,7 @@ t.test('config/sidecar.schema.json is what `config schema` prints', async (t) =>
   t.notOk(schema.required, 'no group has to be given')
 })
 
-t.test('config/sidecar.yaml loads as it is and gives every setting its default', async (t) => {
+t.test('config/sidecar.yaml loads and sets every setting to its default', async (t) => {
   const yaml = read('config/sidecar.yaml')
   const { config } = accepted({ yaml, env: {} })
   t.strictSame(config, accepted({}).config)

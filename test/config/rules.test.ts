@@ -21,7 +21,7 @@ t.test('credentials come from a file or a database, and naming the database alon
   ])
 })
 
-t.test('a sidecar that only verifies takes no credentials', async (t) => {
+t.test('a verify-only sidecar accepts no credentials settings', async (t) => {
   const why = 'cannot be used with keys.jwksUrl: such a sidecar only verifies and issues no tokens'
   const flags = { '--keys-jwks-url': 'http://issuer/keys' }
   t.strictSame(refused({ yaml: 'credentials: { file: c }', flags }), [
@@ -32,7 +32,7 @@ t.test('a sidecar that only verifies takes no credentials', async (t) => {
   ])
 })
 
-t.test('the longest accepted lifetime is never shorter than that of issued tokens', async (t) => {
+t.test('the longest accepted lifetime is at least that of issued tokens', async (t) => {
   const longest = (yaml: string) => accepted({ yaml }).config.token.maxLifetimeSeconds
   t.equal(longest('token: { lifetimeSeconds: 60 }'), 86400)
   t.equal(longest('token: { lifetimeSeconds: 90000 }'), 90000)
@@ -42,7 +42,7 @@ t.test('the longest accepted lifetime is never shorter than that of issued token
   ])
 })
 
-t.test('a public route is not the token endpoint, wherever that is', async (t) => {
+t.test('a public route is not the token endpoint, under any base path', async (t) => {
   const route = (path: string, basePath: string) =>
     refused({
       yaml: `listen: { basePath: "${basePath}" }\npublicRoutes:\n- { method: GET, path: /x }\n- { method: GET, path: ${path} }`,
@@ -56,7 +56,7 @@ t.test('a public route is not the token endpoint, wherever that is', async (t) =
   t.strictSame(route('/v2/auth/tokens', ''), [])
 })
 
-t.test('the path of forward auth is not the token endpoint, nor above or below it', async (t) => {
+t.test('the forward-auth path is neither the token endpoint nor above or below it', async (t) => {
   const path = (path: string, basePath = '') =>
     refused({ yaml: `listen: { basePath: "${basePath}" }\nforwardAuth: { path: ${path} }` })
   const problem = (endpoint: string) => [
@@ -77,7 +77,7 @@ t.test('the path of forward auth is not the token endpoint, nor above or below i
   t.strictSame(refused({ env: {}, yaml: 'forwardAuth: { path: /_auth }' }), [], 'needs no upstream')
 })
 
-t.test('an assertion needs a key that signs, and an audience of its own', async (t) => {
+t.test('an assertion needs a signing key and a distinct audience', async (t) => {
   const yaml = 'identity: { assertion: { enabled: true, audience: storage-api } }'
   t.strictSame(refused({ yaml, flags: { '--keys-jwks-url': 'http://issuer/keys' } }), [
     'identity.assertion.enabled: cannot be used with keys.jwksUrl: an assertion needs a key that signs (sidecar.yaml:1:35)',
@@ -99,7 +99,7 @@ t.test('the two listeners do not share a port', async (t) => {
   ])
 })
 
-t.test('a rule is silent about settings that are wrong by themselves', async (t) => {
+t.test('a rule across settings ignores settings that are already invalid', async (t) => {
   t.equal(refused({ yaml: 'token: { lifetimeSeconds: x, maxLifetimeSeconds: 5 }' }).length, 1)
   t.equal(refused({ yaml: 'upstreams: 1', env: {} }).length, 1)
 })

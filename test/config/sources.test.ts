@@ -3,7 +3,7 @@ import { SETTINGS } from '../../src/config/settings.ts'
 import { ownVariables, readNamed } from '../../src/config/sources.ts'
 import { accepted, refused } from './support.ts'
 
-t.test('every setting has one variable and one flag, made from its path', async (t) => {
+t.test('every setting has one variable and one flag, derived from its path', async (t) => {
   t.match(
     SETTINGS.find(({ path }) => path === 'limits.loginFailures.count'),
     { variable: 'SIDECAR_LIMITS_LOGIN_FAILURES_COUNT', flag: '--limits-login-failures-count' },
@@ -12,7 +12,7 @@ t.test('every setting has one variable and one flag, made from its path', async 
     t.equal(new Set(SETTINGS.map((setting) => setting[name])).size, SETTINGS.length, `each ${name} is unique`)
 })
 
-t.test('the default of every setting can be given by variable and by flag', async (t) => {
+t.test('the default of every setting can be set by variable and by flag', async (t) => {
   for (const { path, variable, flag, default: value } of SETTINGS) {
     if (value === undefined || path === 'upstreams' || path === 'credentials.postgres.poolSize') continue
     const text = typeof value === 'string' ? value : JSON.stringify(value)
@@ -22,7 +22,7 @@ t.test('the default of every setting can be given by variable and by flag', asyn
   }
 })
 
-t.test('numbers are plain decimals and nothing else', async (t) => {
+t.test('numbers are plain decimals', async (t) => {
   const port = (text: string) => refused({ flags: { '--listen-port': text } })
   const wants = 'listen.port: must be an integer from 0 to 65535 (--listen-port)'
   for (const text of ['', ' 80', '+80', '0x50', '080', '8e1', '80.5', 'Infinity', '-1', '٨٠', '8_0']) {
@@ -35,7 +35,7 @@ t.test('numbers are plain decimals and nothing else', async (t) => {
   t.equal(accepted({ flags: { '--workers': 'auto' } }).config.workers, 'auto')
 })
 
-t.test('booleans are true or false and nothing else', async (t) => {
+t.test('booleans are true or false', async (t) => {
   for (const text of ['', 'True', 'yes', '1', 'on', ' true']) {
     t.strictSame(refused({ flags: { '--upgrade-enabled': text } }), [
       'upgrade.enabled: must be true or false (--upgrade-enabled)',
@@ -45,7 +45,7 @@ t.test('booleans are true or false and nothing else', async (t) => {
   t.equal(accepted({ flags: { '--upgrade-enabled': 'false' } }).config.upgrade.enabled, false)
 })
 
-t.test('texts stay texts, even where YAML would see a number', async (t) => {
+t.test('strings stay strings, even where YAML would read a number', async (t) => {
   t.equal(accepted({ flags: { '--token-issuer': '0123' } }).config.token.issuer, '0123')
   t.equal(accepted({ flags: { '--listen-base-path': '' } }).config.listen.basePath, '')
   t.equal(refused({ flags: { '--token-issuer': '' } }).length, 1)
@@ -80,7 +80,7 @@ t.test('trusted addresses may be separated by commas', async (t) => {
 })
 
 t.test(
-  'an upstream URL is short for one upstream, and conflicts with a list from the same source only',
+  'an upstream URL is short for one upstream and conflicts only with a list from the same source',
   async (t) => {
     const list = '[{ prefix: /a, url: http://list }]'
     t.strictSame(
@@ -117,7 +117,7 @@ t.test('an unknown name is a problem, with a suggestion', async (t) => {
   })
 })
 
-t.test('other variables are left alone, those that Kubernetes adds for a Service too', async (t) => {
+t.test('other variables are ignored, including those that Kubernetes adds for a Service', async (t) => {
   const links = {
     PATH: '/bin',
     SIDECARX: '1',

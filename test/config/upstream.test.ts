@@ -4,7 +4,7 @@ import { accepted, refused } from './support.ts'
 const one = (upstream: object) => ({ env: { SIDECAR_UPSTREAMS: JSON.stringify([upstream]) } })
 const at = (url: string) => refused(one({ prefix: '/', url }))
 
-t.test('an address is a scheme, a host and perhaps a port, or a socket', async (t) => {
+t.test('an address is a scheme, a host and an optional port, or a socket', async (t) => {
   for (const url of [
     'http://127.0.0.1:9000',
     'http://storage',
@@ -21,7 +21,7 @@ t.test('an address is a scheme, a host and perhaps a port, or a socket', async (
   t.equal(accepted(one({ prefix: '/', url: 'http://storage/' })).config.upstreams[0]?.url, 'http://storage/')
 })
 
-t.test('an address that says more than would be used, or less than is needed, is refused', async (t) => {
+t.test('an address with unused or missing parts is refused', async (t) => {
   for (const url of [
     ...['', 'storage:9000', 'ftp://h', 'http:h', 'http:/h', 'http://', 'http://:80'],
     // biome-ignore lint/suspicious/noTemplateCurlyInString: an unexpanded template
@@ -37,7 +37,7 @@ t.test('an address that says more than would be used, or less than is needed, is
   t.match(refused(one({ prefix: '/', url: 9000 })), [/^upstreams\[0\].url: must be http:/])
 })
 
-t.test('certificates need https, and a certificate its key', async (t) => {
+t.test('certificates need https, and a certificate needs its key', async (t) => {
   const tls = (url: string, files: object) =>
     refused(one({ prefix: '/', url, ...files })).map((problem) => problem.replace(/ \(.*/, ''))
   t.strictSame(tls('https://h', { caFile: 'a', certFile: 'b', keyFile: 'c' }), [])

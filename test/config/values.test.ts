@@ -76,7 +76,7 @@ const table = [
 ]
 
 for (const { flag, takes, refuses } of table) {
-  t.test(`${flag} takes what makes sense and refuses what does not`, async (t) => {
+  t.test(`${flag} accepts valid values and refuses others`, async (t) => {
     for (const value of takes)
       t.strictSame(refused({ flags: { [flag]: value } }), [], JSON.stringify(value).slice(0, 60))
     for (const value of refuses) {

@@ -9,7 +9,7 @@ const credential = {
   disabled: false,
 }
 
-t.test('a credential is found by both of its names', async (t) => {
+t.test('a credential is found by account and access key', async (t) => {
   const other = { ...credential, accountId: '__proto__', accessKey: 'constructor' }
   const index = createCredentialIndex([credential, other])
   t.equal(index.size(), 2)
@@ -29,7 +29,7 @@ t.test('a credential is found by both of its names', async (t) => {
   }
 })
 
-t.test('the index knows each set of scrypt parameters once', async (t) => {
+t.test('the index lists each set of scrypt parameters once', async (t) => {
   const hashes = [
     '$scrypt$ln=14,r=8,p=5$a$b',
     '$scrypt$ln=14,r=8,p=5$c$d',

@@ -54,7 +54,7 @@ accounts:
   t.same(parse('accounts: []'), { ok: true, value: [], warnings: [] })
 })
 
-t.test('every problem is reported at once, with its line and column, from top to bottom', async (t) => {
+t.test('all problems are reported in file order, with line and column', async (t) => {
   const text = `accounts:
   - accountId: 123
     credentials:
@@ -94,7 +94,7 @@ more: 1
   ])
 })
 
-t.test('names that no token has room for are a problem of the access key', async (t) => {
+t.test('names too long for a token are a problem of the access key', async (t) => {
   const account = (accountId: string, accessKey: string) =>
     `  - accountId: ${accountId}\n    credentials:\n      - accessKey: ${accessKey}\n        secretHash: ${HASH}\n`
   const fits = account('密'.repeat(1024), 'a'.repeat(1000))
@@ -121,7 +121,7 @@ t.test('a document of another shape is a problem', async (t) => {
   for (const [text, problem] of shapes) t.same(problemsOf(text), [problem], text)
 })
 
-t.test('invalid YAML is a problem in words that quote nothing', async (t) => {
+t.test('invalid YAML is a problem that quotes no content', async (t) => {
   const texts: [string, string][] = [
     ['accounts: []\naccounts: []', '2:1: is not valid YAML: Map keys must be unique'],
     ['accounts: []\n---\naccounts: []', '2:1: is not valid YAML: more than one YAML document'],
@@ -132,7 +132,7 @@ t.test('invalid YAML is a problem in words that quote nothing', async (t) => {
   for (const [text, problem] of texts) t.same(problemsOf(text), [problem], text)
 })
 
-t.test('a secret in the wrong place is not repeated', async (t) => {
+t.test('a secret in the wrong place is not echoed', async (t) => {
   const texts = [
     'accounts: [{ accountId: a, credentials: [{ accessKey: k, secretHash: "hush hush" }] }]',
     `accounts: [{ accountId: a, credentials: [{ accessKey: k, ? "${HASH}hush" }] }]`,
@@ -148,7 +148,7 @@ t.test('a secret in the wrong place is not repeated', async (t) => {
   }
 })
 
-t.test('a world-readable file is worth a warning', async (t) => {
+t.test('a world-readable file gets a warning', async (t) => {
   const { file } = await makeCredentialsFile(t)
   await chmod(file, 0o640)
   t.match(await loadCredentialsFile(file), { ok: true, warnings: [] })

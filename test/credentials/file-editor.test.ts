@@ -70,7 +70,7 @@ t.test('a new account goes to the end, and nothing else changes', async (t) => {
   )
 })
 
-t.test('a new credential of a known account goes to the end of its list', async (t) => {
+t.test('a new credential of an existing account goes to the end of its list', async (t) => {
   const added = `      - accessKey: new\n        secretHash: ${HASH}\n`
   const expected = FILE.replace('disabled: true }\n', `disabled: true }\n${added}`)
   t.equal(await edited(FILE, (editor) => editor.add(NEW)), expected)
@@ -88,7 +88,7 @@ t.test('the first account of an empty list is written as a block', async (t) => 
   }
 })
 
-t.test('a credential is disabled and enabled where it stands', async (t) => {
+t.test('a credential is disabled and enabled in place', async (t) => {
   const one = { accountId: 'acme', accessKey: 'one' }
   const two = { accountId: 'acme', accessKey: 'two' }
   const set = (text: string, name: typeof one, disabled: boolean) =>
@@ -101,7 +101,7 @@ t.test('a credential is disabled and enabled where it stands', async (t) => {
   t.equal(await set(FILE, two, false), FILE.replace(', disabled: true', ''))
 })
 
-t.test('a credential is removed, and with the last one its account', async (t) => {
+t.test('removing the last credential of an account removes the account', async (t) => {
   const remove = (text: string, accountId: string, accessKey: string) =>
     edited(text, (editor) => editor.remove({ accountId, accessKey }))
   const second = `      # For the backup.\n      - { accessKey: two, secretHash: "${HASH}", disabled: true }\n`
@@ -113,7 +113,7 @@ t.test('a credential is removed, and with the last one its account', async (t) =
   t.same(credentialsIn(await remove(await remove(other, 'acme', 'one'), 'acme', 'two')), [])
 })
 
-t.test('an existing name is not added, and a missing one cannot be changed', async (t) => {
+t.test('an existing name cannot be added, and a missing one cannot be changed', async (t) => {
   t.equal(
     await edited(FILE, (editor) => editor.add({ ...NEW, accessKey: 'two' })),
     'the account already has a credential of that access key',
@@ -126,7 +126,7 @@ t.test('an existing name is not added, and a missing one cannot be changed', asy
   }
 })
 
-t.test('whatever the names, an added credential is found again and the others stay', async (t) => {
+t.test('a credential with any valid name is found after it is added, and the others stay', async (t) => {
   const name = fc.string({ unit: 'binary', minLength: 1, maxLength: 20 }).filter((text) => !nameProblem(text))
   const property = fc.asyncProperty(name, name, async (account, accessKey) => {
     const accountId = `${account}!`
@@ -153,7 +153,7 @@ t.test('a missing file is created by add alone, with mode 0600, but not its dire
   })
 })
 
-t.test('writers at the same time all get their change in, and no lock stays', async (t) => {
+t.test('concurrent writers all succeed, and no lock file remains', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const keys = ['a', 'b', 'c', 'd']
   const edits = keys.map((accessKey) => createFileEditor(file).add({ ...NEW, accessKey }))
@@ -162,7 +162,7 @@ t.test('writers at the same time all get their change in, and no lock stays', as
   t.same(await readdir(dirname(file)), ['credentials.yaml'])
 })
 
-t.test('a file that another command holds is not touched, until its lock is stale', async (t) => {
+t.test('a file locked by another command is not changed until the lock is stale', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
   const unlock = await lock(file)
@@ -181,7 +181,7 @@ t.test('a file that another command holds is not touched, until its lock is stal
   t.same(await createFileEditor(file, 0).add(NEW), { ok: true })
 })
 
-t.test('a symbolic link stays one, and both names share one lock', async (t) => {
+t.test('a symbolic link is preserved, and both names share one lock', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const link = join(dirname(file), 'link.yaml')
   await symlink('credentials.yaml', link)
@@ -197,7 +197,7 @@ t.test('a symbolic link stays one, and both names share one lock', async (t) => 
   )
 })
 
-t.test('an invalid file is reported and not changed, nor is one made invalid', async (t) => {
+t.test('an invalid file is reported and not changed, and no change makes a file invalid', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
   t.same(await createFileEditor(file).add({ ...NEW, secretHash: 'hush' }), {

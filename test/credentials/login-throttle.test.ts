@@ -17,7 +17,7 @@ function throttled() {
   return { clock, throttle, login, fail }
 }
 
-t.test('after so many failures a pair is refused until the window has passed', async (t) => {
+t.test('after the allowed failures a pair is refused until the window has passed', async (t) => {
   const { clock, login, fail } = throttled()
   t.same(fail(3), [undefined, undefined, undefined])
   t.equal(login('accepted'), 60, 'the right secret too')
@@ -27,7 +27,7 @@ t.test('after so many failures a pair is refused until the window has passed', a
   t.same(fail(4), [undefined, undefined, undefined, 60])
 })
 
-t.test('other accounts and other addresses are untouched', async (t) => {
+t.test('other accounts and other addresses are not affected', async (t) => {
   const { login, fail } = throttled()
   fail(3)
   t.equal(login('accepted', 'other'), undefined)
@@ -42,7 +42,7 @@ t.test('all addresses of one IPv6 /64 are one client', async (t) => {
   t.equal(login('accepted', 'acme', '2001:db8:0:1::4'), undefined)
 })
 
-t.test('clients behind NAT64 are told apart by their IPv4 address', async (t) => {
+t.test('clients behind NAT64 are distinguished by their IPv4 address', async (t) => {
   const { login } = throttled()
   for (let times = 0; times < 3; times++) login('rejected', 'acme', '64:ff9b::c000:201')
   t.equal(login('accepted', 'acme', '64:ff9b::c000:201'), 60)
@@ -56,14 +56,14 @@ t.test('a success clears the failures of its pair', async (t) => {
   t.same(fail(3), [undefined, undefined, undefined])
 })
 
-t.test('a login that was not checked is no failure', async (t) => {
+t.test('an unchecked login is not a failure', async (t) => {
   const { login } = throttled()
   for (const verdict of ['busy', 'unavailable'] as const) {
     for (let times = 0; times < 10; times++) t.equal(login(verdict), undefined)
   }
 })
 
-t.test('200 attempts at once are no more than the allowed failures', async (t) => {
+t.test('200 concurrent attempts get no more than the allowed failures', async (t) => {
   const { throttle, login } = throttled()
   const permissions = Array.from({ length: 200 }, () => throttle.check('acme', '192.0.2.1'))
   const allowed = permissions.filter((permission) => permission.ok)
@@ -73,7 +73,7 @@ t.test('200 attempts at once are no more than the allowed failures', async (t) =
   t.equal(login('accepted'), 60)
 })
 
-t.test('attempts that end in success make room at once', async (t) => {
+t.test('successful attempts free their slots at once', async (t) => {
   const { throttle, login } = throttled()
   const permissions = Array.from({ length: 3 }, () => throttle.check('acme', '192.0.2.1'))
   for (const permission of permissions) if (permission.ok) permission.settle('accepted')

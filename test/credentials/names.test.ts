@@ -26,7 +26,7 @@ t.test('a control character is refused in a name and allowed in a secret', async
   }
 })
 
-t.test('two names fit into a token together, unless both are long in a script of many bytes', async (t) => {
+t.test('two names fit into one token unless both are long and of multi-byte characters', async (t) => {
   for (const name of ['a', '"', '\\', 'я']) {
     t.equal(namesProblem(name.repeat(1024), name.repeat(1024)), undefined, name)
     t.equal(namesProblem('😀'.repeat(1024), 'a'.repeat(1024)), undefined)

@@ -15,7 +15,7 @@ const token: RevocableToken = { tokenId: 'j', accountId: 'acme', accessKey: 'AK'
 const revoked = (list: readonly Revocation[], changed: Partial<RevocableToken> = {}) =>
   createRevocations(list).isRevoked({ ...token, ...changed })
 
-t.test('a token is revoked by its id, its account or its access key, and by nothing else', async (t) => {
+t.test('a token is revoked by its id, account or access key, and by nothing else', async (t) => {
   t.equal(revoked([]), false)
   t.equal(revoked([{ jti: 'j' }]), true)
   t.equal(revoked([{ accountId: 'acme' }]), true)
@@ -26,7 +26,7 @@ t.test('a token is revoked by its id, its account or its access key, and by noth
   t.equal(revoked([{ accountId: '__proto__' }], { accountId: '__proto__' }), true)
 })
 
-t.test('issuedBefore spares tokens issued at that moment and later', async (t) => {
+t.test('issuedBefore spares tokens issued at that time or later', async (t) => {
   for (const name of [{ accountId: 'acme' }, { accessKey: 'AK' }]) {
     t.equal(revoked([{ ...name, issuedBefore: 1_000_001 }]), true)
     t.equal(revoked([{ ...name, issuedBefore: 1_000_000 }]), false)
@@ -34,7 +34,7 @@ t.test('issuedBefore spares tokens issued at that moment and later', async (t) =
   }
 })
 
-t.test('several entries for one name revoke what any of them revokes, in any order', async (t) => {
+t.test('several entries for one name are combined, in any order', async (t) => {
   const early = { accountId: 'acme', issuedBefore: 1 }
   const late = { accountId: 'acme', issuedBefore: 1_000_001 }
   for (const list of [
@@ -47,7 +47,7 @@ t.test('several entries for one name revoke what any of them revokes, in any ord
   t.equal(createRevocations([early, late]).size, 2)
 })
 
-t.test('a list is read, whatever its layout', async (t) => {
+t.test('a list is read in any YAML layout', async (t) => {
   const text = `\uFEFFrevocations:\r
 - jti: 3f0c2a5e-6f0e-4c57-9d0b-2f4c8f3a7b11\r
 - issuedBefore: 2026-01-01T01:00:00+01:00
@@ -64,7 +64,7 @@ t.test('a list is read, whatever its layout', async (t) => {
   t.same(parseRevocations('revocations: []'), { ok: true, value: [], warnings: [] })
 })
 
-t.test('every problem is reported at once with its place, and no value', async (t) => {
+t.test('all problems are reported with their locations and without values', async (t) => {
   const text = `revocations:
   - jti: canary-1
     issuedBefore: ${TIME}
@@ -101,7 +101,7 @@ canary: 1
   })
 })
 
-t.test('a text that is not a list of revocations is refused with what it should be', async (t) => {
+t.test('text that is not a list of revocations is refused with the expected shape', async (t) => {
   for (const [text, problem] of [
     ['', /^1:1: must be a map .+ without entries, write `revocations: \[\]`$/],
     ['revocations:\n', /^1:\d+: revocations must be a list; without entries, write `revocations: \[\]`$/],
@@ -116,7 +116,7 @@ t.test('a text that is not a list of revocations is refused with what it should 
   }
 })
 
-t.test('the default file may be missing until it has been there once', async (t) => {
+t.test('the default file may be missing until it has existed once', async (t) => {
   const file = join(t.testdir({}), 'file')
   const missing = { ok: false, problems: [`${file}: cannot be read: there is no such file or directory`] }
   t.same(await createRevocationsLoader({ file, required: true })(), missing)

@@ -30,7 +30,7 @@ t.test('a generated secret is 256 random bits in base64url', async (t) => {
   for (const secret of secrets) t.match(secret, /^[\w-]{43}$/)
 })
 
-t.test('the stored forms are as documented', async (t) => {
+t.test('stored hashes have the documented form', async (t) => {
   // SHA-256 of "abc" (FIPS 180-4), in the PHC alphabet.
   t.equal(await hashSecret('abc', 'sha256'), '$sha256$ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0')
   const stored = await hashSecret('abc', 'scrypt')
@@ -41,7 +41,7 @@ t.test('the stored forms are as documented', async (t) => {
   t.not(await hashSecret('abc', 'scrypt'), stored, 'with a salt of its own')
 })
 
-t.test('only the very bytes of the secret match', async (t) => {
+t.test('only the exact bytes of the secret match', async (t) => {
   const secret = ` é${'x'.repeat(80)} `.normalize('NFC')
   const others = [
     secret.trim(),
@@ -88,7 +88,7 @@ t.test('weaker and more expensive parameters are refused', async (t) => {
   }
 })
 
-t.test('anything but a whole hash in canonical form is refused, and not repeated', async (t) => {
+t.test('anything but a complete canonical hash is refused, and not echoed', async (t) => {
   const others = [
     '',
     'a plain secret',

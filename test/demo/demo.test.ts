@@ -20,7 +20,7 @@ async function storageApi(t: Test, directory = t.testdir()) {
   return { directory, url, call, faults }
 }
 
-t.test('an object comes back as it was stored, whole or in part, until it is deleted', async (t) => {
+t.test('a stored object can be read completely or in part until it is deleted', async (t) => {
   const { call } = await storageApi(t)
   const put = await call('PUT', '/photos/cat%2F1', { 'Content-Type': 'text/plain' }, 'a cat')
   t.equal(put.status, 201)
@@ -38,7 +38,7 @@ t.test('an object comes back as it was stored, whole or in part, until it is del
   t.equal((await call('GET', '/photos/cat%2F1')).status, 404)
 })
 
-t.test('objects are listed by prefix and kept apart by account', async (t) => {
+t.test('objects are listed by prefix and separated by account', async (t) => {
   const { call } = await storageApi(t)
   for (const key of ['/b', '/a/2', '/a/1']) await call('PUT', key, {}, '')
   await call('PUT', '/a/3', { 'X-Authenticated-Account-Id': 'other' }, 'x')
@@ -51,14 +51,14 @@ t.test('objects are listed by prefix and kept apart by account', async (t) => {
   t.equal((await call('GET', '/a/3')).status, 404)
 })
 
-t.test('a request without an identity is refused, and a method that does not exist', async (t) => {
+t.test('a request without an identity and an unknown method are refused', async (t) => {
   const { url, call } = await storageApi(t)
   t.equal((await fetch(url)).status, 403)
   const post = await call('POST', '/k')
   t.strictSame([post.status, post.headers.get('allow')], [405, 'GET, HEAD, PUT, DELETE'])
 })
 
-t.test('an aborted upload stores nothing, and a fault is reported once', async (t) => {
+t.test('an aborted upload stores nothing, and an error is reported once', async (t) => {
   const { url, directory, call, faults } = await storageApi(t)
   const socket = connect(Number(new URL(url).port), '127.0.0.1')
   socket.write('PUT /k HTTP/1.1\r\nHost: a\r\nX-Authenticated-Account-Id: a\r\nContent-Length: 9\r\n\r\nabc')
@@ -98,7 +98,7 @@ async function startDemo(t: Test, cwd: string) {
   return { url, login, logIn, stop }
 }
 
-t.test('each start has its own secret, keeps the objects, and keeps strangers out', async (t) => {
+t.test('each start creates a new secret, keeps the objects, and is readable by the owner only', async (t) => {
   const cwd = t.testdir()
   mkdirSync(join(cwd, '.sidecar'), { mode: 0o755 })
   const first = await startDemo(t, cwd)
@@ -113,7 +113,7 @@ t.test('each start has its own secret, keeps the objects, and keeps strangers ou
     t.equal(statSync(join(cwd, '.sidecar', name)).mode & 0o777, mode, name)
 })
 
-t.test('a port in use is one line, and nothing is written', async (t) => {
+t.test('a port in use is reported in one line, and nothing is written', async (t) => {
   const cwd = t.testdir()
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -126,7 +126,7 @@ t.test('a port in use is one line, and nothing is written', async (t) => {
   t.equal((await runProgram(t, ['demo', '--port', '65536'], { cwd })).code, 2)
 })
 
-t.test('the printed comments hold nothing that a shell interprets, and any path is one word', async (t) => {
+t.test('the printed commands are safe in a shell with any path', async (t) => {
   const at = { address: '127.0.0.1', port: 1, family: 'IPv4' }
   const login = { accountId: 'demo', accessKey: 'k', secret: 's' }
   const lines = guide({ login, sampleFile: "/it's/a file" }, { data: at, admin: at }).split('\n')

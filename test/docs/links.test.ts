@@ -38,7 +38,7 @@ function targets(path: string): string[] {
   return [...inline, ...defined].map(([, target = '']) => target)
 }
 
-t.test('every relative link leads to a file, and to a heading in it', { skip: noGit() }, async (t) => {
+t.test('every relative link has an existing file and heading', { skip: noGit() }, async (t) => {
   let links = 0
   for (const page of PAGES) {
     for (const target of targets(page)) {
@@ -57,7 +57,7 @@ t.test('every relative link leads to a file, and to a heading in it', { skip: no
   t.ok(PAGES.length >= 10 && links > 100, `${links} links in ${PAGES.length} pages`)
 })
 
-t.test('every file that a page names is there', async (t) => {
+t.test('every file named by a page exists', async (t) => {
   const roots = ['', 'src/', 'docs/']
   for (const page of PAGES.filter((path) => path !== 'CHANGELOG.md')) {
     for (const [, path = ''] of read(page).matchAll(/(?<![\w./-])((?:[\w-]+\/)+[\w.-]+\.(?:test\.)?ts)\b/g))
@@ -68,7 +68,7 @@ t.test('every file that a page names is there', async (t) => {
   }
 })
 
-t.test('every guide is listed in the index, and the README leads there', async (t) => {
+t.test('every guide is listed in the index, which the README links', async (t) => {
   const listed = new Set(targets('docs/README.md'))
   for (const name of readdirSync('docs')) {
     if (/\.(?:md|yaml)$/.test(name) && name !== 'README.md') t.ok(listed.has(name), name)

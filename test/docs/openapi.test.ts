@@ -62,7 +62,7 @@ t.test('docs/openapi.yaml is an OpenAPI 3.1 document', async (t) => {
   t.same([valid, errors, validator.version], [true, undefined, '3.1'])
 })
 
-t.test('every documented answer comes as it is documented, and no other one', async (t) => {
+t.test('every documented response occurs as documented, and no other one', async (t) => {
   let broken = false
   const now = () => (broken ? JSON.parse('the clock is broken') : Date.now())
   const settings = {

@@ -26,7 +26,7 @@ async function scrape({ adminPort }: TestSidecar): Promise<Map<string, Map<strin
 }
 
 t.test(
-  'the page has every metric with its labels, the values of labels, and every field of an access line',
+  'the page has every metric with its labels and label values, and every access log field',
   async (t) => {
     const upstream = await recordingUpstream(t)
     const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })

@@ -15,7 +15,7 @@ const PAGES = ['README.md', ...readdirSync('docs').map((name) => `docs/${name}`)
   name.endsWith('.md'),
 )
 
-t.test('settings that a page shows are valid', async (t) => {
+t.test('settings in pages are valid', async (t) => {
   for (const page of PAGES) {
     for (const [, block = ''] of readFileSync(page, 'utf8').matchAll(/^```yaml\n([\s\S]*?)^```/gm)) {
       const settings = Object(parse(block))

@@ -55,7 +55,7 @@ function paths(all: readonly Command[], before: readonly string[] = []): string[
   })
 }
 
-t.test('every command and subcommand explains itself, with an example', async (t) => {
+t.test('every command and subcommand has help with an example', async (t) => {
   const { stdout } = await runProgram(t, ['--help'])
   const listed = [...stdout.matchAll(/^ {2}([a-z]+) (?:\[| {2})/gm)].map(([, name]) => name)
   t.strictSame(
@@ -73,7 +73,7 @@ t.test('every command and subcommand explains itself, with an example', async (t
   }
 })
 
-t.test('a group without its command, and a command that there is not, are wrong usage', async (t) => {
+t.test('a command group alone and an unknown command are wrong usage', async (t) => {
   for (const { commands: inner, name } of commands().all.map((command) => ({
     commands: command.commands,
     name: command.name(),
@@ -88,49 +88,46 @@ t.test('a group without its command, and a command that there is not, are wrong 
   }
 })
 
-t.test(
-  'a configuration with mistakes of every kind: one report, nothing started, no secret shown',
-  async (t) => {
-    const directory = t.testdir({
-      keys: { 'bad.jwk.json': '{"kty":"EC","d":"canary"}' },
-      'credentials.yaml':
-        'accounts:\n- accountId: a\n  credentials:\n  - accessKey: k\n    secretHash: canary\n',
-      'sidecar.yaml': 'listen: { port: canary }\nlisten_port: 1\ntoken: { lifetimeSeconds: -1 }\n',
-    })
-    const upstream = await recordingUpstream(t)
-    const { code, stdout, stderr } = await runProgram(
-      t,
-      [
-        'serve',
-        ...['--config', join(directory, 'sidecar.yaml')],
-        ...['--keys-directory', join(directory, 'keys'), '--cache-max-tokens', '0'],
-      ],
-      {
-        env: {
-          SIDECAR_CREDENTIALS_FILE: join(directory, 'credentials.yaml'),
-          SIDECAR_UPSTREAM_URL: upstream.url,
-          SIDECAR_LISTN_PORT: 'canary',
-        },
+t.test('all configuration problems are in one report, nothing starts, and no secret is shown', async (t) => {
+  const directory = t.testdir({
+    keys: { 'bad.jwk.json': '{"kty":"EC","d":"canary"}' },
+    'credentials.yaml':
+      'accounts:\n- accountId: a\n  credentials:\n  - accessKey: k\n    secretHash: canary\n',
+    'sidecar.yaml': 'listen: { port: canary }\nlisten_port: 1\ntoken: { lifetimeSeconds: -1 }\n',
+  })
+  const upstream = await recordingUpstream(t)
+  const { code, stdout, stderr } = await runProgram(
+    t,
+    [
+      'serve',
+      ...['--config', join(directory, 'sidecar.yaml')],
+      ...['--keys-directory', join(directory, 'keys'), '--cache-max-tokens', '0'],
+    ],
+    {
+      env: {
+        SIDECAR_CREDENTIALS_FILE: join(directory, 'credentials.yaml'),
+        SIDECAR_UPSTREAM_URL: upstream.url,
+        SIDECAR_LISTN_PORT: 'canary',
       },
-    )
-    t.equal(code, 2)
-    t.equal(stdout, '', 'nothing was said to listen')
-    for (const expected of [
-      /^the configuration has \d+ problems:\n/,
-      /listen\.port: .*sidecar\.yaml:1:\d+/,
-      /listen_port: .*sidecar\.yaml:2:\d+/,
-      /token\.lifetimeSeconds: .*sidecar\.yaml:3:\d+/,
-      /cache\.maxTokens: .*--cache-max-tokens/,
-      /SIDECAR_LISTN_PORT/,
-    ]) {
-      t.match(stderr, expected)
-    }
-    t.notMatch(stderr, /canary|^ +at /m)
-    t.equal(upstream.sockets.length, 0)
-  },
-)
+    },
+  )
+  t.equal(code, 2)
+  t.equal(stdout, '', 'nothing was said to listen')
+  for (const expected of [
+    /^the configuration has \d+ problems:\n/,
+    /listen\.port: .*sidecar\.yaml:1:\d+/,
+    /listen_port: .*sidecar\.yaml:2:\d+/,
+    /token\.lifetimeSeconds: .*sidecar\.yaml:3:\d+/,
+    /cache\.maxTokens: .*--cache-max-tokens/,
+    /SIDECAR_LISTN_PORT/,
+  ]) {
+    t.match(stderr, expected)
+  }
+  t.notMatch(stderr, /canary|^ +at /m)
+  t.equal(upstream.sockets.length, 0)
+})
 
-t.test('with keys that are too weak nothing starts, and none of them is shown', async (t) => {
+t.test('weak keys prevent the start and are not shown', async (t) => {
   const { files } = await prepareFiles(t)
   const hmac = (kid: string, secret: string) => ({
     ...{ kty: 'oct', kid, alg: 'HS256', use: 'sig' },
@@ -166,7 +163,7 @@ t.test('with keys that are too weak nothing starts, and none of them is shown', 
   t.notOk(stderr.includes(weak.short.k))
 })
 
-t.test('problems of files are in one report with those of settings, each with its place', async (t) => {
+t.test('problems of files and settings are in one report, each with its location', async (t) => {
   const config = join(
     t.testdir({
       'sidecar.yaml': `listen:
@@ -199,7 +196,7 @@ credentials: { file: /none/credentials.yaml }
   t.match(await runProgram(t, ['config', 'check', ...args]), { code: 2, stderr: /has 2 problems/ })
 })
 
-t.test('serve says in one line what it cannot do, and waits for an issuer until it is stopped', async (t) => {
+t.test('serve reports a failure in one line, and waits for an issuer until it is stopped', async (t) => {
   const { files } = await prepareFiles(t)
   const args = ['serve', ...serveArgs({ ...files, 'upstream-url': 'http://127.0.0.1:9' })]
   for (const [more, code, stderr] of [

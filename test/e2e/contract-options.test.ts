@@ -3,7 +3,7 @@ import t from 'tap'
 import { isOwnAnswer } from '../support/own-answer.ts'
 import { startScene } from '../support/scene.ts'
 
-t.test('a refused token is a 401 with a challenge where that is set', async (t) => {
+t.test('a refused token is a 401 with a challenge if configured', async (t) => {
   const { ask, authorization, head, sidecar, upstream } = await startScene(t, {
     settings: { 'contract-refused-token-status': '401' },
   })
@@ -29,7 +29,7 @@ const PREFLIGHT = [
   'Access-Control-Request-Headers: authorization, content-type',
 ]
 
-t.test("scripts of an allowed origin may read the sidecar's own answers", async (t) => {
+t.test("scripts of an allowed origin may read the sidecar's own responses", async (t) => {
   const { ask, authorization, head, upstream } = await startScene(t, {
     settings: { 'cors-allowed-origins': '["https://app.example", "http://localhost:3000"]' },
   })
@@ -65,7 +65,7 @@ t.test("scripts of an allowed origin may read the sidecar's own answers", async 
   t.equal(headers['access-control-allow-origin'], 'https://other.example', 'answers of the upstream pass')
 })
 
-t.test('preflights of the token endpoint are answered here for allowed origins only', async (t) => {
+t.test('preflights of the token endpoint are allowed for configured origins only', async (t) => {
   for (const [setting, allowed] of [
     ['["https://app.example"]', 'https://app.example'],
     ['["*"]', '*'],

@@ -5,7 +5,7 @@ import { startScene } from '../support/scene.ts'
 
 const EXPECTING = 'Expect: 100-continue\r\n'
 
-t.test('a client gets 100 Continue once its token is verified, and not before', async (t) => {
+t.test('a client gets 100 Continue only after its token is verified', async (t) => {
   const scene = await startScene(t)
   for (const expect of [EXPECTING, 'expect: 100-Continue\r\n']) {
     for (const [framing, body, arrives] of [
@@ -61,7 +61,7 @@ t.test('a refused client gets no 100 Continue', async (t) => {
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('a client whose upstream cannot be reached gets no 100 Continue', async (t) => {
+t.test('a client of an unreachable upstream gets no 100 Continue', async (t) => {
   const scene = await startScene(t)
   await scene.upstream.close()
   const client = await scene.connect()
@@ -70,7 +70,7 @@ t.test('a client whose upstream cannot be reached gets no 100 Continue', async (
   t.equal(await client.closed(), 'end')
 })
 
-t.test('a client that does not wait is served as well', async (t) => {
+t.test('a client that does not wait for 100 Continue is served', async (t) => {
   const scene = await startScene(t)
   const client = await scene.connect()
   client.send(
@@ -106,7 +106,7 @@ t.test('an early response of the upstream reaches a client that got 100 Continue
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('the 100 of an upstream is not a second one', async (t) => {
+t.test('a 100 of the upstream is not forwarded', async (t) => {
   const scene = await startScene(t)
   scene.upstream.reply(`HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n${OK}`)
   const client = await scene.request('PUT /b/k', ['Expect: 100-continue', 'Content-Length: 5'], 'hello')

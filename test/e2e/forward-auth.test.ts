@@ -5,7 +5,7 @@ import { startScene } from '../support/scene.ts'
 
 const PATH = { 'forward-auth-path': '/_auth' }
 
-t.test('a good token is a 200 without a body, with the identity as response headers', async (t) => {
+t.test('a valid token is a 200 without a body, with the identity in response headers', async (t) => {
   const { ask, head, sidecar, upstream } = await startScene(t, {
     settings: PATH,
     credentials: [{ accountId: 'acmé corp' }],
@@ -33,7 +33,7 @@ t.test('a good token is a 200 without a body, with the identity as response head
   )
 })
 
-t.test('a refused token gets its documented error, with status 401 where that is set', async (t) => {
+t.test('a refused token gets its documented error, with status 401 if configured', async (t) => {
   for (const status of [400, 401]) {
     const { ask, authorization, head, sidecar, upstream } = await startScene(t, {
       settings: { ...PATH, 'contract-refused-token-status': String(status) },
@@ -56,7 +56,7 @@ t.test('a refused token gets its documented error, with status 401 where that is
   }
 })
 
-t.test('a path that only looks like it is forwarded', async (t) => {
+t.test('a path that only resembles the forward-auth path is forwarded', async (t) => {
   const { ask, head, upstream } = await startScene(t, { settings: PATH })
   const targets = [
     '/_authx',
@@ -86,7 +86,7 @@ t.test('forward auth reads no body', async (t) => {
   await recovers()
 })
 
-t.test('a decision may be cached for as long as is set, and never longer than the token lives', async (t) => {
+t.test("a decision may be cached for maxAgeSeconds, but not beyond the token's expiry", async (t) => {
   let now = Date.now()
   const { ask, authorization, head, sidecar } = await startScene(t, {
     settings: { ...PATH, 'forward-auth-max-age-seconds': '60' },
@@ -112,7 +112,7 @@ t.test('a decision may be cached for as long as is set, and never longer than th
   t.equal(await age('none'), 'no-store', 'a refusal is never cached')
 })
 
-t.test('the assertion is among the headers where it is enabled', async (t) => {
+t.test('the assertion is among the headers if it is enabled', async (t) => {
   const { ask, head } = await startScene(t, { settings: { ...PATH, 'identity-assertion-enabled': 'true' } })
   const { headers } = await ask(head('GET /_auth'))
   t.equal(decodeJwt(headers['x-authenticated-assertion'] ?? '').sub, 'acme')

@@ -3,7 +3,7 @@ import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { startScene } from '../support/scene.ts'
 
-t.test('informational responses are not taken for the answer', async (t) => {
+t.test('informational responses are not taken for the final response', async (t) => {
   const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (const [what, before] of [
@@ -34,7 +34,7 @@ t.test('informational responses are not taken for the answer', async (t) => {
   await recovers()
 })
 
-t.test('early hints pass with their links, at once', async (t) => {
+t.test('early hints are forwarded with their links at once', async (t) => {
   const { upstream, request, recovers } = await startScene(t)
   let go = () => {}
   upstream.reply((socket) => {
@@ -53,7 +53,7 @@ t.test('early hints pass with their links, at once', async (t) => {
   await recovers()
 })
 
-t.test('an HTTP/1.0 client is sent no informational response', async (t) => {
+t.test('an HTTP/1.0 client gets no informational response', async (t) => {
   const { upstream, sidecar, recovers } = await startScene(t)
   upstream.reply(`HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n${OK}`)
   const client = await rawClient(t, sidecar.port)

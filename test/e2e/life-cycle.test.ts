@@ -36,7 +36,7 @@ async function begin(client: RawClient, get: string, upstream: { reply(reply: st
   await client.until('half-')
 }
 
-t.test('SIGTERM: not ready at once, still accepting for the lame duck, then nothing is cut', async (t) => {
+t.test('SIGTERM: not ready at once, accepts during the lame duck, then drains without aborts', async (t) => {
   const { upstream, sidecar, get, ready } = await scene(t, { 'shutdown-lame-duck-seconds': '1' })
   t.equal((await ready()).status, 200)
   const idle = await rawClient(t, sidecar.port)
@@ -82,27 +82,24 @@ t.test('SIGTERM: not ready at once, still accepting for the lame duck, then noth
   t.equal(sidecar.stderr(), '')
 })
 
-t.test(
-  'SIGINT: no lame duck; what is not done at the deadline is cut, counted, and exit code 1',
-  async (t) => {
-    const { upstream, sidecar, get } = await scene(t, {
-      'shutdown-lame-duck-seconds': '3600',
-      'shutdown-deadline-seconds': '0.3',
-    })
-    const slow = await rawClient(t, sidecar.port)
-    await begin(slow, get, upstream)
-    sidecar.child.kill('SIGINT')
-    await slow.closed()
-    t.match(await sidecar.ended, { code: 1, signal: null })
-    t.match(sidecar.log().slice(-2), [
-      { msg: 'request', status: 503, reason: 'drain_deadline' },
-      { msg: 'stopped', drained: 0, cut: 1 },
-    ])
-    t.match(sidecar.stderr(), /^[^\n]*: 1\n$/)
-  },
-)
+t.test('SIGINT: no lame duck; requests at the deadline are aborted and counted, exit code 1', async (t) => {
+  const { upstream, sidecar, get } = await scene(t, {
+    'shutdown-lame-duck-seconds': '3600',
+    'shutdown-deadline-seconds': '0.3',
+  })
+  const slow = await rawClient(t, sidecar.port)
+  await begin(slow, get, upstream)
+  sidecar.child.kill('SIGINT')
+  await slow.closed()
+  t.match(await sidecar.ended, { code: 1, signal: null })
+  t.match(sidecar.log().slice(-2), [
+    { msg: 'request', status: 503, reason: 'drain_deadline' },
+    { msg: 'stopped', drained: 0, cut: 1 },
+  ])
+  t.match(sidecar.stderr(), /^[^\n]*: 1\n$/)
+})
 
-t.test('a response that is framed by its close is never ended cleanly before it is whole', async (t) => {
+t.test('an incomplete response framed by its close never ends cleanly', async (t) => {
   for (const [how, signals, flags] of [
     ['cut at the deadline', ['SIGINT'], { 'shutdown-deadline-seconds': '0.3' }],
     ['cut by a second signal', ['SIGTERM', 'SIGTERM'], { 'shutdown-lame-duck-seconds': '3600' }],
@@ -130,37 +127,34 @@ t.test('a response that is framed by its close is never ended cleanly before it 
   }
 })
 
-t.test(
-  'SIGHUP, SIGPIPE and a closed stdin end nothing; the second signal ends everything at once',
-  async (t) => {
-    const { upstream, sidecar, get } = await scene(
-      t,
-      { 'shutdown-lame-duck-seconds': '3600', 'log-access': 'all' },
-      { stdio: ['pipe', 'pipe', 'pipe'] },
-    )
-    sidecar.child.stdin?.destroy()
-    sidecar.child.kill('SIGHUP')
-    sidecar.child.kill('SIGPIPE')
-    const client = await rawClient(t, sidecar.port)
-    for (let times = 0; times < 3; times++) {
-      client.send(get)
-      t.equal((await client.response()).status, 200)
-    }
-    await begin(client, get, upstream)
-    sidecar.child.kill('SIGTERM')
-    client.send('')
-    await eventually(async () => {
-      const probe = await rawClient(t, sidecar.adminPort)
-      probe.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
-      return (await probe.response()).status === 503
-    }, 'the first signal')
-    sidecar.child.kill('SIGINT')
-    t.match(await sidecar.ended, { code: 1, signal: null })
-    await client.closed()
-  },
-)
+t.test('SIGHUP, SIGPIPE and a closed stdin do not stop it; a second signal ends it at once', async (t) => {
+  const { upstream, sidecar, get } = await scene(
+    t,
+    { 'shutdown-lame-duck-seconds': '3600', 'log-access': 'all' },
+    { stdio: ['pipe', 'pipe', 'pipe'] },
+  )
+  sidecar.child.stdin?.destroy()
+  sidecar.child.kill('SIGHUP')
+  sidecar.child.kill('SIGPIPE')
+  const client = await rawClient(t, sidecar.port)
+  for (let times = 0; times < 3; times++) {
+    client.send(get)
+    t.equal((await client.response()).status, 200)
+  }
+  await begin(client, get, upstream)
+  sidecar.child.kill('SIGTERM')
+  client.send('')
+  await eventually(async () => {
+    const probe = await rawClient(t, sidecar.adminPort)
+    probe.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
+    return (await probe.response()).status === 503
+  }, 'the first signal')
+  sidecar.child.kill('SIGINT')
+  t.match(await sidecar.ended, { code: 1, signal: null })
+  await client.closed()
+})
 
-t.test('a log without a reader, and then a closed one, stops neither traffic nor the end', async (t) => {
+t.test('an unread or closed log blocks neither traffic nor shutdown', async (t) => {
   const pipe = join(await temporaryDirectory(t), 'stdout')
   spawnSync('mkfifo', [pipe])
   const reader = openSync(pipe, constants.O_RDONLY | constants.O_NONBLOCK)
@@ -234,7 +228,7 @@ t.test('a log without a reader, and then a closed one, stops neither traffic nor
 const LIMITS_ARE_FIXED = spawnSync('prlimit', ['--version']).status !== 0
 
 t.test(
-  'out of descriptors it serves its open connections, and accepts others when there are some again',
+  'without free descriptors open connections are served, and new ones once descriptors are free',
   { skip: LIMITS_ARE_FIXED },
   async (t) => {
     const { sidecar, get } = await scene(t)
@@ -266,7 +260,7 @@ t.test(
   },
 )
 
-t.test('nothing has to be written, and no home be there', async (t) => {
+t.test('the program runs with a read-only file system and without a home directory', async (t) => {
   // Node's own permissions stand for a read-only file system: tests may run as root, who may write everywhere.
   const [major = 0] = process.versions.node.split('.').map(Number)
   const permission = major >= 24 ? '--permission' : '--experimental-permission'
@@ -289,7 +283,7 @@ t.test('nothing has to be written, and no home be there', async (t) => {
   t.notMatch(sidecar.stderr(), /ERR_ACCESS_DENIED/)
 })
 
-t.test('a port in use is one clear line, and exit code 1', async (t) => {
+t.test('a port in use is reported in one line with exit code 1', async (t) => {
   const taken = createServer().listen(0, '127.0.0.1')
   t.teardown(() => taken.close())
   await once(taken, 'listening')

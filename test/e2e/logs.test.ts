@@ -30,7 +30,7 @@ const bearer = (token: string) => `Authorization: Bearer ${token}`
 /** The lines of the access log. */
 const accessLines = ({ log }: TestSidecar) => log.filter(({ msg }) => msg === 'request')
 
-t.test('every refused login and token has its line, and an account only where there is one', async (t) => {
+t.test('every refused login and token is logged, with the account if known', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, {
     upstreamUrl: upstream.url,
@@ -79,7 +79,7 @@ t.test('every refused login and token has its line, and an account only where th
   t.equal(sidecar.log.length, before, 'what succeeds has no line')
 })
 
-t.test('with all, a request that succeeds has its line with its account', async (t) => {
+t.test('with log.access: all a successful request is logged with its account', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
   const [good = {}] = sidecar.logins
@@ -100,7 +100,7 @@ t.test('with all, a request that succeeds has its line with its account', async 
   t.notOk(accessLines(sidecar).some((line) => 'reason' in line))
 })
 
-t.test('with off no request has a line, not even a malformed one', async (t) => {
+t.test('with log.access: off no request is logged, not even a malformed one', async (t) => {
   const sidecar = await startSidecar(t, {
     upstreamUrl: 'http://127.0.0.1:9',
     settings: { 'log-access': 'off' },
@@ -115,7 +115,7 @@ t.test('with off no request has a line, not even a malformed one', async (t) => 
   )
 })
 
-t.test('behind trusted proxies the line names the client, otherwise the peer', async (t) => {
+t.test('behind trusted proxies the log has the client, otherwise the peer', async (t) => {
   const header = ['X-Forwarded-For: 198.51.100.1, 192.0.2.7', 'X-Forwarded-For: 127.0.0.1']
   for (const [trust, client] of [
     ['127.0.0.0/8', '192.0.2.7'],
@@ -131,7 +131,7 @@ t.test('behind trusted proxies the line names the client, otherwise the peer', a
   }
 })
 
-t.test('a request aborted by the client and one aborted by the upstream have different lines', async (t) => {
+t.test('requests aborted by client and upstream are logged differently', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: { 'log-access': 'errors' } })
   const part = 'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-'
@@ -152,7 +152,7 @@ t.test('a request aborted by the client and one aborted by the upstream have dif
   ])
 })
 
-t.test('what a client sends cannot forge a line, nor make a long one', async (t) => {
+t.test('client input can neither forge a log line nor make a long one', async (t) => {
   const upstream = await recordingUpstream(t)
   const accountId = 'acme\u2028{"level":60}\u202e'
   const sidecar = await startSidecar(t, {
@@ -186,91 +186,88 @@ t.test('what a client sends cannot forge a line, nor make a long one', async (t)
   }
 })
 
-t.test(
-  'no secret gets into the log, the metrics or an answer, whatever is wrong with a request',
-  async (t) => {
-    const upstream = await recordingUpstream(t)
-    const sidecar = await startSidecar(t, {
-      settings: {
-        upstreams: JSON.stringify([
-          { prefix: '/', url: upstream.url },
-          { prefix: '/dead', url: 'http://127.0.0.1:1' },
-          { prefix: '/unknown', url: 'http://does-not-exist.invalid' },
-        ]),
-        'timeouts-headers-seconds': '0.2',
-        'timeouts-idle-seconds': '0.3',
-        'public-routes': '[{ "method": "GET", "path": "/public" }]',
-      },
-    })
-    const { token, logins } = sidecar
-    const [good = { accountId: '', accessKey: '', secret: '' }] = logins
-    const keyFile = readFileSync(join(sidecar.key.directory, `${sidecar.key.kid}.jwk.json`), 'utf8')
-    const canaries = [
-      ...token.split('.'),
-      good.secret,
-      String(JSON.parse(keyFile).d),
-      'canary', // stands for whatever else should stay with the client
-    ]
-    const answers: string[] = []
-    const forged = await sidecar.mint({ signature: 'canary' })
-    const auth = bearer(token)
-    const faults = {
-      ok: OK,
-      rubbish: 'SSH-2.0-canary\r\n\r\n',
-      twice: 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\ncanary',
-      close: (socket: { destroy(): void }) => socket.destroy(),
+t.test('no secret appears in log, metrics or responses, for any invalid request', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, {
+    settings: {
+      upstreams: JSON.stringify([
+        { prefix: '/', url: upstream.url },
+        { prefix: '/dead', url: 'http://127.0.0.1:1' },
+        { prefix: '/unknown', url: 'http://does-not-exist.invalid' },
+      ]),
+      'timeouts-headers-seconds': '0.2',
+      'timeouts-idle-seconds': '0.3',
+      'public-routes': '[{ "method": "GET", "path": "/public" }]',
+    },
+  })
+  const { token, logins } = sidecar
+  const [good = { accountId: '', accessKey: '', secret: '' }] = logins
+  const keyFile = readFileSync(join(sidecar.key.directory, `${sidecar.key.kid}.jwk.json`), 'utf8')
+  const canaries = [
+    ...token.split('.'),
+    good.secret,
+    String(JSON.parse(keyFile).d),
+    'canary', // stands for whatever else should stay with the client
+  ]
+  const answers: string[] = []
+  const forged = await sidecar.mint({ signature: 'canary' })
+  const auth = bearer(token)
+  const faults = {
+    ok: OK,
+    rubbish: 'SSH-2.0-canary\r\n\r\n',
+    twice: 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\ncanary',
+    close: (socket: { destroy(): void }) => socket.destroy(),
+  }
+  for (const reply of Object.values(faults)) {
+    upstream.reply(reply as never)
+    for (const text of [
+      login(good, '/v2/auth/token?secret=canary'),
+      login({ ...good, secret: 'canary' }),
+      login({ ...good, accountId: 'canary' }),
+      login({ ...good, accessKey: 'canary\n' }),
+      `${request('POST /v2/auth/token', 'Content-Length: 30')}{"secret":"canary","secret":1}`,
+      `${request('POST /v2/auth/token', 'Content-Length: 20')}canary canary canary`,
+      request('GET /v2/auth/token?token=canary', auth),
+      request('GET /v2/auth/token?token=canary', bearer(forged)),
+      request('DELETE /v2/auth/token?canary', auth),
+      request('GET /o?token=canary', auth, 'Cookie: token=canary'),
+      request('GET /o', 'Authorization: Basic canary'),
+      request('GET /o', 'Authorization: canary'),
+      request('GET /o', bearer(forged)),
+      request('GET /o', auth, auth),
+      request('GET /o', auth, 'Authorization_: canary'),
+      request('GET /dead/o?canary', auth),
+      request('GET /unknown/o?canary', auth),
+      request('GET /public?canary', auth),
+      request('GET http://canary:canary@a/o', auth),
+      request('GET /o#canary', auth),
+      request('TRACE /o?canary', auth),
+      request('CONNECT canary:443', auth),
+      request('GET /o', auth, 'Upgrade: canary', 'Connection: Upgrade'),
+      request('GET /o', auth, 'Transfer-Encoding: canary'),
+      request('GET /o', auth, `Canary: ${'canary'.repeat(4000)}`),
+      request('GET /o', auth, 'bad header canary'),
+      `GET /o?canary HTTP/1.1\r\nHost: a\r\n${auth}\r\nX: canary`,
+      `${request('PUT /o', auth, 'Content-Length: 100')}canary`,
+      'canary\r\n\r\n',
+    ]) {
+      const client = await rawClient(t, sidecar.port)
+      client.send(text)
+      const response = await client.response().catch(() => undefined)
+      client.socket.destroy()
+      const ours = response?.headers['content-type'] === 'application/json'
+      if (response === undefined || !ours) continue // the upstream's own answer
+      const body = response.body.toString()
+      if (response.status !== 200) answers.push(`${response.rawHeaders.join('\n')}\n${body}`)
     }
-    for (const reply of Object.values(faults)) {
-      upstream.reply(reply as never)
-      for (const text of [
-        login(good, '/v2/auth/token?secret=canary'),
-        login({ ...good, secret: 'canary' }),
-        login({ ...good, accountId: 'canary' }),
-        login({ ...good, accessKey: 'canary\n' }),
-        `${request('POST /v2/auth/token', 'Content-Length: 30')}{"secret":"canary","secret":1}`,
-        `${request('POST /v2/auth/token', 'Content-Length: 20')}canary canary canary`,
-        request('GET /v2/auth/token?token=canary', auth),
-        request('GET /v2/auth/token?token=canary', bearer(forged)),
-        request('DELETE /v2/auth/token?canary', auth),
-        request('GET /o?token=canary', auth, 'Cookie: token=canary'),
-        request('GET /o', 'Authorization: Basic canary'),
-        request('GET /o', 'Authorization: canary'),
-        request('GET /o', bearer(forged)),
-        request('GET /o', auth, auth),
-        request('GET /o', auth, 'Authorization_: canary'),
-        request('GET /dead/o?canary', auth),
-        request('GET /unknown/o?canary', auth),
-        request('GET /public?canary', auth),
-        request('GET http://canary:canary@a/o', auth),
-        request('GET /o#canary', auth),
-        request('TRACE /o?canary', auth),
-        request('CONNECT canary:443', auth),
-        request('GET /o', auth, 'Upgrade: canary', 'Connection: Upgrade'),
-        request('GET /o', auth, 'Transfer-Encoding: canary'),
-        request('GET /o', auth, `Canary: ${'canary'.repeat(4000)}`),
-        request('GET /o', auth, 'bad header canary'),
-        `GET /o?canary HTTP/1.1\r\nHost: a\r\n${auth}\r\nX: canary`,
-        `${request('PUT /o', auth, 'Content-Length: 100')}canary`,
-        'canary\r\n\r\n',
-      ]) {
-        const client = await rawClient(t, sidecar.port)
-        client.send(text)
-        const response = await client.response().catch(() => undefined)
-        client.socket.destroy()
-        const ours = response?.headers['content-type'] === 'application/json'
-        if (response === undefined || !ours) continue // the upstream's own answer
-        const body = response.body.toString()
-        if (response.status !== 200) answers.push(`${response.rawHeaders.join('\n')}\n${body}`)
-      }
-    }
-    for (const page of ['/metrics', '/readyz', '/livez', '/.well-known/jwks.json', '/canary?']) {
-      const { rawHeaders, body } = await ask(t, sidecar.adminPort, request(`GET ${page}`, auth))
-      answers.push(`${rawHeaders.join('\n')}\n${body}`)
-    }
-    t.ok(answers.length > 80)
-    t.ok(sidecar.log.length > 80, 'and logged')
-    const everything = answers.join('\n') + JSON.stringify(sidecar.log)
-    for (const canary of canaries) t.notOk(everything.includes(canary), 'a secret stays a secret')
-    for (const text of answers) t.notMatch(text, /^ +at |\.ts:\d|x-powered-by|127\.0\.0\.1|node_modules/im)
-  },
-)
+  }
+  for (const page of ['/metrics', '/readyz', '/livez', '/.well-known/jwks.json', '/canary?']) {
+    const { rawHeaders, body } = await ask(t, sidecar.adminPort, request(`GET ${page}`, auth))
+    answers.push(`${rawHeaders.join('\n')}\n${body}`)
+  }
+  t.ok(answers.length > 80)
+  t.ok(sidecar.log.length > 80, 'and logged')
+  const everything = answers.join('\n') + JSON.stringify(sidecar.log)
+  for (const canary of canaries) t.notOk(everything.includes(canary), 'a secret stays a secret')
+  for (const text of answers) t.notMatch(text, /^ +at |\.ts:\d|x-powered-by|127\.0\.0\.1|node_modules/im)
+})

@@ -9,7 +9,7 @@ const CLIENT_HELLO = Buffer.from(
   'hex',
 )
 
-t.test('bytes that are not HTTP/1.x are answered in JSON and the connection is closed', async (t) => {
+t.test('bytes that are not HTTP/1.x get a JSON response and the connection is closed', async (t) => {
   const scene = await startScene(t)
   for (const [name, bytes] of [
     ['a TLS handshake', CLIENT_HELLO],
@@ -43,7 +43,7 @@ t.test('bytes that are not HTTP/1.x are answered in JSON and the connection is c
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('an offer to upgrade is ignored while upgrades are off', async (t) => {
+t.test('an Upgrade header is ignored while upgrades are disabled', async (t) => {
   const scene = await startScene(t)
   for (const lines of [
     'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n',
@@ -78,7 +78,7 @@ t.test('an offer to upgrade is ignored while upgrades are off', async (t) => {
 /** Header lines of this many bytes as they are counted: names, values, `: ` and line ends. */
 const linesOf = (bytes: number) => `X: ${'x'.repeat(bytes - 5)}\r\n`
 
-t.test('a head of almost the allowed size passes; a larger one is a 431', async (t) => {
+t.test('a head up to the allowed size is accepted; a larger one is a 431', async (t) => {
   const scene = await startScene(t)
   const fixed = `Host: h\r\n${scene.authorization}`
   // Node counts the target and the names and values of the lines, without what separates them.
@@ -113,7 +113,7 @@ t.test('a head of almost the allowed size passes; a larger one is a 431', async 
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('the bounds of a head are settings', async (t) => {
+t.test('the limits of a head are configurable', async (t) => {
   const scene = await startScene(t, {
     settings: { 'limits-header-bytes': '32768', 'limits-header-lines': '3' },
   })
@@ -123,7 +123,7 @@ t.test('the bounds of a head are settings', async (t) => {
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('a head that does not come in time is answered, however slowly it drips', async (t) => {
+t.test('a request head that takes too long is a 408, even if it drips', async (t) => {
   const scene = await startScene(t, { settings: { 'timeouts-headers-seconds': '1' } })
   const late = { status: 408, code: 'InvalidArgument' }
   const silent = await scene.connect()
@@ -159,7 +159,7 @@ t.test('a body may take longer than a head', async (t) => {
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('a client that half-closes within a request gets a 400', async (t) => {
+t.test('a client that half-closes during a request gets a 400', async (t) => {
   const scene = await startScene(t)
   for (const bytes of [
     'GET /b/k HTTP/1.1\r\nHost: h\r\n',
@@ -180,7 +180,7 @@ t.test('a client that half-closes within a request gets a 400', async (t) => {
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('what the parser refuses is logged and counted like any other request', async (t) => {
+t.test('requests refused by the parser are logged and counted', async (t) => {
   const scene = await startScene(t, { settings: { 'log-access': 'errors' } })
   const answer = await scene.ask(`SECRET ${'x'.repeat(40_000)} HTTP/1.1\r\n\r\n`)
   const lines = scene.sidecar.log.filter(({ msg }) => msg === 'request')
@@ -198,7 +198,7 @@ t.test('what the parser refuses is logged and counted like any other request', a
   t.equal(await scene.sidecar.metric(counted), 1)
 })
 
-t.test('beyond the number of connections a new one is closed at once, until there is room', async (t) => {
+t.test('connections above the limit are closed at once', async (t) => {
   const scene = await startScene(t, { settings: { 'limits-connections': '2' } })
   const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
   const first = await scene.connect()
@@ -226,7 +226,7 @@ t.test('beyond the number of connections a new one is closed at once, until ther
   }, 'room for another connection')
 })
 
-t.test('no answer reveals the software or an address', async (t) => {
+t.test('no response reveals the software or an address', async (t) => {
   const scene = await startScene(t)
   for (const bytes of [
     'BAD\r\n\r\n',
@@ -241,7 +241,7 @@ t.test('no answer reveals the software or an address', async (t) => {
   }
 })
 
-t.test('a thousand odd connections leave nothing behind', async (t) => {
+t.test('a thousand abnormal connections leak nothing', async (t) => {
   const scene = await startScene(t)
   for (let round = 0; round < 40; round++) {
     await Promise.all(

@@ -79,7 +79,7 @@ const STORAGE_TARGETS = [
   `/b/${'x'.repeat(8000)}`,
 ]
 
-t.test('every path but the exact token path is a storage path and needs a token', async (t) => {
+t.test('every path except the exact token path is a storage path and needs a token', async (t) => {
   const scene = await startScene(t)
   for (const target of STORAGE_TARGETS) {
     const name = target.slice(0, 60)
@@ -135,7 +135,7 @@ t.test('a base path moves the token endpoint; forwarded targets keep it', async 
   await scene.upstreamSaw(t, others.length)
 })
 
-t.test('a target that is no plain path is refused, with or without a token', async (t) => {
+t.test('a target that is not a plain path is refused, with or without a token', async (t) => {
   const scene = await startScene(t)
   for (const request of [
     'GET /b/k#/v2/auth/token',
@@ -206,7 +206,7 @@ t.test('a target that is no plain path is refused, with or without a token', asy
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('an absolute target that names its own host arrives in origin form', async (t) => {
+t.test('an absolute target with the same host is forwarded in origin form', async (t) => {
   const scene = await startScene(t)
   for (const [target, host, arrives] of [
     ['http://h/b//k?x', 'h', '/b//k?x'],
@@ -252,7 +252,7 @@ t.test('every HTTP method is forwarded with a token and refused without one', as
   )
 })
 
-t.test('a raw byte beyond ASCII in a target is forwarded as it is, or refused, never changed', async (t) => {
+t.test('a non-ASCII byte in a target is forwarded unchanged or refused', async (t) => {
   const scene = await startScene(t)
   for (const bytes of ['\xc3\xa9', '\xe9', '\xff', '\x80']) {
     const response = await scene.ask(`GET /b/${bytes} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
@@ -263,7 +263,7 @@ t.test('a raw byte beyond ASCII in a target is forwarded as it is, or refused, n
   }
 })
 
-t.test('the admin listener answers its own paths alone, and the data listener none of them', async (t) => {
+t.test('the admin listener serves only its own paths, and the data listener none of them', async (t) => {
   const scene = await startScene(t)
   const metrics = await fetch(`http://127.0.0.1:${scene.sidecar.adminPort}/metrics`)
   t.equal(metrics.status, 200)

@@ -17,7 +17,7 @@ const echoLater = (socket: Socket, request: RecordedRequest) => void setTimeout(
 const BAD_REQUEST = { status: 400, code: 'InvalidArgument' }
 const NO_TOKEN = { status: 400, code: 'InvalidToken', details: 'missing' }
 
-t.test('pipelined requests are served one after the other, at most so many may wait', async (t) => {
+t.test('pipelined requests are served in order, and a limited number may wait', async (t) => {
   for (const [setting, waiting] of [
     [undefined, 16],
     ['1', 1],
@@ -51,7 +51,7 @@ t.test('pipelined requests are served one after the other, at most so many may w
 })
 
 t.test(
-  'a pipelined request beyond the limit is refused for its token first, and the connection closes',
+  'a pipelined request above the limit is refused after its token check, and the connection closes',
   async (t) => {
     const { authorization, head, connect } = await startScene(t, {
       settings: { 'limits-in-flight-per-connection': '1' },
@@ -74,7 +74,7 @@ t.test('a client that pipelines up to the limit is never refused', async (t) => 
   }
 })
 
-t.test('bodies and heads of pipelined requests do not mix, whatever the packets', async (t) => {
+t.test('bodies and heads of pipelined requests do not mix in any packet split', async (t) => {
   const { upstream, head, connect } = await startScene(t)
   upstream.reply(echo)
   const client = await connect()
@@ -96,7 +96,7 @@ t.test('bodies and heads of pipelined requests do not mix, whatever the packets'
   )
 })
 
-t.test('requests before one that is malformed are answered first, then the connection ends', async (t) => {
+t.test('requests before a malformed one are served first, then the connection closes', async (t) => {
   const { sidecar, upstream, authorization, head, connect, upstreamSaw } = await startScene(t, {
     credentials: [{ accountId: 'a' }, { accountId: 'b', accessKey: 'AKB' }],
   })
@@ -224,7 +224,7 @@ t.test('a last response says Connection: close, and no later request is forwarde
   t.equal(half.rest().length, 0)
 })
 
-t.test('a large response in front of CONNECT arrives whole', async (t) => {
+t.test('a large response before a CONNECT arrives completely', async (t) => {
   const { upstream, request } = await startScene(t)
   const large = Buffer.alloc(12 * 2 ** 20, 'x')
   upstream.reply((socket) => {
@@ -241,7 +241,7 @@ t.test('a large response in front of CONNECT arrives whole', async (t) => {
   t.equal(await client.closed(), 'end')
 })
 
-t.test('a reset behind CONNECT closes that connection and nothing else', async (t) => {
+t.test('a reset after CONNECT closes that connection only', async (t) => {
   const { upstream, connect, request, upstreamSaw } = await startScene(t)
   const tunnel = 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'
   const answered = await connect()
@@ -259,7 +259,7 @@ t.test('a reset behind CONNECT closes that connection and nothing else', async (
   await upstreamSaw(t, 1)
 })
 
-t.test('responses that no client reads cost no memory: the requests behind them wait', async (t) => {
+t.test('unread responses cost no memory: later requests wait', async (t) => {
   const { sidecar, upstream, head, connect } = await startScene(t, {
     settings: { 'timeouts-idle-seconds': '60' },
   })
@@ -281,7 +281,7 @@ t.test('responses that no client reads cost no memory: the requests behind them 
   await eventually(async () => (await inFlight()) === 0, 'nothing in flight')
 })
 
-t.test('early hints to a request that waits stay out of the response before it', async (t) => {
+t.test('early hints for a waiting request do not mix with the response before it', async (t) => {
   const { upstream, request, head } = await startScene(t)
   const hints = 'HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n'
   upstream.reply((socket, { target }) => {
@@ -296,7 +296,7 @@ t.test('early hints to a request that waits stay out of the response before it',
   }
 })
 
-t.test('100 Continue behind a slow request is sent in its turn', async (t) => {
+t.test('100 Continue for a request after a slow one is sent in its turn', async (t) => {
   const { upstream, request, head } = await startScene(t)
   let answerSlow = () => {}
   upstream.reply((socket, { target }) => {
@@ -353,7 +353,7 @@ t.test('a drain ends a pipeline with Connection: close', async (t) => {
   t.equal(upstream.requests.length, 1, 'requests without a response have not been forwarded')
 })
 
-t.test('a connection is kept or closed as its client asks', async (t) => {
+t.test('a connection is kept or closed as its client requests', async (t) => {
   const { authorization, connect, upstream, upstreamSaw } = await startScene(t)
   const get = (version: string, lines: string) =>
     `GET /b/k HTTP/${version}\r\nHost: h\r\n${authorization}${lines}\r\n`
@@ -392,7 +392,7 @@ t.test('a connection is kept or closed as its client asks', async (t) => {
   await upstreamSaw(t, 0)
 })
 
-t.test('a request behind an ignored upgrade is answered, or the connection closes', async (t) => {
+t.test('a request after an ignored upgrade gets a response, or the connection closes', async (t) => {
   const { upstream, head, connect } = await startScene(t)
   upstream.reply(echoLater)
   const offer = head('GET /offer', 'Connection: Upgrade', 'Upgrade: h2c')

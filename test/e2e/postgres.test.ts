@@ -117,7 +117,7 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
   noSecretIn(t, ...replicas)
 })
 
-t.test('while the database is away only logins are refused, and it needs no restart', async (t) => {
+t.test('while the database is down only logins are refused, and no restart is needed', async (t) => {
   const { database, flags } = await prepare(t)
   const sidecar = await serve(t, flags)
   const { login, get } = client(sidecar)
@@ -166,7 +166,7 @@ t.test('while the database is away only logins are refused, and it needs no rest
 const WAITING = 'waiting for the credentials database'
 const waits = ({ log }: Program) => log().some(({ msg }) => msg === WAITING)
 
-t.test('a sidecar whose database is away at the start serves once it is there', async (t) => {
+t.test('a sidecar starts to serve once its database is reachable', async (t) => {
   const { flags } = await prepare(t)
   await kill()
   t.teardown(start)
@@ -197,7 +197,7 @@ t.test('a sidecar that waits for its database can be stopped', async (t) => {
   t.equal(program.stderr(), '')
 })
 
-t.test('where waiting does not help it says what to do, and exits with 2', async (t) => {
+t.test('a permanent database error is reported with its remedy and exits with 2', async (t) => {
   const { flags } = await prepare(t)
   const { urlFile, name } = await createDatabase('empty')
   const place = `${urlFile}: the database 127.0.0.1:${port}/${name}: `

@@ -33,7 +33,7 @@ const IDENTITY = [
   'x-authenticated-token-expires',
 ]
 
-t.test('a public route is forwarded whatever token comes, and carries no identity', async (t) => {
+t.test('a public route is forwarded with any token and without an identity', async (t) => {
   const { sidecar, ask, recovers, bearer } = await asking(t, {
     'public-routes': JSON.stringify([
       { method: 'GET', path: '/healthz' },
@@ -58,7 +58,7 @@ t.test('a public route is forwarded whatever token comes, and carries no identit
   t.equal(await sidecar.metric('auth_sidecar_requests_total{route="public",method="GET",status="200"}'), 6)
   t.equal(await sidecar.metric('auth_sidecar_token_checks_total{result="accepted",reason="ok"}'), 0)
 
-  await t.test('and nothing near it is public', async (t) => {
+  await t.test('similar paths are not public', async (t) => {
     for (const request of [
       'HEAD /healthz',
       'POST /healthz',
@@ -83,7 +83,7 @@ t.test('a public route is forwarded whatever token comes, and carries no identit
   await recovers()
 })
 
-t.test('a public route stays public when Authorization is forwarded, and passes none on', async (t) => {
+t.test('a public route never forwards Authorization, even with identity.forwardAuthorization', async (t) => {
   const { ask, bearer } = await asking(t, {
     'public-routes': '[{ method: GET, path: /healthz }]',
     'identity-forward-authorization': 'true',
@@ -92,7 +92,7 @@ t.test('a public route stays public when Authorization is forwarded, and passes 
   t.same(speaksFor((await ask('GET /other', bearer)).forwarded).sort(), ['authorization', ...IDENTITY].sort())
 })
 
-t.test('Authorization is forwarded as it came when the setting says so', async (t) => {
+t.test('identity.forwardAuthorization forwards Authorization unchanged', async (t) => {
   const { ask, bearer, sidecar } = await asking(t, { 'identity-forward-authorization': 'true' })
   t.equal((await ask('GET /', bearer)).forwarded?.headers['authorization'], `Bearer ${sidecar.token}`)
 })
@@ -106,7 +106,7 @@ t.test('a CORS preflight', async (t) => {
     t.equal((await ask('OPTIONS /object', ...preflight, bearer)).response.status, 200)
   })
 
-  await t.test('passes without one when the setting says so, and carries no identity', async (t) => {
+  await t.test('is forwarded without a token and identity with corsPreflight: pass', async (t) => {
     const { ask, bearer, recovers } = await asking(t, { 'cors-preflight': 'pass' })
     for (const lines of [[], [bearer], ['X-Authenticated-Account-Id: root']]) {
       const { response, forwarded } = await ask('OPTIONS /object', ...preflight, ...lines)
@@ -125,7 +125,7 @@ t.test('a CORS preflight', async (t) => {
     await recovers()
   })
 
-  await t.test('of the token endpoint is answered there', async (t) => {
+  await t.test('of the token endpoint is served by the token endpoint', async (t) => {
     const { ask } = await asking(t, { 'cors-preflight': 'pass' })
     const { response, forwarded } = await ask('OPTIONS /v2/auth/token', ...preflight)
     t.equal(response.status, 405)

@@ -12,12 +12,12 @@ t.setTimeout(400_000) // a first install over a slow line is most of it
 
 const README = readFileSync('README.md', 'utf8')
 
-t.test('a stranger clones, runs and uses it', { skip: missing() }, async (t) => {
+t.test('the README commands in a fresh clone', { skip: missing() }, async (t) => {
   const clone = bareClone(t)
   const shell = openShell(t, clone)
   let installed = false
 
-  await t.test('npm start installs, builds, runs, and every printed line does what it says', async (t) => {
+  await t.test('npm start installs, builds and runs, and every printed command works', async (t) => {
     const demo = await startDemo(t, clone, block('Try it', 'sh', 0))
     if (demo === undefined) {
       t.ok(true, 'starts', { skip: 'the npm registry cannot be reached' })
@@ -62,7 +62,7 @@ t.test('a stranger clones, runs and uses it', { skip: missing() }, async (t) => 
     t.equal(await demo.stop('SIGINT'), 0, 'Ctrl-C ends it without an error')
   })
 
-  await t.test('it runs in front of a service', { skip: !installed }, async (t) => {
+  await t.test('the sidecar runs in front of a service', { skip: !installed }, async (t) => {
     const seen: IncomingHttpHeaders[] = []
     const service = createServer((request, response) => {
       seen.push(request.headers)
@@ -101,7 +101,7 @@ t.test('a stranger clones, runs and uses it', { skip: missing() }, async (t) => 
   })
 })
 
-t.test('names only commands that package.json has', async (t) => {
+t.test('only commands of package.json are named', async (t) => {
   const { scripts } = JSON.parse(readFileSync('package.json', 'utf8'))
   for (const [, script = ''] of README.matchAll(/npm (?:run )?(start|test|build|lint|types)\b/g)) {
     t.ok(scripts[script], script)

@@ -150,7 +150,7 @@ const MISTAKES: Readonly<Record<string, (path: string) => void>> = {
   },
 }
 
-t.test('a bad version is reported and counted once, and changes nothing', async (t) => {
+t.test('an invalid version is reported and counted once, and changes nothing', async (t) => {
   const { sidecar, client, revocationsFile, reloads } = await scene(t)
   const jti = randomUUID()
   const revoked = await sidecar.mint({ claims: { jti } })
@@ -194,7 +194,7 @@ t.test('a bad version is reported and counted once, and changes nothing', async 
 })
 
 for (const [way, write] of Object.entries(WAYS_OF_WRITING)) {
-  t.test(`a credentials file ${way} is reloaded again and again`, async (t) => {
+  t.test(`a credentials file ${way} is reloaded every time`, async (t) => {
     const directory = join(await temporaryDirectory(t), 'mounted')
     const { file, logins } = await makeCredentialsFile(t)
     const good = readFileSync(file, 'utf8')
@@ -241,7 +241,7 @@ function volume(directory: string) {
   }
 }
 
-t.test('a Secret of keys that Kubernetes swaps is reloaded as a whole', async (t) => {
+t.test('a Secret of keys that Kubernetes swaps is reloaded atomically', async (t) => {
   const directory = join(await temporaryDirectory(t), 'keys')
   const [old, next] = [await makeKey('ES256', 'swapped-old'), await makeKey('ES256', 'swapped-new')]
   const swap = volume(directory)

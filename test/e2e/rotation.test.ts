@@ -84,7 +84,7 @@ function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarCli
   return { count, stop }
 }
 
-t.test('no live token is refused in a rotation of keys, whichever sidecar reloads first', async (t) => {
+t.test('no valid token is refused during a key rotation, whichever sidecar reloads first', async (t) => {
   const { keys, login, one, other } = await twoSidecars(t)
   const clients = [one.client, other.client]
   const { count, stop } = traffic(clients, login)

@@ -8,7 +8,7 @@ const inner = (target: string) =>
 
 const chunk = (text: string) => `${text.length.toString(16)}\r\n${text}\r\n`
 
-t.test('a body stays one body whatever the method, its framing and the connection', async (t) => {
+t.test('a body stays one body with any method, framing and connection', async (t) => {
   const scene = await startScene(t)
   const body = inner('/smuggled')
   const framings = [
@@ -72,7 +72,7 @@ function transferEncodingLines(): string[] {
   ]
 }
 
-t.test('no spelling of Transfer-Encoding beside a Content-Length splits a request in two', async (t) => {
+t.test('no spelling of Transfer-Encoding with a Content-Length splits a request', async (t) => {
   const scene = await startScene(t)
   const lines = transferEncodingLines()
   t.ok(lines.length > 500, `${lines.length} lines`)
@@ -121,7 +121,7 @@ t.test('no spelling of Transfer-Encoding beside a Content-Length splits a reques
   await scene.upstreamSaw(t, statuses.filter((status) => status === 200).length)
 })
 
-t.test('a Transfer-Encoding on its own is chunked in any case, or refused', async (t) => {
+t.test('a Transfer-Encoding alone is "chunked" in any letter case, or refused', async (t) => {
   const scene = await startScene(t)
   for (const coding of ['chunked', 'Chunked', 'cHUNKED']) {
     const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: ${coding}\r\n\r\n`
@@ -255,7 +255,7 @@ t.test('header lines that end without a carriage return are refused', async (t) 
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('a malformed chunk aborts the upload, and no whole request reaches the upstream', async (t) => {
+t.test('a malformed chunk aborts the upload, and no complete request reaches the upstream', async (t) => {
   const scene = await startScene(t)
   for (const [name, chunks] of [
     ['a size in C notation', '0x5\r\nhello\r\n0\r\n\r\n'],
@@ -296,7 +296,7 @@ t.test('a malformed chunk aborts the upload, and no whole request reaches the up
   }
 })
 
-t.test('a later malformed chunk aborts the upload at the upstream as well', async (t) => {
+t.test('a later malformed chunk aborts the upload at the upstream', async (t) => {
   const scene = await startScene(t)
   for (const broken of ['zz\r\n', '5\r\nhelloXX', 'FFFFFFFFFFFFFFFFF\r\n']) {
     const client = await scene.connect()
@@ -318,7 +318,7 @@ t.test('a later malformed chunk aborts the upload at the upstream as well', asyn
   }
 })
 
-t.test('chunk extensions are read and not passed on; sizes may have leading zeros', async (t) => {
+t.test('chunk extensions are not forwarded; sizes may have leading zeros', async (t) => {
   const scene = await startScene(t)
   const client = await scene.connect()
   client.send(
@@ -347,7 +347,7 @@ t.test('too many header lines do not hide the framing', async (t) => {
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('the framing behind 1,500 allowed header lines is obeyed', async (t) => {
+t.test('framing headers after 1,500 allowed header lines are obeyed', async (t) => {
   const scene = await startScene(t, {
     settings: { 'limits-header-lines': '3000', 'limits-header-bytes': '65536' },
   })
@@ -363,7 +363,7 @@ t.test('the framing behind 1,500 allowed header lines is obeyed', async (t) => {
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('bytes behind a body are parsed as the next request, and refused', async (t) => {
+t.test('bytes after a body are parsed as the next request, and refused', async (t) => {
   const scene = await startScene(t)
   for (const method of ['GET', 'PUT', 'DELETE']) {
     for (const body of [
@@ -388,7 +388,7 @@ t.test('bytes behind a body are parsed as the next request, and refused', async 
   }
 })
 
-t.test('a nominated framing or identity header is refused, not removed', async (t) => {
+t.test('a framing or identity header listed in Connection is refused, not removed', async (t) => {
   const scene = await startScene(t)
   for (const nominated of [
     'content-length',

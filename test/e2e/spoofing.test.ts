@@ -31,7 +31,7 @@ const folded = (rawHeaders: readonly string[]) =>
         .replaceAll(/^-+|-+$/g, ''),
     )
 
-t.test('identity headers of a client are replaced by one of each of ours', async (t) => {
+t.test('identity headers of a client are replaced by one of each of the sidecar', async (t) => {
   const scene = await startScene(t)
   const names = [...OURS, 'x-authenticated-anything', 'x-authenticated-account-id-2'].flatMap(spellings)
   for (const spelling of [...names, 'X-Authenticated-', 'x_authenticated_', 'X-Authenticated_']) {
@@ -81,7 +81,7 @@ t.test('harmless names with an underscore or a dot pass unchanged', async (t) =>
   await scene.upstreamSaw(t, 1)
 })
 
-t.test('headers about path, method or origin do not bypass the token check', async (t) => {
+t.test('headers that override path, method or origin do not bypass the token check', async (t) => {
   const scene = await startScene(t, {
     settings: { 'public-routes': JSON.stringify([{ method: 'GET', path: '/healthz' }]) },
   })
@@ -163,7 +163,7 @@ const BAD_HOSTS = [
   ...['[fe80::1%eth0]', '[fe80::1%25eth0]', '[v1.a]', 'a[::1]'],
 ]
 
-t.test('a host is one plain authority, or the request is refused', async (t) => {
+t.test('a Host is one plain authority, or the request is refused', async (t) => {
   const scene = await startScene(t)
   for (const lines of [
     '',
@@ -270,7 +270,7 @@ t.test(
   },
 )
 
-t.test('a request id that can be kept is kept, any other replaced', async (t) => {
+t.test('a valid request id is kept, any other is replaced', async (t) => {
   const scene = await startScene(t)
   const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
   for (const [lines, kept] of [

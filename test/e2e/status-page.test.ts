@@ -55,7 +55,7 @@ async function cells(page: Page, part: string, row: string): Promise<string[]> {
   return (await found.locator('td').allInnerTexts()).map((text) => text.trim())
 }
 
-t.test('the page in a real browser', { skip: NO_BROWSER }, async (t) => {
+t.test('the page in a browser', { skip: NO_BROWSER }, async (t) => {
   const browser = await startBrowser(t)
   const upstream = await recordingUpstream(t)
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
@@ -94,11 +94,11 @@ t.test('the page in a real browser', { skip: NO_BROWSER }, async (t) => {
     }, 'the charts')
   })
 
-  await t.test('violates no policy, and loads nothing from other places', async (t) => {
+  await t.test('violates no content security policy and loads nothing from other origins', async (t) => {
     t.strictSame(complaints, [])
   })
 
-  await t.test('says in its head line and title that an upstream is unreachable', async (t) => {
+  await t.test('shows an unreachable upstream in headline and title', async (t) => {
     await upstream.close()
     await traffic(sidecar, 3)
     const { upstreams } = await refreshed()
@@ -108,7 +108,7 @@ t.test('the page in a real browser', { skip: NO_BROWSER }, async (t) => {
     t.match(await visibleText(page), /failing\s+connection_refused at/)
   })
 
-  await t.test('says when the sidecar is unreachable, and since when', async (t) => {
+  await t.test('shows that the sidecar is unreachable, and since when', async (t) => {
     await sidecar.stop()
     await Promise.all([page.waitForEvent('requestfailed'), page.clock.runFor(5000)])
     const alert = page.getByRole('alert')
@@ -120,7 +120,7 @@ t.test('the page in a real browser', { skip: NO_BROWSER }, async (t) => {
   })
 })
 
-t.test('report mode has a banner', { skip: NO_BROWSER }, async (t) => {
+t.test('shows a banner in report mode', { skip: NO_BROWSER }, async (t) => {
   const browser = await startBrowser(t)
   const sidecar = await startSidecar(t, {
     upstreamUrl: 'http://127.0.0.1:1',
@@ -150,7 +150,7 @@ t.test('the page after ten busy minutes', { skip: NO_BROWSER }, async (t) => {
   t.teardown(() => admin.close())
 
   for (const [name, look] of Object.entries(LOOKS)) {
-    await t.test(`${name}: nothing scrolls sideways, and axe finds no obstacle`, async (t) => {
+    await t.test(`${name}: no horizontal scrolling, and axe finds no violation`, async (t) => {
       const { page, complaints } = await openPage(browser, `http://127.0.0.1:${port}/`, look, (route) =>
         route.fulfill({ json: status }),
       )
@@ -170,26 +170,32 @@ t.test('the page after ten busy minutes', { skip: NO_BROWSER }, async (t) => {
     })
   }
 
-  await t.test('in an outage the title is the worst problem, and nothing scrolls sideways', async (t) => {
-    const [upstream] = status.upstreams
-    const state = { prefix: `/${'archive-'.repeat(12)}`, address: `https://${'storage.'.repeat(20)}example` }
-    const outcome = 'destination_ip_unroutable'
-    const failing = { ...upstream, ...state, state: 'failing', lastFault: { outcome, time: status.time } }
-    for (const [title, changed] of [
-      [`✕ Upstream ${state.prefix} is unreachable: ${outcome}`, { upstreams: [failing] }],
-      ['✕ 50 % of forwarded', { requests: { ...status.requests, failingRatio: 0.5 } }],
-      ['! Draining: 3 requests in flight', { draining: true, ready: false }],
-    ] as const) {
-      const outage = { ...status, ...changed } as Status
-      const json = { ...outage, problems: problemsOf(outage) }
-      const answer = (route: Route) => route.fulfill({ json })
-      const { page } = await openPage(browser, `http://127.0.0.1:${port}/`, LOOKS.small, answer)
-      await page.locator('.verdict').waitFor()
-      t.ok((await page.title()).startsWith(title), title)
-      t.equal(await page.evaluate('document.documentElement.scrollWidth'), 320, title)
-      t.strictSame(await overlong(page), [], title)
-    }
-  })
+  await t.test(
+    'in an outage the title is the most severe problem, without horizontal scrolling',
+    async (t) => {
+      const [upstream] = status.upstreams
+      const state = {
+        prefix: `/${'archive-'.repeat(12)}`,
+        address: `https://${'storage.'.repeat(20)}example`,
+      }
+      const outcome = 'destination_ip_unroutable'
+      const failing = { ...upstream, ...state, state: 'failing', lastFault: { outcome, time: status.time } }
+      for (const [title, changed] of [
+        [`✕ Upstream ${state.prefix} is unreachable: ${outcome}`, { upstreams: [failing] }],
+        ['✕ 50 % of forwarded', { requests: { ...status.requests, failingRatio: 0.5 } }],
+        ['! Draining: 3 requests in flight', { draining: true, ready: false }],
+      ] as const) {
+        const outage = { ...status, ...changed } as Status
+        const json = { ...outage, problems: problemsOf(outage) }
+        const answer = (route: Route) => route.fulfill({ json })
+        const { page } = await openPage(browser, `http://127.0.0.1:${port}/`, LOOKS.small, answer)
+        await page.locator('.verdict').waitFor()
+        t.ok((await page.title()).startsWith(title), title)
+        t.equal(await page.evaluate('document.documentElement.scrollWidth'), 320, title)
+        t.strictSame(await overlong(page), [], title)
+      }
+    },
+  )
 })
 
 /** Replaces what depends on the machine that runs the test. */

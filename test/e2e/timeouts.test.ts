@@ -10,36 +10,33 @@ import { startScene } from '../support/scene.ts'
 const IDLE = { 'timeouts-idle-seconds': '0.3' }
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 
-t.test(
-  'an upstream that sends no response head in time is one 503, and its connection is closed',
-  async (t) => {
-    const { upstream, request, recovers, outcome } = await startScene(t, {
-      settings: { 'timeouts-upstream-response-seconds': '0.3' },
-    })
-    const replies: Readonly<Record<string, string>> = {
-      '/nothing': '',
-      '/informational': 'HTTP/1.1 102 Processing\r\n\r\n',
-      '/part-of-a-head': 'HTTP/1.1 200 OK\r\nContent-',
-    }
-    upstream.reply((socket, { target }) => void socket.write(replies[target] ?? ''))
-    const answers = Object.keys(replies).flatMap((target) => [
-      request(`GET ${target}`),
-      request(`PUT ${target}`, ['Content-Length: 5'], 'hello'),
-      request(`POST ${target}`, ['Transfer-Encoding: chunked'], '0\r\n\r\n'),
-    ])
-    for (const client of await Promise.all(answers)) {
-      const response = await client.response()
-      isOwnAnswer(t, response, unavailable('http_response_timeout'))
-      t.not(response.headers['connection'], 'close', 'the client keeps its connection')
-    }
-    await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
-    t.equal(await outcome('http_response_timeout'), answers.length)
-    t.equal(upstream.requests.length, answers.length)
-    await recovers()
-  },
-)
+t.test('an upstream without a response head in time is a 503, and its connection is closed', async (t) => {
+  const { upstream, request, recovers, outcome } = await startScene(t, {
+    settings: { 'timeouts-upstream-response-seconds': '0.3' },
+  })
+  const replies: Readonly<Record<string, string>> = {
+    '/nothing': '',
+    '/informational': 'HTTP/1.1 102 Processing\r\n\r\n',
+    '/part-of-a-head': 'HTTP/1.1 200 OK\r\nContent-',
+  }
+  upstream.reply((socket, { target }) => void socket.write(replies[target] ?? ''))
+  const answers = Object.keys(replies).flatMap((target) => [
+    request(`GET ${target}`),
+    request(`PUT ${target}`, ['Content-Length: 5'], 'hello'),
+    request(`POST ${target}`, ['Transfer-Encoding: chunked'], '0\r\n\r\n'),
+  ])
+  for (const client of await Promise.all(answers)) {
+    const response = await client.response()
+    isOwnAnswer(t, response, unavailable('http_response_timeout'))
+    t.not(response.headers['connection'], 'close', 'the client keeps its connection')
+  }
+  await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
+  t.equal(await outcome('http_response_timeout'), answers.length)
+  t.equal(upstream.requests.length, answers.length)
+  await recovers()
+})
 
-t.test('a request that waits for a connection too long is a 503', async (t) => {
+t.test('a request that waits too long for a connection is a 503', async (t) => {
   const { upstream, sidecar, head, request, outcome } = await startScene(t, {
     settings: { 'timeouts-upstream-response-seconds': '0.5', 'limits-upstream-connections': '1' },
   })
@@ -92,7 +89,7 @@ t.test('an idle download is aborted on both sides', async (t) => {
   await recovers()
 })
 
-t.test('an idle upload is a 408, and is aborted at the upstream', async (t) => {
+t.test('an idle upload is a 408 and is aborted at the upstream', async (t) => {
   const { upstream, request, recovers, outcome } = await startScene(t, { settings: IDLE })
   const answers = [
     request('PUT /', ['Content-Length: 100'], 'part'),
@@ -133,7 +130,7 @@ t.test('an idle upload whose response has begun is aborted', async (t) => {
   await recovers()
 })
 
-t.test('an upload that stalls while it waits for a connection is a 408 once it has one', async (t) => {
+t.test('an upload that stalls in the queue is a 408 after it gets a connection', async (t) => {
   const { upstream, sidecar, head, request, outcome } = await startScene(t, {
     settings: { ...IDLE, 'limits-upstream-connections': '1' },
   })
@@ -173,7 +170,7 @@ t.test('an upstream that does not read an upload is a 503', async (t) => {
 })
 
 t.test(
-  'a client that reads nothing of a download is disconnected, and the upstream connection closed',
+  'a client that does not read a download is disconnected, and the upstream connection closed',
   async (t) => {
     const { upstream, sidecar, head, recovers, outcome } = await startScene(t, { settings: IDLE })
     const body = Buffer.alloc(50_000_000)
@@ -203,7 +200,7 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
     'timeouts-headers-seconds': '1.5',
   }
 
-  await t.test('a byte at a time down, and up', async (t) => {
+  await t.test('downloads and uploads of one byte at a time', async (t) => {
     const { upstream, request, recovers } = await startScene(t, { settings })
     upstream.reply(async (socket, { method }) => {
       if (method === 'PUT') {
@@ -232,7 +229,7 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
   const PART = 4_000_000
   const body = Buffer.alloc(6 * PART)
 
-  await t.test('a client that reads now and then', async (t) => {
+  await t.test('a client that reads rarely', async (t) => {
     const { upstream, sidecar, head, recovers } = await startScene(t, { settings })
     upstream.reply((socket) => {
       socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
@@ -253,7 +250,7 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
     await recovers()
   })
 
-  await t.test('an upstream that reads now and then', async (t) => {
+  await t.test('an upstream that reads rarely', async (t) => {
     const { upstream, sidecar, head, recovers } = await startScene(t, {
       settings,
       hooks: { onConnection: (socket) => void (upstream.sockets.length === 1 && socket.pause()) },
@@ -277,7 +274,7 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
   })
 })
 
-t.test('the idle timeout does not run while the response head is awaited', async (t) => {
+t.test('the idle timeout is off while the response head is awaited', async (t) => {
   const { upstream, request, recovers } = await startScene(t, { settings: IDLE })
   const answerLate = (socket: Socket) => void setTimeout(() => socket.write(OK), 900)
   upstream.reply(answerLate)
@@ -293,7 +290,7 @@ t.test('the idle timeout does not run while the response head is awaited', async
   await recovers()
 })
 
-t.test('a client connection that is not used is closed without an answer', async (t) => {
+t.test('an unused client connection is closed without a response', async (t) => {
   const { request } = await startScene(t, { settings: { 'timeouts-keep-alive-seconds': '0.3' } })
   const client = await request('GET /')
   t.equal((await client.response()).status, 200)

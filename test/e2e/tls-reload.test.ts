@@ -47,7 +47,7 @@ const isFailing = (sidecar: TestSidecar) =>
 const serverNamed = (commonName: string, issuer: TestCertificate, notAfter?: number) =>
   makeCertificate({ commonName, names: NAMES, issuer, ...(notAfter !== undefined && { notAfter }) })
 
-t.test('new connections get new certificates, and open ones go on', async (t) => {
+t.test('new connections use new certificates, and open ones continue', async (t) => {
   const secured = await startSecured(t)
   const { sidecar, authority, directory, head } = secured
   const kept = await secured.connect()
@@ -85,7 +85,7 @@ t.test('new connections get new certificates, and open ones go on', async (t) =>
   t.equal(await isFailing(sidecar), 0)
 })
 
-t.test('a pair that does not fit together is reported and ignored until it does', async (t) => {
+t.test('a mismatched pair is reported and ignored until it matches', async (t) => {
   const secured = await startSecured(t)
   const { sidecar, authority, directory } = secured
   const notAfter = Math.floor(Date.now() / 1000 + 7 * 86_400) * 1000
@@ -113,7 +113,7 @@ t.test('a pair that does not fit together is reported and ignored until it does'
   t.equal(await shown(sidecar.port, { ca: authority.cert }), 'second')
 })
 
-t.test('other authorities for clients apply to new connections', async (t) => {
+t.test('changed client authorities apply to new connections', async (t) => {
   const [before, after] = ['before', 'after'].map((commonName) =>
     makeCertificate({ commonName, authority: true }),
   ) as [TestCertificate, TestCertificate]
@@ -155,7 +155,7 @@ async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ url: string;
   return { url: `https://localhost:${(server.address() as AddressInfo).port}`, clients }
 }
 
-t.test('new connections to upstreams are made with what their files hold now', async (t) => {
+t.test('new connections to upstreams use the current files', async (t) => {
   const authority = makeCertificate({ commonName: 'test authority', authority: true })
   const stranger = makeCertificate({ commonName: 'another authority', authority: true })
   const directory = await temporaryDirectory(t)
@@ -197,7 +197,7 @@ t.test('new connections to upstreams are made with what their files hold now', a
   )
 })
 
-t.test('the program reports all problems of its certificates at once, and exits with 2', async (t) => {
+t.test('the program reports all certificate problems at once and exits with 2', async (t) => {
   const { directory: keys } = await makeKeyDirectory(t)
   const directory = await temporaryDirectory(t)
   const { cert } = makeCertificate({ commonName: 'sidecar' })
@@ -229,7 +229,7 @@ t.test('the program reports all problems of its certificates at once, and exits 
   t.notOk(`${stdout}${stderr}`.includes(other.key.split('\n')[1] ?? 'x'), 'and shows none of the key')
 })
 
-t.test('SIGHUP makes the program load them', async (t) => {
+t.test('SIGHUP reloads the certificates', async (t) => {
   const { files } = await prepareFiles(t)
   const directory = await temporaryDirectory(t)
   writePair(directory, makeCertificate({ commonName: 'sidecar', names: NAMES }))

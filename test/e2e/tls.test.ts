@@ -28,7 +28,7 @@ async function handshake({ sidecar, authority }: Secured, options: ConnectionOpt
   })
 }
 
-t.test('TLS 1.2 and 1.3 are spoken, with HTTP/1.1 inside', async (t) => {
+t.test('TLS 1.2 and 1.3 are accepted, with HTTP/1.1', async (t) => {
   const secured = await startSecured(t)
   for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
     const client = await secured.connect({
@@ -47,7 +47,7 @@ t.test('TLS 1.2 and 1.3 are spoken, with HTTP/1.1 inside', async (t) => {
   t.equal(await handshake(secured), 'ok', 'a client without ALPN speaks HTTP/1.1')
 })
 
-t.test('nothing older is spoken, and nothing but HTTP/1.1', async (t) => {
+t.test('older TLS versions and other ALPN protocols are refused', async (t) => {
   const secured = await startSecured(t)
   const old = { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT@SECLEVEL=0' } as const
   t.match(await handshake(secured, old), /PROTOCOL_VERSION/)
@@ -69,7 +69,7 @@ t.test('a client cannot renegotiate TLS', async (t) => {
 })
 
 const skip = spawnSync('curl', ['--version']).status === 0 ? false : 'there is no curl'
-t.test('curl trusts the certificate, gets its object, and reports a refusal', { skip }, async (t) => {
+t.test('curl verifies the certificate, gets an object, and reports a refusal', { skip }, async (t) => {
   const { sidecar, authority, directory } = await startSecured(t)
   writeFileSync(join(directory, 'ca.pem'), authority.cert)
   const curl = (...args: readonly string[]) =>
@@ -86,7 +86,7 @@ t.test('curl trusts the certificate, gets its object, and reports a refusal', { 
   t.match(refused.stdout, /"InvalidToken".* 400$/)
 })
 
-t.test('the forwarding headers name https and the port', async (t) => {
+t.test('the forwarding headers have https and the port', async (t) => {
   const { sidecar, upstream, request } = await startSecured(t)
   await (await request('GET /a', ['X-Forwarded-Proto: http'])).response()
   t.match(upstream.requests[0]?.headers, {
@@ -129,7 +129,7 @@ t.test('with client authorities, only clients with one of their certificates are
   t.notOk(secured.sidecar.log.some(({ level }) => Number(level) > 30))
 })
 
-t.test('plain HTTP on the TLS port is closed, and no other connection is affected', async (t) => {
+t.test('plain HTTP on the TLS port closes that connection only', async (t) => {
   const secured = await startSecured(t)
   const lines = secured.sidecar.log.length
   for (const text of [
@@ -148,7 +148,7 @@ t.test('plain HTTP on the TLS port is closed, and no other connection is affecte
   t.equal(await secured.get(), 200)
 })
 
-t.test('a handshake that takes too long is closed, whether bytes trickle or not', async (t) => {
+t.test('a handshake that takes too long is closed, even if bytes trickle', async (t) => {
   const settings = { 'timeouts-headers-seconds': '1' }
   const secured = await startSecured(t, { settings })
   const silent = await rawClient(t, secured.sidecar.port)
@@ -162,7 +162,7 @@ t.test('a handshake that takes too long is closed, whether bytes trickle or not'
   t.equal(await secured.get(), 200)
 })
 
-t.test('handshakes count for the limit of connections', async (t) => {
+t.test('handshakes count toward the connection limit', async (t) => {
   const secured = await startSecured(t, { settings: { 'limits-connections': '1' } })
   const silent = await rawClient(t, secured.sidecar.port)
   await eventually(async () => (await openConnections(secured)) === 1, 'the first connection')
@@ -173,7 +173,7 @@ t.test('handshakes count for the limit of connections', async (t) => {
   t.equal(await secured.get(), 200)
 })
 
-t.test('large bodies pass whole in both directions', async (t) => {
+t.test('large bodies pass completely in both directions', async (t) => {
   const { upstream, request } = await startSecured(t)
   const body = Buffer.alloc(8_000_000, 'storage')
   upstream.reply((socket) => {
@@ -214,7 +214,7 @@ t.test('a truncated object over TLS never looks complete', async (t) => {
   t.equal(await whole.closed(), 'end')
 })
 
-t.test('over TLS a client that reads nothing is disconnected, a slow one is not', async (t) => {
+t.test('over TLS a client that does not read is disconnected, a slow one is not', async (t) => {
   const settings = { 'timeouts-idle-seconds': '1' }
   const { upstream, sidecar, request } = await startSecured(t, { settings })
   const body = Buffer.alloc(30_000_000, 'x')
@@ -263,7 +263,7 @@ t.test('a WebSocket client talks to a WebSocket server over TLS', async (t) => {
   t.ok((await bytes('out')) >= big.length && (await bytes('out')) < big.length + 1000)
 })
 
-t.test('a drain waits for requests, and for no handshake and no unused connection', async (t) => {
+t.test('a drain waits for requests, not for handshakes or unused connections', async (t) => {
   const secured = await startSecured(t, { settings: { 'shutdown-deadline-seconds': '20' } })
   const { sidecar, upstream, connect, request } = secured
   const shaking = await rawClient(t, sidecar.port)

@@ -15,7 +15,7 @@ function setClock() {
 }
 
 t.test(
-  'a request without exactly one valid bearer token is refused, wherever else a token stands',
+  'a request without exactly one valid bearer token is refused, even with a token elsewhere',
   async (t) => {
     const scene = await startScene(t)
     const { token } = scene.sidecar
@@ -100,7 +100,7 @@ t.test(
   },
 )
 
-t.test('the scheme may be spelled in any case and be followed by more than one space', async (t) => {
+t.test('the scheme may have any letter case and several spaces after it', async (t) => {
   const scene = await startScene(t)
   for (const scheme of ['Bearer ', 'bearer ', 'BEARER ', 'bEaReR ', 'Bearer    ']) {
     const response = await scene.ask(
@@ -239,7 +239,7 @@ function claimsText(second: number, exp: string): string {
   return `{"iss":"storage-account-api","aud":"storage-api","sub":"acme","client_id":"AK0","jti":"j","iat":${second},"exp":${exp}}`
 }
 
-t.test('a token header that no honest issuer writes is refused at once', async (t) => {
+t.test('an abnormal token header is refused without a signature check', async (t) => {
   const scene = await startScene(t)
   const { mint } = scene.sidecar
   for (const [name, headerText] of [
@@ -306,7 +306,7 @@ t.test('a token expires at its exp to the millisecond, cached or not', async (t)
   t.equal(scene.upstream.requests.length, 2)
 })
 
-t.test('inside the clock tolerance a token is good, with no time left', async (t) => {
+t.test('within the clock tolerance a token is valid, with no time left', async (t) => {
   const clock = setClock()
   const scene = await startScene(t, { now: clock.now, settings: { 'token-clock-tolerance-seconds': '60' } })
   const authorization = `Authorization: Bearer ${await scene.sidecar.mint({ lifetimeSeconds: 10 })}\r\n`

@@ -25,7 +25,7 @@ function post(
 const messageOf = (response: RawResponse): unknown => JSON.parse(response.body.toString()).message
 
 t.test(
-  'a login returns a token that gives access to the storage, with and without the trailing slash',
+  'a login returns a token that gives access to the storage, with and without a trailing slash',
   async (t) => {
     const scene = await startScene(t)
     const [login] = scene.sidecar.logins
@@ -95,80 +95,77 @@ t.test('other methods are a 405 that lists the allowed ones', async (t) => {
   await scene.upstreamSaw(t, 0)
 })
 
-t.test(
-  'a body that is not the documented one is refused, naming the field and echoing nothing',
-  async (t) => {
-    const scene = await startScene(t)
-    const marker = 'ECHOED-BY-MISTAKE'
-    const good = { accountId: 'acme', accessKey: 'AK0', secret: marker }
-    const json = (change: object) => JSON.stringify({ ...good, ...change })
-    const text = JSON.stringify(good)
-    const cases: [name: string, body: string | Uint8Array, message: RegExp | string][] = [
-      ['empty', '', /JSON/],
-      ['white space', ' \n', /JSON/],
-      ['truncated', text.slice(0, -1), /JSON/],
-      ['a trailing comma', text.replace('}', ',}'), /JSON/],
-      ['a comment', `/* ${marker} */${text}`, /JSON/],
-      ['single quotes', text.replaceAll('"', "'"), /JSON/],
-      ['text behind it', `${text}x`, /JSON/],
-      ['another object behind it', text + text, /JSON/],
-      ['a NUL behind it', `${text}\0`, /JSON/],
-      ['NaN', text.replace('"AK0"', 'NaN'), /JSON/],
-      ['Infinity', text.replace('"AK0"', '-Infinity'), /JSON/],
-      ['a hexadecimal number', text.replace('"AK0"', '0x10'), /JSON/],
-      ['a control character in a string', text.replace('AK0', 'A\nK'), /JSON/],
-      ['a broken escape', text.replace('AK0', '\\u12'), /JSON/],
-      ['a form', `accountId=acme&accessKey=AK0&secret=${marker}`, /JSON/],
-      ['XML', `<secret>${marker}</secret>`, /JSON/],
-      ['a number beyond every double', text.replace('}', ',"x":1e999}'), /JSON/],
-      ['one inside an ignored field', text.replace('}', ',"x":[{"y":-1e400}]}'), /JSON/],
-      ['a lone surrogate in an ignored field', text.replace('}', ',"x":"\\udead"}'), /JSON/],
-      ['deep nesting that never ends', '['.repeat(16384), /JSON/],
-      ['deep nesting and text behind it', `${'['.repeat(8000)}${']'.repeat(8000)}x`, /JSON/],
-      ['a byte order mark', `\ufeff${text}`, /JSON/],
-      ['UTF-16', Buffer.from(text, 'utf16le'), /JSON/],
-      ['UTF-16 with its mark', Buffer.from(`\ufeff${text}`, 'utf16le'), /JSON/],
-      ['Latin-1', Buffer.from(json({ accountId: 'caf\xe9' }), 'latin1'), /JSON/],
-      ['an overlong form', Buffer.from(text.replace('acme', 'a\xc0\xafe'), 'latin1'), /JSON/],
-      ['a surrogate in UTF-8', Buffer.from(text.replace('acme', '\xed\xa0\x80'), 'latin1'), /JSON/],
-      ['an array', `[${text}]`, /object/],
-      ['null', 'null', /object/],
-      ['a string', `"${marker}"`, /object/],
-      ['a number', '1', /object/],
-      ['no members', '{}', 'accountId is missing. accessKey is missing. secret is missing.'],
-      ['no secret', json({ secret: undefined }), 'secret is missing.'],
-      ['another case', json({ secret: undefined, Secret: marker }), 'secret is missing.'],
-      ['a number for a field', json({ secret: 12345 }), 'secret must be a string.'],
-      ['true', json({ accessKey: true }), 'accessKey must be a string.'],
-      ['null for a field', json({ accountId: null }), 'accountId must be a string.'],
-      ['an array for a field', json({ secret: [marker] }), 'secret must be a string.'],
-      ['an object for a field', json({ secret: { $ne: '' } }), 'secret must be a string.'],
-      ['an empty field', json({ secret: '' }), /^secret must be 1 to 1024/],
-      ['1025 characters', json({ secret: 'é'.repeat(1025) }), /^secret must be 1 to 1024/],
-      ['1025 characters beyond 16 bits', json({ secret: '😀'.repeat(1025) }), /^secret must be 1 to 1024/],
-      ['a NUL in an account', json({ accountId: `a\0${marker}` }), /^accountId must not hold control/],
-      [
-        'a line end in an access key',
-        json({ accessKey: `a\r\n${marker}` }),
-        /^accessKey must not hold control/,
-      ],
-      ['__proto__', `{"__proto__":${text}}`, /accountId is missing/],
-    ]
-    for (const [name, body, message] of cases) {
-      const answer = await scene.ask(post(body))
-      isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, name)
-      if (typeof message === 'string') t.equal(messageOf(answer), message, name)
-      else t.match(messageOf(answer), message, name)
-      if (answer.body.includes(marker)) t.fail(`${name}: what was sent came back`)
-    }
-    t.notMatch(JSON.stringify(scene.sidecar.log), marker, 'nor does it stand in the log')
-    t.equal(
-      await scene.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="invalid"}'),
-      cases.length,
-    )
-    await scene.upstreamSaw(t, 0)
-  },
-)
+t.test('an invalid login body is refused with the field name and without its content', async (t) => {
+  const scene = await startScene(t)
+  const marker = 'ECHOED-BY-MISTAKE'
+  const good = { accountId: 'acme', accessKey: 'AK0', secret: marker }
+  const json = (change: object) => JSON.stringify({ ...good, ...change })
+  const text = JSON.stringify(good)
+  const cases: [name: string, body: string | Uint8Array, message: RegExp | string][] = [
+    ['empty', '', /JSON/],
+    ['white space', ' \n', /JSON/],
+    ['truncated', text.slice(0, -1), /JSON/],
+    ['a trailing comma', text.replace('}', ',}'), /JSON/],
+    ['a comment', `/* ${marker} */${text}`, /JSON/],
+    ['single quotes', text.replaceAll('"', "'"), /JSON/],
+    ['text behind it', `${text}x`, /JSON/],
+    ['another object behind it', text + text, /JSON/],
+    ['a NUL behind it', `${text}\0`, /JSON/],
+    ['NaN', text.replace('"AK0"', 'NaN'), /JSON/],
+    ['Infinity', text.replace('"AK0"', '-Infinity'), /JSON/],
+    ['a hexadecimal number', text.replace('"AK0"', '0x10'), /JSON/],
+    ['a control character in a string', text.replace('AK0', 'A\nK'), /JSON/],
+    ['a broken escape', text.replace('AK0', '\\u12'), /JSON/],
+    ['a form', `accountId=acme&accessKey=AK0&secret=${marker}`, /JSON/],
+    ['XML', `<secret>${marker}</secret>`, /JSON/],
+    ['a number beyond every double', text.replace('}', ',"x":1e999}'), /JSON/],
+    ['one inside an ignored field', text.replace('}', ',"x":[{"y":-1e400}]}'), /JSON/],
+    ['a lone surrogate in an ignored field', text.replace('}', ',"x":"\\udead"}'), /JSON/],
+    ['deep nesting that never ends', '['.repeat(16384), /JSON/],
+    ['deep nesting and text behind it', `${'['.repeat(8000)}${']'.repeat(8000)}x`, /JSON/],
+    ['a byte order mark', `\ufeff${text}`, /JSON/],
+    ['UTF-16', Buffer.from(text, 'utf16le'), /JSON/],
+    ['UTF-16 with its mark', Buffer.from(`\ufeff${text}`, 'utf16le'), /JSON/],
+    ['Latin-1', Buffer.from(json({ accountId: 'caf\xe9' }), 'latin1'), /JSON/],
+    ['an overlong form', Buffer.from(text.replace('acme', 'a\xc0\xafe'), 'latin1'), /JSON/],
+    ['a surrogate in UTF-8', Buffer.from(text.replace('acme', '\xed\xa0\x80'), 'latin1'), /JSON/],
+    ['an array', `[${text}]`, /object/],
+    ['null', 'null', /object/],
+    ['a string', `"${marker}"`, /object/],
+    ['a number', '1', /object/],
+    ['no members', '{}', 'accountId is missing. accessKey is missing. secret is missing.'],
+    ['no secret', json({ secret: undefined }), 'secret is missing.'],
+    ['another case', json({ secret: undefined, Secret: marker }), 'secret is missing.'],
+    ['a number for a field', json({ secret: 12345 }), 'secret must be a string.'],
+    ['true', json({ accessKey: true }), 'accessKey must be a string.'],
+    ['null for a field', json({ accountId: null }), 'accountId must be a string.'],
+    ['an array for a field', json({ secret: [marker] }), 'secret must be a string.'],
+    ['an object for a field', json({ secret: { $ne: '' } }), 'secret must be a string.'],
+    ['an empty field', json({ secret: '' }), /^secret must be 1 to 1024/],
+    ['1025 characters', json({ secret: 'é'.repeat(1025) }), /^secret must be 1 to 1024/],
+    ['1025 characters beyond 16 bits', json({ secret: '😀'.repeat(1025) }), /^secret must be 1 to 1024/],
+    ['a NUL in an account', json({ accountId: `a\0${marker}` }), /^accountId must not hold control/],
+    [
+      'a line end in an access key',
+      json({ accessKey: `a\r\n${marker}` }),
+      /^accessKey must not hold control/,
+    ],
+    ['__proto__', `{"__proto__":${text}}`, /accountId is missing/],
+  ]
+  for (const [name, body, message] of cases) {
+    const answer = await scene.ask(post(body))
+    isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, name)
+    if (typeof message === 'string') t.equal(messageOf(answer), message, name)
+    else t.match(messageOf(answer), message, name)
+    if (answer.body.includes(marker)) t.fail(`${name}: what was sent came back`)
+  }
+  t.notMatch(JSON.stringify(scene.sidecar.log), marker, 'nor does it stand in the log')
+  t.equal(
+    await scene.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="invalid"}'),
+    cases.length,
+  )
+  await scene.upstreamSaw(t, 0)
+})
 
 t.test('a field is any text of 1 to 1024 code points, compared byte by byte', async (t) => {
   const secrets = [
@@ -208,7 +205,7 @@ t.test('a field is any text of 1 to 1024 code points, compared byte by byte', as
   }
 })
 
-t.test('the content type of a login is JSON in UTF-8', async (t) => {
+t.test('the content type of a login must be JSON in UTF-8', async (t) => {
   const scene = await startScene(t)
   const body = JSON.stringify(scene.sidecar.logins[0])
   for (const lines of [
@@ -255,7 +252,7 @@ t.test('the content type of a login is JSON in UTF-8', async (t) => {
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('every failed login is answered alike to the byte', async (t) => {
+t.test('all failed logins get the same response byte for byte', async (t) => {
   for (const code of ['Authentication failed', 'AuthenticationFailed']) {
     const scene = await startScene(t, {
       settings: { 'contract-authentication-failed-code': code },
@@ -297,7 +294,7 @@ t.test('every failed login is answered alike to the byte', async (t) => {
   }
 })
 
-t.test('a body of exactly 16 KiB is read; one byte more, and the rest is not', async (t) => {
+t.test('a login body of 16 KiB is accepted; a larger one is refused unread', async (t) => {
   const scene = await startScene(t)
   const login = JSON.stringify(scene.sidecar.logins[0])
   const exact = login.replace('}', `,"x":"${'x'.repeat(16384 - login.length - 7)}"}`)
@@ -334,7 +331,7 @@ t.test('a body of exactly 16 KiB is read; one byte more, and the rest is not', a
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('a login that stalls is answered and its connection closed', async (t) => {
+t.test('a stalled login gets a response and its connection is closed', async (t) => {
   const scene = await startScene(t, { settings: { 'timeouts-idle-seconds': '1' } })
   for (const bytes of [
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{"accountId":',
@@ -353,7 +350,7 @@ t.test('a login that stalls is answered and its connection closed', async (t) =>
   await scene.upstreamSaw(t, 0)
 })
 
-t.test('guessing is throttled for that account and address, and for no other', async (t) => {
+t.test('guessing is throttled per account and address', async (t) => {
   const clock = setClock()
   const scene = await startScene(t, {
     now: clock.now,
@@ -390,7 +387,7 @@ t.test('guessing is throttled for that account and address, and for no other', a
   t.ok((await scene.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')) >= 3)
 })
 
-t.test('of a field that stands twice the last one counts', async (t) => {
+t.test('the last one of repeated fields is used', async (t) => {
   const scene = await startScene(t)
   const [{ accountId, accessKey, secret } = { accountId: '', accessKey: '', secret: '' }] =
     scene.sidecar.logins
@@ -404,7 +401,7 @@ t.test('of a field that stands twice the last one counts', async (t) => {
   }
 })
 
-t.test('identity headers make no difference to a login or a check', async (t) => {
+t.test('identity headers do not affect logins or time-left requests', async (t) => {
   const scene = await startScene(t, { credentials: [{ accountId: 'acme' }, { accountId: 'victim' }] })
   const claims =
     'X-Authenticated-Account-Id: victim\r\nx_authenticated_account_id: victim\r\nX-Forwarded-User: victim\r\n'
@@ -435,7 +432,7 @@ t.test('a success clears the failures before it', async (t) => {
   t.same(statuses, [403, 403, 200, 403, 403, 403, 503])
 })
 
-t.test('failures are counted for the client behind a trusted proxy, not for the proxy', async (t) => {
+t.test('failures count for the client behind a trusted proxy, not for the proxy', async (t) => {
   const scene = await startScene(t, {
     settings: {
       'limits-login-failures-count': '1',
@@ -448,7 +445,7 @@ t.test('failures are counted for the client behind a trusted proxy, not for the 
   t.same([await from('203.0.113.1'), await from('203.0.113.1'), await from('203.0.113.2')], [403, 503, 403])
 })
 
-t.test('a flood of invented accounts from one address turns away no right login from another', async (t) => {
+t.test('a flood of unknown accounts from one address does not block logins from another', async (t) => {
   const scene = await startScene(t, {
     settings: { 'forwarded-trust': '["127.0.0.1/32"]' },
     credentials: [{ scheme: 'scrypt', secret: 'brought by a person' }],
@@ -484,7 +481,7 @@ t.test('credentials in the query are ignored and not logged', async (t) => {
   t.notMatch(JSON.stringify(scene.sidecar.log), login?.secret)
 })
 
-t.test('with contract.expirationSec: string the time is what a published Go client decodes', async (t) => {
+t.test('contract.expirationSec: string is what a published Go client decodes', async (t) => {
   const scene = await startScene(t, { settings: { 'contract-expiration-sec': 'string' } })
   const issued = await scene.ask(post(JSON.stringify(scene.sidecar.logins[0])))
   t.equal(issued.status, 200, 'success is exactly 200')

@@ -45,7 +45,7 @@ const AFTERWARDS: Readonly<Record<string, (socket: Socket) => void>> = {
   },
 }
 
-t.test('a client that writes its whole upload before it reads gets the early answer', async (t) => {
+t.test('a client that writes its complete upload before it reads gets the early response', async (t) => {
   for (const [afterwards, act] of Object.entries(AFTERWARDS)) {
     for (const [framing, reply] of Object.entries({ length: FORBIDDEN, chunks: FORBIDDEN_CHUNKED })) {
       for (const connection of ['keep-alive', 'close']) {
@@ -76,7 +76,7 @@ t.test('a client that writes its whole upload before it reads gets the early ans
   }
 })
 
-t.test('an upstream that resets after its early response gives that response or a 503', async (t) => {
+t.test('an upstream reset after an early response results in that response or a 503', async (t) => {
   const { connect, head, recovers } = await answeringEarly(t, 300_000, (socket) => {
     socket.write(FORBIDDEN)
     socket.resetAndDestroy()
@@ -100,7 +100,7 @@ const refusedUploads = (size: number): Readonly<Record<string, string>> => ({
   CONNECT: 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n',
 })
 
-t.test('a client that writes everything before it reads gets its refusal, over TLS as well', async (t) => {
+t.test('a client that writes everything before it reads gets its refusal, also over TLS', async (t) => {
   const size = 16 * MIB
   const plain = await startScene(t)
   const secured = await startSecured(t)
@@ -168,7 +168,7 @@ t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', 
   }
 })
 
-t.test('bytes behind a refused request are dropped without a reset', async (t) => {
+t.test('bytes after a refused request are dropped without a reset', async (t) => {
   const { upstream, head, connect } = await startScene(t)
   for (const [name, refused] of [
     ['a part of a body', `${head('PUT *', 'Content-Length: 40')}part`],
@@ -190,7 +190,7 @@ t.test('bytes behind a refused request are dropped without a reset', async (t) =
   t.ok(upstream.requests.every(({ target }) => target === '/a'))
 })
 
-t.test('no request behind an upload that was answered early is forwarded', async (t) => {
+t.test('no request after an upload with an early response is forwarded', async (t) => {
   for (const reply of [FORBIDDEN, FORBIDDEN_CHUNKED]) {
     const { upstream, connect, head, recovers } = await answeringEarly(
       t,
@@ -240,7 +240,7 @@ t.test('a response may be sent while its request is received', async (t) => {
   await recovers()
 })
 
-t.test('a connection whose upstream left an upload unread is not reused', async (t) => {
+t.test('a connection on which the upstream left an upload unread is not reused', async (t) => {
   const SIZE = 150_000 // what the kernel accepts, read or not
   for (const [how, line, body] of [
     ['with a length', `Content-Length: ${SIZE}`, 'x'.repeat(SIZE)],
@@ -277,7 +277,7 @@ t.test('a connection whose upstream left an upload unread is not reused', async 
   }
 })
 
-t.test('a small upload that is refused, and a large one that is not, keep their connection', async (t) => {
+t.test('a small refused upload and a large accepted one keep their connection', async (t) => {
   const { upstream, request, recovers } = await startScene(t)
   for (const [reply, size] of [
     [FORBIDDEN, 64 * 1024],

@@ -42,7 +42,7 @@ t.test('a handshake needs a valid token and a plain request', async (t) => {
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 const CHOOSES = major > 24 || (major === 24 && minor >= 9)
 
-t.test('an offer of another protocol is ignored, or a 400 before Node 24.9', async (t) => {
+t.test('an upgrade to another protocol is ignored, or a 400 before Node 24.9', async (t) => {
   const { upstream, connect, sidecar } = await startScene(t, { settings: ON })
   for (const offer of ['h2c', 'websocket, h2c', 'websocket\r\nUpgrade: websocket']) {
     const client = await connect()
@@ -53,7 +53,7 @@ t.test('an offer of another protocol is ignored, or a 400 before Node 24.9', asy
   t.equal(upstream.requests.length, CHOOSES ? 3 : 0)
 })
 
-t.test('a handshake behind an unanswered request does not lose its response', async (t) => {
+t.test('a handshake after a pending request does not lose that response', async (t) => {
   const { upstream, connect, head, sidecar } = await startScene(t, { settings: ON })
   upstream.reply((socket) => void setTimeout(() => socket.write(OK), 50))
   const client = await connect()
@@ -62,7 +62,7 @@ t.test('a handshake behind an unanswered request does not lose its response', as
   t.equal((await client.response()).status, CHOOSES ? 200 : 400, 'it is no handshake')
 })
 
-t.test('a refusal of the upstream is framed, and bytes behind the handshake are not forwarded', async (t) => {
+t.test('a refusal of the upstream is framed, and bytes after the handshake are not forwarded', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
   upstream.reply('HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n')
@@ -76,7 +76,7 @@ t.test('a refusal of the upstream is framed, and bytes behind the handshake are 
   t.equal(upstream.bytes[0]?.includes('smuggled'), false)
 })
 
-t.test('a refused version is passed on, and nothing behind it is forwarded', async (t) => {
+t.test('a refused version is forwarded, and no bytes after it', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
   upstream.reply('HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n')
@@ -186,7 +186,7 @@ t.test('a 101 that does not name the protocol is an internal error', async (t) =
   await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
 })
 
-t.test('a handshake may announce trailers, and the bytes of its header values pass', async (t) => {
+t.test('a handshake may announce trailers, and its header values pass byte for byte', async (t) => {
   const { upstream, connect, sidecar, recovers } = await startScene(t, {
     settings: { ...ON, 'limits-upstream-connections': '2', 'timeouts-upstream-connect-seconds': '1' },
   })
@@ -203,7 +203,7 @@ t.test('a handshake may announce trailers, and the bytes of its header values pa
   await recovers()
 })
 
-t.test('a handshake that finds no room for its connection gets 503', async (t) => {
+t.test('a handshake without a free upstream connection gets 503', async (t) => {
   const { upstream, connect, sidecar } = await startScene(t, {
     settings: { ...ON, 'limits-upstream-connections': '1' },
   })
@@ -216,7 +216,7 @@ t.test('a handshake that finds no room for its connection gets 503', async (t) =
   t.match(await client.response(), { status: 503, headers: { 'retry-after': '1' } })
 })
 
-t.test('the end of a tunnel makes room for a request that waits', async (t) => {
+t.test('the end of a tunnel frees its connection for a queued request', async (t) => {
   const settings = { ...ON, 'limits-upstream-connections': '1' }
   const { upstream, connect, head, sidecar } = await startScene(t, { settings })
   upstream.reply((socket, { target }) => void socket.write(target.startsWith('/chat') ? SWITCHED : OK))
@@ -233,7 +233,7 @@ t.test('the end of a tunnel makes room for a request that waits', async (t) => {
   t.equal((await client.response()).status, 200)
 })
 
-t.test('bytes of both sides that come with the handshake are not lost', async (t) => {
+t.test('bytes of both sides that arrive with the handshake are not lost', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
   upstream.reply(`${SWITCHED}from upstream`)
@@ -329,7 +329,7 @@ t.test('early WebSocket bytes wait for the 101 of the upstream and are all deliv
   await upstream.until(() => (upstream.bytes[0]?.length ?? 0) === head + early.length, 'every early byte')
 })
 
-t.test('a refused handshake whose status line Node cannot repeat is a fault of the upstream', async (t) => {
+t.test('a refused handshake with a status line that Node cannot send is an upstream error', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
   for (const status of ['000 x', '099 x', '403 a\x01b', '403 a\x7f']) {

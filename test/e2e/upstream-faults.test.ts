@@ -10,7 +10,7 @@ import { startSidecar } from '../support/sidecar.ts'
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 const GARBAGE = { status: 500, code: 'InternalError', error: 'http_protocol_error' }
 
-t.test('an upstream that cannot be reached is a 503 that names the reason and no address', async (t) => {
+t.test('an unreachable upstream is a 503 with the reason and without an address', async (t) => {
   const port = await freePort()
   for (const [what, upstreamUrl, outcome] of [
     ['no listener', `http://127.0.0.1:${port}`, 'connection_refused'],
@@ -33,7 +33,7 @@ t.test('an upstream that cannot be reached is a 503 that names the reason and no
   }
 })
 
-t.test('an upstream that comes back is used at once', async (t) => {
+t.test('a recovered upstream is used at once', async (t) => {
   const port = await freePort()
   const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${port}` })
   const client = await rawClient(t, sidecar.port)
@@ -195,7 +195,7 @@ t.test('a body that ends with a clean close is complete', async (t) => {
   await recovers()
 })
 
-t.test('an HTTP/1.0 client that ends its side in the middle of a body sees no clean end', async (t) => {
+t.test('an HTTP/1.0 client that half-closes during a response body gets no clean end', async (t) => {
   const { upstream, sidecar, recovers } = await startScene(t)
   upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n')
   const client = await rawClient(t, sidecar.port)
@@ -206,7 +206,7 @@ t.test('an HTTP/1.0 client that ends its side in the middle of a body sees no cl
   await recovers()
 })
 
-t.test('an HTTP/1.0 client that ends its side after the body has ended is sent all of it', async (t) => {
+t.test('an HTTP/1.0 client that half-closes after the body has ended gets all of it', async (t) => {
   const { upstream, sidecar, recovers } = await startScene(t)
   const body = 'x'.repeat(20_000_000)
   upstream.reply((socket) => socket.end(`HTTP/1.1 200 OK\r\n\r\n${body}`))
@@ -217,24 +217,21 @@ t.test('an HTTP/1.0 client that ends its side after the body has ended is sent a
   await recovers()
 })
 
-t.test(
-  'a body that is malformed from some byte on is a 400, and nothing whole reaches the upstream',
-  async (t) => {
-    const { upstream, request, recovers } = await startScene(t)
-    const client = await request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\nnonsense\r\n')
-    isOwnAnswer(t, await client.response(), {
-      status: 400,
-      code: 'InvalidArgument',
-      error: 'http_request_error',
-    })
-    client.socket.end()
-    await client.closed()
-    t.equal(upstream.requests.length, 0)
-    await recovers()
-  },
-)
+t.test('a body that becomes malformed is a 400, and no complete request reaches the upstream', async (t) => {
+  const { upstream, request, recovers } = await startScene(t)
+  const client = await request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\nnonsense\r\n')
+  isOwnAnswer(t, await client.response(), {
+    status: 400,
+    code: 'InvalidArgument',
+    error: 'http_request_error',
+  })
+  client.socket.end()
+  await client.closed()
+  t.equal(upstream.requests.length, 0)
+  await recovers()
+})
 
-t.test('a body that is malformed after the response has begun aborts the response', async (t) => {
+t.test('a body that becomes malformed after the response has begun aborts the response', async (t) => {
   const { upstream, request, recovers } = await startScene(t, {
     hooks: {
       onConnection: (socket) => {
@@ -252,7 +249,7 @@ t.test('a body that is malformed after the response has begun aborts the respons
   await recovers()
 })
 
-t.test('a body that is malformed in the packet of its head is truncated after its valid part', async (t) => {
+t.test('a malformed body in the packet of its head is truncated after its valid part', async (t) => {
   const upstream = await recordingUpstream(t)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
   for (const body of ['5\r\nhelloXX', '5\r\nhello\r\nzz\r\n', '5\r\nhello\r\n0\r\nbad trailer\r\n\r\n']) {

@@ -11,7 +11,7 @@ const EVIL = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil'
 const LIMIT = { status: 503, code: 'ServiceNotReady', error: 'connection_limit_reached' }
 const TERMINATED = { status: 503, code: 'ServiceNotReady', error: 'connection_terminated' }
 
-t.test('upstream connections are reused, the most recent first', async (t) => {
+t.test('upstream connections are reused, most recently used first', async (t) => {
   const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   for (let count = 0; count < 5; count++) {
@@ -107,7 +107,7 @@ t.test('an unsolicited second response reaches no client', async (t) => {
   await recovers()
 })
 
-t.test('an unsolicited response at the moment of reuse is not the answer', async (t) => {
+t.test('an unsolicited response at the moment of reuse is not used', async (t) => {
   const { upstream, sidecar, head, recovers } = await startScene(t)
   const client = await rawClient(t, sidecar.port)
   const seen = new Map<string, number>()
@@ -159,17 +159,14 @@ t.test('a request on a stale connection', async (t) => {
       ['HEAD', []],
       ['GET', ['Content-Length: 0']],
     ] as const) {
-      await t.test(
-        `${what}: ${method} ${lines.join()} is sent once more, on a fresh connection`,
-        async (t) => {
-          const client = await spoil(t, act)
-          const [requests, sockets] = [upstream.requests.length, upstream.sockets.length]
-          client.send(head(`${method} /again`, ...lines))
-          t.equal((await client.response({ head: method === 'HEAD' })).status, 200)
-          t.equal(upstream.requests.length - requests, 2)
-          t.equal(upstream.sockets.length - sockets, 1)
-        },
-      )
+      await t.test(`${what}: ${method} ${lines.join()} is sent once more, on a new connection`, async (t) => {
+        const client = await spoil(t, act)
+        const [requests, sockets] = [upstream.requests.length, upstream.sockets.length]
+        client.send(head(`${method} /again`, ...lines))
+        t.equal((await client.response({ head: method === 'HEAD' })).status, 200)
+        t.equal(upstream.requests.length - requests, 2)
+        t.equal(upstream.sockets.length - sockets, 1)
+      })
     }
     for (const [method, lines, body] of [
       ['PUT', ['Content-Length: 3'], 'abc'],
@@ -190,7 +187,7 @@ t.test('a request on a stale connection', async (t) => {
     }
   }
 
-  await t.test('is not tried twice', async (t) => {
+  await t.test('is not retried twice', async (t) => {
     const client = await rawClient(t, sidecar.port)
     upstream.reply(OK)
     client.send(head('GET /before'))
@@ -202,7 +199,7 @@ t.test('a request on a stale connection', async (t) => {
     t.equal(upstream.requests.length - requests, 2)
   })
 
-  await t.test('is not tried again after a byte of a response', async (t) => {
+  await t.test('is not retried after the first response byte', async (t) => {
     const client = await spoil(t, (socket) => socket.end('H'))
     const requests = upstream.requests.length
     client.send(head('GET /again'))
@@ -210,7 +207,7 @@ t.test('a request on a stale connection', async (t) => {
     t.equal(upstream.requests.length - requests, 1)
   })
 
-  await t.test('is not tried again after an informational response', async (t) => {
+  await t.test('is not retried after an informational response', async (t) => {
     const client = await spoil(t, (socket) => socket.end('HTTP/1.1 102 Processing\r\n\r\n'))
     const requests = upstream.requests.length
     client.send(head('GET /again'))
@@ -218,7 +215,7 @@ t.test('a request on a stale connection', async (t) => {
     t.equal(upstream.requests.length - requests, 1)
   })
 
-  await t.test('and cannot be reached any more: the second attempt says so', async (t) => {
+  await t.test('the failed second attempt is reported', async (t) => {
     const upstream = await recordingUpstream(t)
     const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
     const client = await rawClient(t, sidecar.port)
@@ -252,7 +249,7 @@ t.test('a full pool', async (t) => {
     return clients
   }
 
-  await t.test('queues requests, says 503 when the queue is full, and serves it in order', async (t) => {
+  await t.test('queues requests in order and responds 503 when the queue is full', async (t) => {
     const hold: Socket[] = []
     upstream.reply((socket) => void hold.push(socket))
     const clients = await fill(['/0', '/1', '/2', '/3'])
@@ -281,7 +278,7 @@ t.test('a full pool', async (t) => {
     t.equal((await late.response()).status, 200, 'the refused client kept its connection')
   })
 
-  await t.test('gives the place of a connection that has died to the next in the queue', async (t) => {
+  await t.test('gives the slot of a closed connection to the next queued request', async (t) => {
     const requests = upstream.requests.length
     upstream.reply((socket) => socket.destroy())
     upstream.reply((socket, { target }) => (target === '/dies' ? socket.destroy() : void socket.write(OK)))
@@ -315,7 +312,7 @@ t.test('a full pool', async (t) => {
     )
   })
 
-  await t.test('takes no body of a request that waits', async (t) => {
+  await t.test('reads no body of a queued request', async (t) => {
     const hold: Socket[] = []
     upstream.reply((socket) => void hold.push(socket))
     await fill(['/holds'])

@@ -28,7 +28,7 @@ async function get(
   return client.response()
 }
 
-t.test('the longest prefix that ends on a segment chooses the upstream', async (t) => {
+t.test('the longest prefix that ends on a path segment selects the upstream', async (t) => {
   const names = ['/', '/a', '/a/b', '/c/'] as const
   const upstreams = await Promise.all(
     names.map(async (prefix) => {
@@ -74,7 +74,7 @@ t.test('the longest prefix that ends on a segment chooses the upstream', async (
   t.equal(await outcomes(sidecar, 'ok', '/a/b'), 3)
 })
 
-t.test('a path that no upstream serves is a 503', async (t) => {
+t.test('a path without an upstream is a 503', async (t) => {
   const upstream = await recordingUpstream(t)
   const settings = { upstreams: JSON.stringify([{ prefix: '/a', url: upstream.url }]) }
   const sidecar = await startSidecar(t, { settings })
@@ -92,7 +92,7 @@ t.test('a path that no upstream serves is a 503', async (t) => {
   t.equal(upstream.requests.length, 1)
 })
 
-t.test('a unix socket is an upstream like any other', async (t) => {
+t.test('a unix socket works as an upstream', async (t) => {
   const path = `${await temporaryDirectory(t)}/api.sock`
   const upstream = await recordingUpstream(t, {}, path)
   const sidecar = await startSidecar(t, { upstreamUrl: `unix:${path}` })
@@ -139,7 +139,7 @@ t.test('TLS to the upstream', async (t) => {
     startSidecar(t, { settings: { upstreams: JSON.stringify([{ prefix: '/', url, ...files }]) } })
 
   for (const host of names) {
-    await t.test(`is made when the certificate is good for ${host}`, async (t) => {
+    await t.test(`is established if the certificate is valid for ${host}`, async (t) => {
       const { port, sockets } = await tlsUpstream(t, { ...good, ALPNProtocols: ['h2', 'http/1.1'] })
       const sidecar = await sidecarFor(t, `https://${host}:${port}`, { caFile })
       t.equal((await get(t, sidecar)).status, 200)
@@ -176,7 +176,7 @@ t.test('TLS to the upstream', async (t) => {
     ],
   }
   for (const [why, [certificate, host, files]] of Object.entries(refused)) {
-    await t.test(`is refused when ${why}`, async (t) => {
+    await t.test(`is refused: ${why}`, async (t) => {
       const { port, sockets } = await tlsUpstream(t, certificate)
       const sidecar = await sidecarFor(t, `https://${host}:${port}`, files)
       // A client that names what the certificate is good for does not change that.
@@ -188,7 +188,7 @@ t.test('TLS to the upstream', async (t) => {
     })
   }
 
-  await t.test('shows our certificate to an upstream that wants one', async (t) => {
+  await t.test('presents the client certificate to an upstream that requests one', async (t) => {
     const { port, sockets } = await tlsUpstream(t, { ...good, ca: authority.cert, requestCert: true })
     const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile, certFile, keyFile })
     t.equal((await get(t, sidecar)).status, 200)
@@ -196,14 +196,17 @@ t.test('TLS to the upstream', async (t) => {
   })
 
   for (const maxVersion of ['TLSv1.2', 'TLSv1.3'] as const) {
-    await t.test(`is a fault of TLS when the upstream misses our certificate (${maxVersion})`, async (t) => {
-      const { port } = await tlsUpstream(t, { ...good, ca: authority.cert, requestCert: true, maxVersion })
-      const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile })
-      isOwnAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
-    })
+    await t.test(
+      `is a TLS error if the upstream requires a client certificate (${maxVersion})`,
+      async (t) => {
+        const { port } = await tlsUpstream(t, { ...good, ca: authority.cert, requestCert: true, maxVersion })
+        const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile })
+        isOwnAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
+      },
+    )
   }
 
-  await t.test('is a fault of TLS when the upstream speaks plain HTTP', async (t) => {
+  await t.test('is a TLS error if the upstream speaks plain HTTP', async (t) => {
     const upstream = await recordingUpstream(t, {
       onConnection: (socket) => void socket.write('HTTP/1.1 400 Bad\r\n\r\n'),
     })
@@ -212,7 +215,7 @@ t.test('TLS to the upstream', async (t) => {
     await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
   })
 
-  await t.test('is a closed connection when the upstream closes in the handshake', async (t) => {
+  await t.test('is a closed connection if the upstream closes during the handshake', async (t) => {
     const upstream = await recordingUpstream(t, { onConnection: (socket) => void socket.end() })
     const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
     isOwnAnswer(t, await get(t, sidecar), unavailable('connection_terminated'))
@@ -242,7 +245,7 @@ t.test('TLS to the upstream', async (t) => {
 t.test('an upstream that does not accept a connection in time is a 503', async (t) => {
   const settings = { 'timeouts-upstream-connect-seconds': '0.2' }
 
-  await t.test('because its queue of connections is full', async (t) => {
+  await t.test('because its accept queue is full', async (t) => {
     // A listener whose process never accepts: once its queue is full, the kernel answers no one.
     const port = new Int32Array(new SharedArrayBuffer(8))
     const worker = new Worker(
@@ -275,7 +278,7 @@ t.test('an upstream that does not accept a connection in time is a 503', async (
     t.equal(await outcomes(sidecar, 'connection_timeout'), 1)
   })
 
-  await t.test('because it never ends the TLS handshake', async (t) => {
+  await t.test('because it does not complete the TLS handshake', async (t) => {
     const upstream = await recordingUpstream(t)
     const upstreamUrl = `https://127.0.0.1:${upstream.port}`
     const sidecar = await startSidecar(t, { upstreamUrl, settings })

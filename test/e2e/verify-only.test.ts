@@ -34,57 +34,51 @@ async function pair(t: Test) {
   }
 }
 
-t.test(
-  'what one sidecar issues another one accepts and forwards, but it issues nothing itself',
-  async (t) => {
-    const { upstream, verifier, login, client, atIssuer } = await pair(t)
-    const token = await atIssuer.login(login)
-    t.equal(await client.check(token), 'ok')
-    t.equal(await client.forward(token), 200)
-    t.match(upstream.requests.at(-1)?.headers, {
-      'x-authenticated-account-id': login.accountId,
-      'x-authenticated-access-key': login.accessKey,
-    })
-    t.strictSame(await client.kids(), await atIssuer.kids())
-    t.equal(await client.login(login), '503 ServiceNotReady')
-    const raw = await rawClient(t, verifier.port)
-    raw.send('POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}')
-    t.match(await raw.response(), { status: 503, headers: { 'retry-after': /^\d+$/ } })
-    const failures = 'auth_sidecar_token_issue_failures_total{reason="unavailable"}'
-    t.equal(await verifier.metric(failures), 2)
-    t.match(await client.ready(), {
-      status: 200,
-      checks: [{ name: 'keys', ok: true, loaded: true }, { name: 'accepting' }],
-    })
-  },
-)
+t.test('a verify-only sidecar accepts tokens of another sidecar and issues none', async (t) => {
+  const { upstream, verifier, login, client, atIssuer } = await pair(t)
+  const token = await atIssuer.login(login)
+  t.equal(await client.check(token), 'ok')
+  t.equal(await client.forward(token), 200)
+  t.match(upstream.requests.at(-1)?.headers, {
+    'x-authenticated-account-id': login.accountId,
+    'x-authenticated-access-key': login.accessKey,
+  })
+  t.strictSame(await client.kids(), await atIssuer.kids())
+  t.equal(await client.login(login), '503 ServiceNotReady')
+  const raw = await rawClient(t, verifier.port)
+  raw.send('POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}')
+  t.match(await raw.response(), { status: 503, headers: { 'retry-after': /^\d+$/ } })
+  const failures = 'auth_sidecar_token_issue_failures_total{reason="unavailable"}'
+  t.equal(await verifier.metric(failures), 2)
+  t.match(await client.ready(), {
+    status: 200,
+    checks: [{ name: 'keys', ok: true, loaded: true }, { name: 'accepting' }],
+  })
+})
 
-t.test(
-  'a new key is fetched at the first token that names it; invented kids cause no further fetch',
-  async (t) => {
-    const { issuer, verifier, login, client, atIssuer } = await pair(t)
-    t.equal(await client.check(await atIssuer.login(login)), 'ok')
-    const { directory } = issuer.key
-    const added = await runCommand(keysCommand, [
-      ...['add', '--directory', directory],
-      ...['--kid', 'fresh', '--activate'],
-    ])
-    t.match(added, { failure: undefined })
-    let token = ''
-    await eventually(async () => {
-      token = await atIssuer.login(login)
-      return kidOf(token) === 'fresh'
-    }, 'the new key to sign')
-    const fetches = 'auth_sidecar_jwks_fetches_total{result="ok"}'
-    const before = await verifier.metric(fetches)
-    t.equal(await client.check(token), 'ok', 'at once')
-    t.equal(await verifier.metric(fetches), before + 1)
+t.test('a new key is fetched with its first token; unknown kids cause no further fetch', async (t) => {
+  const { issuer, verifier, login, client, atIssuer } = await pair(t)
+  t.equal(await client.check(await atIssuer.login(login)), 'ok')
+  const { directory } = issuer.key
+  const added = await runCommand(keysCommand, [
+    ...['add', '--directory', directory],
+    ...['--kid', 'fresh', '--activate'],
+  ])
+  t.match(added, { failure: undefined })
+  let token = ''
+  await eventually(async () => {
+    token = await atIssuer.login(login)
+    return kidOf(token) === 'fresh'
+  }, 'the new key to sign')
+  const fetches = 'auth_sidecar_jwks_fetches_total{result="ok"}'
+  const before = await verifier.metric(fetches)
+  t.equal(await client.check(token), 'ok', 'at once')
+  t.equal(await verifier.metric(fetches), before + 1)
 
-    const madeUp = await mintToken({ key: await makeKey('ES256', 'made-up') })
-    for (let times = 0; times < 5; times++) t.equal(await client.check(madeUp), 'InvalidToken')
-    t.equal(await verifier.metric(fetches), before + 1, 'asking for it costs the issuer nothing')
-  },
-)
+  const madeUp = await mintToken({ key: await makeKey('ES256', 'made-up') })
+  for (let times = 0; times < 5; times++) t.equal(await client.check(madeUp), 'InvalidToken')
+  t.equal(await verifier.metric(fetches), before + 1, 'asking for it costs the issuer nothing')
+})
 
 t.test('the last keys stay active while the issuer is unreachable', async (t) => {
   const { issuer, verifier, login, client, atIssuer } = await pair(t)
@@ -144,7 +138,7 @@ async function waiting(t: Test) {
   return { program, key, come, client, isOpen }
 }
 
-t.test('an unreachable issuer is awaited at the start, before any client is accepted', async (t) => {
+t.test('the start waits for an unreachable issuer before any client is accepted', async (t) => {
   const { program, key, come, client, isOpen } = await waiting(t)
   t.match(await client.ready(), {
     status: 503,
@@ -166,7 +160,7 @@ t.test('an unreachable issuer is awaited at the start, before any client is acce
   t.notMatch(program.stdout() + program.stderr(), /canary/)
 })
 
-t.test('a stop while it waits ends it at once, with exit code 0', async (t) => {
+t.test('a stop during that wait ends the program at once with exit code 0', async (t) => {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     const { program, isOpen } = await waiting(t)
     program.child.kill('SIGHUP')

@@ -52,7 +52,7 @@ async function ask(connect: () => Promise<RawClient>, request: string, times: nu
   )
 }
 
-t.test('processes that share the listener are one sidecar', async (t) => {
+t.test('workers act as one sidecar', async (t) => {
   const { upstream, sidecar, files, admin, get, connect, pids, metric } = await scene(t)
   /** Asks until every answer is the one that is wanted. */
   const allSay = (status: number, what: string) =>
@@ -61,7 +61,7 @@ t.test('processes that share the listener are one sidecar', async (t) => {
   const counted = (name: string, expected: number) =>
     eventually(async () => (await metric(name)) === expected, `${expected} of ${name}`)
 
-  await t.test('listen once, and answer as one', async (t) => {
+  await t.test('listen on one port and respond alike', async (t) => {
     t.same(
       sidecar.log().flatMap(({ msg, listener, port }) => (msg === 'listening' ? [[listener, port]] : [])),
       [
@@ -107,7 +107,7 @@ t.test('processes that share the listener are one sidecar', async (t) => {
     await allSay(200, 'all to accept')
   })
 
-  await t.test('SIGTERM drains every worker, and the last line adds up', async (t) => {
+  await t.test('SIGTERM drains every worker, and the last line has the totals', async (t) => {
     upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
     const clients = await Promise.all(Array.from({ length: 4 }, connect))
     for (const client of clients) {
@@ -123,7 +123,7 @@ t.test('processes that share the listener are one sidecar', async (t) => {
   })
 })
 
-t.test('connection limits are shared out', async (t) => {
+t.test('connection limits are divided among the workers', async (t) => {
   const { upstream, sidecar, connect, get, metric } = await scene(t, {
     'limits-connections': '10',
     'shutdown-deadline-seconds': '0',
@@ -147,14 +147,14 @@ t.test('connection limits are shared out', async (t) => {
     for (const { socket } of more) socket.destroy()
   })
 
-  await t.test('what does not end in time is cut in every worker, and the exit code says so', async (t) => {
+  await t.test('requests at the deadline are aborted in every worker, with exit code 1', async (t) => {
     sidecar.child.kill('SIGINT')
     t.match(await sidecar.ended, { code: 1 })
     t.match(sidecar.log().at(-1), { msg: 'stopped', drained: 0, cut: 4 })
   })
 })
 
-t.test('a second signal does not wait', async (t) => {
+t.test('a second signal ends all workers at once', async (t) => {
   const { upstream, sidecar, connect, get, pids } = await scene(t)
   upstream.reply('HTTP/1.1 200 OK\r\n\r\nhalf-')
   const client = await connect()
@@ -168,7 +168,7 @@ t.test('a second signal does not wait', async (t) => {
   t.equal(await client.closed(), 'reset', 'half a response that ends with its connection does not look whole')
 })
 
-t.test('a worker that does not answer makes the sidecar not ready', async (t) => {
+t.test('an unresponsive worker makes the sidecar not ready', async (t) => {
   const { admin, pids } = await scene(t)
   const [stopped = 0] = pids()
   process.kill(stopped, 'SIGSTOP')
@@ -185,7 +185,7 @@ t.test('workers end when the primary is killed', async (t) => {
   t.equal(pids().length, 2)
 })
 
-t.test('a worker that cannot start ends the sidecar, with one message', async (t) => {
+t.test('a worker that cannot start ends the sidecar with one message', async (t) => {
   const { files } = await prepareFiles(t)
   const flags = { ...files, 'upstream-url': 'http://127.0.0.1:9', workers: '2' }
   const broken = await runProgram(t, ['serve', ...serveArgs({ ...flags, 'keys-directory': '/nowhere' })])

@@ -94,11 +94,11 @@ async function readsIdentity(t: Test, service: Service): Promise<void> {
   t.equal(half.status, 403, 'part of an identity is none')
 }
 
-t.test('the service in Node reads the identity, and refuses part of one', async (t) => {
+t.test('the Node service reads the identity and refuses an incomplete one', async (t) => {
   await readsIdentity(t, await start(t, process.execPath, ['examples/node/server.mjs']))
 })
 
-t.test('docs/service-authors.md: a service is tried without the sidecar', async (t) => {
+t.test('docs/service-authors.md: the service works without the sidecar', async (t) => {
   const [, section = ''] = readFileSync('docs/service-authors.md', 'utf8').split(
     '## Try it without the sidecar',
   )
@@ -113,12 +113,12 @@ t.test('docs/service-authors.md: a service is tried without the sidecar', async 
   t.equal(await response.text(), shown)
 })
 
-t.test('the proof in Node accepts what the sidecar signs, and nothing else', async (t) => {
+t.test('the Node proof accepts only assertions signed by the sidecar', async (t) => {
   await verifiesAssertions(t, process.execPath, ['examples/node/proof.mjs'])
 })
 
 t.test(
-  'the service in Python reads the identity, and refuses part of one',
+  'the Python service reads the identity and refuses an incomplete one',
   { skip: absent('python3', ['--version']) },
   async (t) => {
     await readsIdentity(t, await start(t, 'python3', ['examples/python/server.py']))
@@ -126,14 +126,14 @@ t.test(
 )
 
 t.test(
-  'the proof in Python accepts what the sidecar signs, and nothing else',
+  'the Python proof accepts only assertions signed by the sidecar',
   { skip: absent('python3', ['-c', 'import jwt, cryptography']) },
   async (t) => {
     await verifiesAssertions(t, 'python3', ['examples/python/proof.py'])
   },
 )
 
-t.test('the services in Go do the same', { skip: absent('go', ['version']) }, async (t) => {
+t.test('the Go services do the same', { skip: absent('go', ['version']) }, async (t) => {
   const directory = await temporaryDirectory(t)
   // The cache stays, so that only the first run compiles the standard library. Nothing is fetched.
   const env = {

@@ -5,7 +5,7 @@ import { admission, admitted, type HeadParts, type Line } from '../support/reque
 /** Lines of one name. */
 const lines = (name: string, ...values: string[]): Line[] => values.map((value): Line => [name, value])
 
-t.test('a WebSocket handshake is a GET with one Upgrade that Connection nominates', async (t) => {
+t.test('a WebSocket handshake is a GET with one Upgrade header that Connection lists', async (t) => {
   const handshake: Line[] = [
     ['Connection', 'keep-alive, Upgrade'],
     ['Upgrade', 'WebSocket'],
@@ -26,51 +26,41 @@ t.test('a WebSocket handshake is a GET with one Upgrade that Connection nominate
   for (const [what, parts] of others) t.equal(admitted(parts).webSocket, false, what)
 })
 
-t.test(
-  'no head makes admission throw, and an admitted one has one host, one framing, one token',
-  async (t) => {
-    const character = fc.oneof(
-      fc.constantFrom(...' \t\r\n\0:,;/?#@[]%\\"*-_.\x7f\xa0aA09'),
-      fc.integer({ min: 0, max: 255 }).map((code) => String.fromCharCode(code)),
+t.test('admission never throws, and an admitted head has one host, one framing and one token', async (t) => {
+  const character = fc.oneof(
+    fc.constantFrom(...' \t\r\n\0:,;/?#@[]%\\"*-_.\x7f\xa0aA09'),
+    fc.integer({ min: 0, max: 255 }).map((code) => String.fromCharCode(code)),
+  )
+  const text = fc.string({ unit: character, maxLength: 20 })
+  const name = fc.oneof(
+    fc.constantFrom('Host', 'Content-Length', 'Transfer-Encoding', 'Connection', 'Authorization', 'Upgrade'),
+    text,
+  )
+  const value = fc.oneof(fc.constantFrom('a', '0', '5', 'chunked', 'close', 'Bearer a', '[::1]:80'), text)
+  const heads = fc.record({
+    method: fc.constantFrom('GET', 'OPTIONS', 'PUT'),
+    url: fc.oneof(fc.constantFrom('/', '/b?x', 'http://a/', '*'), text),
+    version: fc.constantFrom('1.1', '1.0'),
+    lines: fc.array(fc.tuple(name, value), { maxLength: 6 }),
+  })
+  let admissions = 0
+  const property = fc.property(heads, (parts) => {
+    const result = admission(parts)
+    if (!result.ok) return true
+    admissions++
+    const { request } = result
+    const count = (wanted: string) => parts.lines.filter(([found]) => found.toLowerCase() === wanted).length
+    return (
+      /^\/[^\0-\x20#\x7f]*$/.test(request.target) &&
+      request.path === request.target.split('?')[0] &&
+      count('host') === (request.host === undefined ? 0 : 1) &&
+      (request.host !== undefined || parts.version === '1.0') &&
+      count('content-length') + count('transfer-encoding') <= 1 &&
+      request.chunked === (count('transfer-encoding') === 1) &&
+      request.hasBody === (request.chunked || request.contentLength > 0) &&
+      count('authorization') === (request.authorization === undefined ? 0 : 1)
     )
-    const text = fc.string({ unit: character, maxLength: 20 })
-    const name = fc.oneof(
-      fc.constantFrom(
-        'Host',
-        'Content-Length',
-        'Transfer-Encoding',
-        'Connection',
-        'Authorization',
-        'Upgrade',
-      ),
-      text,
-    )
-    const value = fc.oneof(fc.constantFrom('a', '0', '5', 'chunked', 'close', 'Bearer a', '[::1]:80'), text)
-    const heads = fc.record({
-      method: fc.constantFrom('GET', 'OPTIONS', 'PUT'),
-      url: fc.oneof(fc.constantFrom('/', '/b?x', 'http://a/', '*'), text),
-      version: fc.constantFrom('1.1', '1.0'),
-      lines: fc.array(fc.tuple(name, value), { maxLength: 6 }),
-    })
-    let admissions = 0
-    const property = fc.property(heads, (parts) => {
-      const result = admission(parts)
-      if (!result.ok) return true
-      admissions++
-      const { request } = result
-      const count = (wanted: string) => parts.lines.filter(([found]) => found.toLowerCase() === wanted).length
-      return (
-        /^\/[^\0-\x20#\x7f]*$/.test(request.target) &&
-        request.path === request.target.split('?')[0] &&
-        count('host') === (request.host === undefined ? 0 : 1) &&
-        (request.host !== undefined || parts.version === '1.0') &&
-        count('content-length') + count('transfer-encoding') <= 1 &&
-        request.chunked === (count('transfer-encoding') === 1) &&
-        request.hasBody === (request.chunked || request.contentLength > 0) &&
-        count('authorization') === (request.authorization === undefined ? 0 : 1)
-      )
-    })
-    fc.assert(property, { numRuns: 10_000, seed: 42 })
-    t.ok(admissions > 100, `${admissions} heads were admitted`)
-  },
-)
+  })
+  fc.assert(property, { numRuns: 10_000, seed: 42 })
+  t.ok(admissions > 100, `${admissions} heads were admitted`)
+})

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { HeaderKind, headerKind } from '../../src/gate/header-names.ts'
 
-t.test('a name is read as a careless upstream reads it', async (t) => {
+t.test('a header name is classified as a lenient upstream would read it', async (t) => {
   const table: Readonly<Partial<Record<keyof typeof HeaderKind, readonly string[]>>> = {
     host: ['Host', 'HOST'],
     contentLength: ['CONTENT-LENGTH'],
@@ -60,7 +60,7 @@ t.test('a name is read as a careless upstream reads it', async (t) => {
       )
 })
 
-t.test('thousands of other spellings do not change how a name is classified', async (t) => {
+t.test('thousands of other names do not change how a name is classified', async (t) => {
   for (let n = 0; n < 5000; n++) headerKind(`X-Filler-${n}`)
   t.equal(headerKind('X_authenticated.UNSEEN_spelling'), HeaderKind.identity)
   t.equal(headerKind('content_LENGTH'), HeaderKind.lookAlike)

@@ -16,7 +16,7 @@ t.test('the Dockerfile passes its linter', async (t) => {
   )
 })
 
-t.test('the image runs Node as an unprivileged user that receives the signals', async (t) => {
+t.test('the image runs Node as an unprivileged user, and Node receives the signals', async (t) => {
   const last = (keyword: string) => [...image.matchAll(new RegExp(`^${keyword} (.*)$`, 'gm'))].at(-1)?.[1]
   t.equal(last('USER'), '65532:65532')
   t.strictSame(JSON.parse(last('ENTRYPOINT') ?? ''), ['/nodejs/bin/node', '/app/dist/main.js'])
@@ -31,7 +31,7 @@ t.test('the image runs Node as an unprivileged user that receives the signals', 
   t.equal(build, runtime, 'one Node compiles and runs')
 })
 
-t.test('the build context is an allowlist that holds everything the Dockerfile copies', async (t) => {
+t.test('the build context is an allowlist that includes everything the Dockerfile copies', async (t) => {
   const [first, ...allowed] = read('.dockerignore')
     .split('\n')
     .filter((line) => line !== '' && !line.startsWith('#'))

@@ -115,7 +115,7 @@ const all: Readonly<Record<string, readonly Resource[]>> = {
   ),
 }
 
-t.test('every resource is valid, and names things that exist', async (t) => {
+t.test('every resource is valid and refers to existing objects', async (t) => {
   for (const [name, resources] of Object.entries(all)) {
     for (const resource of resources) {
       if (resource.kind !== 'Rollout')
@@ -149,7 +149,7 @@ t.test('every resource is valid, and names things that exist', async (t) => {
   t.match(await problemsOf(broken), [/targtPort is unknown/])
 })
 
-t.test('two services in one kustomization and namespace have names of their own', async (t) => {
+t.test('two services in one kustomization and namespace have distinct names', async (t) => {
   const names = (kind: string) => both.filter((one) => one.kind === kind).map(({ metadata }) => metadata.name)
   t.match(names('ConfigMap'), [/^one-auth-\w+$/, 'storage-auth-sidecar-dashboard', /^two-auth-\w+$/])
   t.strictSame(names('Secret').sort(), [
@@ -198,14 +198,14 @@ t.test('the component adds one native sidecar and changes nothing else', async (
   }
 })
 
-t.test('the examples without the component have its container', async (t) => {
+t.test('the examples without the component have the same container', async (t) => {
   const [component, ...copies] = [oneService, plain, rollout].map(
     (resources) => podsOf(resources)[0]?.spec.initContainers?.[0],
   )
   for (const copy of copies) t.strictSame({ ...copy, image: '' }, { ...component, image: '' })
 })
 
-t.test('only the two ports of the sidecar are open, also where the guide moves them', async (t) => {
+t.test('only the two ports of the sidecar are open, also if the guide changes them', async (t) => {
   const { listen, admin } = settingsSchema.parse({})
   for (const [resources, data, administration] of [
     [oneService, listen.port, admin.port],
@@ -268,7 +268,7 @@ t.test('the example runs: log in with the printed credential, and reach the cont
   t.equal(upstream.requests[0]?.headers['x-authenticated-account-id'], 'demo')
 })
 
-t.test('init-sidecar.sh keeps what exists', async (t) => {
+t.test('init-sidecar.sh keeps existing files', async (t) => {
   const directory = join(k8s, 'examples/one-service/sidecar')
   const before = readFileSync(join(directory, 'credentials/credentials.yaml'), 'utf8')
   t.equal(initSidecar(directory, 'storage'), '')

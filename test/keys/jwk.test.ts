@@ -33,7 +33,7 @@ t.test('a private key of each algorithm signs and verifies, a public one only ve
   }
 })
 
-t.test('the published JWK holds the public parameters and nothing else', async (t) => {
+t.test('the published JWK contains only public parameters', async (t) => {
   const extra = { iat: 5, signedUntil: 6, x5c: ['AA'], oth: [], note: 'ours', key_ops: ['sign'], ext: true }
   for (const [key, parameters] of [
     [es256, ['crv', 'x', 'y']],
@@ -55,7 +55,7 @@ t.test('the age of a key is its iat, or else that of its file', async (t) => {
   t.notOk('signedUntil' in undated.verification)
 })
 
-t.test('refuses a key that is not what its alg or its use says', async (t) => {
+t.test('refuses a key that does not match its alg or use', async (t) => {
   const jwk = es256.privateJwk
   const algs = 'alg must be one of ES256, ES384, EdDSA, RS256, PS256, HS256'
   const kids = 'kid must be 1 to 128 letters, digits, . _ - and no . first'
@@ -85,7 +85,7 @@ t.test('refuses a key that is not what its alg or its use says', async (t) => {
   for (const [name, changed, problem] of table) t.same(await problemsOf(changed), [problem], name)
 })
 
-t.test('refuses keys that cannot work or whose halves do not belong together', async (t) => {
+t.test('refuses unusable keys and mismatched halves', async (t) => {
   const other = await makeKey('ES256', 'k2')
   const otherRsa = await makeKey('RS256', 'k2')
   const otherEdDsa = await makeKey('EdDSA', 'k2')
@@ -130,7 +130,7 @@ t.test('refuses weak keys by their length and exponent', async (t) => {
   for (const [name, jwk, problems] of table) t.same(await problemsOf(jwk), problems, name)
 })
 
-t.test('reports every problem at once, and no part of the key', async (t) => {
+t.test('reports all problems at once without parts of the key', async (t) => {
   const wrong = { kid: '../x', use: 'enc', iat: 0.5, key_ops: 7, e: 'A=' }
   const problems = await problemsOf({ ...rs256.privateJwk, ...wrong })
   t.equal(problems.length, 5)
@@ -147,7 +147,7 @@ t.test('a generated key of each algorithm can be imported, and no two are alike'
   }
 })
 
-t.test('a kid is a safe file name; a new one says algorithm and day', async (t) => {
+t.test('a kid is a safe file name; a new kid has algorithm and date', async (t) => {
   t.match(newKid('EdDSA', Date.UTC(2026, 10, 20, 12) / 1000), /^eddsa-20261120-[0-9a-f]{8}$/)
   for (const good of ['a', 'A-1_b.c', '-x', '_', 'k'.repeat(128)]) t.equal(isKid(good), true, good)
   for (const bad of ['', '.a', '..', '../a', 'a/b', 'a b', 'ä', 'a\n', 'a\0', 'k'.repeat(129)]) {

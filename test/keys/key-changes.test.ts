@@ -18,7 +18,7 @@ const signerOf = async (directory: string) => (await ringOf(directory)).signing?
 const noteOf = (directory: string, kid: string) =>
   JSON.parse(readFileSync(`${directory}/${kid}.jwk.json`, 'utf8')).signedUntil
 
-t.test('the first key makes the directory and signs', async (t) => {
+t.test('the first key creates the directory and signs', async (t) => {
   const directory = `${t.testdir({})}/new/keys`
   const added = await add(directory)
   t.match(added, { alg: 'ES256', active: true, createdAt: seconds })
@@ -43,7 +43,7 @@ t.test('a further key is published and does not sign before it is activated', as
   t.equal(noteOf(directory, three.kid), undefined)
 })
 
-t.test('the first private key beside public ones signs, whatever an old active file says', async (t) => {
+t.test('the first private key beside public ones signs, despite an old active file', async (t) => {
   const directory = t.testdir({ active: 'gone\n' })
   writeKey(directory, (await makeKey()).publicJwk)
   const added = await add(directory)
@@ -51,7 +51,7 @@ t.test('the first private key beside public ones signs, whatever an old active f
   t.equal(await signerOf(directory), added.kid)
 })
 
-t.test('a key is never overwritten, and not replaced by adding another one', async (t) => {
+t.test('a key is never overwritten or replaced by adding another one', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
   const before = readFileSync(`${directory}/${kid}.jwk.json`, 'utf8')
   t.same(await addKey({ directory, alg: 'ES256', now, kid }), {
@@ -64,7 +64,7 @@ t.test('a key is never overwritten, and not replaced by adding another one', asy
   t.equal(await signerOf(directory), kid, 'a second private key leaves it clear which one signs')
 })
 
-t.test('activating hands over, keeps what else stands in the file, and can be repeated', async (t) => {
+t.test('activating switches keys, keeps other fields of the file, and can be repeated', async (t) => {
   const directory = t.testdir({})
   const note = { ...(await makeKey('ES256', 'old')).privateJwk, iat: 7, note: 'made by hand' }
   writeKey(directory, note)
@@ -81,7 +81,7 @@ t.test('activating hands over, keeps what else stands in the file, and can be re
   t.equal(noteOf(directory, 'new'), seconds + 7, 'part of a second counts as a whole one')
 })
 
-t.test('only a private key that is there can sign', async (t) => {
+t.test('only an existing private key can be activated', async (t) => {
   const { directory } = await makeKeyDirectory(t)
   writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
   t.match(await activateKey({ directory, kid: 'none', now }), { kind: 'refused', problems: [/no key none/] })
@@ -89,7 +89,7 @@ t.test('only a private key that is there can sign', async (t) => {
 })
 
 t.test(
-  'activating repairs a directory in which it was unclear which key signs; each may have signed',
+  'activating repairs a directory with an ambiguous signing key; each key counts as having signed',
   async (t) => {
     const directory = t.testdir({})
     for (const kid of ['a', 'b', 'c']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
@@ -106,7 +106,7 @@ t.test(
   },
 )
 
-t.test('a key can be retired once its last token has expired, not before', async (t) => {
+t.test('a key can be retired only after its last token has expired', async (t) => {
   const directory = t.testdir({})
   const old = await add(directory, { kid: 'old' })
   await add(directory, { activate: true })
@@ -121,7 +121,7 @@ t.test('a key can be retired once its last token has expired, not before', async
   t.ok((await loadKeyRing(directory)).ok)
 })
 
-t.test('a key that never signed can be retired at once, the one that signs never', async (t) => {
+t.test('a key that never signed can be retired at once, the signing key never', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
   const options = { directory, now, maxLifetimeSeconds: 60 }
   t.match(await retireKey({ ...options, kid, force: true }), {
@@ -133,7 +133,7 @@ t.test('a key that never signed can be retired at once, the one that signs never
   t.match(await retireKey({ ...options, kid: 'spare' }), { kind: 'refused', problems: [/no key spare/] })
 })
 
-t.test('a key whose file does not say when it stopped signing is kept until it does', async (t) => {
+t.test('a key without a recorded end of signing is kept', async (t) => {
   const directory = t.testdir({ active: 'new' })
   for (const kid of ['old', 'new']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
   const options = { directory, kid: 'old', maxLifetimeSeconds: 60 }
@@ -143,7 +143,7 @@ t.test('a key whose file does not say when it stopped signing is kept until it d
   t.match(await retireKey({ ...options, now: () => NOW + 61_000 }), { ok: true })
 })
 
-t.test('force removes a key whose tokens may be alive, here or elsewhere', async (t) => {
+t.test('force removes a key whose tokens may still be valid', async (t) => {
   const directory = t.testdir({})
   await add(directory, { kid: 'old' })
   await add(directory, { activate: true })
@@ -154,7 +154,7 @@ t.test('force removes a key whose tokens may be alive, here or elsewhere', async
   t.equal((await readKeyDirectory(directory)).files.size, 1)
 })
 
-t.test('nothing is changed while a file is broken', async (t) => {
+t.test('nothing is changed while a file is invalid', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
   writeFileSync(`${directory}/x.jwk.json`, '{')
   const broken = { ok: false, kind: 'broken', problems: [`${directory}/x.jwk.json: is not a JSON text`] }
@@ -164,7 +164,7 @@ t.test('nothing is changed while a file is broken', async (t) => {
   t.same(readdirSync(directory).sort(), [`${kid}.jwk.json`, 'x.jwk.json'])
 })
 
-t.test('commands at the same time leave a directory that loads, with every key', async (t) => {
+t.test('concurrent commands leave a directory that loads, with every key', async (t) => {
   const directory = t.testdir({})
   const kids = ['a', 'b', 'c', 'd']
   await Promise.all(kids.map((kid) => add(directory, { kid, activate: true })))
@@ -172,7 +172,7 @@ t.test('commands at the same time leave a directory that loads, with every key',
   t.ok((await loadKeyRing(directory)).ok)
 })
 
-t.test('a directory that is loaded all the while is never seen broken', async (t) => {
+t.test('concurrent loads never see an invalid directory', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
   let changing = true
   let loads = 0

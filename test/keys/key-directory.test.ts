@@ -13,7 +13,7 @@ async function problemsOf(directory: string) {
   return loaded.ok ? [] : loaded.problems.map((problem) => problem.replaceAll(directory, 'D'))
 }
 
-t.test('the only private key signs, active or not, and every key verifies', async (t) => {
+t.test('the only private key signs, even if it is not activated, and every key verifies', async (t) => {
   const { directory } = await makeKeyDirectory(t, { kid: 'first' })
   writeKey(directory, second.publicJwk)
   for (const active of [undefined, 'first', 'first\n', ' first \r\n']) {
@@ -30,7 +30,7 @@ t.test('a directory without a private key verifies only', async (t) => {
   t.notOk('signing' in (await ringOf(directory)))
 })
 
-t.test('it must be clear which key signs', async (t) => {
+t.test('the signing key must be unambiguous', async (t) => {
   const directory = t.testdir({})
   t.same(await problemsOf(directory), ['D: holds no key (a file named <kid>.jwk.json)'])
   writeKey(directory, first.privateJwk)
@@ -43,7 +43,7 @@ t.test('it must be clear which key signs', async (t) => {
   t.same(await problemsOf(directory), ['D: several private keys, and no file active to say which signs'])
 })
 
-t.test('every problem of every file is reported at once', async (t) => {
+t.test('all problems of all files are reported', async (t) => {
   const directory = t.testdir({
     active: '',
     'a b.jwk.json': '{}',
@@ -96,7 +96,7 @@ t.test('a Kubernetes volume is read through its links, without its dot files', a
   t.match(loaded, { ok: true, value: { signing: { kid: 'first' } }, warnings: [] })
 })
 
-t.test('a private key that everyone can read gets a warning, a public one does not', async (t) => {
+t.test('a world-readable private key gets a warning, a public one does not', async (t) => {
   const directory = t.testdir({})
   writeKey(directory, first.privateJwk)
   writeKey(directory, second.publicJwk)
@@ -105,7 +105,7 @@ t.test('a private key that everyone can read gets a warning, a public one does n
   t.same(warnings, [`${directory}/first.jwk.json: a private key that everyone on this machine can read`])
 })
 
-t.test('other files are ignored with a warning, temporary ones in silence', async (t) => {
+t.test('other files are ignored with a warning, temporary ones silently', async (t) => {
   const { directory } = await makeKeyDirectory(t)
   writeFileSync(`${directory}/key.pem`, '-----BEGIN PRIVATE KEY-----')
   writeFileSync(`${directory}/first.jwk.json.0a6b.tmp`, '{')
@@ -114,7 +114,7 @@ t.test('other files are ignored with a warning, temporary ones in silence', asyn
   t.same(problems, [])
 })
 
-t.test('publishes the public half of every key, and no secret', async (t) => {
+t.test('publishes the public half of every key and no private part', async (t) => {
   const directory = t.testdir({ active: 'es256-key' })
   for (const alg of ALGORITHMS) writeKey(directory, (await makeKey(alg)).privateJwk)
   const { keys } = publicJwks(await ringOf(directory))

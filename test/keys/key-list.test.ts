@@ -4,7 +4,7 @@ import { listKeys } from '../../src/keys/key-list.ts'
 import { tokenLifetimes } from '../../src/keys/key-ring.ts'
 import { makeKey, ringOf, writeKey } from '../support/keys.ts'
 
-t.test('lists keys oldest first, with what a rotation needs to know', async (t) => {
+t.test('lists keys oldest first, with their state in a rotation', async (t) => {
   const directory = t.testdir({ active: 'new' })
   const day = Date.UTC(2026, 10, 20) / 1000
   writeKey(directory, { ...(await makeKey('EdDSA', 'half')).publicJwk, ...{ iat: day + 3 } })
@@ -30,7 +30,7 @@ t.test('lists keys oldest first, with what a rotation needs to know', async (t) 
   ])
 })
 
-t.test('tokens of a key may live for as long as it signs, or may sign elsewhere', async (t) => {
+t.test('tokens of a key may be valid as long as the key signs, here or elsewhere', async (t) => {
   const directory = t.testdir({ active: 'new' })
   const write = async (kid: string, members: object) =>
     writeKey(directory, { ...(await makeKey('ES256', kid)).privateJwk, ...members })

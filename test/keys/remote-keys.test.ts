@@ -73,7 +73,7 @@ async function load(url: string, timeoutMs = 5000) {
     : { kids: [], lines: loaded.problems }
 }
 
-t.test('a key that cannot be used is ignored with a warning that quotes nothing', async (t) => {
+t.test('an unusable key is ignored with a warning that quotes no content', async (t) => {
   const issuer = await startIssuer(t)
   const table: readonly (readonly [object, string])[] = [
     [{ ...second.publicJwk, kid: '../canary' }, 'kid must be 1 to 128 letters, digits, . _ - and no . first'],
@@ -85,7 +85,7 @@ t.test('a key that cannot be used is ignored with a warning that quotes nothing'
   }
 })
 
-t.test('a response that is no good set is refused', async (t) => {
+t.test('an invalid key set is refused', async (t) => {
   const issuer = await startIssuer(t)
   const leaked = 'holds a private or symmetric key, which has leaked and must be replaced'
   const json = JSON.stringify({ keys: [first.publicJwk] })
@@ -116,7 +116,7 @@ t.test('a response that is no good set is refused', async (t) => {
   t.same((await load(issuer.url)).kids, ['first'])
 })
 
-t.test('an issuer that fails is named by its fault alone', async (t) => {
+t.test('a failing issuer is reported with the kind of error only', async (t) => {
   const issuer = await startIssuer(t)
   const linesOf = async (timeoutMs?: number) => (await load(issuer.url, timeoutMs)).lines
   for (const status of [204, 302, 404, 500]) {
@@ -136,7 +136,7 @@ t.test('an issuer that fails is named by its fault alone', async (t) => {
   t.match(await load('http://127.0.0.1:1/canary'), { lines: [/^cannot be fetched: [A-Z_]+$|unknown fault/] })
 })
 
-t.test('the first good set becomes active, and later a different one', async (t) => {
+t.test('the first valid set becomes active, and later a changed one', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock, kids, changes, results, lines } = await watch(t, issuer)
   t.same([kids(), keys.state()], [[], { loaded: false }])
@@ -155,7 +155,7 @@ t.test('the first good set becomes active, and later a different one', async (t)
   t.notMatch(JSON.stringify(lines), 'canary')
 })
 
-t.test('the last good set stays while the issuer is down or publishes a bad one', async (t) => {
+t.test('the last valid set stays active while the issuer is down or publishes an invalid one', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock, kids, changes, lines } = await watch(t, issuer)
   await keys.firstSet()
@@ -176,7 +176,7 @@ t.test('the last good set stays while the issuer is down or publishes a bad one'
   t.match(lines.at(-1), { level: 'info', message: /can be used again/ })
 })
 
-t.test('forged kids cost one fetch in five seconds, whether the issuer is up or down', async (t) => {
+t.test('forged kids cause at most one fetch in five seconds, whether the issuer is up or down', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock } = await watch(t, issuer)
   await keys.firstSet()
@@ -205,7 +205,7 @@ t.test('forged kids cost one fetch in five seconds, whether the issuer is up or 
   t.equal(issuer.requests.length, 6, 'a clock that is set back does not stop the fetches')
 })
 
-t.test('a fetch that began before the key was published is followed by another one', async (t) => {
+t.test('a fetch that began before the key was published is repeated', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys } = await watch(t, issuer)
   await keys.firstSet()
@@ -224,7 +224,7 @@ t.test('a fetch that began before the key was published is followed by another o
 })
 
 t.test(
-  'an issuer that hangs delays a request by a second or two, and its response still counts',
+  'a hanging issuer delays a request by two seconds at most, and its late response is used',
   async (t) => {
     const issuer = await startIssuer(t, first.publicJwk)
     const { keys } = await watch(t, issuer)
@@ -241,7 +241,7 @@ t.test(
   },
 )
 
-t.test('the set is fetched every minute, a failed fetch repeated after five seconds', async (t) => {
+t.test('the set is fetched every minute; a failed fetch is repeated after five seconds', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   mock.timers.enable({ apis: ['setTimeout'] })
   t.teardown(() => mock.timers.reset())
@@ -270,7 +270,7 @@ t.test('the set is fetched every minute, a failed fetch repeated after five seco
   await waits(60_000)
 })
 
-t.test('before the first good set a failed fetch is repeated every second', async (t) => {
+t.test('before the first valid set a failed fetch is repeated every second', async (t) => {
   const issuer = await startIssuer(t)
   const { keys, lines } = await watch(t, issuer)
   await eventually(() => lines.length > 0, 'the failure')
@@ -279,7 +279,7 @@ t.test('before the first good set a failed fetch is repeated every second', asyn
   t.equal(await keys.firstSet(), true)
 })
 
-t.test('an exception of onChange is logged, and the fetches go on', async (t) => {
+t.test('an exception of onChange is logged, and fetching continues', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, kids, lines } = await watch(t, issuer, () => {
     throw new Error('broken')
@@ -291,7 +291,7 @@ t.test('an exception of onChange is logged, and the fetches go on', async (t) =>
   t.same(kids(), ['second'])
 })
 
-t.test('after stop nothing is fetched, and a fetch in flight is ended', async (t) => {
+t.test('stop aborts a fetch in flight and ends fetching', async (t) => {
   const issuer = await startIssuer(t)
   issuer.respond = () => {}
   const { keys, results } = await watch(t, issuer)

@@ -217,7 +217,7 @@ t.test('promtool accepts the rules and their templates', { skip }, async (t) => 
   t.equal(status, 0, output)
 })
 
-t.test('each alert fires when it must, and only then', { skip }, async (t) => {
+t.test('each alert fires under its condition and only then', { skip }, async (t) => {
   // promtool compares annotations too: leave them out.
   const groups = RULES.groups.map(({ name, rules }) => ({
     name,

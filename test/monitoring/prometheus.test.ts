@@ -40,22 +40,19 @@ const isUp = (url: string) =>
     () => false,
   )
 
-t.test(
-  'the dashboard has 15 panels in three rows, each with its text and links to the runbook',
-  async (t) => {
-    t.equal(PANELS.length, 15)
-    t.equal(DASHBOARD.panels.length, 18)
-    t.equal(new Set(DASHBOARD.panels.map(({ id }) => id)).size, 18)
-    const anchors = new Set(ALERTS.map(({ alert = '' }) => alert.toLowerCase()))
-    for (const { title, description, links = [] } of PANELS) {
-      t.ok(description, title)
-      for (const { url } of links) t.ok(anchors.has(url.split('#')[1] ?? ''), `${title}: ${url}`)
-    }
-  },
-)
+t.test('the dashboard has 15 panels in three rows, each with a description and runbook links', async (t) => {
+  t.equal(PANELS.length, 15)
+  t.equal(DASHBOARD.panels.length, 18)
+  t.equal(new Set(DASHBOARD.panels.map(({ id }) => id)).size, 18)
+  const anchors = new Set(ALERTS.map(({ alert = '' }) => alert.toLowerCase()))
+  for (const { title, description, links = [] } of PANELS) {
+    t.ok(description, title)
+    for (const { url } of links) t.ok(anchors.has(url.split('#')[1] ?? ''), `${title}: ${url}`)
+  }
+})
 
 t.test(
-  'queries and rules find their series',
+  'queries and rules refer to existing series',
   { skip: skipWithout('prometheus', 'prometheus') },
   async (t) => {
     const upstream = await recordingUpstream(t)
@@ -133,7 +130,7 @@ t.test(
 )
 
 const skip = skipWithout('prometheus-alertmanager', 'prometheus-alertmanager')
-t.test('one cause is one page: the inhibition rules keep its consequences quiet', { skip }, async (t) => {
+t.test('one cause pages once: inhibition rules suppress its consequences', { skip }, async (t) => {
   const directory = t.testdir({
     'alertmanager.yaml': `route: { receiver: none }\nreceivers: [{ name: none }]\n${monitoringFile('inhibit-rules.yaml')}`,
   })

@@ -117,7 +117,7 @@ t.test('other paths are 404, other methods 405, with JSON', async (t) => {
   }
 })
 
-t.test('malformed requests are refused, and the next one is answered', async (t) => {
+t.test('a malformed request is refused and the next one is served', async (t) => {
   const { ask, get, port, faults } = await adminListener(t)
   for (const request of ['rubbish\r\n\r\n', 'GET /livez HTTP/1.1\r\n\r\n'])
     t.equal((await ask(request)).status, 400, request)
@@ -134,7 +134,7 @@ t.test('malformed requests are refused, and the next one is answered', async (t)
   t.strictSame(faults, [])
 })
 
-t.test('a page that fails is 500 without the cause, which is reported', async (t) => {
+t.test('a failing page is a 500 without the cause, which is reported', async (t) => {
   const fault = new Error('canary')
   const exposition = { contentType: 'text/plain', metrics: () => Promise.reject(fault) }
   const { get, faults } = await adminListener(t, { exposition })
@@ -145,7 +145,7 @@ t.test('a page that fails is 500 without the cause, which is reported', async (t
   t.equal((await get('/livez')).status, 200)
 })
 
-t.test('a port in use is an error, and close works all the same', async (t) => {
+t.test('a port in use is an error, and close still works', async (t) => {
   const { port } = await adminListener(t)
   const options = { now: Date.now, onFault: () => {} }
   const second = createAdminListener({ ...CONFIG, admin: { host: '127.0.0.1', port } }, SOURCES, options)
@@ -162,7 +162,7 @@ t.test('close does not wait for keep-alive connections', async (t) => {
   await client.closed()
 })
 
-t.test('simultaneous requests share one rendering, a later one gets another', async (t) => {
+t.test('concurrent requests share one rendering; a later request gets a new one', async (t) => {
   let asked = 0
   const held: (() => void)[] = []
   const exposition = {
@@ -193,7 +193,7 @@ t.test('simultaneous requests share one rendering, a later one gets another', as
   t.equal((await second.response()).body.toString(), 'rendering 2')
 })
 
-t.test('a connection that sends request upon request ends', async (t) => {
+t.test('a connection is closed after a bounded number of requests', async (t) => {
   const { port, get } = await adminListener(t)
   const client = await rawClient(t, port)
   client.socket.on('error', () => {})

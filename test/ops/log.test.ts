@@ -4,7 +4,7 @@ import t from 'tap'
 import { createLog, loggable } from '../../src/ops/log.ts'
 import { rawClient } from '../support/raw-client.ts'
 
-t.test('of an error only its name, code, message and stack are logged', async (t) => {
+t.test('only name, code, message and stack of an error are logged', async (t) => {
   const lines: string[] = []
   const log = createLog('info', { write: (line) => void lines.push(line) })
   // Node's error for a malformed request carries the raw bytes.
@@ -43,7 +43,7 @@ t.test('a line has its time in ISO form, and neither host nor process', async (t
   t.match(lines[0], /^\{"level":40,"time":"\d{4}-\d\d-\d\dT[\d:.]+Z","a":1,"msg":"words"\}\n$/)
 })
 
-t.test('text of clients is cut, and has nothing that could move a cursor or begin a line', async (t) => {
+t.test('client text is truncated, and control characters and line breaks are replaced', async (t) => {
   t.equal(loggable('/plain path/é/\u{1F600}'), '/plain path/é/\u{1F600}')
   t.equal(loggable('a\r\nb\tc\0d\x1b[2Je\x7ff\x9bg\u2028h\u2029i\u202ej'), 'a��b�c�d�[2Je�f�g�h�i�j')
   t.equal(loggable('x'.repeat(256)), 'x'.repeat(256))

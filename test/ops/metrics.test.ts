@@ -56,7 +56,7 @@ function sampleValue(families: Map<string, Family>, name: string, labels: Sample
 
 const sorted = (labels: Sample['labels']) => JSON.stringify(Object.entries(labels).sort())
 
-t.test('every series of a closed set is there, at zero, before anything has happened', async (t) => {
+t.test('every series with closed label sets starts at zero', async (t) => {
   const families = await metricsOf().scrape()
   const results = (reason: string) => ({ result: reason === 'ok' ? 'accepted' : 'rejected', reason })
   for (const [name, labels] of [
@@ -84,7 +84,7 @@ t.test('the age of the signing key is never below zero', async (t) => {
   t.equal(await age({ signingKey: () => undefined }), undefined, 'nothing signs')
 })
 
-t.test('a method that a client invents adds no series', async (t) => {
+t.test('an unknown method adds no series', async (t) => {
   const { metrics, scrape } = metricsOf()
   for (const method of ['PROPFIND', 'get', 'X'.repeat(1000), '', undefined]) {
     metrics.onRequest('proxy', method, 400, 0)
@@ -99,7 +99,7 @@ t.test('a method that a client invents adds no series', async (t) => {
   ])
 })
 
-t.test('reloads are counted, and a subject is failing while one of its parts is', async (t) => {
+t.test('reloads are counted, and a subject is failing while any of its parts fails', async (t) => {
   let time = 1_000_000
   const { metrics, scrape } = metricsOf({}, { subjects: ['certificates'], now: () => time })
   const values = async () => {
@@ -143,7 +143,7 @@ t.test('fetches of a JWK Set are counted, and its age is absent before the first
   t.notOk((await scrapeOwn()).has('auth_sidecar_jwks_age_seconds'), 'only with keys.jwksUrl')
 })
 
-t.test('with several processes counts add up, and a state is that of the worst one', async (t) => {
+t.test('with several processes counters are summed and gauges take the worst state', async (t) => {
   const processOf = (sources: Partial<MetricSources>) => {
     const { metrics } = metricsOf(sources)
     metrics.onRequest('proxy', 'GET', 200, 0.3)

@@ -7,7 +7,7 @@ async function problems(scene: ReturnType<typeof statusScene>) {
   return problemsOf(await scene.reporter.report()).map(({ severity, text }) => `${severity}: ${text}`)
 }
 
-t.test('before the second sample there are counts, and no rates', async (t) => {
+t.test('before the second sample there are counts but no rates', async (t) => {
   const { reporter, metrics, clock } = statusScene()
   await reporter.sample()
   t.match(await reporter.report(), { requests: { perSecond: null, count: 0 }, series: { times: [] } })
@@ -16,7 +16,7 @@ t.test('before the second sample there are counts, and no rates', async (t) => {
   t.match(await reporter.report(), { requests: { perSecond: 1, count: 1 } })
 })
 
-t.test('rates are those of the last 30 seconds, counts those of ten minutes', async (t) => {
+t.test('rates cover the last 30 seconds, counts the last ten minutes', async (t) => {
   const scene = statusScene()
   await scene.reporter.sample()
   for (let step = 0; step < 200; step++) {
@@ -35,7 +35,7 @@ t.test('rates are those of the last 30 seconds, counts those of ten minutes', as
   t.equal(series.requestsPerSecond.at(-1), 0.2)
 })
 
-t.test('failing is 5xx of forwarded requests: a throttled login is not', async (t) => {
+t.test('only 5xx of forwarded requests count as failures, not throttled logins', async (t) => {
   const scene = statusScene()
   await scene.reporter.sample()
   for (let i = 0; i < 10; i++) scene.metrics.onRequest('token_issue', 'POST', 503, 0.01)
@@ -49,7 +49,7 @@ t.test('failing is 5xx of forwarded requests: a throttled login is not', async (
   t.strictSame(await problems(scene), ['critical: 10 % of forwarded requests fail (5xx)'])
 })
 
-t.test('the head line is the worst thing that is true now', async (t) => {
+t.test('the headline shows the most severe current problem', async (t) => {
   const scene = statusScene({
     enforcing: false,
     upstreams: [
@@ -100,7 +100,7 @@ t.test('the head line is the worst thing that is true now', async (t) => {
   t.notMatch(JSON.stringify(report), /canary/)
 })
 
-t.test('an upstream is unreachable until it answers again, even when requests are rare', async (t) => {
+t.test('an upstream stays unreachable until it responds again, even if requests are rare', async (t) => {
   const scene = statusScene()
   const state = async () => (await scene.reporter.report()).upstreams[0]
   await scene.reporter.sample()
@@ -127,7 +127,7 @@ t.test('an expired certificate is critical', async (t) => {
   t.strictSame(await problems(scene), ['critical: Certificate listener has expired'])
 })
 
-t.test('percentiles are estimated within their bucket', async (t) => {
+t.test('percentiles are interpolated within their bucket', async (t) => {
   const scene = statusScene()
   await scene.reporter.sample()
   for (let i = 0; i < 50; i++) scene.metrics.onRequest('proxy', 'GET', 200, 0.02)
@@ -143,7 +143,7 @@ t.test('percentiles are estimated within their bucket', async (t) => {
   ])
 })
 
-t.test('a sample that cannot be taken is reported, and the next one is taken', async (t) => {
+t.test('a failed sample is reported, and sampling continues', async (t) => {
   let broken = true
   const scene = statusScene({
     sources: {
@@ -161,7 +161,7 @@ t.test('a sample that cannot be taken is reported, and the next one is taken', a
   t.equal((await scene.reporter.report()).series.times.length, 1)
 })
 
-t.test('the state of credentials is that of their check', async (t) => {
+t.test('the state of credentials comes from their readiness check', async (t) => {
   for (const [credentials, expected] of [
     [{ file: 'credentials.yaml' }, { kind: 'file', state: 'loaded' }],
     [{ postgres: { urlFile: 'url', poolSize: 1 } }, { kind: 'PostgreSQL', state: 'loaded' }],

@@ -27,7 +27,7 @@ function whole(bytes: string, how: How = {}) {
   return reading
 }
 
-t.test('a head arrives as it stood on the wire', async (t) => {
+t.test('a head is parsed byte for byte', async (t) => {
   const { head, body, trailers } = whole(
     'HTTP/1.1 201 Very  created \r\nset-Cookie:a=1\r\nSet-Cookie: \t b=2\t \r\nX-Latin: caf\xe9\r\nX-Empty:\r\nContent-Length: 2\r\n\r\nok',
   )
@@ -68,7 +68,7 @@ t.test('a status line has one form', async (t) => {
     t.equal(isFault(`${line}\r\nContent-Length: 0\r\n\r\n`), true, JSON.stringify(line))
 })
 
-t.test('bytes that cannot become a response are refused before the end of a head', async (t) => {
+t.test('bytes that cannot start a response are refused before the end of a head', async (t) => {
   for (const bytes of [
     ...['SSH-2.0-OpenSSH_9.2p1\r\n', 'S', '220 mail ESMTP\r\n', '<html>', '\x15\x03\x01\0\x02', '\0'],
     ...['\r\n', '\n', 'h', 'HTTQ', 'PRI * HTTP/2.0\r\n', 'HTTP/1.1 200 OK\n'],
@@ -84,7 +84,7 @@ t.test('bytes that cannot become a response are refused before the end of a head
     )
 })
 
-t.test('a field line that two parsers could read differently is refused', async (t) => {
+t.test('an ambiguous field line is refused', async (t) => {
   for (const line of [
     ...['X', ':', ': y', 'X : y', 'X\t: y', ' X: y', '\tX: y', 'X: a\r\n b', 'X: a\r\n\tb'],
     ...['X: a\r\n ', ' ', 'X; y', 'X Y: z', 'X(Y): z', 'X\xe9: z', 'X\0: z', 'X\x7f: z', 'X\r: z'],
@@ -137,7 +137,7 @@ t.test('the only transfer coding is chunked, in HTTP/1.1', async (t) => {
   t.equal(read(`${OK}Transfer_Encoding: chunked\r\nContent_Length: 5\r\n\r\n`).head?.framing, 'close')
 })
 
-t.test('the request, the status and the framing say where a response ends', async (t) => {
+t.test('request, status and framing determine where a response ends', async (t) => {
   const both = 'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n'
   const table: readonly [bytes: string, framing: Framing, body: string, how?: How][] = [
     [`${OK}Content-Length: 5\r\n\r\nhello`, 'length', 'hello'],
@@ -164,7 +164,7 @@ t.test('the request, the status and the framing say where a response ends', asyn
   }
 })
 
-t.test('a truncated response is never whole', async (t) => {
+t.test('a truncated response is never complete', async (t) => {
   for (const bytes of [
     `${OK}Content-Length: 5\r\n\r\nhello`,
     `${CHUNKED}5\r\nhello\r\n0\r\nX-Sum: a\r\n\r\n`,
@@ -177,7 +177,7 @@ t.test('a truncated response is never whole', async (t) => {
   }
 })
 
-t.test('the last bytes of a body are marked where its length is known', async (t) => {
+t.test('the last bytes of a body are marked if its length is known', async (t) => {
   const bytes = `${OK}Content-Length: 5\r\n\r\nhello`
   t.equal(read(bytes).complete, true)
   t.equal(read(bytes.slice(0, -1)).complete, false)
@@ -185,7 +185,7 @@ t.test('the last bytes of a body are marked where its length is known', async (t
   t.equal(read(`${OK}\r\nhello`, { closes: true }).complete, false)
 })
 
-t.test('a chunk size is hexadecimal digits, with an extension at most', async (t) => {
+t.test('a chunk size is hexadecimal digits and an optional extension', async (t) => {
   for (const [line, size] of [
     ['05', 5],
     ['00000000000f', 15],
@@ -220,7 +220,7 @@ t.test('a chunk is as long as its size, and its lines end in CR LF', async (t) =
     t.equal(isFault(CHUNKED + rest), true, JSON.stringify(rest))
 })
 
-t.test('trailers arrive as they stood on the wire', async (t) => {
+t.test('trailers are parsed byte for byte', async (t) => {
   const bytes = `${CHUNKED}1\r\nx\r\n0;last\r\nX-Sum:  abc\t\r\nx-sum: def\r\nX-Empty:\r\n\r\n`
   t.strictSame(whole(bytes).trailers, ['X-Sum', 'abc', 'x-sum', 'def', 'X-Empty', ''])
 })
@@ -243,7 +243,7 @@ t.test('heads and trailers are bounded in bytes and lines', async (t) => {
   }
 })
 
-t.test('informational responses precede the response, a hundred at most, and 101 is a fault', async (t) => {
+t.test('at most a hundred informational responses precede the response, and 101 is an error', async (t) => {
   const reading = whole(
     `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: </a>\r\nContent-Length: 5\r\n\r\n${OK}Content-Length: 2\r\n\r\nok`,
   )
@@ -258,7 +258,7 @@ t.test('informational responses precede the response, a hundred at most, and 101
   t.equal(isFault(`HTTP/1.1 100 \r\n\r\nHTTP/1.1 101 \r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n`), true)
 })
 
-t.test('a head says whether its connection can be reused', async (t) => {
+t.test('a head determines whether its connection can be reused', async (t) => {
   const table: readonly [bytes: string, keepAlive: boolean, how?: How][] = [
     [`${OK}Content-Length: 0\r\n\r\n`, true],
     [CHUNKED, true],

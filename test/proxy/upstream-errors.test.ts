@@ -2,7 +2,7 @@ import t from 'tap'
 import { ERRORS } from '../../src/errors.ts'
 import { faultError, faultOf, ResponseSyntaxError } from '../../src/proxy/upstream-errors.ts'
 
-t.test('an error of a socket has a name of RFC 9209', async (t) => {
+t.test('a socket error has a name of RFC 9209', async (t) => {
   const table = {
     connection_refused: ['ECONNREFUSED', 'ENOENT', 'EACCES', 'EPERM'],
     dns_error: ['ENOTFOUND', 'EAI_AGAIN', 'EAI_FAIL'],
@@ -23,7 +23,7 @@ t.test('an error of a socket has a name of RFC 9209', async (t) => {
     t.equal(faultOf(thrown), 'proxy_internal_error')
 })
 
-t.test('what the client may retry is 503; what it may not is 500', async (t) => {
+t.test('retryable errors are 503, others 500', async (t) => {
   t.equal(faultOf(new ResponseSyntaxError('two lengths')), 'http_protocol_error')
   for (const fault of ['http_protocol_error', 'proxy_internal_error'] as const)
     t.equal(faultError(fault), ERRORS.internalError)

@@ -15,7 +15,7 @@ function packed(): string[] {
 
 const noGit = spawnSync('git', ['rev-parse', 'HEAD']).status === 0 ? false : 'needs git, and a git checkout'
 t.test(
-  'the package holds the program, its documents and examples, and nothing else',
+  'the package contains the program, documents and examples, and nothing else',
   { skip: noGit },
   async (t) => {
     const paths = packed()
@@ -34,7 +34,7 @@ t.test(
 )
 
 const notBuilt = existsSync('dist/main.js') ? false : 'npm run build has not been run'
-t.test('the package holds everything that was compiled', { skip: notBuilt }, async (t) => {
+t.test('the package contains every compiled file', { skip: notBuilt }, async (t) => {
   const paths = new Set(packed())
   t.ok(paths.has(PACKAGE.bin['storage-auth-sidecar']), 'the command')
   const compiled = readdirSync('dist', { recursive: true, withFileTypes: true }).filter((entry) =>

@@ -43,7 +43,7 @@ const between = makeCertificate({ commonName: 'between', authority: true, issuer
 const leaf = makeCertificate({ commonName: 'leaf', issuer: between })
 const { key } = leaf
 
-t.test('a chain with its key and authorities is loaded as it stands', async (t) => {
+t.test('a chain with its key and authorities is loaded unchanged', async (t) => {
   const notAfter = Math.floor(Date.now() / 1000) * 1000 + DAY_MS
   const own = makeCertificate({ commonName: 'own', issuer: between, notAfter })
   const contents = {
@@ -63,7 +63,7 @@ t.test('a chain with its key and authorities is loaded as it stands', async (t) 
   t.strictSame(await complaints(t, { cert: leaf.cert, key: sec1 }), [])
 })
 
-t.test('every problem of every file is reported, and no content', async (t) => {
+t.test('all problems of all files are reported without content', async (t) => {
   const encrypted = (type: 'pkcs8' | 'sec1') =>
     createPrivateKey(key)
       .export({ type, format: 'pem', cipher: 'aes-128-cbc', passphrase: 'canary' })
@@ -108,7 +108,7 @@ t.test('every problem of every file is reported, and no content', async (t) => {
   for (const [contents, problems] of cases) t.strictSame(await complaints(t, contents), problems)
 })
 
-t.test('certificates outside their time, in disorder or with an open key work with a warning', async (t) => {
+t.test('expired or misordered certificates and world-readable keys work with a warning', async (t) => {
   const notAfter = Date.UTC(2020, 0, 2)
   const old = makeCertificate({ commonName: 'old', issuer: authority, notAfter })
   const pair = { cert: old.cert, key: old.key }

@@ -18,7 +18,7 @@ async function both(path: string, maxBytes = 1000) {
   }
 }
 
-t.test('a file is read whole, behind links too, with its mode and time', async (t) => {
+t.test('a file is read completely, through links too, with its mode and time', async (t) => {
   const directory = t.testdir({ file: 'abc', empty: '' })
   const path = (name: string) => join(directory, name)
   symlinkSync('file', path('link'))
@@ -28,7 +28,7 @@ t.test('a file is read whole, behind links too, with its mode and time', async (
   t.strictSame([await both(path('link'), 3), await both(path('empty'), 0)], ['abc', ''])
 })
 
-t.test('anything but a regular file of that size is refused without waiting for it', async (t) => {
+t.test('anything but a regular file within the size limit is refused at once', async (t) => {
   const directory = t.testdir({ file: 'abcd' })
   const path = (name: string) => join(directory, name)
   mkdirSync(path('directory'))
@@ -58,7 +58,7 @@ t.test('a file whose size is reported as 0, or that grows, is read up to the lim
   t.ok(read.ok && [100_000, 300_000].includes(read.bytes.length), 'one version or the other')
 })
 
-t.test('a file is created and replaced with mode 0600, and nothing is left beside it', async (t) => {
+t.test('a file is created and replaced with mode 0600 and without leftovers', async (t) => {
   const directory = await temporaryDirectory(t)
   const file = join(directory, 'file')
   await replaceFile(file, 'first')
@@ -82,7 +82,7 @@ t.test('a replaced file keeps its owner', { skip: notRoot }, async (t) => {
   t.match(await stat(file), { uid: 65532, gid: 65532 })
 })
 
-t.test('a replacement that fails changes nothing and leaves nothing behind', async (t) => {
+t.test('a failed replacement changes nothing and leaves no file', async (t) => {
   const directory = await temporaryDirectory(t)
   const file = join(directory, 'file')
   await mkdir(join(file, 'something'), { recursive: true }) // a rename cannot replace a directory

@@ -63,7 +63,7 @@ function eachPoll(file: string, step: (poll: number) => void) {
   }
 }
 
-t.test('of a directory, files are loaded when one that counts changes', async (t) => {
+t.test('a directory is reloaded when a relevant file changes', async (t) => {
   const root = await temporaryDirectory(t)
   writeFileSync(join(root, 'a.key'), '')
   let polls = 0
@@ -99,7 +99,7 @@ t.test('a version that is still being written is not loaded', async (t) => {
   t.strictSame(events.filter((event) => event.startsWith('part')).length, 1)
 })
 
-t.test('files that change all the time are loaded all the same', async (t) => {
+t.test('files that change all the time are still loaded', async (t) => {
   const file = join(await temporaryDirectory(t), 'file')
   writeFileSync(file, 'one.')
   const { events } = await scene(t, {
@@ -138,7 +138,7 @@ t.test('a version that changes while it is read is read again', async (t) => {
   t.ok(events.includes('three.'))
 })
 
-t.test('files that do not fit together yet are not reported when the other one follows', async (t) => {
+t.test('files that match only after a second change are not reported', async (t) => {
   const directory = await temporaryDirectory(t)
   const [first, second] = [join(directory, 'first'), join(directory, 'second')]
   const pair = (a: string, b: string) => [writeFileSync(first, a), writeFileSync(second, b)]
@@ -160,7 +160,7 @@ t.test('files that do not fit together yet are not reported when the other one f
   t.strictSame([failedLoads, events], [1, ['two', 'ok after a change']])
 })
 
-t.test('a reload loads unchanged files, and reports a bad version at once and again', async (t) => {
+t.test('reload loads unchanged files and reports an invalid version every time', async (t) => {
   const { reloadable, file, events, errors } = await scene(t, { pollMs: 3_600_000 })
   await reloadable.reload()
   t.strictSame(events, ['one.', 'ok'])
@@ -174,7 +174,7 @@ t.test('a reload loads unchanged files, and reports a bad version at once and ag
   t.equal(errors().length, 2)
 })
 
-t.test('warnings are logged, and long lists of problems are cut', async (t) => {
+t.test('warnings are logged, and long lists of problems are truncated', async (t) => {
   const { file, lines, becomes } = await scene(t)
   writeFileSync(file, 'an odd one.')
   await becomes('an odd one.')
@@ -195,7 +195,7 @@ t.test('warnings are logged, and long lists of problems are cut', async (t) => {
   })
 })
 
-t.test('a fault of the loader or of onChange ends neither the value nor the polling', async (t) => {
+t.test('an exception of the loader or of onChange keeps the value and the polling', async (t) => {
   const file = join(await temporaryDirectory(t), 'file')
   writeFileSync(file, 'one.')
   let loads = 0
@@ -222,7 +222,7 @@ t.test('a fault of the loader or of onChange ends neither the value nor the poll
   ])
 })
 
-t.test('once stopped nothing changes, not even by a load that has begun', async (t) => {
+t.test('after stop nothing changes, not even by a load in flight', async (t) => {
   let finish = () => {}
   let loads = 0
   const { reloadable, events, file } = await scene(t, {

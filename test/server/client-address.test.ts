@@ -5,7 +5,7 @@ import { createClientAddress, createPeers, type Peer } from '../../src/server/cl
 const peer = (remoteAddress: string | undefined, trust: readonly string[] = []): Peer =>
   createPeers(trust)({ remoteAddress, localPort: 8080 }, false)
 
-t.test('an address has one spelling', async (t) => {
+t.test('addresses are normalized', async (t) => {
   for (const [remoteAddress, address, node] of [
     ['192.0.2.7', '192.0.2.7', '192.0.2.7'],
     ['::ffff:192.0.2.7', '192.0.2.7', '192.0.2.7'],
@@ -55,7 +55,7 @@ t.test('a peer is trusted if its address or network is listed', async (t) => {
     t.throws(() => createPeers([entry]), entry)
 })
 
-t.test('the client is the nearest address that is no trusted proxy', async (t) => {
+t.test('the client is the nearest address that is not a trusted proxy', async (t) => {
   const trust = ['10.0.0.0/8', 'fd00::/8', '::1']
   const clientAddress = createClientAddress(trust)
   const from = (remoteAddress: string, list?: string) => clientAddress(peer(remoteAddress, trust), list)

@@ -45,7 +45,7 @@ function complete(facts: Facts, finished = true, options: Partial<CompleteOption
   return { line: lines[0], counted, lines, onParserError }
 }
 
-t.test('a request leaves a line and its counts', async (t) => {
+t.test('a request is logged and counted', async (t) => {
   const facts = { admitted: admitted({ url: '/b/k?x' }), caller, bytesIn: 3, bytesOut: 4, method: 'PUT' }
   const { line = {}, counted } = complete({ ...facts, wouldRefuse: 'expired' })
   const { time, ms, ...rest } = line
@@ -73,7 +73,7 @@ t.test('a request leaves a line and its counts', async (t) => {
   ])
 })
 
-t.test('a response that was not sent whole never counts under its own status', async (t) => {
+t.test('a truncated response is not counted under its own status', async (t) => {
   for (const [facts, finished, cutting, status, reason] of [
     [{ status: 503, reason: 'dns_error' }, true, false, 503, 'dns_error'],
     [{}, false, false, 499, undefined],
@@ -87,7 +87,7 @@ t.test('a response that was not sent whole never counts under its own status', a
   }
 })
 
-t.test('the setting says which requests get a line; every one is counted', async (t) => {
+t.test('log.access selects the logged requests; every request is counted', async (t) => {
   for (const [facts, isError] of [
     [{ status: 404 }, false], // of the upstream
     [{ status: 400, reason: 'expired' }, true],
@@ -105,7 +105,7 @@ t.test('the setting says which requests get a line; every one is counted', async
   }
 })
 
-t.test('a query, a password in a target and control characters stay out of the log', async (t) => {
+t.test('the log omits queries, passwords in targets and control characters', async (t) => {
   for (const [url, path] of [
     ['/a?canary', '/a'],
     ['/a#canary', '/a'],
@@ -123,7 +123,7 @@ t.test('a query, a password in a target and control characters stay out of the l
   t.match(line['account'], /^a\ufffd\ufffd\{"level":30\}\ufffd\[2J\ufffdn+…$/)
 })
 
-t.test('bytes that are no request are counted, with an id of their own', async (t) => {
+t.test('bytes that are not a request are counted and logged with an id', async (t) => {
   const { lines, counted, onParserError } = complete({})
   const requestId = onParserError(ERRORS.headersTooLarge, peer)
   t.match(lines[1], { requestId, status: 431, reason: 'parser', client: '192.0.2.1' })

@@ -78,7 +78,7 @@ async function setUp(
 
 const claims = (assertion: string | undefined) => decodeJwt(assertion ?? '')
 
-t.test('an upstream verifies it with the published keys, and refuses any other use', async (t) => {
+t.test('an upstream verifies an assertion with the published keys and refuses any other use', async (t) => {
   const { state, now, verify } = await setUp(t)
   const assertion = (await now()) ?? ''
   const iat = Math.floor(START / 1000)
@@ -103,7 +103,7 @@ t.test('an upstream verifies it with the published keys, and refuses any other u
   t.match(await verify(assertion), { ok: false, reason: 'claims' }, 'it is no access token')
 })
 
-t.test('it is signed once, and a cached request gets it without a promise', async (t) => {
+t.test('an assertion is signed once, and a cached request gets it without a promise', async (t) => {
   const { state, now, atOnce, signatures } = await setUp(t)
   const assertion = await now()
   for (const later of [1, 60_000, 149_000]) {
@@ -113,7 +113,7 @@ t.test('it is signed once, and a cached request gets it without a promise', asyn
   t.equal(signatures(), 1)
 })
 
-t.test('it is renewed once at half of its life, and the old one is sent meanwhile', async (t) => {
+t.test('an assertion is renewed once at half of its lifetime; the old one is sent meanwhile', async (t) => {
   const { state, now, atOnce, signatures, settled } = await setUp(t)
   const first = await now()
   state.now = START + 150_000
@@ -125,7 +125,7 @@ t.test('it is renewed once at half of its life, and the old one is sent meanwhil
   t.equal(signatures(), 2)
 })
 
-t.test('one that has ended, or is about to, is never sent: the request waits for a new one', async (t) => {
+t.test('an expired or expiring assertion is never sent: the request waits for a new one', async (t) => {
   const { state, check, now, atOnce, settled } = await setUp(t, { lifetimeSeconds: 10 })
   const first = await now()
   state.now = Number(claims(first).exp) * 1000 - 3000
@@ -139,7 +139,7 @@ t.test('one that has ended, or is about to, is never sent: the request waits for
   }
 })
 
-t.test('it never outlives its token', async (t) => {
+t.test('an assertion expires no later than its token', async (t) => {
   const { state, now, signatures } = await setUp(t, { tokenSeconds: 60, clockToleranceSeconds: 30 })
   const end = Math.floor(START / 1000) + 60
   const first = await now()
@@ -151,7 +151,7 @@ t.test('it never outlives its token', async (t) => {
   t.equal(await now(), undefined, 'in the clock tolerance a token passes without one')
 })
 
-t.test('it follows the active key, and ends with a revocation', async (t) => {
+t.test('an assertion is signed by the active key and ends with a revocation', async (t) => {
   const { state, cache, check, now } = await setUp(t)
   const first = await now()
   const { signing } = (await makeKeyDirectory(t, { kid: 'two' })).ring
@@ -169,7 +169,7 @@ t.test('it follows the active key, and ends with a revocation', async (t) => {
   t.match(await check(), { ok: false, reason: 'revoked' })
 })
 
-t.test('a request that waits for a new one while its token is revoked is refused', async (t) => {
+t.test('a request that waits for an assertion is refused if its token is revoked', async (t) => {
   const { state, cache, check, now } = await setUp(t)
   state.now = Number(claims(await now()).exp) * 1000
   const pending = check()
@@ -178,7 +178,7 @@ t.test('a request that waits for a new one while its token is revoked is refused
   t.match(await pending, { ok: false, reason: 'revoked' })
 })
 
-t.test('a renewal that fails is tried again, and the old one is sent until its end', async (t) => {
+t.test('a failed renewal is retried, and the old assertion is sent until it expires', async (t) => {
   const { state, check, now, atOnce, settled } = await setUp(t)
   const first = await now()
   state.failing = true

@@ -31,7 +31,7 @@ const good = (accountId = 'acme', usableUntil = START + 3_600_000): Verified => 
 const refusal: Refused = { ok: false, reason: 'signature' }
 const isValue = (verdict: Verdict | Promise<Verdict>) => 'ok' in verdict
 
-t.test('a token is verified once, and then answered with the same value, without a promise', async (t) => {
+t.test('a token is verified once; later lookups return the same value without a promise', async (t) => {
   const { asked, cache, check, accept } = setUp()
   const first = await accept('AA.AA.AA')
   t.match(first, { ok: true, identity: { accountId: 'acme' } })
@@ -50,14 +50,14 @@ t.test('a refused token is not cached', async (t) => {
   t.match(cache, { hits: 0, misses: 2, size: 0 })
 })
 
-t.test('a refusal without a signature check stays a value', async (t) => {
+t.test('a refusal without a signature check is returned as a value', async (t) => {
   const verify = () => refusal
   const cache = createTokenCache({ verify, maxTokens: 10, maxAgeSeconds: 300, now: () => START })
   t.equal(cache.verify('AA.AA.AA'), refusal)
   t.match(cache, { hits: 0, misses: 1, size: 0 })
 })
 
-t.test('a cached token passes until the millisecond before its end', async (t) => {
+t.test('a cached token is valid until the millisecond before its end', async (t) => {
   const { clock, asked, cache, check, accept } = setUp({ maxAgeSeconds: 86_400 })
   const end = START + 1000
   await accept('AA.AA.AA', good('acme', end))
@@ -71,7 +71,7 @@ t.test('a cached token passes until the millisecond before its end', async (t) =
   t.match(await second, { reason: 'expired' })
 })
 
-t.test('an entry is used for at most maxAgeSeconds after it was verified', async (t) => {
+t.test('an entry is used for at most maxAgeSeconds after verification', async (t) => {
   const { clock, asked, check } = setUp({ maxAgeSeconds: 300 })
   const first = check('AA.AA.AA')
   clock.now += 500
@@ -105,7 +105,7 @@ t.test('concurrent first uses of one token share one verification', async (t) =>
   t.match(cache, { misses: 3, size: 2 })
 })
 
-t.test('a fault rejects all checks that wait for it, and the next one verifies again', async (t) => {
+t.test('an exception rejects all waiting checks, and the next check verifies again', async (t) => {
   const { asked, check, accept } = setUp()
   const pending = [check('AA.AA.AA'), check('AA.AA.AA')]
   const fault = new Error('no')
@@ -114,7 +114,7 @@ t.test('a fault rejects all checks that wait for it, and the next one verifies a
   t.match(await accept('AA.AA.AA'), { ok: true })
 })
 
-t.test('a verification that began before a change is repeated after it', async (t) => {
+t.test('a verification that began before a change is repeated', async (t) => {
   const { asked, cache, check } = setUp()
   const before = check('AA.AA.AA')
   cache.clear()
@@ -130,7 +130,7 @@ t.test('a verification that began before a change is repeated after it', async (
   t.equal(cache.size, 0)
 })
 
-t.test('a verification that failed before a change leaves the one after it in flight', async (t) => {
+t.test('a verification that fails after a change does not cancel the newer one', async (t) => {
   const { asked, cache, check } = setUp()
   const before = check('AA.AA.AA')
   cache.clear()
@@ -152,7 +152,7 @@ function usedHeap(): number {
   return process.memoryUsage().heapUsed
 }
 
-t.test('10,000 tokens cost at most 10 MB, whatever text they were cut out of', async (t) => {
+t.test('10,000 cached tokens use at most 10 MB and do not retain their headers', async (t) => {
   const { check, asked } = setUp({ maxTokens: 10_000 })
   const padding = 'A'.repeat(350)
   const before = usedHeap()

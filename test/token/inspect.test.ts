@@ -43,7 +43,7 @@ const NOTHING = {
   claims: null,
 }
 
-t.test('shows all of a good token but its signature', async (t) => {
+t.test('shows all parts of a valid token except its signature', async (t) => {
   const inspection = await inspect(token, accepted)
   t.same(inspection, {
     verdict: 'valid',
@@ -60,7 +60,7 @@ t.test('shows all of a good token but its signature', async (t) => {
   t.notOk(JSON.stringify(inspection).includes(token.slice(-20)))
 })
 
-t.test('explains every reason, and names the claim at fault', async (t) => {
+t.test('explains every reject reason and names the invalid claim', async (t) => {
   const reasons = ['missing', 'malformed', 'unknown_key', 'algorithm', 'signature', 'expired', 'revoked']
   const seen = new Set<string>()
   for (const reason of reasons as RejectReason[]) {
@@ -74,7 +74,7 @@ t.test('explains every reason, and names the claim at fault', async (t) => {
   t.match(await inspect('', accepted), { ...NOTHING, reason: 'missing', explanation: 'There is no token.' })
 })
 
-t.test('each rule of the form has its sentence, which repeats nothing of the token', async (t) => {
+t.test('each malformed token is explained without echoing it', async (t) => {
   const part = (value: unknown) => segment(JSON.stringify(value))
   const header = part({ alg: 'ES256', kid: 'k' })
   const payload = part({ sub: 'acme' })
@@ -100,7 +100,7 @@ t.test('each rule of the form has its sentence, which repeats nothing of the tok
   }
 })
 
-t.test('shows what can be read of a malformed token, and nothing of what cannot', async (t) => {
+t.test('shows the readable parts of a malformed token only', async (t) => {
   for (const text of [`${token}.more`, `Bearer ${token}`, `${token}=`]) {
     t.match(await inspect(text, malformed), { kid: key.kid, claims: { sub: 'acme' }, timeLeftSeconds: 3600 })
   }
@@ -115,14 +115,14 @@ t.test('shows what can be read of a malformed token, and nothing of what cannot'
   t.match(await inspect(odd, malformed), { ...NOTHING, header: { alg: 1 }, claims: { exp: 'x' } })
 })
 
-t.test('shows the time left in whole seconds, 0 once it has expired', async (t) => {
+t.test('shows the time left in full seconds, 0 once it has expired', async (t) => {
   const leftAt = async (at: number) => (await inspect(token, accepted, { at })).timeLeftSeconds
   t.equal(await leftAt(claims.exp * 1000 - 1), 1)
   t.equal(await leftAt(claims.exp * 1000), 0)
   t.equal(await leftAt(claims.exp * 1000 + 5000), 0)
 })
 
-t.test('shows whether it is revoked, by an entry or with its credential', async (t) => {
+t.test('shows whether it is revoked, by an entry or by its credential', async (t) => {
   const refused: Verdict = { ok: false, reason: 'revoked' }
   const asked: unknown[] = []
   const isRevoked: IsRevoked = (about) => asked.push(about) > 0

@@ -14,7 +14,7 @@ const subject = { accountId: 'acme', accessKey: 'AK1' }
 const issuerFor = (ring: KeyRing) =>
   createIssuer({ keys: () => ring, issuer: ISSUER, audience: AUDIENCE, lifetimeSeconds: 3600, now })
 
-t.test('a token holds the claims of RFC 9068 and no others', async (t) => {
+t.test('a token contains the claims of RFC 9068 and no others', async (t) => {
   const { ring, kid } = await makeKeyDirectory(t)
   const { token, identity } = await issuerFor(ring)(subject)
   t.same(decodeProtectedHeader(token), { alg: 'ES256', kid, typ: 'at+jwt' })
@@ -30,7 +30,7 @@ t.test('a token holds the claims of RFC 9068 and no others', async (t) => {
   t.same(identity, { ...subject, tokenId: identity.tokenId, expiresAt: issuedAt + 3600 })
 })
 
-t.test('the key that is active at the time of a login signs', async (t) => {
+t.test('the key that is active at login signs the token', async (t) => {
   const one = await makeKeyDirectory(t, { kid: 'one' })
   let { ring } = one
   const options = { issuer: ISSUER, audience: AUDIENCE, lifetimeSeconds: 3600, now }
@@ -43,7 +43,7 @@ t.test('the key that is active at the time of a login signs', async (t) => {
   t.equal(decodeProtectedHeader((await issue(subject)).token).kid, 'one')
 })
 
-t.test('names that the verifier would refuse get no token', async (t) => {
+t.test('no token is issued for names that the verifier would refuse', async (t) => {
   const { ring } = await makeKeyDirectory(t, { alg: 'HS256' })
   const issue = issuerFor(ring)
   for (const name of ['', 'a\r\nb', '\0', '\x85', '\ud800', 'a'.repeat(1025)]) {
@@ -57,7 +57,7 @@ t.test('names that the verifier would refuse get no token', async (t) => {
   })
 })
 
-t.test('any two names that a credential can have fit into a token, with the largest usual key', async (t) => {
+t.test('any valid pair of names fits into a token signed by a large key', async (t) => {
   const kid = 'k'.repeat(128)
   const { ring } = await makeKeyDirectory(t, { alg: 'RS256', kid })
   const issue = issuerFor(ring)

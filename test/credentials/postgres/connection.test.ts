@@ -14,7 +14,7 @@ async function read(content: string | Buffer, mode = 0o600) {
   return readUrlFile(file)
 }
 
-t.test('a label is host, port and database alone', async (t) => {
+t.test('a label has only host, port and database', async (t) => {
   const labels = {
     'postgres://me:hush@db.example:6432/accounts': 'db.example:6432/accounts',
     'postgresql://me:hush@db.example/accounts': 'db.example:5432/accounts',
@@ -28,7 +28,7 @@ t.test('a label is host, port and database alone', async (t) => {
   }
 })
 
-t.test('an invalid URL is a problem that repeats no part of it', async (t) => {
+t.test('an invalid URL is a problem that does not echo the URL', async (t) => {
   const percent = 'special characters of the password must be percent-encoded'
   const wanted = 'such as postgres://user:password@host:5432/database'
   const mode = 'has an sslmode that is none of disable, no-verify, prefer, require, verify-ca, verify-full'
@@ -54,12 +54,12 @@ t.test('an invalid URL is a problem that repeats no part of it', async (t) => {
   }
 })
 
-t.test('a world-readable file is worth a warning', async (t) => {
+t.test('a world-readable file gets a warning', async (t) => {
   const { warnings } = { warnings: [], ...(await read('postgres://me:hush@db/accounts', 0o644)) }
   t.same(warnings, [`${file} can be read by every user of this machine`])
 })
 
-t.test('TLS is always verified, unless the URL says otherwise', async (t) => {
+t.test('TLS is always verified unless the URL disables it', async (t) => {
   const authority = join(await temporaryDirectory(t), 'ca.pem')
   await writeFile(authority, makeCertificate({ commonName: 'ca', authority: true }).cert)
   const modes: [string, string][] = [
@@ -91,7 +91,7 @@ function reported(code: string, message = 'm') {
 
 const coded = (code: string, message = 'hush') => Object.assign(new Error(message), { code })
 
-t.test('each failure is explained by what to do about it, without its detail', async (t) => {
+t.test('each failure is reported with its remedy and without its details', async (t) => {
   const faults: [unknown, string, string | RegExp][] = [
     [coded('ECONNREFUSED'), 'down', 'the connection failed (ECONNREFUSED)'],
     [new Error('Connection terminated'), 'down', 'the connection failed (Connection terminated)'],

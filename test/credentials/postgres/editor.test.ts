@@ -33,7 +33,7 @@ const credential = (accountId: string, accessKey: string, more: Partial<Credenti
   ...more,
 })
 
-t.test('migrating creates the tables, and again does nothing', async (t) => {
+t.test('migrate creates the tables; a second run changes nothing', async (t) => {
   const { urlFile } = await createDatabase('empty')
   t.same(await migrate(urlFile), { ok: true, isNew: true, warnings: [] })
   await createPostgresEditor(urlFile).add({ accountId: 'acme', accessKey: 'AK1', secretHash })
@@ -41,21 +41,21 @@ t.test('migrating creates the tables, and again does nothing', async (t) => {
   t.match(await createPostgresEditor(urlFile).list(), { credentials: [{ accessKey: 'AK1' }] })
 })
 
-t.test('a role that owns the schema need not be allowed to create others', async (t) => {
+t.test('migrate needs no right to create schemas if the schema exists', async (t) => {
   const database = await createDatabase('empty')
   await database.sql('CREATE ROLE owner LOGIN; CREATE SCHEMA storage_auth AUTHORIZATION owner')
   await writeFile(database.urlFile, url(database.name, 'owner'))
   t.match(await migrate(database.urlFile), { ok: true })
 })
 
-t.test('a database that cannot hold every script is refused', async (t) => {
+t.test('a database that is not UTF-8 is refused', async (t) => {
   const database = await createDatabase('empty')
   await database.sql(`CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'`)
   await writeFile(database.urlFile, url('latin'))
   t.match(await migrate(database.urlFile), { unusable: true, problems: [/: its encoding must be UTF8$/] })
 })
 
-t.test('the tables refuse rows that no file could hold', async (t) => {
+t.test('the tables refuse rows that a file could not contain', async (t) => {
   const { sql } = await createDatabase('tables')
   const insert = ([table, columns]: readonly [string, object]) =>
     sql(
@@ -103,7 +103,7 @@ t.test('credentials are added, listed, disabled, enabled and removed', async (t)
   t.match(await listed(database), [{ accountId: 'other' }, { accountId: 'acme', accessKey: 'AK0' }])
 })
 
-t.test('an existing name is not added, and a missing one cannot be changed', async (t) => {
+t.test('an existing name cannot be added, and a missing one cannot be changed', async (t) => {
   const database = await createDatabase('tables')
   const editor = createPostgresEditor(database.urlFile)
   const acme = { accountId: 'acme', accessKey: 'AK1' }
@@ -119,7 +119,7 @@ t.test('an existing name is not added, and a missing one cannot be changed', asy
   )
 })
 
-t.test('an unusable row is left out of the list, with a warning that names its id alone', async (t) => {
+t.test('an invalid row is omitted from the list, with a warning that names only its id', async (t) => {
   const database = await createDatabase('tables')
   await database.sql(
     `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ('a', 'k', '$sha256$hush')`,
@@ -135,7 +135,7 @@ t.test('an unusable row is left out of the list, with a warning that names its i
   })
 })
 
-t.test('an import takes over everything as it is, in order', async (t) => {
+t.test('an import copies everything unchanged and in order', async (t) => {
   const database = await createDatabase('tables')
   const slow = dummyHash('$scrypt$ln=14,r=8,p=5')
   const more = { secretHash: slow, expiresAt: 1_800_000_000_500, disabled: true }
@@ -150,7 +150,7 @@ t.test('an import takes over everything as it is, in order', async (t) => {
   t.same(await listed(database), credentials)
 })
 
-t.test('an import takes over all or nothing', async (t) => {
+t.test('an import is atomic', async (t) => {
   const database = await createDatabase('tables')
   const { urlFile } = database
   await importCredentials(urlFile, [credential('acme', 'AK1'), credential('kept', 'AK1')], { replace: false })

@@ -38,7 +38,7 @@ const acme = { accountId: 'acme', accessKey: 'AK1', secret }
 const isActive = ({ store }: { store: { standing(account: string, key: string): { active: boolean } } }) =>
   store.standing('acme', 'AK1').active
 
-t.test('a login is decided by what the database holds when it comes', async (t) => {
+t.test('a login uses the current state of the database', async (t) => {
   const database = await withAcme()
   // Only logins start an update: there is no poll for an hour.
   const { store } = await openStore(t, database.urlFile, { pollMs: HOUR })
@@ -79,7 +79,7 @@ t.test('a change made by one replica is active on another within a second', asyn
   t.same(told, Array(50).fill(['ok', true]), 'with the time it took')
 })
 
-t.test('any change of the tables in SQL is active', async (t) => {
+t.test('any SQL change of the tables takes effect', async (t) => {
   const database = await withAcme()
   const { sql } = database
   const replica = await openStore(t, database.urlFile, { poolSize: 1 })
@@ -116,7 +116,7 @@ t.test('any change of the tables in SQL is active', async (t) => {
   }
 })
 
-t.test('a connection that the server closes while idle is replaced', async (t) => {
+t.test('an idle connection closed by the server is replaced', async (t) => {
   const database = await withAcme()
   const replica = await openStore(t, database.urlFile, { pollMs: HOUR })
   for (let round = 0; round < 3; round++) {
@@ -129,7 +129,7 @@ t.test('a connection that the server closes while idle is replaced', async (t) =
   t.equal(replica.check().state, 'current')
 })
 
-t.test('revocations are read, and mean what they mean in a file', async (t) => {
+t.test('revocations in tables have the same meaning as in a file', async (t) => {
   const { sql, urlFile } = await createDatabase('tables')
   await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
   const { revocations } = await openStore(t, urlFile)
@@ -147,7 +147,7 @@ t.test('revocations are read, and mean what they mean in a file', async (t) => {
   await eventually(() => revocations().size === 0, 'no revocations')
 })
 
-t.test('an unusable row is left out and reported by its id, and harms no other', async (t) => {
+t.test('an invalid row is ignored and reported by its id; other rows stay valid', async (t) => {
   const database = await withAcme()
   const { sql } = database
   await sql(
@@ -165,7 +165,7 @@ t.test('an unusable row is left out and reported by its id, and harms no other',
   t.notMatch(JSON.stringify(replica.log), /hush/)
 })
 
-t.test('a database that is restored from a backup is read again, whatever its revision', async (t) => {
+t.test('a database restored from a backup is read again at any revision', async (t) => {
   const database = await withAcme()
   const { sql, urlFile } = database
   const saved = await sql<{ number: string; stamp: string }>(
@@ -189,7 +189,7 @@ t.test('a database that is restored from a backup is read again, whatever its re
   t.pass('both were noticed')
 })
 
-t.test('grants to read are enough for a sidecar, and without them it says so', async (t) => {
+t.test('read grants suffice, and missing grants are reported', async (t) => {
   const database = await withAcme()
   await database.sql('CREATE ROLE sidecar LOGIN; CREATE ROLE stranger LOGIN')
   await database.sql(`GRANT USAGE ON SCHEMA storage_auth TO sidecar;
@@ -222,7 +222,7 @@ t.test('grants to read are enough for a sidecar, and without them it says so', a
   await eventually(() => isActive(replica), 'the change')
 })
 
-t.test('the store reports what only an operator can solve', async (t) => {
+t.test('the store reports problems that need an operator', async (t) => {
   const empty = await createDatabase('empty')
   const old = await createDatabase('tables')
   await old.sql('ALTER TABLE storage_auth.credentials DROP COLUMN disabled')
@@ -242,7 +242,7 @@ t.test('the store reports what only an operator can solve', async (t) => {
   }
 })
 
-t.test('TLS is as the URL says, and an unverified server is not used', async (t) => {
+t.test('TLS follows the URL, and an unverified server is not used', async (t) => {
   const database = await withAcme()
   const caFile = `${database.urlFile}.pem`
   await writeFile(caFile, authority.cert)
@@ -268,7 +268,7 @@ t.test('TLS is as the URL says, and an unverified server is not used', async (t)
   }
 })
 
-t.test('another URL in the file is used once the former one fails, or on a refresh', async (t) => {
+t.test('a new URL in the file is used when the old one fails, or on a refresh', async (t) => {
   const [first, second] = [await withAcme(), await withAcme()]
   await second.sql('UPDATE storage_auth.credentials SET disabled = true')
   const urlFile = `${first.urlFile}.moving`
@@ -303,7 +303,7 @@ t.test('a refresh reads every row again', async (t) => {
   t.equal(await replica.store.authenticate(acme), 'rejected')
 })
 
-t.test('100,000 credentials are read within 2 s while the event loop keeps turning', async (t) => {
+t.test('100,000 credentials are read within 2 s without blocking the event loop', async (t) => {
   const database = await createDatabase('tables')
   await database.sql(`INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash)
     SELECT 'account ' || n % 10000, 'AK' || n, '${secretHash}' FROM generate_series(1, 100000) AS n`)
@@ -320,7 +320,7 @@ t.test('100,000 credentials are read within 2 s while the event loop keeps turni
   t.ok(stall < 50 || stall < ms / 10, `stalled ${stall} of ${ms} ms`)
 })
 
-t.test('a stopped store keeps what was active, and leaves no connection behind', async (t) => {
+t.test('a stopped store keeps its last state and leaves no connection', async (t) => {
   const database = await withAcme()
   const replica = await openStore(t, database.urlFile, { poolSize: 2 })
   const connections = () =>
