@@ -204,7 +204,7 @@ export async function createApp({
     log,
     access: config.log.access,
     clientAddress,
-    isCutting: () => lifeCycle.isCutting(),
+    isAborting: () => lifeCycle.isCutting(),
   })
   const onFault = listenerFaults(log)
   const listener = createListener({

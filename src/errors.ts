@@ -1,6 +1,7 @@
 /**
- * The catalogue of public errors: status, code and message of every refusal that a client can receive.
- * Nothing else in the program writes a public code. The cause goes to the log and, in the words of RFC 9209, to `Proxy-Status`.
+ * The catalogue of public errors: status, code and message of every refusal that a client can receive. The data listener
+ * sends no other code, except `contract.authenticationFailedCode`; messages of `InvalidArgument` may be more specific
+ * (`server/login-body.ts`). The cause goes to the log and, as an error type of RFC 9209, to `Proxy-Status`.
  */
 
 /** One refusal as the client sees it. */

@@ -6,9 +6,9 @@
 import { setFlagsFromString } from 'node:v8'
 import { Signals } from './cli/signals.ts'
 
-// The chunks of an upload lie outside of the heap, and V8 marks the heap for each 64 MB of them: as much CPU time as the
-// upload itself. From Node 24 on the heap's own limit can count them instead; before, marking in steps, without threads, is
-// seldom necessary. Measured: 1,800 -> 760 ms/GB on Node 20, 1,560 -> 940 on Node 26.
+// Upload buffers are external memory: V8 marks the complete heap for each 64 MB of it, which costs as much CPU time as the
+// upload. Node 24 can count them in the heap limit; before, incremental marking without threads is seldom started.
+// Measured: 1,800 -> 760 ms/GB on Node 20, 1,560 -> 940 on Node 26.
 const isNode24 = Number.parseInt(process.versions.node, 10) >= 24
 setFlagsFromString(isNode24 ? '--external-memory-accounted-in-global-limit' : '--no-concurrent-marking')
 
@@ -20,7 +20,7 @@ const signals = new Signals({
 })
 const command = process.argv[2]
 if (command === 'serve' || command === 'demo') void signals.listen()
-// A worker's supervisor tells it when to stop; a signal to the terminal's processes reaches both.
+// The primary tells a worker when to stop; Ctrl-C signals the whole process group.
 if (command === 'worker') signals.ignore()
 
 const { runProgram } = await import('./cli/program.ts')

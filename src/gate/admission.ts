@@ -1,8 +1,7 @@
 /**
- * Admission: which requests have one reading.
- * In: a request head that Node's parser accepted. Out: the facts that the later stages need, or a refusal. What two
- * parsers could read differently (a second `Host`, two lengths, a name that folds to a framing header) ends here, before
- * routing and before anything reaches the upstream (RFC 9112, sections 3.2, 6.3 and 11.2).
+ * Admission: refuses ambiguous requests, before routing.
+ * In: a request head that Node's parser accepted. Out: the facts that the later stages need, or a refusal. Ambiguous are a
+ * second `Host`, two lengths, a name that folds to a framing header (RFC 9112, sections 3.2, 6.3 and 11.2).
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import { addConnectionOptions, HeaderKind, headerKind } from './header-names.ts'
@@ -24,7 +23,7 @@ export interface Admitted {
   readonly method: string
   /** The request target in origin form, as the upstream gets it. */
   readonly target: string
-  /** The target's bytes before `?`: the only thing that routes. */
+  /** The target's bytes before `?`: routing uses nothing else. */
   readonly path: string
   /** Absent only in an HTTP/1.0 request. */
   readonly host: string | undefined
@@ -36,9 +35,9 @@ export interface Admitted {
   readonly contentLength: number
   /** Whether the client waits for `100 Continue` before it sends the body. */
   readonly expectsContinue: boolean
-  /** Whether it is a WebSocket handshake in its one plain form (RFC 6455, section 4.1). */
+  /** Whether it is an unambiguous WebSocket handshake (RFC 6455, section 4.1). */
   readonly webSocket: boolean
-  /** The client's request id, if it sent exactly one that can be kept. */
+  /** The client's request id, if it sent exactly one that is valid. */
   readonly requestId: string | undefined
   /** Lower-cased options of `Connection`. */
   readonly connectionOptions: ReadonlySet<string> | undefined
@@ -58,13 +57,13 @@ const badExpectation: Admission = { ok: false, error: ERRORS.expectationFailed, 
 const twoAuthorizations: Admission = { ok: false, error: ERRORS.invalidToken, reason: 'malformed' }
 
 /**
- * Admits a request, or says why not, in one pass over its header lines.
+ * Admits or refuses a request in one pass over its header lines.
  *
  * @param maxLines - header lines
  */
 export function admit(head: RequestHead, maxLines: number): Admission {
   const { method = '', url = '', rawHeaders: raw } = head
-  // Node's parser accepts HTTP/0.9 and HTTP/2.0, too, and frames their responses in its own way.
+  // Node's parser also accepts HTTP/0.9 and HTTP/2.0, and frames their responses differently.
   if (method === 'CONNECT' || method === 'TRACE' || head.httpVersionMajor !== 1) return malformed
   if (raw.length > 2 * maxLines) return tooLarge
   const http10 = head.httpVersionMinor === 0
@@ -92,7 +91,7 @@ export function admit(head: RequestHead, maxLines: number): Admission {
         contentLength = value
         break
       case HeaderKind.transferEncoding:
-        // A list of codings has as many readings as there are parsers. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
+        // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
         if (chunked || http10 || value.toLowerCase() !== 'chunked') return malformed
         chunked = true
         break
@@ -161,7 +160,7 @@ export function admit(head: RequestHead, maxLines: number): Admission {
   }
 }
 
-/** The request id of a head that was not admitted; undefined unless there is exactly one that can be kept. */
+/** The request id of a refused head; undefined unless there is exactly one that is valid. */
 export function requestIdOf(rawHeaders: readonly string[]): string | undefined {
   const ids = rawHeaders.filter(
     (_, at) => at % 2 === 1 && headerKind(rawHeaders[at - 1] as string) === HeaderKind.requestId,
@@ -174,7 +173,7 @@ function isRequestId(value: string | undefined): value is string {
   return value !== undefined && /^[A-Za-z0-9._-]{1,128}$/.test(value)
 }
 
-/** A plain decimal number that a double holds exactly: one spelling for one length. */
+/** A canonical decimal number that a double represents exactly. */
 function isContentLength(value: string): boolean {
   return /^(?:0|[1-9][0-9]{0,14})$/.test(value)
 }

@@ -1,31 +1,30 @@
 /**
- * The gate: what becomes of a request.
+ * The gate: decides on a request.
  *
- *   admission -> route -> token check -> forward | answer here | refuse
+ *   admission -> route -> token check -> forward | respond | refuse
  *
- * In: the head of a request. Out: a value; no socket and no response is touched. Forwarded are requests on a public route,
- * without an identity, and requests with a valid token, with the token's identity. Report mode forwards the others, too.
+ * In: the head of a request. Out: a value. Requests on a public route are forwarded without an identity, requests with a
+ * valid token with the token's identity. Report mode also forwards the others.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Accepted, RejectReason, Verdict, Verify } from '../token/verdict.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import type { Route, RouteDecision } from './routes.ts'
 
-/** What becomes of a request. */
 export type Decision =
   /** `caller` is absent on a public route and in report mode; `wouldRefuse` is set in report mode. */
   | { readonly act: 'forward'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RejectReason }
   | { readonly act: 'issue' }
   | { readonly act: 'timeLeft'; readonly caller: Accepted }
-  /** Another proxy asked for the decision, and this is it. */
+  /** Forward auth: 200 with the identity headers. */
   | { readonly act: 'allow'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RejectReason }
   | { readonly act: 'refuseMethod' }
   | { readonly act: 'preflight' }
   | { readonly act: 'refuse'; readonly error: PublicError; readonly reason: RejectReason | 'admission' }
 
-/** A decision, at once or, where a token has to be verified, as a promise, which rejects only on an internal fault. */
+/** `decision` is a promise only when a signature must be verified; it rejects only on an internal fault. */
 export interface Decided {
-  /** Absent where the request was not admitted; then nothing that follows on its connection can be trusted. */
+  /** Absent if the request was not admitted: then the connection must close. */
   readonly request: Admitted | undefined
   readonly route: Route
   readonly decision: Decision | Promise<Decision>
@@ -52,7 +51,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
   const refuse = (reason: RejectReason): Decision => ({
     act: 'refuse',
     reason,
-    // Only a token whose signature holds is called expired.
+    // `expired` implies a valid signature.
     error: reason === 'expired' ? expired : invalid,
   })
 
@@ -87,7 +86,9 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
     }
     const verdict = checkBearer(request.authorization, verify)
     const decision =
-      verdict instanceof Promise ? verdict.then((late) => checked(route, late)) : checked(route, verdict)
+      verdict instanceof Promise
+        ? verdict.then((resolved) => checked(route, resolved))
+        : checked(route, verdict)
     return { request, route, decision }
   }
 }

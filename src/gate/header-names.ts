@@ -1,13 +1,13 @@
 /**
  * Classifies header names.
- * In: a field name as it stood on the wire. Out: what the sidecar does with it. A name is read as a careless upstream
- * reads it: lower-cased, with everything that is neither letter nor digit as `-` (CVE-2025-64484; CGI and WSGI fold `_`,
- * RFC 3875 section 4.1.18, PHP folds `.`, lighttpd every such character).
+ * In: a field name as received. Out: its kind. A name is folded as a careless upstream folds it: lower-cased, with `-` for
+ * every character other than letters and digits (CVE-2025-64484; CGI and WSGI fold `_`, RFC 3875 section 4.1.18, PHP folds
+ * `.`, lighttpd every such character).
  */
 
-/** What a field name means. Numbers, because every header of every request is switched on them. */
+/** The kind of a field name. Numbers, because every header of every request is switched on them. */
 export const HeaderKind = {
-  /** Means nothing here: passes byte for byte. */
+  /** Forwarded unchanged. */
   other: 0,
   host: 1,
   contentLength: 2,
@@ -23,12 +23,12 @@ export const HeaderKind = {
   forwarded: 10,
   /** Begins with `x-authenticated-`: never accepted from outside. */
   identity: 11,
-  /** Reads like framing, `Authorization` or `Host` but is not: refused. */
+  /** Folds to framing, `Authorization` or `Host`: refused. */
   lookAlike: 12,
-  /** Reads like a header that the sidecar sets, spelled otherwise: removed. */
+  /** Folds to a header that the sidecar sets: removed. */
   spoofed: 13,
   trailer: 14,
-  /** Not a token of RFC 9110, section 5.6.2. Node's parser refuses it in requests; the response parser asks here. */
+  /** Not a token (RFC 9110, section 5.6.2). Node's parser refuses it in requests; the response parser uses this kind. */
   invalid: 15,
   origin: 16,
   corsMethod: 17,
@@ -70,7 +70,7 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
 /** Headers that the sidecar always sets: a look-alike is dropped. */
 const SET_BY_SIDECAR: ReadonlySet<HeaderKind> = new Set([HeaderKind.forwarded, HeaderKind.requestId])
 
-/** Names that decide where a request ends, whose it is and which host it addresses: their look-alikes are refused. */
+/** Framing, `Authorization` and `Host`: a look-alike of these is refused. */
 const DECISIVE: ReadonlySet<HeaderKind> = new Set([
   HeaderKind.host,
   HeaderKind.contentLength,
@@ -96,7 +96,7 @@ function classify(name: string): HeaderKind {
   const known = KNOWN.get(lower)
   if (known !== undefined) return known
   if (!/^[!#$%&'*+.^_`|~\w-]+$/.test(name)) return HeaderKind.invalid
-  // `Authorization_` and `-Host` fold to a name with a loose dash at its end: compared without it.
+  // `Authorization_` and `-Host` fold to a name with a dash at one end: looked up without it.
   const folded = lower.replace(/[^a-z0-9]/g, '-')
   const bare = folded.replace(/^-+|-+$/g, '')
   if (folded.startsWith(IDENTITY_PREFIX) || bare.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
@@ -107,19 +107,19 @@ function classify(name: string): HeaderKind {
 }
 
 /**
- * Whether a field may follow a body as a trailer: not framing, identity, hop-by-hop, `Authorization` or what the sidecar sets,
- * and nothing that `Connection` nominates (RFC 9110, section 6.5.1).
+ * Whether a field may follow a body as a trailer: not framing, identity, hop-by-hop, `Authorization`, headers that the
+ * sidecar sets, or connection options (RFC 9110, section 6.5.1).
  */
-export function isTrailer(name: string, nominated: ReadonlySet<string> | undefined): boolean {
+export function isTrailer(name: string, connectionOptions: ReadonlySet<string> | undefined): boolean {
   const kind = headerKind(name)
   const passes = kind === HeaderKind.other || kind === HeaderKind.origin || kind === HeaderKind.corsMethod
-  return passes && !nominated?.has(name.toLowerCase())
+  return passes && !connectionOptions?.has(name.toLowerCase())
 }
 
 /**
- * Adds the names that one `Connection` line nominates as hop-by-hop (RFC 9110, section 7.6.1).
+ * Adds the options of one `Connection` line (RFC 9110, section 7.6.1).
  *
- * @returns undefined when it nominates a name that must arrive: obeying it would remove framing or identity
+ * @returns undefined when it lists a name whose removal would change framing or identity
  */
 export function addConnectionOptions(
   options: Set<string> | undefined,

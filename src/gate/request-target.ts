@@ -1,10 +1,10 @@
 /**
- * The request target and `Host`: the forms that have one reading (RFC 9110 section 7.2, RFC 9112 section 3.2).
+ * The unambiguous forms of the request target and `Host` (RFC 9110 section 7.2, RFC 9112 section 3.2).
  */
 import { isIPv6 } from 'node:net'
 
 /**
- * Returns the target in origin form, or undefined when it has none. The absolute form is accepted when its authority
+ * Returns the target in origin form, or undefined when it is invalid. The absolute form is accepted when its authority
  * equals `Host` (RFC 9112, section 3.2.2); `*` and the authority form are not.
  */
 export function originForm(url: string, host: string | undefined): string | undefined {
@@ -21,10 +21,10 @@ export function originForm(url: string, host: string | undefined): string | unde
   return HAS_FORBIDDEN.test(target) ? undefined : target
 }
 
-/** Controls, the space and `#`: a fragment never belongs on the wire. */
+/** Controls, the space and `#`: a target has no fragment. */
 const HAS_FORBIDDEN = /[\x00-\x20#\x7f]/
 
-/** A registered name without the comma, which makes lists (RFC 3986, section 3.2.2), and an optional port. */
+/** A registered name without the comma, which separates lists (RFC 3986, section 3.2.2), and an optional port. */
 const NAMED_HOST = /^[\w.~!$&'()*+;=%-]+(?::([0-9]{0,5}))?$/
 const IPV6_HOST = /^\[([0-9A-Fa-f:.]+)\](?::([0-9]{0,5}))?$/
 

@@ -1,13 +1,12 @@
 /**
- * Routes: which requests are answered by the sidecar, which pass without a token, and which need one.
- * Only the method and the raw bytes of the path decide, compared exactly: nothing is decoded, folded or normalized,
- * because each such step is a second reading that an attacker can aim at (CVE-2025-54576).
+ * Routes a request: to the sidecar itself, or to the upstream with or without a token check.
+ * Compares the method and the raw bytes of the path exactly. Decoding or normalizing the path could differ from the
+ * upstream's (CVE-2025-54576).
  */
 
 /** The label `route` of the metrics. */
 export const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth'] as const
 
-/** One of them. */
 export type Route = (typeof ROUTES)[number]
 
 export interface RouteOptions {
@@ -17,7 +16,7 @@ export interface RouteOptions {
   readonly publicRoutes: readonly { readonly method: string; readonly path: string }[]
   /** Whether a CORS preflight passes without a token. */
   readonly corsPreflight: 'deny' | 'pass'
-  /** The path at which other proxies ask for a decision, and everything below it; `''` for none. */
+  /** The path of forward-auth requests, with everything below it; `''` for none. */
   readonly forwardAuthPath: string
 }
 

@@ -1,5 +1,5 @@
 /**
- * Forwarding: http-proxy with a pass of our own in front of its stock ones, by its documented `before` hook.
+ * Forwarding: http-proxy with our pass before its stock ones, by its documented `before` hook.
  * The stock passes turn a chunked DELETE into two upstream requests (CVE-2026-29057), rewrite object keys and leak
  * connections. A pass that returns true ends the chain, so none of them ever runs.
  */
@@ -27,7 +27,7 @@ export interface ForwarderOptions {
     /** `http://…`, `https://…` or `unix:/path`. */
     readonly url: string
   }[]
-  /** Returns what TLS to the upstream of a prefix uses; default: the public authorities. */
+  /** Returns the TLS context for the upstream of a prefix; default: the public authorities. */
   readonly secureContextOf?: (prefix: string) => (() => SecureContext) | undefined
   readonly timeouts: {
     readonly idleSeconds: number
@@ -43,7 +43,7 @@ export interface ForwarderOptions {
   /** Setting `identity.forwardAuthorization`. */
   readonly forwardAuthorization: boolean
   readonly isDraining: () => boolean
-  /** Answers in place of the upstream. */
+  /** Responds in place of the upstream. */
   readonly refuse: TransferOptions['refuse']
   /** Counts how a forwarded request ended. `upstream`: its prefix. */
   readonly onOutcome: (upstream: string, outcome: UpstreamOutcome) => void
@@ -53,13 +53,11 @@ export interface ForwarderOptions {
   readonly now: () => number
 }
 
-/** Forwards requests. */
 export interface Forwarder {
-  /** Forwards a request that may pass, for `context.caller`, which is absent on a public route and in report mode. */
+  /** Forwards a request for `context.caller`, which is absent on a public route and in report mode. */
   forward(req: SidecarRequest, res: SidecarResponse): void
-  /** The state of each upstream's pool. */
   pools(): { readonly upstream: string; readonly connections: number; readonly queued: number }[]
-  /** Closes unused connections, and each other one when its response is over. */
+  /** Closes idle connections, and each other one when its response is over. */
   close(): void
 }
 
@@ -70,7 +68,6 @@ interface Upstream {
   readonly transfer: TransferOptions
 }
 
-/** Creates the forwarder. */
 export function createForwarder(options: ForwarderOptions): Forwarder {
   const { timeouts, limits } = options
   const responseMs = timeouts.upstreamResponseSeconds * 1000
@@ -114,7 +111,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       caller,
       requestId: context.id,
       peer: context.connection.peer,
-      // Report mode forwards a refused token as it came; a public route never forwards one.
+      // Report mode forwards a refused token unchanged; a public route never forwards one.
       keepAuthorization:
         context.wouldRefuse !== undefined || (options.forwardAuthorization && caller !== undefined),
       upstreamHost: upstream.address.host,
@@ -145,7 +142,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
     forward(req, res) {
       const { upgrade } = req.context
       if (upgrade === undefined) proxy.web(req, res)
-      else proxy.ws(req, req.socket, upgrade.head)
+      else proxy.ws(req, req.socket, upgrade.firstBytes)
     },
     pools: () =>
       upstreams.map(({ prefix, pool }) => ({
@@ -160,8 +157,8 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
 }
 
 /**
- * Creates the function that finds the upstream of a path: the longest matching prefix wins, on segment boundaries. Only raw
- * bytes are compared.
+ * Creates the function that finds the upstream of a path: the longest matching prefix on a segment boundary. Compares raw
+ * bytes.
  */
 export function createPrefixRouting<T extends { readonly prefix: string }>(
   upstreams: readonly T[],

@@ -1,7 +1,7 @@
 /**
  * Header rules towards the upstream (RFC 9110, section 7.6).
- * In: the client's head and the caller. Out: the text of the upstream request's head: the client's names, order, values and
- * multiplicity, without hop-by-hop headers, the token and whatever claims an identity, and with the headers of the sidecar.
+ * In: the client's head and the caller. Out: the upstream request's head: the client's names, order, values and
+ * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
  */
 import type { Admitted } from '../gate/admission.ts'
 import { HeaderKind, headerKind, isTrailer } from '../gate/header-names.ts'
@@ -12,11 +12,11 @@ export interface RequestHeadParts {
   readonly request: Admitted
   /** The client's header lines, names and values alternating. */
   readonly rawHeaders: readonly string[]
-  /** Absent on a public route and in report mode: no identity goes upstream. */
+  /** Absent on a public route and in report mode: no identity headers are sent. */
   readonly caller: Accepted | undefined
   readonly requestId: string
   readonly peer: Peer
-  /** Whether `Authorization` goes upstream. */
+  /** Whether `Authorization` is forwarded. */
   readonly keepAuthorization: boolean
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
   readonly upstreamHost: string
@@ -69,16 +69,14 @@ export function requestLines(parts: RequestHeadParts): string {
   return lines
 }
 
-/** The forwarding headers of the sidecar. A host is quoted, because most are no token (RFC 7239, section 4). */
+/** The forwarding headers of the sidecar. The host is quoted: a token may not hold `:` (RFC 7239, section 4). */
 function forwardedLines(peer: Peer, host: string | undefined): string {
   return host === undefined
-    ? `${peer.lines}${peer.forwarded}\r\n`
-    : `${peer.lines}X-Forwarded-Host: ${host}\r\n${peer.forwarded};host="${host}"\r\n`
+    ? `${peer.forwardingHeaderLines}${peer.forwardedHeader}\r\n`
+    : `${peer.forwardingHeaderLines}X-Forwarded-Host: ${host}\r\n${peer.forwardedHeader};host="${host}"\r\n`
 }
 
-/**
- * The trailer section of a chunked request with its empty line, without what may not be a trailer.
- */
+/** The trailer section of a chunked request with its empty line, without fields that may not be trailers. */
 export function requestTrailers(
   rawTrailers: readonly string[],
   options: ReadonlySet<string> | undefined,
@@ -117,15 +115,15 @@ function identityLines(caller: Accepted): string {
   let lines = ''
   const headers = identityHeaders(caller)
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
-  // V8 keeps a concatenation as a tree of its pieces, 1.1 KB for each cached token: flattened by a copy.
+  // Flattened by a copy: V8 keeps a concatenation as a tree of its pieces, 1.1 KB for each cached token.
   lines = Buffer.from(lines, 'latin1').toString('latin1')
   rendered.set(identity, { assertion, lines })
   return lines
 }
 
 /**
- * Percent-encodes a value: every byte of its UTF-8 form outside `!` to `~`, and `%` itself, with upper-case hex. A name in
- * any script survives, two names never read alike, and nothing can inject a line.
+ * Percent-encodes every byte of a value's UTF-8 form outside `!` to `~`, and `%` itself, with upper-case hex: reversible,
+ * without line breaks.
  */
 export function encodeIdentityValue(value: string): string {
   if (/^[!-$&-~]*$/.test(value)) return value

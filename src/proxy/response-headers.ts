@@ -1,7 +1,7 @@
 /**
  * Header rules towards the client (RFC 9110, section 7.6).
- * In: the upstream's response head. Out: the header list of the client's: the upstream's, in order and multiplicity, without
- * hop-by-hop headers and without identity headers (an upstream that echoes its request would leak them).
+ * In: the upstream's response head. Out: the header list for the client: the same order and multiplicity, without
+ * hop-by-hop headers and identity headers (an upstream that echoes its request would leak them).
  */
 import { HeaderKind, isTrailer } from '../gate/header-names.ts'
 import type { UpstreamHead } from './response-parser.ts'
@@ -11,7 +11,7 @@ type HeadLines = Pick<UpstreamHead, 'rawHeaders' | 'kinds'>
 /**
  * Returns header names and values, alternating.
  *
- * @param hasTrailers - whether the client can receive trailers: only then `Trailer` passes
+ * @param hasTrailers - whether the client can receive trailers: only then `Trailer` is forwarded
  */
 export function responseHeaders(
   head: HeadLines & Pick<UpstreamHead, 'status'>,
@@ -19,7 +19,7 @@ export function responseHeaders(
   hasTrailers: boolean,
 ): string[] {
   const { rawHeaders, kinds, status } = head
-  const nominated = nominatedNames(head)
+  const connectionOptions = connectionOptionsOf(head)
   const headers: string[] = []
   let lengthAt = -1
   for (let line = 0; line < kinds.length; line++) {
@@ -35,16 +35,16 @@ export function responseHeaders(
       case HeaderKind.identity:
         continue
       case HeaderKind.contentLength:
-        // Not allowed on 1xx and 204 (RFC 9110, section 8.6): some clients would wait for the body.
+        // Not allowed on 1xx and 204 (RFC 9110, section 8.6): some clients wait for the body.
         if (status < 200 || status === 204) continue
         lengthAt = headers.length
         break
       case HeaderKind.trailer:
-        if (!hasTrailers || nominated?.has('trailer')) continue
+        if (!hasTrailers || connectionOptions?.has('trailer')) continue
         break
       default:
-        if (nominated?.has(name.toLowerCase())) continue
-        // Behind a length Node decodes this one as UTF-8, and throws or changes its bytes (nodejs/node#46528).
+        if (connectionOptions?.has(name.toLowerCase())) continue
+        // Moved before Content-Length: after it, Node writes this value as UTF-8 or throws (nodejs/node#46528).
         if (lengthAt >= 0 && name.length === 19 && name.toLowerCase() === 'content-disposition') {
           headers.splice(lengthAt, 0, name, value)
           lengthAt += 2
@@ -59,21 +59,20 @@ export function responseHeaders(
 
 /** The trailers that may follow a body, as Node's `addTrailers` takes them. */
 export function responseTrailers(rawTrailers: readonly string[], head: HeadLines): [string, string][] {
-  const nominated = nominatedNames(head)
+  const connectionOptions = connectionOptionsOf(head)
   const trailers: [string, string][] = []
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
-    if (isTrailer(name, nominated)) trailers.push([name, rawTrailers[at + 1] as string])
+    if (isTrailer(name, connectionOptions)) trailers.push([name, rawTrailers[at + 1] as string])
   }
   return trailers
 }
 
-/** The values of one header. */
 export function headerValues({ rawHeaders }: HeadLines, name: string): string[] {
   return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
 }
 
-function nominatedNames({ rawHeaders, kinds }: HeadLines): ReadonlySet<string> | undefined {
+function connectionOptionsOf({ rawHeaders, kinds }: HeadLines): ReadonlySet<string> | undefined {
   let names: Set<string> | undefined
   for (let line = 0; line < kinds.length; line++) {
     if (kinds[line] !== HeaderKind.connection) continue

@@ -1,8 +1,8 @@
 /**
  * Parses HTTP/1.1 responses of an upstream (RFC 9112).
- * In: chunks as the socket reads them. Out: calls on a sink: heads, body bytes, the end with its trailers. It is stricter
- * than a client need be, because a misread response reaches another client: what two parsers could read differently (two
- * lengths, a length beside chunks, bare line feeds, unknown codings) is an error.
+ * In: chunks as the socket reads them. Out: calls on a sink: heads, body bytes, the end with its trailers. Stricter than a
+ * client must be, because a misread response reaches another client: ambiguous framing (two lengths, a length beside chunks,
+ * bare line feeds, unknown codings) is an error.
  */
 import { HeaderKind, headerKind } from '../gate/header-names.ts'
 import { ResponseSyntaxError } from './upstream-errors.ts'
@@ -12,7 +12,7 @@ export type Framing = 'none' | 'length' | 'chunked' | 'close'
 
 export interface UpstreamHead {
   readonly status: number
-  readonly reason: string
+  readonly statusText: string
   /** Names and values alternating, as they stood on the wire, decoded as Latin-1. */
   readonly rawHeaders: readonly string[]
   /** The kind of each header. */
@@ -26,21 +26,20 @@ export interface UpstreamHead {
   readonly keepAliveSeconds: number | undefined
 }
 
-/** What receives the parts of a response. */
+/** Receives the parts of a response. */
 export interface ResponseSink {
   /** A 1xx head other than 101. */
   onInformational(head: UpstreamHead): void
   onHead(head: UpstreamHead): void
   /**
-   * Bytes of the body; `complete` when they are known to be its end. Their memory is reused after the call to `onRead`
-   * that follows.
+   * Bytes of the body; `complete` when they are known to be its end. Their memory is reused after the next `onRead`.
    */
   onBody(chunk: Buffer, complete: boolean): void
-  /** The response is whole. */
+  /** The response is complete. */
   onEnd(rawTrailers: readonly string[]): void
 }
 
-/** Bounds of a head and of trailers. */
+/** Limits of a head and of trailers. */
 export interface ResponseLimits {
   readonly headerBytes: number
   readonly headerLines: number
@@ -69,7 +68,7 @@ const MAX_INFORMATIONAL = 100
 export class ResponseParser {
   readonly #limits: ResponseLimits
   #sink: ResponseSink | undefined
-  #isHead = false
+  #isHeadRequest = false
   #state: State = State.done
   /** The bytes of an element that is not complete yet. */
   #partial: Buffer = EMPTY
@@ -81,22 +80,22 @@ export class ResponseParser {
     this.#limits = limits
   }
 
-  /** Begins a response. `isHead`: the request was HEAD, so the head is the whole response. */
-  start(sink: ResponseSink, isHead: boolean): void {
+  /** Begins a response. `isHeadRequest`: it has no body. */
+  start(sink: ResponseSink, isHeadRequest: boolean): void {
     this.#sink = sink
-    this.#isHead = isHead
+    this.#isHeadRequest = isHeadRequest
     this.#state = State.head
     this.#partial = EMPTY
     this.#informational = 0
     this.#head = undefined
   }
 
-  /** Whether the response is whole. */
+  /** Whether the response is complete. */
   get done(): boolean {
     return this.#state === State.done
   }
 
-  /** The head of the response that is being read, or was read last. */
+  /** The head of the current response, or of the last one. */
   get head(): UpstreamHead | undefined {
     return this.#head
   }
@@ -105,7 +104,7 @@ export class ResponseParser {
    * Parses the next bytes.
    *
    * @returns whether all of them belong to this response
-   * @throws ResponseSyntaxError; the connection can then not be used for anything
+   * @throws ResponseSyntaxError; the connection must then be closed
    */
   push(chunk: Buffer): boolean {
     const data = this.#partial.length > 0 ? Buffer.concat([this.#partial, chunk]) : chunk
@@ -114,7 +113,7 @@ export class ResponseParser {
     while (at < data.length && this.#state !== State.done) {
       const next = this.#step(data, at)
       if (next < 0) {
-        this.#partial = Buffer.from(data.subarray(at)) // an element is a head at most, and seldom incomplete
+        this.#partial = Buffer.from(data.subarray(at)) // at most a head, and seldom incomplete
         return true
       }
       at = next
@@ -122,14 +121,14 @@ export class ResponseParser {
     return at === data.length
   }
 
-  /** The connection ended cleanly. Returns whether that is the end of the body. */
+  /** Called when the connection ended cleanly. Returns whether that is the end of the body. */
   close(): boolean {
     if (this.#state !== State.close) return false
     this.#finish(NO_LINES)
     return true
   }
 
-  /** Parses one element at `at`; returns where the next one begins, or -1 when bytes are missing. */
+  /** Parses one element at `at`; returns the start of the next one, or -1 when bytes are missing. */
   #step(data: Buffer, at: number): number {
     switch (this.#state) {
       case State.head:
@@ -159,12 +158,12 @@ export class ResponseParser {
       throw new ResponseSyntaxError('response head too large')
     const text = data.toString('latin1', at, end < 0 ? data.length : end)
     if (end < 0) {
-      // Bytes that cannot become a response are an error at once: an SSH server waits for the client to speak.
+      // Fails on the first bytes that cannot be HTTP: an SSH server, for example, sends its banner and waits.
       if (!text.startsWith('HTTP/'.slice(0, text.length)) || /[^\r]\n/.test(text))
         throw new ResponseSyntaxError('no HTTP response')
       return -1
     }
-    const head = parseHead(text, this.#isHead, this.#limits.headerLines)
+    const head = parseHead(text, this.#isHeadRequest, this.#limits.headerLines)
     if (head.status === 101) throw new ResponseSyntaxError('101 without an upgrade')
     if (head.status < 200) {
       if (++this.#informational > MAX_INFORMATIONAL)
@@ -226,17 +225,17 @@ export class ResponseParser {
   }
 }
 
-/** A size and extensions that are skipped. White space between the two has two readings. */
+/** A size and ignored extensions. White space between them is refused, because parsers disagree on it. */
 const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
-/** Controls but the tab, and carriage returns and line feeds that are not a pair. */
+/** Controls except the tab, and carriage returns and line feeds that are not a pair. */
 const BAD_TEXT = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n/
 
 /** Parses a head without its empty line. */
-function parseHead(text: string, isHead: boolean, maxLines: number): UpstreamHead {
+function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
   if (BAD_TEXT.test(text)) throw new ResponseSyntaxError('control character in the head')
   const lineEnd = text.indexOf('\r\n')
   const statusLine = lineEnd < 0 ? text : text.slice(0, lineEnd)
-  // The space behind the status is required even where no reason follows it (RFC 9112, section 4).
+  // The space after the status code is required even without a reason phrase (RFC 9112, section 4).
   if (!/^HTTP\/1\.[01] [1-9][0-9]{2} /.test(statusLine)) throw new ResponseSyntaxError('bad status line')
   const http10 = statusLine.charCodeAt(7) === 0x30
   const status = Number(statusLine.slice(9, 12))
@@ -270,10 +269,10 @@ function parseHead(text: string, isHead: boolean, maxLines: number): UpstreamHea
         break
     }
   }
-  const isBodiless = isHead || status < 200 || status === 204 || status === 304
-  // On a response without a body the two describe that of a GET; elsewhere they contradict each other.
+  const isBodiless = isHeadRequest || status < 200 || status === 204 || status === 304
+  // A response without a body may have both: they describe that of a GET.
   if (chunked && length >= 0 && !isBodiless) throw new ResponseSyntaxError('a length beside chunks')
-  // A 204 that announces a body may be followed by one: the connection is not reused.
+  // A 204 that announces a body may be followed by it: the connection is not reused.
   if (status === 204 && (chunked || length > 0)) close = true
   let framing: Framing = 'close'
   if (isBodiless) framing = 'none'
@@ -281,7 +280,7 @@ function parseHead(text: string, isHead: boolean, maxLines: number): UpstreamHea
   else if (length >= 0) framing = 'length'
   return {
     status,
-    reason: statusLine.slice(13),
+    statusText: statusLine.slice(13),
     rawHeaders,
     kinds,
     framing,
@@ -308,7 +307,7 @@ function parseFieldLines(
     if (kinds.length === maxLines) throw new ResponseSyntaxError('too many field lines')
     const name = text.slice(at, colon)
     const kind = headerKind(name)
-    // A folded line begins with white space, which no name may hold.
+    // Also refuses folded lines: they begin with white space.
     if (kind === HeaderKind.invalid) throw new ResponseSyntaxError('bad field name')
     let from = colon + 1
     let to = end

@@ -1,8 +1,8 @@
 /**
  * The transfer: one request to the upstream and its response back, streaming both ways.
- * In: a request that may pass. Out: the upstream's response byte for byte; or the answer that says what went wrong; or an
- * aborted connection where a part of the response has been sent, so that a truncated object is never taken for a whole one.
- * Backpressure bounds memory to a buffer each way; only idle time is bounded, never a transfer that makes progress.
+ * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, when a part has been sent,
+ * an aborted connection, so that a truncated object never looks complete.
+ * Backpressure bounds memory to a buffer each way. Timeouts bound idle time, not the duration of a transfer.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
@@ -24,59 +24,57 @@ export interface TransferOptions {
   /** Milliseconds for the response head, once the request has been sent. */
   readonly responseMs: number
   readonly isDraining: () => boolean
-  /** Answers in place of the upstream. */
+  /** Responds in place of the upstream. */
   readonly refuse: (
     req: SidecarRequest,
     res: SidecarResponse,
     error: PublicError,
     outcome: UpstreamOutcome,
   ) => void
-  /** Counts how the transfer ended, once. */
+  /** Called once, when the transfer has ended. */
   readonly onOutcome: (outcome: UpstreamOutcome) => void
   /** Receives the milliseconds from the request's start to the response head. */
   readonly onFirstByte: (ms: number) => void
 }
 
-/** A body of this size goes out in one write with its head, as a string; a larger one is not worth the copy. */
+/** A complete body up to this size is sent as a string, in one write with its head. */
 const MAX_STRING_BODY = 16 * 1024
-/** Smaller pieces are copied; the memory of larger ones is kept until they are written. */
+/** Smaller chunks are copied; the read buffer of larger ones is held until they are written. */
 const COPY_THRESHOLD = 16 * 1024
-/** Bytes of an upload that wait for the write of this turn. */
+/** Maximum upload bytes buffered before the next `setImmediate` write. */
 const MAX_PENDING = 64 * 1024
-/** Servers read a body up to about this size even where they have no use for it. */
+/** Servers read an unused body up to about this size. */
 const MAX_IGNORED_BODY = 64 * 1024
 
-/** One request on its way to the upstream, and its response on its way back. */
 export class Transfer implements UpstreamRequest, RequestHandler {
   readonly requestHead: string
-  readonly isHead: boolean
+  readonly isHeadRequest: boolean
   readonly #req: SidecarRequest
   readonly #res: SidecarResponse
   readonly #options: TransferOptions
   readonly #chunked: boolean
-  /** May be sent again if a reused connection turns out to be closed: it has no body and changes nothing. */
+  /** May be retried if a reused connection turns out to be closed: GET or HEAD without a body. */
   #repeatable: boolean
-  /** From when the request is written to when the response is whole. */
+  /** Set from the write of the request to the end of the response. */
   #connection: UpstreamConnection | undefined
-  /** The request has been sent whole. */
+  /** The complete request has been sent. */
   #sent: boolean
-  /** Pieces of the request body that are written in the check phase of this turn. */
+  /** Request body chunks waiting for the next `setImmediate` write. */
   #upload: Buffer[] = []
   #uploadBytes = 0
   #isUploadEnded = false
-  #upstreamFull = false
-  #clientFull = false
-  /** The response head that has been parsed but not sent: it goes out with the first bytes of the body. */
+  #isUpstreamBlocked = false
+  #isClientBlocked = false
+  /** A parsed response head that is sent with the first bytes of the body. */
   #head: UpstreamHead | undefined
   #upstreamHead: UpstreamHead | undefined
-  /** Pieces of the response body that have been parsed but not sent. */
+  /** Parsed chunks of the response body that have not been sent. */
   #pieces: Buffer[] = []
-  /** The response says `Connection: close`: Node closes the connection as soon as it has ended. */
-  #closes = false
-  /** The upstream's part is over, and counted. */
+  /** The response has `Connection: close`: Node closes the connection at its end. */
+  #closesConnection = false
+  /** The outcome has been recorded. */
   #settled = false
 
-  /** @param requestHead - the head for the upstream */
   constructor(req: SidecarRequest, res: SidecarResponse, requestHead: string, options: TransferOptions) {
     const { method, context } = req
     const hasBody = context.admitted?.hasBody === true
@@ -87,7 +85,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#sent = !hasBody
     this.#repeatable = !hasBody && (method === 'GET' || method === 'HEAD')
     this.requestHead = requestHead
-    this.isHead = method === 'HEAD'
+    this.isHeadRequest = method === 'HEAD'
   }
 
   /** Sends the request as soon as there is a connection for it. */
@@ -96,7 +94,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#options.pool.acquire(this)
   }
 
-  // The upstream's side.
+  // Calls of the upstream connection.
 
   onConnected(connection: UpstreamConnection, writable: boolean): void {
     this.#connection = connection
@@ -105,17 +103,17 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   }
 
   onDrain(): void {
-    this.#upstreamFull = false
+    this.#isUpstreamBlocked = false
     if (!this.#sent) this.#req.resume()
   }
 
   onInformational(head: UpstreamHead): void {
-    // Only 103 passes, with its links (RFC 8297). 100 is the sidecar's own; 102 says nothing; HTTP/1.0 knows none.
+    // Only 103 is forwarded, with its links (RFC 8297). The sidecar sends its own 100; HTTP/1.0 has no 1xx.
     if (head.status !== 103 || this.#res.headersSent || this.#req.httpVersionMinor === 0) return
     try {
       this.#res.writeEarlyHints({ link: headerValues(head, 'link') })
     } catch {
-      // Node refuses links that are not well-formed: hints are optional.
+      // Node refuses malformed links; hints are optional.
     }
   }
 
@@ -148,7 +146,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     if (this.#pieces.length > 0) this.#writePieces()
     else if (this.#head !== undefined) {
       this.#writeHead(this.#head)
-      this.#res.write(NO_BYTES) // the body may take its time
+      this.#res.write(NO_BYTES) // sends the head without waiting for the body
     }
   }
 
@@ -172,12 +170,12 @@ export class Transfer implements UpstreamRequest, RequestHandler {
       this.#options.pool.connect(this)
       return
     }
-    // What was read has begun the response: the client must not take the rest for an answer of the sidecar.
+    // Begins the response, so that it is aborted and not replaced by an error response.
     if (this.#pieces.length > 0) this.#writePieces()
     this.#fail(fault, faultError(fault))
   }
 
-  // The client's side.
+  // Calls of the listener.
 
   onClosed(finished: boolean): void {
     if (finished || this.#settled) return
@@ -191,18 +189,19 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#fail('client_aborted', ERRORS.malformedRequest)
   }
 
-  /** Nothing moved on the client's connection for the idle time. */
+  /** Also detects a stalled upstream: backpressure pauses the upload, and so the client socket becomes idle. */
   onIdle(): void {
     const { headersSent } = this.#res
     if (this.#settled) {
-      this.#req.context.connection.abort() // the client does not read the rest of the response
+      this.#req.context.connection.abort() // the client does not read the response
       return
     }
-    if (!headersSent && (this.#sent || this.#connection === undefined)) return // other timeouts count
+    // Waiting for a connection or a response head has its own timeout.
+    if (!headersSent && (this.#sent || this.#connection === undefined)) return
     this.#giveUpUpstream()
     if (headersSent)
-      this.#fail(this.#clientFull ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
-    else if (this.#upstreamFull) this.#fail('connection_write_timeout', ERRORS.serviceNotReady)
+      this.#fail(this.#isClientBlocked ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
+    else if (this.#isUpstreamBlocked) this.#fail('connection_write_timeout', ERRORS.serviceNotReady)
     else this.#fail('client_idle', ERRORS.requestTimeout)
   }
 
@@ -220,10 +219,10 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   }
 
   #onUploadData(chunk: Buffer): void {
-    if (this.#settled) return // it is dropped
+    if (this.#settled) return
     this.#req.context.bytesIn += chunk.length
-    // Written in the check phase, after every socket was read: an early answer that arrived is read before a write can
-    // fail on the connection that the upstream closed behind it.
+    // Written in the check phase, after this turn's reads: an early response is read before a write fails because the
+    // upstream has closed.
     if (this.#upload.push(chunk) === 1) setImmediate(() => this.#writeUpload())
     this.#uploadBytes += chunk.length
     if (this.#uploadBytes >= MAX_PENDING) this.#req.pause()
@@ -261,13 +260,13 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   }
 
   #pauseUpload(): void {
-    this.#upstreamFull = true
+    this.#isUpstreamBlocked = true
     this.#req.pause()
   }
 
   // The response's body.
 
-  /** Sends what one read brought at once: an upstream that sends chunks of one byte must not cost a write each. */
+  /** Sends all chunks of one read at once, so that tiny upstream chunks do not cost one write each. */
   #writePieces(): void {
     const pieces = this.#pieces
     this.#pieces = []
@@ -279,11 +278,11 @@ export class Transfer implements UpstreamRequest, RequestHandler {
         : undefined
     const bytes = onWritten !== undefined && first !== undefined ? first : Buffer.concat(pieces)
     const writable = this.#res.write(bytes, onWritten)
-    if (writable || this.#clientFull) return
-    this.#clientFull = true
+    if (writable || this.#isClientBlocked) return
+    this.#isClientBlocked = true
     this.#connection?.socket.pause()
     this.#res.once('drain', () => {
-      this.#clientFull = false
+      this.#isClientBlocked = false
       this.#connection?.socket.resume()
     })
   }
@@ -291,28 +290,36 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   #writeHead(head: UpstreamHead): void {
     const { context, httpVersionMinor } = this.#req
     this.#head = undefined
-    const canChunk = httpVersionMinor > 0 && !this.isHead
+    const canChunk = httpVersionMinor > 0 && !this.isHeadRequest
     const headers = responseHeaders(head, context.id, canChunk && head.framing === 'chunked')
-    // Framed by close, or by chunks that the client does not know: the end of the connection is the end of the body.
+    // Framed by close, or by chunks that an HTTP/1.0 client cannot read.
     context.framedByClose = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
     if (context.framedByClose) this.#res.removeHeader('Transfer-Encoding')
-    // An early answer ends the connection. Its close is announced only where the client sees the end of the body by its
-    // length: the end of chunks is sent by `end()`, which would close the connection with the upload unread.
     const isEarly = !this.#sent && head.framing === 'length'
-    this.#closes = isEarly || context.framedByClose || this.#options.isDraining() || mustCloseAfter(this.#req)
-    if (this.#closes) headers.push('Connection', 'close')
-    this.#res.writeHead(head.status, head.reason, headers)
+    this.#closesConnection =
+      isEarly || context.framedByClose || this.#options.isDraining() || mustCloseAfter(this.#req)
+    if (this.#closesConnection) headers.push('Connection', 'close')
+    this.#res.writeHead(head.status, head.statusText, headers)
   }
 
+  /**
+   * Ends the response; after an early one (its upload is unread) also the connection:
+   *
+   *   upload    `Connection: close` sent    then
+   *   complete  no                          `end()`; keep-alive
+   *   complete  yes                         `end()`; Node closes
+   *   unread    yes: by length or by close  drains the upload; `end()`; Node closes
+   *   unread    no: by chunks or no body    `end()`, which sends the last chunk; drains the upload; closes
+   */
   #endResponse(): void {
     const req = this.#req
     const res = this.#res
     if (this.#sent || req.complete) res.end()
-    else if (this.#closes) afterUnreadBody(req, () => res.end())
+    else if (this.#closesConnection) afterUnreadBody(req, () => res.end())
     else {
       const { connection } = req.context
       connection.isEnding = true
-      // Behind Node, which sets its keep-alive timeout when the response has been sent.
+      // After Node has set its keep-alive timeout, which would replace ours.
       res.once('close', () => {
         if (!connection.socket.destroyed) afterUnreadBody(req, () => connection.socket.destroySoon())
       })
@@ -320,13 +327,13 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     }
   }
 
-  /** The request has been sent: its connection is closed when the response head is late. */
+  /** Starts the timeout of the response head. */
   #awaitHead(): void {
     if (this.#connection !== undefined)
       this.#connection.deadline = performance.now() + this.#options.responseMs
   }
 
-  /** Whether a part of the upload may lie in the kernel, where the next request on the connection would wait behind it. */
+  /** Whether the upstream may have unread upload bytes, after which the next request on the connection would be queued. */
   #mayLeaveUnreadBody(): boolean {
     return this.#req.context.bytesIn > MAX_IGNORED_BODY || (this.#chunked && !this.#isUploadEnded)
   }
@@ -337,10 +344,10 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#connection = undefined
   }
 
-  /** Answers, or aborts the connection where a part of the response has been sent. */
+  /** Sends an error response, or aborts the connection when a part of the response has been sent. */
   #fail(outcome: UpstreamOutcome, error: PublicError): void {
     this.#settle(outcome)
-    // Aborted once the part that has just been written is out.
+    // Later, so that the part that was just written is sent.
     if (this.#res.headersSent) setImmediate(() => this.#req.context.connection.abort())
     else this.#options.refuse(this.#req, this.#res, error, outcome)
   }

@@ -1,14 +1,14 @@
 /**
- * One connection to an upstream. It carries one request at a time and reads the one response that belongs to it. It is
- * reused only when both are whole and no unasked byte arrived; a response that arrives sooner than its request can have
- * been read is unasked, too: an upstream must not choose what the next client receives (CVE-2026-48931).
+ * One connection to an upstream: one request at a time, and its response. It is reused only when both are complete and no
+ * unsolicited byte arrived. A response in the event-loop turn in which its request was written is unsolicited, too:
+ * an upstream must not choose the next client's response (response desync, CVE-2026-48931).
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
 import { ResponseParser, type ResponseSink, type UpstreamHead } from './response-parser.ts'
 import { faultOf, type UpstreamFault } from './upstream-errors.ts'
 
-/** Opens a socket to an upstream. Only TCP and unix sockets read by `onread`; TLS emits `data`. */
+/** Opens sockets to an upstream. TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
 export interface UpstreamAddress {
   readonly tls: boolean
   readonly open: (onread?: OnReadOpts) => Socket
@@ -19,7 +19,7 @@ export interface UpstreamAddress {
 /**
  * Reads an upstream's URL: `http://…`, `https://…` or `unix:/path`.
  *
- * @param secureContext - returns what a new TLS connection uses; default: the public authorities, no client certificate
+ * @param secureContext - for each new TLS connection; default: the public authorities, no client certificate
  */
 export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
   if (upstreamUrl.startsWith('unix:')) {
@@ -38,7 +38,7 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
     return { tls, host: url.host, open: (onread) => connectTcp({ ...address, ...(onread && { onread }) }) }
   }
   const publicAuthorities = createSecureContext()
-  // The name that the certificate must carry is the upstream's; a client's `Host` does not choose it.
+  // The certificate must name the upstream's host, not a client's `Host`.
   const servername = isIP(hostname) === 0 ? hostname : ''
   const options = { ...address, servername, ALPNProtocols: ['http/1.1'] }
   return {
@@ -53,70 +53,70 @@ export interface UpstreamRequest extends ResponseSink {
   /** The head of the request, each character one byte. */
   readonly requestHead: string
   /** The request is HEAD: its response has no body. */
-  readonly isHead: boolean
+  readonly isHeadRequest: boolean
   /** The head has been written. `writable`: the upstream accepts more bytes now; otherwise `onDrain` follows. */
   onConnected(connection: UpstreamConnection, writable: boolean): void
-  /** Everything that one read brought has been passed on. */
+  /** All bytes of one read have been parsed. */
   onRead(): void
   /** The upstream accepts bytes again. */
   onDrain(): void
   /**
    * The connection cannot carry the request, or the rest of its response. The last call.
-   * `stale`: it had been used before and no byte of a response arrived: most likely the upstream had closed it.
+   * `stale`: it was reused and no byte of a response arrived: most likely the upstream had closed it.
    */
   onFault(fault: UpstreamFault, stale: boolean): void
 }
 
 /** The pool of a connection. */
 export interface ConnectionOwner {
-  /** Grows with each turn of the event loop in which a request was written. */
+  /** Number of the current event-loop turn: increases before and after queued requests are written in the check phase. */
   readonly turn: number
   /** Memory for reads. */
   takeBuffer(): Buffer
   returnBuffer(buffer: Buffer): void
   onWritten(): void
-  /** A response is whole, and the connection can carry another request from the next turn on. */
+  /** A response is complete; the connection can carry another request from the next turn on. */
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
 }
 
-/** Milliseconds for which an unused connection is kept when the upstream does not announce a time. */
-const UNUSED_MS = 4000
-const MAX_UNUSED_MS = 60_000
-/** The upstream's clock started before ours: its connections are given up sooner than it does. */
+/** Milliseconds for which an idle connection is kept when the upstream announces no `Keep-Alive: timeout`. */
+const IDLE_MS = 4000
+const MAX_IDLE_MS = 60_000
+/** The upstream's keep-alive timer started before ours: connections are closed sooner. */
 const MARGIN_MS = 1000
 
 const EMPTY = Buffer.alloc(0)
 
-/** A connection that is connecting, in use, or unused. */
 export class UpstreamConnection {
   readonly socket: Socket
-  /** Monotonic milliseconds: until when it must connect, answer, or be used; `Infinity` while bodies move. */
+  /** Monotonic milliseconds of the connect, response or idle timeout; `Infinity` while bodies are transferred. */
   deadline: number
   readonly #owner: ConnectionOwner
   readonly #parser: ResponseParser
-  #user: UpstreamRequest | undefined
+  #request: UpstreamRequest | undefined
+  #isConnected = false
   #isReused = false
-  /** A byte of the response has arrived. */
-  #isAnswered = false
-  #writtenInTurn = -1
-  /** What the next read fills; undefined under TLS, where Node allocates. */
+  #hasResponseBytes = false
+  /** The turn in which the request was written. */
+  #writtenInTurn = 0
+  /** Filled by the next read; undefined under TLS, where Node allocates. */
   #buffer: Buffer | undefined
 
   /** Begins to connect, for a first request. `connectMs`: TLS included. */
   constructor(
     address: UpstreamAddress,
     owner: ConnectionOwner,
-    user: UpstreamRequest,
+    request: UpstreamRequest,
     limits: { readonly connectMs: number; readonly headerBytes: number; readonly headerLines: number },
   ) {
     this.#owner = owner
-    this.#user = user
+    this.#request = request
     this.#parser = new ResponseParser(limits)
     this.deadline = performance.now() + limits.connectMs
     this.#buffer = address.tls ? undefined : owner.takeBuffer()
     this.socket = address.open({
-      // The same memory for each read, where Node's streams allocate 64 KiB for every one.
+      // Reused: Node's streams allocate 64 KiB per read, and V8 marks the complete heap for each 64 MB of chunks.
       buffer: () => this.#buffer ?? EMPTY,
       callback: (bytes, buffer) => {
         this.#onData(Buffer.from(buffer.buffer, buffer.byteOffset, bytes))
@@ -124,9 +124,9 @@ export class UpstreamConnection {
       },
     })
     this.socket.setNoDelay(true)
-    this.socket.once(address.tls ? 'secureConnect' : 'connect', () => this.use(user))
+    this.socket.once(address.tls ? 'secureConnect' : 'connect', () => this.send(request))
     if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onData(chunk))
-    this.socket.on('drain', () => this.#user?.onDrain())
+    this.socket.on('drain', () => this.#request?.onDrain())
     this.socket.on('end', () => this.#onEnd())
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
@@ -136,89 +136,89 @@ export class UpstreamConnection {
     })
   }
 
-  isUsedBy(user: UpstreamRequest): boolean {
-    return this.#user === user
+  isServing(request: UpstreamRequest): boolean {
+    return this.#request === request
   }
 
-  /** Sends the head of a request on a connected, unused connection. */
-  use(user: UpstreamRequest): void {
-    if (this.#user !== undefined && this.#user !== user) throw new Error('the connection is in use')
+  /** Sends the head of a request on a connected, idle connection. */
+  send(request: UpstreamRequest): void {
+    if (this.#request !== undefined && this.#request !== request) throw new Error('the connection is in use')
     if (this.socket.destroyed) return
-    this.#user = user
+    this.#request = request
+    this.#isConnected = true
     this.deadline = Number.POSITIVE_INFINITY
-    this.#parser.start(user, user.isHead)
-    this.#isAnswered = false
+    this.#parser.start(request, request.isHeadRequest)
+    this.#hasResponseBytes = false
     this.#writtenInTurn = this.#owner.turn
     this.#owner.onWritten()
-    user.onConnected(this, this.socket.write(user.requestHead, 'latin1'))
+    request.onConnected(this, this.socket.write(request.requestHead, 'latin1'))
   }
 
   /**
-   * Keeps the memory of the current read from being filled again, because a write has not copied it yet.
+   * Keeps the buffer of the current read from being reused before a write has copied it.
    *
-   * @returns what gives it back
+   * @returns the function that releases it
    */
   holdBuffer(): () => void {
     const held = this.#buffer
-    if (held === undefined) return () => {} // Node's own memory
+    if (held === undefined) return () => {} // allocated by Node
     this.#buffer = this.#owner.takeBuffer()
     return () => this.#owner.returnBuffer(held)
   }
 
-  /** Closes the connection: a request or a response is left unfinished. */
+  /** Closes the connection without a report to its request. */
   abandon(): void {
-    this.#user = undefined
+    this.#request = undefined
     this.socket.destroy()
   }
 
   /** Its deadline has passed. */
   expire(): void {
-    const isAwaitingHead = this.#user !== undefined && this.#writtenInTurn >= 0
-    this.#fail(isAwaitingHead ? 'http_response_timeout' : 'connection_timeout')
+    this.#fail(this.#isConnected ? 'http_response_timeout' : 'connection_timeout')
   }
 
   #onData(chunk: Buffer): void {
-    const user = this.#user
-    const isTooSoon = this.#isReused && !this.#isAnswered && this.#writtenInTurn === this.#owner.turn
-    if (user === undefined || this.#parser.done || isTooSoon) {
+    const request = this.#request
+    const isTooSoon = this.#isReused && !this.#hasResponseBytes && this.#writtenInTurn === this.#owner.turn
+    if (request === undefined || this.#parser.done || isTooSoon) {
       this.#fail('connection_terminated')
       return
     }
-    this.#isAnswered = true
-    let isAllOfIt: boolean
+    this.#hasResponseBytes = true
+    let isFullyConsumed: boolean
     try {
-      isAllOfIt = this.#parser.push(chunk)
-      if (this.#user !== user) return // it abandoned the connection
-      user.onRead()
+      isFullyConsumed = this.#parser.push(chunk)
+      if (this.#request !== request) return // the request abandoned the connection
+      request.onRead()
     } catch (error) {
       this.#fail(faultOf(error))
       return
     }
-    if (this.#parser.done) this.#release(isAllOfIt)
+    if (this.#parser.done) this.#release(isFullyConsumed)
   }
 
   #release(isClean: boolean): void {
     const { head } = this.#parser
-    if (this.#user === undefined) return
-    this.#user = undefined
+    if (this.#request === undefined) return
+    this.#request = undefined
     this.#isReused = true
-    const unusedMs = head === undefined ? 0 : unusedFor(head)
-    // An upstream may answer before it has read the request: the next one would wait behind the rest.
-    if (!isClean || unusedMs <= 0 || this.socket.writableLength > 0) {
+    const idleMs = head === undefined ? 0 : idleTimeoutOf(head)
+    // After an early response the next request would be queued after unsent bytes of this one.
+    if (!isClean || idleMs <= 0 || this.socket.writableLength > 0) {
       this.socket.destroy()
       return
     }
-    if (this.socket.isPaused()) this.socket.resume() // a close would go unseen
-    this.deadline = performance.now() + unusedMs
+    if (this.socket.isPaused()) this.socket.resume() // otherwise a close is not noticed
+    this.deadline = performance.now() + idleMs
     this.#owner.onReusable(this)
   }
 
   /** The upstream closed cleanly. */
   #onEnd(): void {
-    const user = this.#user
+    const request = this.#request
     try {
-      if (user !== undefined && this.#parser.close()) {
-        user.onRead()
+      if (request !== undefined && this.#parser.close()) {
+        request.onRead()
         this.#release(false)
       } else {
         this.#fail('connection_terminated')
@@ -230,25 +230,26 @@ export class UpstreamConnection {
 
   #onError(error: Error): void {
     const fault = faultOf(error)
-    // With TLS 1.3 a server refuses the client certificate when the request has been written already.
-    const isConnecting = this.#writtenInTurn < 0 || fault.startsWith('tls_')
+    // With TLS 1.3 a server refuses a client certificate after the request has been written.
+    const isConnecting = !this.#isConnected || fault.startsWith('tls_')
     this.#fail(isConnecting ? fault : 'connection_terminated')
   }
 
   #fail(fault: UpstreamFault): void {
-    const user = this.#user
-    this.#user = undefined
+    const request = this.#request
+    this.#request = undefined
     this.socket.destroy()
-    if (user === undefined) return
-    const isCut = this.#isAnswered && fault === 'connection_terminated'
-    user.onFault(isCut ? 'http_response_incomplete' : fault, this.#isReused && !this.#isAnswered)
+    if (request === undefined) return
+    const isTruncated = this.#hasResponseBytes && fault === 'connection_terminated'
+    request.onFault(
+      isTruncated ? 'http_response_incomplete' : fault,
+      this.#isReused && !this.#hasResponseBytes,
+    )
   }
 }
 
-/** How long an unused connection may wait for its next request; 0 when it cannot carry one. */
-function unusedFor({ keepAlive, keepAliveSeconds }: UpstreamHead): number {
+/** Milliseconds until an idle connection is closed; 0 when it cannot be reused. */
+function idleTimeoutOf({ keepAlive, keepAliveSeconds }: UpstreamHead): number {
   if (!keepAlive) return 0
-  return keepAliveSeconds === undefined
-    ? UNUSED_MS
-    : Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_UNUSED_MS)
+  return keepAliveSeconds === undefined ? IDLE_MS : Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
 }

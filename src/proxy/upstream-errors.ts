@@ -1,11 +1,9 @@
 /**
- * What can go wrong between the sidecar and an upstream.
- * The names are the error types of RFC 9209, section 2.3; they are also the label `outcome` of
- * `auth_sidecar_upstream_requests_total`, beside `ok` and what the client did.
+ * The outcomes of forwarded requests: the label `outcome` of `auth_sidecar_upstream_requests_total`.
+ * Names of faults are the error types of RFC 9209, section 2.3.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 
-/** Every way in which a forwarded request can end. */
 export const UPSTREAM_OUTCOMES = [
   'ok',
   'client_aborted',
@@ -27,18 +25,17 @@ export const UPSTREAM_OUTCOMES = [
   'proxy_internal_error',
 ] as const
 
-/** One of them. */
 export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
 
-/** A fault of the upstream or of the sidecar: it has an answer. */
+/** A fault of the upstream or of the sidecar; the client receives a response. */
 export type UpstreamFault = Exclude<UpstreamOutcome, 'ok' | 'client_aborted' | 'client_idle'>
 
-/** Bytes of an upstream that are no HTTP/1.1 response. The message says why, and holds none of them. */
+/** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
 export class ResponseSyntaxError extends Error {
   override readonly name = 'ResponseSyntaxError'
 }
 
-/** The answer to a fault, where the response head has not been sent. */
+/** The public error for a fault, if the response head has not been sent. */
 export function faultError(fault: UpstreamFault): PublicError {
   return fault === 'http_protocol_error' || fault === 'proxy_internal_error'
     ? ERRORS.internalError
@@ -58,14 +55,14 @@ const BY_CODE: Readonly<Record<string, UpstreamFault>> = {
   ECONNRESET: 'connection_terminated',
   EPIPE: 'connection_terminated',
   EPROTO: 'tls_protocol_error',
-  // Results of OpenSSL's verification whose names do not speak of a certificate.
+  // OpenSSL verification results without `CERT` in their name.
   INVALID_CA: 'tls_certificate_error',
   INVALID_PURPOSE: 'tls_certificate_error',
   PATH_LENGTH_EXCEEDED: 'tls_certificate_error',
-  UNSPECIFIED: 'tls_certificate_error', // those for which Node has no name, such as a key that is too small
+  UNSPECIFIED: 'tls_certificate_error', // verification results without a name in Node, such as a key that is too small
 }
 
-/** The fault that an error of a socket or of the parser stands for. */
+/** Maps an error of a socket or of the parser to a fault. */
 export function faultOf(error: unknown): UpstreamFault {
   if (error instanceof ResponseSyntaxError) return 'http_protocol_error'
   const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
@@ -73,7 +70,7 @@ export function faultOf(error: unknown): UpstreamFault {
   if (known !== undefined) return known
   if (code.startsWith('EAI_')) return 'dns_error'
   if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_HANDSHAKE')) return 'tls_protocol_error'
-  // OpenSSL's verification results (CERT_HAS_EXPIRED, SELF_SIGNED_CERT_IN_CHAIN, …) and Node's own check of the name.
+  // OpenSSL verification results (CERT_HAS_EXPIRED, SELF_SIGNED_CERT_IN_CHAIN, …) and Node's check of the host name.
   if (code.includes('CERT') || code.startsWith('UNABLE_TO_')) return 'tls_certificate_error'
   return code === '' || code.startsWith('ERR_') ? 'proxy_internal_error' : 'connection_terminated'
 }

@@ -1,21 +1,19 @@
 /**
- * The connections to one upstream: reused newest first, bounded in number, with a bounded queue of requests behind them.
- * A connection whose response has just ended is reused in the next turn of the event loop, so that bytes right behind that
- * response are seen while it is unused.
+ * The connections to one upstream: reused newest first, bounded in number, with a bounded queue of requests.
+ * A connection is reused in the check phase after its response has ended, so that unsolicited bytes after that response are
+ * noticed while it is idle.
  */
-
 import {
   type ConnectionOwner,
   type UpstreamAddress,
   UpstreamConnection,
   type UpstreamRequest,
 } from './upstream-connection.ts'
-import type { UpstreamFault } from './upstream-errors.ts'
 
 export interface UpstreamPoolOptions {
   readonly address: UpstreamAddress
   readonly connectMs: number
-  /** How long a request may wait for a connection, in milliseconds. */
+  /** Maximum milliseconds for which a request waits for a connection. */
   readonly queueMs: number
   readonly headerBytes: number
   readonly headerLines: number
@@ -24,7 +22,7 @@ export interface UpstreamPoolOptions {
   readonly maxQueue: number
 }
 
-/** Deadlines are checked this often, in milliseconds: a timer per request would cost more than the check. */
+/** Interval of the deadline check, in milliseconds: a timer per request would cost more. */
 const CHECK_MS = 100
 const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
@@ -35,10 +33,10 @@ export class UpstreamPool implements ConnectionOwner {
   readonly #open = new Set<UpstreamConnection>()
   #tunnels = 0
   /** Unused connections, the one used last at the end. */
-  readonly #unused: UpstreamConnection[] = []
+  readonly #idle: UpstreamConnection[] = []
   /** Connections whose response ended in this turn. */
   #freed: UpstreamConnection[] = []
-  /** Waiting requests in order of arrival, each with the monotonic time until which it waits. */
+  /** Waiting requests in order of arrival, each with its monotonic deadline. */
   readonly #queue = new Map<UpstreamRequest, number>()
   readonly #spareBuffers: Buffer[] = []
   #isTurnScheduled = false
@@ -60,30 +58,30 @@ export class UpstreamPool implements ConnectionOwner {
     return this.#queue.size
   }
 
-  /** Gives a request a connection, at once or later, or reports why there is none. */
-  acquire(user: UpstreamRequest): void {
-    for (let unused = this.#unused.pop(); unused !== undefined; unused = this.#unused.pop()) {
-      if (unused.socket.writable) {
-        unused.use(user)
+  /** Gives a request a connection, at once or later, or reports a fault. */
+  acquire(request: UpstreamRequest): void {
+    for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
+      if (idle.socket.writable) {
+        idle.send(request)
         return
       }
     }
-    if (!this.#isFull()) this.connect(user)
+    if (!this.#isFull()) this.connect(request)
     else if (this.#queue.size < this.#options.maxQueue)
-      this.#queue.set(user, performance.now() + this.#options.queueMs)
-    else user.onFault('connection_limit_reached', false)
+      this.#queue.set(request, performance.now() + this.#options.queueMs)
+    else request.onFault('connection_limit_reached', false)
   }
 
-  /** Opens a connection for a request whose reused one turned out to be closed, and may still be counted. */
-  connect(user: UpstreamRequest): void {
-    this.#open.add(new UpstreamConnection(this.#options.address, this, user, this.#options))
+  /** Opens a new connection for a request. A retry may exceed `maxConnections` by one: its old connection still counts. */
+  connect(request: UpstreamRequest): void {
+    this.#open.add(new UpstreamConnection(this.#options.address, this, request, this.#options))
   }
 
-  /** Counts a tunnel, which has a connection of its own. Returns whether there is room for it. */
+  /** Counts a tunnel, which opens its own connection, and closes an idle one for it. Returns whether there is room. */
   addTunnel(): boolean {
-    const unused = this.#isFull() ? this.#unused.shift() : undefined
-    if (unused === undefined && this.#isFull()) return false
-    unused?.abandon() // it is counted for a moment more
+    const idle = this.#isFull() ? this.#idle.shift() : undefined
+    if (idle === undefined && this.#isFull()) return false
+    idle?.abandon() // still counted until `close`
     this.#tunnels++
     return true
   }
@@ -93,18 +91,17 @@ export class UpstreamPool implements ConnectionOwner {
     this.#connectQueued()
   }
 
-  /** A request that has no connection yet needs none any more. Returns what it waited for in vain. */
-  cancel(user: UpstreamRequest): UpstreamFault {
-    if (this.#queue.delete(user)) return 'connection_limit_reached'
-    for (const connection of this.#open) if (connection.isUsedBy(user)) connection.abandon()
-    return 'connection_timeout'
+  /** Cancels a request that has no connection yet. */
+  cancel(request: UpstreamRequest): void {
+    if (this.#queue.delete(request)) return
+    for (const connection of this.#open) if (connection.isServing(request)) connection.abandon()
   }
 
-  /** Closes every connection that is unused, now or later. */
+  /** Closes every connection as soon as it is idle. */
   close(): void {
     this.#closed = true
     clearInterval(this.#timer)
-    for (const connection of this.#unused.splice(0)) connection.abandon()
+    for (const connection of this.#idle.splice(0)) connection.abandon()
   }
 
   takeBuffer(): Buffer {
@@ -126,8 +123,8 @@ export class UpstreamPool implements ConnectionOwner {
 
   onClosed(connection: UpstreamConnection): void {
     this.#open.delete(connection)
-    const at = this.#unused.indexOf(connection)
-    if (at >= 0) this.#unused.splice(at, 1)
+    const at = this.#idle.indexOf(connection)
+    if (at >= 0) this.#idle.splice(at, 1)
     this.#connectQueued()
   }
 
@@ -143,27 +140,27 @@ export class UpstreamPool implements ConnectionOwner {
     const freed = this.#freed
     this.#freed = []
     for (const connection of freed) {
-      if (!connection.socket.writable) continue // once it is closed, the next queued request gets its place
+      if (!connection.socket.writable) continue // `onClosed` gives its slot to the next queued request
       const next = this.#closed ? undefined : this.#nextQueued()
-      if (next !== undefined) connection.use(next)
+      if (next !== undefined) connection.send(next)
       else if (this.#closed) connection.abandon()
-      else this.#unused.push(connection)
+      else this.#idle.push(connection)
     }
-    // A request written just now is answered in the next turn's reading at the soonest.
+    // A response read before the next check phase then has a later turn than the requests written above.
     this.turn++
   }
 
   #checkDeadlines(): void {
     const now = performance.now()
     for (const connection of this.#open) if (connection.deadline <= now) connection.expire()
-    for (const [user, deadline] of this.#queue) {
-      if (deadline > now) return // they wait in order
-      this.#queue.delete(user)
-      user.onFault('connection_limit_reached', false)
+    for (const [request, deadline] of this.#queue) {
+      if (deadline > now) return // in order of arrival
+      this.#queue.delete(request)
+      request.onFault('connection_limit_reached', false)
     }
   }
 
-  /** A place has become free. */
+  /** Opens a connection for the next queued request if there is room. */
   #connectQueued(): void {
     const next = this.#isFull() ? undefined : this.#nextQueued()
     if (next !== undefined) this.connect(next)

@@ -1,8 +1,8 @@
 /**
- * WebSocket pass-through (RFC 6455): one connection that leaves HTTP.
- * In: a handshake that may pass. Out: the upstream's 101 and then bytes in both directions until a side closes, the token
- * expires or the drain ends; or, where the upstream refuses, its answer and the end of the connection. http-proxy's stock
- * pass re-frames a refusal wrongly and knows no timeouts; Node's own client parses the upstream's answer here.
+ * WebSocket pass-through (RFC 6455).
+ * In: an accepted handshake. Out: the upstream's 101 and then bytes in both directions until a side closes, the token
+ * expires or the drain ends; or the upstream's refusal and the end of the connection. http-proxy's stock pass frames a
+ * refusal wrongly and has no timeouts; here Node's own client parses it.
  */
 import { type ClientRequest, type IncomingMessage, request } from 'node:http'
 import type { Socket } from 'node:net'
@@ -22,11 +22,11 @@ export interface TunnelOptions extends TransferOptions {
   readonly now: () => number
 }
 
-/** The longest time that a timer of Node can wait, in milliseconds. */
+/** The longest delay of a Node timer, in milliseconds. */
 const MAX_TIMER_MS = 2 ** 31 - 1
 
 /**
- * Sends a handshake to the upstream and connects the two sides.
+ * Sends a handshake to the upstream, and pipes the two sockets after its 101.
  *
  * @param lines - the header lines for the upstream, each with its end
  */
@@ -88,34 +88,34 @@ export function openTunnel(
     const fault = isParserError ? 'http_protocol_error' : faultOf(error)
     fail(fault)
   })
-  upstream.on('response', (answer) => {
+  upstream.on('response', (response) => {
     clearTimeout(timer)
     options.onFirstByte(performance.now() - context.startedAt)
-    const { statusCode: status = 0 } = answer
+    const { statusCode: status = 0 } = response
     if (status < 200) {
       fail('http_protocol_error') // a 101 that names no protocol
       return
     }
-    const headers = [...clientHeaders(answer, context.id), 'Connection', 'close']
-    const hasEnd = 'content-length' in answer.headers || 'transfer-encoding' in answer.headers
+    const headers = [...clientHeaders(response, context.id), 'Connection', 'close']
+    const hasEnd = 'content-length' in response.headers || 'transfer-encoding' in response.headers
     context.framedByClose = !hasEnd && status !== 204 && status !== 304
     if (context.framedByClose) res.removeHeader('Transfer-Encoding')
-    answer.setTimeout(options.idleMs, () => fail('connection_read_timeout'))
+    response.setTimeout(options.idleMs, () => fail('connection_read_timeout'))
     try {
-      res.writeHead(status, answer.statusMessage ?? '', headers)
+      res.writeHead(status, response.statusMessage ?? '', headers)
     } catch {
-      fail('http_protocol_error') // such as a control character, which Node reads but does not write
+      fail('http_protocol_error') // such as a control character, which Node parses but does not write
       return
     }
-    answer.on('data', (chunk: Buffer) => {
+    response.on('data', (chunk: Buffer) => {
       context.bytesOut += chunk.length
     })
-    answer.on('error', () => fail('http_response_incomplete'))
-    answer.once('end', () => settle('ok'))
-    answer.pipe(res)
+    response.on('error', () => fail('http_response_incomplete'))
+    response.once('end', () => settle('ok'))
+    response.pipe(res)
   })
-  upstream.on('upgrade', (answer, socket: Socket, first) => {
-    const isWebSocket = answer.headers.upgrade?.toLowerCase() === 'websocket'
+  upstream.on('upgrade', (response, socket: Socket, first) => {
+    const isWebSocket = response.headers.upgrade?.toLowerCase() === 'websocket'
     if (!isWebSocket || settled || res.headersSent || req.socket.destroyed) {
       socket.destroy()
       fail('http_protocol_error')
@@ -123,24 +123,24 @@ export function openTunnel(
     }
     settle('ok')
     options.onFirstByte(performance.now() - context.startedAt)
-    context.switched = true
-    connect(req, answer, socket, first)
+    context.isUpgraded = true
+    pipeTunnel(req, response, socket, first)
     closeAtExpiry(req, options.now)
   })
   upstream.end()
 }
 
-/** Moves bytes between the two sockets until one of them closes. */
-function connect(req: SidecarRequest, answer: IncomingMessage, upstream: Socket, first: Buffer): void {
+/** Sends the 101 and pipes the two sockets until one of them closes. */
+function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: Socket, first: Buffer): void {
   const { context, socket: client } = req
-  const headers = clientHeaders(answer, context.id)
+  const headers = clientHeaders(response, context.id)
   let head = `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`
   for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
   client.write(`${head}\r\n`, 'latin1')
   client.write(first)
-  const early = context.upgrade?.head
-  if (early !== undefined) upstream.write(early)
-  context.bytesIn = early?.length ?? 0
+  const firstBytes = context.upgrade?.firstBytes
+  if (firstBytes !== undefined) upstream.write(firstBytes)
+  context.bytesIn = firstBytes?.length ?? 0
   context.bytesOut = first.length
   upstream.setTimeout(0)
   upstream.on('error', () => client.destroy())
@@ -174,7 +174,7 @@ function clientHeaders({ rawHeaders, statusCode = 0 }: IncomingMessage, requestI
   return responseHeaders({ rawHeaders, kinds, status: statusCode }, requestId, false)
 }
 
-/** Header lines as names and values alternating; without `Trailer`, which Node refuses where no body follows. */
+/** Header lines as names and values alternating; without `Trailer`, which Node refuses on a request without a body. */
 function headerList(lines: string): string[] {
   return lines
     .slice(0, -2)

@@ -1,7 +1,7 @@
 /**
- * Who is at the other end of a client connection.
- * In: the addresses of a connection, and the setting `forwarded.trust`. Out: the peer, created once per connection. What a
- * client claims in `X-Forwarded-*` or `Forwarded` (RFC 7239) counts only when its address is trusted.
+ * Determines the peer of a client connection and the client's address.
+ * In: the addresses of a connection, and the setting `forwarded.trust`. Out: the peer, created once per connection.
+ * `X-Forwarded-*` and `Forwarded` (RFC 7239) from a client count only when its address is trusted.
  */
 import { BlockList, isIP, SocketAddress } from 'node:net'
 
@@ -11,10 +11,10 @@ export interface Peer {
   readonly address: string
   /** Whether its forwarding headers are accepted. */
   readonly trusted: boolean
-  /** Our forwarding header lines but for those that name the host, each with its line end. */
-  readonly lines: string
+  /** Our `X-Forwarded-*` lines except that of the host, each with its line end. */
+  readonly forwardingHeaderLines: string
   /** Our `Forwarded` up to the host. */
-  readonly forwarded: string
+  readonly forwardedHeader: string
 }
 
 /** Creates the function that describes the peer of a connection. `trust`: CIDRs and single addresses. */
@@ -27,16 +27,16 @@ export function createPeers(
   const trusted = trustList(trust)
   let port: number | undefined
   return (socket, tls) => {
-    port ??= socket.localPort // that of the listener: asked for once, because it is a system call
+    port ??= socket.localPort // the listener's: read once, because it is a system call
     const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
     const proto = tls ? 'https' : 'http'
     return {
       address,
       trusted: trust.length > 0 && isTrusted(trusted, address),
-      lines:
+      forwardingHeaderLines:
         `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\n` +
         `X-Forwarded-Port: ${port ?? (tls ? 443 : 80)}\r\n`,
-      forwarded: `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`,
+      forwardedHeader: `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`,
     }
   }
 }
@@ -62,7 +62,7 @@ export function createClientAddress(
   }
 }
 
-/** One list per family: in an IPv6 range such as `::/64` Node finds every IPv4 address, as an IPv4-mapped one. */
+/** One list per family: in an IPv6 range such as `::/64` Node finds every IPv4 address, as IPv4-mapped. */
 interface TrustList {
   readonly ipv4: BlockList
   readonly ipv6: BlockList
@@ -76,7 +76,7 @@ function trustList(trust: readonly string[]): TrustList {
     if (address === undefined) throw new Error(`not an address or CIDR: ${entry}`)
     const family = isIP(address) === 6 ? 'ipv6' : 'ipv4'
     const full = family === 'ipv6' ? 128 : 32
-    // A range of IPv4-mapped addresses has 96 bits more than the IPv4 range that it is.
+    // An IPv4-mapped range has 96 bits more than the IPv4 range.
     const mappedBits = family === 'ipv4' && text.includes(':') ? 96 : 0
     list[family].addSubnet(address, bits === undefined ? full : Number(bits) - mappedBits, family)
   }
@@ -90,7 +90,7 @@ function isTrusted(list: TrustList, address: string): boolean {
   return list[family].check(address, family)
 }
 
-/** One spelling for one address; undefined for what is none. A zone index names an interface, not the peer. */
+/** Returns the canonical form of an IP address without its zone index, or undefined. */
 function normalize(text: string): string | undefined {
   const family = isIP(text)
   if (family === 4) return text

@@ -1,7 +1,7 @@
 /**
  * Counts and logs a request when its response is over: metrics, bytes, access log.
- * The access log names who asked for what and how it ended, never a token or a query, which may hold a secret. The account is
- * that of a verified token; of a login, the one that it named, and only if there is such an account.
+ * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the one
+ * that a login named, if it exists.
  */
 import { randomUUID } from 'node:crypto'
 import type { PublicError } from '../errors.ts'
@@ -16,30 +16,28 @@ export interface CompleteOptions {
   /** Setting `log.access`. */
   readonly access: 'all' | 'errors' | 'off'
   readonly clientAddress: (req: SidecarRequest) => string
-  /** Whether the drain deadline has passed and requests are being cut off. */
-  readonly isCutting: () => boolean
+  /** Whether the drain deadline has passed and requests are being aborted. */
+  readonly isAborting: () => boolean
 }
 
-/** Counts and logs. */
 export interface Complete {
-  /** `finished`: the response was sent whole. */
+  /** `finished`: the complete response was sent. */
   onComplete(req: SidecarRequest, res: SidecarResponse, finished: boolean): void
-  /** For bytes that the parser refused; returns the request id of their answer. */
+  /** For bytes that the parser refused; returns the request id of the response. */
   onParserError(error: PublicError, peer: Peer): string
 }
 
-/** The client left before the answer was whole; no client receives it. */
+/** The client closed the connection before the response was complete; no client receives this status. */
 const CLIENT_CLOSED = 499
-/** The response was cut off by the upstream or by the drain: what it would have been, had there been time. */
-const CUT_OFF = 503
+/** The upstream or the drain deadline aborted the response. */
+const ABORTED = 503
 
-/** Creates the functions that count and log. */
 export function createComplete({
   metrics,
   log,
   access,
   clientAddress,
-  isCutting,
+  isAborting,
 }: CompleteOptions): Complete {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
@@ -71,7 +69,7 @@ export function createComplete({
     onComplete(req, res, finished) {
       const { context } = req
       const ms = performance.now() - context.startedAt
-      if (!finished && isCutting() && !context.switched) context.reason = 'drain_deadline'
+      if (!finished && isAborting() && !context.isUpgraded) context.reason = 'drain_deadline'
       const status = finalStatus(context, res.statusCode, finished)
       metrics.onRequest(context.route, req.method, status, ms / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
@@ -87,19 +85,19 @@ export function createComplete({
   }
 }
 
-/** Faults, refusals of the sidecar and 5xx; an upstream's 404 is routine in storage. */
+/** Faults, refusals and 5xx; an upstream's 404 is routine in storage. */
 function isError({ reason, wouldRefuse }: RequestContext, status: number): boolean {
   return status >= 500 || reason !== undefined || wouldRefuse !== undefined
 }
 
 /** The status under which a request is counted. */
-function finalStatus({ reason, switched }: RequestContext, status: number, finished: boolean): number {
-  if (switched) return 101
+function finalStatus({ reason, isUpgraded }: RequestContext, status: number, finished: boolean): number {
+  if (isUpgraded) return 101
   if (finished) return status
-  return reason === undefined || reason.startsWith('client_') ? CLIENT_CLOSED : CUT_OFF
+  return reason === undefined || reason.startsWith('client_') ? CLIENT_CLOSED : ABORTED
 }
 
-/** The path of a target that was refused; undefined for other forms, which may hold a password. */
+/** The path of a refused target; undefined for other forms, which may hold a password. */
 function originPath(target: string): string | undefined {
   return target.startsWith('/') ? target.replace(/[?#].*/s, '') : undefined
 }

@@ -1,6 +1,6 @@
 /**
- * Client connections, and the request context: what the stages learn about a request on its way.
- * Both travel on the classes that Node's server is given, so that http-proxy hands them on with the request.
+ * Client connections, and the request context: the facts that each stage adds.
+ * Both are properties of the request class that Node's server creates, so http-proxy passes them on.
  */
 import { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -22,9 +22,9 @@ export class ClientConnection {
   readonly waiting: SidecarResponse[] = []
   /** No further request is accepted. */
   isEnding = false
-  /** Bytes read when the response before the current request was over. */
+  /** `socket.bytesRead` at the end of the previous response. */
   bytesBefore = 0
-  /** What the parser could not read; answered after the requests before it. */
+  /** The refusal of bytes that the parser rejected; sent after the responses to earlier requests. */
   parserError: PublicError | undefined
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer) {
@@ -34,7 +34,7 @@ export class ClientConnection {
     connections.set(socket, this)
   }
 
-  /** Destroys it, with a reset where its end would be taken for the end of a response. */
+  /** Destroys it; with a reset if the close would look like the end of a response. */
   abort(): void {
     if (this.current?.req.context.framedByClose === true) this.tcpSocket.resetAndDestroy()
     else this.socket.destroy()
@@ -48,11 +48,11 @@ export function connectionOf(socket: Duplex): ClientConnection | undefined {
   return connections.get(socket)
 }
 
-/** What serves a request beyond its first call, and must know how its connection fares. */
+/** Callbacks of the component that serves a request asynchronously. */
 export interface RequestHandler {
-  /** Nothing moved on the client's connection for `timeouts.idleSeconds`. */
+  /** The client socket was idle for `timeouts.idleSeconds`. */
   onIdle(): void
-  /** The response is over. `finished`: it was sent whole. */
+  /** The response is over. `finished`: it was sent completely. */
   onClosed?(finished: boolean): void
   /** Node's parser failed within the request's body. */
   onMalformedBody?(): void
@@ -64,19 +64,19 @@ export class RequestContext {
   id = ''
   /** Monotonic milliseconds. */
   startedAt = 0
-  /** Before routing, and for what is refused there: `proxy`. */
+  /** `proxy` before routing, and for requests refused at admission. */
   route: Route = 'proxy'
-  /** What admission read; absent before that, and where the request was refused. */
+  /** Absent before admission, and when it refused the request. */
   admitted: Admitted | undefined
-  /** The verdict on the token, once it is known to be valid. */
+  /** The verdict on a valid token. */
   caller: Accepted | undefined
   /** The identity of a token that was issued to this request. */
   issuedTo: Identity | undefined
   /** The account that a login named, if there is such an account. */
   loginAccount: string | undefined
-  /** Why the request failed or was refused: a word of a closed set, never client input. */
+  /** The reason of a failure or refusal: a word of a closed set, never client input. */
   reason: string | undefined
-  /** In report mode, why the token would have been refused. */
+  /** Report mode: the reason for which the token would have been refused. */
   wouldRefuse: string | undefined
   /** Body bytes from the client. */
   bytesIn = 0
@@ -84,20 +84,20 @@ export class RequestContext {
   bytesOut = 0
   /** `100 Continue` has been sent. */
   continued = false
-  /** It was sent before the response to another was over. */
+  /** Received before an earlier response was over. */
   pipelined = false
   /** More requests were pipelined than `limits.inFlightPerConnection`. */
   overLimit = false
   /** Node's parser failed within the request's body. */
   isBodyMalformed = false
-  /** The end of the connection is the end of the response. */
+  /** The end of the connection marks the end of the response. */
   framedByClose = false
-  /** Set where Node gave the socket away for `Upgrade` or CONNECT: the first bytes behind the head, and a response. */
-  upgrade: { readonly head: Buffer; readonly response: SidecarResponse } | undefined
-  /** The answer has been written; only the rest of the request's body is awaited. */
-  isAnswered = false
-  /** The connection has left HTTP. */
-  switched = false
+  /** Set when Node detached the socket for `Upgrade` or CONNECT. `firstBytes`: those after the head. */
+  upgrade: { readonly firstBytes: Buffer; readonly response: SidecarResponse } | undefined
+  /** The response has been written; the rest of the request's body is being drained. */
+  isDrainingBody = false
+  /** The connection was upgraded to WebSocket. */
+  isUpgraded = false
   handler: RequestHandler | undefined
 
   constructor(connection: ClientConnection) {
@@ -118,8 +118,8 @@ export class SidecarRequest extends IncomingMessage {
 }
 
 /**
- * Whether the connection has to end with the response: the client said so, or Node has dropped bytes. It drops what it read
- * behind the head of a request that offers an upgrade which is not served: a part of a pipelined request may be missing.
+ * Whether the connection must close after the response: the client asked for it, or Node before 24.9 has discarded bytes
+ * after the head of a request with an unserved `Upgrade`, which may be part of a pipelined request.
  */
 export function mustCloseAfter({
   context,
@@ -137,8 +137,8 @@ export function mustCloseAfter({
   for (let at = 0; at < rawHeaders.length; at += 2)
     headBytes += (rawHeaders[at]?.length ?? 0) + (rawHeaders[at + 1]?.length ?? 0) + 4
   const readBytes = socket.bytesRead - context.connection.bytesBefore
-  // More than the head came, or a part of it came before: then the rest of the count may be of another request. A space
-  // behind each colon is optional.
+  // More than the head was read, or its first part with the previous request: then the count may include bytes of another
+  // request. The space after each colon is optional.
   return readBytes > headBytes || readBytes < headBytes - rawHeaders.length / 2
 }
 

@@ -1,7 +1,7 @@
 /**
- * Handles a request: carries out what the gate decides.
- * In: a request and its response. Out: an answer, by the upstream, the token endpoint or the responder. No fault in here
- * ends the process or leaves a client without an answer.
+ * Handles a request: carries out the decision of the gate.
+ * In: a request and its response. Out: a response by the upstream, the token endpoint or the responder, also after an
+ * internal fault.
  */
 import { randomUUID } from 'node:crypto'
 import { ERRORS } from '../errors.ts'
@@ -46,7 +46,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       refuse(req, res, { act: 'refuse', error: ERRORS.malformedRequest, reason: 'admission' })
       return
     }
-    // Behind the token check, so that clients without a token cannot cause 5xx.
+    // After the token check, so that clients without a token cannot cause 5xx.
     if (context.overLimit && decision.act !== 'refuse') {
       context.reason = 'pipeline_limit'
       const details = { error: 'connection_limit_reached', close: true }
@@ -86,11 +86,11 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     }
   }
 
-  /** Answers another proxy that asked for the decision. */
+  /** Answers a forward-auth request. */
   const allow = (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => {
     const age = cacheSeconds(caller?.identity)
     responder.send(req, res, 200, undefined, [
-      // nginx does not cache what is private, unless this header comes first.
+      // nginx ignores `Cache-Control: private` if this header precedes it.
       ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
       'Cache-Control',
       age > 0 ? `private, max-age=${age}` : 'no-store',
@@ -98,7 +98,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     ])
   }
 
-  /** How long a proxy may keep a decision: never longer than the token lives. */
+  /** Seconds for which a proxy may cache the decision: at most until the token expires. */
   const cacheSeconds = (identity: Identity | undefined): number => {
     if (identity === undefined) return 0
     return Math.min(options.maxAgeSeconds, identity.expiresAt - Math.ceil(options.now() / 1000))
@@ -132,16 +132,16 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     responder.refuse(req, res, ERRORS.upgradeRefused, { error: 'http_request_error', close: true })
   }
 
-  const work = (req: SidecarRequest, res: SidecarResponse) => {
+  const handleRequest = (req: SidecarRequest, res: SidecarResponse) => {
     const { context } = req
     const { request, route, decision } = decide(req)
     context.admitted = request
     context.route = route
     context.id = (request === undefined ? requestIdOf(req.rawHeaders) : request.requestId) ?? randomUUID()
-    // Node reports what it refuses of a chunked body, even its coding (`chunked` and a tab), only behind the head.
+    // Node emits `request` before it reports an invalid chunked body or coding: a microtask later `isBodyMalformed` is set.
     if (decision instanceof Promise || request?.chunked === true) {
       Promise.resolve(decision)
-        .then((late) => carryOut(req, res, late))
+        .then((resolved) => carryOut(req, res, resolved))
         .catch((error: unknown) => fault(req, res, error))
     } else {
       carryOut(req, res, decision)
@@ -150,7 +150,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
 
   return (req, res) => {
     try {
-      work(req, res)
+      handleRequest(req, res)
     } catch (error) {
       fault(req, res, error)
     }

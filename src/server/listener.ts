@@ -1,7 +1,7 @@
 /**
  * The data listener: one Node http(s) server, and the only place that knows its options and events.
  * In: client connections. Out: calls of `handle`, one request at a time per connection, and of `onComplete` when a response
- * is over. What Node's parser refuses is answered here, in the documented form.
+ * is over. Bytes that Node's parser refuses get a documented response here.
  */
 import { constants } from 'node:crypto'
 import { createServer, type Server, type ServerOptions, STATUS_CODES } from 'node:http'
@@ -14,7 +14,7 @@ import type { Peer } from './client-address.ts'
 import { ClientConnection, connectionOf, SidecarRequest, SidecarResponse } from './context.ts'
 import { DRAIN_IDLE_MS, DRAIN_MS, PROXY_NAME } from './respond.ts'
 
-/** What TLS to clients shows. With authorities (`ca`), clients must show a certificate. */
+/** The listener's certificate and key. With client authorities (`ca`), clients must present a certificate. */
 export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
 
 export interface ListenerOptions {
@@ -37,9 +37,9 @@ export interface ListenerOptions {
   readonly peerOf: (socket: Socket, tls: boolean) => Peer
   /** Handles a request. Must not throw. */
   readonly handle: (req: SidecarRequest, res: SidecarResponse) => void
-  /** Called once for each handled request. `finished`: its response was sent whole. */
+  /** Called once for each handled request. `finished`: its response was sent completely. */
   readonly onComplete: (req: SidecarRequest, res: SidecarResponse, finished: boolean) => void
-  /** Called for bytes that are no request; returns the request id of their answer. */
+  /** Called for bytes that are not a request; returns the request id of the response. */
   readonly onParserError: (error: PublicError, peer: Peer) => string
   readonly onHandshakeFailed: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
@@ -47,17 +47,17 @@ export interface ListenerOptions {
 }
 
 export interface Listener {
-  /** Resolves with where it listens. Rejects when the address cannot be had. */
+  /** Resolves with the address. Rejects when it is not available. */
   listen(): Promise<AddressInfo>
   /** Accepts no more connections; resolves when the last one is closed. */
   close(): Promise<void>
   /** Closes connections without a request. */
   closeIdle(): void
   closeTunnels(): void
-  /** Aborts every connection; returns how many requests that cut off. */
+  /** Aborts every connection; returns the number of aborted requests. */
   abort(): number
   setCertificates(certificates: ListenerCertificates): void
-  /** Requests being handled or waiting for their turn, without tunnels and answered requests whose body is still read. */
+  /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
   readonly inFlight: number
   readonly connections: number
   /** Connections closed at once because `limits.connections` were open. */
@@ -74,7 +74,7 @@ export function createListener(options: ListenerOptions): Listener {
   let droppedConnections = 0
 
   const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
-    // Since Node 24.9: what this declines is served as if no upgrade had been offered (RFC 9110, section 7.8).
+    // Since Node 24.9: a declined request is served as if it offered no upgrade (RFC 9110, section 7.8).
     shouldUpgradeCallback: (req: SidecarRequest) => boolean
   } = {
     IncomingMessage: SidecarRequest,
@@ -95,10 +95,10 @@ export function createListener(options: ListenerOptions): Listener {
     setSecureContext?: (context: SecureContextOptions) => void
   } = tls ? createSecureServer({ ...httpOptions, ...tlsOptions(options) }) : createServer(httpOptions)
   server.timeout = timeouts.idleSeconds * 1000
-  // More than 1,000 lines would hide the framing headers from us while the parser obeys them; admission has the limit.
+  // Node's default drops lines beyond 1,000 from `rawHeaders`, but its parser obeys them. Admission enforces the limit.
   server.maxHeadersCount = 0
 
-  /** Whether there is room for a connection. Not `maxConnections`: before Node 22.12 full workers hand it back and forth. */
+  /** Enforces `limits.connections`. Not `maxConnections`: before Node 22.12 full workers pass a connection on endlessly. */
   const hasRoom = (socket: Socket): boolean => {
     if (open.size + handshaking.size < limits.connections) return true
     droppedConnections++
@@ -114,7 +114,7 @@ export function createListener(options: ListenerOptions): Listener {
     const connection = connectionOf(this)
     if (connection !== undefined) open.delete(connection)
   }
-  /** Before Node, which ends a connection that its client has half-closed: a response framed by close would seem whole. */
+  /** Runs before Node ends a half-closed connection, which would make a response framed by close look complete. */
   function onSocketEnded(this: Socket): void {
     const connection = connectionOf(this)
     const { current } = connection ?? {}
@@ -179,39 +179,39 @@ export function createListener(options: ListenerOptions): Listener {
     options.onComplete(req, this, finished)
     connection.bytesBefore = connection.socket.bytesRead
     if (!connection.socket.writable) {
-      connection.isEnding = true // requests that are still read were sent in vain (RFC 9112, section 9.6)
+      connection.isEnding = true // requests received after this are ignored (RFC 9112, section 9.6)
       return
     }
     const next = connection.waiting.shift()
     if (next !== undefined) serve(connection, next)
-    else if (connection.parserError !== undefined) answerParserError(connection, connection.parserError)
+    else if (connection.parserError !== undefined) respondToParserError(connection, connection.parserError)
   }
 
   server.on('request', onRequest)
   server.on('checkContinue', onRequest)
   server.on('checkExpectation', onRequest)
 
-  /** Node has given the socket away: a response is bound to it by hand, and the connection ends with it. */
-  const onUpgrade = (req: SidecarRequest, _socket: Duplex, head: Buffer) => {
+  /** Node has detached the socket: a response is attached by hand, and the connection ends with it. */
+  const onUpgrade = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) => {
     const { context, socket } = req
     const { connection } = context
     const { isEnding } = connection
     socket.on('error', () => socket.destroy())
     connection.isEnding = true
     if (connection.current !== undefined) {
-      // Refused behind unanswered requests, whose responses miss the listeners that Node took off the socket.
+      // Refused after the pending responses, for which `drain` and `timeout` are forwarded: Node removed its listeners.
       connection.parserError = req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused
       socket.on('drain', () => connection.current?.emit('drain'))
       socket.on('timeout', () => onTimeout(socket))
       return
     }
     if (isEnding) {
-      endConnection(socket) // it was sent behind the last answer
+      endConnection(socket) // it was sent after the last response
       return
     }
     socket.setTimeout(0)
     const res = new SidecarResponse(req)
-    context.upgrade = { head, response: res }
+    context.upgrade = { firstBytes, response: res }
     res.shouldKeepAlive = false
     res.assignSocket(socket)
     res.once('finish', () => {
@@ -227,19 +227,19 @@ export function createListener(options: ListenerOptions): Listener {
     const connection = connectionOf(socket)
     const res = connection?.current
     if (res !== undefined && !res.writableEnded) {
-      // Node's timer fires once: what is not idle yet, such as an upload that waits for a connection, may be later.
+      // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
       socket.setTimeout(socket.timeout ?? 0)
       res.req.context.handler?.onIdle()
       return
     }
-    // A head that is late is answered at `headersTimeout`.
+    // A late head gets its response at `headersTimeout`.
     if (connection?.isEnding !== false || socket.bytesRead === connection.bytesBefore) socket.destroy()
   }
   server.on('timeout', onTimeout)
 
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     const connection = connectionOf(socket)
-    if (connection?.parserError !== undefined) return // the parser reports what it drops
+    if (connection?.parserError !== undefined) return // errors of the bytes that the parser discards
     if (connection === undefined || !socket.writable || isLost(error)) {
       socket.destroy()
       return
@@ -247,17 +247,17 @@ export function createListener(options: ListenerOptions): Listener {
     connection.parserError = PARSER_ERRORS.get(error.code) ?? ERRORS.malformedRequest
     connection.isEnding = true
     const newest = connection.waiting.at(-1) ?? connection.current
-    // What failed is the body of the newest request. If that one waits, its answer is that of the error.
+    // The error is in the body of the newest request. If that one waits, it gets the parser error's response.
     if (newest !== undefined && !newest.req.complete && connection.waiting.pop() === undefined) {
       newest.req.context.isBodyMalformed = true
       newest.req.context.handler?.onMalformedBody?.()
     }
-    if (connection.current === undefined) answerParserError(connection, connection.parserError)
+    if (connection.current === undefined) respondToParserError(connection, connection.parserError)
   })
 
-  /** Ends a connection with an answer to bytes that are no request. */
-  function answerParserError({ socket, peer }: ClientConnection, error: PublicError): void {
-    endConnection(socket, parserAnswer(error, options.onParserError(error, peer)))
+  /** Ends a connection with the response to bytes that are not a request. */
+  function respondToParserError({ socket, peer }: ClientConnection, error: PublicError): void {
+    endConnection(socket, parserErrorResponse(error, options.onParserError(error, peer)))
   }
 
   return {
@@ -277,13 +277,13 @@ export function createListener(options: ListenerOptions): Listener {
     },
     closeIdle() {
       server.closeIdleConnections()
-      // Node counts a connection that never sent a byte as active until its head is late.
+      // Node counts a connection without a byte as active until `headersTimeout`.
       for (const { current, socket } of open)
         if (current === undefined && socket.bytesRead === 0) socket.destroy()
       for (const tcpSocket of handshaking) tcpSocket.destroy()
     },
     closeTunnels() {
-      for (const { current, socket } of open) if (current?.req.context.switched === true) socket.destroy()
+      for (const { current, socket } of open) if (current?.req.context.isUpgraded === true) socket.destroy()
     },
     abort() {
       const { inFlight } = this
@@ -296,8 +296,11 @@ export function createListener(options: ListenerOptions): Listener {
     get inFlight() {
       let count = 0
       for (const { current, waiting } of open) {
-        const { switched, isAnswered } = current?.req.context ?? { switched: true, isAnswered: true }
-        count += waiting.length + (switched || isAnswered ? 0 : 1)
+        const { isUpgraded, isDrainingBody } = current?.req.context ?? {
+          isUpgraded: true,
+          isDrainingBody: true,
+        }
+        count += waiting.length + (isUpgraded || isDrainingBody ? 0 : 1)
       }
       return count
     },
@@ -310,7 +313,7 @@ export function createListener(options: ListenerOptions): Listener {
   }
 }
 
-/** Ends a connection; what still arrives is dropped for a time, so that the client can read its answer. */
+/** Ends a connection; drops arriving bytes for a time, because a reset could discard the response. */
 function endConnection(socket: Socket, text = ''): void {
   socket.end(text, 'latin1')
   socket.resume()
@@ -319,7 +322,7 @@ function endConnection(socket: Socket, text = ''): void {
   socket.once('close', () => clearTimeout(deadline))
 }
 
-/** Nothing can be answered any more. */
+/** Whether no response can be sent any more. */
 function isLost({ code = '' }: NodeJS.ErrnoException): boolean {
   return code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('ERR_SSL_')
 }
@@ -329,7 +332,7 @@ const PARSER_ERRORS: ReadonlyMap<string | undefined, PublicError> = new Map<stri
   ['ERR_HTTP_REQUEST_TIMEOUT', ERRORS.requestTimeout],
 ])
 
-function parserAnswer({ status, code, message }: PublicError, requestId: string): string {
+function parserErrorResponse({ status, code, message }: PublicError, requestId: string): string {
   const body = JSON.stringify({ code, message })
   return (
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n` +

@@ -1,7 +1,7 @@
 /**
  * The body of a login.
  * In: the header lines and bytes of a POST to the token endpoint. Out: the login, or a message for the client that names
- * the field at fault and never repeats what was sent. Nothing is repaired: UTF-8 JSON without a BOM, or it is refused.
+ * the invalid field and never repeats its value. Accepts only UTF-8 JSON without a BOM.
  */
 
 import { nameProblem, secretProblem } from '../credentials/names.ts'
@@ -13,7 +13,7 @@ export const MAX_LOGIN_BYTES = 16 * 1024
 /** The message for a larger one. */
 export const TOO_LARGE = `The body is larger than ${MAX_LOGIN_BYTES / 1024} KiB.`
 
-/** Returns what is wrong with the headers of a login, checked before its body is read. */
+/** Returns the problem of a login's headers, checked before its body is read. */
 export function loginHeadersProblem(rawHeaders: readonly string[]): string | undefined {
   const types: string[] = []
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -53,7 +53,7 @@ export type ParsedLogin =
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/** Throws for what has no exact value: a number beyond a double, a lone surrogate. Also in ignored fields. */
+/** Throws for values without an exact form (a number beyond a double, a lone surrogate), also in ignored fields. */
 function refuseInexact(_key: string, value: unknown): unknown {
   const isExact =
     typeof value === 'string'
@@ -63,7 +63,7 @@ function refuseInexact(_key: string, value: unknown): unknown {
   return value
 }
 
-/** Parses a whole body. Unknown fields are ignored; every wrong field is named. */
+/** Parses a complete body. Unknown fields are ignored; every invalid field is named. */
 export function parseLogin(body: Uint8Array): ParsedLogin {
   let value: unknown
   try {

@@ -1,12 +1,13 @@
 /**
- * The sidecar's own answers: JSON with a `Content-Length` (a published client drops chunked error bodies), never stored,
- * with `Proxy-Status` (RFC 9209) where they report an error, and CORS headers for allowed origins.
+ * The sidecar's own responses: JSON with a `Content-Length` (a published client drops chunked error bodies) and
+ * `Cache-Control: no-store` unless the caller sets another, errors with `Proxy-Status` (RFC 9209); CORS headers for allowed
+ * origins.
  */
 import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
 import { mustCloseAfter, type SidecarRequest, type SidecarResponse } from './context.ts'
 
-/** What an error answer says beside its code. */
+/** Details of a refusal beside its public error. */
 export interface ErrorDetails {
   /** An error type of RFC 9209, section 2.3. */
   readonly error: string
@@ -14,24 +15,23 @@ export interface ErrorDetails {
   readonly details?: string
   /** Seconds, for 503; default 1. */
   readonly retryAfterSeconds?: number
-  /** The connection has to end with the answer. */
+  /** Whether the connection must end with the response. */
   readonly close?: boolean
-  /** More header names and values, alternating. */
+  /** Additional header names and values, alternating. */
   readonly headers?: readonly string[]
 }
 
 export interface ResponderOptions {
-  /** Whether connections end with their next answer, because the process drains. */
+  /** Whether connections end with their next response, because the process drains. */
   readonly isDraining: () => boolean
   /** Setting `cors.allowedOrigins`. */
   readonly allowedOrigins: readonly string[]
 }
 
-/** Answers requests. Does nothing where a response has begun or the client has gone. */
+/** Sends responses. Does nothing if a response has begun or the client has closed. */
 export interface Responder {
   /**
-   * Sends an answer.
-   * @param body - what becomes JSON; undefined for no body
+   * @param body - serialized as JSON; undefined for no body
    * @param headers - names and values alternating
    */
   send(
@@ -50,7 +50,6 @@ export interface Responder {
 /** In `Proxy-Status` (RFC 9209). */
 export const PROXY_NAME = 'storage-auth-sidecar'
 
-/** Creates a responder. */
 export function createResponder({ isDraining, allowedOrigins }: ResponderOptions): Responder {
   const anyOrigin = allowedOrigins.includes('*')
   const origins = new Set(allowedOrigins)
@@ -100,7 +99,7 @@ function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarReque
   return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
 }
 
-/** A client that waits for `100 Continue` sends no body, and a socket that has left HTTP has no parser. */
+/** A client that waits for `100 Continue` sends no body, and an upgraded socket has no parser. */
 function mayArrive({ headers, context: { continued, upgrade } }: SidecarRequest): boolean {
   return upgrade === undefined && (continued || headers.expect?.toLowerCase() !== '100-continue')
 }
@@ -109,9 +108,9 @@ export const DRAIN_IDLE_MS = 5_000
 export const DRAIN_MS = 30_000
 
 /**
- * Calls `done` after the unread body of a request: read to its end, or dropped for at most 5 s without a byte and 30 s in all.
- * Clients that write everything before they read (Python, Java; over TLS all) lose an answer that is followed by a reset;
- * nginx's lingering close has the same bounds.
+ * Drains the unread body of a request, then calls `done`: at its end, after 5 s without a byte, or after 30 s. Clients that
+ * send the complete body before they read (Python, Java; every client over TLS) lose a response that is followed by a
+ * reset. nginx's lingering close has the same bounds.
  */
 export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
   const finish = () => {
@@ -119,11 +118,11 @@ export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
     done()
   }
   const deadline = setTimeout(finish, DRAIN_MS)
-  req.context.isAnswered = true
+  req.context.isDrainingBody = true
   req.context.handler = { onIdle: finish }
   req.socket.setTimeout(DRAIN_IDLE_MS)
   req.socket.once('close', () => clearTimeout(deadline))
   req.once('end', finish)
-  req.socket.once('end', finish) // a malformed body has no end
+  req.socket.once('end', finish) // a malformed body does not end
   req.resume()
 }

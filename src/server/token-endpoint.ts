@@ -1,7 +1,6 @@
 /**
  * The token endpoint: credentials in exchange for a token, and the seconds a token has left.
- * In: a request on one of the endpoint's paths. Out: one of the documented answers. Every login that fails gets the same
- * answer to the byte, whatever it failed on.
+ * In: a request on one of the endpoint's paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { CredentialStore, Login } from '../credentials/store.ts'
@@ -20,7 +19,7 @@ export interface TokenEndpointOptions {
   readonly canIssue: () => boolean
   readonly throttle: LoginThrottle
   readonly issue: (login: Login) => Promise<{ readonly token: string; readonly identity: Identity }>
-  /** The address that failed logins are counted for. */
+  /** The address by which failed logins are counted. */
   readonly clientAddress: (req: SidecarRequest) => string
   /** Epoch milliseconds. */
   readonly now: () => number
@@ -45,12 +44,11 @@ export interface TokenEndpoint {
 }
 
 /**
- * How long a surplus login waits for its 503, in milliseconds. 200 clients that ignore `Retry-After` made 6,000 logins a
- * second otherwise, and token checks waited for the core.
+ * Delay of the 503 for a throttled login or a full queue. Without it, 200 clients that ignore `Retry-After` sent 6,000
+ * logins a second and starved token checks of CPU time.
  */
-const SURPLUS_PAUSE_MS = 250
+const REJECTION_DELAY_MS = 250
 
-/** Creates the token endpoint. */
 export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoint {
   const { responder, credentials, throttle, contract, now } = options
   const rejected: PublicError = { ...ERRORS.authenticationFailed, code: contract.authenticationFailedCode }
@@ -77,7 +75,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     })
   }
 
-  /** Refuses a login that there is no room for, a moment later. */
+  /** Refuses a throttled login, or one beyond the queue, after a delay. */
   const failLater = (
     req: SidecarRequest,
     res: SidecarResponse,
@@ -86,12 +84,12 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
   ) => {
     const timer = setTimeout(
       () => fail(req, res, reason, ERRORS.serviceNotReady, retryAfterSeconds),
-      SURPLUS_PAUSE_MS,
+      REJECTION_DELAY_MS,
     )
     req.context.handler = { onIdle() {}, onClosed: () => clearTimeout(timer) }
   }
 
-  /** Reads the login, or refuses the request; undefined when there is none. */
+  /** Reads the login, or refuses the request and returns undefined. */
   async function readLogin(req: SidecarRequest, res: SidecarResponse): Promise<Login | undefined> {
     const { context } = req
     const headersProblem = loginHeadersProblem(req.rawHeaders)
@@ -173,7 +171,6 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
   }
 }
 
-/** An argument that is not valid, with a message that names it. */
 const invalid = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })
 
 type Body =

@@ -1,6 +1,6 @@
 /**
- * Signs assertions: an identity as a JWS, by which an upstream can prove who calls.
- * In: the identity of an access token. Out: the value of `X-Authenticated-Assertion` and the times it is good for.
+ * Signs assertions: an identity as a JWS that an upstream can verify.
+ * In: the identity of an access token. Out: the value of `X-Authenticated-Assertion` and its times of renewal and expiry.
  */
 import type { KeyRing } from '../keys/key-ring.ts'
 import { signIdentity } from './issue.ts'
@@ -21,7 +21,7 @@ export interface AssertionOptions {
 export interface Assertion {
   /** A compact JWS; absent when there is no signing key, and in the clock tolerance after the end of the token. */
   readonly assertion: string | undefined
-  /** Epoch milliseconds: half of its life is over, or all of it when it ends with the token. */
+  /** Epoch milliseconds: at half of its lifetime, or at its end when it ends with the token. */
   readonly renewAt: number
   /** Epoch milliseconds. */
   readonly endsAt: number

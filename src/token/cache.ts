@@ -10,7 +10,7 @@ import type { Verified, Verifier } from './verify.ts'
 
 export interface TokenCacheOptions {
   readonly verify: Verifier
-  /** Signs the assertion that is kept with a token; absent where `identity.assertion` is off. */
+  /** Signs the assertion that is cached with a token; absent if `identity.assertion` is off. */
   readonly signAssertion?: SignAssertion | undefined
   /** The maximum of cached tokens, at least 1; the least recently used one is evicted. */
   readonly maxTokens: number
@@ -24,9 +24,7 @@ export interface TokenCache {
   readonly verify: Verify
   /** Empties the cache: must be called whenever keys, credentials or revocations have changed. */
   clear(): void
-  /** Checks answered from the cache. */
   readonly hits: number
-  /** Checks that the cache could not answer. */
   readonly misses: number
   readonly evictions: number
   /** Tokens in the cache. */
@@ -41,7 +39,6 @@ interface Entry extends Verified {
   renewal: Promise<void> | undefined
 }
 
-/** Puts a cache in front of a verifier. */
 export function createTokenCache(options: TokenCacheOptions): TokenCache {
   const { verify, signAssertion = async () => NO_ASSERTION, maxTokens, maxAgeSeconds, now } = options
   const counts = { hits: 0, misses: 0, evictions: 0 }
@@ -58,11 +55,11 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     const entry = entries.get(token)
     if (entry !== undefined) {
       const time = now()
-      // lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond: compare here instead.
+      // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
       if (time < entry.usableUntil) {
         if (time >= entry.renewAt) {
           const renewal = renew(entry)
-          // Shortly before its end an assertion could end on its way.
+          // Past the midpoint of the two it could expire before the upstream verifies it: wait for the new one.
           if (2 * time >= entry.renewAt + entry.endsAt) return renewal.then(() => lookUp(token))
         }
         counts.hits++
@@ -74,7 +71,7 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     return inFlight.get(token) ?? verifyOnce(token)
   }
 
-  /** Verifies a token once for all requests that carry it in the meantime. */
+  /** Verifies a token once for all concurrent requests that carry it. */
   function verifyOnce(token: string): Verdict | Promise<Verdict> {
     const started = generation
     const found = verify(token)
@@ -82,7 +79,7 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     const pending = found
       .then(async (verdict) => {
         const assertion = verdict.ok ? await signAssertion(verdict.identity) : NO_ASSERTION
-        // After a change the verdict may rest on a key, a credential or a list that is gone.
+        // After a change the verdict may depend on a removed key, credential or list.
         if (started !== generation) return inFlight.get(token) ?? verifyOnce(token)
         return verdict.ok ? store(token, verdict, assertion) : verdict
       })
@@ -101,12 +98,12 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
       ...assertion,
       renewal: undefined,
     }
-    // A token cut out of a header line would keep the whole line in memory: V8 strings point into their parents.
+    // Copied: a slice of the header line would keep the complete line in memory.
     entries.set(Buffer.from(token, 'latin1').toString('latin1'), entry)
     return entry
   }
 
-  /** Replaces the assertion of an entry. Requests get the old one in the meantime, unless it has ended. */
+  /** Replaces the assertion of an entry. */
   function renew(entry: Entry): Promise<void> {
     if (entry.renewal !== undefined) return entry.renewal
     const renewal = signAssertion(entry.identity)
@@ -117,7 +114,7 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
         entry.renewal = undefined
       })
     entry.renewal = renewal
-    renewal.catch(() => {}) // A request that waits for it fails; any other gets the old one, and the next tries again.
+    renewal.catch(() => {}) // only requests that wait for it fail; the next request tries again
     return renewal
   }
 

@@ -1,9 +1,8 @@
 /**
  * Explains a token to an operator.
- * In: any text. Out: the verdict, the reason in words, and what the token holds, as far as it can be read. Never the signature, so
- * that the explanation of a valid token is not itself a token.
+ * In: any text. Out: the verdict, the reason in words, and the readable parts of the token. Never the signature, so that the
+ * explanation of a valid token is not itself a token.
  */
-
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
 import type { Refused, RejectReason, Verdict, Verify } from './verdict.ts'
@@ -21,7 +20,7 @@ export interface Inspection {
   readonly revoked: boolean | null
   /** Null when the token names no credential, or another sidecar keeps the credentials. */
   readonly credentialActive: boolean | null
-  /** Unproven unless the verdict gets past the signature; so are the claims. */
+  /** Not verified unless the signature is valid. The same holds for `claims`. */
   readonly header: Members | null
   readonly claims: Members | null
 }
@@ -37,11 +36,10 @@ export interface InspectOptions {
 
 type Members = Readonly<Record<string, unknown>>
 
-/** A segment beyond these is not shown: several times what a token may have. */
+/** Segments beyond these limits, several times those of a token, are not shown. */
 const MAX_SHOWN = 65_536
 const MAX_BRACKETS = 64
 
-/** Explains a token. */
 export async function inspectToken(token: string, options: InspectOptions): Promise<Inspection> {
   const { verify, standing, isRevoked, now } = options
   const verdict: Verdict = token === '' ? { ok: false, reason: 'missing' } : await verify(token)
@@ -114,7 +112,7 @@ function explain(
   }
 }
 
-/** The rule of the token's form that a malformed token breaks. Repeats nothing of the token. */
+/** Explains a malformed token without repeating any part of it. */
 function malformation(token: string, header: Members | null): string {
   if (/^bearer\s/i.test(token)) return 'It begins with the scheme: give what follows Bearer.'
   if (token.length > MAX_TOKEN_BYTES) {

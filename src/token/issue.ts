@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
+import type { CredentialName } from '../credentials/credential.ts'
 import { nameProblem } from '../credentials/names.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
 import type { Identity } from './verdict.ts'
@@ -21,52 +22,35 @@ export interface IssuerOptions {
   readonly now: () => number
 }
 
-/** The credential that a token is issued for. */
-export interface Subject {
-  readonly accountId: string
-  readonly accessKey: string
-}
-
 /** A new token and its identity. */
 export interface IssuedToken {
   readonly token: string
   readonly identity: Identity
 }
 
-/** There is no signing key: this sidecar verifies only. */
-export class NoSigningKeyError extends Error {
-  override readonly name = 'NoSigningKeyError'
-}
-
-/** The verifier would refuse a token with this subject. */
-export class UnfitSubjectError extends Error {
-  override readonly name = 'UnfitSubjectError'
-}
-
 /** Issues one token with a lifetime in whole seconds. No two tokens are equal. */
-export type Issue = (subject: Subject, lifetimeSeconds?: number) => Promise<IssuedToken>
+export type Issue = (name: CredentialName, lifetimeSeconds?: number) => Promise<IssuedToken>
 
 /**
  * Creates an issuer.
  *
- * @returns a function that rejects with {@link NoSigningKeyError}, or with {@link UnfitSubjectError} when a
- *   name is empty, too long or holds control characters
+ * @returns a function that rejects when there is no signing key, or when the verifier would refuse a name
  */
 export function createIssuer({ keys, issuer, audience, lifetimeSeconds, now }: IssuerOptions): Issue {
   return async ({ accountId, accessKey }, lifetime = lifetimeSeconds) => {
     const { signing } = keys()
-    if (signing === undefined) throw new NoSigningKeyError('no signing key')
+    if (signing === undefined) throw new Error('no signing key')
     checkName('account id', accountId)
     checkName('access key', accessKey)
     const issuedAt = Math.floor(now() / 1000)
     const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), expiresAt: issuedAt + lifetime }
     const token = await signIdentity(identity, { signing, typ: 'at+jwt', issuer, audience, issuedAt })
-    if (token.length > MAX_TOKEN_BYTES) throw new UnfitSubjectError('the names are too long for one token')
+    if (token.length > MAX_TOKEN_BYTES) throw new Error('the names are too long for one token')
     return { token, identity }
   }
 }
 
-/** How an identity is signed: `issuedAt` and `expiresAt` in epoch seconds. */
+/** Key, type and claims of a signed identity; `issuedAt` and `expiresAt` in epoch seconds. */
 export interface SignedForm {
   readonly signing: SigningKey
   readonly typ: string
@@ -95,5 +79,5 @@ export function signIdentity(
 
 function checkName(field: string, name: string): void {
   const problem = nameProblem(name)
-  if (problem !== undefined) throw new UnfitSubjectError(`the ${field} ${problem}`)
+  if (problem !== undefined) throw new Error(`the ${field} ${problem}`)
 }

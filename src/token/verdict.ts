@@ -1,6 +1,6 @@
-/** What a token check answers: the identity that the token proves, or the reason for its refusal. Never the token itself. */
+/** The result of a token check: the identity of the token, or the reason for its refusal. Never the token itself. */
 
-/** Who a verified token speaks for. */
+/** The identity in a verified token. */
 export interface Identity {
   /** Claim `sub`: the account, any Unicode text without control characters. */
   readonly accountId: string
@@ -24,22 +24,20 @@ export const REJECT_REASONS = [
   'revoked',
 ] as const
 
-/** Why a token was refused. `missing` and `malformed` also apply to the `Authorization` header. */
+/** `missing` and `malformed` also apply to the `Authorization` header. */
 export type RejectReason = (typeof REJECT_REASONS)[number]
 
-/** A token that may pass. */
 export interface Accepted {
   readonly ok: true
   readonly identity: Identity
-  /** The identity as a JWS for the upstream, where `identity.assertion` is enabled. Replaced on renewal: read it when it is sent. */
+  /** The identity as a JWS, if `identity.assertion` is on. Replaced on renewal: read it when it is sent. */
   readonly assertion?: string | undefined
 }
 
-/** A token that may not. */
 export interface Refused {
   readonly ok: false
   readonly reason: RejectReason
-  /** The header parameter or claim at fault: for `token inspect`, not for clients. */
+  /** The invalid header parameter or claim: for `token inspect`, not for clients. */
   readonly claim?: string
 }
 
@@ -47,7 +45,7 @@ export interface Refused {
 export type Verdict = Accepted | Refused
 
 /**
- * Checks one compact JWS. Returns a cached verdict as a value, any other as a promise, which rejects only when the check itself
- * breaks.
+ * Checks one compact JWS. Returns a cached verdict as a value, any other as a promise, which rejects only on an internal
+ * fault.
  */
 export type Verify = (token: string) => Verdict | Promise<Verdict>

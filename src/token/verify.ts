@@ -1,7 +1,7 @@
 /**
  * Verifies bearer tokens (RFC 7519, RFC 8725, RFC 9068).
- * In: a compact JWS. Out: the identity it proves and how long that holds, or the reject reason.
- * Nothing that a token says about itself chooses how it is checked: the key does. Cheap checks come first.
+ * In: a compact JWS. Out: its identity and the end of its validity, or the reject reason.
+ * The key selects the algorithm, not the token. Cheap checks come first.
  */
 import type { JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
@@ -16,7 +16,7 @@ import type { Accepted, Identity, Refused } from './verdict.ts'
 /** The largest token that is accepted, in bytes. */
 export const MAX_TOKEN_BYTES = 8192
 
-/** Header parameters that change what the rest of a token means. A token with one of them is refused. */
+/** Header parameters that change the meaning of a token. A token with one of them is refused. */
 export const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
 
 /** In UTF-16 units: `jti` becomes a header line of the forwarded request. */
@@ -27,16 +27,16 @@ const BYTE_ORDER_MARK = '77u_'
 
 /** A positive verdict of the verifier. */
 export interface Verified extends Accepted {
-  /** Epoch milliseconds at which the token or its credential ends, unless keys, credentials or revocations change before. */
+  /** Epoch milliseconds: the end of the token or of its credential. */
   readonly usableUntil: number
 }
 
-/** Checks a token from the start. Returns a value when no signature has to be checked. */
+/** Checks a token without a cache. Returns a value when no signature has to be checked. */
 export type Verifier = (token: string) => Refused | Promise<Verified | Refused>
 
 export interface VerifierOptions {
   readonly keys: () => KeyRing
-  /** Fetches newer keys, where they come from another issuer; called for an unknown `kid` that a key can have. Does not reject. */
+  /** Fetches newer keys of another issuer; called for an unknown but valid `kid`. Does not reject. */
   readonly refreshKeys?: ((kid: string) => Promise<unknown>) | undefined
   /** The standing of the credential that a token was issued for; absent where another sidecar keeps the credentials. */
   readonly standing?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
@@ -47,7 +47,7 @@ export interface VerifierOptions {
   readonly audience: string
   /** The maximum of `exp - iat`. */
   readonly maxLifetimeSeconds: number
-  /** How far the issuer's clock may differ from ours. */
+  /** Maximum difference between the issuer's clock and ours. */
   readonly clockToleranceSeconds: number
   /** The clock, in epoch milliseconds. */
   readonly now: () => number
@@ -57,7 +57,7 @@ const MALFORMED: Refused = { ok: false, reason: 'malformed' }
 const UNKNOWN_KEY: Refused = { ok: false, reason: 'unknown_key' }
 const ALGORITHM: Refused = { ok: false, reason: 'algorithm' }
 
-/** Creates a verifier. Its promise rejects only when something other than the token is at fault. */
+/** Creates a verifier. Its promise rejects only on an internal fault. */
 export function createVerifier(options: VerifierOptions): Verifier {
   const { keys, refreshKeys } = options
   return (token) => {
@@ -94,7 +94,7 @@ async function verifySigned(
     })
     payload = verified.payload
   } catch (error) {
-    // jose checks the signature first and the expiry last, so all that is left to check are our own rules.
+    // jose checks the signature first and the expiry last: only our own rules remain.
     if (error instanceof errors.JWTExpired) {
       isExpired = true
       payload = error.payload
@@ -121,14 +121,14 @@ const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw
 const SHAPE = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
 /**
- * Whether a text has the shape of a compact JWS, in its one canonical spelling. jose decodes many spellings of one token,
- * and each would take an entry of the cache.
+ * Whether a text has the shape of a compact JWS in its canonical spelling. jose accepts many spellings of one token, and
+ * each would take an entry of the cache.
  */
-export function hasTokenShape(token: string): boolean {
+function hasTokenShape(token: string): boolean {
   return token.length <= MAX_TOKEN_BYTES && SHAPE.test(token)
 }
 
-/** The `alg` and `kid` of the protected header, which the client may have written. */
+/** The unverified `alg` and `kid` of the protected header. */
 function readHeader(token: string): { readonly alg: string; readonly kid: string | undefined } | undefined {
   let header: unknown
   try {
@@ -143,7 +143,7 @@ function readHeader(token: string): { readonly alg: string; readonly kid: string
   return { alg, kid }
 }
 
-/** Checks the claims that jose leaves to us: the names, and the bounds of `iat` and `exp`. */
+/** Checks the claims that jose does not: the names, and the bounds of `iat` and `exp`. */
 function readClaims(
   { sub, client_id, jti, iat, exp }: JWTPayload,
   { maxLifetimeSeconds, clockToleranceSeconds, now }: VerifierOptions,
@@ -164,7 +164,7 @@ function invalid(claim: string): Refused {
   return { ok: false, reason: 'claims', claim }
 }
 
-/** A name becomes a header line and part of a log line, where a control character could forge another. */
+/** A name becomes part of a header and a log line: a control character could forge another. */
 function isName(value: unknown): value is string {
   return typeof value === 'string' && nameProblem(value) === undefined
 }

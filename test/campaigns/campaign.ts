@@ -1,5 +1,5 @@
 /**
- * Raw clients on one side, a recording upstream on the other, and the judge of what it saw.
+ * Raw clients on one side, a recording upstream on the other, and a judge of its records.
  *
  * The judge does not know what a proxy admits. It knows what was sent: a request at the upstream must be exactly one
  * request of one client, sent with a valid token, with the identity of that token and no other, and with its bytes.
@@ -22,7 +22,7 @@ const SEES_RESETS = Number(process.versions.uv.split('.')[1]) >= 52
 
 export interface Campaign {
   readonly upstreamPort: number
-  /** Requests that arrived whole at the upstream, and responses that clients received, by status. */
+  /** Requests that arrived completely at the upstream, and responses that clients received, by status. */
   readonly counts: Map<string, number>
   readonly violations: readonly string[]
   /** Plays a script against a proxy and judges what its client received. */
@@ -105,7 +105,7 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
   }
 
   function onWhole({ sent, head }: Arrival, content: string): void {
-    count('whole at the upstream')
+    count('complete at the upstream')
     if (sent?.request.fate === 'broken') violation('at the upstream: a broken body is complete', lines(head))
     if (sent !== undefined && !sent.loose && content !== sent.request.content)
       violation(`at the upstream: another body (${content.length} bytes)`, lines(head))
@@ -165,7 +165,7 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
     })
     if (responses === 'bad') return void violation(`${names[0]}: a client received malformed bytes`, received)
     const complain = (problem: string | undefined) => {
-      if (problem !== undefined) violation(`${names[0]}: a client received an answer ${problem}`, received)
+      if (problem !== undefined) violation(`${names[0]}: a client received a response ${problem}`, received)
     }
     let last = -1
     for (const response of responses) {
@@ -188,14 +188,14 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
         how === 'closed' &&
         sent?.request.reply.ending === 'reset'
       )
-        complain('whole that was reset')
+        complain('complete that was reset')
       if (/poison/.test(name ?? response.content)) complain('that no client asked for')
     }
     const plain = script.requests.every(({ fate, reply }) => fate === 'plain' && reply.good)
     const announced = responses.some(({ fields }) => valuesOf(fields, 'connection').includes('close'))
     const missing = names.length - responses.length
     if (plain && script.leave === 'wait' && how === 'closed' && missing > 0 && !announced)
-      violation(`${names[0]}: ${names.length} plain requests got ${responses.length} answers`, received)
+      violation(`${names[0]}: ${names.length} plain requests got ${responses.length} responses`, received)
   }
 
   return {
@@ -260,7 +260,7 @@ function encoded(text: string): string {
   return [...Buffer.from(text, 'utf8')].map(byte).join('')
 }
 
-/** What is wrong with an answer of the sidecar's own: JSON of a length, with a code and a message. */
+/** The problem of a response by the sidecar: it must be JSON with a length, a code and a message. */
 function ownProblem({ status, fields, content, complete }: Response): string | undefined {
   const value = (name: string) => valuesOf(fields, name).join()
   if (value('content-type') !== 'application/json') return `of its own without JSON (${status})`

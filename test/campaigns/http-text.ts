@@ -12,7 +12,7 @@ export interface Field {
 export interface Head {
   readonly start: string
   readonly fields: readonly Field[]
-  /** The position behind the empty line. */
+  /** The position after the empty line. */
   readonly end: number
 }
 
@@ -94,7 +94,7 @@ export interface Response {
 
 /**
  * Reads the responses that a client received up to the end of its connection, without interim ones. A response to HEAD
- * is known by `isHead`, or by what follows its head.
+ * is known by `isHead`, or by the bytes after its head.
  */
 export function readResponses(
   bytes: string,

@@ -1,18 +1,18 @@
-/** How the upstream of the fuzz run answers: mostly a good response of some form, sometimes none at all. */
+/** Responses of the upstream of the fuzz run: mostly a good response of some form, sometimes none at all. */
 import type { Random } from './random.ts'
 
 export interface Reply {
   /** Latin-1, written one after the other. */
   readonly pieces: readonly string[]
   readonly ending: 'keep' | 'close' | 'reset'
-  /** A response that a client must receive whole; its body is `content`. */
+  /** A response that a client must receive completely; its body is `content`. */
   readonly good: boolean
   readonly content: string
   /** Answers before the request's body has arrived. */
   readonly early: boolean
 }
 
-/** The header by which an answer names the request that it belongs to. */
+/** The header by which a response names the request that it belongs to. */
 export const NAME_HEADER = 'x-fz'
 
 /** The reply to the request of a name. */
@@ -38,7 +38,7 @@ export function randomReply(random: Random, name: string): Reply {
     [1, () => fine(`HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n${sized}`)],
     [1, () => ({ ...fine(`HTTP/1.1 204 No Content\r\nX-Fz: ${name}\r\n\r\n`), content: '' })],
     [1, () => ({ ...fine(sized, 'close'), early: true, good: false })],
-    // A second response that no client asked for, and bytes behind a bodiless one.
+    // A second response that no client asked for, and bytes after a bodiless one.
     [1, () => bad(`${sized}HTTP/1.1 200 OK\r\nX-Fz: poison\r\nContent-Length: 6\r\n\r\npoison`, 'keep')],
     [1, () => bad(`HTTP/1.1 204 No Content\r\nX-Fz: ${name}\r\nContent-Length: 6\r\n\r\npoison`, 'keep')],
     [2, () => bad(sized.slice(0, random.int(0, sized.length - 1)), random.pick(['close', 'reset']))],

@@ -1,5 +1,5 @@
 /**
- * What the clients of the fuzz run send, and how the upstream answers. The seed and the number of a connection decide
+ * The requests of the clients of the fuzz run, and the upstream's responses. The seed and the number of a connection decide
  * everything that happens on it, so that one connection can be played again alone.
  */
 import { createRandom, type Random } from './random.ts'
@@ -22,7 +22,7 @@ interface Draft {
   version: string
   /** Field lines without their ends. */
   lines: string[]
-  /** The bytes behind the head. */
+  /** The bytes after the head. */
   body: string
   /** The body that these bytes stand for. */
   content: string
@@ -162,7 +162,7 @@ export function trap(random: Random): string {
   return `${line}\r\nHost: s\r\nX-Authenticated-Account-Id: evil\r\nContent-Length: 0\r\n\r\n`
 }
 
-/** A login, right or wrong, or a question for the time left: answered by the sidecar. */
+/** A login, right or wrong, or a request for the time left. */
 function makeLogin(draft: Draft, random: Random, name: string, trust: CampaignTrust): void {
   const login = random.pick(trust.logins)
   const utf8 = (value: unknown) => Buffer.from(JSON.stringify(value), 'utf8').toString('latin1')
@@ -198,7 +198,7 @@ function damaged(random: Random, bytes: string): string {
 
 type Twist = (draft: Draft, random: Random) => void
 
-/** Adds one of these lines, which `~` separates, somewhere behind the first one. */
+/** Adds one of these lines, which `~` separates, somewhere after the first one. */
 const line =
   (fate: Fate, choices: string): Twist =>
   (draft, random) => {
@@ -236,7 +236,7 @@ const host =
     worsen(draft, 'refused')
   }
 
-/** Puts one of these texts behind `Transfer-Encoding: chunked`. */
+/** Puts one of these texts after `Transfer-Encoding: chunked`. */
 const chunks =
   (fate: Fate, choices: string): Twist =>
   (draft, random) => {

@@ -1,4 +1,4 @@
-/** The built program as a child process, and what can be observed of it from outside. */
+/** The built program as a child process, and its observable figures. */
 import { spawn } from 'node:child_process'
 import { generateKeyPairSync } from 'node:crypto'
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
@@ -16,7 +16,7 @@ export interface Identity {
   readonly expiresAt: number
 }
 
-/** What a campaign's clients can send, and what the sidecar is configured with. */
+/** Credentials and tokens of a campaign's clients, and the sidecar's configuration. */
 export interface CampaignTrust {
   readonly good: ReadonlyMap<string, Identity>
   /** Expired, forged, garbled, and of unknown accounts; the first one is expired. */

@@ -130,7 +130,7 @@ interface Wanted {
   readonly status: number
 }
 
-/** Makes a request. Resolves with what became of it: the status, `left`, `cut`, or a violation. */
+/** Makes a request. Resolves with its outcome: the status, `left`, `cut`, or a violation. */
 function ask(agent: Agent, wanted: Wanted): Promise<string> {
   const { method, path, token, body, size = 0, pauseMs = 0, abortMs, status } = wanted
   const forwarded = path.startsWith('/o/') && status < 400
@@ -149,11 +149,11 @@ function ask(agent: Agent, wanted: Wanted): Promise<string> {
       resolve(what)
       if (!/^\d+$/.test(what)) req.destroy()
     }
-    const patience = setTimeout(settle, PATIENCE_MS, 'violation: no answer and no end')
+    const patience = setTimeout(settle, PATIENCE_MS, 'violation: no response and no end')
     const abort = abortMs === undefined ? undefined : setTimeout(settle, abortMs, 'left')
     req.on('error', ({ message }) => {
       const mayBreak = responded || upload > 100_000
-      settle(mayBreak ? 'cut' : `violation: the connection broke before an answer: ${message}`)
+      settle(mayBreak ? 'cut' : `violation: the connection broke before a response: ${message}`)
     })
     req.on('response', (res) => {
       responded = true
@@ -170,7 +170,7 @@ function ask(agent: Agent, wanted: Wanted): Promise<string> {
       })
       res.on('error', () => {})
       res.on('close', () => {
-        if (!res.complete) return settle(forwarded ? 'cut' : 'violation: an own answer was cut')
+        if (!res.complete) return settle(forwarded ? 'cut' : 'violation: an own response was truncated')
         const fault = forwarded && (got === 500 || got === 503)
         if (got !== status && !fault) return settle(`violation: ${got} instead of ${status}`)
         const own = !forwarded || fault

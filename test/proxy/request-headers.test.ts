@@ -42,7 +42,7 @@ function head(parts: HeadParts, more: Partial<RequestHeadParts> = {}): string {
   })
 }
 
-/** What passes of the lines behind `Host`. */
+/** The forwarded lines after `Host`. */
 function passed(more: readonly Line[], parts: Partial<RequestHeadParts> = {}, ours = OURS): string {
   const text = head({ more }, parts)
   const start = 'GET / HTTP/1.1\r\nHost: storage.example\r\n'
@@ -146,8 +146,8 @@ t.test('no client header becomes a line that looks like one of the sidecar', asy
   const signs = fc.array(sign, { maxLength: 2 }).map((list) => list.join(''))
   const spelled = fc
     .tuple(fc.constantFrom(...SET_HERE), sign, signs, signs, fc.boolean())
-    .map(([name, dash, before, behind, upper]) => {
-      const text = `${before}${name.replaceAll('-', dash)}${behind}`
+    .map(([name, dash, before, after, upper]) => {
+      const text = `${before}${name.replaceAll('-', dash)}${after}`
       return upper ? text.toUpperCase() : text
     })
   const value = fc

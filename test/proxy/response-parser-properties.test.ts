@@ -14,11 +14,11 @@ const blank = fc.constantFrom('', ' ', '\t', ' \t ')
 const lines = fc.array(fc.tuple(name, text, blank, blank), { maxLength: 4 })
 const body = fc.string({ unit: latin1, maxLength: 60 })
 
-type Lines = readonly (readonly [name: string, value: string, before: string, behind: string])[]
+type Lines = readonly (readonly [name: string, value: string, before: string, after: string])[]
 const onWire = (list: Lines) => list.map(([key, value, a, b]) => `${key}:${a}${value}${b}\r\n`).join('')
 const raw = (list: Lines) => list.flatMap((line) => line.slice(0, 2))
 
-/** Responses of every framing, and what has to be read from them. */
+/** Responses of every framing, and the expected readings. */
 const samples = fc
   .record({
     framing: fc.constantFrom('length', 'chunked', 'close', 'none'),

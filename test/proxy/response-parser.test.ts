@@ -19,22 +19,22 @@ function always<T>(bytes: string, how: How, of: (reading: Reading) => T): T {
 
 const isFault = (bytes: string, how: How = {}) => always(bytes, how, ({ fault }) => fault !== undefined)
 
-/** The reading of bytes that are a whole response. */
-function whole(bytes: string, how: How = {}) {
+/** The reading of a complete response. */
+function complete(bytes: string, how: How = {}) {
   const reading = always(bytes, how, ({ complete: _, ...rest }) => rest)
   if (reading.fault !== undefined || reading.trailers === undefined)
-    throw new Error(`not whole (${reading.fault}): ${JSON.stringify(bytes)}`)
+    throw new Error(`incomplete (${reading.fault}): ${JSON.stringify(bytes)}`)
   return reading
 }
 
 t.test('a head is parsed byte for byte', async (t) => {
-  const { head, body, trailers } = whole(
+  const { head, body, trailers } = complete(
     'HTTP/1.1 201 Very  created \r\nset-Cookie:a=1\r\nSet-Cookie: \t b=2\t \r\nX-Latin: caf\xe9\r\nX-Empty:\r\nContent-Length: 2\r\n\r\nok',
   )
   const { kinds: _, ...rest } = head ?? {}
   t.strictSame(rest, {
     status: 201,
-    reason: 'Very  created ',
+    statusText: 'Very  created ',
     rawHeaders: [
       ...['set-Cookie', 'a=1', 'Set-Cookie', 'b=2', 'X-Latin', 'caf\xe9', 'X-Empty', ''],
       ...['Content-Length', '2'],
@@ -55,7 +55,7 @@ t.test('a status line has one form', async (t) => {
     ['HTTP/1.1 999 x', 999, 'x'],
     ['HTTP/1.1 404 \t a\tb:caf\xe9', 404, '\t a\tb:caf\xe9'],
   ] as const)
-    t.match(whole(`${line}\r\nContent-Length: 0\r\n\r\n`).head, { status, reason }, line)
+    t.match(complete(`${line}\r\nContent-Length: 0\r\n\r\n`).head, { status, statusText: reason }, line)
   for (const line of [
     ...['HTTP/1.1 200', 'HTTP/1.1 20 OK', 'HTTP/1.1 099 x', 'HTTP/1.1 000 x', 'HTTP/1.1 1000 x'],
     ...['HTTP/1.1 +20 x', 'HTTP/1.1 2e2 x', 'HTTP/1.1 0x9 x', 'HTTP/1.1  200 OK', 'HTTP/1.1\t200 OK'],
@@ -155,11 +155,11 @@ t.test('request, status and framing determine where a response ends', async (t) 
     ['HTTP/1.1 205 \r\nContent-Length: 1\r\n\r\nx', 'length', 'x'],
   ]
   for (const [bytes, framing, body, how] of table) {
-    const reading = whole(bytes, how)
+    const reading = complete(bytes, how)
     t.match(reading, { head: { framing }, body, hasMore: false }, JSON.stringify(bytes))
     if (framing === 'close') continue
-    // A second response behind it is never read (CVE-2026-48931); the connection cannot be reused.
-    const more = whole(`${bytes}HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nall`, how)
+    // A second response after it is never read (CVE-2026-48931); the connection cannot be reused.
+    const more = complete(`${bytes}HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nall`, how)
     t.strictSame(more, { ...reading, hasMore: true })
   }
 })
@@ -196,7 +196,7 @@ t.test('a chunk size is hexadecimal digits and an optional extension', async (t)
     [`1;${'x'.repeat(254)}`, 1],
   ] as const)
     t.equal(
-      whole(`${CHUNKED}${line}\r\n${'x'.repeat(size)}\r\n0\r\n\r\n`).body.length,
+      complete(`${CHUNKED}${line}\r\n${'x'.repeat(size)}\r\n0\r\n\r\n`).body.length,
       size,
       line.slice(0, 30),
     )
@@ -222,7 +222,7 @@ t.test('a chunk is as long as its size, and its lines end in CR LF', async (t) =
 
 t.test('trailers are parsed byte for byte', async (t) => {
   const bytes = `${CHUNKED}1\r\nx\r\n0;last\r\nX-Sum:  abc\t\r\nx-sum: def\r\nX-Empty:\r\n\r\n`
-  t.strictSame(whole(bytes).trailers, ['X-Sum', 'abc', 'x-sum', 'def', 'X-Empty', ''])
+  t.strictSame(complete(bytes).trailers, ['X-Sum', 'abc', 'x-sum', 'def', 'X-Empty', ''])
 })
 
 t.test('heads and trailers are bounded in bytes and lines', async (t) => {
@@ -244,7 +244,7 @@ t.test('heads and trailers are bounded in bytes and lines', async (t) => {
 })
 
 t.test('at most a hundred informational responses precede the response, and 101 is an error', async (t) => {
-  const reading = whole(
+  const reading = complete(
     `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: </a>\r\nContent-Length: 5\r\n\r\n${OK}Content-Length: 2\r\n\r\nok`,
   )
   t.match(reading.informational, [

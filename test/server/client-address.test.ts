@@ -15,12 +15,12 @@ t.test('addresses are normalized', async (t) => {
     ['', 'unknown', 'unknown'],
     [undefined, 'unknown', 'unknown'],
   ] as const) {
-    const { lines, ...rest } = peer(remoteAddress)
-    t.strictSame(rest, { address, trusted: false, forwarded: `Forwarded: for=${node};proto=http` })
+    const { forwardingHeaderLines: lines, ...rest } = peer(remoteAddress)
+    t.strictSame(rest, { address, trusted: false, forwardedHeader: `Forwarded: for=${node};proto=http` })
     t.equal(lines, `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n`)
   }
   const secure = createPeers([])({ remoteAddress: '::1' }, true)
-  t.match(secure.lines, 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
+  t.match(secure.forwardingHeaderLines, 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
 })
 
 t.test('a peer is trusted if its address or network is listed', async (t) => {

@@ -18,7 +18,7 @@ const caller = { ok: true, identity } as const
 
 type Facts = Partial<Omit<RequestContext, 'connection'>> & { status?: number; method?: string; url?: string }
 
-/** Completes a request with these facts: its log line and what was counted. */
+/** Completes a request with these facts; returns its log line and the counted values. */
 function complete(facts: Facts, finished = true, options: Partial<CompleteOptions> = {}) {
   const lines: Record<string, unknown>[] = []
   const counted: unknown[][] = []
@@ -30,7 +30,7 @@ function complete(facts: Facts, finished = true, options: Partial<CompleteOption
     log: createLog('info', { write: (line) => void lines.push(JSON.parse(line)) }),
     access: 'all',
     clientAddress: () => '198.51.100.1',
-    isCutting: () => false,
+    isAborting: () => false,
     ...options,
   })
   const socket = new Socket()
@@ -80,9 +80,9 @@ t.test('a truncated response is not counted under its own status', async (t) => 
     [{ reason: 'client_idle' }, false, false, 499, 'client_idle'],
     [{ reason: 'http_response_incomplete' }, false, false, 503, 'http_response_incomplete'],
     [{}, false, true, 503, 'drain_deadline'],
-    [{ switched: true }, false, true, 101, undefined],
+    [{ isUpgraded: true }, false, true, 101, undefined],
   ] as const) {
-    const { line, counted } = complete(facts, finished, { isCutting: () => cutting })
+    const { line, counted } = complete(facts, finished, { isAborting: () => cutting })
     t.strictSame([line?.['status'], line?.['reason'], counted[0]?.[2]], [status, reason, status])
   }
 })

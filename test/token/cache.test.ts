@@ -7,7 +7,7 @@ import type { Verified } from '../../src/token/verify.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
 
-/** A cache over a verifier that the test answers by hand, and a clock that the test sets. */
+/** A cache over a verifier whose verdicts the test gives by hand, and a clock that the test sets. */
 function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   const clock = { now: START }
   const asked: { answer: (verified: Verified | Refused) => void; fail: (fault: Error) => void }[] = []

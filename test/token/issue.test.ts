@@ -2,7 +2,7 @@ import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
 import { namesProblem } from '../../src/credentials/names.ts'
 import type { KeyRing } from '../../src/keys/key-ring.ts'
-import { createIssuer, NoSigningKeyError, UnfitSubjectError } from '../../src/token/issue.ts'
+import { createIssuer } from '../../src/token/issue.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { AUDIENCE, ISSUER } from '../support/tokens.ts'
 
@@ -38,7 +38,7 @@ t.test('the key that is active at login signs the token', async (t) => {
   t.equal(decodeProtectedHeader((await issue(subject)).token).kid, 'one')
   const verifyOnly: KeyRing = { verification: ring.verification }
   ring = verifyOnly
-  await t.rejects(issue(subject), NoSigningKeyError)
+  await t.rejects(issue(subject), { message: 'no signing key' })
   ring = one.ring
   t.equal(decodeProtectedHeader((await issue(subject)).token).kid, 'one')
 })
@@ -47,8 +47,8 @@ t.test('no token is issued for names that the verifier would refuse', async (t) 
   const { ring } = await makeKeyDirectory(t, { alg: 'HS256' })
   const issue = issuerFor(ring)
   for (const name of ['', 'a\r\nb', '\0', '\x85', '\ud800', 'a'.repeat(1025)]) {
-    await t.rejects(issue({ ...subject, accountId: name }), UnfitSubjectError, 'account')
-    await t.rejects(issue({ ...subject, accessKey: name }), UnfitSubjectError, 'access key')
+    await t.rejects(issue({ ...subject, accountId: name }), { message: /^the account id / })
+    await t.rejects(issue({ ...subject, accessKey: name }), { message: /^the access key / })
   }
   const long = '𝒜'.repeat(1024)
   await t.resolves(issue({ accountId: long, accessKey: 'AK1' }))
