@@ -71,7 +71,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body)
-	// The same id stands in the sidecar's log and in the client's answer. JSON keeps any name on one line.
+	// The same id is in the sidecar's log and in the client's response. JSON keeps any name on one line.
 	logLine(map[string]any{"msg": "request", "requestId": r.Header.Get("X-Request-Id"), "status": status, "caller": caller})
 }
 

@@ -35,7 +35,7 @@ const server = createServer((request, response) => {
   const status = caller === undefined ? 403 : 200
   const body = caller ?? { code: 'NotAuthenticated', message: 'This service is reached through the sidecar.' }
   response.writeHead(status, { 'Content-Type': 'application/json' }).end(JSON.stringify(body))
-  // The same id stands in the sidecar's log and in the client's answer. JSON keeps any name on one line.
+  // The same id is in the sidecar's log and in the client's response. JSON keeps any name on one line.
   console.log(JSON.stringify({ msg: 'request', requestId, status, caller }))
 })
 

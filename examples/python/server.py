@@ -43,7 +43,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        # The same id stands in the sidecar's log and in the client's answer. JSON keeps any name on one line.
+        # The same id is in the sidecar's log and in the client's response. JSON keeps any name on one line.
         request_id = self.headers.get("X-Request-Id")
         print(json.dumps({"msg": "request", "requestId": request_id, "status": status, "caller": caller}), flush=True)
 

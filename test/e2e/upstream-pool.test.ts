@@ -187,7 +187,7 @@ t.test('a request on a stale connection', async (t) => {
     }
   }
 
-  await t.test('is not retried twice', async (t) => {
+  await t.test('is retried only once', async (t) => {
     const client = await rawClient(t, sidecar.port)
     upstream.reply(OK)
     client.send(head('GET /before'))

@@ -100,7 +100,7 @@ t.test('hop-by-hop headers, expectations and connection options are removed', as
   t.equal(passed(more), 'X-Kept: keep-alive\r\n')
 })
 
-t.test('forwarding headers pass only from a trusted peer', async (t) => {
+t.test('forwarding headers pass from a trusted peer only, all or none', async (t) => {
   const more: Line[] = [
     ['x-forwarded-for', '198.51.100.1'],
     ['X-Forwarded-Proto', 'https'],
