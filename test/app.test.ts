@@ -26,7 +26,7 @@ async function takenPort(t: Test): Promise<number> {
   return (server.address() as AddressInfo).port
 }
 
-/** Whether somebody listens. */
+/** Whether the port accepts connections. */
 async function answers(port: number): Promise<boolean> {
   const socket = connect(port, '127.0.0.1')
   const connected = await once(socket, 'connect').then(
@@ -112,10 +112,10 @@ t.test('if one port is in use the other one is not opened', async (t) => {
     const sidecar = await create()
     await t.rejects(sidecar.start(), { code: 'EADDRINUSE' }, taken)
     t.notOk(await answers(free), `${other} is free again`)
-    t.strictSame(log, [], 'and nothing was said to listen')
+    t.strictSame(log, [], 'and no listener was logged')
   }
   const { create } = await app(t, { ...(await issuerAway()), '--admin-port': String(await takenPort(t)) })
-  await t.rejects((await create()).start(), { code: 'EADDRINUSE' }, 'nor is an issuer asked any longer')
+  await t.rejects((await create()).start(), { code: 'EADDRINUSE' }, 'and the issuer is no longer polled')
 })
 
 /** The flags of a sidecar that takes its keys from an issuer that is away. */
@@ -145,11 +145,7 @@ t.test(
     ]
     t.match(JSON.parse(body.toString()), { checks })
     t.notOk(await answers(port))
-    t.strictSame(
-      await sidecar.stop({ lameDuck: true }),
-      { drained: 0, cut: 0 },
-      'stopped, it waits no longer',
-    )
+    t.strictSame(await sidecar.stop({ lameDuck: true }), { drained: 0, cut: 0 }, 'the stop ends the wait')
     await started
     t.notOk(await answers(adminPort))
     t.notOk(log.some(({ msg }) => msg === 'listening'))
@@ -161,7 +157,7 @@ t.test('stopping during the start leaves no listener open', async (t) => {
   const { create, log } = await app(t, { '--listen-port': String(port) })
   const sidecar = await create()
   const started = sidecar.start()
-  t.equal(sidecar.start(), started, 'starting twice is starting once')
+  t.equal(sidecar.start(), started, 'start is idempotent')
   await sidecar.stop()
   const { admin } = await started
   t.notOk(await answers(port))
@@ -216,7 +212,7 @@ t.test('failing metrics are an internal error', async (t) => {
     {},
     {
       logLinesDropped: () => {
-        throw new Error('nobody counts')
+        throw new Error('no counter')
       },
     },
   )
@@ -226,7 +222,7 @@ t.test('failing metrics are an internal error', async (t) => {
   const client = await rawClient(t, admin.port)
   client.send('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
   t.equal((await client.response()).status, 500)
-  t.match(log.at(-1), { level: 50, msg: 'listener fault', err: { message: 'nobody counts' } })
+  t.match(log.at(-1), { level: 50, msg: 'listener fault', err: { message: 'no counter' } })
 })
 
 t.test('requests aborted by the drain deadline are distinguished from client aborts', async (t) => {

@@ -43,7 +43,7 @@ t.test('all output is printed, even if it is read slowly', async (t) => {
   writeFileSync(file, stringify({ accounts }), { mode: 0o600 })
   const program = startProgram(t, ['credentials', 'list', '--json', '--file', file])
   program.child.stdout?.pause()
-  // Its pipe holds 64 KiB: it has more to say, and must wait.
+  // The pipe holds 64 KiB: the program has more output and must wait.
   await eventually(() => program.child.stdout?.readableLength, 'the beginning')
   await new Promise((resolve) => setTimeout(resolve, 300))
   t.equal(program.child.exitCode, null)
@@ -75,7 +75,7 @@ t.test('a closed stdout is not a failure', async (t) => {
 
 t.test('an uncaught exception is logged and does not end the process', async (t) => {
   const { files } = await prepareFiles(t)
-  const fault = "process.on('SIGUSR2', () => { throw new Error('nobody caught it') })"
+  const fault = "process.on('SIGUSR2', () => { throw new Error('not caught') })"
   const sidecar = await serve(
     t,
     { ...files, 'upstream-url': 'http://127.0.0.1:9' },
@@ -83,7 +83,7 @@ t.test('an uncaught exception is logged and does not end the process', async (t)
   )
   sidecar.child.kill('SIGUSR2')
   await sidecar.until(() => sidecar.log().some(({ msg }) => msg === 'uncaught'), 'the line')
-  t.match(sidecar.log().at(-1), { level: 60, msg: 'uncaught', err: { message: 'nobody caught it' } })
+  t.match(sidecar.log().at(-1), { level: 60, msg: 'uncaught', err: { message: 'not caught' } })
   const client = await rawClient(t, sidecar.port)
   client.send('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
   t.equal((await client.response()).status, 400)
@@ -106,7 +106,7 @@ t.test('SIGINT stops the demo cleanly, also if npm and the terminal both send it
   t.match(await demo.ended, { code: 0 })
 })
 
-/** Makes the program send itself signals while its modules are being loaded: when this one of them is. */
+/** Makes the program send itself signals while it loads the given module. */
 function signalledAtLoadOf(module: string, signals: readonly string[]): string[] {
   const hooks = `export const load = (url, context, next) => {
     if (url.includes('/${module}')) for (const signal of ${JSON.stringify(signals)}) process.kill(process.pid, signal)
@@ -151,7 +151,7 @@ t.test('signals during module loading', async (t) => {
 
   await t.test('a signal ends a one-shot command', async (t) => {
     const nodeArgs = signalledAtLoadOf('commander/esm.mjs', ['SIGTERM'])
-    // Unmeasured: what measures coverage hears signals, too, and on Node 26 it keeps this one.
+    // Without coverage: its hooks handle signals, too, and on Node 26 swallow this one.
     const program = startProgram(t, ['config', 'schema'], { nodeArgs })
     t.match(await program.ended, { signal: 'SIGTERM' })
   })

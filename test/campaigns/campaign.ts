@@ -87,8 +87,8 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
     const kept = (line: string) =>
       /^(?:accept|range|user-agent|x-amz|x-meta|x_plain|x-empty|x-eight)/i.test(line)
     const arrived = fields.map(({ name, value }) => `${name}: ${value}`.trim()).filter(kept)
-    const wanted = request.lines.filter(kept).map((line) => line.replace(/: */, ': ').trim())
-    return arrived.join('\n') === wanted.join('\n') ? undefined : 'other header lines'
+    const expected = request.lines.filter(kept).map((line) => line.replace(/: */, ': ').trim())
+    return arrived.join('\n') === expected.join('\n') ? undefined : 'other header lines'
   }
 
   function onArrival(head: Head): Arrival {
@@ -239,7 +239,7 @@ function forMethod(reply: Reply, method: string): Reply {
 const folded = (name: string) => name.toLowerCase().replace(/[_.]/g, '-')
 
 function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
-  const wanted = {
+  const expected = {
     'account-id': encoded(identity.accountId),
     'access-key': encoded(identity.accessKey),
     'token-id': encoded(identity.tokenId),
@@ -248,7 +248,7 @@ function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
   const lines = fields.filter(({ name }) => folded(name).startsWith(IDENTITY_PREFIX))
   const isRight = ([name, value]: [string, string]) =>
     valuesOf(fields, IDENTITY_PREFIX + name).join() === value
-  return lines.length === 4 && Object.entries(wanted).every(isRight)
+  return lines.length === 4 && Object.entries(expected).every(isRight)
 }
 
 /** Percent-encodes every UTF-8 byte outside `!` to `~`, and `%`. */

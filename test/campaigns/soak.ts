@@ -116,7 +116,7 @@ const tally = new Map<string, number>()
 const add = (counts: Map<string, number>, key: string) => counts.set(key, (counts.get(key) ?? 0) + 1)
 
 /** What one request sends, how the client behaves, and the status that it must get while the upstream is healthy. */
-interface Wanted {
+interface RequestOptions {
   readonly method: string
   readonly path: string
   readonly token?: string | undefined
@@ -131,8 +131,8 @@ interface Wanted {
 }
 
 /** Makes a request. Resolves with its outcome: the status, `left`, `cut`, or a violation. */
-function ask(agent: Agent, wanted: Wanted): Promise<string> {
-  const { method, path, token, body, size = 0, pauseMs = 0, abortMs, status } = wanted
+function ask(agent: Agent, options: RequestOptions): Promise<string> {
+  const { method, path, token, body, size = 0, pauseMs = 0, abortMs, status } = options
   const forwarded = path.startsWith('/o/') && status < 400
   const upload = method === 'PUT' ? size : 0
   const headers = {
@@ -197,7 +197,7 @@ function ask(agent: Agent, wanted: Wanted): Promise<string> {
 }
 
 type Kind = (agent: Agent, random: Random, token: string) => Promise<string>
-type Manner = (random: Random) => Pick<Wanted, 'pauseMs' | 'abortMs'>
+type Manner = (random: Random) => Pick<RequestOptions, 'pauseMs' | 'abortMs'>
 const object =
   (method: 'GET' | 'PUT', most: number, how: Manner = () => ({})): Kind =>
   (agent, random, token) => {

@@ -21,7 +21,7 @@ async function listen(t: Test, server: Server | TcpServer, scheme = 'http'): Pro
   return `${scheme}://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-/** A deployment that behaves, unless `unless` answers a request first. */
+/** A correct deployment; `unless` may respond to a request first. */
 function deployment(
   unless: (...args: Parameters<RequestListener>) => boolean | undefined = () => false,
 ): RequestListener {

@@ -46,10 +46,13 @@ t.test('the default revocations file may be missing, any other must exist', asyn
 })
 
 t.test('a configuration without an upstream is refused, unless the command forwards nothing', async (t) => {
-  const wanted = 'upstreams: at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL (default)'
-  t.strictSame(refused({ env: {} }), [wanted])
-  t.strictSame(refused({ env: {}, yaml: 'upstreams:\n' }), [wanted])
-  t.strictSame(refused({ env: {}, yaml: 'upstreams: []' }), [wanted.replace('default', 'sidecar.yaml:1:12')])
+  const expected =
+    'upstreams: at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL (default)'
+  t.strictSame(refused({ env: {} }), [expected])
+  t.strictSame(refused({ env: {}, yaml: 'upstreams:\n' }), [expected])
+  t.strictSame(refused({ env: {}, yaml: 'upstreams: []' }), [
+    expected.replace('default', 'sidecar.yaml:1:12'),
+  ])
   t.strictSame(accepted({ env: {}, needsUpstream: false }).config.upstreams, [])
 })
 

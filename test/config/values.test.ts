@@ -107,5 +107,5 @@ t.test('a public route has an exact path and a method that can be forwarded', as
   for (const path of ['', 'x', '/*', '/a/*', '/a?b', '/a#b', '/a b', '/é', 'http://h/']) {
     t.match(problems('GET', path), [/^publicRoutes\[0\].path: must be an exact path/], path)
   }
-  t.strictSame(problems('TRACEX', '/x'), [], 'only the whole word is refused')
+  t.strictSame(problems('TRACEX', '/x'), [], 'only the exact word is refused')
 })

@@ -4,7 +4,7 @@ import { Validator } from '@seriousme/openapi-schema-validator'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import t from 'tap'
 import { parse } from 'yaml'
-import { type Scene, type SceneOptions, startScene } from '../support/scene.ts'
+import { type Setup, type SetupOptions, startSetup } from '../support/setup.ts'
 
 interface Reference {
   readonly $ref: string
@@ -32,11 +32,11 @@ const faults = (pointer: string, value: unknown) =>
 const seen = new Set<string>()
 
 /** Asks, and checks the answer against the document; returns its body. */
-async function ask(scene: Scene, method: string, path: string, lines = '', body?: string) {
+async function ask(setup: Setup, method: string, path: string, lines = '', body?: string) {
   const framing = body === undefined ? '' : `Content-Length: ${Buffer.byteLength(body)}\r\n`
   const end = lines === 'half' ? '' : `\r\n${body ?? ''}`
   const bytes = `${method.toUpperCase()} ${path} HTTP/1.1\r\nHost: h\r\n${framing}${lines}${end}`
-  const response = await scene.ask(Buffer.from(bytes), { head: method === 'head' })
+  const response = await setup.ask(Buffer.from(bytes), { head: method === 'head' })
   const what = `${method} ${path} ${response.status}`
   const name = paths[path]?.[method]?.responses[response.status]?.$ref.split('/').at(-1) ?? ''
   const documented = components.responses[name]
@@ -71,8 +71,8 @@ t.test('every documented response occurs as documented, and no other one', async
     'timeouts-headers-seconds': '0.3',
     'forward-auth-path': '/_auth',
   }
-  const start = (more: SceneOptions['settings']) => startScene(t, { now, settings: { ...settings, ...more } })
-  const scene = await start({ 'identity-assertion-enabled': 'true' })
+  const start = (more: SetupOptions['settings']) => startSetup(t, { now, settings: { ...settings, ...more } })
+  const setup = await start({ 'identity-assertion-enabled': 'true' })
   const other = await start({
     'contract-refused-token-status': '401',
     'contract-expiration-sec': 'string',
@@ -81,9 +81,9 @@ t.test('every documented response occurs as documented, and no other one', async
   })
   const past = { now: Date.now() - 7_200_000 }
   const logIn = (path: string, accountId: string) =>
-    ask(scene, 'post', path, '', JSON.stringify({ ...scene.sidecar.logins[0], accountId }))
+    ask(setup, 'post', path, '', JSON.stringify({ ...setup.sidecar.logins[0], accountId }))
   for (const path of PATHS) {
-    for (const one of [scene, other]) {
+    for (const one of [setup, other]) {
       const login = JSON.stringify(one.sidecar.logins[0])
       const { expirationSec } = await ask(one, 'post', path, '', login)
       t.type(expirationSec, one === other ? 'string' : 'number')
@@ -91,7 +91,7 @@ t.test('every documented response occurs as documented, and no other one', async
     }
     await logIn(path, '')
     await logIn(path, `stranger of ${path}`)
-    await ask(scene, 'post', path, 'Content-Length: 9\r\n')
+    await ask(setup, 'post', path, 'Content-Length: 9\r\n')
     broken = true
     await logIn(path, `fault on ${path}`)
     broken = false
@@ -99,15 +99,15 @@ t.test('every documented response occurs as documented, and no other one', async
   for (const [path, item] of Object.entries(paths)) {
     for (const method of METHODS.filter((name) => item[name] !== undefined)) {
       for (const lines of ['a: b'.repeat(9999), 'Expect: 200-ok', 'Host: h2'])
-        await ask(scene, method, path, `${lines}\r\n`)
+        await ask(setup, method, path, `${lines}\r\n`)
       if (method === 'post') continue
-      await ask(scene, method, path, 'half')
-      for (const one of [scene, other]) {
+      await ask(setup, method, path, 'half')
+      for (const one of [setup, other]) {
         const expired = `Authorization: Bearer ${await one.sidecar.mint(past)}\r\n`
         for (const lines of [one.authorization, expired, '']) await ask(one, method, path, lines)
       }
       broken = true
-      await ask(scene, method, path, scene.authorization)
+      await ask(setup, method, path, setup.authorization)
       broken = false
     }
   }

@@ -5,7 +5,7 @@ import { activateKey, addKey } from '../../src/keys/key-changes.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
 import { OK } from '../support/recording-upstream.ts'
-import { startScene } from '../support/scene.ts'
+import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -13,16 +13,16 @@ const ENABLED = { 'identity-assertion-enabled': 'true' }
 const NAME = 'x-authenticated-assertion'
 
 /** A sidecar that signs assertions; `receive` sends a request and returns the assertion that the upstream got. */
-async function start(t: Parameters<typeof startScene>[0]) {
-  const scene = await startScene(t, { settings: ENABLED })
-  const { upstream, sidecar } = scene
+async function start(t: Parameters<typeof startSetup>[0]) {
+  const setup = await startSetup(t, { settings: ENABLED })
+  const { upstream, sidecar } = setup
   upstream.reply(OK)
   const jwks = new URL(`http://127.0.0.1:${sidecar.adminPort}/.well-known/jwks.json`)
   return {
-    ...scene,
+    ...setup,
     keys: createRemoteJWKSet(jwks, { cooldownDuration: 0 }),
     async receive(...lines: readonly string[]) {
-      const response = await scene.ask(scene.head('GET /b/k', ...lines))
+      const response = await setup.ask(setup.head('GET /b/k', ...lines))
       t.equal(response.status, 200)
       const { rawHeaders = [] } = upstream.requests.splice(0)[0] ?? {}
       const values = rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === NAME)

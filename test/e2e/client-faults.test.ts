@@ -1,7 +1,7 @@
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import type { RawClient } from '../support/raw-client.ts'
-import { type Scene, startScene } from '../support/scene.ts'
+import { type Setup, startSetup } from '../support/setup.ts'
 
 /** The ways in which a client goes away. */
 const DEPARTURES: Readonly<Record<string, (client: RawClient) => void>> = {
@@ -11,80 +11,80 @@ const DEPARTURES: Readonly<Record<string, (client: RawClient) => void>> = {
 }
 
 /** Waits until nothing of the requests before is left, neither here nor at the upstream. */
-async function nothingIsLeft(scene: Scene, name: string): Promise<void> {
-  const inFlight = () => scene.sidecar.metric('auth_sidecar_requests_in_flight')
+async function nothingIsLeft(setup: Setup, name: string): Promise<void> {
+  const inFlight = () => setup.sidecar.metric('auth_sidecar_requests_in_flight')
   await eventually(async () => (await inFlight()) === 0, `${name}: nothing in flight`)
-  await eventually(() => scene.upstream.open() === 0, `${name}: the upstream left`)
+  await eventually(() => setup.upstream.open() === 0, `${name}: the upstream left`)
 }
 
 t.test('a client that disconnects aborts its request at the upstream', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   const stages: Record<string, (client: RawClient) => Promise<void>> = {
     'before the response': async (client) => {
-      scene.upstream.reply(() => {})
-      const seen = scene.upstream.requests.length
-      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-      await scene.upstream.received(seen + 1)
+      setup.upstream.reply(() => {})
+      const seen = setup.upstream.requests.length
+      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+      await setup.upstream.received(seen + 1)
     },
     'in the middle of a response of known length': async (client) => {
-      scene.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst')
-      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+      setup.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst')
+      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
       await client.until('first')
     },
     'in the middle of a response in chunks': async (client) => {
-      scene.upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n')
-      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+      setup.upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n')
+      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
       await client.until('first')
     },
     'in the middle of its upload': async (client) => {
-      scene.upstream.reply(() => {})
-      client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 100\r\n\r\nfirst`)
-      await scene.upstream.until(() => scene.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
+      setup.upstream.reply(() => {})
+      client.send(`PUT /up HTTP/1.1\r\nHost: h\r\n${setup.authorization}Content-Length: 100\r\n\r\nfirst`)
+      await setup.upstream.until(() => setup.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
     },
     'in the middle of its upload in chunks': async (client) => {
-      scene.upstream.reply(() => {})
+      setup.upstream.reply(() => {})
       client.send(
-        `PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n`,
+        `PUT /up HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n`,
       )
-      await scene.upstream.until(() => scene.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
+      await setup.upstream.until(() => setup.upstream.bytes.at(-1)?.includes('first') === true, 'the upload')
     },
     'waiting for 100 Continue': async (client) => {
-      scene.upstream.reply(() => {})
+      setup.upstream.reply(() => {})
       client.send(
-        `PUT /up HTTP/1.1\r\nHost: h\r\n${scene.authorization}Expect: 100-continue\r\nContent-Length: 5\r\n\r\n`,
+        `PUT /up HTTP/1.1\r\nHost: h\r\n${setup.authorization}Expect: 100-continue\r\nContent-Length: 5\r\n\r\n`,
       )
       await client.until('100 Continue')
     },
-    'with more requests behind the first': async (client) => {
-      scene.upstream.reply(() => {})
-      const seen = scene.upstream.requests.length
-      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`.repeat(10))
-      await scene.upstream.received(seen + 1)
+    'with more requests after the first': async (client) => {
+      setup.upstream.reply(() => {})
+      const seen = setup.upstream.requests.length
+      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`.repeat(10))
+      await setup.upstream.received(seen + 1)
     },
   }
   for (const [stage, reach] of Object.entries(stages)) {
     for (const [departure, depart] of Object.entries(DEPARTURES)) {
-      for (const socket of scene.upstream.sockets) socket.destroy()
-      const client = await scene.connect()
+      for (const socket of setup.upstream.sockets) socket.destroy()
+      const client = await setup.connect()
       await reach(client)
       depart(client)
-      await nothingIsLeft(scene, `${stage}, ${departure}`)
+      await nothingIsLeft(setup, `${stage}, ${departure}`)
       client.socket.destroy()
     }
   }
-  scene.upstream.requests.length = 0
-  scene.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
-  await scene.upstreamSaw(t, 0)
-  const left = scene.sidecar.log.filter(({ msg, status }) => msg === 'request' && status === 499)
-  t.ok(left.length > 12, 'counted as left, not as answered')
+  setup.upstream.requests.length = 0
+  setup.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+  await setup.upstreamSaw(t, 0)
+  const left = setup.sidecar.log.filter(({ msg, status }) => msg === 'request' && status === 499)
+  t.ok(left.length > 12, 'counted as aborted, not as served')
   t.ok(
-    (await scene.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="499"}')) > 0,
+    (await setup.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="499"}')) > 0,
   )
 })
 
 t.test('a client that disconnects before its request or during a login leaks nothing', async (t) => {
-  const scene = await startScene(t, { credentials: [{ scheme: 'scrypt' }] })
-  const login = JSON.stringify(scene.sidecar.logins[0])
+  const setup = await startSetup(t, { credentials: [{ scheme: 'scrypt' }] })
+  const login = JSON.stringify(setup.sidecar.logins[0])
   const head = `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${login.length}\r\n\r\n`
   for (const [stage, bytes] of [
     ['nothing sent', ''],
@@ -97,28 +97,28 @@ t.test('a client that disconnects before its request or during a login leaks not
     ['CONNECT', 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'],
   ] as const) {
     for (const [departure, depart] of Object.entries(DEPARTURES)) {
-      const client = await scene.connect()
+      const client = await setup.connect()
       if (bytes.length > 0) await new Promise<void>((resolve) => client.socket.write(bytes, () => resolve()))
       depart(client)
-      await nothingIsLeft(scene, `${stage}, ${departure}`)
+      await nothingIsLeft(setup, `${stage}, ${departure}`)
       client.socket.destroy()
     }
   }
   await eventually(
-    () => scene.sidecar.log.some(({ route, status }) => route === 'token_issue' && status === 499),
+    () => setup.sidecar.log.some(({ route, status }) => route === 'token_issue' && status === 499),
     'the line of the log',
   )
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('a request whose client disconnects during token verification is not forwarded', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (let at = 0; at < 20; at++) {
-    const token = await scene.sidecar.mint()
-    const client = await scene.connect()
+    const token = await setup.sidecar.mint()
+    const client = await setup.connect()
     client.socket.write(`GET /gone HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`, () =>
       client.socket.resetAndDestroy(),
     )
   }
-  await nothingIsLeft(scene, 'resets')
+  await nothingIsLeft(setup, 'resets')
 })

@@ -1,10 +1,10 @@
-/** Settings that change the sidecar's own answers: `contract.refusedTokenStatus` and `cors.allowedOrigins`. */
+/** Settings that change the sidecar's own responses: `contract.refusedTokenStatus` and `cors.allowedOrigins`. */
 import t from 'tap'
-import { isOwnAnswer } from '../support/own-answer.ts'
-import { startScene } from '../support/scene.ts'
+import { isOwnResponse } from '../support/own-response.ts'
+import { startSetup } from '../support/setup.ts'
 
 t.test('a refused token is a 401 with a challenge if configured', async (t) => {
-  const { ask, authorization, head, sidecar, upstream } = await startScene(t, {
+  const { ask, authorization, head, sidecar, upstream } = await startSetup(t, {
     settings: { 'contract-refused-token-status': '401' },
   })
   const expired = await sidecar.mint({ now: Date.now() - 7_200_000 })
@@ -16,11 +16,16 @@ t.test('a refused token is a 401 with a challenge if configured', async (t) => {
   ] as const) {
     for (const target of ['GET /o', 'GET /v2/auth/token']) {
       const response = await ask(head(target).replace(authorization, line))
-      isOwnAnswer(t, response, { status: 401, code }, `${target} ${code}`)
+      isOwnResponse(t, response, { status: 401, code }, `${target} ${code}`)
       t.equal(response.headers['www-authenticate'], challenge)
     }
   }
-  isOwnAnswer(t, await ask(head('GET /o', 'Host: x')), { status: 400, code: 'InvalidArgument' }, 'admission')
+  isOwnResponse(
+    t,
+    await ask(head('GET /o', 'Host: x')),
+    { status: 400, code: 'InvalidArgument' },
+    'admission',
+  )
   t.equal(upstream.requests.length, 0)
 })
 
@@ -30,7 +35,7 @@ const PREFLIGHT = [
 ]
 
 t.test("scripts of an allowed origin may read the sidecar's own responses", async (t) => {
-  const { ask, authorization, head, upstream } = await startScene(t, {
+  const { ask, authorization, head, upstream } = await startSetup(t, {
     settings: { 'cors-allowed-origins': '["https://app.example", "http://localhost:3000"]' },
   })
   const EXPOSED = {
@@ -62,7 +67,7 @@ t.test("scripts of an allowed origin may read the sidecar's own responses", asyn
     'HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: https://other.example\r\nContent-Length: 0\r\n\r\n',
   )
   const { headers } = await ask(head('GET /o', 'Origin: https://app.example'))
-  t.equal(headers['access-control-allow-origin'], 'https://other.example', 'answers of the upstream pass')
+  t.equal(headers['access-control-allow-origin'], 'https://other.example', 'responses of the upstream pass')
 })
 
 t.test('preflights of the token endpoint are allowed for configured origins only', async (t) => {
@@ -70,7 +75,7 @@ t.test('preflights of the token endpoint are allowed for configured origins only
     ['["https://app.example"]', 'https://app.example'],
     ['["*"]', '*'],
   ] as const) {
-    const { ask, authorization, head, upstream } = await startScene(t, {
+    const { ask, authorization, head, upstream } = await startSetup(t, {
       settings: { 'cors-allowed-origins': setting },
     })
     const preflight = (target: string, origin: string) =>
@@ -89,7 +94,7 @@ t.test('preflights of the token endpoint are allowed for configured origins only
     }
     const other = await preflight('/v2/auth/token', 'https://evil.example')
     t.equal(other.status, allowed === '*' ? 204 : 405)
-    isOwnAnswer(t, await preflight('/o', 'https://app.example'), { status: 400, code: 'InvalidToken' })
+    isOwnResponse(t, await preflight('/o', 'https://app.example'), { status: 400, code: 'InvalidToken' })
     t.equal(upstream.requests.length, 0, 'preflights of storage paths follow corsPreflight')
   }
 })

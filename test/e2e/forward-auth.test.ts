@@ -1,12 +1,12 @@
 import { decodeJwt } from 'jose'
 import t from 'tap'
-import { isOwnAnswer } from '../support/own-answer.ts'
-import { startScene } from '../support/scene.ts'
+import { isOwnResponse } from '../support/own-response.ts'
+import { startSetup } from '../support/setup.ts'
 
 const PATH = { 'forward-auth-path': '/_auth' }
 
 t.test('a valid token is a 200 without a body, with the identity in response headers', async (t) => {
-  const { ask, head, sidecar, upstream } = await startScene(t, {
+  const { ask, head, sidecar, upstream } = await startSetup(t, {
     settings: PATH,
     credentials: [{ accountId: 'acmé corp' }],
   })
@@ -35,7 +35,7 @@ t.test('a valid token is a 200 without a body, with the identity in response hea
 
 t.test('a refused token gets its documented error, with status 401 if configured', async (t) => {
   for (const status of [400, 401]) {
-    const { ask, authorization, head, sidecar, upstream } = await startScene(t, {
+    const { ask, authorization, head, sidecar, upstream } = await startSetup(t, {
       settings: { ...PATH, 'contract-refused-token-status': String(status) },
     })
     const expired = await sidecar.mint({ now: Date.now() - 7_200_000 })
@@ -45,19 +45,19 @@ t.test('a refused token gets its documented error, with status 401 if configured
       [`Authorization: Bearer ${expired}\r\n`, 'ExpiredToken', 'expired'],
     ] as const) {
       const response = await ask(head('GET /_auth/b').replace(authorization, line))
-      isOwnAnswer(t, response, { status, code, details })
+      isOwnResponse(t, response, { status, code, details })
       t.equal(response.headers['x-authenticated-account-id'], undefined)
     }
     const spoofed = head('GET /_auth', 'X-Authenticated-Account-Id: victim').replace(authorization, '')
     t.notMatch((await ask(spoofed)).rawHeaders.join(), 'victim')
     const admission = await ask(head('GET /_auth', 'Host: other'))
-    isOwnAnswer(t, admission, { status: 400, code: 'InvalidArgument' }, 'admission comes first')
+    isOwnResponse(t, admission, { status: 400, code: 'InvalidArgument' }, 'admission comes first')
     t.equal(upstream.sockets.length, 0)
   }
 })
 
 t.test('a path that only resembles the forward-auth path is forwarded', async (t) => {
-  const { ask, head, upstream } = await startScene(t, { settings: PATH })
+  const { ask, head, upstream } = await startSetup(t, { settings: PATH })
   const targets = [
     '/_authx',
     '/_Auth',
@@ -76,7 +76,7 @@ t.test('a path that only resembles the forward-auth path is forwarded', async (t
 })
 
 t.test('forward auth reads no body', async (t) => {
-  const { request, recovers } = await startScene(t, { settings: PATH })
+  const { request, recovers } = await startSetup(t, { settings: PATH })
   const client = await request('POST /_auth', ['Content-Length: 1000000'])
   t.match(await client.response(), { status: 200, headers: { connection: 'close' } })
   client.socket.end()
@@ -88,7 +88,7 @@ t.test('forward auth reads no body', async (t) => {
 
 t.test("a decision may be cached for maxAgeSeconds, but not beyond the token's expiry", async (t) => {
   let now = Date.now()
-  const { ask, authorization, head, sidecar } = await startScene(t, {
+  const { ask, authorization, head, sidecar } = await startSetup(t, {
     settings: { ...PATH, 'forward-auth-max-age-seconds': '60' },
     now: () => now,
   })
@@ -113,13 +113,13 @@ t.test("a decision may be cached for maxAgeSeconds, but not beyond the token's e
 })
 
 t.test('the assertion is among the headers if it is enabled', async (t) => {
-  const { ask, head } = await startScene(t, { settings: { ...PATH, 'identity-assertion-enabled': 'true' } })
+  const { ask, head } = await startSetup(t, { settings: { ...PATH, 'identity-assertion-enabled': 'true' } })
   const { headers } = await ask(head('GET /_auth'))
   t.equal(decodeJwt(headers['x-authenticated-assertion'] ?? '').sub, 'acme')
 })
 
 t.test('report mode answers 200 without an identity', async (t) => {
-  const { ask, authorization, head, sidecar } = await startScene(t, {
+  const { ask, authorization, head, sidecar } = await startSetup(t, {
     settings: { ...PATH, enforcement: 'report', 'forward-auth-max-age-seconds': '60' },
   })
   const response = await ask(head('GET /_auth').replace(authorization, ''))

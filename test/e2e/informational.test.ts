@@ -1,10 +1,10 @@
 import t from 'tap'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
-import { startScene } from '../support/scene.ts'
+import { startSetup } from '../support/setup.ts'
 
 t.test('informational responses are not taken for the final response', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const client = await rawClient(t, sidecar.port)
   for (const [what, before] of [
     ['100', 'HTTP/1.1 100 Continue\r\n\r\n'],
@@ -35,7 +35,7 @@ t.test('informational responses are not taken for the final response', async (t)
 })
 
 t.test('early hints are forwarded with their links at once', async (t) => {
-  const { upstream, request, recovers } = await startScene(t)
+  const { upstream, request, recovers } = await startSetup(t)
   let go = () => {}
   upstream.reply((socket) => {
     socket.write(
@@ -54,7 +54,7 @@ t.test('early hints are forwarded with their links at once', async (t) => {
 })
 
 t.test('an HTTP/1.0 client gets no informational response', async (t) => {
-  const { upstream, sidecar, recovers } = await startScene(t)
+  const { upstream, sidecar, recovers } = await startSetup(t)
   upstream.reply(`HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n${OK}`)
   const client = await rawClient(t, sidecar.port)
   client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)

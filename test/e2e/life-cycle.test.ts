@@ -12,7 +12,7 @@ import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** A sidecar in a process of its own, in front of an upstream. */
-async function scene(
+async function setup(
   t: Test,
   flags: Readonly<Record<string, string>> = {},
   options: Parameters<typeof serve>[2] = {},
@@ -29,7 +29,7 @@ async function scene(
   return { upstream, sidecar, get, ready }
 }
 
-/** Sends a request whose answer the upstream has begun and will not end by itself. */
+/** Sends a request whose response the upstream has begun and does not end by itself. */
 async function begin(client: RawClient, get: string, upstream: { reply(reply: string): void }) {
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-')
   client.send(get)
@@ -37,7 +37,7 @@ async function begin(client: RawClient, get: string, upstream: { reply(reply: st
 }
 
 t.test('SIGTERM: not ready at once, accepts during the lame duck, then drains without aborts', async (t) => {
-  const { upstream, sidecar, get, ready } = await scene(t, { 'shutdown-lame-duck-seconds': '1' })
+  const { upstream, sidecar, get, ready } = await setup(t, { 'shutdown-lame-duck-seconds': '1' })
   t.equal((await ready()).status, 200)
   const idle = await rawClient(t, sidecar.port)
   idle.send(get)
@@ -55,7 +55,7 @@ t.test('SIGTERM: not ready at once, accepts during the lame duck, then drains wi
     { name: 'accepting', ok: false },
   ])
 
-  // The lame duck: new connections and kept ones are answered with `Connection: close`.
+  // The lame duck: new and kept-alive connections get `Connection: close`.
   upstream.reply(OK)
   const late = await rawClient(t, sidecar.port)
   for (const client of [late, idle, unanswered]) {
@@ -73,7 +73,7 @@ t.test('SIGTERM: not ready at once, accepts during the lame duck, then drains wi
       () => false,
     )
   await eventually(async () => !(await accepts()), 'the end of the lame duck')
-  t.equal((await ready()).status, 503, 'probes are still answered')
+  t.equal((await ready()).status, 503, 'probes are still served')
   t.equal(sidecar.child.exitCode, null, 'the transfer under way is not cut')
   slowSocket?.write('whole')
   await slow.until('half-whole')
@@ -83,7 +83,7 @@ t.test('SIGTERM: not ready at once, accepts during the lame duck, then drains wi
 })
 
 t.test('SIGINT: no lame duck; requests at the deadline are aborted and counted, exit code 1', async (t) => {
-  const { upstream, sidecar, get } = await scene(t, {
+  const { upstream, sidecar, get } = await setup(t, {
     'shutdown-lame-duck-seconds': '3600',
     'shutdown-deadline-seconds': '0.3',
   })
@@ -104,7 +104,7 @@ t.test('an incomplete response framed by its close never ends cleanly', async (t
     ['cut at the deadline', ['SIGINT'], { 'shutdown-deadline-seconds': '0.3' }],
     ['cut by a second signal', ['SIGTERM', 'SIGTERM'], { 'shutdown-lame-duck-seconds': '3600' }],
   ] as const) {
-    const { upstream, sidecar, get, ready } = await scene(t, flags)
+    const { upstream, sidecar, get, ready } = await setup(t, flags)
     const clients: RawClient[] = []
     for (const reply of [
       'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhalf-\r\n',
@@ -128,7 +128,7 @@ t.test('an incomplete response framed by its close never ends cleanly', async (t
 })
 
 t.test('SIGHUP, SIGPIPE and a closed stdin do not stop it; a second signal ends it at once', async (t) => {
-  const { upstream, sidecar, get } = await scene(
+  const { upstream, sidecar, get } = await setup(
     t,
     { 'shutdown-lame-duck-seconds': '3600', 'log-access': 'all' },
     { stdio: ['pipe', 'pipe', 'pipe'] },
@@ -231,7 +231,7 @@ t.test(
   'without free descriptors open connections are served, and new ones once descriptors are free',
   { skip: LIMITS_ARE_FIXED },
   async (t) => {
-    const { sidecar, get } = await scene(t)
+    const { sidecar, get } = await setup(t)
     spawnSync('prlimit', ['--pid', String(sidecar.pid), '--nofile=100:100'])
     const kept = await rawClient(t, sidecar.port)
     kept.send(get)
@@ -265,7 +265,7 @@ t.test('the program runs with a read-only file system and without a home directo
   const [major = 0] = process.versions.node.split('.').map(Number)
   const permission = major >= 24 ? '--permission' : '--experimental-permission'
   const cwd = await temporaryDirectory(t)
-  const { sidecar, get } = await scene(
+  const { sidecar, get } = await setup(
     t,
     { 'shutdown-lame-duck-seconds': '0', 'log-access': 'all' },
     {

@@ -6,7 +6,7 @@ import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 
-/** Sends one request on a connection of its own and takes the answer. */
+/** Sends one request on its own connection and returns the response. */
 async function ask(t: Test, port: number, request: string) {
   const client = await rawClient(t, port)
   client.send(request)
@@ -256,7 +256,7 @@ t.test('no secret appears in log, metrics or responses, for any invalid request'
       const response = await client.response().catch(() => undefined)
       client.socket.destroy()
       const ours = response?.headers['content-type'] === 'application/json'
-      if (response === undefined || !ours) continue // the upstream's own answer
+      if (response === undefined || !ours) continue // a response of the upstream
       const body = response.body.toString()
       if (response.status !== 200) answers.push(`${response.rawHeaders.join('\n')}\n${body}`)
     }

@@ -27,7 +27,7 @@ const post = (fields: object) => {
   return `POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
 }
 
-/** Every value that a label of ours may have, of one metric or of all, whatever clients and upstreams do. */
+/** Every value that a label of the sidecar's metrics may have, of one metric or of all. */
 const LABELS: Readonly<Record<string, readonly string[] | RegExp>> = {
   route: ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth'],
   method: ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'],

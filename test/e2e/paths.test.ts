@@ -1,6 +1,6 @@
 import t from 'tap'
-import { isOwnAnswer } from '../support/own-answer.ts'
-import { startScene } from '../support/scene.ts'
+import { isOwnResponse } from '../support/own-response.ts'
+import { startSetup } from '../support/setup.ts'
 
 /** Targets that look like the token endpoint, the admin listener or nothing at all: objects, every one of them. */
 const STORAGE_TARGETS = [
@@ -80,46 +80,46 @@ const STORAGE_TARGETS = [
 ]
 
 t.test('every path except the exact token path is a storage path and needs a token', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const target of STORAGE_TARGETS) {
     const name = target.slice(0, 60)
     for (const method of ['GET', 'POST']) {
-      const denied = await scene.ask(`${method} ${target} HTTP/1.1\r\nHost: h\r\n\r\n`)
-      isOwnAnswer(t, denied, { status: 400, code: 'InvalidToken', details: 'missing' }, `${method} ${name}`)
+      const denied = await setup.ask(`${method} ${target} HTTP/1.1\r\nHost: h\r\n\r\n`)
+      isOwnResponse(t, denied, { status: 400, code: 'InvalidToken', details: 'missing' }, `${method} ${name}`)
     }
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('storage targets reach the upstream byte for byte', async (t) => {
-  const scene = await startScene(t)
-  const client = await scene.connect()
+  const setup = await startSetup(t)
+  const client = await setup.connect()
   for (const target of STORAGE_TARGETS) {
-    client.send(`GET ${target} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+    client.send(`GET ${target} HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
     t.equal((await client.response()).status, 200)
-    t.equal(scene.upstream.requests.at(-1)?.target, target, target.slice(0, 60))
+    t.equal(setup.upstream.requests.at(-1)?.target, target, target.slice(0, 60))
   }
-  await scene.upstreamSaw(t, STORAGE_TARGETS.length)
+  await setup.upstreamSaw(t, STORAGE_TARGETS.length)
 })
 
 t.test('the token endpoint is matched by its raw path, with any query', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const path of ['/v2/auth/token', '/v2/auth/token/']) {
     for (const query of ['', '?', '?x=1', '?/b/k', '?../..', '?a?b', '?%00', '?accountId=acme&secret=x']) {
-      const left = await scene.ask(`GET ${path}${query} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-      isOwnAnswer(t, left, { status: 200 }, path + query)
+      const left = await setup.ask(`GET ${path}${query} HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+      isOwnResponse(t, left, { status: 200 }, path + query)
       t.match(left.body.toString(), /^{"expirationSec":\d+}$/)
     }
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('a base path moves the token endpoint; forwarded targets keep it', async (t) => {
-  const scene = await startScene(t, { settings: { 'listen-base-path': '/storage/api' } })
-  const get = (target: string) => scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  const setup = await startSetup(t, { settings: { 'listen-base-path': '/storage/api' } })
+  const get = (target: string) => setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
   t.match((await get('/storage/api/v2/auth/token')).body.toString(), 'expirationSec')
   t.match((await get('/storage/api/v2/auth/token/?x')).body.toString(), 'expirationSec')
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
   const others = [
     '/v2/auth/token',
     '/storage/v2/auth/token',
@@ -129,14 +129,14 @@ t.test('a base path moves the token endpoint; forwarded targets keep it', async 
   ]
   for (const target of others) t.equal((await get(target)).body.toString(), 'ok', target)
   t.same(
-    scene.upstream.requests.map(({ target }) => target),
+    setup.upstream.requests.map(({ target }) => target),
     others,
   )
-  await scene.upstreamSaw(t, others.length)
+  await setup.upstreamSaw(t, others.length)
 })
 
 t.test('a target that is not a plain path is refused, with or without a token', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const request of [
     'GET /b/k#/v2/auth/token',
     'GET /v2/auth/token#',
@@ -198,16 +198,16 @@ t.test('a target that is not a plain path is refused, with or without a token', 
     'G\xcaT /b/k',
     'GET@ /b/k',
   ]) {
-    for (const authorization of ['', scene.authorization]) {
-      const answer = await scene.ask(`${request} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
-      isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, JSON.stringify(request.slice(0, 60)))
+    for (const authorization of ['', setup.authorization]) {
+      const answer = await setup.ask(`${request} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+      isOwnResponse(t, answer, { status: 400, code: 'InvalidArgument' }, JSON.stringify(request.slice(0, 60)))
     }
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('an absolute target with the same host is forwarded in origin form', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const [target, host, arrives] of [
     ['http://h/b//k?x', 'h', '/b//k?x'],
     ['HTTP://h/b', 'h', '/b'],
@@ -220,32 +220,32 @@ t.test('an absolute target with the same host is forwarded in origin form', asyn
     ['http://h/http://evil.example/', 'h', '/http://evil.example/'],
     ['http://h//v2/auth/token', 'h', '//v2/auth/token'],
   ] as const) {
-    const response = await scene.ask(`GET ${target} HTTP/1.1\r\nHost: ${host}\r\n${scene.authorization}\r\n`)
+    const response = await setup.ask(`GET ${target} HTTP/1.1\r\nHost: ${host}\r\n${setup.authorization}\r\n`)
     t.equal(response.status, 200, target)
-    t.equal(scene.upstream.requests[0]?.target, arrives)
-    t.equal(scene.upstream.requests[0]?.headers['host'], host)
-    await scene.upstreamSaw(t, 1)
+    t.equal(setup.upstream.requests[0]?.target, arrives)
+    t.equal(setup.upstream.requests[0]?.headers['host'], host)
+    await setup.upstreamSaw(t, 1)
   }
-  const left = await scene.ask(`GET http://h/v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-  isOwnAnswer(t, left, { status: 200 }, 'the token endpoint, too')
-  const nameless = await scene.ask(`GET http://h/b HTTP/1.0\r\n${scene.authorization}\r\n`)
-  isOwnAnswer(t, nameless, { status: 400, code: 'InvalidArgument' }, 'without a Host to equal')
-  await scene.upstreamSaw(t, 0)
+  const left = await setup.ask(`GET http://h/v2/auth/token HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+  isOwnResponse(t, left, { status: 200 }, 'the token endpoint, too')
+  const nameless = await setup.ask(`GET http://h/b HTTP/1.0\r\n${setup.authorization}\r\n`)
+  isOwnResponse(t, nameless, { status: 400, code: 'InvalidArgument' }, 'without a Host to equal')
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('every HTTP method is forwarded with a token and refused without one', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   const methods = 'PROPFIND MKCOL COPY MOVE REPORT PATCH OPTIONS LINK SEARCH PURGE'.split(' ')
   for (const method of methods) {
-    const denied = await scene.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n\r\n`)
-    isOwnAnswer(t, denied, { status: 400, code: 'InvalidToken' }, method)
-    const response = await scene.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+    const denied = await setup.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n\r\n`)
+    isOwnResponse(t, denied, { status: 400, code: 'InvalidToken' }, method)
+    const response = await setup.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
     t.equal(response.status, 200, method)
-    t.equal(scene.upstream.requests[0]?.method, method)
-    await scene.upstreamSaw(t, 1)
+    t.equal(setup.upstream.requests[0]?.method, method)
+    await setup.upstreamSaw(t, 1)
   }
   t.equal(
-    (await scene.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="other",status="200"}')) >
+    (await setup.sidecar.metric('auth_sidecar_requests_total{route="proxy",method="other",status="200"}')) >
       0,
     true,
     'their names are no label',
@@ -253,24 +253,24 @@ t.test('every HTTP method is forwarded with a token and refused without one', as
 })
 
 t.test('a non-ASCII byte in a target is forwarded unchanged or refused', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const bytes of ['\xc3\xa9', '\xe9', '\xff', '\x80']) {
-    const response = await scene.ask(`GET /b/${bytes} HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+    const response = await setup.ask(`GET /b/${bytes} HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
     const forwarded = response.status === 200
-    if (forwarded) t.equal(scene.upstream.requests[0]?.target, `/b/${bytes}`)
-    else isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(bytes))
-    await scene.upstreamSaw(t, forwarded ? 1 : 0)
+    if (forwarded) t.equal(setup.upstream.requests[0]?.target, `/b/${bytes}`)
+    else isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(bytes))
+    await setup.upstreamSaw(t, forwarded ? 1 : 0)
   }
 })
 
 t.test('the admin listener serves only its own paths, and the data listener none of them', async (t) => {
-  const scene = await startScene(t)
-  const metrics = await fetch(`http://127.0.0.1:${scene.sidecar.adminPort}/metrics`)
+  const setup = await startSetup(t)
+  const metrics = await fetch(`http://127.0.0.1:${setup.sidecar.adminPort}/metrics`)
   t.equal(metrics.status, 200)
   t.match(await metrics.text(), 'auth_sidecar_requests_total')
-  const login = await fetch(`http://127.0.0.1:${scene.sidecar.adminPort}/v2/auth/token`, { method: 'POST' })
+  const login = await fetch(`http://127.0.0.1:${setup.sidecar.adminPort}/v2/auth/token`, { method: 'POST' })
   t.not(login.status, 200)
-  const response = await scene.ask(`GET /metrics HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  const response = await setup.ask(`GET /metrics HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
   t.equal(response.body.toString(), 'ok', 'an object of that name')
-  await scene.upstreamSaw(t, 1)
+  await setup.upstreamSaw(t, 1)
 })

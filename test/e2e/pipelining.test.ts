@@ -1,9 +1,9 @@
 import type { Socket } from 'node:net'
 import t from 'tap'
 import { eventually, standsStill } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
+import { isOwnResponse } from '../support/own-response.ts'
 import { OK, type RecordedRequest } from '../support/recording-upstream.ts'
-import { startScene } from '../support/scene.ts'
+import { startSetup } from '../support/setup.ts'
 
 /** A response whose body says which request it belongs to. */
 const answerTo = ({ target }: RecordedRequest) =>
@@ -11,7 +11,7 @@ const answerTo = ({ target }: RecordedRequest) =>
 
 const echo = (socket: Socket, request: RecordedRequest) => void socket.write(answerTo(request))
 
-/** Answers later, so that the requests behind have arrived. */
+/** Responds later, after the following requests have arrived. */
 const echoLater = (socket: Socket, request: RecordedRequest) => void setTimeout(echo, 20, socket, request)
 
 const BAD_REQUEST = { status: 400, code: 'InvalidArgument' }
@@ -23,7 +23,7 @@ t.test('pipelined requests are served in order, and a limited number may wait', 
     ['1', 1],
     ['5', 5],
   ] as const) {
-    const { sidecar, upstream, head, connect, upstreamSaw } = await startScene(t, {
+    const { sidecar, upstream, head, connect, upstreamSaw } = await startSetup(t, {
       settings: setting === undefined ? {} : { 'limits-in-flight-per-connection': setting },
     })
     let atOnce = 0
@@ -39,7 +39,7 @@ t.test('pipelined requests are served in order, and a limited number may wait', 
     client.send(Array.from({ length: 100 + waiting }, (_, at) => head(`GET /${at}`)).join(''))
     for (let at = 0; at <= waiting; at++) t.equal((await client.response()).body.toString(), `/${at}`)
     const refused = await client.response()
-    isOwnAnswer(t, refused, { status: 503, code: 'ServiceNotReady', error: 'connection_limit_reached' })
+    isOwnResponse(t, refused, { status: 503, code: 'ServiceNotReady', error: 'connection_limit_reached' })
     t.equal(refused.headers['connection'], 'close')
     t.equal(await client.closed(), 'end')
     t.equal(client.rest().length, 0)
@@ -53,19 +53,19 @@ t.test('pipelined requests are served in order, and a limited number may wait', 
 t.test(
   'a pipelined request above the limit is refused after its token check, and the connection closes',
   async (t) => {
-    const { authorization, head, connect } = await startScene(t, {
+    const { authorization, head, connect } = await startSetup(t, {
       settings: { 'limits-in-flight-per-connection': '1' },
     })
     const client = await connect()
     client.send(head('GET /').replace(authorization, '').repeat(10))
-    for (let count = 0; count < 3; count++) isOwnAnswer(t, await client.response(), NO_TOKEN)
+    for (let count = 0; count < 3; count++) isOwnResponse(t, await client.response(), NO_TOKEN)
     t.equal(await client.closed(), 'end')
     t.equal(client.rest().length, 0)
   },
 )
 
 t.test('a client that pipelines up to the limit is never refused', async (t) => {
-  const { upstream, head, connect } = await startScene(t)
+  const { upstream, head, connect } = await startSetup(t)
   upstream.reply(echo)
   const client = await connect()
   for (let round = 0; round < 20; round++) {
@@ -75,7 +75,7 @@ t.test('a client that pipelines up to the limit is never refused', async (t) => 
 })
 
 t.test('bodies and heads of pipelined requests do not mix in any packet split', async (t) => {
-  const { upstream, head, connect } = await startScene(t)
+  const { upstream, head, connect } = await startSetup(t)
   upstream.reply(echo)
   const client = await connect()
   const bodies = ['', 'with a length', 'in chunks']
@@ -97,7 +97,7 @@ t.test('bodies and heads of pipelined requests do not mix in any packet split', 
 })
 
 t.test('requests before a malformed one are served first, then the connection closes', async (t) => {
-  const { sidecar, upstream, authorization, head, connect, upstreamSaw } = await startScene(t, {
+  const { sidecar, upstream, authorization, head, connect, upstreamSaw } = await startSetup(t, {
     credentials: [{ accountId: 'a' }, { accountId: 'b', accessKey: 'AKB' }],
   })
   const tokenOfB = await sidecar.mint({ claims: { sub: 'b', client_id: 'AKB' } })
@@ -121,7 +121,7 @@ t.test('requests before a malformed one are served first, then the connection cl
       )
       t.equal((await client.response()).body.toString(), '/1')
       t.equal((await client.response()).body.toString(), '/2')
-      isOwnAnswer(t, await client.response(), BAD_REQUEST, JSON.stringify(bad))
+      isOwnResponse(t, await client.response(), BAD_REQUEST, JSON.stringify(bad))
       t.equal(await client.closed(), 'end')
       t.equal(client.rest().length, 0)
       t.same(
@@ -137,7 +137,7 @@ t.test('requests before a malformed one are served first, then the connection cl
 })
 
 t.test('a refused token in a pipeline keeps the connection open', async (t) => {
-  const { upstream, authorization, head, connect, upstreamSaw } = await startScene(t)
+  const { upstream, authorization, head, connect, upstreamSaw } = await startSetup(t)
   upstream.reply(echoLater)
   const noToken = (target: string) => head(`GET ${target}`).replace(authorization, '')
   const client = await connect()
@@ -150,17 +150,17 @@ t.test('a refused token in a pipeline keeps the connection open', async (t) => {
       head('GET /6'),
   )
   t.equal((await client.response()).body.toString(), '/1')
-  isOwnAnswer(t, await client.response(), NO_TOKEN)
+  isOwnResponse(t, await client.response(), NO_TOKEN)
   t.equal((await client.response()).body.toString(), '/3')
-  isOwnAnswer(t, await client.response(), NO_TOKEN)
-  isOwnAnswer(t, await client.response(), { status: 200 })
+  isOwnResponse(t, await client.response(), NO_TOKEN)
+  isOwnResponse(t, await client.response(), { status: 200 })
   t.equal((await client.response()).body.toString(), '/6')
   client.socket.destroy()
   await upstreamSaw(t, 3)
 })
 
 t.test('a pipelined upload is read in its turn', async (t) => {
-  const { upstream, authorization, head, connect, upstreamSaw } = await startScene(t)
+  const { upstream, authorization, head, connect, upstreamSaw } = await startSetup(t)
   upstream.reply((socket, request) => void setTimeout(echo, 50, socket, request))
   const put = head('PUT /up', 'Transfer-Encoding: chunked')
 
@@ -178,7 +178,7 @@ t.test('a pipelined upload is read in its turn', async (t) => {
   const broken = await connect()
   broken.send(`${head('GET /slow')}${put}3\r\nabc\r\nzz\r\n`)
   t.equal((await broken.response()).body.toString(), '/slow')
-  isOwnAnswer(t, await broken.response(), BAD_REQUEST, 'a malformed body')
+  isOwnResponse(t, await broken.response(), BAD_REQUEST, 'a malformed body')
   t.equal(await broken.closed(), 'end')
   await upstreamSaw(t, 1)
 
@@ -187,14 +187,14 @@ t.test('a pipelined upload is read in its turn', async (t) => {
     `${head('GET /slow')}${head('PUT /up', 'Content-Length: 200000').replace(authorization, '')}abc`,
   )
   t.equal((await refused.response()).body.toString(), '/slow')
-  isOwnAnswer(t, await refused.response(), NO_TOKEN, 'an upload without a token')
+  isOwnResponse(t, await refused.response(), NO_TOKEN, 'an upload without a token')
   refused.send(Buffer.alloc(200_000 - 3))
   t.equal(await refused.closed(), 'end')
   await upstreamSaw(t, 1)
 })
 
 t.test('a last response says Connection: close, and no later request is forwarded', async (t) => {
-  const { upstream, authorization, head, connect, request, upstreamSaw } = await startScene(t)
+  const { upstream, authorization, head, connect, request, upstreamSaw } = await startSetup(t)
   upstream.reply(echoLater)
   const closing = await request('GET /1', ['Connection: close'], head('GET /2'))
   t.match(await closing.response(), { status: 200, headers: { connection: 'close' } })
@@ -202,7 +202,7 @@ t.test('a last response says Connection: close, and no later request is forwarde
   t.equal(closing.rest().length, 0)
   await upstreamSaw(t, 1)
 
-  // An upload that fails early, with a refused token and a third request behind it.
+  // An upload that fails early, with a refused token and a third request after it.
   await upstream.close()
   const client = await connect()
   client.send(
@@ -213,7 +213,7 @@ t.test('a last response says Connection: close, and no later request is forwarde
   t.same(
     statuses.map(({ status }) => status),
     [503, 400, 503],
-    'a body that has been read whole ends no connection',
+    'a completely read body does not close the connection',
   )
   const half = await connect()
   half.send(`${head('PUT /1', 'Content-Length: 10')}abc`)
@@ -225,7 +225,7 @@ t.test('a last response says Connection: close, and no later request is forwarde
 })
 
 t.test('a large response before a CONNECT arrives completely', async (t) => {
-  const { upstream, request } = await startScene(t)
+  const { upstream, request } = await startSetup(t)
   const large = Buffer.alloc(12 * 2 ** 20, 'x')
   upstream.reply((socket) => {
     socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${large.length}\r\n\r\n`)
@@ -237,12 +237,12 @@ t.test('a large response before a CONNECT arrives completely', async (t) => {
   await standsStill(() => upstream.sockets[0]?.writableLength ?? 0) // the sockets on the way are full
   client.socket.resume()
   t.equal((await client.response()).body.length, large.length)
-  isOwnAnswer(t, await client.response(), BAD_REQUEST, 'CONNECT')
+  isOwnResponse(t, await client.response(), BAD_REQUEST, 'CONNECT')
   t.equal(await client.closed(), 'end')
 })
 
 t.test('a reset after CONNECT closes that connection only', async (t) => {
-  const { upstream, connect, request, upstreamSaw } = await startScene(t)
+  const { upstream, connect, request, upstreamSaw } = await startSetup(t)
   const tunnel = 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'
   const answered = await connect()
   answered.send(tunnel)
@@ -260,7 +260,7 @@ t.test('a reset after CONNECT closes that connection only', async (t) => {
 })
 
 t.test('unread responses cost no memory: later requests wait', async (t) => {
-  const { sidecar, upstream, head, connect } = await startScene(t, {
+  const { sidecar, upstream, head, connect } = await startSetup(t, {
     settings: { 'timeouts-idle-seconds': '60' },
   })
   const body = Buffer.alloc(8 * 2 ** 20)
@@ -282,7 +282,7 @@ t.test('unread responses cost no memory: later requests wait', async (t) => {
 })
 
 t.test('early hints for a waiting request do not mix with the response before it', async (t) => {
-  const { upstream, request, head } = await startScene(t)
+  const { upstream, request, head } = await startSetup(t)
   const hints = 'HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n'
   upstream.reply((socket, { target }) => {
     if (target === '/slow') setTimeout(() => socket.write(OK), 50)
@@ -297,7 +297,7 @@ t.test('early hints for a waiting request do not mix with the response before it
 })
 
 t.test('100 Continue for a request after a slow one is sent in its turn', async (t) => {
-  const { upstream, request, head } = await startScene(t)
+  const { upstream, request, head } = await startSetup(t)
   let answerSlow = () => {}
   upstream.reply((socket, { target }) => {
     if (target === '/slow') answerSlow = () => void socket.write(OK)
@@ -316,7 +316,7 @@ t.test('100 Continue for a request after a slow one is sent in its turn', async 
 })
 
 t.test('a truncated response closes the connection after the earlier responses', async (t) => {
-  const { upstream, request, head, outcome, recovers } = await startScene(t)
+  const { upstream, request, head, outcome, recovers } = await startSetup(t)
   upstream.reply((socket, { target }) => {
     if (target === '/first') socket.write(OK)
     else socket.end('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart')
@@ -331,7 +331,7 @@ t.test('a truncated response closes the connection after the earlier responses',
 })
 
 t.test('a drain ends a pipeline with Connection: close', async (t) => {
-  const { upstream, sidecar, request, head } = await startScene(t, {
+  const { upstream, sidecar, request, head } = await startSetup(t, {
     settings: { 'shutdown-lame-duck-seconds': '0', 'shutdown-deadline-seconds': '5' },
   })
   let answer = () => {}
@@ -354,7 +354,7 @@ t.test('a drain ends a pipeline with Connection: close', async (t) => {
 })
 
 t.test('a connection is kept or closed as its client requests', async (t) => {
-  const { authorization, connect, upstream, upstreamSaw } = await startScene(t)
+  const { authorization, connect, upstream, upstreamSaw } = await startSetup(t)
   const get = (version: string, lines: string) =>
     `GET /b/k HTTP/${version}\r\nHost: h\r\n${authorization}${lines}\r\n`
   for (const [version, lines, closes] of [
@@ -393,11 +393,11 @@ t.test('a connection is kept or closed as its client requests', async (t) => {
 })
 
 t.test('a request after an ignored upgrade gets a response, or the connection closes', async (t) => {
-  const { upstream, head, connect } = await startScene(t)
+  const { upstream, head, connect } = await startSetup(t)
   upstream.reply(echoLater)
   const offer = head('GET /offer', 'Connection: Upgrade', 'Upgrade: h2c')
   const last = head('GET /last')
-  // Node drops what it read behind such a head, even where a part of the head came with the request before.
+  // Node drops the bytes after such a head, even if a part of the head arrived with the previous request.
   for (const early of [0, last.length + 5, offer.length - 10]) {
     const client = await connect()
     client.send(head('GET /first') + offer.slice(0, early))

@@ -1,11 +1,11 @@
 import t, { type Test } from 'tap'
 import { type RawResponse, rawClient } from '../support/raw-client.ts'
 import type { RecordedRequest } from '../support/recording-upstream.ts'
-import { type SceneOptions, startScene } from '../support/scene.ts'
+import { type SetupOptions, startSetup } from '../support/setup.ts'
 
-/** A sidecar, and a function that sends it a request, lines as they are, and returns answer and forwarded request. */
-async function asking(t: Test, settings: SceneOptions['settings'] = {}) {
-  const { upstream, sidecar, recovers } = await startScene(t, { settings })
+/** A sidecar, and a function that sends it a request, lines unchanged, and returns response and forwarded request. */
+async function asking(t: Test, settings: SetupOptions['settings'] = {}) {
+  const { upstream, sidecar, recovers } = await startSetup(t, { settings })
   const client = await rawClient(t, sidecar.port)
   const ask = async (
     methodAndTarget: string,

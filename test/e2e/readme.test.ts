@@ -1,4 +1,4 @@
-/** The README as a stranger follows it: a bare clone, its commands as written, in order. */
+/** The README's commands as written and in order, in a fresh clone. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'

@@ -27,7 +27,7 @@ import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 const SANE_SECONDS = 5
 
 /** A sidecar with a file of revocations, and what is done with it. */
-async function scene(t: Test, options: TestSidecarOptions = {}) {
+async function setup(t: Test, options: TestSidecarOptions = {}) {
   const revocationsFile = join(await temporaryDirectory(t), 'revocations.yaml')
   writeFileSync(revocationsFile, 'revocations: []\n')
   const sidecar = await startSidecar(t, {
@@ -45,7 +45,7 @@ async function scene(t: Test, options: TestSidecarOptions = {}) {
     const hits = (await sidecar.metric('auth_sidecar_token_cache_hits_total')) - before
     t.ok(hits >= tokens.length, 'the tokens are cached')
   }
-  /** Waits until the answer to a token changes. */
+  /** Waits until the response to a token changes. */
   const becomes = async (token: string, answer: string, what: string) => {
     const changed = performance.now()
     await eventually(async () => (await client.check(token)) === answer, what)
@@ -59,7 +59,7 @@ async function scene(t: Test, options: TestSidecarOptions = {}) {
 
 t.test('a credential that is disabled, removed or expired ends its cached tokens', async (t) => {
   const names = ['disabled', 'removed', 'expired', 'untouched'] as const
-  const { sidecar, client, cacheTokens, becomes, reloads } = await scene(t, {
+  const { sidecar, client, cacheTokens, becomes, reloads } = await setup(t, {
     credentials: names.map((accessKey) => ({ accessKey })),
   })
   const { credentialsFile, logins } = sidecar
@@ -95,7 +95,7 @@ t.test('a credential that is disabled, removed or expired ends its cached tokens
 
 t.test('a credential that expires ends its cached tokens at that moment', async (t) => {
   let now = Date.now()
-  const { sidecar, client, cacheTokens } = await scene(t, {
+  const { sidecar, client, cacheTokens } = await setup(t, {
     now: () => now,
     credentials: [{ expiresAt: new Date(now + 200_000).toISOString() }],
   })
@@ -107,7 +107,7 @@ t.test('a credential that expires ends its cached tokens at that moment', async 
 })
 
 t.test('a revocation ends a cached token and no other; without it the token is valid again', async (t) => {
-  const { sidecar, client, revocationsFile, cacheTokens, becomes } = await scene(t)
+  const { sidecar, client, revocationsFile, cacheTokens, becomes } = await setup(t)
   const jti = randomUUID()
   const token = await sidecar.mint({ claims: { jti } })
   await cacheTokens(token, sidecar.token)
@@ -125,7 +125,7 @@ t.test('a revocation ends a cached token and no other; without it the token is v
 })
 
 t.test('a key that is removed ends its cached tokens and no others', async (t) => {
-  const { sidecar, client, cacheTokens, becomes } = await scene(t)
+  const { sidecar, client, cacheTokens, becomes } = await setup(t)
   const { directory } = sidecar.key
   const leaving = await makeKey('ES256', 'leaving')
   writeFileSync(join(directory, 'active'), sidecar.key.kid)
@@ -151,7 +151,7 @@ const MISTAKES: Readonly<Record<string, (path: string) => void>> = {
 }
 
 t.test('an invalid version is reported and counted once, and changes nothing', async (t) => {
-  const { sidecar, client, revocationsFile, reloads } = await scene(t)
+  const { sidecar, client, revocationsFile, reloads } = await setup(t)
   const jti = randomUUID()
   const revoked = await sidecar.mint({ claims: { jti } })
   writeFileSync(revocationsFile, `revocations:\n- jti: ${jti}\n`)
@@ -250,7 +250,7 @@ t.test('a Secret of keys that Kubernetes swaps is reloaded atomically', async (t
     'swapped-new.jwk.json': JSON.stringify(next.privateJwk),
   }
   swap({ 'swapped-old.jwk.json': both['swapped-old.jwk.json'], active: 'swapped-old' })
-  const { sidecar, client, becomes, reloads } = await scene(t, { settings: { 'keys-directory': directory } })
+  const { sidecar, client, becomes, reloads } = await setup(t, { settings: { 'keys-directory': directory } })
   const [ofOld, ofNew] = [await sidecar.mint({ key: old }), await sidecar.mint({ key: next })]
   t.same([await client.check(ofOld), await client.check(ofNew)], ['ok', 'InvalidToken'])
   swap({ ...both, active: 'swapped-old' })

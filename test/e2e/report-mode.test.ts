@@ -1,12 +1,12 @@
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
-import { startScene } from '../support/scene.ts'
+import { isOwnResponse } from '../support/own-response.ts'
+import { startSetup } from '../support/setup.ts'
 
 const REPORT = { enforcement: 'report' }
 
 t.test('report mode forwards a refused token unchanged and without identity', async (t) => {
-  const { ask, authorization, head, sidecar, upstream } = await startScene(t, { settings: REPORT })
+  const { ask, authorization, head, sidecar, upstream } = await startSetup(t, { settings: REPORT })
   const expired = await sidecar.mint({ now: Date.now() - 7_200_000 })
   const [header, payload] = sidecar.token.split('.')
   for (const [line, reason] of [
@@ -42,7 +42,7 @@ t.test('report mode forwards a refused token unchanged and without identity', as
 })
 
 t.test('report mode forwards a valid request with its identity and without its token', async (t) => {
-  const { ask, head, upstream, sidecar } = await startScene(t, { settings: REPORT })
+  const { ask, head, upstream, sidecar } = await startSetup(t, { settings: REPORT })
   t.equal((await ask(head('GET /o'))).status, 200)
   t.match(upstream.requests[0]?.headers, {
     'x-authenticated-account-id': 'acme',
@@ -53,25 +53,25 @@ t.test('report mode forwards a valid request with its identity and without its t
 })
 
 t.test('report mode changes neither admission nor the token endpoint', async (t) => {
-  const { ask, authorization, head, sidecar, upstream } = await startScene(t, { settings: REPORT })
+  const { ask, authorization, head, sidecar, upstream } = await startSetup(t, { settings: REPORT })
   const invalid = { status: 400, code: 'InvalidArgument' }
-  isOwnAnswer(t, await ask(head('GET /o', 'Host: other')), invalid, 'two hosts')
-  isOwnAnswer(t, await ask(head('GET /o', 'Transfer_Encoding: chunked')), invalid, 'a look-alike')
+  isOwnResponse(t, await ask(head('GET /o', 'Host: other')), invalid, 'two hosts')
+  isOwnResponse(t, await ask(head('GET /o', 'Transfer_Encoding: chunked')), invalid, 'a look-alike')
   const two = await ask(head('GET /o', authorization.trimEnd()))
-  isOwnAnswer(t, two, { status: 400, code: 'InvalidToken' }, 'two Authorization headers have two readings')
+  isOwnResponse(t, two, { status: 400, code: 'InvalidToken' }, 'two Authorization headers have two readings')
   const noToken = head('GET /v2/auth/token').replace(authorization, '')
-  isOwnAnswer(t, await ask(noToken), { status: 400, code: 'InvalidToken', details: 'missing' })
+  isOwnResponse(t, await ask(noToken), { status: 400, code: 'InvalidToken', details: 'missing' })
   const login = (secret: string) => {
     const body = JSON.stringify({ ...sidecar.logins[0], secret })
     return ask(`POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
   }
-  isOwnAnswer(t, await login('wrong'), { status: 403, code: 'Authentication failed' })
-  isOwnAnswer(t, await login(sidecar.logins[0]?.secret ?? ''), { status: 200 })
+  isOwnResponse(t, await login('wrong'), { status: 403, code: 'Authentication failed' })
+  isOwnResponse(t, await login(sidecar.logins[0]?.secret ?? ''), { status: 200 })
   t.equal(upstream.requests.length, 0)
 })
 
 t.test('a public route never forwards a token', async (t) => {
-  const { ask, head, upstream } = await startScene(t, {
+  const { ask, head, upstream } = await startSetup(t, {
     settings: { ...REPORT, 'public-routes': '[{ method: GET, path: /healthz }]' },
   })
   t.equal((await ask(head('GET /healthz'))).status, 200)

@@ -67,7 +67,7 @@ function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarCli
         const elsewhere = clients[(at + 1) % clients.length] ?? client
         for (const { token, until } of alive.slice(-10)) {
           const status = await elsewhere.forward(token)
-          // Alive still when the answer was there: it must have been accepted.
+          // Still valid when the response arrived: it must have been accepted.
           if (Date.now() >= until) continue
           count.uses++
           if (status !== 200) count.refusals++

@@ -1,6 +1,6 @@
 import t from 'tap'
-import { isOwnAnswer } from '../support/own-answer.ts'
-import { startScene } from '../support/scene.ts'
+import { isOwnResponse } from '../support/own-response.ts'
+import { startSetup } from '../support/setup.ts'
 
 /** A request that must never be taken for one: it comes inside the body of another. */
 const inner = (target: string) =>
@@ -9,7 +9,7 @@ const inner = (target: string) =>
 const chunk = (text: string) => `${text.length.toString(16)}\r\n${text}\r\n`
 
 t.test('a body stays one body with any method, framing and connection', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   const body = inner('/smuggled')
   const framings = [
     `Content-Length: ${body.length}\r\n\r\n${body}`,
@@ -20,17 +20,17 @@ t.test('a body stays one body with any method, framing and connection', async (t
   for (const method of ['DELETE', 'OPTIONS', 'GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'PROPFIND', 'LOCK']) {
     for (const connection of ['', 'Connection: close\r\n', 'Connection: keep-alive\r\n']) {
       for (const framing of framings) {
-        const bytes = `${method} /outer HTTP/1.1\r\nHost: h\r\n${scene.authorization}${connection}${framing}`
-        const response = await scene.ask(bytes, { head: method === 'HEAD' })
-        const [request] = scene.upstream.requests
+        const bytes = `${method} /outer HTTP/1.1\r\nHost: h\r\n${setup.authorization}${connection}${framing}`
+        const response = await setup.ask(bytes, { head: method === 'HEAD' })
+        const [request] = setup.upstream.requests
         t.same(
-          [response.status, scene.upstream.requests.length, request?.method, request?.body.toString()],
+          [response.status, setup.upstream.requests.length, request?.method, request?.body.toString()],
           [200, 1, method, body],
           `${method} ${connection.trim()} ${framing.slice(0, 30)}`,
         )
         const { 'content-length': length, 'transfer-encoding': coding } = request?.headers ?? {}
         t.equal([length, coding].filter((value) => value !== undefined).length, 1, 'one framing')
-        await scene.upstreamSaw(t, 1)
+        await setup.upstreamSaw(t, 1)
       }
     }
   }
@@ -73,7 +73,7 @@ function transferEncodingLines(): string[] {
 }
 
 t.test('no spelling of Transfer-Encoding with a Content-Length splits a request', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   const lines = transferEncodingLines()
   t.ok(lines.length > 500, `${lines.length} lines`)
   const heads = lines.flatMap((line) => [
@@ -85,18 +85,18 @@ t.test('no spelling of Transfer-Encoding with a Content-Length splits a request'
     const head = heads[at]
     if (head === undefined) return
     const body = `0\r\n\r\n${inner(`/smuggled/${at}`)}`
-    const response = await scene.ask(
-      `POST /outer/${at} HTTP/1.1\r\nHost: h\r\n${scene.authorization}${head(body.length)}\r\n${body}`,
+    const response = await setup.ask(
+      `POST /outer/${at} HTTP/1.1\r\nHost: h\r\n${setup.authorization}${head(body.length)}\r\n${body}`,
     )
     statuses[at] = response.status
     if (response.status === 400)
-      isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, `case ${at}`)
+      isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, `case ${at}`)
   }
   for (let at = 0; at < heads.length; at += 8) {
     await Promise.all([0, 1, 2, 3, 4, 5, 6, 7].map((offset) => tryOne(at + offset)))
   }
   const seen = new Map<string, number>()
-  for (const { target, headers, rawHeaders } of scene.upstream.requests) {
+  for (const { target, headers, rawHeaders } of setup.upstream.requests) {
     seen.set(target, (seen.get(target) ?? 0) + 1)
     const encoding = rawHeaders.filter(
       (name, at) => at % 2 === 0 && /^[-_.]*transfer[-_.]encoding[-_.]*$/i.test(name),
@@ -118,16 +118,16 @@ t.test('no spelling of Transfer-Encoding with a Content-Length splits a request'
   )
   const plain = lines.indexOf('Transfer-Encoding: chunked') * 2
   t.same([statuses[plain], statuses[plain + 1]], [400, 400], 'two ways to tell the length are refused')
-  await scene.upstreamSaw(t, statuses.filter((status) => status === 200).length)
+  await setup.upstreamSaw(t, statuses.filter((status) => status === 200).length)
 })
 
 t.test('a Transfer-Encoding alone is "chunked" in any letter case, or refused', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const coding of ['chunked', 'Chunked', 'cHUNKED']) {
-    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: ${coding}\r\n\r\n`
-    t.equal((await scene.ask(`${head}${chunk('abc')}0\r\n\r\n`)).status, 200, coding)
-    t.equal(scene.upstream.requests[0]?.body.toString(), 'abc', coding)
-    await scene.upstreamSaw(t, 1)
+    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: ${coding}\r\n\r\n`
+    t.equal((await setup.ask(`${head}${chunk('abc')}0\r\n\r\n`)).status, 200, coding)
+    t.equal(setup.upstream.requests[0]?.body.toString(), 'abc', coding)
+    await setup.upstreamSaw(t, 1)
   }
   for (const value of [
     'gzip, chunked',
@@ -143,19 +143,19 @@ t.test('a Transfer-Encoding alone is "chunked" in any letter case, or refused', 
     'chunked\r\nTransfer-Encoding: chunked',
     'identity\r\nTransfer-Encoding: chunked',
   ]) {
-    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: ${value}\r\n\r\n`
-    const response = await scene.ask(`${head}${chunk('abc')}0\r\n\r\n`)
-    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(value))
+    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: ${value}\r\n\r\n`
+    const response = await setup.ask(`${head}${chunk('abc')}0\r\n\r\n`)
+    isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(value))
   }
-  const old = await scene.ask(
-    `PUT /o HTTP/1.0\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('abc')}0\r\n\r\n`,
+  const old = await setup.ask(
+    `PUT /o HTTP/1.0\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('abc')}0\r\n\r\n`,
   )
-  isOwnAnswer(t, old, { status: 400, code: 'InvalidArgument' }, 'HTTP/1.0 knows no chunks')
-  await scene.upstreamSaw(t, 0)
+  isOwnResponse(t, old, { status: 400, code: 'InvalidArgument' }, 'HTTP/1.0 knows no chunks')
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('a Content-Length is one plain decimal number, or refused', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const value of [
     '+5',
     '-0',
@@ -183,24 +183,24 @@ t.test('a Content-Length is one plain decimal number, or refused', async (t) => 
     '5\r\nContent_Length: 5',
     '5\r\nContent-Length : 5',
   ]) {
-    const response = await scene.ask(
-      `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: ${value}\r\n\r\nhello`,
+    const response = await setup.ask(
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Content-Length: ${value}\r\n\r\nhello`,
     )
-    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(value))
+    isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(value))
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
   for (const value of ['5 ', '  5', '  5  ']) {
-    const response = await scene.ask(
-      `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length:${value}\r\n\r\nhello`,
+    const response = await setup.ask(
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Content-Length:${value}\r\n\r\nhello`,
     )
     t.equal(response.status, 200, 'white space around it is no part of it')
-    t.equal(scene.upstream.requests[0]?.headers['content-length'], '5')
-    await scene.upstreamSaw(t, 1)
+    t.equal(setup.upstream.requests[0]?.headers['content-length'], '5')
+    await setup.upstreamSaw(t, 1)
   }
 })
 
 t.test('a header line that parsers could split differently is refused', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const line of [
     'X: a\r\n b',
     'X: a\r\n\tb',
@@ -234,44 +234,44 @@ t.test('a header line that parsers could split differently is refused', async (t
     '_Authorization: Bearer x',
     'Host_: evil',
   ]) {
-    const response = await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}${line}\r\n\r\n`)
-    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(line))
+    const response = await setup.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}${line}\r\n\r\n`)
+    isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(line))
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('header lines that end without a carriage return are refused', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const request of [
-    `GET /o HTTP/1.1\nHost: h\r\n${scene.authorization}\r\n`,
-    `GET /o HTTP/1.1\r\nHost: h\n${scene.authorization}\r\n`,
-    `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}\n\n`,
-    `GET /o HTTP/1.1\nHost: h\n${scene.authorization.trim()}\n\n`,
-    `GET /o HTTP/1.1\rHost: h\r${scene.authorization.trim()}\r\r`,
+    `GET /o HTTP/1.1\nHost: h\r\n${setup.authorization}\r\n`,
+    `GET /o HTTP/1.1\r\nHost: h\n${setup.authorization}\r\n`,
+    `GET /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}\n\n`,
+    `GET /o HTTP/1.1\nHost: h\n${setup.authorization.trim()}\n\n`,
+    `GET /o HTTP/1.1\rHost: h\r${setup.authorization.trim()}\r\r`,
   ]) {
-    const response = await scene.ask(`${request}\r\n\r\n`)
-    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(request.slice(0, 40)))
+    const response = await setup.ask(`${request}\r\n\r\n`)
+    isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(request.slice(0, 40)))
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('a malformed chunk aborts the upload, and no complete request reaches the upstream', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const [name, chunks] of [
     ['a size in C notation', '0x5\r\nhello\r\n0\r\n\r\n'],
     ['a size with a sign', '+5\r\nhello\r\n0\r\n\r\n'],
     ['a negative size', '-5\r\nhello\r\n0\r\n\r\n'],
     ['a size with a space in front', ' 5\r\nhello\r\n0\r\n\r\n'],
-    ['a size with a space behind', '5 \r\nhello\r\n0\r\n\r\n'],
-    ['a size with a tab behind', '5\t\r\nhello\r\n0\r\n\r\n'],
+    ['a size with a space after it', '5 \r\nhello\r\n0\r\n\r\n'],
+    ['a size with a tab after it', '5\t\r\nhello\r\n0\r\n\r\n'],
     ['a bare carriage return in an extension', '5;a\rb\r\nhello\r\n0\r\n\r\n'],
     ['a size beyond 64 bits', 'fffffffffffffffff\r\nhello\r\n0\r\n\r\n'],
     ['no size', '\r\nhello\r\n0\r\n\r\n'],
     ['a size that is a word', 'five\r\nhello\r\n0\r\n\r\n'],
-    ['a bare line feed behind the size', '5\nhello\r\n0\r\n\r\n'],
-    ['a bare carriage return behind the size', '5\rhello\r\n0\r\n\r\n'],
-    ['a bare line feed behind the data', '5\r\nhello\n0\r\n\r\n'],
-    ['nothing behind the data', '5\r\nhello0\r\n\r\n'],
+    ['a bare line feed after the size', '5\nhello\r\n0\r\n\r\n'],
+    ['a bare carriage return after the size', '5\rhello\r\n0\r\n\r\n'],
+    ['a bare line feed after the data', '5\r\nhello\n0\r\n\r\n'],
+    ['nothing after the data', '5\r\nhello0\r\n\r\n'],
     ['too much data', '5\r\nhello!\r\n0\r\n\r\n'],
     ['an extension of 64 KiB', `5;${'x'.repeat(65536)}\r\nhello\r\n0\r\n\r\n`],
     ['a line feed in an extension', '5;a\nb\r\nhello\r\n0\r\n\r\n'],
@@ -281,115 +281,115 @@ t.test('a malformed chunk aborts the upload, and no complete request reaches the
     ['trailers beyond any bound', `5\r\nhello\r\n0\r\nX: ${'x'.repeat(65536)}\r\n\r\n`],
     ['a bare line feed at the end', '5\r\nhello\r\n0\r\n\n'],
   ] as const) {
-    const client = await scene.connect()
+    const client = await setup.connect()
     client.send(
-      `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n${chunks}`,
+      `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n${chunks}`,
     )
     const response = await client.response()
-    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, name)
+    isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, name)
     client.socket.end()
-    t.equal(await client.closed(), 'end', `${name}: closed behind the answer`)
+    t.equal(await client.closed(), 'end', `${name}: closed after the response`)
     t.equal(client.rest().length, 0)
-    await scene.upstream.until(() => scene.upstream.open() === 0, 'the malformed upload to be aborted')
-    await scene.upstreamSaw(t, 0)
-    for (const socket of scene.upstream.sockets) socket.destroy()
+    await setup.upstream.until(() => setup.upstream.open() === 0, 'the malformed upload to be aborted')
+    await setup.upstreamSaw(t, 0)
+    for (const socket of setup.upstream.sockets) socket.destroy()
   }
 })
 
 t.test('a later malformed chunk aborts the upload at the upstream', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const broken of ['zz\r\n', '5\r\nhelloXX', 'FFFFFFFFFFFFFFFFF\r\n']) {
-    const client = await scene.connect()
+    const client = await setup.connect()
     client.send(
-      `PUT /mid HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('first')}`,
+      `PUT /mid HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('first')}`,
     )
-    await scene.upstream.until(
-      () => scene.upstream.bytes.at(-1)?.includes('first') === true,
+    await setup.upstream.until(
+      () => setup.upstream.bytes.at(-1)?.includes('first') === true,
       'the first chunk',
     )
     client.send(broken)
-    isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, broken)
+    isOwnResponse(t, await client.response(), { status: 400, code: 'InvalidArgument' }, broken)
     client.socket.end()
     await client.closed()
-    await scene.upstream.until(() => scene.upstream.open() === 0, 'the end of the upstream connection')
-    t.notMatch(scene.upstream.bytes.at(-1)?.toString('latin1'), '\r\n0\r\n', 'no last chunk was sent')
-    await scene.upstreamSaw(t, 0)
-    for (const socket of scene.upstream.sockets) socket.destroy()
+    await setup.upstream.until(() => setup.upstream.open() === 0, 'the end of the upstream connection')
+    t.notMatch(setup.upstream.bytes.at(-1)?.toString('latin1'), '\r\n0\r\n', 'no last chunk was sent')
+    await setup.upstreamSaw(t, 0)
+    for (const socket of setup.upstream.sockets) socket.destroy()
   }
 })
 
 t.test('chunk extensions are not forwarded; sizes may have leading zeros', async (t) => {
-  const scene = await startScene(t)
-  const client = await scene.connect()
+  const setup = await startSetup(t)
+  const client = await setup.connect()
   client.send(
-    `PUT /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n` +
+    `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n` +
       '0000000005;name=value\r\nhello\r\n0;last\r\nX-Check: 1\r\n\r\n',
   )
   t.equal((await client.response()).status, 200)
-  t.equal(scene.upstream.requests[0]?.body.toString(), 'hello')
-  t.same(scene.upstream.requests[0]?.rawTrailers, ['X-Check', '1'])
-  t.notMatch(scene.upstream.bytes[0]?.toString('latin1'), 'name=value')
-  await scene.upstreamSaw(t, 1)
+  t.equal(setup.upstream.requests[0]?.body.toString(), 'hello')
+  t.same(setup.upstream.requests[0]?.rawTrailers, ['X-Check', '1'])
+  t.notMatch(setup.upstream.bytes[0]?.toString('latin1'), 'name=value')
+  await setup.upstreamSaw(t, 1)
 })
 
 t.test('too many header lines do not hide the framing', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const lines of [201, 999, 1001, 1500, 2500]) {
-    const client = await scene.connect()
+    const client = await setup.connect()
     client.send(
-      `POST /many HTTP/1.1\r\nHost: h\r\n${scene.authorization}${'a:b\r\n'.repeat(lines)}Transfer-Encoding: chunked\r\n\r\n` +
+      `POST /many HTTP/1.1\r\nHost: h\r\n${setup.authorization}${'a:b\r\n'.repeat(lines)}Transfer-Encoding: chunked\r\n\r\n` +
         `0\r\n\r\n${inner('/smuggled')}`,
     )
-    isOwnAnswer(t, await client.response(), { status: 431, code: 'InvalidArgument' }, `${lines} lines`)
+    isOwnResponse(t, await client.response(), { status: 431, code: 'InvalidArgument' }, `${lines} lines`)
     await client.closed()
-    t.equal(client.rest().length, 0, 'and no further answer')
+    t.equal(client.rest().length, 0, 'and no further response')
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('framing headers after 1,500 allowed header lines are obeyed', async (t) => {
-  const scene = await startScene(t, {
+  const setup = await startSetup(t, {
     settings: { 'limits-header-lines': '3000', 'limits-header-bytes': '65536' },
   })
   const body = inner('/smuggled')
-  const client = await scene.connect()
+  const client = await setup.connect()
   client.send(
-    `POST /many HTTP/1.1\r\nHost: h\r\n${scene.authorization}${'a:b\r\n'.repeat(1500)}Transfer-Encoding: chunked\r\n\r\n` +
+    `POST /many HTTP/1.1\r\nHost: h\r\n${setup.authorization}${'a:b\r\n'.repeat(1500)}Transfer-Encoding: chunked\r\n\r\n` +
       `${chunk(body)}0\r\n\r\n`,
   )
   t.equal((await client.response()).status, 200)
-  t.equal(scene.upstream.requests[0]?.body.toString(), body)
-  t.equal(scene.upstream.requests[0]?.rawHeaders.filter((name) => name === 'a').length, 1500)
-  await scene.upstreamSaw(t, 1)
+  t.equal(setup.upstream.requests[0]?.body.toString(), body)
+  t.equal(setup.upstream.requests[0]?.rawHeaders.filter((name) => name === 'a').length, 1500)
+  await setup.upstreamSaw(t, 1)
 })
 
 t.test('bytes after a body are parsed as the next request, and refused', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const method of ['GET', 'PUT', 'DELETE']) {
     for (const body of [
       'Content-Length: 5\r\n\r\nhello',
       `Transfer-Encoding: chunked\r\n\r\n${chunk('hello')}0\r\n\r\n`,
     ]) {
       for (const extra of ['X', '\x00', '}', '0\r\n\r\n', '5\r\nhello\r\n0\r\n\r\n']) {
-        const client = await scene.connect()
-        client.send(`${method} /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}${body}${extra}\r\n\r\n`)
+        const client = await setup.connect()
+        client.send(`${method} /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}${body}${extra}\r\n\r\n`)
         t.equal((await client.response()).status, 200, `${method}: the request itself is answered`)
-        isOwnAnswer(
+        isOwnResponse(
           t,
           await client.response(),
           { status: 400, code: 'InvalidArgument' },
           JSON.stringify(extra),
         )
         t.equal(await client.closed(), 'end')
-        t.equal(scene.upstream.requests[0]?.body.toString(), 'hello')
-        await scene.upstreamSaw(t, 1)
+        t.equal(setup.upstream.requests[0]?.body.toString(), 'hello')
+        await setup.upstreamSaw(t, 1)
       }
     }
   }
 })
 
 t.test('a framing or identity header listed in Connection is refused, not removed', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const nominated of [
     'content-length',
     'Content-Length, close',
@@ -406,10 +406,10 @@ t.test('a framing or identity header listed in Connection is refused, not remove
     ',\thost ,',
     'close\r\nConnection: host',
   ]) {
-    const response = await scene.ask(
-      `DELETE /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Connection: ${nominated}\r\nContent-Length: 5\r\n\r\nhello`,
+    const response = await setup.ask(
+      `DELETE /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Connection: ${nominated}\r\nContent-Length: 5\r\n\r\nhello`,
     )
-    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, nominated)
+    isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, nominated)
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })

@@ -1,8 +1,8 @@
 import t from 'tap'
-import { isOwnAnswer } from '../support/own-answer.ts'
-import { startScene } from '../support/scene.ts'
+import { isOwnResponse } from '../support/own-response.ts'
+import { startSetup } from '../support/setup.ts'
 
-/** The four headers that are ours, lower-cased. */
+/** The four identity headers of the sidecar, in lower case. */
 const OURS = [
   'x-authenticated-account-id',
   'x-authenticated-access-key',
@@ -10,7 +10,7 @@ const OURS = [
   'x-authenticated-token-expires',
 ]
 
-/** How a client may spell a name that a careless upstream takes for one of ours. */
+/** Spellings that a lenient upstream takes for an identity header. */
 function spellings(name: string): string[] {
   const titled = name.replace(/(^|-)[a-z]/g, (start) => start.toUpperCase())
   return [
@@ -32,7 +32,7 @@ const folded = (rawHeaders: readonly string[]) =>
     )
 
 t.test('identity headers of a client are replaced by one of each of the sidecar', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   const names = [...OURS, 'x-authenticated-anything', 'x-authenticated-account-id-2'].flatMap(spellings)
   for (const spelling of [...names, 'X-Authenticated-', 'x_authenticated_', 'X-Authenticated_']) {
     for (const lines of [
@@ -40,25 +40,25 @@ t.test('identity headers of a client are replaced by one of each of the sidecar'
       `${spelling}: victim \t\r\n${spelling}: \r\n`,
       `X-Authenticated-Account-Id: victim\r\n${spelling}: victim\r\n`,
     ]) {
-      // In front of and behind the token.
-      const response = await scene.ask(
-        `GET /o HTTP/1.1\r\n${lines}Host: h\r\n${scene.authorization}${lines}\r\n`,
+      // Before and after the token.
+      const response = await setup.ask(
+        `GET /o HTTP/1.1\r\n${lines}Host: h\r\n${setup.authorization}${lines}\r\n`,
       )
       t.equal(response.status, 200, spelling)
     }
   }
   const counts = new Set<string>()
-  for (const { rawHeaders, headers } of scene.upstream.requests) {
+  for (const { rawHeaders, headers } of setup.upstream.requests) {
     const seen = folded(rawHeaders).filter((name) => name.startsWith('x-authenticated'))
     counts.add(seen.join(' '))
-    if (headers['x-authenticated-account-id'] !== 'acme') t.fail('an identity that is not ours')
+    if (headers['x-authenticated-account-id'] !== 'acme') t.fail('an identity that the sidecar did not send')
     if (rawHeaders.some((value) => value.includes('victim'))) t.fail('a claim that passed')
   }
   t.same([...counts], [OURS.join(' ')])
 })
 
 t.test('harmless names with an underscore or a dot pass unchanged', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   const lines = [
     'x-amz-meta-my_key',
     'X_Custom',
@@ -73,16 +73,16 @@ t.test('harmless names with an underscore or a dot pass unchanged', async (t) =>
     'Expect_',
     'Proxy_Connection',
   ]
-  await scene.ask(
-    `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}${lines.map((name) => `${name}: v\r\n`).join('')}\r\n`,
+  await setup.ask(
+    `GET /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}${lines.map((name) => `${name}: v\r\n`).join('')}\r\n`,
   )
-  const names = scene.upstream.requests[0]?.rawHeaders.filter((_, at) => at % 2 === 0)
+  const names = setup.upstream.requests[0]?.rawHeaders.filter((_, at) => at % 2 === 0)
   t.same(names?.slice(1, lines.length + 1), lines)
-  await scene.upstreamSaw(t, 1)
+  await setup.upstreamSaw(t, 1)
 })
 
 t.test('headers that override path, method or origin do not bypass the token check', async (t) => {
-  const scene = await startScene(t, {
+  const setup = await startSetup(t, {
     settings: { 'public-routes': JSON.stringify([{ method: 'GET', path: '/healthz' }]) },
   })
   for (const line of [
@@ -111,8 +111,8 @@ t.test('headers that override path, method or origin do not bypass the token che
     'Connection: x-real-ip',
   ]) {
     for (const request of ['GET /b/k', 'POST /b/k', 'OPTIONS /b/k']) {
-      const response = await scene.ask(`${request} HTTP/1.1\r\nHost: h\r\n${line}\r\n\r\n`)
-      isOwnAnswer(
+      const response = await setup.ask(`${request} HTTP/1.1\r\nHost: h\r\n${line}\r\n\r\n`)
+      isOwnResponse(
         t,
         response,
         { status: 400, code: 'InvalidToken', details: 'missing' },
@@ -120,14 +120,14 @@ t.test('headers that override path, method or origin do not bypass the token che
       )
     }
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('forwarding headers are replaced unless the peer is trusted', async (t) => {
   const claims =
     'X-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Host: evil\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 1\r\n' +
     'Forwarded: for=9.9.9.9\r\nX_Forwarded_For: 9.9.9.9\r\nx.forwarded.host: evil\r\n'
-  const untrusting = await startScene(t)
+  const untrusting = await startSetup(t)
   await untrusting.ask(`GET /o HTTP/1.1\r\nHost: h:1\r\n${claims}${untrusting.authorization}\r\n`)
   const seen = untrusting.upstream.requests[0]
   t.notMatch(seen?.rawHeaders.join('\n'), /9\.9\.9\.9|evil/)
@@ -138,7 +138,7 @@ t.test('forwarding headers are replaced unless the peer is trusted', async (t) =
     'x-forwarded-port': String(untrusting.sidecar.port),
     forwarded: 'for=127.0.0.1;proto=http;host="h:1"',
   })
-  const trusting = await startScene(t, { settings: { 'forwarded-trust': '["127.0.0.0/8"]' } })
+  const trusting = await startSetup(t, { settings: { 'forwarded-trust': '["127.0.0.0/8"]' } })
   await trusting.ask(`GET /o HTTP/1.1\r\nHost: h:1\r\n${claims}${trusting.authorization}\r\n`)
   t.match(trusting.upstream.requests[0]?.headers, {
     'x-forwarded-for': '9.9.9.9',
@@ -164,7 +164,7 @@ const BAD_HOSTS = [
 ]
 
 t.test('a Host is one plain authority, or the request is refused', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const lines of [
     '',
     'Host:\r\n',
@@ -175,41 +175,41 @@ t.test('a Host is one plain authority, or the request is refused', async (t) => 
     'Host: a\r\nHost_: b\r\n',
     ...BAD_HOSTS.map((host) => `Host: ${host}\r\n`),
   ]) {
-    const response = await scene.ask(`GET /o HTTP/1.1\r\n${lines}${scene.authorization}\r\n`)
-    isOwnAnswer(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
+    const response = await setup.ask(`GET /o HTTP/1.1\r\n${lines}${setup.authorization}\r\n`)
+    isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
   }
   for (const lines of ['Host:\r\n', 'Host: a\r\nHost: a\r\n']) {
-    const old = await scene.ask(`GET /o HTTP/1.0\r\n${lines}${scene.authorization}\r\n`)
-    isOwnAnswer(t, old, { status: 400, code: 'InvalidArgument' }, `HTTP/1.0: ${JSON.stringify(lines)}`)
+    const old = await setup.ask(`GET /o HTTP/1.0\r\n${lines}${setup.authorization}\r\n`)
+    isOwnResponse(t, old, { status: 400, code: 'InvalidArgument' }, `HTTP/1.0: ${JSON.stringify(lines)}`)
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
   for (const host of GOOD_HOSTS) {
     t.equal(
-      (await scene.ask(`GET /o HTTP/1.1\r\nHost: ${host}\r\n${scene.authorization}\r\n`)).status,
+      (await setup.ask(`GET /o HTTP/1.1\r\nHost: ${host}\r\n${setup.authorization}\r\n`)).status,
       200,
       host,
     )
-    t.equal(scene.upstream.requests[0]?.headers['host'], host)
-    await scene.upstreamSaw(t, 1)
+    t.equal(setup.upstream.requests[0]?.headers['host'], host)
+    await setup.upstreamSaw(t, 1)
   }
 })
 
 t.test('an HTTP/1.0 request without Host gets the host of the upstream', async (t) => {
-  const scene = await startScene(t)
-  const text = await scene.exchange(`GET /o HTTP/1.0\r\n${scene.authorization}\r\n`)
+  const setup = await startSetup(t)
+  const text = await setup.exchange(`GET /o HTTP/1.0\r\n${setup.authorization}\r\n`)
   t.match(text, /^HTTP\/1\.1 200 OK\r\n/)
-  t.equal(scene.upstream.requests[0]?.headers['host'], `127.0.0.1:${scene.upstream.port}`)
-  await scene.upstreamSaw(t, 1)
+  t.equal(setup.upstream.requests[0]?.headers['host'], `127.0.0.1:${setup.upstream.port}`)
+  await setup.upstreamSaw(t, 1)
 })
 
 t.test('hop-by-hop headers and connection options are removed', async (t) => {
-  const scene = await startScene(t)
-  await scene.ask(
-    `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}Connection: keep-alive, X-Mine, X-Request-Id\r\nconnection: x-other\r\n` +
+  const setup = await startSetup(t)
+  await setup.ask(
+    `GET /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Connection: keep-alive, X-Mine, X-Request-Id\r\nconnection: x-other\r\n` +
       'X-Request-Id: r-1\r\nX-Mine: 1\r\nx-other: 2\r\nX-Kept: 3\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nTE: trailers\r\n' +
       'Proxy-Authorization: Basic eA==\r\nHTTP2-Settings: AAMAAABk\r\n\r\n',
   )
-  const names = folded(scene.upstream.requests[0]?.rawHeaders ?? [])
+  const names = folded(setup.upstream.requests[0]?.rawHeaders ?? [])
   t.same(names.slice(0, 3), ['host', 'x-request-id', 'x-kept'])
   for (const gone of [
     'connection',
@@ -222,7 +222,7 @@ t.test('hop-by-hop headers and connection options are removed', async (t) => {
   ]) {
     t.equal(names.includes(gone), false, gone)
   }
-  await scene.upstreamSaw(t, 1)
+  await setup.upstreamSaw(t, 1)
 })
 
 t.test('identities in any script are percent-encoded for the upstream', async (t) => {
@@ -231,17 +231,17 @@ t.test('identities in any script are percent-encoded for the upstream', async (t
     { accountId: 'a b', accessKey: 'x:y, "z"' },
     { accountId: 'a%20b', accessKey: '😀' },
   ]
-  const scene = await startScene(t, { credentials })
+  const setup = await startSetup(t, { credentials })
   for (const [at, [accountId, accessKey]] of [
     ['%C3%9Cn%C3%AFcode%20%E4%BC%9A%E7%A4%BE', 'a%2520b'],
     ['a%20b', 'x:y,%20"z"'],
     ['a%2520b', '%F0%9F%98%80'],
   ].entries()) {
-    const token = await scene.sidecar.mint({
+    const token = await setup.sidecar.mint({
       claims: { sub: credentials[at]?.accountId, client_id: credentials[at]?.accessKey, jti: `id ${at}` },
     })
-    await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
-    t.match(scene.upstream.requests.at(-1)?.headers, {
+    await setup.ask(`GET /o HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    t.match(setup.upstream.requests.at(-1)?.headers, {
       'x-authenticated-account-id': accountId,
       'x-authenticated-access-key': accessKey,
       'x-authenticated-token-id': `id%20${at}`,
@@ -253,13 +253,13 @@ t.test('identities in any script are percent-encoded for the upstream', async (t
 t.test(
   'responses keep their headers, without identity headers and request ids of the upstream',
   async (t) => {
-    const scene = await startScene(t)
-    scene.upstream.reply(
+    const setup = await startSetup(t)
+    setup.upstream.reply(
       'HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nset-cookie: b=2\r\nX-Authenticated-Account-Id: acme\r\nSet-Cookie: c=3\r\n' +
         'X_Authenticated_Token_Id: x\r\nContent-Length: 0\r\nX-Dup: 1\r\nX-Request-Id: theirs\r\nX-Dup: 2\r\n\r\n',
     )
-    const response = await scene.ask(
-      `GET /o HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine-1\r\n${scene.authorization}\r\n`,
+    const response = await setup.ask(
+      `GET /o HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine-1\r\n${setup.authorization}\r\n`,
     )
     t.same(response.rawHeaders.slice(0, 12), [
       ...['Set-Cookie', 'a=1', 'set-cookie', 'b=2', 'Set-Cookie', 'c=3'],
@@ -271,7 +271,7 @@ t.test(
 )
 
 t.test('a valid request id is kept, any other is replaced', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}$/
   for (const [lines, kept] of [
     ['X-Request-Id: a', 'a'],
@@ -290,26 +290,26 @@ t.test('a valid request id is kept, any other is replaced', async (t) => {
     ['X_Request_Id: a', undefined],
     ['Y: 1', undefined],
   ] as const) {
-    // Where it is forwarded, answered here, refused by the gate and refused by admission.
+    // Forwarded, served by the sidecar, refused by the gate and refused by admission.
     for (const request of [
-      `GET /o HTTP/1.1\r\nHost: h\r\n${scene.authorization}`,
-      `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}`,
+      `GET /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}`,
+      `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${setup.authorization}`,
       'GET /o HTTP/1.1\r\nHost: h\r\n',
       'GET * HTTP/1.1\r\nHost: h\r\n',
     ]) {
-      const { headers } = await scene.ask(`${request}${lines}\r\n\r\n`)
+      const { headers } = await setup.ask(`${request}${lines}\r\n\r\n`)
       const id = headers['x-request-id'] ?? ''
       if (kept === undefined) t.match(id, uuid, lines.slice(0, 40))
       else t.equal(id, kept)
     }
-    const [request] = scene.upstream.requests
+    const [request] = setup.upstream.requests
     const ids = folded(request?.rawHeaders ?? []).filter((name) => name === 'x-request-id')
     t.equal(ids.length, 1, 'one of them goes upstream')
     if (kept !== undefined) t.equal(request?.headers['x-request-id'], kept)
-    await scene.upstreamSaw(t, 1)
+    await setup.upstreamSaw(t, 1)
   }
   t.ok(
-    scene.sidecar.log.some(({ requestId }) => requestId === 'A.b_c-9'),
+    setup.sidecar.log.some(({ requestId }) => requestId === 'A.b_c-9'),
     'and stands in the log',
   )
 })

@@ -9,7 +9,7 @@ import { NO_BROWSER, openPage, startBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
-import { tenBusyMinutes } from '../support/status-scene.ts'
+import { tenBusyMinutes } from '../support/status-setup.ts'
 
 /** Where screenshots are written: `SCREENSHOTS=docs/screenshots`. */
 const SCREENSHOTS = process.env['SCREENSHOTS']
@@ -133,8 +133,8 @@ t.test('shows a banner in report mode', { skip: NO_BROWSER }, async (t) => {
 
 t.test('the page after ten busy minutes', { skip: NO_BROWSER }, async (t) => {
   const browser = await startBrowser(t)
-  const scene = await tenBusyMinutes()
-  const report = withoutThisMachine(await scene.reporter.report())
+  const setup = await tenBusyMinutes()
+  const report = withoutThisMachine(await setup.reporter.report())
   const status = { problems: problemsOf(report), ...report }
   const admin = createAdminListener(
     {
@@ -143,7 +143,7 @@ t.test('the page after ten busy minutes', { skip: NO_BROWSER }, async (t) => {
       credentials: { file: undefined, postgres: undefined },
       cache: { maxTokens: 1, maxAgeSeconds: 1 },
     },
-    { ready: () => [], jwks: () => ({}), exposition: scene.registry, statusMetrics: async () => [] },
+    { ready: () => [], jwks: () => ({}), exposition: setup.registry, statusMetrics: async () => [] },
     { now: Date.now, onFault: (error) => t.error(error) },
   )
   const { port } = await admin.listen()

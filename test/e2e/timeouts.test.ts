@@ -2,16 +2,16 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
+import { isOwnResponse } from '../support/own-response.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
-import { startScene } from '../support/scene.ts'
+import { startSetup } from '../support/setup.ts'
 
 const IDLE = { 'timeouts-idle-seconds': '0.3' }
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 
 t.test('an upstream without a response head in time is a 503, and its connection is closed', async (t) => {
-  const { upstream, request, recovers, outcome } = await startScene(t, {
+  const { upstream, request, recovers, outcome } = await startSetup(t, {
     settings: { 'timeouts-upstream-response-seconds': '0.3' },
   })
   const replies: Readonly<Record<string, string>> = {
@@ -27,7 +27,7 @@ t.test('an upstream without a response head in time is a 503, and its connection
   ])
   for (const client of await Promise.all(answers)) {
     const response = await client.response()
-    isOwnAnswer(t, response, unavailable('http_response_timeout'))
+    isOwnResponse(t, response, unavailable('http_response_timeout'))
     t.not(response.headers['connection'], 'close', 'the client keeps its connection')
   }
   await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
@@ -37,10 +37,10 @@ t.test('an upstream without a response head in time is a 503, and its connection
 })
 
 t.test('a request that waits too long for a connection is a 503', async (t) => {
-  const { upstream, sidecar, head, request, outcome } = await startScene(t, {
+  const { upstream, sidecar, head, request, outcome } = await startSetup(t, {
     settings: { 'timeouts-upstream-response-seconds': '0.5', 'limits-upstream-connections': '1' },
   })
-  // A body that goes on keeps the only connection busy.
+  // An unfinished body keeps the only connection busy.
   upstream.reply((socket) => {
     socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
     const more = setInterval(() => socket.write('1\r\nx\r\n'), 50)
@@ -50,7 +50,7 @@ t.test('a request that waits too long for a connection is a 503', async (t) => {
   await busy.until('\r\n\r\n')
   const waits = await rawClient(t, sidecar.port)
   waits.send(head('GET /'))
-  isOwnAnswer(t, await waits.response(), unavailable('connection_limit_reached'))
+  isOwnResponse(t, await waits.response(), unavailable('connection_limit_reached'))
   t.equal(await outcome('connection_limit_reached'), 1)
   t.equal(upstream.requests.length, 1)
   t.notOk(busy.socket.destroyed, 'and no other request is aborted for it')
@@ -62,7 +62,7 @@ t.test('a request that waits too long for a connection is a 503', async (t) => {
 })
 
 t.test('an idle download is aborted on both sides', async (t) => {
-  const { upstream, sidecar, recovers, outcome } = await startScene(t, { settings: IDLE })
+  const { upstream, sidecar, recovers, outcome } = await startSetup(t, { settings: IDLE })
   const framings: Readonly<Record<string, string>> = {
     '/length': 'Content-Length: 100\r\n\r\npart',
     '/length-without-a-byte': 'Content-Length: 100\r\nX-Part: part\r\n\r\n',
@@ -90,7 +90,7 @@ t.test('an idle download is aborted on both sides', async (t) => {
 })
 
 t.test('an idle upload is a 408 and is aborted at the upstream', async (t) => {
-  const { upstream, request, recovers, outcome } = await startScene(t, { settings: IDLE })
+  const { upstream, request, recovers, outcome } = await startSetup(t, { settings: IDLE })
   const answers = [
     request('PUT /', ['Content-Length: 100'], 'part'),
     request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\n'),
@@ -102,19 +102,19 @@ t.test('an idle upload is a 408 and is aborted at the upstream', async (t) => {
   ]
   for (const client of await Promise.all(answers)) {
     const response = await client.response()
-    isOwnAnswer(t, response, { status: 408, code: 'InvalidArgument', error: 'http_request_error' })
+    isOwnResponse(t, response, { status: 408, code: 'InvalidArgument', error: 'http_request_error' })
     t.equal(response.headers['connection'], 'close')
     client.socket.end()
     await client.closed()
   }
   await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
   t.equal(await outcome('client_idle'), answers.length)
-  t.equal(upstream.requests.length, 0, 'nothing whole arrived')
+  t.equal(upstream.requests.length, 0, 'no complete request arrived')
   await recovers()
 })
 
 t.test('an idle upload whose response has begun is aborted', async (t) => {
-  const { upstream, request, recovers } = await startScene(t, {
+  const { upstream, request, recovers } = await startSetup(t, {
     settings: IDLE,
     hooks: {
       onConnection: (socket) => {
@@ -131,7 +131,7 @@ t.test('an idle upload whose response has begun is aborted', async (t) => {
 })
 
 t.test('an upload that stalls in the queue is a 408 after it gets a connection', async (t) => {
-  const { upstream, sidecar, head, request, outcome } = await startScene(t, {
+  const { upstream, sidecar, head, request, outcome } = await startSetup(t, {
     settings: { ...IDLE, 'limits-upstream-connections': '1' },
   })
   let answer = () => {}
@@ -145,21 +145,21 @@ t.test('an upload that stalls in the queue is a 408 after it gets a connection',
   await sleep(700) // more than two idle times, which must not count while it waits
   answer()
   t.equal((await busy.response()).status, 200)
-  isOwnAnswer(t, await client.response(), { status: 408, code: 'InvalidArgument' })
+  isOwnResponse(t, await client.response(), { status: 408, code: 'InvalidArgument' })
   client.socket.end()
   await client.closed()
   t.equal(await outcome('client_idle'), 1)
 })
 
 t.test('an upstream that does not read an upload is a 503', async (t) => {
-  const { upstream, sidecar, head, outcome } = await startScene(t, {
+  const { upstream, sidecar, head, outcome } = await startSetup(t, {
     settings: IDLE,
     hooks: { read: false, onConnection: (socket) => void socket.pause() },
   })
   const client = await rawClient(t, sidecar.port)
   client.send(head('PUT /', 'Content-Length: 100000000'))
   client.send(Buffer.alloc(100_000_000))
-  isOwnAnswer(t, await client.response(), unavailable('connection_write_timeout'))
+  isOwnResponse(t, await client.response(), unavailable('connection_write_timeout'))
   await client.closed()
   t.equal(await outcome('connection_write_timeout'), 1)
   await eventually(
@@ -172,7 +172,7 @@ t.test('an upstream that does not read an upload is a 503', async (t) => {
 t.test(
   'a client that does not read a download is disconnected, and the upstream connection closed',
   async (t) => {
-    const { upstream, sidecar, head, recovers, outcome } = await startScene(t, { settings: IDLE })
+    const { upstream, sidecar, head, recovers, outcome } = await startSetup(t, { settings: IDLE })
     const body = Buffer.alloc(50_000_000)
     upstream.reply((socket) => {
       socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
@@ -201,7 +201,7 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
   }
 
   await t.test('downloads and uploads of one byte at a time', async (t) => {
-    const { upstream, request, recovers } = await startScene(t, { settings })
+    const { upstream, request, recovers } = await startSetup(t, { settings })
     upstream.reply(async (socket, { method }) => {
       if (method === 'PUT') {
         socket.write(OK)
@@ -230,7 +230,7 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
   const body = Buffer.alloc(6 * PART)
 
   await t.test('a client that reads rarely', async (t) => {
-    const { upstream, sidecar, head, recovers } = await startScene(t, { settings })
+    const { upstream, sidecar, head, recovers } = await startSetup(t, { settings })
     upstream.reply((socket) => {
       socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
       socket.write(body)
@@ -240,9 +240,9 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
     client.send(head('GET /'))
     while (client.received().length < body.length) {
       await sleep(300)
-      const wanted = Math.min(client.received().length + PART, body.length)
+      const expected = Math.min(client.received().length + PART, body.length)
       client.socket.resume()
-      await eventually(() => client.received().length >= wanted, 'more of the body')
+      await eventually(() => client.received().length >= expected, 'more of the body')
       client.socket.pause()
     }
     client.socket.resume()
@@ -251,7 +251,7 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
   })
 
   await t.test('an upstream that reads rarely', async (t) => {
-    const { upstream, sidecar, head, recovers } = await startScene(t, {
+    const { upstream, sidecar, head, recovers } = await startSetup(t, {
       settings,
       hooks: { onConnection: (socket) => void (upstream.sockets.length === 1 && socket.pause()) },
     })
@@ -262,9 +262,9 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
     const received = () => upstream.bytes[0]?.length ?? 0
     while (received() < body.length) {
       await sleep(300)
-      const wanted = Math.min(received() + PART, body.length)
+      const expected = Math.min(received() + PART, body.length)
       upstream.sockets[0]?.resume()
-      await upstream.until(() => received() >= wanted, 'more of the body')
+      await upstream.until(() => received() >= expected, 'more of the body')
       upstream.sockets[0]?.pause()
     }
     upstream.sockets[0]?.resume()
@@ -275,13 +275,13 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
 })
 
 t.test('the idle timeout is off while the response head is awaited', async (t) => {
-  const { upstream, request, recovers } = await startScene(t, { settings: IDLE })
+  const { upstream, request, recovers } = await startSetup(t, { settings: IDLE })
   const answerLate = (socket: Socket) => void setTimeout(() => socket.write(OK), 900)
   upstream.reply(answerLate)
   const clients = await Promise.all([
     request('GET /'),
     request('PUT /', ['Content-Length: 5'], 'hello'),
-    // Too large for one write: the upstream takes its end after it has been sent.
+    // Too large for one write: the upstream reads its end after it has been sent.
     request(`GET /${'x'.repeat(7000)}`, [`X-Large: ${'y'.repeat(7000)}`]),
   ])
   for (const client of clients) t.equal((await client.response()).status, 200)
@@ -291,7 +291,7 @@ t.test('the idle timeout is off while the response head is awaited', async (t) =
 })
 
 t.test('an unused client connection is closed without a response', async (t) => {
-  const { request } = await startScene(t, { settings: { 'timeouts-keep-alive-seconds': '0.3' } })
+  const { request } = await startSetup(t, { settings: { 'timeouts-keep-alive-seconds': '0.3' } })
   const client = await request('GET /')
   t.equal((await client.response()).status, 200)
   t.equal(await client.closed(), 'end')

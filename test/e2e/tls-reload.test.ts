@@ -141,7 +141,7 @@ t.test('changed client authorities apply to new connections', async (t) => {
   t.equal((await first.response()).status, 200, 'who is in stays in')
 })
 
-/** A TLS upstream that closes each connection with its answer; the names of the certificates it was shown. */
+/** A TLS upstream that closes each connection after its response; the names of the client certificates it received. */
 async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ url: string; clients: string[] }> {
   const clients: string[] = []
   const server = createServer(options, (socket) => {
@@ -179,14 +179,17 @@ t.test('new connections to upstreams use the current files', async (t) => {
     )
     return (await client.response()).status
   }
-  t.equal(await get(), 503, 'an authority that we do not know')
+  t.equal(await get(), 503, 'an unknown authority')
   writeFileSync(path('ca.pem'), authority.cert)
   const changed = performance.now()
   await eventually(async () => (await get()) === 200, 'the authority to be known')
   t.ok((performance.now() - changed) / 1000 < SANE_SECONDS)
   t.equal(clients.at(-1), 'before')
   writePair(directory, ours('after'))
-  await eventually(async () => (await get()) === 200 && clients.at(-1) === 'after', 'our new certificate')
+  await eventually(
+    async () => (await get()) === 200 && clients.at(-1) === 'after',
+    'the new client certificate',
+  )
   writeFileSync(path('key.pem'), 'no key')
   await eventually(async () => (await isFailing(sidecar)) === 1, 'the broken key to be reported')
   t.equal(await get(), 200)

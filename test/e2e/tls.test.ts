@@ -17,7 +17,7 @@ import { echoServer } from '../support/websocket.ts'
 async function handshake({ sidecar, authority }: Secured, options: ConnectionOptions = {}): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect({ port: sidecar.port, host: '127.0.0.1', ca: authority.cert, ...options })
-    // With TLS 1.3 a server says only after the client's part that it will not have this client.
+    // With TLS 1.3 a server refuses a client certificate only after the client's side of the handshake.
     socket.once('secureConnect', () => socket.write('GET /v2/auth/token HTTP/1.1\r\nHost: a\r\n\r\n'))
     socket.once('data', () => resolve('ok'))
     socket.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message))
@@ -103,8 +103,8 @@ t.test('with client authorities, only clients with one of their certificates are
   writeFileSync(clientCaFile, clients.cert)
   const settings = { 'listen-tls-client-ca-file': clientCaFile }
   const secured = await startSecured(t, { settings })
-  const own = (wanted: Parameters<typeof makeCertificate>[0]) => {
-    const { cert, key } = makeCertificate(wanted)
+  const own = (options: Parameters<typeof makeCertificate>[0]) => {
+    const { cert, key } = makeCertificate(options)
     return { cert, key }
   }
   const good = own({ commonName: 'a client', issuer: clients })
@@ -204,7 +204,7 @@ t.test('a truncated object over TLS never looks complete', async (t) => {
     client.send(`GET /a HTTP/1.0\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
     return client
   }
-  // Framed by its close: many clients take an end without a close_notify for a whole object.
+  // Framed by its close: many clients take an end without a close_notify for a complete object.
   const cut = await old()
   await cut.until('part')
   t.equal(await cut.closed(), 'reset')

@@ -3,8 +3,8 @@ import type { AddressInfo } from 'node:net'
 import { createServer } from 'node:net'
 import t from 'tap'
 import { makeKey, writeKey } from '../support/keys.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
-import { startScene } from '../support/scene.ts'
+import { isOwnResponse } from '../support/own-response.ts'
+import { startSetup } from '../support/setup.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { mintToken, respellings } from '../support/tokens.ts'
 
@@ -17,8 +17,8 @@ function setClock() {
 t.test(
   'a request without exactly one valid bearer token is refused, even with a token elsewhere',
   async (t) => {
-    const scene = await startScene(t)
-    const { token } = scene.sidecar
+    const setup = await startSetup(t)
+    const { token } = setup.sidecar
     const [header = '', payload = '', signature = ''] = token.split('.')
     const cases: [name: string, lines: string, details: string][] = [
       ['no Authorization', '', 'missing'],
@@ -40,11 +40,15 @@ t.test(
       ['two words', `Authorization: Bearer ${token} ${token}\r\n`, 'malformed'],
       ['the same twice', `Authorization: Bearer ${token}\r\nAuthorization: Bearer ${token}\r\n`, 'malformed'],
       [
-        'a good one behind a bad one',
+        'a valid one after an invalid one',
         `Authorization: Bearer x\r\nauthorization: Bearer ${token}\r\n`,
         'malformed',
       ],
-      ['a bad one behind a good one', `Authorization: Bearer ${token}\r\nAUTHORIZATION:\r\n`, 'malformed'],
+      [
+        'an invalid one after a valid one',
+        `Authorization: Bearer ${token}\r\nAUTHORIZATION:\r\n`,
+        'malformed',
+      ],
       [
         'a cookie',
         `Cookie: token=${token}; Authorization=Bearer ${token}; access_token=${token}\r\n`,
@@ -81,8 +85,8 @@ t.test(
         '/v2/auth/token',
         `/b/k?access_token=${token}&Authorization=Bearer%20${token}`,
       ]) {
-        const answer = await scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${lines}\r\n`)
-        isOwnAnswer(
+        const answer = await setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${lines}\r\n`)
+        isOwnResponse(
           t,
           answer,
           { status: 400, code: 'InvalidToken', details },
@@ -90,31 +94,31 @@ t.test(
         )
       }
     }
-    const folded = await scene.ask(
+    const folded = await setup.ask(
       `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${header}\r\n .${payload}.${signature}\r\n\r\n`,
     )
-    isOwnAnswer(t, folded, { status: 400, code: 'InvalidArgument' }, 'a folded line')
-    const ambiguous = await scene.ask(scene.head('GET /b/k', scene.authorization.trimEnd(), 'Host: h'))
-    isOwnAnswer(t, ambiguous, { status: 400, code: 'InvalidArgument' }, 'two tokens and two hosts')
-    await scene.upstreamSaw(t, 0)
+    isOwnResponse(t, folded, { status: 400, code: 'InvalidArgument' }, 'a folded line')
+    const ambiguous = await setup.ask(setup.head('GET /b/k', setup.authorization.trimEnd(), 'Host: h'))
+    isOwnResponse(t, ambiguous, { status: 400, code: 'InvalidArgument' }, 'two tokens and two hosts')
+    await setup.upstreamSaw(t, 0)
   },
 )
 
 t.test('the scheme may have any letter case and several spaces after it', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const scheme of ['Bearer ', 'bearer ', 'BEARER ', 'bEaReR ', 'Bearer    ']) {
-    const response = await scene.ask(
-      `GET /b/k HTTP/1.1\r\nHost: h\r\nAUTHORIZATION:  ${scheme}${scene.sidecar.token}  \r\n\r\n`,
+    const response = await setup.ask(
+      `GET /b/k HTTP/1.1\r\nHost: h\r\nAUTHORIZATION:  ${scheme}${setup.sidecar.token}  \r\n\r\n`,
     )
     t.equal(response.status, 200, scheme)
-    await scene.upstreamSaw(t, 1)
+    await setup.upstreamSaw(t, 1)
   }
 })
 
 t.test('a token without a valid signature and valid claims is refused for the right reason', async (t) => {
   const clock = setClock()
-  const scene = await startScene(t, { now: clock.now })
-  const { key, mint, token } = scene.sidecar
+  const setup = await startSetup(t, { now: clock.now })
+  const { key, mint, token } = setup.sidecar
   const other = await makeKey('ES256', 'another-key')
   const [header = '', payload = '', signature = ''] = token.split('.')
   const second = Math.floor(clock.ms / 1000)
@@ -198,19 +202,19 @@ t.test('a token without a valid signature and valid claims is refused for the ri
     ['an unknown credential', mint({ claims: { client_id: 'unknown' } }), 'revoked'],
   ]
   for (const [name, made, details] of cases) {
-    const answer = await scene.ask(
+    const answer = await setup.ask(
       `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${await made}\r\n\r\n`,
     )
     const seen = /details="(.*)"/.exec(answer.headers['proxy-status'] ?? '')?.[1]
-    isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, `${name} (${seen})`)
+    isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, `${name} (${seen})`)
     t.equal(seen, details, name)
   }
   for (const cut of [1, 2, 3, 4]) {
     // Whether what is left still has the shape of a token depends on its last bits.
-    const answer = await scene.ask(
+    const answer = await setup.ask(
       `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token.slice(0, -cut)}\r\n\r\n`,
     )
-    isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, `a signature cut by ${cut}`)
+    isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, `a signature cut by ${cut}`)
   }
   for (const [name, extra] of [
     ['crit', { crit: ['exp'] }],
@@ -221,15 +225,15 @@ t.test('a token without a valid signature and valid claims is refused for the ri
     ['zip', { zip: 'DEF' }],
     ['cty', { cty: 'JWT' }],
   ] as const) {
-    const answer = await scene.ask(
+    const answer = await setup.ask(
       `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${await mint({ header: extra })}\r\n\r\n`,
     )
-    isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, name)
+    isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, name)
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
   for (const typ of ['at+jwt', 'AT+JWT', 'application/at+jwt']) {
     const authorization = `Authorization: Bearer ${await mint({ header: { typ } })}\r\n`
-    const answer = await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+    const answer = await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
     t.equal(answer.status, 200, typ)
   }
 })
@@ -240,8 +244,8 @@ function claimsText(second: number, exp: string): string {
 }
 
 t.test('an abnormal token header is refused without a signature check', async (t) => {
-  const scene = await startScene(t)
-  const { mint } = scene.sidecar
+  const setup = await startSetup(t)
+  const { mint } = setup.sidecar
   for (const [name, headerText] of [
     ['a byte order mark', '\ufeff{"alg":"ES256"}'],
     ['a name twice', '{"alg":"ES256","alg":"none"}'],
@@ -253,14 +257,14 @@ t.test('an abnormal token header is refused without a signature check', async (t
     ['__proto__', '{"__proto__":{"alg":"ES256"}}'],
   ] as const) {
     const token = await mint({ headerText })
-    const answer = await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
-    isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, name)
+    const answer = await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, name)
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('keys in a token header, or linked from it, are ignored', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   let visits = 0
   const attacker = createServer(() => visits++)
   await new Promise<void>((resolve) => attacker.listen(0, '127.0.0.1', resolve))
@@ -273,23 +277,23 @@ t.test('keys in a token header, or linked from it, are ignored', async (t) => {
     ['x5u', { x5u: url }],
     ['x5c', { x5c: ['MIIB'] }],
   ] as const) {
-    for (const kid of [scene.sidecar.key.kid, foreign.kid]) {
+    for (const kid of [setup.sidecar.key.kid, foreign.kid]) {
       const token = await mintToken({ key: { ...foreign, kid }, header })
-      const answer = await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
-      isOwnAnswer(t, answer, { status: 400, code: 'InvalidToken' }, `${name} under ${kid}`)
+      const answer = await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+      isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, `${name} under ${kid}`)
     }
   }
   t.equal(visits, 0)
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('a token expires at its exp to the millisecond, cached or not', async (t) => {
   const clock = setClock()
-  const scene = await startScene(t, { now: clock.now })
-  const authorization = `Authorization: Bearer ${await scene.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
-  const late = `Authorization: Bearer ${await scene.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
+  const setup = await startSetup(t, { now: clock.now })
+  const authorization = `Authorization: Bearer ${await setup.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
+  const late = `Authorization: Bearer ${await setup.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
   const get = (target: string, line = authorization) =>
-    scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${line}\r\n`)
+    setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${line}\r\n`)
   t.equal((await get('/b/k')).status, 200)
   t.same(JSON.parse((await get('/v2/auth/token')).body.toString()), { expirationSec: 60 })
   clock.ms += 59_999
@@ -299,37 +303,37 @@ t.test('a token expires at its exp to the millisecond, cached or not', async (t)
   for (const line of [authorization, late]) {
     for (const target of ['/b/k', '/v2/auth/token']) {
       const answer = await get(target, line)
-      isOwnAnswer(t, answer, { status: 400, code: 'ExpiredToken', details: 'expired' }, target)
+      isOwnResponse(t, answer, { status: 400, code: 'ExpiredToken', details: 'expired' }, target)
       t.equal(answer.body.toString(), '{"code":"ExpiredToken","message":"Token expired."}')
     }
   }
-  t.equal(scene.upstream.requests.length, 2)
+  t.equal(setup.upstream.requests.length, 2)
 })
 
 t.test('within the clock tolerance a token is valid, with no time left', async (t) => {
   const clock = setClock()
-  const scene = await startScene(t, { now: clock.now, settings: { 'token-clock-tolerance-seconds': '60' } })
-  const authorization = `Authorization: Bearer ${await scene.sidecar.mint({ lifetimeSeconds: 10 })}\r\n`
-  const get = (target: string) => scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+  const setup = await startSetup(t, { now: clock.now, settings: { 'token-clock-tolerance-seconds': '60' } })
+  const authorization = `Authorization: Bearer ${await setup.sidecar.mint({ lifetimeSeconds: 10 })}\r\n`
+  const get = (target: string) => setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
   clock.ms += 69_999
   t.equal((await get('/b/k')).status, 200)
   t.same(JSON.parse((await get('/v2/auth/token')).body.toString()), { expirationSec: 0 })
   clock.ms += 1
-  isOwnAnswer(t, await get('/b/k'), { status: 400, code: 'ExpiredToken' }, 'beyond it')
+  isOwnResponse(t, await get('/b/k'), { status: 400, code: 'ExpiredToken' }, 'beyond it')
 })
 
 t.test('an RSA public key is not accepted as an HMAC secret', async (t) => {
   const rsa = await makeKey('RS256')
   const directory = await temporaryDirectory(t)
   writeKey(directory, rsa.privateJwk)
-  const scene = await startScene(t, { settings: { 'keys-directory': directory } })
+  const setup = await startSetup(t, { settings: { 'keys-directory': directory } })
   const ask = (token: string, target = '/b/k') =>
-    scene.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
-  const [login] = scene.sidecar.logins
+    setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+  const [login] = setup.sidecar.logins
   const claims = { sub: login?.accountId, client_id: login?.accessKey }
   const good = await mintToken({ key: rsa, claims })
   t.equal((await ask(good)).status, 200, 'a good one')
-  scene.upstream.requests.length = 0
+  setup.upstream.requests.length = 0
   const publicKey = createPublicKey({ key: rsa.publicJwk as JsonWebKey, format: 'jwk' })
   const pem = publicKey.export({ type: 'spki', format: 'pem' }).toString()
   for (const [name, hmacSecret] of [
@@ -342,7 +346,7 @@ t.test('an RSA public key is not accepted as an HMAC secret', async (t) => {
   ] as const) {
     const token = await mintToken({ key: rsa, claims, header: { alg: 'HS256' }, hmacSecret })
     for (const target of ['/b/k', '/v2/auth/token'])
-      isOwnAnswer(
+      isOwnResponse(
         t,
         await ask(token, target),
         { status: 400, code: 'InvalidToken', details: 'algorithm' },
@@ -350,16 +354,16 @@ t.test('an RSA public key is not accepted as an HMAC secret', async (t) => {
       )
   }
   t.equal((await ask(good)).status, 200, 'the good one still is')
-  t.equal(scene.upstream.requests.length, 1)
+  t.equal(setup.upstream.requests.length, 1)
 })
 
 t.test('a flood of forged tokens evicts no cached token', async (t) => {
-  const scene = await startScene(t, { settings: { 'cache-max-tokens': '10', 'log-access': 'off' } })
-  const good = `GET /good HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
-  t.equal((await scene.ask(good)).status, 200)
-  const [header, payload] = scene.sidecar.token.split('.')
+  const setup = await startSetup(t, { settings: { 'cache-max-tokens': '10', 'log-access': 'off' } })
+  const good = `GET /good HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`
+  t.equal((await setup.ask(good)).status, 200)
+  const [header, payload] = setup.sidecar.token.split('.')
   const before = process.memoryUsage().heapUsed
-  const client = await scene.connect()
+  const client = await setup.connect()
   const FORGED = 4000
   const PIPELINED = 16
   for (let at = 0; at < FORGED; at += PIPELINED) {
@@ -377,14 +381,14 @@ t.test('a flood of forged tokens evicts no cached token', async (t) => {
   const grown = (process.memoryUsage().heapUsed - before) / 2 ** 20
   t.ok(grown < 64, `${Math.round(grown)} MiB, this test's own among them`)
   const checks = 'auth_sidecar_token_checks_total{result="rejected",reason="signature"}'
-  t.equal(await scene.sidecar.metric(checks), FORGED)
-  t.equal(await scene.sidecar.metric('auth_sidecar_token_cache_entries'), 1)
-  t.equal(await scene.sidecar.metric('auth_sidecar_token_cache_evictions_total'), 0)
-  const misses = await scene.sidecar.metric('auth_sidecar_token_cache_misses_total')
-  t.equal((await scene.ask(good)).status, 200)
-  t.equal(await scene.sidecar.metric('auth_sidecar_token_cache_misses_total'), misses, 'cached all the time')
-  scene.upstream.requests.length = 0
-  await scene.upstreamSaw(t, 0)
+  t.equal(await setup.sidecar.metric(checks), FORGED)
+  t.equal(await setup.sidecar.metric('auth_sidecar_token_cache_entries'), 1)
+  t.equal(await setup.sidecar.metric('auth_sidecar_token_cache_evictions_total'), 0)
+  const misses = await setup.sidecar.metric('auth_sidecar_token_cache_misses_total')
+  t.equal((await setup.ask(good)).status, 200)
+  t.equal(await setup.sidecar.metric('auth_sidecar_token_cache_misses_total'), misses, 'cached all the time')
+  setup.upstream.requests.length = 0
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('concurrent requests are forwarded with the identity of their own token', async (t) => {
@@ -392,13 +396,13 @@ t.test('concurrent requests are forwarded with the identity of their own token',
     accountId: `account-${at}`,
     accessKey: `AK${at}`,
   }))
-  const scene = await startScene(t, { credentials: accounts, settings: { 'cache-max-tokens': '10' } })
+  const setup = await startSetup(t, { credentials: accounts, settings: { 'cache-max-tokens': '10' } })
   const tokens = await Promise.all(
     accounts.map(({ accountId, accessKey }) =>
-      scene.sidecar.mint({ claims: { sub: accountId, client_id: accessKey } }),
+      setup.sidecar.mint({ claims: { sub: accountId, client_id: accessKey } }),
     ),
   )
-  const clients = await Promise.all(Array.from({ length: 10 }, () => scene.connect()))
+  const clients = await Promise.all(Array.from({ length: 10 }, () => setup.connect()))
   await Promise.all(
     clients.map(async (client, lane) => {
       for (let round = 0; round < 20; round++) {
@@ -416,25 +420,25 @@ t.test('concurrent requests are forwarded with the identity of their own token',
       }
     }),
   )
-  t.equal(scene.upstream.requests.length, 800)
+  t.equal(setup.upstream.requests.length, 800)
   t.same(
-    scene.upstream.requests.filter(
+    setup.upstream.requests.filter(
       ({ target, headers }) => headers['x-authenticated-account-id'] !== `account-${target.slice(4)}`,
     ),
     [],
   )
-  t.ok((await scene.sidecar.metric('auth_sidecar_token_cache_hits_total')) > 0)
-  t.ok((await scene.sidecar.metric('auth_sidecar_token_cache_evictions_total')) > 0)
+  t.ok((await setup.sidecar.metric('auth_sidecar_token_cache_hits_total')) > 0)
+  t.ok((await setup.sidecar.metric('auth_sidecar_token_cache_evictions_total')) > 0)
 })
 
 t.test('no token is logged, accepted or refused', async (t) => {
-  const scene = await startScene(t)
-  const bad = await scene.sidecar.mint({ claims: { iss: 'other' } })
-  await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
-  await scene.ask(`GET /b/k?token=${bad} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
-  await scene.ask(`GET * HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
-  const text = JSON.stringify(scene.sidecar.log)
-  for (const secret of [...scene.sidecar.token.split('.'), ...bad.split('.')]) t.notMatch(text, secret)
-  const reasons = scene.sidecar.log.filter(({ msg }) => msg === 'request').map(({ reason }) => reason)
+  const setup = await startSetup(t)
+  const bad = await setup.sidecar.mint({ claims: { iss: 'other' } })
+  await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+  await setup.ask(`GET /b/k?token=${bad} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
+  await setup.ask(`GET * HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
+  const text = JSON.stringify(setup.sidecar.log)
+  for (const secret of [...setup.sidecar.token.split('.'), ...bad.split('.')]) t.notMatch(text, secret)
+  const reasons = setup.sidecar.log.filter(({ msg }) => msg === 'request').map(({ reason }) => reason)
   t.same(reasons, [undefined, 'claims', 'admission'])
 })

@@ -1,9 +1,9 @@
 import { gzipSync } from 'node:zlib'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
+import { isOwnResponse } from '../support/own-response.ts'
 import { type RawResponse, rawClient } from '../support/raw-client.ts'
-import { startScene } from '../support/scene.ts'
+import { startSetup } from '../support/setup.ts'
 
 /** A clock that stands where it is set. */
 function setClock() {
@@ -27,24 +27,24 @@ const messageOf = (response: RawResponse): unknown => JSON.parse(response.body.t
 t.test(
   'a login returns a token that gives access to the storage, with and without a trailing slash',
   async (t) => {
-    const scene = await startScene(t)
-    const [login] = scene.sidecar.logins
+    const setup = await startSetup(t)
+    const [login] = setup.sidecar.logins
     const tokens = new Set<string>()
     for (const path of ['/v2/auth/token', '/v2/auth/token/', '/v2/auth/token?x=1']) {
-      const answer = await scene.ask(post(JSON.stringify(login), undefined, path))
-      isOwnAnswer(t, answer, { status: 200 }, path)
+      const answer = await setup.ask(post(JSON.stringify(login), undefined, path))
+      isOwnResponse(t, answer, { status: 200 }, path)
       const body = JSON.parse(answer.body.toString())
       t.same(Object.keys(body), ['token', 'expirationSec'])
       t.ok([86400, 86399].includes(body.expirationSec)) // a second may begin meanwhile
       tokens.add(body.token)
       const authorization = `Authorization: Bearer ${body.token}\r\n`
-      const left = await scene.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+      const left = await setup.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
       t.match(left.body.toString(), /^{"expirationSec":8(6400|639\d)}$/)
-      const got = await scene.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+      const got = await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
       t.equal(got.body.toString(), 'ok')
-      t.equal(scene.upstream.requests[0]?.headers['x-authenticated-account-id'], login?.accountId)
-      t.equal(scene.upstream.requests[0]?.headers['x-authenticated-access-key'], login?.accessKey)
-      await scene.upstreamSaw(t, 1)
+      t.equal(setup.upstream.requests[0]?.headers['x-authenticated-account-id'], login?.accountId)
+      t.equal(setup.upstream.requests[0]?.headers['x-authenticated-access-key'], login?.accessKey)
+      await setup.upstreamSaw(t, 1)
     }
     t.equal(tokens.size, 3, 'a new one each time')
   },
@@ -52,20 +52,20 @@ t.test(
 
 t.test('GET returns the time left; HEAD gets the same head and no body', async (t) => {
   const clock = setClock()
-  const scene = await startScene(t, { now: clock.now })
-  const lines = `Host: h\r\nX-Request-Id: same\r\n${scene.authorization}Accept: application/json\r\n\r\n`
+  const setup = await startSetup(t, { now: clock.now })
+  const lines = `Host: h\r\nX-Request-Id: same\r\n${setup.authorization}Accept: application/json\r\n\r\n`
   clock.ms += 1
-  const client = await scene.connect()
+  const client = await setup.connect()
   client.send(`GET /v2/auth/token HTTP/1.1\r\n${lines}HEAD /v2/auth/token HTTP/1.1\r\n${lines}`)
   const got = await client.response()
   const headed = await client.response({ head: true })
-  isOwnAnswer(t, got, { status: 200 }, 'GET')
-  isOwnAnswer(t, headed, { status: 200, head: true }, 'HEAD')
+  isOwnResponse(t, got, { status: 200 }, 'GET')
+  isOwnResponse(t, headed, { status: 200, head: true }, 'HEAD')
   t.equal(got.body.toString(), '{"expirationSec":3600}')
   t.same({ ...headed.headers, date: '' }, { ...got.headers, date: '' })
   t.equal(headed.headers['content-length'], '22')
   client.send(`HEAD /v2/auth/token HTTP/1.1\r\nHost: h\r\n\r\n`)
-  isOwnAnswer(
+  isOwnResponse(
     t,
     await client.response({ head: true }),
     { status: 400, code: 'x', head: true },
@@ -73,30 +73,30 @@ t.test('GET returns the time left; HEAD gets the same head and no body', async (
   )
   client.send(`GET /v2/auth/token HTTP/1.1\r\n${lines}`)
   t.equal((await client.response()).status, 200, 'the connection is as it should be')
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('other methods are a 405 that lists the allowed ones', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const path of ['/v2/auth/token', '/v2/auth/token/', '/v2/auth/token?x']) {
     for (const method of ['PUT', 'DELETE', 'OPTIONS', 'PATCH', 'PROPFIND']) {
-      for (const lines of ['', scene.authorization, 'Content-Length: 2\r\n']) {
-        const answer = await scene.ask(
+      for (const lines of ['', setup.authorization, 'Content-Length: 2\r\n']) {
+        const answer = await setup.ask(
           `${method} ${path} HTTP/1.1\r\nHost: h\r\n${lines}\r\n${lines ? '{}' : ''}`,
         )
-        isOwnAnswer(t, answer, { status: 405, code: 'InvalidArgument' }, `${method} ${path}`)
+        isOwnResponse(t, answer, { status: 405, code: 'InvalidArgument' }, `${method} ${path}`)
       }
     }
     for (const method of ['TRACE', 'CONNECT']) {
-      const answer = await scene.ask(`${method} ${path} HTTP/1.1\r\nHost: h\r\n\r\n`)
-      isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, `${method} ${path}`)
+      const answer = await setup.ask(`${method} ${path} HTTP/1.1\r\nHost: h\r\n\r\n`)
+      isOwnResponse(t, answer, { status: 400, code: 'InvalidArgument' }, `${method} ${path}`)
     }
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('an invalid login body is refused with the field name and without its content', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   const marker = 'ECHOED-BY-MISTAKE'
   const good = { accountId: 'acme', accessKey: 'AK0', secret: marker }
   const json = (change: object) => JSON.stringify({ ...good, ...change })
@@ -110,7 +110,7 @@ t.test('an invalid login body is refused with the field name and without its con
     ['single quotes', text.replaceAll('"', "'"), /JSON/],
     ['text behind it', `${text}x`, /JSON/],
     ['another object behind it', text + text, /JSON/],
-    ['a NUL behind it', `${text}\0`, /JSON/],
+    ['a NUL after it', `${text}\0`, /JSON/],
     ['NaN', text.replace('"AK0"', 'NaN'), /JSON/],
     ['Infinity', text.replace('"AK0"', '-Infinity'), /JSON/],
     ['a hexadecimal number', text.replace('"AK0"', '0x10'), /JSON/],
@@ -122,7 +122,7 @@ t.test('an invalid login body is refused with the field name and without its con
     ['one inside an ignored field', text.replace('}', ',"x":[{"y":-1e400}]}'), /JSON/],
     ['a lone surrogate in an ignored field', text.replace('}', ',"x":"\\udead"}'), /JSON/],
     ['deep nesting that never ends', '['.repeat(16384), /JSON/],
-    ['deep nesting and text behind it', `${'['.repeat(8000)}${']'.repeat(8000)}x`, /JSON/],
+    ['deep nesting and text after it', `${'['.repeat(8000)}${']'.repeat(8000)}x`, /JSON/],
     ['a byte order mark', `\ufeff${text}`, /JSON/],
     ['UTF-16', Buffer.from(text, 'utf16le'), /JSON/],
     ['UTF-16 with its mark', Buffer.from(`\ufeff${text}`, 'utf16le'), /JSON/],
@@ -153,18 +153,18 @@ t.test('an invalid login body is refused with the field name and without its con
     ['__proto__', `{"__proto__":${text}}`, /accountId is missing/],
   ]
   for (const [name, body, message] of cases) {
-    const answer = await scene.ask(post(body))
-    isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, name)
+    const answer = await setup.ask(post(body))
+    isOwnResponse(t, answer, { status: 400, code: 'InvalidArgument' }, name)
     if (typeof message === 'string') t.equal(messageOf(answer), message, name)
     else t.match(messageOf(answer), message, name)
     if (answer.body.includes(marker)) t.fail(`${name}: what was sent came back`)
   }
-  t.notMatch(JSON.stringify(scene.sidecar.log), marker, 'nor does it stand in the log')
+  t.notMatch(JSON.stringify(setup.sidecar.log), marker, 'nor does it stand in the log')
   t.equal(
-    await scene.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="invalid"}'),
+    await setup.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="invalid"}'),
     cases.length,
   )
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('a field is any text of 1 to 1024 code points, compared byte by byte', async (t) => {
@@ -182,11 +182,11 @@ t.test('a field is any text of 1 to 1024 code points, compared byte by byte', as
     ],
     ...['𝒳'.repeat(1024), 'Ω≈ç√', '密碼', 'пароль', '٣', "' OR 1=1 --", '$(id)', '\ufeff', '\u202e', '"\\'],
   ]
-  const scene = await startScene(t, {
+  const setup = await startSetup(t, {
     credentials: secrets.map((secret, at) => ({ accountId: `acme ${at}`, accessKey: `é${at}`, secret })),
   })
-  const client = await scene.connect()
-  for (const [at, login] of scene.sidecar.logins.entries()) {
+  const client = await setup.connect()
+  for (const [at, login] of setup.sidecar.logins.entries()) {
     client.send(post(JSON.stringify({ ...login, extra: [1e308, { secret: 'x' }], emoji: '\u{1f600}' })))
     t.equal((await client.response()).status, 200, `secret ${at}`)
     const { secret } = login
@@ -206,8 +206,8 @@ t.test('a field is any text of 1 to 1024 code points, compared byte by byte', as
 })
 
 t.test('the content type of a login must be JSON in UTF-8', async (t) => {
-  const scene = await startScene(t)
-  const body = JSON.stringify(scene.sidecar.logins[0])
+  const setup = await startSetup(t)
+  const body = JSON.stringify(setup.sidecar.logins[0])
   for (const lines of [
     '',
     'Content-Type: application/json\r\n',
@@ -218,7 +218,7 @@ t.test('the content type of a login must be JSON in UTF-8', async (t) => {
     'Accept: text/html\r\n',
     'Accept-Encoding: gzip\r\n',
   ]) {
-    isOwnAnswer(t, await scene.ask(post(body, lines)), { status: 200 }, lines)
+    isOwnResponse(t, await setup.ask(post(body, lines)), { status: 200 }, lines)
   }
   for (const lines of [
     'Content-Type:\r\n',
@@ -243,18 +243,18 @@ t.test('the content type of a login must be JSON in UTF-8', async (t) => {
     'Content-Encoding: identity\r\n',
     'Content-Encoding:\r\n',
   ]) {
-    const answer = await scene.ask(post(body, lines))
-    isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
+    const answer = await setup.ask(post(body, lines))
+    isOwnResponse(t, answer, { status: 400, code: 'InvalidArgument' }, JSON.stringify(lines))
     t.match(messageOf(answer), /^Content-(Type|Encoding) /)
   }
-  const zipped = await scene.ask(post(gzipSync(body), 'Content-Encoding: gzip\r\n'))
-  isOwnAnswer(t, zipped, { status: 400, code: 'InvalidArgument' }, 'really compressed')
-  await scene.upstreamSaw(t, 0)
+  const zipped = await setup.ask(post(gzipSync(body), 'Content-Encoding: gzip\r\n'))
+  isOwnResponse(t, zipped, { status: 400, code: 'InvalidArgument' }, 'really compressed')
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('all failed logins get the same response byte for byte', async (t) => {
   for (const code of ['Authentication failed', 'AuthenticationFailed']) {
-    const scene = await startScene(t, {
+    const setup = await startSetup(t, {
       settings: { 'contract-authentication-failed-code': code },
       credentials: [
         { accountId: 'acme', accessKey: 'AK' },
@@ -262,7 +262,7 @@ t.test('all failed logins get the same response byte for byte', async (t) => {
         { accountId: 'acme', accessKey: 'expired', expiresAt: '2020-01-01T00:00:00Z' },
       ],
     })
-    const [good, disabled, expired] = scene.sidecar.logins
+    const [good, disabled, expired] = setup.sidecar.logins
     const answers = new Set<string>()
     for (const [name, login] of Object.entries({
       'unknown account': { ...good, accountId: 'unknown' },
@@ -278,9 +278,9 @@ t.test('all failed logins get the same response byte for byte', async (t) => {
       expired,
       'expired, wrong secret': { ...expired, secret: 'wrong' },
     })) {
-      const client = await scene.connect()
+      const client = await setup.connect()
       client.send(post(JSON.stringify(login)))
-      isOwnAnswer(t, await client.response(), { status: 403, code }, name)
+      isOwnResponse(t, await client.response(), { status: 403, code }, name)
       answers.add(
         client
           .received()
@@ -290,20 +290,20 @@ t.test('all failed logins get the same response byte for byte', async (t) => {
       )
     }
     t.equal(answers.size, 1)
-    await scene.upstreamSaw(t, 0)
+    await setup.upstreamSaw(t, 0)
   }
 })
 
 t.test('a login body of 16 KiB is accepted; a larger one is refused unread', async (t) => {
-  const scene = await startScene(t)
-  const login = JSON.stringify(scene.sidecar.logins[0])
+  const setup = await startSetup(t)
+  const login = JSON.stringify(setup.sidecar.logins[0])
   const exact = login.replace('}', `,"x":"${'x'.repeat(16384 - login.length - 7)}"}`)
   t.equal(exact.length, 16384)
-  isOwnAnswer(t, await scene.ask(post(exact)), { status: 200 }, 'exactly')
+  isOwnResponse(t, await setup.ask(post(exact)), { status: 200 }, 'exactly')
   const chunked = `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n`
   const inChunks = (body: string) =>
     `${chunked}${(body.match(/.{1,1000}/gs) ?? []).map((part) => `${part.length.toString(16)}\r\n${part}\r\n`).join('')}0\r\n\r\n`
-  isOwnAnswer(t, await scene.ask(inChunks(exact)), { status: 200 }, 'exactly, in chunks')
+  isOwnResponse(t, await setup.ask(inChunks(exact)), { status: 200 }, 'exactly, in chunks')
   const tooLarge = { status: 400, code: 'InvalidArgument' }
   const declared = (length: number | string, body = '') =>
     `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: ${length}\r\n\r\n${body}`
@@ -316,55 +316,55 @@ t.test('a login body of 16 KiB is accepted; a larger one is refused unread', asy
     ['a chunk of 10 GiB', `${chunked}280000000\r\n${'x'.repeat(20000)}`],
     ['a secret of 1 MiB', declared(2 ** 20, JSON.stringify({ secret: 'x'.repeat(2 ** 18) }))],
   ] as const) {
-    const client = await scene.connect()
+    const client = await setup.connect()
     client.send(bytes)
     const answer = await client.response()
-    isOwnAnswer(t, answer, tooLarge, name)
+    isOwnResponse(t, answer, tooLarge, name)
     t.equal(messageOf(answer), 'The body is larger than 16 KiB.', name)
     client.socket.end()
     t.equal(await client.closed(), 'end', name)
     t.equal(client.rest().length, 0)
   }
-  const endless = await scene.connect()
+  const endless = await setup.connect()
   endless.send(`${chunked}${`400\r\n${'x'.repeat(1024)}\r\n`.repeat(17)}`)
-  isOwnAnswer(t, await endless.response(), tooLarge, 'without end')
-  await scene.upstreamSaw(t, 0)
+  isOwnResponse(t, await endless.response(), tooLarge, 'without end')
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('a stalled login gets a response and its connection is closed', async (t) => {
-  const scene = await startScene(t, { settings: { 'timeouts-idle-seconds': '1' } })
+  const setup = await startSetup(t, { settings: { 'timeouts-idle-seconds': '1' } })
   for (const bytes of [
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{"accountId":',
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{',
   ]) {
-    const client = await scene.connect()
+    const client = await setup.connect()
     client.send(bytes)
-    isOwnAnswer(t, await client.response(), { status: 408, code: 'InvalidArgument' }, bytes.slice(40, 70))
+    isOwnResponse(t, await client.response(), { status: 408, code: 'InvalidArgument' }, bytes.slice(40, 70))
     client.socket.end()
     await client.closed()
   }
-  const broken = await scene.ask(
+  const broken = await setup.ask(
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"acc\r\nzz\r\n',
   )
-  isOwnAnswer(t, broken, { status: 400, code: 'InvalidArgument' }, 'a malformed chunk')
-  await scene.upstreamSaw(t, 0)
+  isOwnResponse(t, broken, { status: 400, code: 'InvalidArgument' }, 'a malformed chunk')
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('guessing is throttled per account and address', async (t) => {
   const clock = setClock()
-  const scene = await startScene(t, {
+  const setup = await startSetup(t, {
     now: clock.now,
     credentials: [{ accountId: 'acme' }, { accountId: 'other' }],
   })
-  const [acme, other] = scene.sidecar.logins
-  const client = await scene.connect()
+  const [acme, other] = setup.sidecar.logins
+  const client = await setup.connect()
   const login = async (body: object | undefined) => {
     client.send(post(JSON.stringify(body)))
     return client.response()
   }
   for (const accountId of ['acme', 'unknown']) {
     for (let guess = 0; guess < 20; guess++) {
-      isOwnAnswer(
+      isOwnResponse(
         t,
         await login({ ...acme, accountId, secret: `guess ${guess}` }),
         { status: 403, code: 'Authentication failed' },
@@ -373,85 +373,85 @@ t.test('guessing is throttled per account and address', async (t) => {
     }
     clock.ms += 20_500
     const slowed = await login({ ...acme, accountId, secret: 'guess' })
-    isOwnAnswer(t, slowed, { status: 503, code: 'ServiceNotReady' }, accountId)
+    isOwnResponse(t, slowed, { status: 503, code: 'ServiceNotReady' }, accountId)
     t.equal(slowed.headers['retry-after'], '40', 'until the window has passed')
     clock.ms -= 20_500
   }
-  t.equal((await login(acme)).status, 503, 'the right secret as well, or the answer would tell')
+  t.equal((await login(acme)).status, 503, 'also with the right secret, or the response would reveal it')
   t.equal((await login(other)).status, 200, 'another account is untouched')
-  const elsewhere = await rawClient(t, scene.sidecar.port, '127.0.0.1', '127.0.0.2')
+  const elsewhere = await rawClient(t, setup.sidecar.port, '127.0.0.1', '127.0.0.2')
   elsewhere.send(post(JSON.stringify(acme)))
   t.equal((await elsewhere.response()).status, 200, 'and so is the account from another address')
   clock.ms += 60_000
   t.equal((await login(acme)).status, 200, 'the window has passed')
-  t.ok((await scene.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')) >= 3)
+  t.ok((await setup.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')) >= 3)
 })
 
 t.test('the last one of repeated fields is used', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   const [{ accountId, accessKey, secret } = { accountId: '', accessKey: '', secret: '' }] =
-    scene.sidecar.logins
+    setup.sidecar.logins
   const others = `"accountId":"${accountId}","accessKey":"${accessKey}"`
   for (const [first, last, status] of [
     [secret, 'wrong', 403],
     ['wrong', secret, 200],
   ]) {
-    const answer = await scene.ask(post(`{${others},"secret":"${first}","secret":"${last}"}`))
+    const answer = await setup.ask(post(`{${others},"secret":"${first}","secret":"${last}"}`))
     t.equal(answer.status, status)
   }
 })
 
 t.test('identity headers do not affect logins or time-left requests', async (t) => {
-  const scene = await startScene(t, { credentials: [{ accountId: 'acme' }, { accountId: 'victim' }] })
+  const setup = await startSetup(t, { credentials: [{ accountId: 'acme' }, { accountId: 'victim' }] })
   const claims =
     'X-Authenticated-Account-Id: victim\r\nx_authenticated_account_id: victim\r\nX-Forwarded-User: victim\r\n'
-  const answer = await scene.ask(post(JSON.stringify(scene.sidecar.logins[0]), claims))
-  isOwnAnswer(t, answer, { status: 200 }, 'a login')
+  const answer = await setup.ask(post(JSON.stringify(setup.sidecar.logins[0]), claims))
+  isOwnResponse(t, answer, { status: 200 }, 'a login')
   const { token } = JSON.parse(answer.body.toString())
-  const left = await scene.ask(
+  const left = await setup.ask(
     `GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`,
   )
-  isOwnAnswer(t, left, { status: 200 }, 'a check')
-  const refused = await scene.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}\r\n`)
-  isOwnAnswer(t, refused, { status: 400, code: 'InvalidToken' }, 'no token')
-  await scene.upstreamSaw(t, 0)
-  await scene.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`)
-  t.equal(scene.upstream.requests[0]?.headers['x-authenticated-account-id'], 'acme')
-  t.notMatch(JSON.stringify(scene.sidecar.log), 'victim', 'nor is it logged')
+  isOwnResponse(t, left, { status: 200 }, 'a check')
+  const refused = await setup.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${claims}\r\n`)
+  isOwnResponse(t, refused, { status: 400, code: 'InvalidToken' }, 'no token')
+  await setup.upstreamSaw(t, 0)
+  await setup.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${claims}Authorization: Bearer ${token}\r\n\r\n`)
+  t.equal(setup.upstream.requests[0]?.headers['x-authenticated-account-id'], 'acme')
+  t.notMatch(JSON.stringify(setup.sidecar.log), 'victim', 'nor is it logged')
 })
 
 t.test('a success clears the failures before it', async (t) => {
-  const scene = await startScene(t, {
+  const setup = await startSetup(t, {
     settings: { 'limits-login-failures-count': '3' },
   })
-  const [login] = scene.sidecar.logins
+  const [login] = setup.sidecar.logins
   const statuses: number[] = []
   for (const secret of ['a', 'b', login?.secret, 'a', 'b', 'c', login?.secret]) {
-    statuses.push((await scene.ask(post(JSON.stringify({ ...login, secret })))).status)
+    statuses.push((await setup.ask(post(JSON.stringify({ ...login, secret })))).status)
   }
   t.same(statuses, [403, 403, 200, 403, 403, 403, 503])
 })
 
 t.test('failures count for the client behind a trusted proxy, not for the proxy', async (t) => {
-  const scene = await startScene(t, {
+  const setup = await startSetup(t, {
     settings: {
       'limits-login-failures-count': '1',
       'forwarded-trust': '["127.0.0.1"]',
     },
   })
-  const [login] = scene.sidecar.logins
+  const [login] = setup.sidecar.logins
   const from = async (address: string, secret = 'wrong') =>
-    (await scene.ask(post(JSON.stringify({ ...login, secret }), `X-Forwarded-For: ${address}\r\n`))).status
+    (await setup.ask(post(JSON.stringify({ ...login, secret }), `X-Forwarded-For: ${address}\r\n`))).status
   t.same([await from('203.0.113.1'), await from('203.0.113.1'), await from('203.0.113.2')], [403, 503, 403])
 })
 
 t.test('a flood of unknown accounts from one address does not block logins from another', async (t) => {
-  const scene = await startScene(t, {
+  const setup = await startSetup(t, {
     settings: { 'forwarded-trust': '["127.0.0.1/32"]' },
     credentials: [{ scheme: 'scrypt', secret: 'brought by a person' }],
   })
   const from = (address: string, login: object) =>
-    scene.ask(post(JSON.stringify(login), `X-Forwarded-For: ${address}\r\n`))
+    setup.ask(post(JSON.stringify(login), `X-Forwarded-For: ${address}\r\n`))
   const invented = (at: number) => ({ accountId: `invented ${at}`, accessKey: 'k', secret: 'guess' })
   let statuses: number[] = []
   let isOver = false
@@ -462,7 +462,7 @@ t.test('a flood of unknown accounts from one address does not block logins from 
   })
   await eventually(() => statuses.includes(503), 'a full queue')
   statuses = []
-  const [login] = scene.sidecar.logins
+  const [login] = setup.sidecar.logins
   for (let at = 1; at <= 2; at++) t.equal((await from(`198.51.100.${at}`, login ?? {})).status, 200)
   isOver = true
   await Promise.all(attackers)
@@ -471,21 +471,21 @@ t.test('a flood of unknown accounts from one address does not block logins from 
 })
 
 t.test('credentials in the query are ignored and not logged', async (t) => {
-  const scene = await startScene(t)
-  const [login] = scene.sidecar.logins
+  const setup = await startSetup(t)
+  const [login] = setup.sidecar.logins
   const query = new URLSearchParams({ ...login }).toString()
-  const answer = await scene.ask(
+  const answer = await setup.ask(
     `POST /v2/auth/token?${query} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n`,
   )
-  isOwnAnswer(t, answer, { status: 400, code: 'InvalidArgument' }, 'an empty body')
-  t.notMatch(JSON.stringify(scene.sidecar.log), login?.secret)
+  isOwnResponse(t, answer, { status: 400, code: 'InvalidArgument' }, 'an empty body')
+  t.notMatch(JSON.stringify(setup.sidecar.log), login?.secret)
 })
 
 t.test('contract.expirationSec: string is what a published Go client decodes', async (t) => {
-  const scene = await startScene(t, { settings: { 'contract-expiration-sec': 'string' } })
-  const issued = await scene.ask(post(JSON.stringify(scene.sidecar.logins[0])))
+  const setup = await startSetup(t, { settings: { 'contract-expiration-sec': 'string' } })
+  const issued = await setup.ask(post(JSON.stringify(setup.sidecar.logins[0])))
   t.equal(issued.status, 200, 'success is exactly 200')
-  const left = await scene.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  const left = await setup.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
   for (const { headers, body } of [issued, left]) {
     t.not(headers['content-length'], undefined, 'without a length it would take the body for empty')
     const { expirationSec } = JSON.parse(body.toString())
@@ -495,7 +495,7 @@ t.test('contract.expirationSec: string is what a published Go client decodes', a
     t.ok(Number(expirationSec) > 3000)
   }
   for (const bytes of [post('{'), post(JSON.stringify({ accountId: 'a', accessKey: 'b', secret: 'c' }))]) {
-    const { body } = await scene.ask(bytes)
+    const { body } = await setup.ask(bytes)
     t.type(JSON.parse(body.toString()).code, 'string', 'or the Terraform provider takes it for a success')
   }
 })

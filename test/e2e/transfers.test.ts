@@ -5,7 +5,7 @@ import t from 'tap'
 import { standsStill } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
-import { startScene } from '../support/scene.ts'
+import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 const KIB = 1024
@@ -61,7 +61,7 @@ t.test('a request arrives unchanged except for the identity', async (t) => {
 })
 
 t.test('a body of any size arrives unchanged', async (t) => {
-  const { upstream, sidecar, ask, head, recovers } = await startScene(t)
+  const { upstream, sidecar, ask, head, recovers } = await startSetup(t)
   const client = await rawClient(t, sidecar.port)
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
   let bytes = 0
@@ -111,7 +111,7 @@ t.test('a body of any size arrives unchanged', async (t) => {
 })
 
 t.test('trailers pass in both directions, without framing, identity and connection options', async (t) => {
-  const { upstream, request, recovers } = await startScene(t)
+  const { upstream, request, recovers } = await startSetup(t)
   upstream.reply(
     'HTTP/1.1 200 OK\r\nTrailer: X-Checksum\r\nConnection: X-Hop\r\nProxy-Authenticate: Basic\r\nTransfer-Encoding: chunked\r\n\r\n' +
       '2\r\nok\r\n0\r\nX-Checksum: down\r\nX-Hop: 1\r\nContent-Length: 9\r\n\r\n',
@@ -133,7 +133,7 @@ t.test('trailers pass in both directions, without framing, identity and connecti
 })
 
 t.test('an HTTP/1.0 client gets the body without trailers', async (t) => {
-  const { upstream, sidecar, recovers } = await startScene(t)
+  const { upstream, sidecar, recovers } = await startSetup(t)
   upstream.reply(
     'HTTP/1.1 200 OK\r\nTrailer: X-Checksum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Checksum: down\r\n\r\n',
   )
@@ -175,7 +175,7 @@ const FRAMINGS: readonly (readonly [
 ]
 
 t.test('a response without a body leaves the connection reusable', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const client = await rawClient(t, sidecar.port)
   for (const [what, method, reply, status, headers] of FRAMINGS) {
     await t.test(what, async (t) => {
@@ -196,7 +196,7 @@ t.test('a response without a body leaves the connection reusable', async (t) => 
 })
 
 t.test('a body after a bodiless response reaches no client', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const client = await rawClient(t, sidecar.port)
   for (const [method, reply, status] of [
     ['HEAD', '200 OK\r\nContent-Length: 4', 200],
@@ -219,7 +219,7 @@ t.test('a body after a bodiless response reaches no client', async (t) => {
 })
 
 t.test('ranges, encodings, validators and repeated headers pass unchanged', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const client = await rawClient(t, sidecar.port)
   const zipped = gzipSync(RANDOM.subarray(0, 5000))
   const parts = Buffer.from(
@@ -287,7 +287,7 @@ function pour(socket: Socket, total: number): { sent: number } {
 const KERNEL_BYTES = 32 * MIB
 
 t.test('clients that do not read pause the upstream and cost no memory', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const poured: { sent: number }[] = []
   upstream.reply((socket) => {
     socket.write('HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n')
@@ -312,7 +312,7 @@ t.test('clients that do not read pause the upstream and cost no memory', async (
 })
 
 t.test('a client that resumes reading receives every byte', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const body = Buffer.concat([RANDOM, RANDOM, RANDOM])
   for (const how of ['with a length', 'in chunks'] as const) {
     upstream.reply((socket) => {
@@ -340,7 +340,7 @@ t.test('a client that resumes reading receives every byte', async (t) => {
 
 t.test('upstreams that do not read pause their clients and cost no memory', async (t) => {
   const hold: Socket[] = []
-  const { upstream, sidecar, head } = await startScene(t, {
+  const { upstream, sidecar, head } = await startSetup(t, {
     hooks: { read: false, onConnection: (socket) => void hold.push(socket.pause()) },
   })
   const before = process.memoryUsage().rss
@@ -392,14 +392,14 @@ t.test('an upstream that resumes reading receives every byte', async (t) => {
 })
 
 t.test('an upload in chunks of one byte is forwarded in few chunks', async (t) => {
-  const scene = await startScene(t)
-  const client = await scene.request('PUT /a', ['Transfer-Encoding: chunked'])
-  await scene.upstream.until(() => (scene.upstream.bytes[0]?.length ?? 0) > 0, 'the head')
+  const setup = await startSetup(t)
+  const client = await setup.request('PUT /a', ['Transfer-Encoding: chunked'])
+  await setup.upstream.until(() => (setup.upstream.bytes[0]?.length ?? 0) > 0, 'the head')
   client.send(`${'1\r\nx\r\n'.repeat(5000)}0\r\n\r\n`)
   t.equal((await client.response()).status, 200)
-  const [request] = scene.upstream.requests
+  const [request] = setup.upstream.requests
   t.equal(request?.body.length, 5000)
-  const chunks = (scene.upstream.bytes[0]?.toString('latin1').match(/^[0-9a-f]+\r$/gm) ?? []).length
+  const chunks = (setup.upstream.bytes[0]?.toString('latin1').match(/^[0-9a-f]+\r$/gm) ?? []).length
   t.ok(chunks < 500, `${chunks} chunks reach the upstream`)
 })
 
@@ -407,7 +407,7 @@ t.test('an upload in chunks of one byte is forwarded in few chunks', async (t) =
 const VALUES = ['\xe4\xff\xc3\xa4', '\xc4\x8d\xc4\x8aX-Injected: 1']
 
 t.test('non-ASCII bytes in a response header arrive unchanged with any framing', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const [when, framing, body] of [
     ['with the head', 'Content-Length: 2', 'ok'],
     ['later', 'Content-Length: 2', ''],
@@ -419,8 +419,8 @@ t.test('non-ASCII bytes in a response header arrive unchanged with any framing',
     for (const name of ['X-Bytes', 'Content-Disposition', 'content-disposition']) {
       for (const value of VALUES) {
         for (const lines of [`${name}: ${value}\r\n${framing}`, `${framing}\r\n${name}: ${value}`]) {
-          scene.upstream.reply(`HTTP/1.1 200 OK\r\n${lines}\r\n\r\n${body}`)
-          const client = await scene.request('GET /a')
+          setup.upstream.reply(`HTTP/1.1 200 OK\r\n${lines}\r\n\r\n${body}`)
+          const client = await setup.request('GET /a')
           await client.until('\r\n\r\n')
           const line = Buffer.from(`\r\n${name}: ${value}\r\n`, 'latin1')
           t.ok(client.received().includes(line), `${name}, the body comes ${when}`)
@@ -429,5 +429,5 @@ t.test('non-ASCII bytes in a response header arrive unchanged with any framing',
       }
     }
   }
-  await scene.recovers()
+  await setup.recovers()
 })

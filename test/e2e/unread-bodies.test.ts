@@ -1,24 +1,24 @@
-/** What becomes of an upload whose response does not wait for it: refused here, or answered early by the upstream. */
+/** Uploads whose response is sent before their end: refused by the sidecar, or early responses of the upstream. */
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import type { RawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
-import { startScene } from '../support/scene.ts'
 import { startSecured } from '../support/secured.ts'
+import { startSetup } from '../support/setup.ts'
 
 const MIB = 2 ** 20
 const FORBIDDEN = 'HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'
 const FORBIDDEN_CHUNKED = 'HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n'
 
-/** A scene whose upstream answers the first upload once so many bytes of it have arrived, and other requests at once. */
+/** A setup whose upstream responds to the first upload once so many bytes have arrived, and to other requests at once. */
 async function answeringEarly(t: Test, bytes: number, answer: (socket: Socket) => void) {
-  const scene = await startScene(t, {
+  const setup = await startSetup(t, {
     hooks: {
       read: false,
       onConnection: (socket) => {
         let received = 0
-        const isFirst = scene.upstream.sockets.length === 1
+        const isFirst = setup.upstream.sockets.length === 1
         const onData = (chunk: Buffer) => {
           received += chunk.length
           if (!isFirst) socket.end(OK)
@@ -31,10 +31,10 @@ async function answeringEarly(t: Test, bytes: number, answer: (socket: Socket) =
       },
     },
   })
-  return scene
+  return setup
 }
 
-/** What an upstream does with the rest of an upload that it has answered. */
+/** What an upstream does with the rest of an upload after its response. */
 const AFTERWARDS: Readonly<Record<string, (socket: Socket) => void>> = {
   'goes on reading': (socket) => void socket.resume(),
   'stops reading': (socket) => void socket.pause(),
@@ -102,7 +102,7 @@ const refusedUploads = (size: number): Readonly<Record<string, string>> => ({
 
 t.test('a client that writes everything before it reads gets its refusal, also over TLS', async (t) => {
   const size = 16 * MIB
-  const plain = await startScene(t)
+  const plain = await startSetup(t)
   const secured = await startSecured(t)
   for (const [name, head] of Object.entries(refusedUploads(size))) {
     for (const { connect } of name === 'CONNECT' ? [plain] : [plain, secured]) {
@@ -123,7 +123,7 @@ t.test('a client that writes everything before it reads gets its refusal, also o
 })
 
 t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', async (t) => {
-  const { connect, authorization } = await startScene(t)
+  const { connect, authorization } = await startSetup(t)
   const early = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN))
   const earlyInChunks = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN_CHUNKED))
   const upload = `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${10 * 1024 * MIB}\r\n\r\n`
@@ -147,7 +147,7 @@ t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', 
   const began = performance.now()
   const silent = await clients()
   const { upstream } = early
-  upstream.sockets.length = 0 // the next connection is answered early, too
+  upstream.sockets.length = 0 // the next connection gets an early response, too
   earlyInChunks.upstream.sockets.length = 0
   const steady = await clients()
   const more = setInterval(() => {
@@ -169,7 +169,7 @@ t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', 
 })
 
 t.test('bytes after a refused request are dropped without a reset', async (t) => {
-  const { upstream, head, connect } = await startScene(t)
+  const { upstream, head, connect } = await startSetup(t)
   for (const [name, refused] of [
     ['a part of a body', `${head('PUT *', 'Content-Length: 40')}part`],
     ['garbage alone', 'GET /b\x01 HTTP/1.1\r\n\r\n'],
@@ -209,7 +209,7 @@ t.test('no request after an upload with an early response is forwarded', async (
 })
 
 t.test('a response may be sent while its request is received', async (t) => {
-  const { upstream, request, recovers } = await startScene(t, {
+  const { upstream, request, recovers } = await startSetup(t, {
     hooks: {
       read: false,
       onConnection: (socket) => {
@@ -247,7 +247,7 @@ t.test('a connection on which the upstream left an upload unread is not reused',
     ['in chunks', 'Transfer-Encoding: chunked', `${SIZE.toString(16)}\r\n${'x'.repeat(SIZE)}\r\n0\r\n\r\n`],
   ] as const) {
     await t.test(how, async (t) => {
-      const { upstream, head, connect, outcome, recovers } = await startScene(t, {
+      const { upstream, head, connect, outcome, recovers } = await startSetup(t, {
         hooks: {
           read: false,
           onConnection: (socket) => {
@@ -268,7 +268,7 @@ t.test('a connection on which the upstream left an upload unread is not reused',
       client.send(head('PUT /large', line))
       t.equal((await client.response()).status, 403)
       client.send(head('GET /next'))
-      t.equal((await client.response()).status, 200, 'the next request has its answer')
+      t.equal((await client.response()).status, 200, 'the next request gets its response')
       t.equal(upstream.sockets.length, 2)
       t.equal(await outcome('ok'), 2)
       upstream.sockets[0]?.resume()
@@ -278,7 +278,7 @@ t.test('a connection on which the upstream left an upload unread is not reused',
 })
 
 t.test('a small refused upload and a large accepted one keep their connection', async (t) => {
-  const { upstream, request, recovers } = await startScene(t)
+  const { upstream, request, recovers } = await startSetup(t)
   for (const [reply, size] of [
     [FORBIDDEN, 64 * 1024],
     [OK, 150_000],

@@ -5,7 +5,7 @@ import { WebSocket } from 'ws'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
-import { startScene } from '../support/scene.ts'
+import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { echoServer } from '../support/websocket.ts'
 
@@ -17,7 +17,7 @@ const SWITCHED =
   'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n'
 
 t.test('a handshake needs a valid token and a plain request', async (t) => {
-  const { upstream, connect, sidecar } = await startScene(t, { settings: ON })
+  const { upstream, connect, sidecar } = await startSetup(t, { settings: ON })
   const good = handshake(sidecar.token)
   const expired = await sidecar.mint({ now: Date.now() - 7200_000 })
   for (const [name, request, code] of [
@@ -43,7 +43,7 @@ const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 const CHOOSES = major > 24 || (major === 24 && minor >= 9)
 
 t.test('an upgrade to another protocol is ignored, or a 400 before Node 24.9', async (t) => {
-  const { upstream, connect, sidecar } = await startScene(t, { settings: ON })
+  const { upstream, connect, sidecar } = await startSetup(t, { settings: ON })
   for (const offer of ['h2c', 'websocket, h2c', 'websocket\r\nUpgrade: websocket']) {
     const client = await connect()
     client.send(handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${offer}`))
@@ -54,7 +54,7 @@ t.test('an upgrade to another protocol is ignored, or a 400 before Node 24.9', a
 })
 
 t.test('a handshake after a pending request does not lose that response', async (t) => {
-  const { upstream, connect, head, sidecar } = await startScene(t, { settings: ON })
+  const { upstream, connect, head, sidecar } = await startSetup(t, { settings: ON })
   upstream.reply((socket) => void setTimeout(() => socket.write(OK), 50))
   const client = await connect()
   client.send(head('GET /before') + handshake(sidecar.token))
@@ -148,7 +148,7 @@ t.test('WebSocket messages pass unchanged in both directions', async (t) => {
 t.test(
   'a refused handshake framed by its close ends cleanly, or by a reset if it is incomplete',
   async (t) => {
-    const { upstream, connect, sidecar, recovers } = await startScene(t, {
+    const { upstream, connect, sidecar, recovers } = await startSetup(t, {
       settings: { ...ON, 'timeouts-idle-seconds': '1' },
     })
     const refusal = 'HTTP/1.1 403 Forbidden\r\n\r\nno'
@@ -187,7 +187,7 @@ t.test('a 101 that does not name the protocol is an internal error', async (t) =
 })
 
 t.test('a handshake may announce trailers, and its header values pass byte for byte', async (t) => {
-  const { upstream, connect, sidecar, recovers } = await startScene(t, {
+  const { upstream, connect, sidecar, recovers } = await startSetup(t, {
     settings: { ...ON, 'limits-upstream-connections': '2', 'timeouts-upstream-connect-seconds': '1' },
   })
   upstream.reply('HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n')
@@ -204,7 +204,7 @@ t.test('a handshake may announce trailers, and its header values pass byte for b
 })
 
 t.test('a handshake without a free upstream connection gets 503', async (t) => {
-  const { upstream, connect, sidecar } = await startScene(t, {
+  const { upstream, connect, sidecar } = await startSetup(t, {
     settings: { ...ON, 'limits-upstream-connections': '1' },
   })
   upstream.reply(SWITCHED)
@@ -218,7 +218,7 @@ t.test('a handshake without a free upstream connection gets 503', async (t) => {
 
 t.test('the end of a tunnel frees its connection for a queued request', async (t) => {
   const settings = { ...ON, 'limits-upstream-connections': '1' }
-  const { upstream, connect, head, sidecar } = await startScene(t, { settings })
+  const { upstream, connect, head, sidecar } = await startSetup(t, { settings })
   upstream.reply((socket, { target }) => void socket.write(target.startsWith('/chat') ? SWITCHED : OK))
   const tunnel = await connect()
   tunnel.send(handshake(sidecar.token))

@@ -1,10 +1,10 @@
 import { createServer, type Socket } from 'node:net'
 import t from 'tap'
 import { freePort } from '../support/free-port.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
+import { isOwnResponse } from '../support/own-response.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
-import { idle, outcomes, startScene } from '../support/scene.ts'
+import { idle, outcomes, startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
@@ -24,7 +24,7 @@ t.test('an unreachable upstream is a 503 with the reason and without an address'
       for (let count = 1; count <= 2; count++) {
         client.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
         const response = await client.response()
-        isOwnAnswer(t, response, unavailable(outcome))
+        isOwnResponse(t, response, unavailable(outcome))
         t.notMatch(client.received().toString(), /127\.0\.0\.1|storage\.invalid|nonexistent/)
         t.equal(await outcomes(sidecar, outcome), count)
       }
@@ -47,7 +47,7 @@ t.test('a recovered upstream is used at once', async (t) => {
   t.equal((await client.response()).status, 200)
 })
 
-/** What an upstream does instead of answering, and the client's answer. */
+/** What an upstream does instead of responding, and the client's response. */
 const INSTEAD_OF_A_HEAD: readonly (readonly [
   what: string,
   reply: string | ((socket: Socket) => void),
@@ -87,7 +87,7 @@ const INSTEAD_OF_A_HEAD: readonly (readonly [
 ]
 
 t.test('an upstream that sends no response head', async (t) => {
-  const { upstream, request, recovers, outcome } = await startScene(t)
+  const { upstream, request, recovers, outcome } = await startSetup(t)
   for (const [what, reply, answer] of INSTEAD_OF_A_HEAD) {
     await t.test(`but ${what}: ${answer.status}, and no request is repeated`, async (t) => {
       const error = answer.error as Parameters<typeof outcome>[0]
@@ -100,7 +100,7 @@ t.test('an upstream that sends no response head', async (t) => {
       ] as const) {
         upstream.reply(reply)
         const client = await request(`${method} /object`, lines, body)
-        isOwnAnswer(t, await client.response(), answer)
+        isOwnResponse(t, await client.response(), answer)
         // What the fault came on is of no more use: the next request must not meet the rest of it.
         await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
       }
@@ -114,11 +114,11 @@ t.test('an upstream that sends no response head', async (t) => {
 })
 
 t.test('a connection that the upstream accepts and closes before the request is a 503', async (t) => {
-  const { request, outcome } = await startScene(t, {
+  const { request, outcome } = await startSetup(t, {
     hooks: { onConnection: (socket) => void socket.destroy() },
   })
   const client = await request('GET /')
-  isOwnAnswer(t, await client.response(), unavailable('connection_terminated'))
+  isOwnResponse(t, await client.response(), unavailable('connection_terminated'))
   t.equal(await outcome('connection_terminated'), 1)
 })
 
@@ -126,7 +126,7 @@ t.test('a connection that the upstream accepts and closes before the request is 
 const RESETS_ARE_ENDS = Number(process.versions.uv.split('.')[1]) < 52
 
 t.test('a truncated body never looks complete', async (t) => {
-  const { upstream, sidecar, recovers, outcome } = await startScene(t)
+  const { upstream, sidecar, recovers, outcome } = await startSetup(t)
   const framings = {
     'with a length': 'Content-Length: 100\r\n\r\npart of it',
     'in chunks': 'Transfer-Encoding: chunked\r\n\r\na\r\npart of it\r\n',
@@ -181,7 +181,7 @@ t.test('a truncated body never looks complete', async (t) => {
 })
 
 t.test('a body that ends with a clean close is complete', async (t) => {
-  const { upstream, sidecar, request, recovers } = await startScene(t)
+  const { upstream, sidecar, request, recovers } = await startSetup(t)
   upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nall of it'))
   const client = await request('GET /')
   const response = await client.response()
@@ -196,7 +196,7 @@ t.test('a body that ends with a clean close is complete', async (t) => {
 })
 
 t.test('an HTTP/1.0 client that half-closes during a response body gets no clean end', async (t) => {
-  const { upstream, sidecar, recovers } = await startScene(t)
+  const { upstream, sidecar, recovers } = await startSetup(t)
   upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n')
   const client = await rawClient(t, sidecar.port)
   client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
@@ -207,7 +207,7 @@ t.test('an HTTP/1.0 client that half-closes during a response body gets no clean
 })
 
 t.test('an HTTP/1.0 client that half-closes after the body has ended gets all of it', async (t) => {
-  const { upstream, sidecar, recovers } = await startScene(t)
+  const { upstream, sidecar, recovers } = await startSetup(t)
   const body = 'x'.repeat(20_000_000)
   upstream.reply((socket) => socket.end(`HTTP/1.1 200 OK\r\n\r\n${body}`))
   const client = await rawClient(t, sidecar.port)
@@ -218,9 +218,9 @@ t.test('an HTTP/1.0 client that half-closes after the body has ended gets all of
 })
 
 t.test('a body that becomes malformed is a 400, and no complete request reaches the upstream', async (t) => {
-  const { upstream, request, recovers } = await startScene(t)
+  const { upstream, request, recovers } = await startSetup(t)
   const client = await request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\nnonsense\r\n')
-  isOwnAnswer(t, await client.response(), {
+  isOwnResponse(t, await client.response(), {
     status: 400,
     code: 'InvalidArgument',
     error: 'http_request_error',
@@ -232,7 +232,7 @@ t.test('a body that becomes malformed is a 400, and no complete request reaches 
 })
 
 t.test('a body that becomes malformed after the response has begun aborts the response', async (t) => {
-  const { upstream, request, recovers } = await startScene(t, {
+  const { upstream, request, recovers } = await startSetup(t, {
     hooks: {
       onConnection: (socket) => {
         socket.once('data', () => {

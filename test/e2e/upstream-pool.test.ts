@@ -1,10 +1,10 @@
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
+import { isOwnResponse } from '../support/own-response.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
-import { startScene } from '../support/scene.ts'
+import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 const EVIL = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil'
@@ -12,7 +12,7 @@ const LIMIT = { status: 503, code: 'ServiceNotReady', error: 'connection_limit_r
 const TERMINATED = { status: 503, code: 'ServiceNotReady', error: 'connection_terminated' }
 
 t.test('upstream connections are reused, most recently used first', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const client = await rawClient(t, sidecar.port)
   for (let count = 0; count < 5; count++) {
     client.send(head('GET /'))
@@ -39,7 +39,7 @@ t.test('upstream connections are reused, most recently used first', async (t) =>
 })
 
 t.test('an upstream connection that must close is not reused', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const client = await rawClient(t, sidecar.port)
   for (const [what, reply] of [
     ['Connection: close', 'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok'],
@@ -55,18 +55,18 @@ t.test('an upstream connection that must close is not reused', async (t) => {
 })
 
 t.test('an unsolicited second response reaches no client', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const ways: Readonly<Record<string, (socket: Socket, next: () => void) => void>> = {
     'in the packet of the first': (socket, next) => {
       socket.write(OK + EVIL)
       next()
     },
-    'right behind the first': (socket, next) => {
+    'right after the first': (socket, next) => {
       socket.write(OK)
       socket.write(EVIL)
       next()
     },
-    'a turn behind the first': (socket, next) => {
+    'a turn after the first': (socket, next) => {
       socket.write(OK)
       setImmediate(() => socket.write(EVIL))
       next()
@@ -108,7 +108,7 @@ t.test('an unsolicited second response reaches no client', async (t) => {
 })
 
 t.test('an unsolicited response at the moment of reuse is not used', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startScene(t)
+  const { upstream, sidecar, head, recovers } = await startSetup(t)
   const client = await rawClient(t, sidecar.port)
   const seen = new Map<string, number>()
   for (let round = 0; round < 100; round++) {
@@ -135,8 +135,8 @@ t.test('an unsolicited response at the moment of reuse is not used', async (t) =
 })
 
 t.test('a request on a stale connection', async (t) => {
-  const { upstream, sidecar, head, recovers, outcome } = await startScene(t)
-  /** Leaves an unused connection whose upstream will do something else than answer, and a client to meet it. */
+  const { upstream, sidecar, head, recovers, outcome } = await startSetup(t)
+  /** Leaves an unused connection whose upstream will do something else than respond, and a client for it. */
   const spoil = async (t: Test, act: (socket: Socket) => void) => {
     const client = await rawClient(t, sidecar.port)
     upstream.reply(OK)
@@ -181,7 +181,7 @@ t.test('a request on a stale connection', async (t) => {
         const client = await spoil(t, act)
         const requests = upstream.requests.length
         client.send(head(`${method} /once`, ...lines) + body)
-        isOwnAnswer(t, await client.response(), TERMINATED)
+        isOwnResponse(t, await client.response(), TERMINATED)
         t.equal(upstream.requests.length - requests, 1)
       })
     }
@@ -195,7 +195,7 @@ t.test('a request on a stale connection', async (t) => {
     upstream.reply((socket) => socket.end())
     const requests = upstream.requests.length
     client.send(head('GET /again'))
-    isOwnAnswer(t, await client.response(), TERMINATED)
+    isOwnResponse(t, await client.response(), TERMINATED)
     t.equal(upstream.requests.length - requests, 2)
   })
 
@@ -203,7 +203,7 @@ t.test('a request on a stale connection', async (t) => {
     const client = await spoil(t, (socket) => socket.end('H'))
     const requests = upstream.requests.length
     client.send(head('GET /again'))
-    isOwnAnswer(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
+    isOwnResponse(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
     t.equal(upstream.requests.length - requests, 1)
   })
 
@@ -211,7 +211,7 @@ t.test('a request on a stale connection', async (t) => {
     const client = await spoil(t, (socket) => socket.end('HTTP/1.1 102 Processing\r\n\r\n'))
     const requests = upstream.requests.length
     client.send(head('GET /again'))
-    isOwnAnswer(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
+    isOwnResponse(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
     t.equal(upstream.requests.length - requests, 1)
   })
 
@@ -224,7 +224,7 @@ t.test('a request on a stale connection', async (t) => {
     t.equal((await client.response()).status, 200)
     upstream.reply((socket) => void upstream.close().then(() => socket.destroy()))
     client.send(get)
-    isOwnAnswer(t, await client.response(), { ...TERMINATED, error: 'connection_refused' })
+    isOwnResponse(t, await client.response(), { ...TERMINATED, error: 'connection_refused' })
   })
 
   t.equal(await outcome('connection_terminated'), 15)
@@ -233,7 +233,7 @@ t.test('a request on a stale connection', async (t) => {
 
 t.test('a full pool', async (t) => {
   const settings = { 'limits-upstream-connections': '1', 'limits-upstream-queue': '3' }
-  const { upstream, sidecar, head, recovers, outcome } = await startScene(t, { settings })
+  const { upstream, sidecar, head, recovers, outcome } = await startSetup(t, { settings })
   const queued = () => sidecar.metric('auth_sidecar_upstream_queue{upstream="/"}')
   const fill = async (targets: readonly string[]) => {
     const clients = []
@@ -256,7 +256,7 @@ t.test('a full pool', async (t) => {
     t.equal(await queued(), 3)
     const late = await rawClient(t, sidecar.port)
     late.send(head('GET /late'))
-    isOwnAnswer(t, await late.response(), LIMIT)
+    isOwnResponse(t, await late.response(), LIMIT)
     t.equal(await outcome('connection_limit_reached'), 1)
     for (const page of ['/livez', '/readyz']) {
       const { status } = await fetch(`http://127.0.0.1:${sidecar.adminPort}${page}`)
@@ -333,7 +333,7 @@ t.test('a full pool', async (t) => {
 t.test(
   'a client that disconnects during the TLS handshake with the upstream frees the connection',
   async (t) => {
-    // A server that never answers the TLS handshake: connected, and not ready.
+    // A server that never completes the TLS handshake: connected, and not ready.
     const upstream = await recordingUpstream(t)
     const sidecar = await startSidecar(t, { upstreamUrl: upstream.url.replace('http:', 'https:') })
     const client = await rawClient(t, sidecar.port)

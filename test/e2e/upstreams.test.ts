@@ -5,10 +5,10 @@ import { Worker } from 'node:worker_threads'
 import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
+import { isOwnResponse } from '../support/own-response.ts'
 import { type RawResponse, rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
-import { outcomes } from '../support/scene.ts'
+import { outcomes } from '../support/setup.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -69,7 +69,7 @@ t.test('the longest prefix that ends on a path segment selects the upstream', as
   ] as const) {
     t.equal((await get(t, sidecar, target)).body.toString(), prefix, target)
     const { upstream } = upstreams[names.indexOf(prefix)] ?? {}
-    t.equal(upstream?.requests.at(-1)?.target, target, 'and is forwarded whole')
+    t.equal(upstream?.requests.at(-1)?.target, target, 'and is forwarded completely')
   }
   t.equal(await outcomes(sidecar, 'ok', '/a/b'), 3)
 })
@@ -78,14 +78,14 @@ t.test('a path without an upstream is a 503', async (t) => {
   const upstream = await recordingUpstream(t)
   const settings = { upstreams: JSON.stringify([{ prefix: '/a', url: upstream.url }]) }
   const sidecar = await startSidecar(t, { settings })
-  isOwnAnswer(t, await get(t, sidecar, '/b'), unavailable('destination_not_found'))
+  isOwnResponse(t, await get(t, sidecar, '/b'), unavailable('destination_not_found'))
   t.equal((await get(t, sidecar, '/a/b')).status, 200)
   const client = await rawClient(t, sidecar.port)
   client.send(
     `PUT /ab HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\nContent-Length: 5\r\n\r\n`,
   )
   const response = await client.response()
-  isOwnAnswer(t, response, unavailable('destination_not_found'))
+  isOwnResponse(t, response, unavailable('destination_not_found'))
   t.equal(response.headers['connection'], 'close', 'the unread body ends the connection')
   client.send('hello')
   t.equal(await client.closed(), 'end')
@@ -101,10 +101,10 @@ t.test('a unix socket works as an upstream', async (t) => {
   upstream.reply((socket) => socket.end('HTTP/1.1 200 OK\r\n\r\nuntil the end'))
   t.equal((await get(t, sidecar)).body.toString(), 'until the end')
   await upstream.close()
-  isOwnAnswer(t, await get(t, sidecar), unavailable('connection_refused'))
+  isOwnResponse(t, await get(t, sidecar), unavailable('connection_refused'))
 })
 
-/** A TLS upstream that answers every request. */
+/** A TLS upstream that responds to every request. */
 async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ port: number; sockets: TLSSocket[] }> {
   const sockets: TLSSocket[] = []
   const server = createServer(options, (socket) => {
@@ -143,7 +143,7 @@ t.test('TLS to the upstream', async (t) => {
       const { port, sockets } = await tlsUpstream(t, { ...good, ALPNProtocols: ['h2', 'http/1.1'] })
       const sidecar = await sidecarFor(t, `https://${host}:${port}`, { caFile })
       t.equal((await get(t, sidecar)).status, 200)
-      // The client's Host names what it likes: it chooses neither the certificate nor the connection.
+      // The client's Host selects neither the certificate nor the connection.
       t.equal((await get(t, sidecar, '/', 'elsewhere.example')).status, 200)
       t.equal(sockets.length, 1)
       t.equal(sockets[0]?.alpnProtocol, 'http/1.1')
@@ -181,7 +181,7 @@ t.test('TLS to the upstream', async (t) => {
       const sidecar = await sidecarFor(t, `https://${host}:${port}`, files)
       // A client that names what the certificate is good for does not change that.
       for (const name of [host, 'other.example']) {
-        isOwnAnswer(t, await get(t, sidecar, '/', name), unavailable('tls_certificate_error'))
+        isOwnResponse(t, await get(t, sidecar, '/', name), unavailable('tls_certificate_error'))
       }
       t.equal(await outcomes(sidecar, 'tls_certificate_error'), 2)
       await eventually(() => sockets.every(({ destroyed }) => destroyed), 'the connections to be closed')
@@ -201,7 +201,7 @@ t.test('TLS to the upstream', async (t) => {
       async (t) => {
         const { port } = await tlsUpstream(t, { ...good, ca: authority.cert, requestCert: true, maxVersion })
         const sidecar = await sidecarFor(t, `https://localhost:${port}`, { caFile })
-        isOwnAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
+        isOwnResponse(t, await get(t, sidecar), unavailable('tls_protocol_error'))
       },
     )
   }
@@ -211,14 +211,14 @@ t.test('TLS to the upstream', async (t) => {
       onConnection: (socket) => void socket.write('HTTP/1.1 400 Bad\r\n\r\n'),
     })
     const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
-    isOwnAnswer(t, await get(t, sidecar), unavailable('tls_protocol_error'))
+    isOwnResponse(t, await get(t, sidecar), unavailable('tls_protocol_error'))
     await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
   })
 
   await t.test('is a closed connection if the upstream closes during the handshake', async (t) => {
     const upstream = await recordingUpstream(t, { onConnection: (socket) => void socket.end() })
     const sidecar = await sidecarFor(t, `https://localhost:${upstream.port}`, { caFile })
-    isOwnAnswer(t, await get(t, sidecar), unavailable('connection_terminated'))
+    isOwnResponse(t, await get(t, sidecar), unavailable('connection_terminated'))
   })
 
   await t.test('carries bodies of any size, and detects a truncated one', async (t) => {
@@ -246,7 +246,7 @@ t.test('an upstream that does not accept a connection in time is a 503', async (
   const settings = { 'timeouts-upstream-connect-seconds': '0.2' }
 
   await t.test('because its accept queue is full', async (t) => {
-    // A listener whose process never accepts: once its queue is full, the kernel answers no one.
+    // A listener whose process never accepts: once its queue is full, the kernel ignores new connections.
     const port = new Int32Array(new SharedArrayBuffer(8))
     const worker = new Worker(
       `const { workerData: port } = require('node:worker_threads')
@@ -274,7 +274,7 @@ t.test('an upstream that does not accept a connection in time is a 503', async (
     })
     await eventually(() => connected >= 2, 'the queue to be full')
     const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${number}`, settings })
-    isOwnAnswer(t, await get(t, sidecar), unavailable('connection_timeout'))
+    isOwnResponse(t, await get(t, sidecar), unavailable('connection_timeout'))
     t.equal(await outcomes(sidecar, 'connection_timeout'), 1)
   })
 
@@ -282,7 +282,7 @@ t.test('an upstream that does not accept a connection in time is a 503', async (
     const upstream = await recordingUpstream(t)
     const upstreamUrl = `https://127.0.0.1:${upstream.port}`
     const sidecar = await startSidecar(t, { upstreamUrl, settings })
-    isOwnAnswer(t, await get(t, sidecar), unavailable('connection_timeout'))
+    isOwnResponse(t, await get(t, sidecar), unavailable('connection_timeout'))
     await upstream.until(() => upstream.open() === 0, 'the connection to be given up')
     t.equal(await outcomes(sidecar, 'connection_timeout'), 1)
   })

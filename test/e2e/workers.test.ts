@@ -6,7 +6,7 @@ import { type RawClient, rawClient } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 
 /** A sidecar of several processes, in front of an upstream. */
-async function scene(t: Test, flags: Readonly<Record<string, string>> = {}) {
+async function setup(t: Test, flags: Readonly<Record<string, string>> = {}) {
   const upstream = await recordingUpstream(t)
   const { files, token } = await prepareFiles(t)
   const sidecar = await serve(t, {
@@ -39,7 +39,7 @@ async function scene(t: Test, flags: Readonly<Record<string, string>> = {}) {
   }
 }
 
-/** Sends the request on so many connections of their own; the answers' statuses. */
+/** Sends the request on so many separate connections; returns the statuses. */
 async function ask(connect: () => Promise<RawClient>, request: string, times: number): Promise<number[]> {
   return Promise.all(
     Array.from({ length: times }, async () => {
@@ -53,8 +53,8 @@ async function ask(connect: () => Promise<RawClient>, request: string, times: nu
 }
 
 t.test('workers act as one sidecar', async (t) => {
-  const { upstream, sidecar, files, admin, get, connect, pids, metric } = await scene(t)
-  /** Asks until every answer is the one that is wanted. */
+  const { upstream, sidecar, files, admin, get, connect, pids, metric } = await setup(t)
+  /** Repeats the request until every response is as expected. */
   const allSay = (status: number, what: string) =>
     eventually(async () => (await ask(connect, get, 8)).every((answer) => answer === status), what)
   /** Waits until so many requests more than before have been counted. */
@@ -124,7 +124,7 @@ t.test('workers act as one sidecar', async (t) => {
 })
 
 t.test('connection limits are divided among the workers', async (t) => {
-  const { upstream, sidecar, connect, get, metric } = await scene(t, {
+  const { upstream, sidecar, connect, get, metric } = await setup(t, {
     'limits-connections': '10',
     'shutdown-deadline-seconds': '0',
   })
@@ -155,7 +155,7 @@ t.test('connection limits are divided among the workers', async (t) => {
 })
 
 t.test('a second signal ends all workers at once', async (t) => {
-  const { upstream, sidecar, connect, get, pids } = await scene(t)
+  const { upstream, sidecar, connect, get, pids } = await setup(t)
   upstream.reply('HTTP/1.1 200 OK\r\n\r\nhalf-')
   const client = await connect()
   client.send(get.replace('HTTP/1.1', 'HTTP/1.0'))
@@ -165,11 +165,15 @@ t.test('a second signal ends all workers at once', async (t) => {
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 1 })
   await eventually(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
-  t.equal(await client.closed(), 'reset', 'half a response that ends with its connection does not look whole')
+  t.equal(
+    await client.closed(),
+    'reset',
+    'half a response that ends with its connection does not look complete',
+  )
 })
 
 t.test('an unresponsive worker makes the sidecar not ready', async (t) => {
-  const { admin, pids } = await scene(t)
+  const { admin, pids } = await setup(t)
   const [stopped = 0] = pids()
   process.kill(stopped, 'SIGSTOP')
   await eventually(async () => (await admin('/readyz')).status === 503, 'not ready')
@@ -178,7 +182,7 @@ t.test('an unresponsive worker makes the sidecar not ready', async (t) => {
 })
 
 t.test('workers end when the primary is killed', async (t) => {
-  const { sidecar, pids } = await scene(t)
+  const { sidecar, pids } = await setup(t)
   sidecar.child.kill('SIGKILL')
   await sidecar.ended
   await eventually(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')

@@ -1,5 +1,5 @@
 /**
- * The services in examples/ as their readers run them, each behind a sidecar.
+ * The services in examples/ as documented, each behind a sidecar.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'

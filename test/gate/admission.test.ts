@@ -13,7 +13,7 @@ t.test('a WebSocket handshake is a GET with one Upgrade header that Connection l
   t.equal(admitted({ more: handshake }).webSocket, true)
   t.equal(admitted({ more: [...handshake, ['Content-Length', '0']] }).webSocket, true)
   const others: readonly [string, HeadParts][] = [
-    ['not nominated', { more: lines('Upgrade', 'websocket') }],
+    ['not listed in Connection', { more: lines('Upgrade', 'websocket') }],
     ['not offered', { more: lines('Connection', 'upgrade') }],
     ['another method', { method: 'PUT', more: handshake }],
     ['HTTP/1.0', { version: '1.0', more: handshake }],
@@ -49,7 +49,8 @@ t.test('admission never throws, and an admitted head has one host, one framing a
     if (!result.ok) return true
     admissions++
     const { request } = result
-    const count = (wanted: string) => parts.lines.filter(([found]) => found.toLowerCase() === wanted).length
+    const count = (expected: string) =>
+      parts.lines.filter(([found]) => found.toLowerCase() === expected).length
     return (
       /^\/[^\0-\x20#\x7f]*$/.test(request.target) &&
       request.path === request.target.split('?')[0] &&

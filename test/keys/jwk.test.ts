@@ -120,7 +120,7 @@ t.test('refuses weak keys by their length and exponent', async (t) => {
     ['32 bytes', secret(32), []],
     ['1024 bits', rsa(1024, 65_537), ['the RSA modulus is shorter than 2048 bits']],
     [
-      '1024 bits behind zeros',
+      '1024 bits after zeros',
       { ...rs256.publicJwk, n: padded.toString('base64url') },
       ['the RSA modulus is shorter than 2048 bits'],
     ],

@@ -78,7 +78,7 @@ t.test('activating switches keys, keeps other fields of the file, and can be rep
   t.equal(noteOf(directory, 'old'), seconds, 'and the other has not signed since')
 
   t.same(await activateKey({ directory, kid: 'old', now: () => NOW + 6001 }), { ok: true, previous: 'new' })
-  t.equal(noteOf(directory, 'new'), seconds + 7, 'part of a second counts as a whole one')
+  t.equal(noteOf(directory, 'new'), seconds + 7, 'part of a second counts as a second')
 })
 
 t.test('only an existing private key can be activated', async (t) => {

@@ -40,7 +40,7 @@ const OUTAGE: Series = {
   [outcome('connection_refused')]: '0x60 0+100x30',
 }
 /** Floods that a client without credentials can cause: made-up tokens, guessed secrets, a full login queue. */
-const STRANGERS: Series = {
+const FLOOD: Series = {
   [requests(200)]: '0+20x90',
   [requests(400)]: '0+900x90',
   [requests(503, 'token_issue')]: '0+900x90',
@@ -81,9 +81,9 @@ const OVERLOADED: Readonly<Record<string, Series>> = {
  */
 const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[] = [
   ['Down', 'no replica is ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '0x10' }, JOB],
-  ['Down', 'no replica answers', 30, { [ready()]: '1x5', [up()]: '1x5 0x30' }, JOB],
+  ['Down', 'no replica responds', 30, { [ready()]: '1x5', [up()]: '1x5 0x30' }, JOB],
   ['Down', 'one of two is ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '1x10' }],
-  ['Down', 'another program does not answer', 30, { [up()]: '0x30' }],
+  ['Down', 'another program does not respond', 30, { [up()]: '0x30' }],
   ['UpstreamUnreachable', 'the upstream is gone for three minutes', 63, OUTAGE, { ...JOB, upstream: '/' }],
   ['Failing', 'the upstream is gone for three minutes: its own alert is first', 63, OUTAGE],
   ['Failing', 'the upstream is gone for six minutes', 66, OUTAGE, JOB],
@@ -179,7 +179,7 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
   ],
   [
     'ReplicaUnhealthy',
-    'one does not answer',
+    'one does not respond',
     30,
     { [build]: '1x5', [up()]: '1x5 0x30' },
     state('does not answer its scrape'),
@@ -197,7 +197,7 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
   ),
   ['Overloaded', 'a burst is over', 15, { [QUEUE]: '0x10 3 0x10' }],
   ...['Down', 'UpstreamUnreachable', 'Failing', 'LoginsFailing'].map(
-    (critical) => [critical, 'strangers flood it: nothing critical', 90, STRANGERS] as const,
+    (critical) => [critical, 'a flood of requests without credentials: nothing critical', 90, FLOOD] as const,
   ),
 ]
 

@@ -181,7 +181,7 @@ t.test('concurrent requests share one rendering; a later request gets a new one'
   second.send(METRICS)
   const probe = await rawClient(t, port)
   probe.send(LIVEZ)
-  t.equal((await probe.response()).status, 200, 'others are answered meanwhile')
+  t.equal((await probe.response()).status, 200, 'other requests are served meanwhile')
   await eventually(() => asked === 1, 'the first rendering')
   held.shift()?.()
   for (let answered = 0; answered < 50; answered++)

@@ -1,14 +1,14 @@
 import t from 'tap'
 import { problemsOf } from '../../src/ops/problems.ts'
-import { NOON, statusScene, tenBusyMinutes } from '../support/status-scene.ts'
+import { NOON, statusSetup, tenBusyMinutes } from '../support/status-setup.ts'
 
 /** The texts of the problems, the head line first. */
-async function problems(scene: ReturnType<typeof statusScene>) {
-  return problemsOf(await scene.reporter.report()).map(({ severity, text }) => `${severity}: ${text}`)
+async function problems(setup: ReturnType<typeof statusSetup>) {
+  return problemsOf(await setup.reporter.report()).map(({ severity, text }) => `${severity}: ${text}`)
 }
 
 t.test('before the second sample there are counts but no rates', async (t) => {
-  const { reporter, metrics, clock } = statusScene()
+  const { reporter, metrics, clock } = statusSetup()
   await reporter.sample()
   t.match(await reporter.report(), { requests: { perSecond: null, count: 0 }, series: { times: [] } })
   clock.ms += 1000
@@ -17,15 +17,15 @@ t.test('before the second sample there are counts but no rates', async (t) => {
 })
 
 t.test('rates cover the last 30 seconds, counts the last ten minutes', async (t) => {
-  const scene = statusScene()
-  await scene.reporter.sample()
+  const setup = statusSetup()
+  await setup.reporter.sample()
   for (let step = 0; step < 200; step++) {
     const busy = step < 190
-    for (let i = 0; i < (busy ? 10 : 1); i++) scene.metrics.onRequest('proxy', 'GET', busy ? 503 : 200, 0.01)
-    if (busy) scene.metrics.onTokenCheck('expired')
-    await scene.step()
+    for (let i = 0; i < (busy ? 10 : 1); i++) setup.metrics.onRequest('proxy', 'GET', busy ? 503 : 200, 0.01)
+    if (busy) setup.metrics.onTokenCheck('expired')
+    await setup.step()
   }
-  const { requests, rejections, window, series } = await scene.reporter.report()
+  const { requests, rejections, window, series } = await setup.reporter.report()
   t.match(window, { seconds: 600, nowSeconds: 30 })
   t.match(requests, { perSecond: 0.2, count: 110 * 10 + 10, failing: 1100, failingRatio: 0 })
   t.match(requests.byStatus, { '2xx': 10, '5xx': 1100 })
@@ -36,21 +36,21 @@ t.test('rates cover the last 30 seconds, counts the last ten minutes', async (t)
 })
 
 t.test('only 5xx of forwarded requests count as failures, not throttled logins', async (t) => {
-  const scene = statusScene()
-  await scene.reporter.sample()
-  for (let i = 0; i < 10; i++) scene.metrics.onRequest('token_issue', 'POST', 503, 0.01)
-  for (let i = 0; i < 9; i++) scene.metrics.onRequest('proxy', 'GET', 200, 0.01)
-  await scene.step()
-  t.match(await scene.reporter.report(), { requests: { failing: 0, failingRatio: 0 } })
-  t.strictSame(await problems(scene), [])
-  scene.metrics.onRequest('proxy', 'GET', 500, 0.01)
-  await scene.step()
-  t.match(await scene.reporter.report(), { requests: { failing: 1, failingRatio: 0.1 } })
-  t.strictSame(await problems(scene), ['critical: 10 % of forwarded requests fail (5xx)'])
+  const setup = statusSetup()
+  await setup.reporter.sample()
+  for (let i = 0; i < 10; i++) setup.metrics.onRequest('token_issue', 'POST', 503, 0.01)
+  for (let i = 0; i < 9; i++) setup.metrics.onRequest('proxy', 'GET', 200, 0.01)
+  await setup.step()
+  t.match(await setup.reporter.report(), { requests: { failing: 0, failingRatio: 0 } })
+  t.strictSame(await problems(setup), [])
+  setup.metrics.onRequest('proxy', 'GET', 500, 0.01)
+  await setup.step()
+  t.match(await setup.reporter.report(), { requests: { failing: 1, failingRatio: 0.1 } })
+  t.strictSame(await problems(setup), ['critical: 10 % of forwarded requests fail (5xx)'])
 })
 
 t.test('the headline shows the most severe current problem', async (t) => {
-  const scene = statusScene({
+  const setup = statusSetup({
     enforcing: false,
     upstreams: [
       { prefix: '/', url: 'http://127.0.0.1:9000' },
@@ -63,9 +63,9 @@ t.test('the headline shows the most severe current problem', async (t) => {
       remoteKeys: () => ({ ageSeconds: 400 }),
     },
   })
-  const { metrics, checks } = scene
-  await scene.reporter.sample()
-  t.strictSame(await problems(scene), [
+  const { metrics, checks } = setup
+  await setup.reporter.sample()
+  t.strictSame(await problems(setup), [
     'warning: Certificate listener expires in 3 d',
     'warning: The issuer of the keys has not answered for more than 5 min',
     'warning: Signing key k1 is older than 90 d',
@@ -79,8 +79,8 @@ t.test('the headline shows the most severe current problem', async (t) => {
   metrics.onUpstreamOutcome('/', 'http_response_timeout')
   metrics.onUpstreamOutcome('/b', 'client_aborted')
   metrics.onUpstreamOutcome('/b', 'connection_refused')
-  await scene.step()
-  const [first, ...others] = await problems(scene)
+  await setup.step()
+  const [first, ...others] = await problems(setup)
   t.equal(first, 'critical: Upstream /b is unreachable: connection_refused')
   t.strictSame(others.slice(0, 3), [
     'warning: Draining: 3 requests in flight',
@@ -89,8 +89,8 @@ t.test('the headline shows the most severe current problem', async (t) => {
   ])
   t.ok(others.includes('warning: The newest credentials cannot be used; the last good version is active'))
   checks.push({ name: 'keys', ok: false })
-  t.match(await problems(scene), [first, 'critical: Not ready: keys'])
-  const report = await scene.reporter.report()
+  t.match(await problems(setup), [first, 'critical: Not ready: keys'])
+  const report = await setup.reporter.report()
   t.match(report, {
     ready: false,
     draining: true,
@@ -101,40 +101,40 @@ t.test('the headline shows the most severe current problem', async (t) => {
 })
 
 t.test('an upstream stays unreachable until it responds again, even if requests are rare', async (t) => {
-  const scene = statusScene()
-  const state = async () => (await scene.reporter.report()).upstreams[0]
-  await scene.reporter.sample()
+  const setup = statusSetup()
+  const state = async () => (await setup.reporter.report()).upstreams[0]
+  await setup.reporter.sample()
   t.match(await state(), { state: 'idle', lastFault: null })
-  scene.metrics.onUpstreamOutcome('/', 'connection_refused')
-  await scene.step()
-  for (let step = 0; step < 60; step++) await scene.step()
+  setup.metrics.onUpstreamOutcome('/', 'connection_refused')
+  await setup.step()
+  for (let step = 0; step < 60; step++) await setup.step()
   t.match(await state(), {
     state: 'failing',
     lastFault: { outcome: 'connection_refused', time: '2026-11-20T12:00:05.000Z' },
   })
-  scene.metrics.onUpstreamOutcome('/', 'ok')
+  setup.metrics.onUpstreamOutcome('/', 'ok')
   t.match(await state(), { state: 'ok', count: 2, failed: 1, failedRatio: 0.5 }, 'at once')
-  scene.metrics.onUpstreamOutcome('/', 'client_aborted')
-  await scene.step()
+  setup.metrics.onUpstreamOutcome('/', 'client_aborted')
+  await setup.step()
   t.match(await state(), { state: 'ok' }, 'what a client did is no fault')
 })
 
 t.test('an expired certificate is critical', async (t) => {
-  const scene = statusScene({
+  const setup = statusSetup({
     sources: { certificates: () => [{ certificate: 'listener', expiresAt: NOON - 1 }] },
   })
-  await scene.reporter.sample()
-  t.strictSame(await problems(scene), ['critical: Certificate listener has expired'])
+  await setup.reporter.sample()
+  t.strictSame(await problems(setup), ['critical: Certificate listener has expired'])
 })
 
 t.test('percentiles are interpolated within their bucket', async (t) => {
-  const scene = statusScene()
-  await scene.reporter.sample()
-  for (let i = 0; i < 50; i++) scene.metrics.onRequest('proxy', 'GET', 200, 0.02)
-  for (let i = 0; i < 50; i++) scene.metrics.onRequest('token_check', 'GET', 200, 0.2)
-  for (let i = 0; i < 10; i++) scene.metrics.onRequest('public', 'GET', 200, 1000)
-  await scene.step()
-  const { latency } = await scene.reporter.report()
+  const setup = statusSetup()
+  await setup.reporter.sample()
+  for (let i = 0; i < 50; i++) setup.metrics.onRequest('proxy', 'GET', 200, 0.02)
+  for (let i = 0; i < 50; i++) setup.metrics.onRequest('token_check', 'GET', 200, 0.2)
+  for (let i = 0; i < 10; i++) setup.metrics.onRequest('public', 'GET', 200, 1000)
+  await setup.step()
+  const { latency } = await setup.reporter.report()
   t.match(latency, [
     { route: 'all', count: 110, p50Seconds: 0.115, p99Seconds: 60 },
     { route: 'token_check', count: 50, p50Seconds: 0.175 },
@@ -145,7 +145,7 @@ t.test('percentiles are interpolated within their bucket', async (t) => {
 
 t.test('a failed sample is reported, and sampling continues', async (t) => {
   let broken = true
-  const scene = statusScene({
+  const setup = statusSetup({
     sources: {
       revocations: () => {
         if (broken) throw new Error('broken')
@@ -153,12 +153,12 @@ t.test('a failed sample is reported, and sampling continues', async (t) => {
       },
     },
   })
-  await scene.reporter.sample()
-  t.match(scene.faults, [{ message: 'broken' }])
+  await setup.reporter.sample()
+  t.match(setup.faults, [{ message: 'broken' }])
   broken = false
-  await scene.step()
-  await scene.step()
-  t.equal((await scene.reporter.report()).series.times.length, 1)
+  await setup.step()
+  await setup.step()
+  t.equal((await setup.reporter.report()).series.times.length, 1)
 })
 
 t.test('the state of credentials comes from their readiness check', async (t) => {
@@ -167,7 +167,7 @@ t.test('the state of credentials comes from their readiness check', async (t) =>
     [{ postgres: { urlFile: 'url', poolSize: 1 } }, { kind: 'PostgreSQL', state: 'loaded' }],
     [{}, { kind: 'none', state: 'this sidecar only verifies' }],
   ] as const)
-    t.strictSame((await statusScene({ credentials }).reporter.report()).credentials, expected)
+    t.strictSame((await statusSetup({ credentials }).reporter.report()).credentials, expected)
 })
 
 t.test('/status.json stays small', async (t) => {

@@ -30,27 +30,27 @@ const samples = fc
     body,
     trailers: lines,
   })
-  .map((wanted) => {
-    const { framing, noBody } = wanted
+  .map((shape) => {
+    const { framing, noBody } = shape
     const isHead = framing === 'none' && noBody === 'HEAD'
-    const status = framing === 'none' && !isHead ? Number(noBody) : wanted.status
-    let bytes = wanted.informational.map((code) => `HTTP/1.1 ${code} \r\nX: y\r\n\r\n`).join('')
-    bytes += `HTTP/1.1 ${status} \r\n${onWire(wanted.lines)}`
+    const status = framing === 'none' && !isHead ? Number(noBody) : shape.status
+    let bytes = shape.informational.map((code) => `HTTP/1.1 ${code} \r\nX: y\r\n\r\n`).join('')
+    bytes += `HTTP/1.1 ${status} \r\n${onWire(shape.lines)}`
     let content = ''
-    if (framing === 'length') bytes += `content-LENGTH: ${wanted.body.length}\r\n`
+    if (framing === 'length') bytes += `content-LENGTH: ${shape.body.length}\r\n`
     if (framing === 'chunked') bytes += 'Transfer-Encoding: Chunked\r\n'
     bytes += '\r\n'
-    if (framing === 'length' || framing === 'close') content = wanted.body
+    if (framing === 'length' || framing === 'close') content = shape.body
     bytes += content
     if (framing === 'chunked') {
-      for (const [data, extension] of wanted.chunks.filter(([data]) => data !== '')) {
+      for (const [data, extension] of shape.chunks.filter(([data]) => data !== '')) {
         bytes += `${data.length.toString(16)}${extension}\r\n${data}\r\n`
         content += data
       }
-      bytes += `0\r\n${onWire(wanted.trailers)}\r\n`
+      bytes += `0\r\n${onWire(shape.trailers)}\r\n`
     }
-    const trailers = framing === 'chunked' ? raw(wanted.trailers) : []
-    return { ...wanted, bytes, isHead, content, trailers, headers: raw(wanted.lines) }
+    const trailers = framing === 'chunked' ? raw(shape.trailers) : []
+    return { ...shape, bytes, isHead, content, trailers, headers: raw(shape.lines) }
   })
 const places = fc.array(fc.nat(), { maxLength: 6 })
 const within = (cuts: readonly number[], bytes: string) => cuts.map((cut) => cut % (bytes.length + 1))

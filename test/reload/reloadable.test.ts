@@ -19,7 +19,7 @@ const textIn =
   }
 
 /** A reloadable text in a file that holds `one.`, polled without pause to speak of. */
-async function scene(t: Test, options: Partial<ReloadableOptions<string>> = {}) {
+async function setup(t: Test, options: Partial<ReloadableOptions<string>> = {}) {
   const directory = join(await temporaryDirectory(t), 'files')
   mkdirSync(directory)
   const file = join(directory, 'file')
@@ -68,7 +68,7 @@ t.test('a directory is reloaded when a relevant file changes', async (t) => {
   writeFileSync(join(root, 'a.key'), '')
   let polls = 0
   let loads = 0
-  const { events } = await scene(t, {
+  const { events } = await setup(t, {
     paths: [root],
     includes: (name) => {
       if (name === 'a.key') polls += 1
@@ -91,7 +91,7 @@ t.test('a version that is still being written is not loaded', async (t) => {
   const file = join(await temporaryDirectory(t), 'file')
   writeFileSync(file, 'one.')
   // Each of these is valid by itself.
-  const { events, becomes } = await scene(t, {
+  const { events, becomes } = await setup(t, {
     ...eachPoll(file, (poll) => poll <= 3 && writeFileSync(file, `${'part. '.repeat(poll)}end.`)),
     load: textIn(file),
   })
@@ -102,7 +102,7 @@ t.test('a version that is still being written is not loaded', async (t) => {
 t.test('files that change all the time are still loaded', async (t) => {
   const file = join(await temporaryDirectory(t), 'file')
   writeFileSync(file, 'one.')
-  const { events } = await scene(t, {
+  const { events } = await setup(t, {
     ...eachPoll(file, (poll) => writeFileSync(file, `${poll}.`)),
     load: textIn(file),
   })
@@ -111,7 +111,7 @@ t.test('files that change all the time are still loaded', async (t) => {
 
   const bad = join(await temporaryDirectory(t), 'file')
   writeFileSync(bad, 'one.')
-  const other = await scene(t, {
+  const other = await setup(t, {
     ...eachPoll(bad, (poll) => writeFileSync(bad, 'x'.repeat(poll))),
     load: textIn(bad),
   })
@@ -120,14 +120,14 @@ t.test('files that change all the time are still loaded', async (t) => {
 })
 
 t.test('a version that changes while it is read is read again', async (t) => {
-  const { file, events, becomes } = await scene(t)
+  const { file, events, becomes } = await setup(t)
   let reads = 0
   const load: Load<string> = async () => {
     const loaded = await textIn(file)()
     if (++reads === 2) writeFileSync(file, 'three.')
     return loaded
   }
-  const other = await scene(t, { paths: [file], load })
+  const other = await setup(t, { paths: [file], load })
   writeFileSync(file, 'two.')
   await eventually(() => other.reloadable.current() === 'three.', 'the last version')
   t.strictSame(
@@ -144,7 +144,7 @@ t.test('files that match only after a second change are not reported', async (t)
   const pair = (a: string, b: string) => [writeFileSync(first, a), writeFileSync(second, b)]
   pair('one', 'one')
   let failedLoads = 0
-  const { events, becomes } = await scene(t, {
+  const { events, becomes } = await setup(t, {
     paths: [first, second],
     async load() {
       const [a, b] = [readFileSync(first, 'utf8'), readFileSync(second, 'utf8')]
@@ -161,7 +161,7 @@ t.test('files that match only after a second change are not reported', async (t)
 })
 
 t.test('reload loads unchanged files and reports an invalid version every time', async (t) => {
-  const { reloadable, file, events, errors } = await scene(t, { pollMs: 3_600_000 })
+  const { reloadable, file, events, errors } = await setup(t, { pollMs: 3_600_000 })
   await reloadable.reload()
   t.strictSame(events, ['one.', 'ok'])
   writeFileSync(file, 'two.')
@@ -175,7 +175,7 @@ t.test('reload loads unchanged files and reports an invalid version every time',
 })
 
 t.test('warnings are logged, and long lists of problems are truncated', async (t) => {
-  const { file, lines, becomes } = await scene(t)
+  const { file, lines, becomes } = await setup(t)
   writeFileSync(file, 'an odd one.')
   await becomes('an odd one.')
   t.match(lines, [
@@ -184,7 +184,7 @@ t.test('warnings are logged, and long lists of problems are truncated', async (t
   ])
   const problems = Array.from({ length: 5000 }, (_, line) => `${line}: is wrong`)
   let loads = 0
-  const long = await scene(t, {
+  const long = await setup(t, {
     load: async () => (++loads === 1 ? { ok: true, value: '', warnings: [] } : { ok: false, problems }),
   })
   await long.reloadable.reload()
@@ -199,7 +199,7 @@ t.test('an exception of the loader or of onChange keeps the value and the pollin
   const file = join(await temporaryDirectory(t), 'file')
   writeFileSync(file, 'one.')
   let loads = 0
-  const { reloadable, events, errors, becomes } = await scene(t, {
+  const { reloadable, events, errors, becomes } = await setup(t, {
     paths: [file],
     load: async () => {
       if (++loads === 2) throw new Error('a fault')
@@ -225,7 +225,7 @@ t.test('an exception of the loader or of onChange keeps the value and the pollin
 t.test('after stop nothing changes, not even by a load in flight', async (t) => {
   let finish = () => {}
   let loads = 0
-  const { reloadable, events, file } = await scene(t, {
+  const { reloadable, events, file } = await setup(t, {
     load: async () => {
       if (++loads > 1) await new Promise<void>((resolve) => (finish = resolve))
       return { ok: true, value: 'text', warnings: [] }

@@ -35,7 +35,7 @@ export interface WatchedPage {
   readonly complaints: string[]
 }
 
-/** Opens a page and collects its complaints. `answerStatus`: answers its requests for status.json. */
+/** Opens a page and collects its errors. `answerStatus`: responds to its requests for status.json. */
 export async function openPage(
   browser: Browser,
   url: string,

@@ -1,13 +1,13 @@
 /**
- * X.509 certificates for tests, made here: no file that expires one day, no program that has to be installed.
+ * X.509 certificates for tests, created here: no file that expires, no program to install.
  */
 import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
 import { isIP } from 'node:net'
 
-/** What a certificate is to say. */
-export interface CertificateWanted {
+/** Contents of a certificate. */
+export interface CertificateOptions {
   readonly commonName: string
-  /** Names and IPv4 addresses it is good for. */
+  /** Names and IPv4 addresses that it is valid for. */
   readonly names?: readonly string[]
   /** Who signs it; itself by default. */
   readonly issuer?: TestCertificate
@@ -30,12 +30,12 @@ export interface TestCertificate {
 const DAY_MS = 86_400_000
 
 /** Makes a certificate (RFC 5280), signed with ECDSA. */
-export function makeCertificate(wanted: CertificateWanted): TestCertificate {
-  const { commonName, names = [], authority = false, notAfter = Date.now() + DAY_MS } = wanted
+export function makeCertificate(options: CertificateOptions): TestCertificate {
+  const { commonName, names = [], authority = false, notAfter = Date.now() + DAY_MS } = options
   const p256 = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const { privateKey, publicKey } =
-    wanted.rsaBits === undefined ? p256 : generateKeyPairSync('rsa', { modulusLength: wanted.rsaBits })
-  const signer = wanted.issuer ?? { commonName, privateKey: p256.privateKey }
+    options.rsaBits === undefined ? p256 : generateKeyPairSync('rsa', { modulusLength: options.rsaBits })
+  const signer = options.issuer ?? { commonName, privateKey: p256.privateKey }
   const ecdsaWithSha256 = sequence(objectId(1, 2, 840, 10045, 4, 3, 2))
   const serial = crypto.getRandomValues(Buffer.alloc(8))
   serial[0] = 1 // positive, and no leading zero

@@ -7,18 +7,18 @@ import { generateSecret, hashSecret, type SecretHash } from '../../src/credentia
 import type { Login } from '../../src/credentials/store.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
-/** One credential to make; what is left out gets a usual value. */
-export interface CredentialWanted {
+/** One credential to create; omitted fields have defaults. */
+export interface CredentialOptions {
   readonly accountId?: string
   readonly accessKey?: string
   readonly secret?: string
-  /** default `sha256`; `scrypt` takes some 0.2 s for each login and each credential made. */
+  /** default `sha256`; `scrypt` takes some 0.2 s for each login and each created credential. */
   readonly scheme?: SecretHash['scheme']
   readonly expiresAt?: string
   readonly disabled?: boolean
 }
 
-/** A file of credentials, and the logins it accepts, in the order they were wanted. */
+/** A file of credentials, and the logins it accepts, in the given order. */
 export interface CredentialsFile {
   readonly file: string
   readonly logins: readonly Login[]
@@ -27,21 +27,21 @@ export interface CredentialsFile {
 /** Writes a credentials file, mode 0600, in a temporary directory. */
 export async function makeCredentialsFile(
   t: Pick<Test, 'teardown'>,
-  wanted: readonly CredentialWanted[] = [{}],
+  credentials: readonly CredentialOptions[] = [{}],
 ): Promise<CredentialsFile> {
   const accounts = new Map<string, object[]>()
   const logins: Login[] = []
-  for (const [index, want] of wanted.entries()) {
-    const { accountId = 'acme', accessKey = `AK${index}`, secret = generateSecret() } = want
-    const { scheme = 'sha256', expiresAt, disabled } = want
-    const credentials = accounts.get(accountId) ?? []
-    accounts.set(accountId, credentials)
+  for (const [index, credential] of credentials.entries()) {
+    const { accountId = 'acme', accessKey = `AK${index}`, secret = generateSecret() } = credential
+    const { scheme = 'sha256', expiresAt, disabled } = credential
+    const list = accounts.get(accountId) ?? []
+    accounts.set(accountId, list)
     const secretHash = await hashSecret(secret, scheme)
-    credentials.push({ accessKey, secretHash, expiresAt, disabled })
+    list.push({ accessKey, secretHash, expiresAt, disabled })
     logins.push({ accountId, accessKey, secret })
   }
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
-  const list = [...accounts].map(([accountId, credentials]) => ({ accountId, credentials }))
-  await writeFile(file, stringify({ accounts: list }, { lineWidth: 0 }), { mode: 0o600 })
+  const entries = [...accounts].map(([accountId, list]) => ({ accountId, credentials: list }))
+  await writeFile(file, stringify({ accounts: entries }, { lineWidth: 0 }), { mode: 0o600 })
   return { file, logins }
 }

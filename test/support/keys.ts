@@ -17,7 +17,7 @@ interface TestWithDirectory {
 export interface TestKey {
   readonly kid: string
   readonly alg: Algorithm
-  /** The whole JWK, as it stands in a key file. */
+  /** The complete JWK, as in a key file. */
   readonly privateJwk: JWK
   /** The public JWK; for HS256 the same as the private one, since there is no other. */
   readonly publicJwk: JWK

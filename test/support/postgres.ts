@@ -33,7 +33,7 @@ export interface PostgresServer {
   kill(): Promise<void>
   /** Starts it again, unless it runs, on the same port and with the same data. */
   start(): Promise<void>
-  /** Makes every process of it stand still: connections stay open, and nothing answers. */
+  /** Suspends every process of it: connections stay open, and nothing responds. */
   freeze(): Promise<void>
   /** Lets them go on. */
   thaw(): void
@@ -76,7 +76,7 @@ export async function startPostgres(
   let frozen: number[] = []
   let count = 0
 
-  // A test that crashes must not leave it behind.
+  // A crashing test must not leave it running.
   const killNow = () => void child?.kill('SIGKILL')
   process.once('exit', killNow)
   t.teardown(async () => {

@@ -23,7 +23,7 @@ export interface RawClient {
   received(): Buffer
   /** Sends text (Latin-1) or bytes. */
   send(data: string | Uint8Array): void
-  /** Takes the next response off what is received. `head`: it answers a HEAD. 1xx responses count as responses. */
+  /** Takes the next response from the received bytes. `head`: it responds to a HEAD. 1xx responses count as responses. */
   response(options?: { readonly head?: boolean }): Promise<RawResponse>
   /** Waits until the bytes received hold a text. */
   until(text: string): Promise<void>
@@ -83,7 +83,7 @@ async function clientOn(
   })
   socket.on('end', () => {
     // Node reports a reset that arrives together with data as a clean end; but then the socket has no peer any more
-    // (nor has it after a clean end when it has said its own end before).
+    // (nor has it after a clean end if it half-closed before).
     ended ??= socket.remotePort === undefined && !socket.writableEnded ? 'reset' : 'end'
     wake()
   })
@@ -148,7 +148,7 @@ async function clientOn(
   }
 }
 
-/** Takes one response off the beginning of the bytes; undefined while it is not whole. */
+/** Takes one response from the start of the bytes; undefined while incomplete. */
 export function parseResponse(
   bytes: Buffer,
   head: boolean,

@@ -1,7 +1,7 @@
 /**
- * An upstream that records every byte and sends scripted answers.
+ * An upstream that records every byte and sends scripted responses.
  *
- * It reads requests by the letter of their framing, so that a second request smuggled behind a first one is a second
+ * It parses requests strictly by their framing, so that a second request smuggled after a first one is a second
  * entry in its record.
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
@@ -23,7 +23,7 @@ export interface RecordedRequest {
   readonly connection: number
 }
 
-/** How a request is answered: text (Latin-1) or bytes to send, or something to do with the socket. */
+/** How to respond to a request: text (Latin-1) or bytes to send, or a function of the socket. */
 export type Reply = string | Uint8Array | ((socket: Socket, request: RecordedRequest) => void)
 
 /** A recording upstream. */
@@ -32,15 +32,15 @@ export interface RecordingUpstream {
   readonly url: string
   /** Whole requests, in order of their ends. */
   readonly requests: RecordedRequest[]
-  /** Everything received on each connection, whole requests or not. */
+  /** Everything received on each connection, including incomplete requests. */
   readonly bytes: Buffer[]
   /** The connections that have been made. */
   readonly sockets: Socket[]
   /** Connections that are open now. */
   open(): number
-  /** Sets how requests are answered from now on. */
+  /** Sets the reply to further requests. */
   reply(reply: Reply): void
-  /** Waits until so many whole requests have come. */
+  /** Waits until so many complete requests have arrived. */
   received(count: number): Promise<void>
   /** Waits until a condition on the record holds. */
   until(holds: () => boolean, what: string): Promise<void>
@@ -59,7 +59,7 @@ interface Owner {
   teardown(cleanUp: () => unknown): void
 }
 
-/** A short answer that keeps the connection. */
+/** A short response that keeps the connection open. */
 export const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 
 /** Starts an upstream on a free port, or on a given port or socket path. */
@@ -143,7 +143,7 @@ export async function recordingUpstream(
   }
 }
 
-/** Takes one request off the beginning of the bytes; undefined while it is not whole. */
+/** Takes one request from the start of the bytes; undefined while incomplete. */
 function parseRequest(
   bytes: Buffer,
 ): { readonly request: Omit<RecordedRequest, 'connection'>; readonly length: number } | undefined {

@@ -9,7 +9,7 @@ export interface How {
   readonly cuts?: readonly number[]
   /** The request was HEAD. */
   readonly isHead?: boolean
-  /** The upstream closes behind the bytes. */
+  /** The upstream closes after the bytes. */
   readonly closes?: boolean
   readonly limits?: typeof LIMITS
 }
@@ -20,7 +20,7 @@ export interface Reading {
   body: string
   /** Whether the last bytes of the body were known to be its end. */
   complete: boolean
-  /** Set when the response is whole. */
+  /** Set when the response is complete. */
   trailers?: readonly string[]
   /** Bytes followed the response. */
   hasMore?: boolean

@@ -5,11 +5,11 @@ import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
 import { makeCertificate, type TestCertificate } from './certificates.ts'
 import { rawTlsClient } from './raw-client.ts'
-import { type Scene, type SceneOptions, startScene } from './scene.ts'
+import { type Setup, type SetupOptions, startSetup } from './setup.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
-/** A scene whose clients speak TLS. */
-export interface Secured extends Scene {
+/** A setup whose clients speak TLS. */
+export interface Secured extends Setup {
   readonly authority: TestCertificate
   /** Where `cert.pem` and `key.pem` are. */
   readonly directory: string
@@ -34,7 +34,7 @@ export function writePair(directory: string, { cert, key }: { cert: string; key:
 /** Starts all of it. */
 export async function startSecured(
   t: Test,
-  { settings, ...options }: Omit<SceneOptions, 'tls'> = {},
+  { settings, ...options }: Omit<SetupOptions, 'tls'> = {},
 ): Promise<Secured> {
   const authority = makeCertificate({ commonName: 'test authority', authority: true })
   const directory = join(await temporaryDirectory(t), 'tls')
@@ -44,17 +44,17 @@ export async function startSecured(
     'listen-tls-key-file': join(directory, 'key.pem'),
   }
   const tls = { ca: authority.cert, servername: 'localhost' }
-  const scene = await startScene(t, { ...options, settings: { ...flags, ...settings }, tls })
-  const connect: Secured['connect'] = (more) => rawTlsClient(t, scene.sidecar.port, { ...tls, ...more })
+  const setup = await startSetup(t, { ...options, settings: { ...flags, ...settings }, tls })
+  const connect: Secured['connect'] = (more) => rawTlsClient(t, setup.sidecar.port, { ...tls, ...more })
   return {
-    ...scene,
+    ...setup,
     authority,
     directory,
     flags,
     connect,
     async get(more) {
       const client = await connect(more)
-      client.send(scene.head('GET /object', 'Connection: close'))
+      client.send(setup.head('GET /object', 'Connection: close'))
       const { status } = await client.response()
       client.socket.destroy()
       return status

@@ -2,7 +2,7 @@
 import { type App, createApp } from '../../src/app.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createLog } from '../../src/ops/log.ts'
-import { type CredentialWanted, makeCredentialsFile } from './credentials.ts'
+import { type CredentialOptions, makeCredentialsFile } from './credentials.ts'
 import { makeKeyDirectory, type TestKeyDirectory } from './keys.ts'
 import { type MintOptions, mintToken } from './tokens.ts'
 
@@ -34,7 +34,7 @@ export interface TestSidecarOptions {
   readonly upstreamUrl?: string
   /** Settings as flags without their dashes: `{ 'timeouts-idle-seconds': '1' }`. */
   readonly settings?: Readonly<Record<string, string>>
-  readonly credentials?: readonly CredentialWanted[]
+  readonly credentials?: readonly CredentialOptions[]
   /** Makes a sidecar that only verifies, with the keys that stand there. */
   readonly jwksUrl?: string
   readonly now?: () => number
@@ -82,12 +82,12 @@ export async function startSidecar(t: Test, options: TestSidecarOptions = {}): P
   t.teardown(stop)
   const [login] = logins
   if (login === undefined) throw new Error('a sidecar for a test needs a credential')
-  const mint = (wanted: Partial<MintOptions> = {}) =>
+  const mint = (token: Partial<MintOptions> = {}) =>
     mintToken({
       key,
       now: (options.now ?? Date.now)(),
-      ...wanted,
-      claims: { sub: login.accountId, client_id: login.accessKey, ...wanted.claims },
+      ...token,
+      claims: { sub: login.accountId, client_id: login.accessKey, ...token.claims },
     })
   return {
     app,

@@ -67,10 +67,10 @@ export function respellings(token: string): readonly (readonly [name: string, to
   const [header = '', payload = '', signature = ''] = token.split('.')
   return [
     ['a space before', ` ${token}`],
-    ['a space behind', `${token} `],
+    ['a space after it', `${token} `],
     ['a tab in the signature', `${header}.${payload}.${signature.slice(0, 9)}\t${signature.slice(9)}`],
     ['a space in the payload', `${header}.${payload.slice(0, 9)} ${payload.slice(9)}.${signature}`],
-    ['a line end behind', `${token}\n`],
+    ['a line end after it', `${token}\n`],
     ['padding', `${token}=`],
     ['more padding', `${token}==`],
     ['padding in the header', `${header}=.${payload}.${signature}`],

@@ -30,16 +30,16 @@ t.test('a label has only host, port and database', async (t) => {
 
 t.test('an invalid URL is a problem that does not echo the URL', async (t) => {
   const percent = 'special characters of the password must be percent-encoded'
-  const wanted = 'such as postgres://user:password@host:5432/database'
+  const example = 'such as postgres://user:password@host:5432/database'
   const mode = 'has an sslmode that is none of disable, no-verify, prefer, require, verify-ca, verify-full'
   const unusable = `holds a URL that cannot be used (${percent}; the files that it names must be readable)`
   const contents: [string | Buffer, string][] = [
-    ['', `must hold one URL ${wanted}`],
-    ['hush', `must hold one URL ${wanted}`],
-    ['mysql://me:hush@db/accounts', `must hold one URL ${wanted}`],
-    ['postgres://me:hush@db/accounts\npostgres://me:hush@db/other', `must hold one URL ${wanted}`],
-    ['postgres://me:hush me@db/accounts', `must hold one URL ${wanted}`],
-    [Buffer.from([0xff, 0xfe]), `must hold one URL ${wanted}`],
+    ['', `must hold one URL ${example}`],
+    ['hush', `must hold one URL ${example}`],
+    ['mysql://me:hush@db/accounts', `must hold one URL ${example}`],
+    ['postgres://me:hush@db/accounts\npostgres://me:hush@db/other', `must hold one URL ${example}`],
+    ['postgres://me:hush me@db/accounts', `must hold one URL ${example}`],
+    [Buffer.from([0xff, 0xfe]), `must hold one URL ${example}`],
     ['postgres://me:hush?x@db/accounts', `holds no valid URL (${percent})`],
     ['postgres://me:12/hush@db/accounts', `holds no valid URL (${percent})`],
     ['postgres://me:12?hush@db/accounts', `holds no valid URL (${percent})`],

@@ -155,8 +155,8 @@ t.test('an import is atomic', async (t) => {
   const { urlFile } = database
   await importCredentials(urlFile, [credential('acme', 'AK1'), credential('kept', 'AK1')], { replace: false })
   const before = await listed(database)
-  const wanted = [credential('new', 'AK1'), credential('acme', 'AK1'), credential('acme', 'AK2')]
-  t.same(await importCredentials(urlFile, wanted, { replace: false }), {
+  const imported = [credential('new', 'AK1'), credential('acme', 'AK1'), credential('acme', 'AK2')]
+  t.same(await importCredentials(urlFile, imported, { replace: false }), {
     ok: false,
     unusable: false,
     problems: [
@@ -166,8 +166,12 @@ t.test('an import is atomic', async (t) => {
   t.same(await listed(database), before)
 
   const replica = await openStore(t, urlFile)
-  t.same(await importCredentials(urlFile, wanted, { replace: true }), { ok: true, imported: 3, replaced: 1 })
-  t.same(await listed(database), [wanted[1], wanted[2], before[1], wanted[0]])
+  t.same(await importCredentials(urlFile, imported, { replace: true }), {
+    ok: true,
+    imported: 3,
+    replaced: 1,
+  })
+  t.same(await listed(database), [imported[1], imported[2], before[1], imported[0]])
   await replica.reload()
   t.equal(replica.store.standing('acme', 'AK2').active, true)
 })

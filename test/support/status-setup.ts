@@ -9,14 +9,14 @@ import { createStatusReporter, type ReadyCheck } from '../../src/ops/status.ts'
 export const NOON = Date.UTC(2026, 10, 20, 12)
 
 /** What a test sets. */
-export type SceneOptions = Partial<Pick<Config, 'upstreams' | 'credentials'>> & {
+export type SetupOptions = Partial<Pick<Config, 'upstreams' | 'credentials'>> & {
   readonly checks?: ReadyCheck[]
   readonly sources?: Partial<MetricSources>
   readonly enforcing?: boolean
 }
 
 /** Creates the metrics and a reporter that reads them. */
-export function statusScene(options: SceneOptions = {}) {
+export function statusSetup(options: SetupOptions = {}) {
   const clock = { ms: NOON }
   const now = () => clock.ms
   const upstreams = options.upstreams ?? [{ prefix: '/', url: 'http://127.0.0.1:9000' }]
@@ -72,7 +72,7 @@ export function statusScene(options: SceneOptions = {}) {
 
 /** Ten minutes of a sidecar that has much to do, with an upstream that fails now and then. The same each time. */
 export async function tenBusyMinutes() {
-  const scene = statusScene({
+  const setup = statusSetup({
     upstreams: [
       { prefix: '/', url: 'http://127.0.0.1:9000' },
       { prefix: '/archive', url: 'https://archive.storage.example' },
@@ -98,7 +98,7 @@ export async function tenBusyMinutes() {
       ],
     },
   })
-  const { metrics, reporter, cache } = scene
+  const { metrics, reporter, cache } = setup
   // A linear congruential generator: pictures differ only where the page does.
   let seed = 7
   const random = () => {
@@ -144,9 +144,9 @@ export async function tenBusyMinutes() {
     refuse(step > 95 ? 7 : 0.1, 'unknown_key')
     refuse(0.15, 'malformed')
     times(step > 95 ? 1.4 : 0.1, () => metrics.onIssueFailure('rejected'))
-    await scene.step()
+    await setup.step()
     if (step === 40) metrics.onReload('keys', 'ok', 0.2)
     if (step === 100) metrics.onReload('revocations', 'failed', 0.1)
   }
-  return scene
+  return setup
 }

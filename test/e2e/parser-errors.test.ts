@@ -1,7 +1,7 @@
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isOwnAnswer } from '../support/own-answer.ts'
-import { startScene } from '../support/scene.ts'
+import { isOwnResponse } from '../support/own-response.ts'
+import { startSetup } from '../support/setup.ts'
 
 /** The first bytes of a TLS handshake, as a client sends them that was given the wrong port. */
 const CLIENT_HELLO = Buffer.from(
@@ -10,7 +10,7 @@ const CLIENT_HELLO = Buffer.from(
 )
 
 t.test('bytes that are not HTTP/1.x get a JSON response and the connection is closed', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const [name, bytes] of [
     ['a TLS handshake', CLIENT_HELLO],
     ['SSH', 'SSH-2.0-OpenSSH_9.7\r\n'],
@@ -30,21 +30,21 @@ t.test('bytes that are not HTTP/1.x get a JSON response and the connection is cl
     ['http/1.1', 'GET /b/k http/1.1\r\nHost: h\r\n\r\n'],
     ['another protocol', 'GET /b/k FTP/1.0\r\n\r\n'],
     ['no version', 'GET /b/k HTTP/\r\n\r\n'],
-    ['text behind the version', 'GET /b/k HTTP/1.1x\r\nHost: h\r\n\r\n'],
+    ['text after the version', 'GET /b/k HTTP/1.1x\r\nHost: h\r\n\r\n'],
     ['no target', 'GET HTTP/1.1\r\nHost: h\r\n\r\n'],
   ] as const) {
-    const client = await scene.connect()
+    const client = await setup.connect()
     client.send(bytes)
-    isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, name)
+    isOwnResponse(t, await client.response(), { status: 400, code: 'InvalidArgument' }, name)
     client.socket.end()
     t.equal(await client.closed(), 'end', name)
     t.equal(client.rest().length, 0, `${name}: one answer`)
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('an Upgrade header is ignored while upgrades are disabled', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const lines of [
     'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n',
     'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n',
@@ -58,14 +58,14 @@ t.test('an Upgrade header is ignored while upgrades are disabled', async (t) => 
       ['GET', '/v2/auth/token'],
       ['POST', '/v2/auth/token'],
     ] as const) {
-      const client = await scene.connect()
-      client.send(scene.head(`${method} ${target}`, ...lines.trimEnd().split('\r\n')))
+      const client = await setup.connect()
+      client.send(setup.head(`${method} ${target}`, ...lines.trimEnd().split('\r\n')))
       // A login without a body is an invalid argument.
       t.equal((await client.response()).status, `${method} ${target}` === 'POST /v2/auth/token' ? 400 : 200)
-      client.send(scene.head('GET /behind'))
+      client.send(setup.head('GET /behind'))
       t.equal((await client.response()).status, 200, 'the connection goes on')
       client.socket.destroy()
-      for (const { headers } of scene.upstream.requests.splice(0)) {
+      for (const { headers } of setup.upstream.requests.splice(0)) {
         t.same(
           [headers['upgrade'], headers['connection'], headers['http2-settings']],
           [undefined, undefined, undefined],
@@ -79,13 +79,13 @@ t.test('an Upgrade header is ignored while upgrades are disabled', async (t) => 
 const linesOf = (bytes: number) => `X: ${'x'.repeat(bytes - 5)}\r\n`
 
 t.test('a head up to the allowed size is accepted; a larger one is a 431', async (t) => {
-  const scene = await startScene(t)
-  const fixed = `Host: h\r\n${scene.authorization}`
+  const setup = await startSetup(t)
+  const fixed = `Host: h\r\n${setup.authorization}`
   // Node counts the target and the names and values of the lines, without what separates them.
   const room = 16384 - fixed.length - 100
   const withHead = (bytes: number) => `GET /b/k HTTP/1.1\r\n${fixed}${linesOf(bytes)}\r\n`
-  t.equal((await scene.ask(withHead(room))).status, 200)
-  await scene.upstreamSaw(t, 1)
+  t.equal((await setup.ask(withHead(room))).status, 200)
+  await setup.upstreamSaw(t, 1)
   const tooLarge = { status: 431, code: 'InvalidArgument' }
   for (const [name, bytes] of [
     ['a little too large', withHead(room + 200)],
@@ -101,89 +101,94 @@ t.test('a head up to the allowed size is accepted; a larger one is a 431', async
     ['a token', `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${'a'.repeat(40_000)}\r\n\r\n`],
   ] as const) {
     for (const bytesAt of name === 'a token' ? [bytes] : [bytes, bytes.replace('/b/k', '/v2/auth/token')]) {
-      const client = await scene.connect()
+      const client = await setup.connect()
       client.send(bytesAt)
-      isOwnAnswer(t, await client.response(), tooLarge, name)
+      isOwnResponse(t, await client.response(), tooLarge, name)
       client.socket.end()
       await client.closed()
       t.equal(client.rest().length, 0, name)
     }
   }
-  t.equal((await scene.ask(`GET /b/k HTTP/1.1\r\n${fixed}${'a: b\r\n'.repeat(198)}\r\n`)).status, 200)
-  await scene.upstreamSaw(t, 1)
+  t.equal((await setup.ask(`GET /b/k HTTP/1.1\r\n${fixed}${'a: b\r\n'.repeat(198)}\r\n`)).status, 200)
+  await setup.upstreamSaw(t, 1)
 })
 
 t.test('the limits of a head are configurable', async (t) => {
-  const scene = await startScene(t, {
+  const setup = await startSetup(t, {
     settings: { 'limits-header-bytes': '32768', 'limits-header-lines': '3' },
   })
-  const head = (lines: string) => `GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}${lines}\r\n`
-  t.equal((await scene.ask(head(linesOf(30_000)))).status, 200)
-  isOwnAnswer(t, await scene.ask(head('a: b\r\na: b\r\n')), { status: 431, code: 'InvalidArgument' }, 'lines')
-  await scene.upstreamSaw(t, 1)
+  const head = (lines: string) => `GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}${lines}\r\n`
+  t.equal((await setup.ask(head(linesOf(30_000)))).status, 200)
+  isOwnResponse(
+    t,
+    await setup.ask(head('a: b\r\na: b\r\n')),
+    { status: 431, code: 'InvalidArgument' },
+    'lines',
+  )
+  await setup.upstreamSaw(t, 1)
 })
 
 t.test('a request head that takes too long is a 408, even if it drips', async (t) => {
-  const scene = await startScene(t, { settings: { 'timeouts-headers-seconds': '1' } })
+  const setup = await startSetup(t, { settings: { 'timeouts-headers-seconds': '1' } })
   const late = { status: 408, code: 'InvalidArgument' }
-  const silent = await scene.connect()
-  const half = await scene.connect()
+  const silent = await setup.connect()
+  const half = await setup.connect()
   half.send('GET /b/k HTTP/1.1\r\nHost: h\r\nX: ')
-  const dripping = await scene.connect()
+  const dripping = await setup.connect()
   const drip = setInterval(() => dripping.send('a'), 20)
   t.teardown(() => clearInterval(drip))
-  dripping.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}X: `)
-  const second = await scene.connect()
-  second.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`)
+  dripping.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}X: `)
+  const second = await setup.connect()
+  second.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
   t.equal((await second.response()).status, 200)
   second.send('GET /b/k HTTP/1.1\r\n')
   for (const [name, client] of Object.entries({ silent, half, dripping, second })) {
-    isOwnAnswer(t, await client.response(), late, name)
+    isOwnResponse(t, await client.response(), late, name)
     if (name === 'dripping') clearInterval(drip)
     client.socket.end()
     t.equal(await client.closed(), 'end', name)
     t.equal(client.rest().length, 0)
   }
-  await scene.upstreamSaw(t, 1)
+  await setup.upstreamSaw(t, 1)
 })
 
 t.test('a body may take longer than a head', async (t) => {
-  const scene = await startScene(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
-  const client = await scene.connect()
-  client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 30\r\n\r\n`)
+  const setup = await startSetup(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
+  const client = await setup.connect()
+  client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}Content-Length: 30\r\n\r\n`)
   for (let at = 0; at < 30; at++) {
     client.send('x')
     await new Promise((resolve) => setTimeout(resolve, 50))
   }
   t.equal((await client.response()).status, 200)
-  await scene.upstreamSaw(t, 1)
+  await setup.upstreamSaw(t, 1)
 })
 
 t.test('a client that half-closes during a request gets a 400', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const bytes of [
     'GET /b/k HTTP/1.1\r\nHost: h\r\n',
-    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}Content-Length: 5\r\n\r\nhell`,
-    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n`,
+    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}Content-Length: 5\r\n\r\nhell`,
+    `PUT /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n`,
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\n{',
   ]) {
-    const client = await scene.connect()
+    const client = await setup.connect()
     client.send(bytes)
     client.socket.end()
-    isOwnAnswer(t, await client.response(), { status: 400, code: 'InvalidArgument' }, bytes.slice(-20))
+    isOwnResponse(t, await client.response(), { status: 400, code: 'InvalidArgument' }, bytes.slice(-20))
     t.equal(await client.closed(), 'end')
   }
-  const nothing = await scene.connect()
+  const nothing = await setup.connect()
   nothing.socket.end()
   t.equal(await nothing.closed(), 'end')
-  t.equal(nothing.received().length, 0, 'to nothing there is no answer')
-  await scene.upstreamSaw(t, 0)
+  t.equal(nothing.received().length, 0, 'no bytes get no response')
+  await setup.upstreamSaw(t, 0)
 })
 
 t.test('requests refused by the parser are logged and counted', async (t) => {
-  const scene = await startScene(t, { settings: { 'log-access': 'errors' } })
-  const answer = await scene.ask(`SECRET ${'x'.repeat(40_000)} HTTP/1.1\r\n\r\n`)
-  const lines = scene.sidecar.log.filter(({ msg }) => msg === 'request')
+  const setup = await startSetup(t, { settings: { 'log-access': 'errors' } })
+  const answer = await setup.ask(`SECRET ${'x'.repeat(40_000)} HTTP/1.1\r\n\r\n`)
+  const lines = setup.sidecar.log.filter(({ msg }) => msg === 'request')
   t.match(lines, [
     {
       requestId: answer.headers['x-request-id'],
@@ -195,20 +200,20 @@ t.test('requests refused by the parser are logged and counted', async (t) => {
   t.equal(lines.length, 1)
   t.notMatch(JSON.stringify(lines), 'xxxx')
   const counted = `auth_sidecar_requests_total{route="proxy",method="other",status="${answer.status}"}`
-  t.equal(await scene.sidecar.metric(counted), 1)
+  t.equal(await setup.sidecar.metric(counted), 1)
 })
 
 t.test('connections above the limit are closed at once', async (t) => {
-  const scene = await startScene(t, { settings: { 'limits-connections': '2' } })
-  const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${scene.authorization}\r\n`
-  const first = await scene.connect()
-  const second = await scene.connect()
+  const setup = await startSetup(t, { settings: { 'limits-connections': '2' } })
+  const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`
+  const first = await setup.connect()
+  const second = await setup.connect()
   for (const client of [first, second]) {
     client.send(get)
     t.equal((await client.response()).status, 200)
   }
   for (let at = 0; at < 10; at++) {
-    const third = await scene.connect().catch(() => undefined)
+    const third = await setup.connect().catch(() => undefined)
     if (third === undefined) continue
     third.send(get)
     await third.closed()
@@ -218,7 +223,7 @@ t.test('connections above the limit are closed at once', async (t) => {
   t.equal((await first.response()).status, 200, 'those that are there go on')
   second.socket.destroy()
   await eventually(async () => {
-    const next = await scene.connect()
+    const next = await setup.connect()
     next.send(get)
     const response = await next.response().catch(() => undefined)
     next.socket.destroy()
@@ -227,13 +232,13 @@ t.test('connections above the limit are closed at once', async (t) => {
 })
 
 t.test('no response reveals the software or an address', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (const bytes of [
     'BAD\r\n\r\n',
     'GET /secret/path HTTP/1.1\r\nHost: h\r\n\r\n',
     'GET * HTTP/1.1\r\nHost: h\r\n\r\n',
   ]) {
-    const { rawHeaders, body } = await scene.ask(bytes)
+    const { rawHeaders, body } = await setup.ask(bytes)
     const names = rawHeaders.filter((_, at) => at % 2 === 0).map((name) => name.toLowerCase())
     for (const name of ['server', 'x-powered-by', 'via', 'www-authenticate'])
       t.notOk(names.includes(name), name)
@@ -242,11 +247,11 @@ t.test('no response reveals the software or an address', async (t) => {
 })
 
 t.test('a thousand abnormal connections leak nothing', async (t) => {
-  const scene = await startScene(t)
+  const setup = await startSetup(t)
   for (let round = 0; round < 40; round++) {
     await Promise.all(
       Array.from({ length: 25 }, async (_, at) => {
-        const client = await scene.connect()
+        const client = await setup.connect()
         const odd = [CLIENT_HELLO, 'G', 'GET / HTTP/1.1\r\n', '\r\n\r\n\r\n', '', 'BAD\r\n\r\n'][at % 6] ?? ''
         if (odd.length > 0) client.send(odd)
         if (at % 2 === 0) client.socket.resetAndDestroy()
@@ -254,7 +259,7 @@ t.test('a thousand abnormal connections leak nothing', async (t) => {
       }),
     )
   }
-  await scene.upstreamSaw(t, 0)
+  await setup.upstreamSaw(t, 0)
   const sockets = () => process.getActiveResourcesInfo().filter((name) => name === 'TCPSocketWrap').length
   await eventually(() => sockets() <= 8, 'every socket to be closed')
 })

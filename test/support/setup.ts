@@ -1,4 +1,4 @@
-/** A sidecar in front of a recording upstream, and what must hold of everything that crosses them. */
+/** A sidecar in front of a recording upstream, and checks that apply to every exchange. */
 import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
 import type { UpstreamOutcome } from '../../src/proxy/upstream-errors.ts'
@@ -7,39 +7,39 @@ import { type RawClient, type RawResponse, rawClient, rawTlsClient } from './raw
 import { OK, type RecordingUpstream, recordingUpstream, type UpstreamHooks } from './recording-upstream.ts'
 import { startSidecar, type TestSidecar, type TestSidecarOptions } from './sidecar.ts'
 
-/** A sidecar and what stands behind it. */
-export interface Scene {
+/** A sidecar and its upstream. */
+export interface Setup {
   readonly upstream: RecordingUpstream
   readonly sidecar: TestSidecar
-  /** The line `Authorization` with a good token, ended. */
+  /** The line `Authorization` with a valid token and its line end. */
   readonly authorization: string
-  /** The head of a request with a good token: `head('PUT /a', 'Content-Length: 1')`. */
+  /** The head of a request with a valid token: `head('PUT /a', 'Content-Length: 1')`. */
   head(methodAndTarget: string, ...lines: readonly string[]): string
   /** A new connection to the sidecar. */
   connect(): Promise<RawClient>
-  /** Connects and sends a head, and text behind it. */
+  /** Connects and sends a head, and text after it. */
   request(methodAndTarget: string, lines?: readonly string[], body?: string): Promise<RawClient>
   /** Sends bytes on a new connection and takes one response. */
   ask(bytes: string | Uint8Array, options?: { readonly head?: boolean }): Promise<RawResponse>
-  /** Sends bytes on a new connection and waits for its end; gives everything that came back. */
+  /** Sends bytes on a new connection and waits for its end; returns everything received. */
   exchange(bytes: string | Uint8Array): Promise<string>
-  /** How many requests ended so. */
+  /** Number of requests with this outcome. */
   outcome(outcome: UpstreamOutcome): Promise<number>
-  /** Checks that the upstream saw this many requests, all of them whole, and that the sidecar forwards another one. */
+  /** Checks that the upstream saw this many requests, all of them complete, and that the sidecar forwards another one. */
   upstreamSaw(t: Test, requests: number): Promise<void>
-  /** Fails unless nothing is left over and the next request is answered. */
+  /** Fails unless no request or connection is left and the next request gets its response. */
   recovers(): Promise<void>
 }
 
-/** How a sidecar and its upstream are to be. */
-export interface SceneOptions extends Omit<TestSidecarOptions, 'upstreamUrl'> {
+/** Options of a sidecar and its upstream. */
+export interface SetupOptions extends Omit<TestSidecarOptions, 'upstreamUrl'> {
   readonly hooks?: UpstreamHooks
-  /** How clients connect, where the settings say that it is by TLS. */
+  /** How clients connect if the settings enable TLS. */
   readonly tls?: ConnectionOptions
 }
 
 /** Starts both. */
-export async function startScene(t: Test, { hooks, tls, ...options }: SceneOptions = {}): Promise<Scene> {
+export async function startSetup(t: Test, { hooks, tls, ...options }: SetupOptions = {}): Promise<Setup> {
   const upstream = await recordingUpstream(t, hooks)
   const sidecar = await startSidecar(t, {
     ...options,
@@ -47,9 +47,9 @@ export async function startScene(t: Test, { hooks, tls, ...options }: SceneOptio
     settings: { 'shutdown-deadline-seconds': '1', ...options.settings },
   })
   const authorization = `Authorization: Bearer ${sidecar.token}\r\n`
-  const connect: Scene['connect'] = () =>
+  const connect: Setup['connect'] = () =>
     tls === undefined ? rawClient(t, sidecar.port) : rawTlsClient(t, sidecar.port, tls)
-  const head: Scene['head'] = (methodAndTarget, ...lines) =>
+  const head: Setup['head'] = (methodAndTarget, ...lines) =>
     `${methodAndTarget} HTTP/1.1\r\nHost: storage.example\r\n${authorization}${[...lines, '', ''].join('\r\n')}`
   const send = async (bytes: string | Uint8Array) => {
     const client = await connect()
@@ -77,28 +77,28 @@ export async function startScene(t: Test, { hooks, tls, ...options }: SceneOptio
     outcome: (outcome) => outcomes(sidecar, outcome),
     async upstreamSaw(t, requests) {
       const client = await send(head('GET /still-there'))
-      t.equal((await client.response()).status, 200, 'the sidecar goes on forwarding')
+      t.equal((await client.response()).status, 200, 'the sidecar still forwards')
       client.socket.destroy()
       const seen = upstream.requests.splice(0)
       t.same(
         [seen.length - 1, seen.at(-1)?.target],
         [requests, '/still-there'],
-        'the upstream saw what it should have seen and nothing else',
+        'the upstream saw the expected requests only',
       )
     },
     async recovers() {
       upstream.reply(OK)
       const client = await send(head('GET /afterwards', 'Connection: close'))
       const response = await client.response()
-      t.equal(response.status, 200, 'the next request is answered')
-      t.equal(response.body.toString(), 'ok', 'with its own answer')
+      t.equal(response.status, 200, 'the next request gets a response')
+      t.equal(response.body.toString(), 'ok', 'with its own body')
       await idle(sidecar)
       await upstream.until(() => upstream.open() <= 1, 'its connections to be closed or unused')
     },
   }
 }
 
-/** How many requests to the upstream at `/`, or at another prefix, ended so. */
+/** Number of requests with this outcome to the upstream at `/` or another prefix. */
 export function outcomes(sidecar: TestSidecar, outcome: UpstreamOutcome, prefix = '/'): Promise<number> {
   return sidecar.metric(`auth_sidecar_upstream_requests_total{upstream="${prefix}",outcome="${outcome}"}`)
 }

@@ -1,24 +1,24 @@
-/** What holds of every answer that the sidecar makes itself. */
+/** Properties of every response that the sidecar creates itself. */
 import type { Test } from 'tap'
 import type { RawResponse } from './raw-client.ts'
 
-/** What an answer of the sidecar's own is expected to be. */
-export interface OwnAnswer {
+/** Expected properties of a response of the sidecar itself. */
+export interface OwnResponse {
   readonly status: number
-  /** The error code; without it the answer is no error. */
+  /** The error code; undefined: the response is not an error. */
   readonly code?: string
-  /** In `Proxy-Status`, where it matters which. */
+  /** In `Proxy-Status`, if relevant. */
   readonly error?: string
   readonly details?: string
-  /** It answers a HEAD. */
+  /** Responds to a HEAD. */
   readonly head?: boolean
 }
 
-/** Checks, in one assertion, everything that holds of each answer the sidecar makes itself. */
-export function isOwnAnswer(
+/** Checks all properties of a response that the sidecar creates itself, in one assertion. */
+export function isOwnResponse(
   t: Test,
   response: RawResponse,
-  expected: OwnAnswer,
+  expected: OwnResponse,
   name = `${expected.status} ${expected.error ?? expected.code}`,
 ): void {
   const { status, headers, body } = response
