@@ -36,7 +36,6 @@ import { openTrust, UnusableTrust } from './trust.ts'
 const NO_PRIVATE_KEY =
   'needs a private key in keys.directory, and not one for HS256: upstreams verify with its public half'
 
-/** Options of a sidecar. */
 export interface AppOptions {
   readonly config: Config
   readonly log: Logger
@@ -48,25 +47,24 @@ export interface AppOptions {
   readonly worker?: boolean
 }
 
-/** One sidecar. */
 export interface App {
   /**
-   * Listens on both ports; resolves with the addresses. The admin listener answers, not ready, while another issuer or a
-   * database is awaited. Rejects when a port cannot be had, and listens on neither.
+   * Listens on both ports; resolves with the addresses. The admin listener responds, not ready, while another issuer or a
+   * database is awaited. Rejects when a port is not available, and listens on neither.
    */
   start(): Promise<Addresses>
   /** Loads keys, credentials, revocations and certificates again, changed or not. */
   reload(): Promise<void>
   /**
    * Drains: lets requests in flight finish. A second call waits for the same end.
-   * `lameDuck`: goes on accepting for `shutdown.lameDuckSeconds` first, if it was running.
+   * `lameDuck`: continues to accept for `shutdown.lameDuckSeconds` first, if it was running.
    */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
 /** A sidecar that serves requests in this process. */
 export interface ServingApp extends App {
-  /** What the admin listener shows. */
+  /** For the admin listener. */
   readonly sources: AdminSources
   readonly registry: Registry
   /** Aborts every client connection, for a process that ends without a drain. */
@@ -74,7 +72,7 @@ export interface ServingApp extends App {
 }
 
 /**
- * Creates a sidecar: reads keys and credentials, opens nothing.
+ * Creates a sidecar: loads keys and credentials and starts to keep them current. Listens on nothing yet.
  *
  * @throws UnusableTrust with every problem of keys, credentials and certificates
  */
@@ -108,9 +106,9 @@ export async function createApp({
 
   // Token checks.
   const { refreshKeys, isRevoked } = trust
-  const standing = credentials?.standing
+  const credentialStatus = credentials?.credentialStatus
   const tokens = createTokenCache({
-    verify: createVerifier({ ...config.token, keys, refreshKeys, standing, isRevoked, now }),
+    verify: createVerifier({ ...config.token, keys, refreshKeys, credentialStatus, isRevoked, now }),
     ...(assertion.enabled && {
       signAssertion: createAssertionSigner({ ...assertion, keys, issuer, now }),
     }),
@@ -150,7 +148,7 @@ export async function createApp({
     onCheck: metrics.onTokenCheck,
   })
 
-  // Answers.
+  // Responses.
   const responder = createResponder({ isDraining, allowedOrigins: config.cors.allowedOrigins })
   const addressBehindProxies = createClientAddress(config.forwarded.trust)
   const clientAddress = ({ context, headers }: SidecarRequest) => {
@@ -179,7 +177,7 @@ export async function createApp({
     isDraining,
     refuse: (req, res, error, outcome) =>
       responder.refuse(req, res, error, {
-        // What the client did has one name in RFC 9209.
+        // RFC 9209 has one name for all errors of the client.
         error: outcome.startsWith('client_') ? 'http_request_error' : outcome,
         close: outcome.startsWith('client_'),
       }),
@@ -195,7 +193,8 @@ export async function createApp({
     identityHeaders,
     maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
     now,
-    onFault: (requestId, error) => log.error({ requestId, err: error }, 'fault'),
+    onFault: (requestId, error) =>
+      log.error({ requestId, err: error }, 'request failed with an internal error'),
   })
 
   // Listeners and life cycle.
@@ -262,5 +261,5 @@ export async function createApp({
 const REPORT_MODE = 'report mode: requests without a valid token are forwarded'
 const HOUR_MS = 3_600_000
 
-/** A worker's supervisor listens for it, and says so. */
+/** In a worker the primary process runs and logs the admin listener. */
 const NO_ADMIN = { listen: async () => ({ address: '', family: '', port: 0 }), close: async () => {} }

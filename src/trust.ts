@@ -1,3 +1,7 @@
+/**
+ * Opens everything that decides on access (keys, credentials, revocations) and the certificates, and keeps it current.
+ * In: settings. Out: functions that return the active values.
+ */
 import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
 import type { Config, FileSettings } from './config/schema.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
@@ -6,25 +10,21 @@ import { createRevocationsLoader, type IsRevoked } from './credentials/revocatio
 import { createCredentialStore } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
-import { createRemoteKeys, type FetchResult } from './keys/remote-keys.ts'
+import { createRemoteKeys } from './keys/remote-keys.ts'
 import { createLog, type Logger } from './ops/log.ts'
-import type { ReloadSubject } from './ops/metrics.ts'
+import type { ReloadKind } from './ops/metrics.ts'
 import type { ReadyCheck } from './ops/status.ts'
 import {
   type CertificateMaterial,
   type Certificates,
   certificateFiles,
   certificateSets,
-  LISTENER,
+  LISTENER_CERTIFICATES,
   loadCertificates,
   upstreamName,
 } from './reload/certificates.ts'
-import {
-  createReloadable,
-  type Reloadable,
-  type ReloadableOptions,
-  type ReloadResult,
-} from './reload/reloadable.ts'
+import type { ReloadResult } from './reload/loaded.ts'
+import { createReloadable, type Reloadable, type ReloadableOptions } from './reload/reloadable.ts'
 
 /** Keys, credentials, revocations or certificates that cannot be used. */
 export class UnusableTrust extends Error {
@@ -43,13 +43,13 @@ export interface TrustOptions {
   readonly log: Logger
   /** Epoch milliseconds. */
   readonly now: () => number
-  /** Called right after keys, credentials or revocations changed: cached verdicts are void. */
+  /** Called right after keys, credentials or revocations changed, which invalidates cached verdicts. */
   readonly onChange?: () => void
   /** Called right after the data listener's certificates changed. */
   readonly onListenerCertificates?: (material: CertificateMaterial) => void
   /** `part`: the name of the certificate set. */
-  readonly onReload?: (subject: ReloadSubject, result: ReloadResult, seconds?: number, part?: string) => void
-  readonly onFetch?: (result: FetchResult) => void
+  readonly onReload?: (subject: ReloadKind, result: ReloadResult, seconds?: number, part?: string) => void
+  readonly onFetch?: (result: ReloadResult) => void
 }
 
 const NO_KEYS: KeyRing = { verification: new Map() }
@@ -61,13 +61,13 @@ export async function fileProblems(settings: FileSettings): Promise<readonly Pro
   return (await openFiles(settings, { log, now: Date.now })).problems
 }
 
-/** Loads what is in files. Nothing is polled before `start`. Never rejects. */
+/** Loads the files. Nothing is polled before `start`. Never rejects. */
 async function openFiles(settings: FileSettings, options: TrustOptions) {
   const { keys, credentials, revocations, listen, upstreams = [] } = settings
   const { log, now, onChange = () => {}, onReload, onListenerCertificates } = options
   const problems: Problem[] = []
   const warnings: string[] = []
-  /** `setting` names the file; problems of certificates begin with theirs. */
+  /** `setting`: the setting that names the file; undefined for certificates, whose problems begin with it. */
   const report = (setting: string | undefined, messages: readonly string[]): undefined => {
     for (const text of messages) {
       const [path = '', ...rest] = setting === undefined ? text.split(': ') : [setting, text]
@@ -76,7 +76,7 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
   }
 
   async function open<T>(
-    subject: ReloadSubject,
+    subject: ReloadKind,
     setting: string | undefined,
     source: Pick<ReloadableOptions<T>, 'paths' | 'includes' | 'load' | 'onChange'>,
     part?: string,
@@ -125,7 +125,7 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
         paths: certificateFiles(set),
         load: () => loadCertificates(set, now()),
         onChange({ material }) {
-          if (set.name === LISTENER) onListenerCertificates?.(material)
+          if (set.name === LISTENER_CERTIFICATES) onListenerCertificates?.(material)
         },
       },
       set.name,
@@ -136,7 +136,7 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
 }
 
 /**
- * Loads what is in files, then starts to poll them and to ask the other issuer and the database.
+ * Loads the files, then starts to poll them and to query the other issuer and the database.
  *
  * @throws UnusableTrust with every problem of the files; nothing was started then
  */
@@ -150,7 +150,7 @@ export async function openTrust(config: Config, options: TrustOptions) {
   const remote = keys.jwksUrl === undefined ? undefined : createRemoteKeys({ ...options, url: keys.jwksUrl })
   let database: PostgresStore | undefined
   if (credentials.postgres !== undefined) {
-    // Loaded when needed: most sidecars have no database, and its client takes a while.
+    // Imported on demand: most sidecars have no database, and its client loads slowly.
     const { openPostgresStore } = await import('./credentials/postgres/store.ts')
     database = openPostgresStore({
       ...credentials.postgres,
@@ -165,7 +165,7 @@ export async function openTrust(config: Config, options: TrustOptions) {
   const files = [ring, accounts, revoked, ...certificates.values()].filter((file) => file !== undefined)
   for (const file of files) file.start()
 
-  const subjects: ReloadSubject[] = ['revocations']
+  const subjects: ReloadKind[] = ['revocations']
   if (ring) subjects.push('keys')
   if (accounts ?? database) subjects.push('credentials')
   if (certificates.size > 0) subjects.push('certificates')
@@ -173,21 +173,21 @@ export async function openTrust(config: Config, options: TrustOptions) {
     revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true
 
   return {
-    /** What is reloaded: what is in files or in the database. */
+    /** The label `subject` of reloads. */
     subjects,
     keys: remote?.ring ?? ring?.current ?? (() => NO_KEYS),
-    /** Looks for a kid that is not known; only where keys come from another issuer, as `remoteKeys`. */
+    /** Fetches an unknown kid; like `remoteKeys` only with `keys.jwksUrl`. */
     refreshKeys: remote?.refresh,
     remoteKeys: remote?.state,
     /** Absent in a verify-only sidecar. */
     credentials: fileStore ?? database?.store,
     isRevoked,
-    /** How many revocations are active. */
+    /** The number of active revocations. */
     revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates: {
       /** Undefined where the data listener does not speak TLS. */
-      listener: () => certificates.get(LISTENER)?.current().material,
-      /** Returns what connections to an upstream use; undefined where the settings name no file. */
+      listener: () => certificates.get(LISTENER_CERTIFICATES)?.current().material,
+      /** The TLS context for an upstream; undefined where the settings name no file. */
       upstream(prefix: string) {
         const set = certificates.get(upstreamName(prefix))
         return set && (() => set.current().context)
@@ -205,9 +205,9 @@ export async function openTrust(config: Config, options: TrustOptions) {
       ...(database ? [database.check()] : []),
     ],
     /**
-     * Waits for the other issuer and the database. Resolves with false when it is stopped before they answer.
+     * Waits for the other issuer and the database. Resolves with false if it is stopped before they respond.
      *
-     * @throws UnusableTrust where the database cannot be used as it is
+     * @throws UnusableTrust if an operator must change the database or its URL
      */
     async whenComplete() {
       if ((await remote?.firstSet()) === false) return false

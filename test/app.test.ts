@@ -169,7 +169,7 @@ t.test('a usable but imperfect file is reported as a warning', async (t) => {
   const { create, log, directory } = await app(t)
   for (const name of readdirSync(directory)) chmodSync(join(directory, name), 0o644)
   await create()
-  t.match(log, [{ level: 40, msg: /everyone on this machine can read/ }])
+  t.match(log, [{ level: 40, msg: /can be read by every user of this machine/ }])
 })
 
 t.test(
@@ -199,8 +199,8 @@ t.test(
     t.match(
       sidecar.log.filter(({ level }) => level === 50),
       [
-        { msg: 'fault', requestId: 'r-1', err },
-        { msg: 'fault', err },
+        { msg: 'request failed with an internal error', requestId: 'r-1', err },
+        { msg: 'request failed with an internal error', err },
       ],
     )
   },
@@ -222,7 +222,7 @@ t.test('failing metrics are an internal error', async (t) => {
   const client = await rawClient(t, admin.port)
   client.send('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
   t.equal((await client.response()).status, 500)
-  t.match(log.at(-1), { level: 50, msg: 'listener fault', err: { message: 'no counter' } })
+  t.match(log.at(-1), { level: 50, msg: 'listening socket error', err: { message: 'no counter' } })
 })
 
 t.test('requests aborted by the drain deadline are distinguished from client aborts', async (t) => {

@@ -121,7 +121,7 @@ t.test('an unreachable database is awaited: no logins, no tokens, not ready', as
   const { accountId, accessKey } = TOKEN
   t.equal(await trust.credentials?.authenticate({ accountId, accessKey, secret: 'x' }), 'unavailable')
   t.equal(trust.credentials?.hasAccount(accountId), false)
-  t.strictSame(trust.credentials?.standing(accountId, accessKey), { active: false })
+  t.strictSame(trust.credentials?.credentialStatus(accountId, accessKey), { active: false })
   t.equal(trust.isRevoked(TOKEN), false)
   t.strictSame(trust.checks(), [
     { name: 'keys', ok: true },

@@ -1,5 +1,5 @@
 /**
- * The requests of `check`, each on a connection of its own and bounded in time and size, whatever the server does.
+ * The requests of `check`, each on its own connection and bounded in time and size.
  */
 import { once } from 'node:events'
 import { request as httpRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http'
@@ -10,7 +10,7 @@ import { fileErrorCode } from '../reload/files.ts'
 export const REQUEST_MS = 3000
 const MAX_BODY_CHARACTERS = 262_144
 
-/** A response; without one, `status` is 0 and `fault` an error code. */
+/** Without a response `status` is 0 and `fault` an error code. */
 export interface Response {
   readonly status: number
   readonly headers: IncomingHttpHeaders

@@ -19,7 +19,6 @@ const MAX_CLOCK_DIFFERENCE_SECONDS = 5
 const MIN_CERTIFICATE_DAYS = 14
 const PROBE_PATH = '/storage-auth-sidecar-check'
 
-/** What to do where a check does not pass. */
 const REMEDIES = {
   reachable: 'check the address, the port, and whether the sidecar runs and is ready',
   endpoint: 'check the address, and end --url with the path of listen.basePath if there is one',
@@ -128,7 +127,10 @@ async function checkSidecar(
   const certificate = url.protocol === 'https:' ? [judgeCertificate(first, now())] : []
   const clock = judgeClock(first, now())
   if (first.status === 0) return [failure('reachable', `no HTTP response: ${first.fault}`), ...certificate]
-  const noLogin = echoPath === undefined ? [] : [warning('identity', 'not checked: it takes a login')]
+  const noLogin =
+    echoPath === undefined
+      ? []
+      : [warning('identity', 'not checked: needs --account, --access-key and --secret-stdin')]
   const [refusals, exposure, session] = await Promise.all([
     checkRefusals(probe),
     checkExposure(url),
@@ -142,7 +144,7 @@ function judgeEndpoint(response: Response): Finding {
   if (isOurs(response) && fieldsOf(response)['code'] === 'InvalidToken') {
     return failure('endpoint', 'the sidecar answers, but its token endpoint is elsewhere')
   }
-  return failure('endpoint', `another server answers in place of the sidecar (status ${response.status})`)
+  return failure('endpoint', `another server responds instead of the sidecar (status ${response.status})`)
 }
 
 function checkRefusals(probe: URL): Promise<Finding[]> {
@@ -176,7 +178,7 @@ function judgeClock({ headers }: Response, now: number): Finding {
   return failure('clock', `the clocks differ by ${seconds} s`)
 }
 
-/** Whether the data listener shows what belongs on the admin listener. */
+/** Whether the data listener serves pages of the admin listener. */
 async function checkExposure({ origin }: URL): Promise<Finding> {
   const responses = await Promise.all(['/metrics', '/status.json'].map((path) => send(new URL(path, origin))))
   return responses.some(({ status, body }) => status === 200 && /auth_sidecar_|"version"/.test(body))

@@ -1,5 +1,5 @@
 /**
- * What commands share: the streams they work with, their two kinds of failure, output and arguments.
+ * Shared by commands: streams, the two kinds of failure, output and arguments.
  */
 import { isUtf8 } from 'node:buffer'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
@@ -7,7 +7,7 @@ import { Command, InvalidArgumentError } from 'commander'
 import { nameProblem, namesProblem, secretProblem } from '../credentials/names.ts'
 import { fileErrorReason } from '../reload/files.ts'
 
-/** The edges that a command works with: those of the process, or of a test. */
+/** Streams and environment, of the process or of a test. */
 export interface CommandIo {
   readonly stdin: Readable
   readonly stdout: Writable
@@ -27,7 +27,7 @@ export class UsageFailure extends Error {
   readonly exitCode = 2
 }
 
-/** A command that writes to the given streams and throws in place of ending the process. */
+/** A command that writes to the given streams, and throws instead of ending the process. */
 export function createCommand(name: string, description: string, io: CommandIo): Command {
   return new Command(name)
     .description(description)
@@ -62,7 +62,7 @@ export function unwrap<R extends { readonly ok: true } | Failed>(
 interface Failed {
   readonly ok: false
   readonly problems: readonly string[]
-  /** False where nothing is wrong with settings, keys or credentials. */
+  /** False if settings, keys and credentials are usable. */
   readonly unusable?: boolean
 }
 
@@ -84,7 +84,7 @@ export function checkNames({ account, accessKey }: { readonly account: string; r
 /** More than any secret or token takes. */
 const MAX_STDIN_BYTES = 65_536
 
-/** Reads stdin to its end, or until it is longer than anything that is expected there. */
+/** Reads stdin to its end, or until it exceeds the limit. */
 export async function readStdin(stdin: Readable): Promise<Buffer> {
   const chunks: Buffer[] = []
   for await (const chunk of stdin) {

@@ -17,7 +17,7 @@ import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
 import { fileProblems, UnusableTrust } from '../trust.ts'
 import { type CommandIo, createCommand, formatTable, printer, UsageFailure } from './command-io.ts'
 
-/** What commander parsed: values of flags by their name in camel case. */
+/** Values of flags by their name in camel case, from commander. */
 export type ParsedOptions = Readonly<Record<string, unknown>>
 
 const SETTINGS_HELP = `
@@ -64,19 +64,19 @@ export function loadSettings(
 
 /** The problems of the settings, and those of the files that valid settings name. */
 export async function everyProblem(loaded: LoadedConfig | NotLoaded): Promise<Problem[]> {
-  if (loaded.ok) return placed(await fileProblems(loaded.config), loaded)
-  return [...loaded.problems, ...placed(await fileProblems(loaded.files), loaded)]
+  if (loaded.ok) return located(await fileProblems(loaded.config), loaded)
+  return [...loaded.problems, ...located(await fileProblems(loaded.files), loaded)]
 }
 
-/** Problems of files, each with the place of the setting that names the file. */
-function placed(problems: readonly Problem[], { originOf }: Pick<LoadedConfig, 'originOf'>) {
+/** Problems of files, each with the location of the setting that names the file. */
+function located(problems: readonly Problem[], { originOf }: Pick<LoadedConfig, 'originOf'>) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }
 
-/** Turns files that cannot be used into wrong usage: they are a matter of configuration. */
+/** Unusable files count as wrong usage. */
 export function asUsage(error: unknown, loaded: LoadedConfig): unknown {
   if (!(error instanceof UnusableTrust)) return error
-  return new UsageFailure(formatProblems(placed(error.problems, loaded)))
+  return new UsageFailure(formatProblems(located(error.problems, loaded)))
 }
 
 /**

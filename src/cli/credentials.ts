@@ -1,6 +1,6 @@
 /**
- * `credentials add|list|disable|enable|remove|migrate|import`: who may log in, in a file or in PostgreSQL. A secret is
- * printed once, by the `add` that sets it; a hash never. Modules of the database are loaded only where one is named.
+ * `credentials add|list|disable|enable|remove|migrate|import`: credentials in a file or in PostgreSQL. Only `add` prints a
+ * secret, once; no command prints a hash. Modules of the database are loaded only where one is named.
  */
 import { randomBytes } from 'node:crypto'
 import type { Command } from 'commander'
@@ -35,7 +35,7 @@ interface AddOptions extends Options {
   readonly expiresAt?: string
 }
 
-type Named = Options & { readonly account: string; readonly accessKey: string }
+type NameOptions = Options & { readonly account: string; readonly accessKey: string }
 type ImportOptions = Required<Options> & { readonly replace?: boolean }
 
 const PROGRAM = 'storage-auth-sidecar credentials'
@@ -105,8 +105,8 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     const { credentials, warnings } = unwrap(await (await openEditor(options)).list())
     warnings.forEach(warn)
     const listed = credentials.map((credential) => listEntry(credential, now()))
-    const rows = listed.map(({ accountId, accessKey, disabled, inForce, secretKind, expiresAt }) => {
-      const state = disabled ? 'disabled' : inForce ? 'active' : 'expired'
+    const rows = listed.map(({ accountId, accessKey, disabled, active, secretKind, expiresAt }) => {
+      const state = disabled ? 'disabled' : active ? 'active' : 'expired'
       return [accountId, accessKey, state, secretKind, expiresAt ?? 'never']
     })
     const titles = ['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES']
@@ -117,7 +117,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     subcommand(command, description, ' --account acme --access-key AK1')
       .requiredOption('--account <id>', 'the account identifier')
       .requiredOption('--access-key <key>', 'the access key')
-      .action(async (options: Named) => {
+      .action(async (options: NameOptions) => {
         const name = checkNames(options)
         unwrap(await apply(await openEditor(options), name))
         print(options.json ? JSON.stringify({ ...name, ...fields }) : `${command.replace(/e$/, '')}ed`)
@@ -141,9 +141,8 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       const { migrate } = await import('../credentials/postgres/editor.ts')
       const { isNew, warnings } = unwrap(await migrate(postgresUrlFile))
       warnings.forEach(warn)
-      const applied = isNew ? [1] : []
-      const text = `the tables ${isNew ? 'are' : 'were'} up to date (version 1)`
-      print(json ? JSON.stringify({ version: 1, applied }) : text)
+      const text = isNew ? 'created the tables' : 'the tables are up to date'
+      print(json ? JSON.stringify({ created: isNew }) : text)
     })
 
   group
@@ -172,7 +171,7 @@ type Change = (editor: CredentialEditor, name: ReturnType<typeof checkNames>) =>
 
 async function openEditor({ file, postgresUrlFile }: Options): Promise<CredentialEditor> {
   if (file !== undefined && postgresUrlFile !== undefined) {
-    throw new UsageFailure('--file and --postgres-url-file name two places: give one of them')
+    throw new UsageFailure('--file and --postgres-url-file cannot be used together')
   }
   if (postgresUrlFile !== undefined) {
     return (await import('../credentials/postgres/editor.ts')).createPostgresEditor(postgresUrlFile)
@@ -191,7 +190,7 @@ function listEntry(credential: Credential, now: number) {
   return {
     accountId,
     accessKey,
-    inForce: isActive(credential, now),
+    active: isActive(credential, now),
     disabled,
     expiresAt: expiresAt === Number.POSITIVE_INFINITY ? null : new Date(expiresAt).toISOString(),
     secretKind: secretHash.startsWith('$sha256$') ? 'generated' : 'chosen',

@@ -4,8 +4,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isKid } from '../keys/jwk.ts'
 import { activateKey, addKey, type ChangeRefused, retireKey } from '../keys/key-changes.ts'
-import { readKeyDirectory } from '../keys/key-directory.ts'
-import { type KeyListEntry, listKeys } from '../keys/key-list.ts'
+import { type KeyListEntry, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
 import { fileErrorCode, fileErrorReason, LOCK_HELD } from '../reload/files.ts'
 import {
@@ -17,6 +16,7 @@ import {
   parseSeconds,
   printer,
   UsageFailure,
+  unwrap,
   warner,
 } from './command-io.ts'
 
@@ -83,7 +83,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
 
   subcommand(
     'list',
-    'list the keys, which of them signs, and from when on each can be retired',
+    'list the keys, which of them signs, and when each can be retired',
     '--directory keys --json',
   )
     .addOption(maxLifetime)
@@ -95,7 +95,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       print(json ? JSON.stringify(entries) : table(entries, now()))
     })
 
-  subcommand('activate', 'let a key sign, and note when the one before it stopped', '--directory keys KID')
+  subcommand('activate', 'let a key sign, and record when the previous key stopped', '--directory keys KID')
     .argument('<kid>', 'the key', kid)
     .action(async (kid: string, { directory, json }: Options) => {
       const { previous } = await applyChange(directory, () => activateKey({ directory, kid, now }))
@@ -109,7 +109,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
     .action(async (kid: string, { json, force = false, ...options }: RetireOptions) => {
       await applyChange(options.directory, () => retireKey({ ...options, kid, now, force }))
-      print(json ? JSON.stringify({ retired: kid }) : `${kid} is removed`)
+      print(json ? JSON.stringify({ retired: kid }) : `retired ${kid}`)
     })
   return group
 }
@@ -125,14 +125,12 @@ async function applyChange<T extends { readonly ok: true }>(
   } catch (error) {
     const code = fileErrorCode(error)
     if (code === 'ELOCKED') throw new CommandFailure(`${directory}: ${LOCK_HELD}`)
-    // `mkdir` says EEXIST of a file in place of the directory.
+    // `mkdir` fails with EEXIST if the path is a file.
     if (code === 'EEXIST') throw new UsageFailure(`${directory}: it is not a directory`)
     const message = `${directory}: ${fileErrorReason(error)}`
     throw code === 'ENOENT' || code === 'ENOTDIR' ? new UsageFailure(message) : new CommandFailure(message)
   }
-  if (outcome.ok) return outcome
-  const message = outcome.problems.join('\n')
-  throw outcome.kind === 'broken' ? new UsageFailure(message) : new CommandFailure(message)
+  return unwrap(outcome)
 }
 
 function kid(text: string): string {
@@ -143,11 +141,11 @@ function kid(text: string): string {
 
 function table(entries: readonly KeyListEntry[], now: number): string {
   const rows = entries.map(
-    ({ kid, alg, active, private: isPrivate, created, signedUntil, removableFrom }) => {
+    ({ kid, alg, active, private: isPrivate, created, signedUntil, retirableFrom }) => {
       const state = active ? 'active' : isPrivate ? 'verifies' : 'public only'
-      const removable = removableFrom !== null && Date.parse(removableFrom) <= now ? 'now' : removableFrom
-      return [kid, alg, state, created, signedUntil ?? '-', removable ?? '-']
+      const retirable = retirableFrom !== null && Date.parse(retirableFrom) <= now ? 'now' : retirableFrom
+      return [kid, alg, state, created, signedUntil ?? '-', retirable ?? '-']
     },
   )
-  return formatTable([['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'REMOVABLE FROM'], ...rows])
+  return formatTable([['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'RETIRABLE FROM'], ...rows])
 }

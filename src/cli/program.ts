@@ -23,13 +23,13 @@ Examples:
   storage-auth-sidecar serve --config sidecar.yaml
   storage-auth-sidecar help credentials`
 
-/** Runs the command of the command line, and ends the process. */
+/** Runs a command, and ends the process. */
 export async function runProgram(options: ProgramOptions): Promise<void> {
-  let lost: string | undefined
+  let stdoutError: string | undefined
   // A closed stdout must not end the process. A listener also puts a pipe in non-blocking mode, which the log needs.
   process.stdout.on('error', (error) => {
-    // A reader that leaves has seen enough. Anything else, such as a full disk, may have lost a new secret.
-    if (fileErrorCode(error) !== 'EPIPE') lost ??= fileErrorReason(error)
+    // EPIPE: the reader closed it. Any other error, such as a full disk, may have lost a new secret.
+    if (fileErrorCode(error) !== 'EPIPE') stdoutError ??= fileErrorReason(error)
   })
   process.stderr.on('error', () => {})
   const destination = openLogDestination()
@@ -37,20 +37,22 @@ export async function runProgram(options: ProgramOptions): Promise<void> {
   await destination.close()
   // A pager may read slowly; a reader that disconnects ends the wait.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
-  if (lost !== undefined) process.stderr.write(`stdout cannot be written: ${lost}\n`)
-  process.exit(lost !== undefined && code === 0 ? 1 : code)
+  if (stdoutError !== undefined) process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
+  process.exit(stdoutError !== undefined && code === 0 ? 1 : code)
 }
 
-async function run({ worker, ...visible }: Loaders): Promise<void> {
+async function run(loaders: Loaders): Promise<void> {
   const program = new Command('storage-auth-sidecar')
     .description('Issues, checks and caches Account API tokens in front of a storage service.')
     .version(VERSION)
     .exitOverride()
     .addHelpText('after', EXAMPLES)
-  const asked = process.argv[2] ?? ''
-  const known: Loaders = { ...visible, ...(worker && { worker }) }
-  const load = Object.hasOwn(known, asked) ? [known[asked]] : Object.values(visible)
-  for (const command of load) if (command !== undefined) program.addCommand(await command())
+  const name = process.argv[2] ?? ''
+  for (const load of Object.hasOwn(loaders, name) ? [loaders[name]] : Object.values(loaders)) {
+    const command = await load?.()
+    // Only `serve` starts a worker.
+    if (command !== undefined) program.addCommand(command, { hidden: command.name() === 'worker' })
+  }
   await program.parseAsync()
 }
 
@@ -62,7 +64,7 @@ function exitCodeOf(error: Error): number {
   return error instanceof UsageFailure || error instanceof CommandFailure ? error.exitCode : 1
 }
 
-/** Commands by name. Each is loaded on demand: the modules of all of them would cost a sidecar memory and start-up time. */
+/** Commands by name, loaded on demand: all modules together would cost a sidecar memory and start-up time. */
 type Loaders = Readonly<Record<string, () => Promise<Command>>>
 
 function commands({ signals, entry }: ProgramOptions, destination: LogDestination): Loaders {
@@ -72,7 +74,7 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
 
   const openLog = (level: string): Logger => {
     const log = createLog(level, destination)
-    // The request of an uncaught error runs into its time limit; all others share nothing with it and go on.
+    // The request of an uncaught error runs into its time limit; all others continue.
     process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught'))
     return log
   }
@@ -112,7 +114,6 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
     credentials: async () => (await import('./credentials.ts')).credentialsCommand(io),
     check: async () => (await import('./check.ts')).checkCommand(io),
     token: async () => (await import('./token.ts')).tokenCommand(io),
-    /** One process of several; in no help, as only `serve` starts it. */
     worker: async () =>
       new Command('worker').action(async () => {
         if (process.send === undefined)

@@ -11,7 +11,6 @@ import { CommandFailure, type CommandIo, createCommand, UsageFailure } from './c
 import { addSettingFlags, asUsage, everyProblem, loadSettings, type ParsedOptions } from './config.ts'
 import type { StopSignal } from './signals.ts'
 
-/** What the command needs besides its arguments. */
 export interface ServeDependencies {
   readonly createApp: (config: Config) => Promise<App>
   /** Resolves with the first signal that asks to stop. Called before anything listens. */
@@ -51,10 +50,10 @@ async function serve(loaded: LoadedConfig, deps: ServeDependencies): Promise<voi
   }
 }
 
-/** Node's error of a listener: `hostname` in place of address and port when the name has no address. */
+/** Node's error of a listener; `hostname` replaces address and port when the name has no address. */
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
-/** A port that cannot be listened on is the machine's matter: one line, exit code 1. */
+/** A port that is not available is a system error: one line, exit code 1. */
 function rethrowFault(error: ListenError): void {
   if (error instanceof StoppedWhileStarting) return
   const { code, syscall, address, hostname, port } = error

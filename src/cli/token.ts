@@ -49,9 +49,9 @@ Examples:
 
 /**
  * @param options.now - the clock, in epoch milliseconds
- * @param options.patienceMs - how long `inspect` waits for another issuer or a database
+ * @param options.waitMs - how long `inspect` waits for another issuer or a database
  */
-export function tokenCommand(io: CommandIo, { now = Date.now, patienceMs = 5000 } = {}): Command {
+export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = {}): Command {
   const print = printer(io)
   const warn = warner(io)
   const group = createCommand('token', 'mint a token, or explain one', io)
@@ -96,8 +96,8 @@ export function tokenCommand(io: CommandIo, { now = Date.now, patienceMs = 5000 
     .action(async (argument: string | undefined, options: ParsedOptions) => {
       const loaded = settingsFromCommand(options, io)
       const { config } = loaded
-      const { keys, isRevoked, credentials } = await loadTrust(loaded, now, warn, patienceMs)
-      const sources = { isRevoked, ...(credentials && { standing: credentials.standing }) }
+      const { keys, isRevoked, credentials } = await loadTrust(loaded, now, warn, waitMs)
+      const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }
       const verify = createVerifier({ ...config.token, ...sources, keys, now })
       const token = (argument ?? (await readStdin(io.stdin)).toString()).trim()
       const inspection = await inspectToken(token, { verify, ...sources, now })
@@ -107,12 +107,12 @@ export function tokenCommand(io: CommandIo, { now = Date.now, patienceMs = 5000 
   return group
 }
 
-/** Loads once what the verdict on a token depends on, as `serve` does. What was read stays usable. */
+/** Loads once everything that the verdict on a token depends on. The values stay usable after the stop. */
 async function loadTrust(
   loaded: LoadedConfig,
   now: () => number,
   warn: (text: string) => void,
-  patienceMs: number,
+  waitMs: number,
 ): Promise<Trust> {
   const write = (line: string) => {
     const { msg, problem, problems = [problem ?? ''] } = JSON.parse(line)
@@ -128,11 +128,10 @@ async function loadTrust(
     const trust = await openTrust({ ...config, listen, upstreams: [] }, { log, now })
     const isComplete = await Promise.race([
       trust.whenComplete(),
-      sleep(patienceMs, false, { ref: false }),
+      sleep(waitMs, false, { ref: false }),
     ]).finally(trust.stop)
     const missing = trust.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
-    if (!isComplete)
-      throw new CommandFailure(`no answer within ${patienceMs / 1000} s: ${missing.join(', ')}`)
+    if (!isComplete) throw new CommandFailure(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
     return trust
   } catch (error) {
     throw asUsage(error, loaded)

@@ -10,8 +10,8 @@ import { type Config, configSchema, type FileSettings, fileSettings } from './sc
 import { namesBelow, SETTINGS, valueAt } from './settings.ts'
 import {
   FILE_VARIABLE,
-  type Named,
   type NamedValue,
+  type NamedValues,
   NO_FILE,
   ownVariables,
   readFile,
@@ -22,7 +22,7 @@ import {
 export { formatProblems, type Problem } from './problem.ts'
 
 interface Origins {
-  /** Where the value of a setting stands: `file:line:column`, a variable, a flag or `default`. */
+  /** The source of the value of a setting: `file:line:column`, a variable, a flag or `default`. */
   readonly originOf: (path: string) => string
 }
 
@@ -34,16 +34,16 @@ export interface LoadedConfig extends Origins {
 export interface NotLoaded extends Origins {
   readonly ok: false
   readonly problems: readonly Problem[]
-  /** The settings that name files, as far as they are valid: those files can be checked all the same. */
+  /** The valid settings that name files: those files can still be checked. */
   readonly files: FileSettings
 }
 
 export interface LoadOptions {
   /** The settings file; default: the one that `SIDECAR_CONFIG` names, if any. */
   readonly file?: string | undefined
-  readonly env: Named
+  readonly env: NamedValues
   /** By full name: `{ '--listen-port': '8080' }`. */
-  readonly flags: Named
+  readonly flags: NamedValues
   /** Whether a configuration without an upstream is a problem; default true. */
   readonly needsUpstream?: boolean
 }
@@ -60,19 +60,23 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
     (tree, { setting, value }) => withValue(tree, setting.steps, value),
     fromFile.tree ?? {},
   )
-  const place: Place = (steps, key) =>
-    placeNamed(steps, named.values, valueAt(tree, steps) === undefined) ?? fromFile.place(steps, key)
+  const locationOf: LocationOf = (steps, key) =>
+    nameOf(steps, named.values, valueAt(tree, steps) === undefined) ?? fromFile.locationOf(steps, key)
   const originOf = (path: string) => {
     const steps = path.split(/\W+/)
-    return valueAt(tree, steps) === undefined ? 'default' : place(steps)
+    return valueAt(tree, steps) === undefined ? 'default' : locationOf(steps)
   }
   const result = configSchema.safeParse(tree)
 
-  const problems = [...fromFile.problems, ...named.problems, ...describe(result.error?.issues ?? [], place)]
+  const problems = [
+    ...fromFile.problems,
+    ...named.problems,
+    ...describe(result.error?.issues ?? [], locationOf),
+  ]
   const isMap = fromFile.tree !== undefined && tree instanceof Object && !Array.isArray(tree)
   const upstreams = valueAt(tree, ['upstreams']) ?? []
-  const isWithout = Array.isArray(upstreams) && upstreams.length === 0
-  if (needsUpstream && isMap && isWithout && !valueAt(tree, ['forwardAuth', 'path'])) {
+  const hasNoUpstream = Array.isArray(upstreams) && upstreams.length === 0
+  if (needsUpstream && isMap && hasNoUpstream && !valueAt(tree, ['forwardAuth', 'path'])) {
     const message = 'at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL'
     problems.push({ path: 'upstreams', message, origin: originOf('upstreams') })
   }
@@ -80,10 +84,10 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
   return { ok: false, problems, files: isMap ? fileSettings(tree) : {}, originOf }
 }
 
-type Place = (steps: readonly Step[], key?: 'key') => string
+type LocationOf = (steps: readonly Step[], key?: 'key') => string
 
-/** The issues of the schema as problems. One value can violate its requirement in several ways: that is one problem. */
-function describe(issues: readonly z.core.$ZodIssue[], place: Place): Problem[] {
+/** The issues of the schema as problems: one for each value, although it may violate its requirement in several ways. */
+function describe(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {
   const problems = new Map<string, Problem>()
   for (const issue of issues) {
     const above = issue.path.map((step): Step => (typeof step === 'number' ? step : String(step)))
@@ -91,7 +95,7 @@ function describe(issues: readonly z.core.$ZodIssue[], place: Place): Problem[] 
       const steps = key === undefined ? above : [...above, key]
       const path = writePath(steps)
       const message = key === undefined ? messageOf(issue, above) : `unknown setting; ${hint(above, key)}`
-      const origin = place(steps, key === undefined ? undefined : 'key')
+      const origin = locationOf(steps, key === undefined ? undefined : 'key')
       problems.set(`${path}: ${message}`, { path, message, origin })
     }
   }
@@ -105,7 +109,7 @@ function messageOf(issue: z.core.$ZodIssue, steps: readonly Step[]): string {
 }
 
 /** The variable or flag that gave a value; for a missing member of a group, one that gave another member. */
-function placeNamed(steps: readonly Step[], named: readonly NamedValue[], isMissing: boolean) {
+function nameOf(steps: readonly Step[], named: readonly NamedValue[], isMissing: boolean) {
   const isWithin = (inner: readonly Step[], outer: readonly Step[]) =>
     outer.every((step, at) => step === inner[at])
   const own = named.findLast(({ setting }) => isWithin(steps, setting.steps))
@@ -114,7 +118,7 @@ function placeNamed(steps: readonly Step[], named: readonly NamedValue[], isMiss
   return (own ?? named.find(({ setting }) => isMember && isWithin(setting.steps, group)))?.name
 }
 
-/** Helps with an unknown name: the one that was meant, here or elsewhere, or all that are known here. */
+/** The end of the message for an unknown name: the most similar setting, or all names that are known here. */
 function hint(above: readonly Step[], key: string): string {
   const names = namesBelow(above)
   const here = nearest(key, names)

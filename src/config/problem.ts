@@ -1,11 +1,11 @@
 /**
- * Problems of the configuration, in words for its author. A problem names the setting, what it must be and where the
- * wrong value stands. It never repeats the value, which may be a secret in the wrong place.
+ * Problems of the configuration. A problem names the setting, its requirement and the location of the value. It never
+ * repeats the value, which may be a misplaced secret.
  */
 
 /** One mistake in the settings or in a file that they name. */
 export interface Problem {
-  /** The setting (`upstreams[0].url`), or '' where the mistake concerns a whole source. */
+  /** The setting (`upstreams[0].url`), or '' for a mistake of a complete source. */
   readonly path: string
   /** Plain words, one line, no value. */
   readonly message: string
@@ -30,12 +30,12 @@ export function formatProblems(problems: readonly Problem[]): string {
   return [`the configuration has ${count}:`, ...lines].join('\n')
 }
 
-/** Longer names are no typing mistakes, and the comparison grows with the square of the length. */
+/** The comparison takes time quadratic in the length. */
 const MAX_NAME_LENGTH = 64
 
 /**
- * The candidate that is spelled most like `name`, or undefined when none is close. Case and the separators
- * `.`, `_` and `-` do not count; the beginning of exactly one candidate is enough.
+ * Returns the candidate with the most similar spelling, or undefined when none is close. Case and the separators
+ * `.`, `_` and `-` do not count; a prefix of exactly one candidate is close.
  */
 export function nearest(name: string, candidates: readonly string[]): string | undefined {
   if (name.length > MAX_NAME_LENGTH) return undefined
@@ -48,7 +48,7 @@ export function nearest(name: string, candidates: readonly string[]): string | u
   return given.length >= 3 && begun.length === 1 ? begun[0] : undefined
 }
 
-/** Edits between two words, where a swap of neighbors is one edit (optimal string alignment). */
+/** Optimal string alignment distance: a swap of neighbors is one edit. */
 function editDistance(a: string, b: string): number {
   let above: number[] = []
   let row = Array.from({ length: b.length + 1 }, (_, column) => column)

@@ -1,13 +1,13 @@
 /**
- * The configuration as the program uses it: the settings, the rules across them, and what follows from others filled in.
+ * The configuration as the program uses it: the settings, the rules across settings, and derived values.
  */
 import type { z } from 'zod'
 import { valueAt } from './settings.ts'
 import {
   CREDENTIALS_FILE,
-  EVEN_IF_BROKEN,
   KEYS_DIRECTORY,
   REVOCATIONS_FILE,
+  RUN_ON_INVALID_INPUT,
   settingsSchema,
 } from './settings-schema.ts'
 
@@ -16,7 +16,7 @@ const DOCUMENTED_LIFETIME_SECONDS = 86_400
 
 const VERIFIES_ONLY = ': such a sidecar only verifies and issues no tokens'
 
-/** Settings that exclude each other: where both are set, the first is refused. The reason is the end of its message. */
+/** Settings that exclude each other: if both are set, the first is refused. The third item ends the message. */
 const EXCLUSIVE = [
   ['keys.jwksUrl', 'keys.directory', ''],
   ['credentials.file', 'keys.jwksUrl', VERIFIES_ONLY],
@@ -25,51 +25,50 @@ const EXCLUSIVE = [
   ['identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'],
 ] as const
 
-/** The settings once each of them is valid by itself. */
 type Settings = z.output<typeof settingsSchema>
 
 /** The rules across settings. A rule is skipped while a setting that it reads is invalid by itself. */
 function checkAcross(settings: Settings, context: z.RefinementCtx): void {
   const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
-  const broken = known.map(({ path = [] }) => `${path.join('.')}.`)
-  if (broken.includes('.')) return
-  const isSound = (...paths: string[]) =>
-    paths.every((path) => !broken.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one)))
+  const invalid = known.map(({ path = [] }) => `${path.join('.')}.`)
+  if (invalid.includes('.')) return
+  const areValid = (...paths: string[]) =>
+    paths.every((path) => !invalid.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one)))
   const isSet = (path: string) => (valueAt(settings, path.split('.')) ?? false) !== false
   const report = (path: string, message: string, below: readonly (string | number)[] = []) =>
     context.addIssue({ code: 'custom', path: [...path.split('.'), ...below], message })
   const { listen, admin, token, identity, forwardAuth, publicRoutes } = settings
 
   for (const [path, other, why] of EXCLUSIVE) {
-    if (isSound(path, other) && isSet(path) && isSet(other))
+    if (areValid(path, other) && isSet(path) && isSet(other))
       report(path, `cannot be used with ${other}${why}`)
   }
-  if (isSound('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
+  if (areValid('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
     const { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } = token
     const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
     if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
   }
-  if (isSound('identity.assertion', 'token.audience') && identity.assertion.enabled) {
+  if (areValid('identity.assertion', 'token.audience') && identity.assertion.enabled) {
     const message = 'must differ from token.audience: an assertion is not an access token'
     if (identity.assertion.audience === token.audience) report('identity.assertion.audience', message)
   }
-  if (isSound('listen.basePath', 'forwardAuth.path', 'publicRoutes')) {
+  if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes')) {
     const endpoint = `${listen.basePath}/v2/auth/token`
-    const { path: decisions } = forwardAuth
-    if (decisions !== '' && (isWithin(endpoint, decisions) || isWithin(decisions, endpoint))) {
+    const { path: decisionPath } = forwardAuth
+    if (decisionPath !== '' && (isWithin(endpoint, decisionPath) || isWithin(decisionPath, endpoint))) {
       const message = `must not be the token endpoint ${endpoint}, a path above it or one below it`
       report('forwardAuth.path', message)
     }
     for (const [index, { path }] of publicRoutes.entries()) {
-      const place = [index, 'path']
+      const below = [index, 'path']
       if (path === endpoint || path === `${endpoint}/`) {
-        report('publicRoutes', 'must not be the token endpoint, which is never forwarded', place)
-      } else if (decisions !== '' && isWithin(path, decisions)) {
-        report('publicRoutes', 'must not be at or below forwardAuth.path, which is never forwarded', place)
+        report('publicRoutes', 'must not be the token endpoint, which is never forwarded', below)
+      } else if (decisionPath !== '' && isWithin(path, decisionPath)) {
+        report('publicRoutes', 'must not be at or below forwardAuth.path, which is never forwarded', below)
       }
     }
   }
-  if (isSound('listen.host', 'listen.port', 'admin') && listen.port === admin.port && listen.port !== 0) {
+  if (areValid('listen.host', 'listen.port', 'admin') && listen.port === admin.port && listen.port !== 0) {
     const hosts = [listen.host, admin.host]
     const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
     if (overlap) report('admin.port', 'must be another port than listen.port')
@@ -97,9 +96,8 @@ const revocationSource = ({ file }: Settings['revocations']) => ({
   required: file !== REVOCATIONS_FILE,
 })
 
-/** The settings as the program uses them: what depends on other settings is filled in, what does not apply left out. */
 export const configSchema = settingsSchema
-  .superRefine(checkAcross, EVEN_IF_BROKEN)
+  .superRefine(checkAcross, RUN_ON_INVALID_INPUT)
   .transform(({ token, keys, credentials, revocations, ...rest }) => {
     const { maxLifetimeSeconds = Math.max(DOCUMENTED_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
     return {
@@ -111,7 +109,7 @@ export const configSchema = settingsSchema
     }
   })
 
-/** The settings that name files; undefined where they are wrong. */
+/** The settings that name files; undefined where they are invalid. */
 export interface FileSettings {
   readonly keys?: Config['keys'] | undefined
   readonly credentials?: Config['credentials'] | undefined
@@ -120,7 +118,7 @@ export interface FileSettings {
   readonly upstreams?: Config['upstreams'] | undefined
 }
 
-/** Those settings of a wrong configuration that name files and are valid by themselves. */
+/** The settings of an invalid configuration that name files and are valid by themselves. */
 export function fileSettings(tree: object): FileSettings {
   const { shape } = settingsSchema
   const valid = <T>(schema: z.ZodType<T>, ...steps: string[]) => schema.safeParse(valueAt(tree, steps)).data

@@ -32,8 +32,8 @@ export const REVOCATIONS_FILE = '/etc/storage-auth-sidecar/revocations.yaml'
 const ROUTE = 'must be a map such as { method: GET, path: /healthz }'
 const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
 
-/** Runs a check beside other mistakes, so that all are reported at once. Its input may then have any shape. */
-export const EVEN_IF_BROKEN = { when: () => true }
+/** Runs a check on invalid input too, so that all mistakes are reported at once. The input may have any shape. */
+export const RUN_ON_INVALID_INPUT = { when: () => true }
 
 /** A member of a list: a map with these members only. */
 function member<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
@@ -59,7 +59,7 @@ const upstream = member(UPSTREAM, {
     if (!/^https:/i.test(String(upstream.url))) report('needs a url that begins with https:')
     if (upstream[partners[file]] === undefined) report(`needs ${partners[file]} beside it`)
   }
-}, EVEN_IF_BROKEN)
+}, RUN_ON_INVALID_INPUT)
 
 /** No two upstreams serve the same paths: `/a` and `/a/` end on the same segment boundary. */
 function prefixesDiffer(upstreams: readonly z.output<typeof upstream>[], context: z.RefinementCtx): void {
@@ -116,7 +116,7 @@ export const settingsSchema = z
     }),
     upstreams: z
       .array(upstream, `must be a list; each member ${UPSTREAM}`)
-      .superRefine(prefixesDiffer, EVEN_IF_BROKEN)
+      .superRefine(prefixesDiffer, RUN_ON_INVALID_INPUT)
       .default([])
       .describe(
         'Storage services requests are forwarded to, at least one: prefix, url and for https caFile, certFile, keyFile.',
@@ -189,7 +189,7 @@ export const settingsSchema = z
       'Requests forwarded without a token and without identity: exact method and path, no patterns.',
     ),
     forwardAuth: section('Decisions for proxies that keep their own data path.', {
-      path: setting(basePath, '', 'Path, and all below it, that decides for proxies; off when empty.'),
+      path: setting(basePath, '', 'Path, with all below it, that answers forward-auth requests; empty: off.'),
       maxAgeSeconds: setting(integer(0, 86400), 0, 'Seconds a proxy may cache a decision.'),
     }),
     corsPreflight: setting(oneOf(['deny', 'pass']), 'deny', 'pass: CORS preflights need no token.'),

@@ -14,7 +14,7 @@ export interface Setting {
   readonly flag: string
   /** What it means, with its unit; one line. */
   readonly description: string
-  /** The phrase that says which values it takes: `must be an integer from 1 to 1000000`. */
+  /** Such as `must be an integer from 1 to 1000000`. */
   readonly requirement: string
   /** Of a value that is present. */
   readonly schema: z.core.$ZodType
@@ -25,7 +25,7 @@ export interface Setting {
 /** Every setting, in the order of the schema. */
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
-/** The names that can stand below `steps`: of a group, or of the maps in a list; none where a value stands. */
+/** The names below `steps`: of a group, or of the maps in a list; none below a value. */
 export function namesBelow(steps: readonly Step[]): readonly string[] {
   let schema: z.core.$ZodType | undefined = settingsSchema
   for (const step of steps) {

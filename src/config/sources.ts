@@ -1,6 +1,6 @@
 /**
  * Reads the sources of settings: the YAML file, environment variables and flags.
- * In: their text. Out: unchecked values, and where each of them stands.
+ * In: their text. Out: unchecked values with their locations.
  */
 import { z } from 'zod'
 import { fileErrorReason } from '../reload/files.ts'
@@ -8,8 +8,8 @@ import { parseYaml, type Step } from '../reload/yaml-text.ts'
 import { nearest, type Problem } from './problem.ts'
 import { namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
 
-/** Names and their values; undefined is as good as absent. */
-export type Named = Readonly<Record<string, string | undefined>>
+/** Texts by the name of the variable or flag. */
+export type NamedValues = Readonly<Record<string, string | undefined>>
 
 /** The variable that names the settings file; the only one that is no setting. */
 export const FILE_VARIABLE = 'SIDECAR_CONFIG'
@@ -27,16 +27,15 @@ const NAMES = new Map(
 
 export const FLAGS: readonly string[] = [...NAMES.keys()].filter((name) => name.startsWith('--'))
 
-/** What the settings file holds. */
 export interface FileValues {
   /** Maps as plain objects; an empty group or list is left out, which means its defaults. */
   readonly tree: unknown
   readonly problems: readonly Problem[]
   /** `file:line:column` of the value at `steps` or of the group around it; with `key`, of its name. */
-  readonly place: (steps: readonly Step[], key?: 'key') => string
+  readonly locationOf: (steps: readonly Step[], key?: 'key') => string
 }
 
-export const NO_FILE: FileValues = { tree: {}, problems: [], place: () => 'default' }
+export const NO_FILE: FileValues = { tree: {}, problems: [], locationOf: () => 'default' }
 
 /** Reads the settings file. A file that cannot be used has no tree. */
 export function readFile(file: string, read: (path: string) => Uint8Array): FileValues {
@@ -58,18 +57,18 @@ export function readFile(file: string, read: (path: string) => Uint8Array): File
     return unusable(...problems)
   }
   const tree = withoutEmpty(yaml.value ?? {}, [])
-  const place = (steps: readonly Step[], key?: 'key') => {
+  const locationOf = (steps: readonly Step[], key?: 'key') => {
     if (steps.length > 0 && valueAt(tree, steps.slice(0, 1)) === undefined) return 'default'
     const { line, column } = yaml.position(steps, key)
     return `${file}:${line}:${column}`
   }
-  return { tree, problems: [], place }
+  return { tree, problems: [], locationOf }
 }
 
 const isMap = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Leaves out groups and lists without a value: `token:` with every line below it commented out. */
+/** Leaves out groups and lists without a value, such as `token:` with every line below it commented out. */
 function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
   if (!isMap(value) || namesBelow(steps).length === 0) return value
   const members = Object.entries(value).flatMap(([name, inner]) => {
@@ -81,7 +80,7 @@ function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
   return Object.fromEntries(members)
 }
 
-/** Puts a value into a copy of the tree. A group that holds something else than a map is left as it is. */
+/** Puts a value into a copy of the tree. A group that is not a map stays as it is. */
 export function withValue(
   branch: unknown = {},
   [step, ...below]: readonly string[],
@@ -92,7 +91,7 @@ export function withValue(
 }
 
 /** The variables of an environment that are meant for this program. */
-export function ownVariables(environment: Named): Named {
+export function ownVariables(environment: NamedValues): NamedValues {
   const isOwn = ([name, value = '']: [string, string | undefined]) =>
     name.startsWith('SIDECAR_') && name !== FILE_VARIABLE && !isServiceLink(name, value)
   return Object.fromEntries(Object.entries(environment).filter(isOwn))
@@ -117,7 +116,7 @@ export interface NamedValue {
 }
 
 /** Reads variables and flags. An unknown one is a problem: a typing mistake must not be ignored. */
-export function readNamed(given: Named) {
+export function readNamed(given: NamedValues) {
   const values: NamedValue[] = []
   const problems: Problem[] = []
   for (const [name, text] of Object.entries(given)) {
@@ -145,7 +144,7 @@ export function readNamed(given: Named) {
   return { values, problems }
 }
 
-/** Text that is not of its kind stays text, and the schema then reports what it must be. */
+/** Text that cannot be decoded stays text; the schema then reports the requirement. */
 function decode(text: string, schema: z.core.$ZodType): unknown {
   if (!(schema instanceof z.ZodArray)) {
     // Not Number(text): that takes '', ' 1 ', 0x10, 1e3 and Infinity.

@@ -11,12 +11,12 @@ const MAX_TIMER_SECONDS = 2_147_483
 /** `sun_path` of `struct sockaddr_un` on Linux, less its closing NUL. */
 const MAX_SOCKET_PATH_BYTES = 107
 
-/** The error texts of one kind; a required member that is absent is reported as missing. */
-function must(requirement: string): { error: (issue: { readonly input?: unknown }) => string } {
+/** The error message of a schema; a required member that is absent is reported as missing. */
+export function must(requirement: string): { error: (issue: { readonly input?: unknown }) => string } {
   return { error: ({ input }) => (input === undefined ? `is missing; ${requirement}` : requirement) }
 }
 
-function matching(pattern: RegExp, requirement: string) {
+export function matching(pattern: RegExp, requirement: string) {
   return z.string(must(requirement)).regex(pattern, must(requirement))
 }
 
@@ -34,7 +34,7 @@ export function integerOrAuto(max: number) {
   return z.union([integer(1, max, requirement), z.literal('auto', requirement)], requirement)
 }
 
-/** A time in seconds for a timer: decimals allowed, at least a millisecond unless 0 has a meaning. */
+/** Seconds for a timer: decimals allowed, at least a millisecond unless 0 has a meaning. */
 export function seconds(min: 0 | 0.001 = 0.001) {
   const requirement = must(`must be a number of seconds from ${min} to ${MAX_TIMER_SECONDS}`)
   return z.number(requirement).min(min, requirement).max(MAX_TIMER_SECONDS, requirement)

@@ -1,9 +1,8 @@
 /**
- * A credential as every store keeps it, and the index that logins and token checks look it up in.
+ * Credentials, and their index for logins and token checks.
  */
 import { z } from 'zod'
 
-/** What names one credential. */
 export interface CredentialName {
   readonly accountId: string
   readonly accessKey: string
@@ -17,7 +16,7 @@ export interface Credential extends CredentialName {
   readonly disabled: boolean
 }
 
-/** Credentials by name. A reload builds a new index and swaps it in, so a login sees one version of all of them. */
+/** Credentials by name. A reload replaces the index, so a login sees one version of all credentials. */
 export type CredentialIndex = ReturnType<typeof createCredentialIndex>
 
 export function createCredentialIndex(credentials: Iterable<Credential> = []) {

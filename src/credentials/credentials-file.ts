@@ -1,9 +1,10 @@
 /**
  * Loads the credentials file (YAML 1.2, core schema).
- * Out: credentials, or every problem as `file:line:column: path what`. No problem repeats a value: a hash or a misplaced
- * secret must not reach a log.
+ * Out: credentials, or every problem as `file:line:column: path message`. No problem repeats a value, which may be a hash
+ * or a misplaced secret.
  */
 import { z } from 'zod'
+import { boolean, must } from '../config/values.ts'
 import { readRegularFile } from '../reload/files.ts'
 import type { Loaded } from '../reload/loaded.ts'
 import { parseRows } from '../reload/parse-thread.ts'
@@ -11,12 +12,11 @@ import { parseFile } from '../reload/yaml-text.ts'
 import { type Credential, type CredentialIndex, createCredentialIndex } from './credential.ts'
 import { nameProblem, namesProblem } from './names.ts'
 import { parseSecretHash } from './secret-hash.ts'
-import { expected, text, time } from './yaml-fields.ts'
+import { text, time } from './yaml-fields.ts'
 
 /** About 100,000 credentials. */
 const MAX_BYTES = 16_777_216
 
-/** A readable file; its text may still be invalid. */
 export type ReadCredentialsFile =
   | { readonly ok: true; readonly bytes: Buffer; readonly warnings: readonly string[] }
   | { readonly ok: false; readonly missing: boolean; readonly problems: readonly string[] }
@@ -25,12 +25,10 @@ export type ReadCredentialsFile =
 export async function readCredentialsFile(file: string): Promise<ReadCredentialsFile> {
   const read = await readRegularFile(file, MAX_BYTES)
   if (!read.ok) return { ok: false, missing: read.missing, problems: [`${file}: ${read.problem}`] }
-  const worldReadable = (read.mode & 0o004) !== 0
-  const warnings = worldReadable ? [`${file} can be read by every user of this machine`] : []
-  return { ok: true, bytes: read.bytes, warnings }
+  return { ok: true, bytes: read.bytes, warnings: read.exposure }
 }
 
-/** Reads and parses the file at once, for commands. Problems begin with the path. Never rejects. */
+/** Reads and parses the file synchronously, for commands. Problems begin with the path. Never rejects. */
 export async function listCredentialsFile(file: string): Promise<Loaded<readonly Credential[]>> {
   const read = await readCredentialsFile(file)
   if (!read.ok) return read
@@ -49,7 +47,7 @@ export async function loadCredentialsFile(file: string): Promise<Loaded<Credenti
   return problems.length === 0 ? { ok: true, value: index, warnings: read.warnings } : { ok: false, problems }
 }
 
-/** Parses the bytes of a whole file, synchronously. Problems are lines, `line:column: path what`. */
+/** Parses the bytes of a file. Problems are lines, `line:column: path message`. */
 export function parse(bytes: Uint8Array): Loaded<readonly Credential[]> {
   return parseFile(bytes, fileSchema)
 }
@@ -59,9 +57,9 @@ const secretHash = text((value) => {
   return typeof parsed === 'string' ? parsed : undefined
 })
 
-/** A list of maps. One whose `member` repeats that of a map before it is reported beside all other problems. */
+/** A list of maps. A repeated value of `member` is reported together with all other problems. */
 const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) =>
-  z.array(item, { error: expected('a list') }).superRefine(
+  z.array(item, must('must be a list')).superRefine(
     (list, context) => {
       const seen = new Set<unknown>()
       for (const [index, map] of list.entries()) {
@@ -79,18 +77,18 @@ const credentialSchema = z.strictObject(
     accessKey: text(nameProblem),
     secretHash,
     expiresAt: time.default(Number.POSITIVE_INFINITY),
-    disabled: z.boolean({ error: expected('true or false') }).default(false),
+    disabled: boolean.default(false),
   },
-  { error: expected('a map with accessKey and secretHash') },
+  must('must be a map with accessKey and secretHash'),
 )
 
 const accountSchema = z
   .strictObject(
     {
       accountId: text(nameProblem),
-      credentials: listOf(credentialSchema, 'accessKey', 'names an access key that this account has before'),
+      credentials: listOf(credentialSchema, 'accessKey', 'repeats an access key of this account'),
     },
-    { error: expected('a map with accountId and credentials') },
+    must('must be a map with accountId and credentials'),
   )
   .superRefine(({ accountId, credentials }, context) => {
     for (const [index, { accessKey }] of credentials.entries()) {
@@ -103,7 +101,7 @@ const accountSchema = z
 const EMPTY = 'is empty; without accounts, write `accounts: []`'
 const fileSchema = z
   .strictObject(
-    { accounts: listOf(accountSchema, 'accountId', 'names an account that stands in the list before') },
+    { accounts: listOf(accountSchema, 'accountId', 'repeats an account') },
     { error: ({ input }) => (input === null ? EMPTY : 'must be a map with the one member accounts') },
   )
   .transform(({ accounts }) =>

@@ -28,7 +28,7 @@ export type Listed =
 export interface CredentialEditor {
   list(): Promise<Listed>
   add(credential: NewCredential): Promise<Changed>
-  /** Disables or enables; no problem where it is so already. */
+  /** Disables or enables; without effect where it is so already. */
   setDisabled(name: CredentialName, disabled: boolean): Promise<Changed>
   remove(name: CredentialName): Promise<Changed>
 }

@@ -1,6 +1,6 @@
 /**
- * Changes a credentials file: comments and order stay, the file is valid before and after, replaced atomically, and locked
- * against a second writer by the directory `<file>.lock`. A symbolic link stays a link.
+ * Changes a credentials file: keeps comments and order, requires a valid file before and after, replaces it atomically and
+ * locks it by the directory `<file>.lock`. A symbolic link stays a link.
  */
 import { realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -11,7 +11,7 @@ import type { CredentialName } from './credential.ts'
 import { listCredentialsFile, parse, readCredentialsFile } from './credentials-file.ts'
 import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from './editor.ts'
 
-const INITIAL_TEXT = `# Who may log in. Change it with \`storage-auth-sidecar credentials\`; by hand is fine, too.
+const INITIAL_TEXT = `# Accounts and their credentials. Change them with \`storage-auth-sidecar credentials\` or by hand.
 accounts: []
 `
 
@@ -33,7 +33,7 @@ export function createFileEditor(file: string, lockRetries = 50): CredentialEdit
         stale: LOCK_STALE_MS,
         realpath: false, // the file may not exist yet
         retries: { retries: lockRetries, factor: 1, minTimeout: 100, maxTimeout: 100 },
-        // Happens to a process that was stopped for ten seconds; the default throws from a timer.
+        // For a process that was stopped for ten seconds; the default throws from a timer.
         onCompromised: () => {
           compromised = true
         },
@@ -103,18 +103,18 @@ export function createFileEditor(file: string, lockRetries = 50): CredentialEdit
 }
 
 /** Changes the document of a valid file, or returns the problem. */
-type Edit = (document: Document, place: Place) => string | undefined
+type Edit = (document: Document, location: Location) => string | undefined
 type NodePath = readonly (string | number)[]
 
-/** Where a credential and its account stand; undefined where there is none. */
-interface Place {
+/** The paths of a credential and of its account; undefined where there is none. */
+interface Location {
   readonly account: NodePath | undefined
   readonly path: NodePath | undefined
   /** Whether the account has no other credential. */
   readonly isOnly: boolean
 }
 
-function locate(document: Document, { accountId, accessKey }: CredentialName): Place {
+function locate(document: Document, { accountId, accessKey }: CredentialName): Location {
   const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
   const at = accounts.findIndex((account) => account.accountId === accountId)
   const credentials = accounts[at]?.credentials ?? []
@@ -124,7 +124,7 @@ function locate(document: Document, { accountId, accessKey }: CredentialName): P
   return { account, path, isOnly: credentials.length === 1 }
 }
 
-/** A change of what two places share would change both. */
+/** Editing an aliased node would change every place that uses it. */
 function hasAlias(document: Document): boolean {
   let found = false
   visit(document, {
@@ -142,7 +142,7 @@ function append(document: Document, list: NodePath, item: object): void {
   document.addIn(list, document.createNode(item))
 }
 
-/** The file behind symbolic links, so that two names of one file share one lock. */
+/** Resolves symbolic links, so that two names of one file share one lock. */
 async function realTarget(file: string): Promise<string> {
   try {
     return await realpath(file)

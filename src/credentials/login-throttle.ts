@@ -1,8 +1,8 @@
 /**
  * Refuses logins of a pair of account and client address after too many failures within a window.
  * Other addresses and other accounts are untouched, unknown accounts count alike, and a refused login is never checked.
- * Memory: at most 50,000 pairs in an LRU cache, about 250 bytes each (12 MB); the least recently used pair is dropped,
- * so a client that wants to drop its own has to fail 50,000 other logins first.
+ * Memory: at most 50,000 pairs in an LRU cache, about 250 bytes each (12 MB). To evict its own pair, a client has to fail
+ * 50,000 other logins first.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'

@@ -1,6 +1,6 @@
 /**
  * Revoked tokens, from a file and from PostgreSQL, as an immutable index: a check costs the same however long the list is.
- * Problems of the file have a line and a column, and repeat no value of it.
+ * Problems have a line and a column, and repeat no value of the file.
  */
 import { z } from 'zod'
 import { readRegularFile } from '../reload/files.ts'
@@ -10,7 +10,7 @@ import { parseFile } from '../reload/yaml-text.ts'
 import { nameProblem } from './names.ts'
 import { text, time } from './yaml-fields.ts'
 
-/** Names one of a token, an account and an access key. */
+/** Names a token, an account or an access key. */
 export interface Revocation {
   readonly jti?: string | null | undefined
   readonly accountId?: string | null | undefined
@@ -39,7 +39,7 @@ export interface Revocations {
   readonly size: number
 }
 
-/** Indexes revocations: 300,000 take about 100 ms. Of several for one name, the one that revokes most counts. */
+/** Indexes revocations: 300,000 take about 100 ms. Of several for one name, the latest bound counts. */
 export function createRevocations(list: readonly Revocation[]): Revocations {
   const tokens = new Set<string>()
   const accounts = new Map<string, number>()
@@ -62,7 +62,7 @@ export function createRevocations(list: readonly Revocation[]): Revocations {
 
 export interface RevocationsFile {
   readonly file: string
-  /** False for the default path: the file may be missing until it has been there once. */
+  /** False for the default path: the file may be missing until it has existed once. */
   readonly required: boolean
 }
 
@@ -108,7 +108,7 @@ const revocationSchema = z
     const names = [jti, accountId, accessKey].filter((given) => given !== undefined)
     if (names.length !== 1) context.addIssue('must have exactly one of jti, accountId and accessKey')
     if (jti !== undefined && issuedBefore !== undefined) {
-      context.addIssue({ code: 'custom', path: ['issuedBefore'], message: 'must not stand beside jti' })
+      context.addIssue({ code: 'custom', path: ['issuedBefore'], message: 'cannot be combined with jti' })
     }
   })
 const fileSchema = z

@@ -62,7 +62,7 @@ export async function hashSecret(secret: string, scheme: SecretHash['scheme']): 
  * Reads a stored hash. Refuses scrypt parameters weaker than every OWASP set, and those that need more than 64 MiB or
  * twice the work of the strongest set.
  *
- * @returns the hash, or the problem, which fits behind the name of the field and repeats nothing of the text
+ * @returns the hash, or the problem, which follows the name of the field and repeats nothing of the text
  */
 export function parseSecretHash(text: string): SecretHash | string {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
@@ -72,7 +72,7 @@ export function parseSecretHash(text: string): SecretHash | string {
   const salt = unbase64(saltText)
   const digest = unbase64(digestText)
   if (salt === undefined || digest === undefined) {
-    return 'must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it'
+    return 'must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it'
   }
   const parameters = { cost: 2 ** Number(ln), blockSize: Number(r), parallelization: Number(p) }
   const work = parameters.cost * parameters.blockSize * parameters.parallelization

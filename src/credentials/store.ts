@@ -1,7 +1,7 @@
 /**
- * Checks logins against the current credentials, wherever these are kept.
- * A failed login takes the same time whatever it failed on: one SHA-256, and once any credential uses scrypt exactly one
- * scrypt run on top, for an unknown account too. scrypt runs one at a time behind a short queue.
+ * Checks logins against the current credentials.
+ * Every failed login takes the same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for an
+ * unknown account too. scrypt runs one at a time, with a short queue.
  */
 import { createHmac, randomBytes } from 'node:crypto'
 import ipaddr from 'ipaddr.js'
@@ -28,8 +28,8 @@ export interface CredentialStore {
   authenticate(login: Login, address?: string): Promise<LoginVerdict>
   /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
   hasAccount(accountId: string): boolean
-  /** Looks a credential up by name; called for each token that is verified anew. */
-  standing(accountId: string, accessKey: string): CredentialStatus
+  /** Called for each verification of a token. */
+  credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
 export interface CredentialStoreOptions {
@@ -51,8 +51,8 @@ export function createCredentialStore({
   const queue = createScryptQueue()
 
   /**
-   * The dummy hash of a login without an scrypt credential. Where parameters differ, the name decides by a keyed hash:
-   * a fixed choice would let accounts with other parameters stand out, a random one would show on repetition.
+   * Returns a dummy hash for a login without an scrypt credential. Of several parameter sets, an HMAC of the name selects
+   * one: a fixed choice would single out accounts with other parameters, a random one would differ between attempts.
    */
   function dummyFor({ accountId, accessKey }: Login, parameters: readonly string[]): string | undefined {
     const drawn = createHmac('sha256', drawingKey)
@@ -70,22 +70,24 @@ export function createCredentialStore({
 
   async function check(login: Login, address: string): Promise<LoginVerdict> {
     const index = credentials()
-    const own = index.find(login)?.secretHash
-    const fastText = own?.startsWith('$sha256$') ? own : noCredential
-    const fast = parseSecretHash(fastText)
-    // Looked up in any case: the right secret of a disabled credential takes the time of any failure.
-    const usable = isCurrent(login, fastText)
-    if (typeof fast === 'string' || fast.scheme !== 'sha256')
+    const storedHash = index.find(login)?.secretHash
+    const sha256Text = storedHash?.startsWith('$sha256$') ? storedHash : noCredential
+    const sha256Hash = parseSecretHash(sha256Text)
+    // Always looked up: the right secret of a disabled credential takes the time of any failure.
+    const isUsable = isCurrent(login, sha256Text)
+    if (typeof sha256Hash === 'string' || sha256Hash.scheme !== 'sha256')
       throw new Error('a stored hash cannot be parsed')
-    if (verifySha256(login.secret, fast) && usable) return 'accepted'
-    const slowText = own?.startsWith('$scrypt$') ? own : dummyFor(login, index.scryptParameters())
-    if (slowText === undefined) return 'rejected'
-    const slow = parseSecretHash(slowText)
-    if (typeof slow === 'string' || slow.scheme !== 'scrypt')
+    if (verifySha256(login.secret, sha256Hash) && isUsable) return 'accepted'
+    const scryptText = storedHash?.startsWith('$scrypt$')
+      ? storedHash
+      : dummyFor(login, index.scryptParameters())
+    if (scryptText === undefined) return 'rejected'
+    const scryptHash = parseSecretHash(scryptText)
+    if (typeof scryptHash === 'string' || scryptHash.scheme !== 'scrypt')
       throw new Error('a stored hash cannot be parsed')
-    const matches = await queue.verify(clientNetwork(address), login.secret, slow)
+    const matches = await queue.verify(clientNetwork(address), login.secret, scryptHash)
     if (matches === 'busy') return 'busy'
-    return matches && isCurrent(login, slowText) ? 'accepted' : 'rejected'
+    return matches && isCurrent(login, scryptText) ? 'accepted' : 'rejected'
   }
 
   return {
@@ -98,7 +100,7 @@ export function createCredentialStore({
       }
     },
     hasAccount: (accountId) => credentials().hasAccount(accountId),
-    standing(accountId, accessKey) {
+    credentialStatus(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })
       if (credential === undefined || !isActive(credential, now())) return { active: false }
       return { active: true, until: credential.expiresAt / 1000 }
@@ -106,13 +108,13 @@ export function createCredentialStore({
   }
 }
 
-/** One running and 16 waiting, at about 0.2 s each: the longest that a client should wait. */
+/** One running and 16 waiting: a wait of about 3 s. */
 const MAX_JOBS = 17
 
 /**
  * Runs scrypt one at a time: jose verifies tokens on the same four threads of libuv's pool, and with 40 runs at once a
- * verification waited 6.5 s. A client may hold as many places as are free, so a flood from one network takes half of
- * them and leaves room for others.
+ * verification waited 6.5 s. A network may have at most as many jobs as there are free slots, so one network can fill at
+ * most half of the queue.
  */
 function createScryptQueue() {
   const limit = pLimit(1)

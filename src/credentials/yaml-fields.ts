@@ -1,19 +1,20 @@
-/** What the files of credentials and of revocations have in common. Messages fit behind the path of a value. */
+/** Members of the credentials and the revocations file. Messages follow the path of a value. */
 import { z } from 'zod'
+import { must } from '../config/values.ts'
 import { parseTime } from './credential.ts'
 
-/** What was expected, that it is missing, or that YAML reads an unquoted text as something else. */
-export function expected(what: string) {
-  return ({ input }: { readonly input?: unknown }) => {
-    if (input === undefined) return 'is missing'
-    const misread = what === 'a string' && (typeof input === 'number' || typeof input === 'boolean')
-    return misread ? `must be a string: quote it (YAML reads it as a ${typeof input})` : `must be ${what}`
-  }
-}
+const STRING = must('must be a string')
+
+const string = z.string({
+  error: (issue) =>
+    typeof issue.input === 'number' || typeof issue.input === 'boolean'
+      ? `must be a string: quote it (YAML reads it as a ${typeof issue.input})`
+      : STRING.error(issue),
+})
 
 /** A text without a problem. */
 export const text = (problemOf: (value: string) => string | undefined) =>
-  z.string({ error: expected('a string') }).superRefine((value, context) => {
+  string.superRefine((value, context) => {
     const problem = problemOf(value)
     if (problem !== undefined) context.addIssue(problem)
   })

@@ -75,7 +75,7 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
   res.writeHead(204).end()
 }
 
-/** Stores an object whole, or not at all if the upload is aborted. */
+/** Stores a complete object, or nothing if the upload is aborted. */
 async function putObject(path: string, key: string, req: IncomingMessage, res: ServerResponse) {
   const upload = join(path, '../../uploads', randomUUID())
   const digest = createHash('sha256')

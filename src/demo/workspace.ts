@@ -10,7 +10,7 @@ import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { addKey } from '../keys/key-changes.ts'
 import type { Addresses } from '../ops/life-cycle.ts'
 
-/** What the demo works with: the settings file, a small text file to upload, and a login. */
+/** The settings file, a small text file to upload, and a login. */
 export type Workspace = Awaited<ReturnType<typeof prepareWorkspace>>
 
 /**
@@ -56,7 +56,7 @@ export async function prepareWorkspace(
 
 /**
  * The lines to paste: comments and complete commands for a POSIX shell with curl. Comments hold no character that a shell
- * interprets: an interactive zsh takes them for commands.
+ * interprets: an interactive zsh runs them as commands.
  */
 export function guide(
   { login, sampleFile }: Pick<Workspace, 'login' | 'sampleFile'>,
@@ -69,7 +69,7 @@ export function guide(
   const token = '-H "Authorization: Bearer $TOKEN"'
   const onlyToken = String.raw`sed 's/.*"token":"\([^"]*\)".*/\1/'`
   return `
-# The storage API is ready behind the sidecar. Paste these lines into another terminal.
+# The sidecar and its storage API are ready. Paste these lines into another terminal.
 # Ctrl-C in this one stops both.
 
 # 1. Get a token, valid for 24 hours

@@ -6,6 +6,7 @@
 import type { FetchImplementation, JWK } from 'jose'
 import * as errors from 'jose/errors'
 import { createRemoteJWKSet, customFetch } from 'jose/jwks/remote'
+import { fileErrorCode } from '../reload/files.ts'
 import type { Load, Loaded } from '../reload/loaded.ts'
 import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import type { KeyRing, VerificationKey } from './key-ring.ts'
@@ -16,7 +17,7 @@ const MAX_BYTES = 1_048_576
 /** Issuers have a handful; importing a key costs time. */
 const MAX_KEYS = 100
 
-/** A response that is no JWK Set. The message fits behind "the JWK Set". */
+/** A response that is no JWK Set. The message follows "the JWK Set". */
 class UnusableResponse extends Error {}
 
 /**
@@ -93,5 +94,5 @@ function problemOf(error: unknown, timeoutMs: number): string {
   if (error instanceof errors.JOSEError) return 'is not a JWK Set'
   // `fetch` has the code of the system or of undici in the cause.
   const cause = error instanceof Error ? error.cause : undefined
-  return `cannot be fetched: ${cause instanceof Error && 'code' in cause ? cause.code : 'unknown fault'}`
+  return `cannot be fetched: ${fileErrorCode(cause)}`
 }

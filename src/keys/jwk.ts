@@ -12,6 +12,7 @@ import { exportJWK } from 'jose/key/export'
 import { generateKeyPair } from 'jose/key/generate/keypair'
 import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
+import { integer, matching, must } from '../config/values.ts'
 import type { Loaded } from '../reload/loaded.ts'
 import { ALGORITHMS, type Algorithm, type SigningKey, type VerificationKey } from './key-ring.ts'
 
@@ -32,19 +33,18 @@ const MIN_EXPONENT = 65_537n
 
 const KID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/
 
-const must = (what: string) => ({
-  error: ({ input }: { readonly input?: unknown }) =>
-    input === undefined ? 'is missing' : `must be ${what}`,
-})
-const is = <V extends string>(value: V, alg: Algorithm) => z.literal(value, must(`${value} for ${alg}`))
-const seconds = z.int(must('whole epoch seconds')).min(0, must('whole epoch seconds')).optional()
-const member = z.base64url(must('base64url'))
+const is = <V extends string>(value: V, alg: Algorithm) =>
+  z.literal(value, must(`must be ${value} for ${alg}`))
+const seconds = integer(0, Number.MAX_SAFE_INTEGER, 'must be an integer of epoch seconds').optional()
+const member = z.base64url(must('must be base64url'))
 /** `d`, and any other member of a private half. */
 const d = member.exactOptional()
 const common = {
-  kid: z.string(must('a text')).regex(KID, must('1 to 128 letters, digits, . _ - and no . first')),
-  use: z.literal('sig', must('sig')).optional(),
-  key_ops: z.array(z.enum(['sign', 'verify'], must('sign or verify')), must('a list')).optional(),
+  kid: matching(KID, 'must be 1 to 128 letters, digits, . _ - and no . first'),
+  use: z.literal('sig', must('must be sig')).optional(),
+  key_ops: z
+    .array(z.enum(['sign', 'verify'], must('must be sign or verify')), must('must be a list'))
+    .optional(),
   iat: seconds,
   signedUntil: seconds,
 }
@@ -71,7 +71,7 @@ const jwkSchema = z.discriminatedUnion(
   { error: ({ code }) => (code === 'invalid_union' ? `must be one of ${ALGORITHMS.join(', ')}` : undefined) },
 )
 
-/** Whether a kid can stand in a file name, and so in the header of a valid token. */
+/** Whether a kid can be part of a file name, and so of the header of a valid token. */
 export function isKid(kid: string): boolean {
   return KID.test(kid)
 }

@@ -1,7 +1,7 @@
 /**
  * Changes a key directory: adds a key, activates one, retires one.
- * Each change replaces whole files under a lock, in an order that leaves a valid directory after every step. Files get
- * mode 0600.
+ * Each change replaces files atomically under a lock, in an order that leaves a valid directory after every step. Files
+ * get mode 0600.
  */
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -13,15 +13,15 @@ import {
   type KeyDirectory,
   type KeyFile,
   readKeyDirectory,
+  retirableFrom,
   signingFile,
 } from './key-directory.ts'
-import { removableFrom } from './key-list.ts'
 import { type Algorithm, NEVER_SIGNED } from './key-ring.ts'
 
-/** Why a change was not made. `broken`: files in the directory cannot be used, each problem names one. */
+/** Why a change was not made. `unusable`: the directory holds invalid files, which the problems name. */
 export interface ChangeRefused {
   readonly ok: false
-  readonly kind: 'broken' | 'refused'
+  readonly unusable: boolean
   readonly problems: readonly string[]
 }
 
@@ -68,7 +68,7 @@ export async function addKey(
   })
 }
 
-/** Makes a key sign, and notes in the outgoing key's file when it stopped. Throws as {@link addKey} does. */
+/** Makes a key sign, and writes into the outgoing key's file when it stopped. Throws as {@link addKey} does. */
 export async function activateKey(
   change: KeyChange & { readonly kid: string },
 ): Promise<{ readonly ok: true; readonly previous?: string } | ChangeRefused> {
@@ -101,7 +101,7 @@ export async function retireKey(
     const signing = signingFile(keys)
     if (signing.problems.length > 0) return refused(`${signing.problems.join('; ')}; activate one first`)
     if (signing.file === file) return refused(`${kid} signs new tokens; activate another key first`)
-    const from = removableFrom(file, change.maxLifetimeSeconds)
+    const from = retirableFrom(file, change.maxLifetimeSeconds)
     if (change.force !== true && (from === undefined || now() < from * 1000)) {
       return refused(`${whyKept(file, from)}; --force removes it all the same`)
     }
@@ -127,7 +127,7 @@ async function changeDirectory<T>(
   })
   try {
     const keys = await readKeyDirectory(directory)
-    if (keys.problems.length > 0) return { ok: false, kind: 'broken', problems: keys.problems }
+    if (keys.problems.length > 0) return { ok: false, unusable: true, problems: keys.problems }
     return await change(keys)
   } finally {
     await release()
@@ -135,8 +135,8 @@ async function changeDirectory<T>(
 }
 
 /**
- * Makes `kid` sign. The notes come first: should the last write fail, the old key goes on signing, and its note is
- * replaced the next time. Where it is not clear which key has signed, each of them may have.
+ * Makes `kid` sign. Writes the `signedUntil` values first: if the last write fails, the old key keeps signing and its
+ * value is corrected on the next change. Where the signing key is unknown, each key without a value may have signed.
  */
 async function handOver(directory: string, keys: KeyDirectory, kid: string, nowMs: number): Promise<void> {
   const signing = signingFile(keys).file
@@ -165,9 +165,9 @@ function whyKept({ verification: { kid }, signing }: KeyFile, from: number | und
     return `tokens signed by ${kid} can be alive until ${new Date(from * 1000).toISOString()}`
   }
   if (signing === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`
-  return `the file of ${kid} does not say when it stopped signing, which 'keys activate' of the active key adds`
+  return `the file of ${kid} does not record when it stopped signing; run 'keys activate' with the active key to add it`
 }
 
 function refused(problem: string): ChangeRefused {
-  return { ok: false, kind: 'refused', problems: [problem] }
+  return { ok: false, unusable: false, problems: [problem] }
 }

@@ -1,5 +1,5 @@
 /**
- * Reads a key directory: one JWK per file `<kid>.jwk.json`, and a text file `active` that names the signing key.
+ * Reads and lists a key directory: one JWK per file `<kid>.jwk.json`, and a text file `active` that names the signing key.
  * In: the directory. Out: the key ring, or every problem, each with its file and without its content. Dot files (the
  * `..data` of a Kubernetes volume, the lock) are ignored, symbolic links are followed.
  */
@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { fileErrorReason, readRegularFile } from '../reload/files.ts'
 import type { Loaded } from '../reload/loaded.ts'
 import { type ImportedKey, importKey, isKid } from './jwk.ts'
-import type { KeyRing, VerificationKey } from './key-ring.ts'
+import { type Algorithm, type KeyRing, NEVER_SIGNED, tokensEndAt, type VerificationKey } from './key-ring.ts'
 
 /** The file that names the signing key. */
 export const ACTIVE_FILE = 'active'
@@ -29,7 +29,7 @@ export interface KeyFile extends ImportedKey {
   readonly document: object
 }
 
-/** The content of a key directory. Broken files appear in `problems` only. */
+/** The content of a key directory. Invalid files appear in `problems` only. */
 export interface KeyDirectory {
   /** By kid. */
   readonly files: ReadonlyMap<string, KeyFile>
@@ -60,7 +60,7 @@ export function signingFile({ files, active, problems }: KeyDirectory): {
   readonly file?: KeyFile
   readonly problems: readonly string[]
 } {
-  // The broken file may be the signing key.
+  // The invalid file may be the signing key.
   if (problems.length > 0) return { problems: [] }
   if (files.size === 0) return { problems: [`holds no key (a file named <kid>${KEY_FILE_SUFFIX})`] }
   if (active !== undefined) {
@@ -99,7 +99,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
     } else if (name.endsWith(KEY_FILE_SUFFIX)) {
       const loaded = await loadKeyFile(path, name.slice(0, -KEY_FILE_SUFFIX.length))
       if (loaded.ok) files.set(loaded.value.verification.kid, loaded.value)
-      if (loaded.ok) warnings.push(...loaded.warnings.map((warning) => `${path}: ${warning}`))
+      if (loaded.ok) warnings.push(...loaded.warnings)
       else problems.push(...loaded.problems.map((problem) => `${path}: ${problem}`))
     } else {
       warnings.push(`${path}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`)
@@ -125,7 +125,57 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
   if (!imported.ok) return imported
   const { verification, signing } = imported.value
   if (verification.kid !== kid) return { ok: false, problems: ['kid differs from the name of the file'] }
-  const isExposed = signing !== undefined && (read.mode & 0o004) !== 0
-  const warnings = isExposed ? ['a private key that everyone on this machine can read'] : []
-  return { ok: true, value: { ...imported.value, document }, warnings }
+  return { ok: true, value: { ...imported.value, document }, warnings: signing ? read.exposure : [] }
 }
+
+/** One key, without any part of it. Times are RFC 3339 in UTC. */
+export interface KeyListEntry {
+  readonly kid: string
+  readonly alg: Algorithm
+  readonly active: boolean
+  readonly private: boolean
+  readonly created: string
+  /** Null when it signs, never signed, or may sign elsewhere. */
+  readonly signedUntil: string | null
+  /** When it can be retired, which may be in the past; null when it signs, or when that is not known. */
+  readonly retirableFrom: string | null
+}
+
+/**
+ * Returns when the last token of a key that does not sign has expired, in epoch seconds (0: at once); undefined where
+ * the key does not record when it stopped signing.
+ *
+ * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
+ */
+export function retirableFrom({ verification }: KeyFile, longestSeconds: number): number | undefined {
+  const { signedUntil } = verification
+  return signedUntil === undefined ? undefined : tokensEndAt(signedUntil, longestSeconds)
+}
+
+/**
+ * Lists the keys of a directory, oldest first.
+ *
+ * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
+ */
+export function listKeys(keys: KeyDirectory, longestSeconds: number): readonly KeyListEntry[] {
+  const signing = signingFile(keys).file
+  return [...keys.files.values()]
+    .sort((a, b) => a.verification.createdAt - b.verification.createdAt)
+    .map((file) => {
+      const { kid, alg, createdAt, signedUntil } = file.verification
+      const active = file === signing
+      const from = retirableFrom(file, longestSeconds)
+      return {
+        kid,
+        alg,
+        active,
+        private: file.signing !== undefined,
+        created: time(createdAt),
+        signedUntil:
+          active || signedUntil === undefined || signedUntil === NEVER_SIGNED ? null : time(signedUntil),
+        retirableFrom: active || from === undefined ? null : time(Math.max(from, createdAt)),
+      }
+    })
+}
+
+const time = (epochSeconds: number) => new Date(epochSeconds * 1000).toISOString()

@@ -15,7 +15,7 @@ export interface VerificationKey {
   readonly alg: Algorithm
   /** A public key, or the secret key of HS256. */
   readonly key: CryptoKey
-  /** What the admin listener publishes; absent for HS256, which has no public half. */
+  /** Published by the admin listener; absent for HS256, which has no public half. */
   readonly publicJwk?: JWK
   /** When the key was created (`iat` of its JWK, else the file's modification time), in epoch seconds. */
   readonly createdAt: number
@@ -41,7 +41,7 @@ export interface KeyRing {
 /** The `signedUntil` of a key that never signed. */
 export const NEVER_SIGNED = 0
 
-/** For how long a sidecar may sign with the former key after `active` has changed, in seconds. */
+/** How long a sidecar may sign with the former key after `active` has changed. */
 const RELOAD_SECONDS = 1
 
 /** The public keys of a ring as a JWK Set (RFC 7517, section 5). An HS256 key is never in it. */
@@ -50,7 +50,7 @@ export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
 }
 
 /**
- * From when on no token signed by a key is accepted, in epoch seconds.
+ * Returns when the last token signed by a key expires, in epoch seconds.
  *
  * @param signedUntil - when the key stopped signing, in epoch seconds
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance

@@ -1,19 +1,13 @@
 /**
  * Keeps the keys of another issuer current: fetches its JWK Set every minute and, for an unknown kid, at once, but at
- * most every five seconds, whatever the result. The last good set stays while the issuer is down or its set is bad.
+ * most every five seconds. The last good set stays while the issuer is down or its set is bad.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import type { Logger } from '../ops/log.ts'
-import type { Loaded } from '../reload/loaded.ts'
+import type { Loaded, ReloadResult } from '../reload/loaded.ts'
 import { createJwkSetLoader } from './jwk-set.ts'
 import { type KeyRing, publicJwks } from './key-ring.ts'
-
-/** The results of a fetch: a good set, new or not, or none. */
-export const FETCH_RESULTS = ['ok', 'failed'] as const
-
-/** One of the results; a metric label. */
-export type FetchResult = (typeof FETCH_RESULTS)[number]
 
 export interface RemoteKeysOptions {
   readonly url: string
@@ -22,23 +16,23 @@ export interface RemoteKeysOptions {
   readonly now: () => number
   /** Called right after a different set has become the current one. */
   readonly onChange?: (ring: KeyRing) => void
-  readonly onFetch?: (result: FetchResult) => void
+  readonly onFetch?: (result: ReloadResult) => void
 }
 
 export interface RemoteKeysState {
-  /** Whether there has been a good set. */
+  /** Whether a good set has arrived. */
   readonly loaded: boolean
   /** Seconds since the last good set arrived; absent before the first. */
   readonly ageSeconds?: number
   /** Absent before the end of the first fetch. */
-  readonly lastFetch?: FetchResult
+  readonly lastFetch?: ReloadResult
 }
 
 /** The keys of an issuer. Nothing here rejects. */
 export interface RemoteKeys {
   /** The current keys; none before the first good set. */
   ring(): KeyRing
-  /** Fetches the set for a kid that is not in the ring, if that is due. Resolves within two seconds: is it there? */
+  /** Fetches the set for a kid that is not in the ring, if that is due. Resolves within two seconds with whether the ring has it. */
   refresh(kid: string): Promise<boolean>
   /** Fetches the set now, due or not. */
   refetch(): Promise<void>
@@ -57,7 +51,7 @@ const COOLDOWN_MS = 5000
 /** After a failed fetch before the first good set: nothing listens yet, so no request can ask for more fetches. */
 const START_RETRY_MS = 1000
 
-/** For how long a request waits for a fetch in flight, which goes on when the issuer takes longer. */
+/** How long a request waits for a fetch in flight, which continues when the issuer takes longer. */
 const WAIT_MS = 1000
 
 /** Begins to fetch. The timer keeps the process alive until `stop`. */
@@ -68,7 +62,7 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
   const load = createJwkSetLoader(url, { now, signal: stopping.signal })
   let ring: KeyRing = { verification: new Map() }
   let goodAt: number | undefined
-  let lastFetch: FetchResult | undefined
+  let lastFetch: ReloadResult | undefined
   let cooldownFrom = Number.NEGATIVE_INFINITY
   let reported = ''
   let fetching: Promise<void> | undefined

@@ -7,7 +7,7 @@ import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
 import { statusPageFiles } from '../status-page/assets.ts'
-import { problemsOf } from './problems.ts'
+import { statusProblems } from './problems.ts'
 import { type AdminOptions, type AdminSources, createStatusReporter } from './status.ts'
 
 interface Page {
@@ -25,11 +25,10 @@ const HEADERS = {
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 
-/** More than probes, scrapers and people need; the requests of clients come first. */
+/** More than probes, scrapers and people need. */
 const MAX_CONNECTIONS = 256
 const MAX_REQUESTS_PER_CONNECTION = 100
 
-/** Creates the admin listener. */
 export function createAdminListener(
   config: Pick<Config, 'admin' | 'upstreams' | 'credentials' | 'cache'>,
   sources: AdminSources,
@@ -62,7 +61,7 @@ export function createAdminListener(
   page('/.well-known/jwks.json', async () => json(200, await sources.jwks(), 'application/jwk-set+json'))
   page('/status.json', async () => {
     const report = await status.report()
-    return json(200, { problems: problemsOf(report), ...report })
+    return json(200, { problems: statusProblems(report), ...report })
   })
   for (const { path, type, read } of statusPageFiles)
     page(path, async () => ({ status: 200, type, body: await read() }))

@@ -11,7 +11,7 @@ export class StoppedWhileStarting extends Error {
   override readonly name = 'StoppedWhileStarting'
 }
 
-/** What became of the requests in flight when the listener stopped listening. */
+/** The outcome of the requests in flight when the listener stopped listening. */
 export interface DrainReport {
   readonly drained: number
   readonly cut: number
@@ -47,7 +47,6 @@ export interface LifeCycleOptions {
 /** How often connections that have become idle are closed, in milliseconds. */
 const STEP_MS = 50
 
-/** Creates a life cycle that has not begun. */
 export function createLifeCycle(options: LifeCycleOptions) {
   const { listener, admin, trust, shutdown } = options
   let phase: 'starting' | 'running' | 'draining' = 'starting'
@@ -60,7 +59,7 @@ export function createLifeCycle(options: LifeCycleOptions) {
       const adminAddress = await admin.listen()
       if (!(await trust.whenComplete()))
         throw new StoppedWhileStarting('stopped before clients were accepted')
-      // Last, so that no client is accepted who would be thrown out when the other port cannot be had.
+      // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }
       if (phase === 'starting') phase = 'running'
       options.onListening(where)
@@ -115,12 +114,12 @@ export function createLifeCycle(options: LifeCycleOptions) {
     isDraining: () => phase === 'draining',
     /** Whether the drain deadline has passed and requests are being cut off. */
     isCutting: () => cutting,
-    /** Rejects when a port cannot be had, and listens on neither. */
+    /** Rejects when a port is not available, and listens on neither. */
     start(): Promise<Addresses> {
       started ??= start()
       return started
     },
-    /** `lameDuck`: goes on accepting for a while first, if it was running. A second call waits for the same end. */
+    /** `lameDuck`: continues to accept for a while first, if it was running. A second call waits for the same end. */
     stop({ lameDuck }: { readonly lameDuck: boolean } = { lameDuck: false }): Promise<DrainReport> {
       stopped ??= stop(lameDuck && phase === 'running')
       return stopped

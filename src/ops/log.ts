@@ -7,10 +7,10 @@ import pino, { type DestinationStream, type Logger } from 'pino'
 
 export type { Logger } from 'pino'
 
-/** Bytes that wait for a slow reader before lines are dropped. */
+/** Maximum bytes queued for a slow reader; further lines are dropped. */
 const MAX_WAITING = 1024 * 1024
 
-/** A pipe takes so many bytes whole or not at all (PIPE_BUF, pipe(7)): lines of several workers do not mix. */
+/** Writes of up to PIPE_BUF bytes to a pipe are atomic (pipe(7)): lines of several workers do not mix. */
 const MAX_WRITE = 4096
 
 /** Fields that are never logged, whatever their value. Headers may hold a token. */
@@ -40,7 +40,7 @@ export function openLogDestination() {
     get dropped() {
       return dropped
     },
-    /** Writes what waits, for at most `waitMs` milliseconds, and accepts no more lines. */
+    /** Writes the queued lines, for at most `waitMs` milliseconds, and accepts no more. */
     async close(waitMs = 500): Promise<void> {
       open = false
       const closed = new Promise((resolve) => stream.once('close', resolve))
@@ -50,7 +50,7 @@ export function openLogDestination() {
   }
 }
 
-/** Creates the logger. `level`: the least severity that is written. */
+/** `level`: the minimum severity. */
 export function createLog(level: string, destination: DestinationStream): Logger {
   return pino(
     {
@@ -64,9 +64,9 @@ export function createLog(level: string, destination: DestinationStream): Logger
   )
 }
 
-/** Logs faults of a listening socket, such as running out of file descriptors. */
+/** Logs errors of a listening socket, such as running out of file descriptors. */
 export function listenerFaults(log: Logger): (error: unknown) => void {
-  return (error) => log.error({ err: error }, 'listener fault')
+  return (error) => log.error({ err: error }, 'listening socket error')
 }
 
 /** Other fields are left out: Node attaches the raw bytes of a malformed request, its token included. */
@@ -78,10 +78,10 @@ function serializeError(error: unknown): unknown {
 }
 
 /**
- * Text from a client, cut to `maxLength` characters, without characters that control a terminal, break a line or reverse
+ * Text from a client, truncated to `maxLength` characters, without characters that control a terminal, break a line or reverse
  * the direction of text (CVE-2021-42574).
  */
 export function loggable(text: string, maxLength = 256): string {
-  const cut = text.length > maxLength ? `${text.slice(0, maxLength)}…` : text
-  return cut.replace(/[\p{Cc}\p{Zl}\p{Zp}\u{202A}-\u{202E}\u{2066}-\u{2069}]/gu, '\u{FFFD}')
+  const truncated = text.length > maxLength ? `${text.slice(0, maxLength)}…` : text
+  return truncated.replace(/[\p{Cc}\p{Zl}\p{Zp}\u{202A}-\u{202E}\u{2066}-\u{2069}]/gu, '\u{FFFD}')
 }

@@ -5,11 +5,11 @@
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { ROUTES } from '../gate/routes.ts'
 import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../proxy/upstream-errors.ts'
+import { RELOAD_RESULTS, type ReloadResult } from '../reload/loaded.ts'
 import { REJECT_REASONS, type RejectReason } from '../token/verdict.ts'
 import { VERSION } from '../version.ts'
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'] as const
-const RESULTS = ['ok', 'failed'] as const
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 const RELOAD_BUCKETS = [0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 60]
 
@@ -20,10 +20,10 @@ const MISNAMED_METRICS = ['handles', 'requests', 'resources'].map((what) => `nod
 export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
 export type IssueFailure = (typeof ISSUE_FAILURES)[number]
 
-/** What can be reloaded; the label `subject`. */
-export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
+/** The label `subject`. */
+export type ReloadKind = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
-/** Values that other parts keep, read at each scrape. */
+/** Values of other components, read at each scrape. */
 export interface MetricSources {
   readonly cache: () => { hits: number; misses: number; evictions: number; size: number }
   readonly listener: () => {
@@ -33,7 +33,7 @@ export interface MetricSources {
   }
   /** The key that signs, created at `createdAt` epoch seconds; undefined in a sidecar that only verifies. */
   readonly signingKey: () => { readonly kid: string; readonly createdAt: number } | undefined
-  /** For how many seconds tokens of each key may still live. */
+  /** How long tokens of each key may still be valid, in seconds. */
   readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
   /** Active revocations. */
   readonly revocations: () => number
@@ -56,8 +56,7 @@ export type Metrics = ReturnType<typeof createMetrics>
 export interface MetricsOptions {
   /** Prefixes of the upstreams. */
   readonly upstreams: readonly string[]
-  /** What this sidecar reloads. */
-  readonly subjects: readonly ReloadSubject[]
+  readonly subjects: readonly ReloadKind[]
   /** False with `enforcement: report`. */
   readonly enforcing: boolean
   readonly sources: MetricSources
@@ -65,7 +64,6 @@ export interface MetricsOptions {
   readonly now: () => number
 }
 
-/** Creates the registry and all of its metrics. */
 export function createMetrics({ upstreams, subjects, enforcing, sources, now }: MetricsOptions) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
@@ -81,7 +79,7 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
       buckets: LATENCY_BUCKETS,
       registers,
     })
-  /** A counter whose total another part keeps. */
+  /** A counter whose total another component has. */
   const total = (name: string, help: string, read: () => number) =>
     new Counter({
       name: `auth_sidecar_${name}`,
@@ -92,7 +90,7 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
         this.inc(read())
       },
     })
-  /** Values that another part keeps, by the value of the label; without a label one value, absent while undefined. */
+  /** Values of another component by the value of the label; without a label one value, absent while undefined. */
   const gauge = (
     name: string,
     help: string,
@@ -231,8 +229,8 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
     return firstBytes.labels(upstream)
   })
   const bytesOf = children(['in', 'out'], (direction) => started(bytes.labels(direction)))
-  const fetchOf = fetches && children(RESULTS, (result) => started(fetches.labels(result)))
-  /** By a number made of the three labels: a string would have to be built and hashed for each request. */
+  const fetchOf = fetches && children(RELOAD_RESULTS, (result) => started(fetches.labels(result)))
+  /** Keyed by one number per label combination; a string key would be built and hashed per request. */
   const requestsOf = new Map<number, ReturnType<typeof requests.labels>>()
 
   return {
@@ -259,12 +257,12 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
     onBytes: (direction: 'in' | 'out', bytes: number): void => bytesOf.get(direction)?.inc(bytes),
     onReload,
     /** A fetch of another issuer's keys has ended. */
-    onFetch: (result: 'ok' | 'failed'): void => fetchOf?.get(result)?.inc(),
+    onFetch: (result: ReloadResult): void => fetchOf?.get(result)?.inc(),
   }
 }
 
 /** Creates the metrics of reloads. Each worker loads the same version, so their counts are not added up. */
-function reloadMetrics(registry: Registry, subjects: readonly ReloadSubject[], now: () => number) {
+function reloadMetrics(registry: Registry, subjects: readonly ReloadKind[], now: () => number) {
   const shared = { labelNames: ['subject'], registers: [registry] }
   const reloads = new Counter({
     name: 'auth_sidecar_reloads_total',
@@ -293,16 +291,16 @@ function reloadMetrics(registry: Registry, subjects: readonly ReloadSubject[], n
   })
   const failingParts = new Map(subjects.map((subject) => [subject, new Set<string>()]))
   for (const subject of subjects) {
-    for (const result of RESULTS) reloads.inc({ subject, result }, 0)
+    for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
     seconds.zero({ subject })
     lastGood.set({ subject }, now() / 1000)
     failing.set({ subject }, 0)
   }
   /**
    * A new version was loaded (`ok`) or could not be used (`failed`). `took`: seconds since the change, where it is known.
-   * `part`: which of several under one subject; the subject is failing while any of its parts is.
+   * `part`: one of several under the subject, which is failing while any of its parts is.
    */
-  return (subject: ReloadSubject, result: 'ok' | 'failed', took?: number, part = ''): void => {
+  return (subject: ReloadKind, result: ReloadResult, took?: number, part = ''): void => {
     const parts = failingParts.get(subject)
     if (parts === undefined) return
     reloads.inc({ subject, result })

@@ -1,5 +1,5 @@
 /**
- * What is wrong with the sidecar now, in words: the head line and the title of the status page.
+ * The problems of the sidecar in words, for the head line and the title of the status page.
  */
 import type { Status } from './status.ts'
 
@@ -10,17 +10,16 @@ const KEY_WARNING_DAYS = 90
 const ISSUER_WARNING_SECONDS = 300
 const DAY_SECONDS = 86_400
 
-/** Outcomes that say that the upstream could not be reached at all. */
+/** Outcomes of an unreachable upstream. */
 const UNREACHABLE = /^(?:connection_refused|connection_timeout|dns_error|destination_)/
 
-/** Something that is wrong. */
-export interface Problem {
+export interface StatusProblem {
   readonly severity: 'critical' | 'warning'
   readonly text: string
 }
 
 /** Lists the problems, worst first. */
-export function problemsOf(status: Status): Problem[] {
+export function statusProblems(status: Status): StatusProblem[] {
   const critical: string[] = []
   const warning: string[] = []
   for (const { prefix, state, lastFault } of status.upstreams) {

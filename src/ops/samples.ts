@@ -17,13 +17,12 @@ export interface MetricFamily {
 
 export type Labels = Readonly<Record<string, string | number | undefined>>
 
-/** A family with what is needed to add up those of several processes. */
+/** A family with its aggregator, for those of several processes. */
 export type RegisteredFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 
-/** What the status page shows. Collecting everything costs more, and resets the measurement of the event loop. */
+/** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
 const SHOWN = /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/
 
-/** Reads the metrics of the status page from a registry. */
 export function statusMetrics(registry: Registry): Promise<RegisteredFamily[]> {
   const names = registry.getMetricsAsArray().map(({ name }) => name)
   const metrics = names.filter((name) => SHOWN.test(name)).map((name) => registry.getSingleMetric(name))
@@ -65,7 +64,7 @@ export class Columns {
     return { at, row: Float64Array.from({ length: this.#count }, (_, index) => row[index] ?? 0) }
   }
 
-  /** How much the series with the labels `where` grew. One that fell belongs to a replaced worker, and counts as zero. */
+  /** A counter that decreased (its worker was replaced) counts as zero. */
   growth(from: Sample, to: Sample) {
     const seconds = (to.at - from.at) / 1000
     const by = (metric: string, label: string, where: Labels = {}) => {
@@ -84,7 +83,7 @@ export class Columns {
       /** By the value of one label. */
       by,
       total: (metric: string, where?: Labels) => sum(by(metric, '', where)),
-      /** Of a count, in these seconds; null in no time. */
+      /** Null if the interval is empty. */
       perSecond: (count: number) => (seconds > 0 ? rounded(count / seconds) : null),
       percentiles: (histogram: string, where?: Labels) => percentiles(by(histogram, 'le', where)),
     }

@@ -1,6 +1,6 @@
 /**
  * The state of the sidecar, as the status page and `/status.json` show it.
- * In: metrics, readiness, some settings. Out: what is wrong now, rates of now, counts of ten minutes. Nothing in it is secret.
+ * In: metrics, readiness, some settings. Out: current rates, counts of ten minutes. Nothing in it is secret.
  */
 import type { Config } from '../config/schema.ts'
 import { VERSION } from '../version.ts'
@@ -18,18 +18,18 @@ import {
 const SAMPLE_EVERY_MS = 5000
 /** Ten minutes of steps between samples. */
 const MAX_SAMPLES = 121
-/** Rates of now are those of so many steps: 30 seconds. */
-const STEPS_OF_NOW = 6
+/** Current rates are those of 30 seconds. */
+const RECENT_STEPS = 6
 
 /** One condition of readiness. */
 export interface ReadyCheck {
   readonly name: string
   readonly ok: boolean
-  /** In a word or two, where there is more to say. */
+  /** One or two words. */
   readonly state?: string
 }
 
-/** What the admin listener shows: known in this process, or collected from workers. */
+/** The data of the admin listener: of this process, or collected from workers. */
 export interface AdminSources {
   /** Every condition of readiness; the sidecar is ready when all of them hold. */
   readonly ready: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
@@ -46,7 +46,7 @@ export interface AdminOptions {
   readonly now: () => number
   /** Called with faults of the listening socket, and of samples and pages that could not be created. */
   readonly onFault: (error: Error) => void
-  /** How many processes serve, each with a cache of its own; default 1. */
+  /** How many processes serve, each with its own cache; default 1. */
   readonly processes?: number
 }
 
@@ -68,7 +68,7 @@ export function createStatusReporter(
   let watched: Sample | undefined
   let timer: NodeJS.Timeout | undefined
 
-  /** Notes which upstreams answered and which failed since the last call. */
+  /** Records which upstreams responded and which failed since the last call. */
   const watchUpstreams = (to: Sample): void => {
     const since = columns.growth(watched ?? to, to)
     watched = to
@@ -97,7 +97,7 @@ export function createStatusReporter(
     const to = columns.read(families, now())
     watchUpstreams(to)
     const tenMinutes = columns.growth(samples[0] ?? to, to)
-    const recently = columns.growth(samples.at(-STEPS_OF_NOW - 1) ?? samples[0] ?? to, to)
+    const recently = columns.growth(samples.at(-RECENT_STEPS - 1) ?? samples[0] ?? to, to)
     const steps = samples.slice(1).map((sample, at) => columns.growth(samples[at] ?? sample, sample))
     const value = (name: string, labels: Labels = {}) => sumOf(families, `auth_sidecar_${name}`, labels)
 
@@ -308,7 +308,7 @@ function addressOf(url: string): string {
   return `${protocol}//${host}`
 }
 
-/** From 0 to 1; null where there is no whole. */
-function share(part: number, whole: number): number | null {
-  return whole > 0 ? rounded(part / whole) : null
+/** From 0 to 1; null of nothing. */
+function share(part: number, total: number): number | null {
+  return total > 0 ? rounded(part / total) : null
 }

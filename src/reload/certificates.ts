@@ -30,7 +30,7 @@ export interface CertificateSettings {
   readonly upstreams: readonly (Files & { readonly prefix: string })[]
 }
 
-/** What the files of a set hold, for `setSecureContext` and `createSecureContext`. */
+/** The content of the files of a set, for `setSecureContext` and `createSecureContext`. */
 export type CertificateMaterial = { readonly [Part in 'cert' | 'key' | 'ca']?: Buffer }
 
 export interface Certificates {
@@ -41,18 +41,18 @@ export interface Certificates {
 }
 
 /** The name of the data listener's set. */
-export const LISTENER = 'listener'
+export const LISTENER_CERTIFICATES = 'listener'
 
 /** The name of an upstream's set. */
 export const upstreamName = (prefix: string) => `upstream:${prefix}`
 
-/** The sets that name a file at all: the listener's first, then the upstreams' in their order. */
+/** The sets that name a file: the listener's first, then the upstreams' in their order. */
 export function certificateSets({ tls, upstreams }: CertificateSettings): CertificateSet[] {
   const sets: CertificateSet[] = [
     {
       ...tls,
       caFile: tls?.clientCaFile,
-      name: LISTENER,
+      name: LISTENER_CERTIFICATES,
       settingOf: (file) => `listen.tls.${file === 'caFile' ? 'clientCaFile' : file}`,
     },
     ...upstreams.map(({ prefix, certFile, keyFile, caFile }, index) => ({
@@ -68,7 +68,7 @@ export function certificateSets({ tls, upstreams }: CertificateSettings): Certif
 export const certificateFiles = ({ certFile, keyFile, caFile }: CertificateSet): string[] =>
   [certFile, keyFile, caFile].filter((file) => file !== undefined)
 
-/** A bundle of all public authorities has a fifth of this. */
+/** Five times a bundle of all public authorities. */
 const MAX_BYTES = 1_048_576
 
 /**
@@ -123,9 +123,7 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
   if (ca?.parsed.every(({ validTo }) => Date.parse(validTo) <= now)) {
     warnings.push(`${ca.path}: every authority in it has expired`)
   }
-  if (key && (key.mode & 0o004) !== 0) {
-    warnings.push(`${key.path}: a private key that everyone on this machine can read`)
-  }
+  if (key) warnings.push(...key.exposure)
   const value = { material, context, ...(first && { expiresAt: Date.parse(first.validTo) }) }
   return { ok: true, value, warnings }
 }

@@ -8,12 +8,13 @@ import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 
-/** The outcome of reading. `problem` fits behind the path and a colon. */
+/** The outcome of reading. `problem` follows the path and a colon. */
 export type ReadFile =
   | {
       readonly ok: true
       readonly bytes: Buffer
-      readonly mode: number
+      /** The warning for a file with a secret that every user of the machine can read. */
+      readonly exposure: readonly string[]
       /** Epoch milliseconds. */
       readonly modifiedAt: number
     }
@@ -41,7 +42,8 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       // `end` is inclusive: one byte more than allowed tells a file that grows, or whose size the kernel gives as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
       if (bytes.length > maxBytes) throw tooLarge(maxBytes)
-      return { ok: true, bytes, mode: stats.mode, modifiedAt: stats.mtimeMs }
+      const exposure = (stats.mode & 0o004) === 0 ? [] : [`${path} can be read by every user of this machine`]
+      return { ok: true, bytes, exposure, modifiedAt: stats.mtimeMs }
     } finally {
       await file.close()
     }
@@ -135,5 +137,5 @@ export function fileErrorCode(error: unknown): string {
 /** A lock that is not renewed for so many milliseconds is stale: its command was killed. */
 export const LOCK_STALE_MS = 10_000
 
-/** Fits behind the name of what is locked. */
+/** Follows the name of the locked file or directory. */
 export const LOCK_HELD = `another command is changing it (it holds the lock); if that command was killed, try again in ${LOCK_STALE_MS / 1000} seconds`

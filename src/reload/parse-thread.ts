@@ -1,6 +1,6 @@
 /**
  * Parses files of rows; large ones in a worker thread, so that requests do not wait. This module is the thread's entry, too.
- * The thread is kept: its compiled code parses four times faster than that of a new thread.
+ * The thread is reused: its compiled code parses four times faster than that of a new thread.
  */
 import { once } from 'node:events'
 import { MessageChannel, type MessagePort, parentPort, Worker } from 'node:worker_threads'
@@ -9,7 +9,6 @@ import type { Loaded } from './loaded.ts'
 /** Parses the bytes of a file. A module exports it as `parse`. */
 export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
-/** A file that has been read. */
 export interface RowsFile<T> {
   readonly path: string
   readonly bytes: Uint8Array
@@ -20,12 +19,12 @@ export interface RowsFile<T> {
 
 /** YAML takes about 1 ms for each KiB. */
 const MAX_INLINE_BYTES = 65_536
-/** A larger file leaves hundreds of megabytes in its thread, which ends with it. */
-const MAX_KEPT_BYTES = 1_048_576
+/** A larger file leaves hundreds of megabytes in its thread, so it gets a thread of its own. */
+const MAX_REUSED_THREAD_BYTES = 1_048_576
 /** Rows that take about 1 ms to deserialize and to add. */
 const BATCH = 500
 
-let kept: Worker | undefined
+let reusedThread: Worker | undefined
 
 /** Calls `add` with each row. Returns the problems, each with the path of the file. Never rejects. */
 export async function parseRows<T>(file: RowsFile<T>, add: (row: T) => void): Promise<readonly string[]> {
@@ -38,14 +37,14 @@ export async function parseRows<T>(file: RowsFile<T>, add: (row: T) => void): Pr
     }
     return []
   } catch {
-    return [`${path}: cannot be parsed: the worker thread failed`] // as it does without memory
+    return [`${path}: cannot be parsed: the worker thread failed`] // out of memory, for example
   }
 }
 
 async function* parseInThread<T>({ bytes, moduleUrl }: RowsFile<T>): AsyncGenerator<Loaded<readonly T[]>> {
-  const isKept = bytes.length <= MAX_KEPT_BYTES
-  if (isKept) kept ??= startThread()
-  const thread = isKept && kept ? kept : startThread()
+  const isReused = bytes.length <= MAX_REUSED_THREAD_BYTES
+  const thread = (isReused && reusedThread) || startThread()
+  if (isReused) reusedThread = thread
   const { port1: port, port2 } = new MessageChannel()
   const failed = new AbortController()
   port.once('close', () => failed.abort())
@@ -53,18 +52,18 @@ async function* parseInThread<T>({ bytes, moduleUrl }: RowsFile<T>): AsyncGenera
   try {
     for (;;) {
       const message = once(port, 'message', failed)
-      // One batch on each request: messages that arrive together would be deserialized in one turn of the event loop.
+      // One batch per request: messages that arrive together are deserialized in one turn of the event loop.
       port.postMessage('next')
       const [batch]: Loaded<readonly T[]>[] = await message
       if (batch === undefined || (batch.ok && batch.value.length === 0)) return
       yield batch
     }
   } catch (error) {
-    if (kept === thread) kept = undefined
+    if (reusedThread === thread) reusedThread = undefined
     throw error
   } finally {
     port.close()
-    if (!isKept) await thread.terminate()
+    if (!isReused) await thread.terminate()
   }
 }
 
@@ -81,7 +80,7 @@ interface Job {
   readonly port: MessagePort
 }
 
-// In the thread. Answers each message of the port with a batch, the last one empty, or with the problems.
+// In the thread: answers each message of the port with a batch, the last of them empty, or with the problems.
 parentPort?.on('message', async ({ moduleUrl, bytes, port }: Job) => {
   const { parse }: { parse: Parse<unknown> } = await import(moduleUrl)
   const parsed = parse(bytes)

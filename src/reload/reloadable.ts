@@ -1,22 +1,16 @@
 /**
  * A value that is reloaded when its files change.
  * Polls `stat`, which also sees renames, Kubernetes' `..data` swaps and changes on network file systems.
- * A new version is read whole and becomes active only if it is valid. Otherwise the last good one stays active.
+ * A new version becomes active only if it is valid. Otherwise the last good version stays active.
  */
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Logger } from '../ops/log.ts'
 import { fileErrorCode } from './files.ts'
-import type { Load, Loaded } from './loaded.ts'
-
-/** The label `result` of `auth_sidecar_reloads_total`. */
-export const RELOAD_RESULTS = ['ok', 'failed'] as const
-
-/** One of the results. */
-export type ReloadResult = (typeof RELOAD_RESULTS)[number]
+import type { Load, Loaded, ReloadResult } from './loaded.ts'
 
 export interface ReloadableOptions<T> {
-  /** What the files hold: `keys`. Part of log lines. */
+  /** The content of the files, such as `keys`; for log lines. */
   readonly subject: string
   /** Files, or directories whose files count. */
   readonly paths: readonly string[]
@@ -41,21 +35,18 @@ export interface Reloadable<T> {
   stop(): void
 }
 
-/** A version is read when this many polls found the same state: a file may be half-written until then. */
-const STABLE_POLLS = 2
-/** Files that change all the time are read after this many polls. */
-const MAX_UNSTABLE_POLLS = 4
-/** A bad version is reported when it is stable for this many polls: a key may be written later than its certificate. */
-const REPORT_POLLS = 5
-/** A bad version of files that change all the time is reported after this many polls. */
-const REPORT_UNSTABLE_POLLS = 3 * MAX_UNSTABLE_POLLS
+/**
+ * A version is loaded once two polls found the same state: a file may be half-written before. After this many polls with
+ * a change it is loaded although the files still change, and reported if it is bad: a key may follow its certificate late.
+ */
+const MAX_CHANGED_POLLS = 5
 
 const MAX_LOGGED_PROBLEMS = 20
 
 /** Loads the first value. Never rejects. */
 export async function createReloadable<T>(options: ReloadableOptions<T>): Promise<Loaded<Reloadable<T>>> {
   const { subject, load, onChange, onReload, log, pollMs = 200 } = options
-  // Taken before the files are read: the next poll finds a change made since.
+  // Before the files are read: the next poll finds a change made since.
   let lastAttempted = await stateOf(options)
   let unchangedAt = performance.now()
   const first = await load()
@@ -63,7 +54,7 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
 
   let value = first.value
   let seen = lastAttempted
-  let stablePolls = 0
+  let lastRead = lastAttempted
   let changedPolls = 0
   let stopped = false
   let timer: NodeJS.Timeout | undefined
@@ -78,7 +69,7 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
 
   async function poll(): Promise<void> {
     const state = await stateOf(options)
-    stablePolls = state === seen ? stablePolls + 1 : 1
+    const isStable = state === seen
     seen = state
     if (state === lastAttempted) {
       changedPolls = 0
@@ -86,19 +77,19 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
       return
     }
     changedPolls += 1
-    const unstable = changedPolls % MAX_UNSTABLE_POLLS === 0
-    const report = stablePolls >= REPORT_POLLS || changedPolls >= REPORT_UNSTABLE_POLLS
-    if (stablePolls === STABLE_POLLS || unstable || report) await attempt(state, { unstable, report })
+    const isDue = changedPolls >= MAX_CHANGED_POLLS
+    if (isDue || (isStable && state !== lastRead)) await attempt(state, isDue)
   }
 
-  /** `unstable`: takes the version even if the files changed while they were read. */
-  async function attempt(state: string, { unstable, report }: { unstable: boolean; report: boolean }) {
+  /** `isDue`: uses a good version even if the files changed while they were read, and reports a bad version. */
+  async function attempt(state: string, isDue: boolean) {
     const startedAt = performance.now()
+    lastRead = state
     const loaded = await load().catch((error: unknown): Loaded<T> => {
       log.error({ subject, err: error }, 'fault while reloading')
       return { ok: false, problems: ['could not be loaded because of an internal error'] }
     })
-    if (loaded.ok ? !unstable && (await stateOf(options)) !== state : !report) return
+    if (!isDue && (!loaded.ok || (await stateOf(options)) !== state)) return
     if (stopped) return
     const seconds = state === lastAttempted ? undefined : (performance.now() - unchangedAt) / 1000
     lastAttempted = state
@@ -129,7 +120,7 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
   const reloadable: Reloadable<T> = {
     current: () => value,
     start,
-    reload: () => enqueue(async () => attempt(await stateOf(options), { unstable: true, report: true })),
+    reload: () => enqueue(async () => attempt(await stateOf(options), true)),
     stop() {
       stopped = true
       clearTimeout(timer)
@@ -138,7 +129,7 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
   return { ok: true, value: reloadable, warnings: first.warnings }
 }
 
-/** A text that differs after every change of the files, behind symbolic links too. Reads none of them. Never rejects. */
+/** A text that differs after every change of the files or of the targets of symbolic links. Never rejects. */
 async function stateOf({
   paths,
   includes = () => true,

@@ -1,5 +1,5 @@
 /**
- * Reads YAML 1.2 and knows the position of each value.
+ * Parses YAML 1.2 with the position of each value.
  * In: one document; JSON is YAML. Repeated keys, unknown tags and aliases that multiply are mistakes.
  * Out: the value, or every problem. Messages never repeat the text: it may be the wrong file, and hold secrets.
  */
@@ -37,7 +37,7 @@ export interface Position {
   readonly column: number
 }
 
-/** A text that is no YAML document: each mistake with its position. */
+/** The mistakes of a text that is no YAML document. */
 export interface YamlMistakes {
   readonly ok: false
   readonly mistakes: readonly { readonly message: string; readonly position: Position }[]
@@ -49,13 +49,12 @@ export interface YamlDocument {
   /** Maps as plain objects; null for an empty document. */
   readonly value: unknown
   /**
-   * Where the value that `steps` lead to stands, or the nearest thing around it that stands in the text;
-   * with `key`, where the name of the last step stands.
+   * The position of the value at `steps`, or of the nearest value around it in the text;
+   * with `key`, that of the name of the last step.
    */
   readonly position: (steps: readonly Step[], key?: 'key') => Position
 }
 
-/** What is wrong, and at which offset. */
 type Mistake = readonly [message: string, offset: number]
 
 /** Parses a text. Never throws. */
@@ -76,8 +75,8 @@ export function parseYaml(text: string): YamlDocument | YamlMistakes {
     const value: unknown = document.toJS()
     return { ok: true, value, position: (steps, key) => positionAt(offsetOf(document, steps, key)) }
   } catch {
-    // The parser gives up by throwing on aliases that multiply (a "billion laughs") and on absurd depth.
-    return refuse([['too deeply nested, or aliases that multiply beyond reason', 0]])
+    // The parser throws on aliases that multiply (a "billion laughs") and on extreme depth.
+    return refuse([['too deeply nested, or too many aliases', 0]])
   }
 }
 
@@ -138,16 +137,16 @@ export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T>
   }
   const parsed = schema.safeParse(yaml.value)
   if (parsed.success) return { ok: true, value: parsed.data, warnings: [] }
-  const lines = parsed.error.issues.flatMap(problemsOf).map(({ path, message, key }) => {
+  const lines = parsed.error.issues.flatMap(issueProblems).map(({ path, message, key }) => {
     const { line, column } = yaml.position(path, key)
-    const place = writePath(key ? path.slice(0, -1) : path)
-    return { line, column, text: `${line}:${column}: ${place === '' ? '' : `${place} `}${message}` }
+    const name = writePath(key ? path.slice(0, -1) : path)
+    return { line, column, text: `${line}:${column}: ${name === '' ? '' : `${name} `}${message}` }
   })
   lines.sort((a, b) => a.line - b.line || a.column - b.column)
   return { ok: false, problems: lines.map(({ text }) => text) }
 }
 
-function problemsOf(issue: z.core.$ZodIssue): YamlProblem[] {
+function issueProblems(issue: z.core.$ZodIssue): YamlProblem[] {
   const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
   if (issue.code !== 'unrecognized_keys') return [{ path, message: issue.message }]
   return issue.keys.map((name) => {

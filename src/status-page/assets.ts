@@ -15,7 +15,7 @@ const FILES = [
   ['/uplot.css', STYLE, 'uplot/dist/uPlot.min.css'],
 ] as const
 
-/** Lists the files. They are read when they are requested: most sidecars are never looked at. */
+/** Files are read on request: most status pages are never opened. */
 export const statusPageFiles = FILES.map(([path, type, specifier]) => ({
   path,
   type,

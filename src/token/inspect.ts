@@ -28,7 +28,7 @@ export interface Inspection {
 export interface InspectOptions {
   readonly verify: Verify
   /** Absent where another sidecar keeps the credentials. */
-  readonly standing?: (accountId: string, accessKey: string) => CredentialStatus
+  readonly credentialStatus?: (accountId: string, accessKey: string) => CredentialStatus
   readonly isRevoked: IsRevoked
   /** The clock, in epoch milliseconds. */
   readonly now: () => number
@@ -41,7 +41,7 @@ const MAX_SHOWN = 65_536
 const MAX_BRACKETS = 64
 
 export async function inspectToken(token: string, options: InspectOptions): Promise<Inspection> {
-  const { verify, standing, isRevoked, now } = options
+  const { verify, credentialStatus, isRevoked, now } = options
   const verdict: Verdict = token === '' ? { ok: false, reason: 'missing' } : await verify(token)
   const [header = null, claims = null] = token
     .replace(/^bearer\s+/i, '')
@@ -49,7 +49,7 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
     .map(members)
   const { sub, client_id: clientId, jti, iat, exp } = claims ?? {}
   const named = typeof sub === 'string' && typeof clientId === 'string'
-  const credentialActive = (named ? standing?.(sub, clientId).active : undefined) ?? null
+  const credentialActive = (named ? credentialStatus?.(sub, clientId).active : undefined) ?? null
   const isListed =
     named && typeof jti === 'string' && typeof iat === 'number'
       ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAt: iat })

@@ -38,8 +38,8 @@ export interface VerifierOptions {
   readonly keys: () => KeyRing
   /** Fetches newer keys of another issuer; called for an unknown but valid `kid`. Does not reject. */
   readonly refreshKeys?: ((kid: string) => Promise<unknown>) | undefined
-  /** The standing of the credential that a token was issued for; absent where another sidecar keeps the credentials. */
-  readonly standing?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
+  /** The status of the credential that a token was issued for; absent where another sidecar has the credentials. */
+  readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
   readonly isRevoked?: IsRevoked
   /** `iss` must equal it. */
   readonly issuer: string
@@ -79,7 +79,7 @@ async function verifySigned(
   { key, alg }: VerificationKey,
   options: VerifierOptions,
 ): Promise<Verified | Refused> {
-  const { clockToleranceSeconds, issuer, audience, now, standing, isRevoked } = options
+  const { clockToleranceSeconds, issuer, audience, now, credentialStatus, isRevoked } = options
   let payload: JWTPayload
   let isExpired = false
   try {
@@ -109,7 +109,7 @@ async function verifySigned(
   const { identity, issuedAt } = read
   const expiresAt = identity.expiresAt + clockToleranceSeconds
   if (isExpired || now() >= expiresAt * 1000) return { ok: false, reason: 'expired', claim: 'exp' }
-  const credential = standing?.(identity.accountId, identity.accessKey)
+  const credential = credentialStatus?.(identity.accountId, identity.accessKey)
   if (credential?.active === false || isRevoked?.({ ...identity, issuedAt })) {
     return { ok: false, reason: 'revoked' }
   }

@@ -1,6 +1,6 @@
 /**
  * A sidecar of several processes: forks workers that share the data listener, replaces those that end, and serves the
- * admin listener for all of them. Keys, credentials and requests are the workers' business.
+ * admin listener for all of them. Workers load keys and credentials and serve requests.
  */
 import cluster, { type Worker } from 'node:cluster'
 import { once } from 'node:events'
@@ -23,11 +23,11 @@ import {
   type WorkerState,
 } from './worker.ts'
 
-/** Until a worker that could not start is tried again. */
+/** Delay before a worker that could not start is started again. */
 const RETRY_MS = 5000
-/** Probes wait a second for their answer. */
+/** Below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
-/** Time beyond that of the drain until workers are killed. */
+/** Time after the drain deadline until workers are killed. */
 const STOP_MARGIN_MS = 3000
 
 export interface PrimaryOptions {
@@ -42,7 +42,7 @@ export interface PrimaryOptions {
 /** Creates a sidecar of several processes. Its `start` rejects with the first error of a worker. */
 export function createPrimary({ config, log, count, entry }: PrimaryOptions): App {
   const environment = { [WORKER_SETTINGS]: JSON.stringify(shareOf(config, count)) }
-  /** Workers that accept connections, with what they report at their end. */
+  /** Workers that accept connections, with their reports once they have stopped. */
   const listening = new Map<Worker, DrainReport | undefined>()
   let phase: 'starting' | 'running' | 'stopping' = 'starting'
   let stopped: Promise<DrainReport> | undefined
@@ -73,7 +73,7 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
     },
   })
 
-  // The end of a worker is seen by its `exit`; without a callback a failed send is an `error` event.
+  // A worker that has ended emits `exit`; without a callback a failed send is an `error` event.
   const send = (worker: Worker, message: ToWorker) => worker.send(message, () => {})
   const kill = (worker: Worker) => worker.process.kill('SIGKILL')
   const workers = () => Object.values(cluster.workers ?? {}).filter((worker) => worker !== undefined)
@@ -104,7 +104,7 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
     if (phase !== 'stopping') await fork().catch((error) => log.error({ err: error }, 'worker not started'))
   }
 
-  /** The states of the workers that answer in time. */
+  /** The states of the workers that respond in time. */
   const ask = async (extent: MetricsExtent): Promise<WorkerState[]> => {
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)
     const answers = [...listening.keys()].map((worker): Promise<WorkerState[]> => {
@@ -121,7 +121,7 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
     async ready(): Promise<ReadyCheck[]> {
       const states = await ask('status')
       const state = phase === 'stopping' ? 'draining' : `${listening.size} of ${count}`
-      // The checks of a worker that is not ready, where there is one.
+      // The checks of a worker that is not ready, if any.
       const { checks = [] } = states.find((one) => one.checks.some(({ ok }) => !ok)) ?? states[0] ?? {}
       return [...checks, { name: 'workers', ok: isComplete() && states.length === count, state }]
     },
@@ -189,7 +189,7 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
   }
 }
 
-/** The settings of one of several workers: together they open as many connections as one process would. */
+/** The settings of one worker: together the workers open as many connections as one process would. */
 function shareOf(config: Config, count: number): Config {
   const limits = { ...config.limits }
   for (const name of ['connections', 'upstreamConnections', 'upstreamQueue'] as const)

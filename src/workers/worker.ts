@@ -1,6 +1,6 @@
 /**
  * A worker: a sidecar without an admin listener, controlled by the primary process.
- * It ends when it has stopped. When the primary dies, `node:cluster` ends it.
+ * Its process ends after the stop. If the primary dies, `node:cluster` ends it.
  */
 import cluster from 'node:cluster'
 import type { ServingApp } from '../app.ts'
@@ -10,10 +10,9 @@ import type { DrainReport } from '../ops/life-cycle.ts'
 import { type RegisteredFamily, statusMetrics } from '../ops/samples.ts'
 import type { ReadyCheck } from '../ops/status.ts'
 
-/** The environment variable with the settings, as JSON: those that the primary was started with. */
+/** The environment variable with the primary's settings, as JSON. */
 export const WORKER_SETTINGS = 'STORAGE_AUTH_SIDECAR_WORKER'
 
-/** What the admin listener shows of a worker. */
 export interface WorkerState {
   readonly checks: readonly ReadyCheck[]
   readonly jwks: unknown
@@ -53,7 +52,7 @@ export async function runWorker(createApp: (config: Config) => Promise<ServingAp
 }
 
 async function serve(app: ServingApp): Promise<void> {
-  // A response that is framed by the end of its connection must not look whole.
+  // A response that is framed by the end of its connection must not look complete.
   process.on('exit', app.abort)
   const stopRequested = new Promise<{ readonly lameDuck: boolean }>((resolve) => {
     process.on('message', async (message: ToWorker) => {
@@ -72,7 +71,7 @@ async function stateOf({ sources, registry }: ServingApp, extent: MetricsExtent)
   return { checks: await sources.ready(), jwks: await sources.jwks(), metrics: await metrics }
 }
 
-/** Sends to the primary; where it is gone, nothing is left to do. */
+/** Sends to the primary, if it is still there. */
 function send(message: FromWorker): Promise<void> {
   return new Promise((resolve) => {
     cluster.worker?.send(message, () => resolve())

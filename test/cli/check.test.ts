@@ -136,7 +136,7 @@ t.test('another kind of server is detected, and none of its output is printed', 
   const run = await runCommand(checkCommand, ['--url', url])
   t.match(
     run.stdout,
-    /^failure +endpoint +another server answers in place of the sidecar \(status 200\) +check the address/m,
+    /^failure +endpoint +another server responds instead of the sidecar \(status 200\) +check the address/m,
   )
   t.notMatch(run.stdout + run.failure?.message, /canary|\u001b/)
 })

@@ -139,7 +139,7 @@ other    off         disabled  generated  2027-01-31T23:00:00.000Z
   t.same(JSON.parse(listed.stdout)[3], {
     accountId: 'other',
     accessKey: 'off',
-    inForce: false,
+    active: false,
     disabled: true,
     expiresAt: '2027-01-31T23:00:00.000Z',
     secretKind: 'generated',
@@ -212,7 +212,7 @@ t.test('wrong usage is reported before anything is changed', async (t) => {
     [['list'], '--file or --postgres-url-file is required'],
     [
       ['add', '--file', file, '--postgres-url-file', 'x', '--account', 'a'],
-      '--file and --postgres-url-file name two places: give one of them',
+      '--file and --postgres-url-file cannot be used together',
     ],
     [['add', '--file', file, '--account', ''], '--account must be 1 to 1024 characters long'],
     [['add', '--file', file, '--account', 'a\n'], '--account must not hold control characters'],
@@ -312,11 +312,11 @@ t.test('migrate creates the tables once and prints the grants', { skip: NO_SERVE
     exitCode: 2,
     message: /its tables are missing: run `storage-auth-sidecar credentials migrate /,
   })
-  t.same(await json([...migrate, '--json']), { version: 1, applied: [1] })
-  t.same(await json([...migrate, '--json']), { version: 1, applied: [] })
+  t.same(await json([...migrate, '--json']), { created: true })
+  t.same(await json([...migrate, '--json']), { created: false })
   await chmod(urlFile, 0o644)
   t.match(await run(migrate), {
-    stdout: 'the tables were up to date (version 1)\n',
+    stdout: 'the tables are up to date\n',
     stderr: `warning: ${urlFile} can be read by every user of this machine\n`,
   })
   t.match(
@@ -325,7 +325,7 @@ t.test('migrate creates the tables once and prints the grants', { skip: NO_SERVE
   )
   const fresh = await createDatabase('empty')
   t.match(await run(['migrate', '--postgres-url-file', fresh.urlFile]), {
-    stdout: 'the tables are up to date (version 1)\n',
+    stdout: 'created the tables\n',
   })
 })
 
@@ -344,7 +344,7 @@ t.test('import copies a file completely or not at all', { skip: NO_SERVER_HERE }
   ])
   t.same(fromDatabase, fromFile)
   const { failure, stdout } = await run(command)
-  t.match(failure, { exitCode: 1, message: /nothing was imported: 2 of 2 .*--replace takes over/ })
+  t.match(failure, { exitCode: 1, message: /nothing was imported: 2 of 2 .*--replace replaces them/ })
   t.equal(stdout, '')
   t.same(await json([...command, '--replace', '--json']), { imported: 2, replaced: 2 })
   await writeFile(file, 'accounts: 5\n')

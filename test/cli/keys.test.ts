@@ -45,7 +45,7 @@ t.test('a complete rotation', async (t) => {
   const active = await keys(['retire', 'new', '--directory', directory, '--force'], NOW + 86_400_000)
   t.match(active.failure, { exitCode: 1, message: /^new signs new tokens/ })
   t.match(await keys(['retire', 'old', '--directory', directory], NOW + 86_401_000), {
-    stdout: 'old is removed\n',
+    stdout: 'retired old\n',
     failure: undefined,
   })
   t.ok((await loadKeyRing(directory)).ok)
@@ -82,7 +82,7 @@ t.test('list shows the state of a rotation on stdout and warnings on stderr', as
   t.same(
     stdout.split('\n').map((line) => line.split(/ {2,}/)),
     [
-      ['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'REMOVABLE FROM'],
+      ['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'RETIRABLE FROM'],
       ['a', 'ES256', 'verifies', time, time, '2026-11-21T12:00:01.000Z'],
       ['b', 'ES256', 'active', time, '-', '-'],
       ['half', 'EdDSA', 'public only', time, '-', '-'],
@@ -95,7 +95,7 @@ t.test('list shows the state of a rotation on stdout and warnings on stderr', as
     kid: 'a',
     active: false,
     signedUntil: time,
-    removableFrom: '2026-11-20T12:01:01.000Z',
+    retirableFrom: '2026-11-20T12:01:01.000Z',
   })
   t.equal(listed.length, 4)
   const empty = await keys(['list', '--json', '--directory', t.testdir({})])

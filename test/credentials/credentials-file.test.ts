@@ -80,14 +80,14 @@ more: 1
     '6:20: accounts[0].credentials[0].expiresAt must be an RFC 3339 time with its zone, such as 2027-01-31T08:00:00Z',
     '7:19: accounts[0].credentials[0].disabled must be true or false',
     '8:9: accounts[0].credentials[0] has a member that is not known here: colour',
-    '9:9: accounts[0].credentials[1].accessKey is missing',
-    '9:21: accounts[0].credentials[1].secretHash must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it',
+    '9:9: accounts[0].credentials[1].accessKey is missing; must be a string',
+    '9:21: accounts[0].credentials[1].secretHash must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it',
     '10:9: accounts[0].credentials[2] must be a map with accessKey and secretHash',
-    '11:5: accounts[1].credentials is missing',
-    '12:16: accounts[2].accountId names an account that stands in the list before',
+    '11:5: accounts[1].credentials is missing; must be a list',
+    '12:16: accounts[2].accountId repeats an account',
     '13:18: accounts[2].credentials must be a list',
     '14:16: accounts[3].accountId must be 1 to 1024 characters long',
-    '17:22: accounts[3].credentials[1].accessKey names an access key that this account has before',
+    '17:22: accounts[3].credentials[1].accessKey repeats an access key of this account',
     '17:37: accounts[3].credentials[1].secretHash must be a string: quote it (YAML reads it as a number)',
     '17:51: accounts[3].credentials[1].expiresAt must be a string: quote it (YAML reads it as a number)',
     '18:1: has a member that is not known here: more',
@@ -102,7 +102,7 @@ t.test('names too long for a token are a problem of the access key', async (t) =
   t.same(parse(`accounts:\n${fits}${account('密'.repeat(1023), '密'.repeat(1024))}`), {
     ok: false,
     problems: [
-      '8:20: accounts[1].credentials[0].accessKey must be shorter: no token has room for it beside its account (5120 bytes for both, in UTF-8)',
+      '8:20: accounts[1].credentials[0].accessKey must be shorter: account and access key together may have 5120 bytes in UTF-8',
     ],
   })
 })
@@ -112,7 +112,7 @@ t.test('a document of another shape is a problem', async (t) => {
     ['# nothing\n', '1:1: is empty; without accounts, write `accounts: []`'],
     ['[]', '1:1: must be a map with the one member accounts'],
     ['text', '1:1: must be a map with the one member accounts'],
-    ['{}', '1:1: accounts is missing'],
+    ['{}', '1:1: accounts is missing; must be a list'],
     ['accounts:', '1:10: accounts must be a list'],
     ['accounts: {}', '1:11: accounts must be a list'],
     ['accounts: [5]', '1:12: accounts[0] must be a map with accountId and credentials'],

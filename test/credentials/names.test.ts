@@ -33,8 +33,7 @@ t.test('two names fit into one token unless both are long and of multi-byte char
     t.equal(namesProblem('a'.repeat(1024), '😀'.repeat(1024)), undefined)
   }
   t.equal(MAX_NAMES_BYTES, 5120)
-  const expected =
-    'must be shorter: no token has room for it beside its account (5120 bytes for both, in UTF-8)'
+  const expected = 'must be shorter: account and access key together may have 5120 bytes in UTF-8'
   t.equal(namesProblem('密'.repeat(1024), '密'.repeat(682)), undefined)
   t.equal(namesProblem('密'.repeat(1024), '密'.repeat(683)), expected)
   t.equal(

@@ -86,7 +86,7 @@ canary: 1
   t.same(parseRevocations(text), {
     ok: false,
     problems: [
-      '3:19: revocations[0].issuedBefore must not stand beside jti',
+      '3:19: revocations[0].issuedBefore cannot be combined with jti',
       '4:5: revocations[1] must have exactly one of jti, accountId and accessKey',
       '6:16: revocations[2].accountId must not hold control characters',
       '7:5: revocations[2] has a member that is not known here: canary',

@@ -109,7 +109,7 @@ t.test('anything but a complete canonical hash is refused, and not echoed', asyn
   for (const other of others) {
     t.equal(
       parseSecretHash(other),
-      'must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it',
+      'must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it',
       other,
     )
   }

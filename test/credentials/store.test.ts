@@ -139,12 +139,12 @@ t.test('a change made while a secret is being hashed takes effect', async (t) =>
 
 t.test('the status says until when tokens of a credential are valid', async (t) => {
   const { store, state } = makeStore([...generatedOnly, credential('ends', fast, { expiresAt: NOW + 1500 })])
-  t.same(store.standing('acme', 'fast'), { active: true, until: Number.POSITIVE_INFINITY })
-  t.same(store.standing('acme', 'ends'), { active: true, until: NOW / 1000 + 1.5 })
+  t.same(store.credentialStatus('acme', 'fast'), { active: true, until: Number.POSITIVE_INFINITY })
+  t.same(store.credentialStatus('acme', 'ends'), { active: true, until: NOW / 1000 + 1.5 })
   for (const key of ['disabled', 'expired', 'unknown', '__proto__']) {
-    t.same(store.standing('acme', key), { active: false }, key)
+    t.same(store.credentialStatus('acme', key), { active: false }, key)
   }
-  t.same(store.standing('unknown', 'fast'), { active: false })
+  t.same(store.credentialStatus('unknown', 'fast'), { active: false })
   state.now += 1500
-  t.same(store.standing('acme', 'ends'), { active: false }, 'not at the very moment it expires')
+  t.same(store.credentialStatus('acme', 'ends'), { active: false }, 'not at the very moment it expires')
 })

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module'
 import type { Page, Route } from 'playwright-core'
 import t from 'tap'
 import { createAdminListener } from '../../src/ops/admin.ts'
-import { problemsOf } from '../../src/ops/problems.ts'
+import { statusProblems } from '../../src/ops/problems.ts'
 import type { Status } from '../../src/ops/status.ts'
 import { NO_BROWSER, openPage, startBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
@@ -135,7 +135,7 @@ t.test('the page after ten busy minutes', { skip: NO_BROWSER }, async (t) => {
   const browser = await startBrowser(t)
   const setup = await tenBusyMinutes()
   const report = withoutThisMachine(await setup.reporter.report())
-  const status = { problems: problemsOf(report), ...report }
+  const status = { problems: statusProblems(report), ...report }
   const admin = createAdminListener(
     {
       admin: { host: '127.0.0.1', port: 0 },
@@ -186,7 +186,7 @@ t.test('the page after ten busy minutes', { skip: NO_BROWSER }, async (t) => {
         ['! Draining: 3 requests in flight', { draining: true, ready: false }],
       ] as const) {
         const outage = { ...status, ...changed } as Status
-        const json = { ...outage, problems: problemsOf(outage) }
+        const json = { ...outage, problems: statusProblems(outage) }
         const answer = (route: Route) => route.fulfill({ json })
         const { page } = await openPage(browser, `http://127.0.0.1:${port}/`, LOOKS.small, answer)
         await page.locator('.verdict').waitFor()

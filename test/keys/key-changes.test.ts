@@ -56,7 +56,7 @@ t.test('a key is never overwritten or replaced by adding another one', async (t)
   const before = readFileSync(`${directory}/${kid}.jwk.json`, 'utf8')
   t.same(await addKey({ directory, alg: 'ES256', now, kid }), {
     ok: false,
-    kind: 'refused',
+    unusable: false,
     problems: [`there is already a key ${kid}`],
   })
   t.equal(readFileSync(`${directory}/${kid}.jwk.json`, 'utf8'), before)
@@ -84,8 +84,8 @@ t.test('activating switches keys, keeps other fields of the file, and can be rep
 t.test('only an existing private key can be activated', async (t) => {
   const { directory } = await makeKeyDirectory(t)
   writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
-  t.match(await activateKey({ directory, kid: 'none', now }), { kind: 'refused', problems: [/no key none/] })
-  t.match(await activateKey({ directory, kid: 'half', now }), { kind: 'refused', problems: [/public half/] })
+  t.match(await activateKey({ directory, kid: 'none', now }), { unusable: false, problems: [/no key none/] })
+  t.match(await activateKey({ directory, kid: 'half', now }), { unusable: false, problems: [/public half/] })
 })
 
 t.test(
@@ -94,7 +94,7 @@ t.test(
     const directory = t.testdir({})
     for (const kid of ['a', 'b', 'c']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
     t.match(await retireKey({ directory, kid: 'a', now, maxLifetimeSeconds: 60 }), {
-      kind: 'refused',
+      unusable: false,
       problems: [/several private keys/],
     })
     t.same(await activateKey({ directory, kid: 'b', now }), { ok: true })
@@ -112,7 +112,7 @@ t.test('a key can be retired only after its last token has expired', async (t) =
   await add(directory, { activate: true })
   const retire = (at: number) => retireKey({ directory, kid: old.kid, maxLifetimeSeconds: 60, now: () => at })
   t.match(await retire(NOW + 60_999), {
-    kind: 'refused',
+    unusable: false,
     problems: [/alive until 2026-11-20T12:01:01\.000Z/],
   })
   t.ok(existsSync(`${directory}/old.jwk.json`))
@@ -125,21 +125,21 @@ t.test('a key that never signed can be retired at once, the signing key never', 
   const { directory, kid } = await makeKeyDirectory(t)
   const options = { directory, now, maxLifetimeSeconds: 60 }
   t.match(await retireKey({ ...options, kid, force: true }), {
-    kind: 'refused',
+    unusable: false,
     problems: [/signs new tokens/],
   })
   await add(directory, { kid: 'spare' })
   t.same(await retireKey({ ...options, kid: 'spare' }), { ok: true })
-  t.match(await retireKey({ ...options, kid: 'spare' }), { kind: 'refused', problems: [/no key spare/] })
+  t.match(await retireKey({ ...options, kid: 'spare' }), { unusable: false, problems: [/no key spare/] })
 })
 
 t.test('a key without a recorded end of signing is kept', async (t) => {
   const directory = t.testdir({ active: 'new' })
   for (const kid of ['old', 'new']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
   const options = { directory, kid: 'old', maxLifetimeSeconds: 60 }
-  t.match(await retireKey({ ...options, now }), { kind: 'refused', problems: [/does not say when/] })
+  t.match(await retireKey({ ...options, now }), { unusable: false, problems: [/does not record when/] })
   t.match(await activateKey({ directory, kid: 'new', now }), { ok: true })
-  t.match(await retireKey({ ...options, now }), { kind: 'refused', problems: [/alive until/] })
+  t.match(await retireKey({ ...options, now }), { unusable: false, problems: [/alive until/] })
   t.match(await retireKey({ ...options, now: () => NOW + 61_000 }), { ok: true })
 })
 
@@ -149,7 +149,7 @@ t.test('force removes a key whose tokens may still be valid', async (t) => {
   await add(directory, { activate: true })
   writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
   const options = { directory, now, maxLifetimeSeconds: 60 }
-  t.match(await retireKey({ ...options, kid: 'half' }), { kind: 'refused', problems: [/sign elsewhere/] })
+  t.match(await retireKey({ ...options, kid: 'half' }), { unusable: false, problems: [/sign elsewhere/] })
   for (const kid of ['half', 'old']) t.same(await retireKey({ ...options, kid, force: true }), { ok: true })
   t.equal((await readKeyDirectory(directory)).files.size, 1)
 })
@@ -157,7 +157,7 @@ t.test('force removes a key whose tokens may still be valid', async (t) => {
 t.test('nothing is changed while a file is invalid', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
   writeFileSync(`${directory}/x.jwk.json`, '{')
-  const broken = { ok: false, kind: 'broken', problems: [`${directory}/x.jwk.json: is not a JSON text`] }
+  const broken = { ok: false, unusable: true, problems: [`${directory}/x.jwk.json: is not a JSON text`] }
   t.same(await addKey({ directory, alg: 'ES256', now }), broken)
   t.same(await activateKey({ directory, kid, now }), broken)
   t.same(await retireKey({ directory, kid, now, maxLifetimeSeconds: 60 }), broken)

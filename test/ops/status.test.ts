@@ -1,10 +1,10 @@
 import t from 'tap'
-import { problemsOf } from '../../src/ops/problems.ts'
+import { statusProblems } from '../../src/ops/problems.ts'
 import { NOON, statusSetup, tenBusyMinutes } from '../support/status-setup.ts'
 
 /** The texts of the problems, the head line first. */
 async function problems(setup: ReturnType<typeof statusSetup>) {
-  return problemsOf(await setup.reporter.report()).map(({ severity, text }) => `${severity}: ${text}`)
+  return statusProblems(await setup.reporter.report()).map(({ severity, text }) => `${severity}: ${text}`)
 }
 
 t.test('before the second sample there are counts but no rates', async (t) => {

@@ -19,10 +19,11 @@ interface Options {
 
 function inspect(token: string, verdict: Verdict, options: Options = {}) {
   const { at = NOW, active = true, kept = true, isRevoked = () => false } = options
-  const standing = () => (active ? ({ active: true, until: 1 } as const) : ({ active: false } as const))
+  const credentialStatus = () =>
+    active ? ({ active: true, until: 1 } as const) : ({ active: false } as const)
   return inspectToken(token, {
     verify: async () => verdict,
-    ...(kept && { standing }),
+    ...(kept && { credentialStatus }),
     isRevoked,
     now: () => at,
   })

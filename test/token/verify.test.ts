@@ -156,11 +156,11 @@ t.test('a token ends with its credential', async (t) => {
   const token = await mint()
   const asked: string[][] = []
   const withStanding = (found: CredentialStatus, now = NOW) => {
-    const standing = (...names: string[]) => {
+    const credentialStatus = (...names: string[]) => {
       asked.push(names)
       return found
     }
-    return verifierFor(ring, { standing, now: () => now })(token)
+    return verifierFor(ring, { credentialStatus, now: () => now })(token)
   }
   t.equal(reasonOf(await withStanding({ active: false })), 'revoked')
   t.equal(reasonOf(await withStanding({ active: false }, exp * 1000)), 'expired')

@@ -24,12 +24,10 @@ export async function readUrlFile(file: string): Promise<Loaded<PostgresTarget>>
   if (!read.ok) return { ok: false, problems: [`${file}: ${read.problem}`] }
   const target = parseUrl(read.bytes.toString().trim())
   if (typeof target === 'string') return { ok: false, problems: [`${file}: ${target}`] }
-  const worldReadable = (read.mode & 0o004) !== 0
-  const warnings = worldReadable ? [`${file} can be read by every user of this machine`] : []
-  return { ok: true, value: target, warnings }
+  return { ok: true, value: target, warnings: read.exposure }
 }
 
-/** The target, or the problem. pg takes any text for a URL, and an unknown sslmode for none. */
+/** The target, or the problem. pg accepts any text as a URL and ignores an unknown sslmode. */
 function parseUrl(text: string): PostgresTarget | string {
   if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
     return 'must hold one URL such as postgres://user:password@host:5432/database'
@@ -37,7 +35,7 @@ function parseUrl(text: string): PostgresTarget | string {
   // An empty host means a Unix socket named by the parameter `host`, as in libpq.
   const parseable = text.replace('@/', '@socket/')
   const url = URL.canParse(parseable) ? new URL(parseable) : undefined
-  // A password with these characters ends there, and its rest would be taken for the name of a database.
+  // An unencoded `#`, `/` or `?` ends the password: its rest would become part of the database name.
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
     return `holds no valid URL (${PERCENT})`
   }
@@ -67,7 +65,7 @@ export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
 export interface PostgresFailure {
   /** `down` and `timeout` may pass by themselves; `unusable` needs a change in the database or in the URL. */
   readonly kind: 'down' | 'timeout' | 'unusable'
-  /** Fits behind the name of the database. */
+  /** Follows the name of the database. */
   readonly message: string
 }
 
@@ -85,7 +83,7 @@ const UNUSABLE: Readonly<Record<string, string>> = {
   '28P01': 'it refuses this user or the password',
 }
 
-/** Explains a failure. Of a server's error it uses the code and the primary message: the detail quotes rows. */
+/** Explains a failure, without the detail of a server's error, which quotes rows. */
 export function postgresFailure(error: unknown): PostgresFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
   const code = 'code' in error ? String(error.code) : ''

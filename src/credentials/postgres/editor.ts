@@ -14,16 +14,16 @@ const STATEMENT_MS = 120_000
 const NAME_KEY = `${SCHEMA}.name_key(account_id, access_key)`
 const BY_NAME = `${NAME_KEY} = ${SCHEMA}.name_key($1, $2)`
 
-interface Work {
+interface Session {
   readonly client: pg.Client
-  /** About the URL file. */
+  /** Of the URL file. */
   readonly warnings: readonly string[]
   /** Reports that this change is impossible. */
   readonly refuse: (problem: string) => NotDone
 }
 
-/** Does something in the database on a connection of its own. Never rejects. */
-async function inDatabase<T>(urlFile: string, work: (given: Work) => Promise<T>): Promise<T | NotDone> {
+/** Calls `run` with a new connection. Never rejects. */
+async function inDatabase<T>(urlFile: string, run: (session: Session) => Promise<T>): Promise<T | NotDone> {
   const named = await readUrlFile(urlFile)
   if (!named.ok) return { ok: false, unusable: true, problems: named.problems }
   const { value: target, warnings } = named
@@ -37,12 +37,12 @@ async function inDatabase<T>(urlFile: string, work: (given: Work) => Promise<T>)
   try {
     await client.connect()
     await client.query(`SET lock_timeout = ${LOCK_MS}`)
-    return await work({ client, warnings, refuse: (problem) => failed(false, problem) })
+    return await run({ client, warnings, refuse: (problem) => failed(false, problem) })
   } catch (cause) {
     const { kind, message } = postgresFailure(cause)
     return failed(kind === 'unusable', message)
   } finally {
-    void client.end() // a server that hangs never answers the goodbye
+    void client.end() // not awaited: a server may hang
   }
 }
 
@@ -103,7 +103,7 @@ export type Imported = { readonly ok: true; readonly imported: number; readonly 
 /**
  * Imports credentials, all of them or none; others stay as they are.
  *
- * @param replace - whether an existing credential takes over secret, expiry and state; otherwise it stops the import
+ * @param replace - whether existing credentials get secret, expiry and state; otherwise one of them stops the import
  */
 export function importCredentials(
   urlFile: string,
@@ -121,14 +121,14 @@ export function importCredentials(
        SELECT account_id, access_key, secret_hash, to_timestamp(expires_at / 1000), disabled
        FROM ROWS FROM (json_to_recordset($1)
          AS ("accountId" text, "accessKey" text, "secretHash" text, "expiresAt" float8, disabled bool))
-         WITH ORDINALITY AS wanted (account_id, access_key, secret_hash, expires_at, disabled, place)
-       ORDER BY place ON CONFLICT (${NAME_KEY}) DO ${ifPresent} RETURNING xmax <> 0 AS replaced`,
+         WITH ORDINALITY AS imported (account_id, access_key, secret_hash, expires_at, disabled, position)
+       ORDER BY position ON CONFLICT (${NAME_KEY}) DO ${ifPresent} RETURNING xmax <> 0 AS replaced`,
       [JSON.stringify(credentials)],
     )
     const present = credentials.length - rows.length
     if (present > 0) {
       const counts = `${present} of ${credentials.length} credentials are there already`
-      return refuse(`nothing was imported: ${counts} (--replace takes over)`)
+      return refuse(`nothing was imported: ${counts} (--replace replaces them)`)
     }
     await client.query('COMMIT')
     return { ok: true, imported: rows.length, replaced: rows.filter(({ replaced }) => replaced).length }

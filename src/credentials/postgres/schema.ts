@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS storage_auth.credentials (
   disabled boolean NOT NULL DEFAULT false,
   created_at timestamptz NOT NULL DEFAULT now()
 );
--- Hashed, because an index entry holds at most 2.7 kB; U+0001 stands in no name.
+-- Hashed, because an index entry holds at most 2.7 kB; no name contains U+0001.
 CREATE OR REPLACE FUNCTION storage_auth.name_key(account_id text, access_key text) RETURNS bytea
   LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
   AS $$ SELECT sha256(convert_to($1 || chr(1) || $2, 'UTF8')) $$;
@@ -47,8 +47,8 @@ CREATE TABLE IF NOT EXISTS storage_auth.revocations (
   access_key text CHECK (${isName('access_key')}),
   issued_before timestamptz CHECK (isfinite(issued_before) AND issued_before < '10000-01-01 00:00:00+00'),
   created_at timestamptz NOT NULL DEFAULT now(),
-  CONSTRAINT names_one_thing CHECK (num_nonnulls(jti, account_id, access_key) = 1),
-  CONSTRAINT a_token_is_revoked_whole CHECK (jti IS NULL OR issued_before IS NULL)
+  CONSTRAINT exactly_one_target CHECK (num_nonnulls(jti, account_id, access_key) = 1),
+  CONSTRAINT jti_has_no_issued_before CHECK (jti IS NULL OR issued_before IS NULL)
 );
 
 CREATE TABLE IF NOT EXISTS storage_auth.revision (

@@ -1,7 +1,7 @@
 /**
  * Reads all rows of the credentials database at one revision.
- * They are read in pages within one transaction, so that requests are served in between. A row that holds no valid
- * credential is left out and reported by its id; no problem repeats a name or a hash.
+ * Pages within one transaction, so that requests are served in between. A row without a valid credential is left out and
+ * reported by its id; no problem repeats a name or a hash.
  */
 import type { ClientBase, Pool } from 'pg'
 import { type Credential, type CredentialIndex, createCredentialIndex } from '../credential.ts'
@@ -59,7 +59,7 @@ export async function readSnapshot(pool: Pool): Promise<Snapshot> {
   }
 }
 
-/** Reads what differs after every change, and how long ago the newest change was. */
+/** Reads the revision, which differs after every change, and the age of the newest change. */
 export async function readRevision(
   database: Pool | ClientBase,
 ): Promise<Pick<Snapshot, 'revision' | 'ageSeconds'>> {
@@ -79,7 +79,7 @@ async function* pages<T>(client: ClientBase, table: string, columns: string) {
   }
 }
 
-/** Why a row holds no valid credential. */
+/** Returns why a row is not a valid credential, or undefined. */
 export function rowProblem({ id, accountId, accessKey, secretHash }: CredentialRow): string | undefined {
   const hash = parseSecretHash(secretHash)
   const problems = [

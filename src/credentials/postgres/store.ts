@@ -1,7 +1,7 @@
 /**
  * A credential store over PostgreSQL, shared by all replicas.
  * Token checks read a snapshot in memory and never wait for the database. A login first asks it, over a pool of
- * connections, whether the snapshot is current. One more connection listens for changes; polls find what it misses.
+ * connections, whether the snapshot is current. One more connection listens for changes; polls find any change that it misses.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
@@ -38,7 +38,7 @@ export interface PostgresStore {
   readonly check: () => { readonly name: 'credentials'; readonly ok: boolean; readonly state?: string }
   /**
    * Resolves when there is a snapshot, or with problems that only an operator can solve (no URL, no tables, no access),
-   * or without any when the store is stopped before.
+   * or without any if the store is stopped before.
    */
   readonly opened: Promise<Opened>
   /** Reads the URL file and every row again. Never rejects. */
@@ -49,18 +49,18 @@ export interface PostgresStore {
 
 interface Connections {
   readonly pool: pg.Pool
-  readonly listener: pg.Client
+  readonly notifications: pg.Client
 }
 
 const POLL_MS = 400
 const RETRY_MS = 500
 /** For each query; a page of rows takes about 10 ms. */
 const QUERY_MS = 1000
-/** Logins that ask the database or wait for it; more of them would delay polls. */
+/** Logins that query the database or wait for it; more would delay polls. */
 const MAX_LOGINS = 1000
 const MAX_PROBLEMS_LOGGED = 20
 
-/** Begins to connect, and goes on until it is stopped. */
+/** Connects, and reconnects until it is stopped. */
 export function openPostgresStore(options: PostgresStoreOptions): PostgresStore {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   let target: PostgresTarget | undefined
@@ -84,7 +84,7 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
   })
   const running = run()
 
-  const { authenticate, hasAccount, standing } = createCredentialStore({
+  const { authenticate, hasAccount, credentialStatus } = createCredentialStore({
     ...options,
     credentials: () => snapshot.credentials,
   })
@@ -106,7 +106,7 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
         return authenticate(...login)
       },
       hasAccount,
-      standing,
+      credentialStatus,
     },
     revocations: () => snapshot.revocations,
     check: () => ({
@@ -193,26 +193,26 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
     if (target === undefined) throw new Error('there is no URL')
     const config = clientConfig(target, QUERY_MS)
     const pool = new pg.Pool({ ...config, max: poolSize })
-    const listener = new pg.Client(config)
+    const notifications = new pg.Client(config)
     // Without listeners such an event ends the process; the next query rejects anyway.
     const ignore = () => {}
-    listener.on('error', ignore)
+    notifications.on('error', ignore)
     pool.on('error', ignore).on('connect', (client) => void client.on('error', ignore))
-    listener.on('notification', () => pause.abort())
-    listener.once('end', () => void pool.end()) // so the next update connects again
-    await listener.connect()
-    await listener.query(`LISTEN ${SCHEMA}`).catch((cause: unknown) => {
+    notifications.on('notification', () => pause.abort())
+    notifications.once('end', () => void pool.end()) // so the next update connects again
+    await notifications.connect()
+    await notifications.query(`LISTEN ${SCHEMA}`).catch((cause: unknown) => {
       // As on a read replica.
       const fields = { database: target?.label, reason: postgresFailure(cause).message }
       log.warn(fields, 'LISTEN failed: polling finds changes of credentials')
     })
-    return { pool, listener }
+    return { pool, notifications }
   }
 
   /** Queries in progress go on to their end or timeout. */
   function disconnect(): void {
     connections?.then(
-      ({ listener }) => void listener.end(),
+      ({ notifications }) => void notifications.end(),
       () => {}, // the update that connected has failed, too
     )
     connections = undefined

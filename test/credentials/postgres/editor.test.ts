@@ -130,7 +130,7 @@ t.test('an invalid row is omitted from the list, with a warning that names only 
     credentials: [],
     warnings: [
       `${database.urlFile} can be read by every user of this machine`,
-      'credentials, row 1: secret_hash must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it: it is left out',
+      'credentials, row 1: secret_hash must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it: it is left out',
     ],
   })
 })
@@ -160,7 +160,7 @@ t.test('an import is atomic', async (t) => {
     ok: false,
     unusable: false,
     problems: [
-      `${about(database)}nothing was imported: 1 of 3 credentials are there already (--replace takes over)`,
+      `${about(database)}nothing was imported: 1 of 3 credentials are there already (--replace replaces them)`,
     ],
   })
   t.same(await listed(database), before)
@@ -173,5 +173,5 @@ t.test('an import is atomic', async (t) => {
   })
   t.same(await listed(database), [imported[1], imported[2], before[1], imported[0]])
   await replica.reload()
-  t.equal(replica.store.standing('acme', 'AK2').active, true)
+  t.equal(replica.store.credentialStatus('acme', 'AK2').active, true)
 })

@@ -52,7 +52,7 @@ t.test('a login fails fast while the database hangs', async (t) => {
   await eventually(() => replica.check().state === DOWN, 'the failure to be seen')
   t.equal(await replica.store.authenticate(acme), 'unavailable')
   t.ok(performance.now() - began < 5000)
-  t.equal(replica.store.standing('acme', 'AK1').active, true)
+  t.equal(replica.store.credentialStatus('acme', 'AK1').active, true)
   t.ok(replica.log.some(({ reason }) => reason === 'it does not answer in time'))
   server.thaw()
   await eventually(async () => (await replica.store.authenticate(acme)) === 'accepted', 'a login')

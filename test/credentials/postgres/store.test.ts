@@ -35,8 +35,11 @@ function insert({ sql }: TestDatabase, account: string, key: string): Promise<un
 }
 
 const acme = { accountId: 'acme', accessKey: 'AK1', secret }
-const isActive = ({ store }: { store: { standing(account: string, key: string): { active: boolean } } }) =>
-  store.standing('acme', 'AK1').active
+const isActive = ({
+  store,
+}: {
+  store: { credentialStatus(account: string, key: string): { active: boolean } }
+}) => store.credentialStatus('acme', 'AK1').active
 
 t.test('a login uses the current state of the database', async (t) => {
   const database = await withAcme()
@@ -91,22 +94,22 @@ t.test('any SQL change of the tables takes effect', async (t) => {
     [`UPDATE storage_auth.credentials SET expires_at = NULL`, () => isActive(replica)],
     [
       `UPDATE storage_auth.credentials SET account_id = 'other'`,
-      () => !isActive(replica) && store.standing('other', 'AK1').active,
+      () => !isActive(replica) && store.credentialStatus('other', 'AK1').active,
     ],
     [
       `BEGIN; DELETE FROM storage_auth.credentials; INSERT INTO storage_auth.credentials
         (account_id, access_key, secret_hash) VALUES ('acme', 'AK1', '${secretHash}'); COMMIT`,
-      () => isActive(replica) && !store.standing('other', 'AK1').active,
+      () => isActive(replica) && !store.credentialStatus('other', 'AK1').active,
     ],
     [`TRUNCATE storage_auth.credentials`, () => !isActive(replica)],
     [
       `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash)
         SELECT 'acme', 'AK' || n, '${secretHash}' FROM generate_series(1, 5000) AS n`,
-      () => isActive(replica) && store.standing('acme', 'AK5000').active,
+      () => isActive(replica) && store.credentialStatus('acme', 'AK5000').active,
     ],
     [
       `DELETE FROM storage_auth.credentials WHERE access_key <> 'AK1'`,
-      () => !store.standing('acme', 'AK2').active,
+      () => !store.credentialStatus('acme', 'AK2').active,
     ],
     [`UPDATE storage_auth.credentials SET id = DEFAULT, disabled = true`, () => !isActive(replica)],
   ]
@@ -155,9 +158,9 @@ t.test('an invalid row is ignored and reported by its id; other rows stay valid'
   )
   const replica = await openStore(t, database.urlFile)
   t.equal(isActive(replica), true)
-  t.equal(replica.store.standing('acme', 'bad').active, false)
+  t.equal(replica.store.credentialStatus('acme', 'bad').active, false)
   const problem =
-    'credentials, row 2: secret_hash must be a whole $sha256$ or $scrypt$ hash, as `credentials add` writes it'
+    'credentials, row 2: secret_hash must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it'
   t.match(replica.log[0], { message: 'a row is left out', problem })
   t.equal(replica.reloads[0]?.[0], 'failed')
   await sql(`UPDATE storage_auth.credentials SET secret_hash = '$scrypt$hush' WHERE id = 1`)
@@ -314,7 +317,7 @@ t.test('100,000 credentials are read within 2 s without blocking the event loop'
   await replica.reload()
   const ms = performance.now() - began
   delay.disable()
-  t.ok(replica.store.standing('account 9999', 'AK99999').active)
+  t.ok(replica.store.credentialStatus('account 9999', 'AK99999').active)
   const stall = delay.max / 1e6
   t.comment(`${ms.toFixed(0)} ms, longest stall ${stall.toFixed(1)} ms`)
   t.ok(stall < 50 || stall < ms / 10, `stalled ${stall} of ${ms} ms`)
