@@ -59,7 +59,7 @@ func callerOf(header http.Header) (*Caller, error) {
 	return &Caller{account, accessKey, tokenID, expiresAt}, nil
 }
 
-func answer(w http.ResponseWriter, r *http.Request) {
+func respond(w http.ResponseWriter, r *http.Request) {
 	status, body := http.StatusOK, any(nil)
 	caller, err := callerOf(r.Header)
 	if err == nil {
@@ -90,5 +90,5 @@ func main() {
 	}
 	logLine(map[string]any{"msg": "listening", "port": listener.Addr().(*net.TCPAddr).Port})
 	// Not http.ServeMux: it redirects paths with // or dots, which are good names of objects.
-	log.Fatal(http.Serve(listener, http.HandlerFunc(answer)))
+	log.Fatal(http.Serve(listener, http.HandlerFunc(respond)))
 }

@@ -182,7 +182,7 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     'one does not respond',
     30,
     { [build]: '1x5', [up()]: '1x5 0x30' },
-    state('does not answer its scrape'),
+    state('does not respond to its scrape'),
   ],
   [
     'ReplicaUnhealthy',

@@ -66,7 +66,7 @@ export function segment(content: string | Uint8Array): string {
 export function respellings(token: string): readonly (readonly [name: string, token: string])[] {
   const [header = '', payload = '', signature = ''] = token.split('.')
   return [
-    ['a space before', ` ${token}`],
+    ['a space before it', ` ${token}`],
     ['a space after it', `${token} `],
     ['a tab in the signature', `${header}.${payload}.${signature.slice(0, 9)}\t${signature.slice(9)}`],
     ['a space in the payload', `${header}.${payload.slice(0, 9)} ${payload.slice(9)}.${signature}`],

@@ -108,7 +108,7 @@ func number(bytes []byte) *big.Int { return new(big.Int).SetBytes(bytes) }
 
 func main() {
 	keys := &keySet{url: os.Getenv("JWKS_URL")}
-	answer := func(w http.ResponseWriter, r *http.Request) {
+	respond := func(w http.ResponseWriter, r *http.Request) {
 		status, body := http.StatusForbidden, map[string]any{"code": "NotAuthenticated", "message": "This service wants a signed assertion."}
 		values := r.Header.Values("X-Authenticated-Assertion")
 		if len(values) == 1 {
@@ -129,5 +129,5 @@ func main() {
 		log.Fatal(err)
 	}
 	_ = json.NewEncoder(os.Stdout).Encode(map[string]any{"msg": "listening", "port": listener.Addr().(*net.TCPAddr).Port})
-	log.Fatal(http.Serve(listener, http.HandlerFunc(answer)))
+	log.Fatal(http.Serve(listener, http.HandlerFunc(respond)))
 }
