@@ -139,10 +139,10 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     .addHelpText('after', MIGRATE_HELP)
     .action(async ({ postgresUrlFile, json }: Required<Options>) => {
       const { migrate } = await import('../credentials/postgres/editor.ts')
-      const { isNew, warnings } = unwrap(await migrate(postgresUrlFile))
+      const { created, warnings } = unwrap(await migrate(postgresUrlFile))
       warnings.forEach(warn)
-      const text = isNew ? 'created the tables' : 'the tables are up to date'
-      print(json ? JSON.stringify({ created: isNew }) : text)
+      const text = created === undefined ? 'the tables are up to date' : `created ${created}`
+      print(json ? JSON.stringify({ created: created !== undefined }) : text)
     })
 
   group

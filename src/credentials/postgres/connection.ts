@@ -72,6 +72,9 @@ export interface PostgresFailure {
 const RUN_MIGRATE =
   'run `storage-auth-sidecar credentials migrate --postgres-url-file FILE` with a role that may create them'
 
+/** The tables lack the row that records changes, as after a partial restore: no change would be found. */
+export class MissingRevision extends Error {}
+
 /** By SQLSTATE. */
 const UNUSABLE: Readonly<Record<string, string>> = {
   '3D000': 'there is no database of that name',
@@ -86,6 +89,9 @@ const UNUSABLE: Readonly<Record<string, string>> = {
 /** Explains a failure, without the detail of a server's error, which quotes rows. */
 export function postgresFailure(error: unknown): PostgresFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
+  if (error instanceof MissingRevision) {
+    return { kind: 'unusable', message: `its table storage_auth.revision has no row: ${RUN_MIGRATE}` }
+  }
   const code = 'code' in error ? String(error.code) : ''
   if (error instanceof pg.DatabaseError) {
     // P0001, raise_exception: a check of our own schema script.

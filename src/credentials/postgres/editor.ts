@@ -86,15 +86,19 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
 }
 
 export type Migrated =
-  | { readonly ok: true; readonly isNew: boolean; readonly warnings: readonly string[] }
+  | { readonly ok: true; readonly created?: string; readonly warnings: readonly string[] }
   | NotDone
 
-/** Creates the tables, or brings them up to date. `isNew`: there were none. */
+/** Creates the tables, or brings them up to date. `created`: what was missing, in words. */
 export function migrate(urlFile: string): Promise<Migrated> {
   return inDatabase(urlFile, async ({ client, warnings }) => {
     const { rows } = await client.query(`SELECT to_regclass('${SCHEMA}.credentials') IS NULL AS is_new`)
-    await client.query(SCHEMA_SQL)
-    return { ok: true as const, isNew: rows[0]?.is_new === true, warnings }
+    // A script of several statements has an array of results, which the type leaves out.
+    const results = [await client.query(SCHEMA_SQL)].flat()
+    const isRepaired = results.some(({ command, rowCount }) => command === 'INSERT' && rowCount === 1)
+    const repaired = isRepaired ? 'the missing row of storage_auth.revision' : undefined
+    const created = rows[0]?.is_new === true ? 'the tables' : repaired
+    return { ok: true as const, ...(created !== undefined && { created }), warnings }
   })
 }
 

@@ -8,6 +8,7 @@ import { type Credential, type CredentialIndex, createCredentialIndex } from '..
 import { nameProblem, namesProblem } from '../names.ts'
 import { createRevocations, type Revocation, type Revocations } from '../revocations.ts'
 import { parseSecretHash } from '../secret-hash.ts'
+import { MissingRevision } from './connection.ts'
 import { SCHEMA } from './schema.ts'
 
 export interface Snapshot {
@@ -59,7 +60,11 @@ export async function readSnapshot(pool: Pool): Promise<Snapshot> {
   }
 }
 
-/** Reads the revision, which differs after every change, and the age of the newest change. */
+/**
+ * Reads the revision, which differs after every change, and the age of the newest change.
+ *
+ * @throws MissingRevision
+ */
 export async function readRevision(
   database: Pool | ClientBase,
 ): Promise<Pick<Snapshot, 'revision' | 'ageSeconds'>> {
@@ -67,7 +72,8 @@ export async function readRevision(
     `SELECT number || ' ' || stamp AS revision, extract(epoch FROM clock_timestamp() - changed_at)::float8 AS age
      FROM ${SCHEMA}.revision`,
   )
-  return { revision: rows[0]?.revision ?? '', ageSeconds: rows[0]?.age ?? 0 }
+  if (rows[0] === undefined) throw new MissingRevision()
+  return { revision: rows[0].revision, ageSeconds: rows[0].age }
 }
 
 async function* pages<T>(client: ClientBase, table: string, columns: string) {

@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import t from 'tap'
-import { createPostgresEditor } from '../../../src/credentials/postgres/editor.ts'
+import { createPostgresEditor, migrate } from '../../../src/credentials/postgres/editor.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -243,6 +243,23 @@ t.test('the store reports problems that need an operator', async (t) => {
   for (const [urlFile, problem] of problems) {
     t.match(await startStore(t, urlFile).opened, { ok: false, problems: [problem] }, String(problem))
   }
+})
+
+t.test('tables without a revision are unusable, not current, until they are migrated', async (t) => {
+  const database = await withAcme()
+  const replica = await openStore(t, database.urlFile)
+  await database.sql('DELETE FROM storage_auth.revision')
+  await eventually(() => !/current/.test(String(replica.check().state)), 'the fault to be seen')
+  t.equal(await replica.store.authenticate(acme), 'unavailable')
+  t.equal(isActive(replica), true, 'the last snapshot stays active')
+  const problem =
+    /: its table storage_auth.revision has no row: run `storage-auth-sidecar credentials migrate --postgres/
+  t.match(await startStore(t, database.urlFile).opened, { ok: false, problems: [problem] })
+
+  await database.sql('DELETE FROM storage_auth.credentials')
+  t.match(await migrate(database.urlFile), { created: 'the missing row of storage_auth.revision' })
+  await eventually(() => !isActive(replica), 'the change')
+  t.equal(replica.check().state, 'current')
 })
 
 t.test('TLS follows the URL, and an unverified server is not used', async (t) => {
