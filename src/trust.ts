@@ -63,7 +63,7 @@ export async function fileProblems(settings: FileSettings): Promise<readonly Pro
 
 /** Loads the files. Nothing is polled before `start`. Never rejects. */
 async function openFiles(settings: FileSettings, options: TrustOptions) {
-  const { keys, credentials, revocations, listen, upstreams = [] } = settings
+  const { keys, credentials, revocations, listen, identity, upstreams = [] } = settings
   const { log, now, onChange = () => {}, onReload, onListenerCertificates } = options
   const problems: Problem[] = []
   const warnings: string[] = []
@@ -95,7 +95,7 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
       : await open('keys', 'keys.directory', {
           paths: [directory],
           includes: isKeyFileName,
-          load: () => loadKeyRing(directory),
+          load: () => loadKeyRing(directory, identity?.assertion.enabled),
         })
   const { file, postgres } = credentials ?? {}
   const accounts =

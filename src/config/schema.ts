@@ -115,6 +115,7 @@ export interface FileSettings {
   readonly credentials?: Config['credentials'] | undefined
   readonly revocations?: Config['revocations'] | undefined
   readonly listen?: Pick<Config['listen'], 'tls'>
+  readonly identity?: Config['identity'] | undefined
   readonly upstreams?: Config['upstreams'] | undefined
 }
 
@@ -131,6 +132,7 @@ export function fileSettings(tree: object): FileSettings {
     credentials: credentials && credentialSource(credentials, mayIssue),
     revocations: revocations && revocationSource(revocations),
     listen: { tls: valid(shape.listen.unwrap().shape.tls, 'listen', 'tls') },
+    identity: valid(shape.identity, 'identity'),
     upstreams: valid(shape.upstreams, 'upstreams'),
   }
 }

@@ -39,12 +39,22 @@ export interface KeyDirectory {
   readonly warnings: readonly string[]
 }
 
-/** Loads the key ring. A directory without a private key is valid: it only verifies. Never rejects. */
-export async function loadKeyRing(directory: string): Promise<Loaded<KeyRing>> {
+const NO_ASSERTION_KEY =
+  'identity.assertion.enabled needs a private key here, and not one for HS256: upstreams verify with its public half'
+
+/**
+ * Loads the key ring. A directory without a private key is valid: it only verifies. Never rejects.
+ *
+ * @param signsAssertions - whether upstreams verify what the key signs
+ */
+export async function loadKeyRing(directory: string, signsAssertions = false): Promise<Loaded<KeyRing>> {
   const keys = await readKeyDirectory(directory)
   const signing = signingFile(keys)
   const problems = [...keys.problems, ...signing.problems.map((problem) => `${directory}: ${problem}`)]
   if (problems.length > 0) return { ok: false, problems }
+  if (signsAssertions && (signing.file?.signing?.alg ?? 'HS256') === 'HS256') {
+    return { ok: false, problems: [`${directory}: ${NO_ASSERTION_KEY}`] }
+  }
   const verification = new Map<string, VerificationKey>()
   for (const [kid, file] of keys.files) verification.set(kid, file.verification)
   const value = { verification, ...(signing.file?.signing && { signing: signing.file.signing }) }

@@ -69,7 +69,7 @@ t.test('assertions without a key that upstreams can verify are a configuration e
     writeKey(directory, jwk)
     const settings = { ...ENABLED, 'keys-directory': directory, 'upstream-url': 'http://127.0.0.1:9' }
     await t.rejects(startSidecar(t, { settings }), {
-      message: /identity\.assertion\.enabled: needs a private key/,
+      message: /identity\.assertion\.enabled needs a private key/,
     })
   }
 })
