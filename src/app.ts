@@ -6,7 +6,6 @@
  * In: validated settings. Out: a sidecar that starts and stops. It listens after keys and credentials are loaded.
  */
 import type { Registry } from 'prom-client'
-import { fileProblem } from './config/problem.ts'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
@@ -31,10 +30,7 @@ import { createAssertionSigner } from './token/assertion.ts'
 import { createTokenCache } from './token/cache.ts'
 import { createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
-import { openTrust, UnusableTrust } from './trust.ts'
-
-const NO_PRIVATE_KEY =
-  'needs a private key in keys.directory, and not one for HS256: upstreams verify with its public half'
+import { openTrust } from './trust.ts'
 
 export interface AppOptions {
   readonly config: Config
@@ -93,10 +89,6 @@ export async function createApp({
   })
   const { keys, credentials } = trust
   const { assertion } = config.identity
-  if (assertion.enabled && (keys().signing?.alg ?? 'HS256') === 'HS256') {
-    await trust.stop()
-    throw new UnusableTrust([fileProblem('identity.assertion.enabled', NO_PRIVATE_KEY)])
-  }
   const isDraining = () => lifeCycle.isDraining()
   const readyChecks = () => {
     const accepting = { name: 'accepting', ok: lifeCycle.isRunning() }
@@ -160,7 +152,7 @@ export async function createApp({
     responder,
     credentials,
     canIssue: () => keys().signing !== undefined,
-    throttle: createLoginThrottle({ ...config.limits.loginFailures, now }),
+    throttle: createLoginThrottle(config.limits.loginFailures),
     issue: createIssuer({ ...config.token, keys, now }),
     clientAddress,
     now,

@@ -26,8 +26,8 @@ export interface LoginThrottleOptions {
   readonly count: number
   /** The length of a window, which begins with its first attempt. */
   readonly windowSeconds: number
-  /** Epoch milliseconds. */
-  readonly now: () => number
+  /** Milliseconds of a clock that is never set; default `performance.now`. */
+  readonly now?: () => number
 }
 
 interface Attempts {
@@ -37,7 +37,11 @@ interface Attempts {
 
 const MAX_PAIRS = 50_000
 
-export function createLoginThrottle({ count, windowSeconds, now }: LoginThrottleOptions): LoginThrottle {
+export function createLoginThrottle({
+  count,
+  windowSeconds,
+  now = () => performance.now(),
+}: LoginThrottleOptions): LoginThrottle {
   const pairs = new LRUCache<string, Attempts>({
     max: MAX_PAIRS,
     ttl: windowSeconds * 1000 - 1, // an entry is stale once it is older than this

@@ -27,6 +27,14 @@ t.test('after the allowed failures a pair is refused until the window has passed
   t.same(fail(4), [undefined, undefined, undefined, 60])
 })
 
+t.test('a change of the system clock does not change the wait', async (t) => {
+  const throttle = createLoginThrottle({ count: 1, windowSeconds: 60 })
+  const first = throttle.check('acme', '192.0.2.1')
+  if (first.ok) first.settle('rejected')
+  t.intercept(Date, 'now', { value: () => 0 })
+  t.match(throttle.check('acme', '192.0.2.1'), { ok: false, retryAfterSeconds: 60 })
+})
+
 t.test('other accounts and other addresses are not affected', async (t) => {
   const { login, fail } = throttled()
   fail(3)
