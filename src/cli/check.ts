@@ -213,12 +213,21 @@ async function checkLogin(
     isLeft
       ? ok('time left', 'the time left of the token is reported')
       : failure('time left', `the time left of the token is not reported (${describe(left)})`),
-    passed.status > 0 && !isOurs(passed)
-      ? ok('token', 'a valid token reaches the service')
-      : failure('token', `a valid token does not reach the service (${describe(passed)})`),
+    judgePassed(passed),
   ]
   if (isEcho) findings.push(judgeEcho(passed.body, marker, requestId))
   return findings
+}
+
+function judgePassed(response: Response): Finding {
+  if (response.status === 0 || isOurs(response)) {
+    return failure('token', `a valid token does not reach the service (${describe(response)})`)
+  }
+  // A load balancer that lacks a backend responds so, too.
+  if (response.status >= 500) {
+    return failure('token', `the service, or a proxy before it, fails (${describe(response)})`)
+  }
+  return ok('token', 'a valid token reaches the service')
 }
 
 function judgeEcho(body: string, marker: string, requestId: string): Finding {
@@ -229,7 +238,11 @@ function judgeEcho(body: string, marker: string, requestId: string): Finding {
 
 async function checkAdmin(url: URL): Promise<Finding> {
   const response = await send(below(url, '/readyz'))
-  if (response.status === 200) return ok('admin', 'the admin listener is ready')
+  if (response.status === 200) {
+    return fieldsOf(response)['status'] === 'ready'
+      ? ok('admin', 'the admin listener is ready')
+      : failure('admin', 'another server responds instead of the admin listener (status 200)')
+  }
   return failure('admin', `the admin listener is not ready (${describe(response)})`)
 }
 

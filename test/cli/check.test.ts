@@ -105,6 +105,13 @@ const cases: Record<string, { unless: Parameters<typeof deployment>[0]; bad: str
     },
     bad: ['failure token', 'warning identity'],
   },
+  'a load balancer without a backend': {
+    unless: (req, res) =>
+      req.headers.authorization === `Bearer ${TOKEN}` &&
+      req.url === '/echo' &&
+      !!res.writeHead(502).end('Bad Gateway'),
+    bad: ['failure token', 'warning identity'],
+  },
   'a login that is refused': {
     unless: (req, res) => req.method === 'POST' && !!res.writeHead(403).end('{"code":"canary"}'),
     bad: ['failure login'],
@@ -162,6 +169,16 @@ t.test('an admin listener that is not ready is detected', async (t) => {
     createServer((req, res) => res.writeHead(req.url === '/readyz' ? 503 : 200).end()),
   )
   t.strictSame((await check(['--url', url, '--admin-url', admin])).bad, ['failure admin'])
+  const other = await listen(
+    t,
+    createServer((_req, res) => res.end('hello')),
+  )
+  t.strictSame((await check(['--url', url, '--admin-url', other])).bad, ['failure admin'])
+  const ready = await listen(
+    t,
+    createServer((_req, res) => res.end('{"status":"ready","checks":[]}')),
+  )
+  t.strictSame((await check(['--url', url, '--admin-url', ready])).bad, [])
 })
 
 t.test('an untrusted certificate is detected, and no secret is sent', async (t) => {
