@@ -3,9 +3,9 @@
  * Each change replaces files atomically under a lock, in an order that leaves a valid directory after every step. Files
  * get mode 0600.
  */
-import { mkdir, rm } from 'node:fs/promises'
-import { join } from 'node:path'
-import { LOCK_STALE_MS, replaceFile } from '../reload/files.ts'
+import { access, mkdir, rm, stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { fileErrorCode, LOCK_STALE_MS, replaceFile } from '../reload/files.ts'
 import { generateKey, newKid } from './jwk.ts'
 import {
   ACTIVE_FILE,
@@ -51,7 +51,7 @@ export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
 ): Promise<KeyAdded | ChangeRefused> {
   const { directory, alg, now } = change
-  await mkdir(directory, { recursive: true, mode: 0o700 })
+  await createDirectory(directory)
   return changeDirectory(directory, async (keys) => {
     const createdAt = Math.floor(now() / 1000)
     const kid = change.kid ?? newKid(alg, createdAt)
@@ -66,6 +66,17 @@ export async function addKey(
     if (active) await handOver(directory, keys, kid, now())
     return { ok: true, kid, alg, active, createdAt }
   })
+}
+
+/** Not Node's recursive `mkdir`, which never ends where the system refuses a name with ENOENT, as in /proc. */
+async function createDirectory(path: string): Promise<void> {
+  const parent = dirname(path)
+  if (parent !== path) await access(parent).catch(() => createDirectory(parent))
+  try {
+    await mkdir(path, { mode: 0o700 })
+  } catch (error) {
+    if (fileErrorCode(error) !== 'EEXIST' || !(await stat(path)).isDirectory()) throw error
+  }
 }
 
 /** Makes a key sign, and writes into the outgoing key's file when it stopped. Throws as {@link addKey} does. */
