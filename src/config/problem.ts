@@ -18,16 +18,21 @@ export function fileProblem(path: string, message: string): Problem {
   return { path, message, origin: 'default' }
 }
 
-/** A summary, then one line for each problem; control characters are escaped. */
+const MAX_PRINTED = 20
+
+/** A summary, then one line for each of the first problems; control characters are escaped. */
 export function formatProblems(problems: readonly Problem[]): string {
-  const lines = problems.map(({ path, message, origin }) =>
-    `  ${path === '' ? '' : `${path}: `}${message}${origin === 'default' ? '' : ` (${origin})`}`.replace(
-      /[\p{Cc}\u2028\u2029]/gu,
-      (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-    ),
-  )
+  const lines = problems
+    .slice(0, MAX_PRINTED)
+    .map(({ path, message, origin }) =>
+      `  ${path === '' ? '' : `${path}: `}${message}${origin === 'default' ? '' : ` (${origin})`}`.replace(
+        /[\p{Cc}\u2028\u2029]/gu,
+        (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+      ),
+    )
   const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`
-  return [`the configuration has ${count}:`, ...lines].join('\n')
+  const more = problems.length > MAX_PRINTED ? [`  and ${problems.length - MAX_PRINTED} more`] : []
+  return [`the configuration has ${count}:`, ...lines, ...more].join('\n')
 }
 
 /** The comparison takes time quadratic in the length. */

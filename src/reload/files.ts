@@ -112,6 +112,7 @@ export async function replaceFile(path: string, text: string): Promise<void> {
 const REASONS: Readonly<Record<string, string>> = {
   ENOENT: 'there is no such file or directory',
   ENOTDIR: 'a part of the path is not a directory',
+  ELOOP: 'too many symbolic links, or a loop of them',
   EISDIR: 'it is a directory',
   ENOTREGULAR: 'it is not a file',
   EFBIG: 'it is too large',

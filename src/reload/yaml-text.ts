@@ -5,14 +5,16 @@
  */
 import { isUtf8 } from 'node:buffer'
 import {
+  Composer,
   type Document,
   isAlias,
   isMap,
   isNode,
   isScalar,
   isSeq,
+  Lexer,
   LineCounter,
-  parseDocument,
+  Parser,
   visit,
 } from 'yaml'
 import type { z } from 'zod'
@@ -57,6 +59,9 @@ export interface YamlDocument {
 
 type Mistake = readonly [message: string, offset: number]
 
+/** No valid file comes near it. The composer recurses: it reports an overflow of the stack hundreds of times, or ends the process. */
+const MAX_DEPTH = 100
+
 /** Parses a text. Never throws. */
 export function parseYaml(text: string): YamlDocument | YamlMistakes {
   const lines = new LineCounter()
@@ -69,21 +74,37 @@ export function parseYaml(text: string): YamlDocument | YamlMistakes {
     mistakes: mistakes.map(([message, offset]) => ({ message, position: positionAt(offset) })),
   })
   try {
-    const document = parseDocument(text, { lineCounter: lines, prettyErrors: false, merge: true })
+    const parser = new Parser(lines.addNewLine)
+    const tokens = shallowTokens(text, parser, lines)
+    const [document, another] = new Composer({ merge: true }).compose(tokens, true, text.length)
+    if (document === undefined || parser.stack.length > MAX_DEPTH) {
+      return refuse([['nested too deeply', parser.offset]])
+    }
     const mistakes = [...parserMistakes(document), ...looseAliases(document)]
+    if (another !== undefined) mistakes.push(['more than one YAML document', another.range[0]])
     if (mistakes.length > 0) return refuse(mistakes)
     const value: unknown = document.toJS()
     return { ok: true, value, position: (steps, key) => positionAt(offsetOf(document, steps, key)) }
   } catch {
-    // The parser throws on aliases that multiply (a "billion laughs") and on extreme depth.
-    return refuse([['too deeply nested, or too many aliases', 0]])
+    // The parser throws on aliases that multiply (a "billion laughs").
+    return refuse([['nested too deeply, or too many aliases', 0]])
   }
 }
 
+/** The tokens of a text, up to the one that is nested too deeply. */
+function* shallowTokens(text: string, parser: Parser, lines: LineCounter) {
+  lines.addNewLine(0)
+  for (const lexeme of new Lexer().lex(text)) {
+    yield* parser.next(lexeme)
+    if (parser.stack.length > MAX_DEPTH) return
+  }
+  yield* parser.end()
+}
+
 function parserMistakes({ errors, warnings }: Document): Mistake[] {
-  return [...errors, ...warnings].map(({ code, message, pos }) => [
+  return [...errors, ...warnings].map(({ message, pos }) => [
     // The parser ends some messages with a colon and a piece of the text.
-    code === 'MULTIPLE_DOCS' ? 'more than one YAML document' : message.replace(/(?<=\S): .*$/s, ''),
+    message.replace(/(?<=\S): .*$/s, ''),
     pos[0],
   ])
 }

@@ -157,9 +157,19 @@ t.test('too many, self-referring or too deeply nested aliases are refused', asyn
     (_, n) => `x${n + 1}: &x${n + 1} [${Array(9).fill(`*x${n}`).join(',')}]`,
   )
   t.strictSame(refused({ yaml: `x0: &x0 [lol]\n${laughs.join('\n')}` }), [
-    ': not valid YAML: too deeply nested, or too many aliases (sidecar.yaml:1:1)',
+    ': not valid YAML: nested too deeply, or too many aliases (sidecar.yaml:1:1)',
   ])
   t.match(refused({ yaml: 'publicRoutes: &x [*x]' }), [/^publicRoutes\[0\]: must be a map/])
   t.match(refused({ yaml: 'log: &x { level: *x }' }), [/^log.level: must be one of/])
-  t.match(refused({ yaml: '['.repeat(20_000) }), [/^: not valid YAML: /])
+  const deep = [
+    '['.repeat(200_000),
+    '{a: '.repeat(20_000),
+    '- '.repeat(20_000),
+    `${'['.repeat(1e5)}${']'.repeat(1e5)}`,
+  ]
+  for (const yaml of deep) {
+    const problems = refused({ yaml })
+    t.equal(problems.length, 1, yaml.slice(0, 5))
+    t.match(problems[0], /^: not valid YAML: nested too deeply \(sidecar\.yaml:1:\d+\)$/)
+  }
 })

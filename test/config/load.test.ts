@@ -135,4 +135,9 @@ t.test('a summary is followed by one line per problem, whatever a name contains'
     'the configuration has 2 problems:\n  listen.port: must be a number (f\\u000d\\u000a\\u2028.yaml:1:2)\n  not a setting\\u007f',
   )
   t.match(formatProblems([problem]), /^the configuration has 1 problem:\n/)
+  const many = formatProblems(Array(23).fill(problem)).split('\n')
+  t.strictSame(
+    [many[0], many.length, many.at(-1)],
+    ['the configuration has 23 problems:', 22, '  and 3 more'],
+  )
 })

@@ -37,6 +37,9 @@ t.test('anything but a regular file within the size limit is refused at once', a
   t.same(await both(path('directory')), ['is not a file', false, 'EISDIR'])
   t.same(await both(path('pipe')), ['is not a file', false, 'ENOTREGULAR'])
   t.same(await both('/dev/zero'), ['is not a file', false, 'ENOTREGULAR'])
+  symlinkSync('loop', path('loop'))
+  const loop = 'cannot be read: too many symbolic links, or a loop of them'
+  t.same(await both(path('loop')), [loop, false, 'ELOOP'])
   const missing = 'cannot be read: there is no such file or directory'
   t.same(await both(path('none')), [missing, true, 'ENOENT'])
   t.same(await both(path('file/below')), [
