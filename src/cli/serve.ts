@@ -56,8 +56,9 @@ type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'host
 /** A port that is not available is a system error: one line, exit code 1. */
 function rethrowFault(error: ListenError): void {
   if (error instanceof StoppedWhileStarting) return
-  const { code, syscall, address, hostname, port } = error
+  const { code, syscall, address, hostname, port, message } = error
   if (syscall === undefined) throw error
+  if (syscall.startsWith('spawn')) throw new CommandFailure(`cannot start a worker: ${message}`)
   if (code === 'EADDRINUSE') throw new CommandFailure(`port ${port} is in use`)
   const where = [address ?? hostname, port].filter((part) => part !== undefined).join(' port ')
   throw new CommandFailure(`cannot listen on ${where}: ${code}`)

@@ -58,7 +58,11 @@ export function createAdminListener(
     type: sources.exposition.contentType,
     body: Buffer.from(await sources.exposition.metrics()),
   }))
-  page('/.well-known/jwks.json', async () => json(200, await sources.jwks(), 'application/jwk-set+json'))
+  page('/.well-known/jwks.json', async () => {
+    const jwks = await sources.jwks()
+    if (jwks === undefined) return json(503, { code: 'ServiceNotReady', message: 'No worker has keys yet.' })
+    return json(200, jwks, 'application/jwk-set+json')
+  })
   page('/status.json', async () => {
     const report = await status.report()
     return json(200, { problems: statusProblems(report), ...report })

@@ -33,7 +33,7 @@ export interface ReadyCheck {
 export interface AdminSources {
   /** Every condition of readiness; the sidecar is ready when all of them hold. */
   readonly ready: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
-  /** The public keys, as a JWK Set (RFC 7517). */
+  /** The public keys, as a JWK Set (RFC 7517); undefined before a worker has responded. */
   readonly jwks: () => unknown
   /** The metrics as text, such as a registry of prom-client. */
   readonly exposition: { readonly contentType: string; metrics(): Promise<string> }

@@ -14,14 +14,7 @@ import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
 import { type Logger, listenerFaults } from '../ops/log.ts'
 import type { ReadyCheck } from '../ops/status.ts'
 import { UnusableTrust } from '../trust.ts'
-import {
-  type FromWorker,
-  type MetricsExtent,
-  type SerializedError,
-  type ToWorker,
-  WORKER_SETTINGS,
-  type WorkerState,
-} from './worker.ts'
+import type { FromWorker, MetricsExtent, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
 /** Delay before a worker that could not start is started again. */
 const RETRY_MS = 5000
@@ -39,14 +32,17 @@ export interface PrimaryOptions {
   readonly entry: string
 }
 
+type LastMessages = { [Message in FromWorker as Message['type']]?: Message['value'] }
+
 /** Creates a sidecar of several processes. Its `start` rejects with the first error of a worker. */
 export function createPrimary({ config, log, count, entry }: PrimaryOptions): App {
-  const environment = { [WORKER_SETTINGS]: JSON.stringify(shareOf(config, count)) }
-  /** Workers that accept connections, with their reports once they have stopped. */
-  const listening = new Map<Worker, DrainReport | undefined>()
+  const init: ToWorker = { type: 'init', config: shareOf(config, count) }
+  /** Workers that accept connections, with the last message of each type. */
+  const listening = new Map<Worker, LastMessages>()
+  let jwks: unknown
   let phase: 'starting' | 'running' | 'stopping' = 'starting'
   let stopped: Promise<DrainReport> | undefined
-  const isComplete = () => phase === 'running' && listening.size === count
+  const isReady = (responding: number) => phase === 'running' && responding === count
 
   const own = new Registry()
   const registers = [own]
@@ -55,77 +51,98 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
     help: 'Workers that ended and were replaced.',
     registers,
   })
-  new Gauge({
+  const workersGauge = new Gauge({
     name: 'auth_sidecar_workers',
-    help: 'Processes that share the data listener and accept connections.',
+    help: 'Processes that share the data listener, accept connections and respond to the primary.',
     registers,
-    collect() {
-      this.set(listening.size)
-    },
   })
-  new Gauge({
+  const readyGauge = new Gauge({
     name: 'auth_sidecar_ready',
     help: '1 while every worker accepts requests, else 0.',
     aggregator: 'min',
     registers,
-    collect() {
-      this.set(isComplete() ? 1 : 0)
-    },
   })
 
   // A worker that has ended emits `exit`; without a callback a failed send is an `error` event.
   const send = (worker: Worker, message: ToWorker) => worker.send(message, () => {})
   const kill = (worker: Worker) => worker.process.kill('SIGKILL')
-  const workers = () => Object.values(cluster.workers ?? {}).filter((worker) => worker !== undefined)
+  const workers = () =>
+    Object.values(cluster.workers ?? {}).filter((worker): worker is Worker => worker?.isDead() === false)
 
   /** Forks a worker; resolves when it listens. */
   const fork = async (): Promise<AddressInfo> => {
-    const worker = cluster.fork(environment)
+    const worker = cluster.fork()
     const { pid } = worker.process
+    if (pid === undefined) {
+      // No process could be created (EMFILE, EAGAIN): an `error` follows, but no `exit`.
+      delete cluster.workers?.[worker.id]
+      const [error] = await once(worker, 'error')
+      throw error
+    }
     log.info({ pid }, 'worker started')
-    worker.on('message', (message: FromWorker) => worker.emit(message.type, message.value))
-    worker.on('stopped', (report: DrainReport) => listening.set(worker, report))
+    const last: LastMessages = {}
+    worker.on('message', ({ type, value }: FromWorker) => {
+      Object.assign(last, { [type]: value })
+      worker.emit(type, value)
+    })
+    worker.on('error', (error) => log.error({ err: error, pid }, 'worker channel error'))
+    worker.on('init', () => send(worker, init))
+    worker.on('exit', (code, signal) => {
+      log.info({ pid, code, signal }, 'worker ended')
+      if (phase !== 'stopping' && listening.delete(worker)) void replace()
+    })
     const failed = once(worker, 'failed').then(([error]) => {
       throw deserializeError(error)
     })
-    const ended = once(worker, 'exit').then(([code, signal]) => {
-      log.info({ pid, code, signal }, 'worker ended')
-      const hasListened = phase !== 'stopping' && listening.delete(worker)
-      if (hasListened || phase === 'running') void replace(hasListened)
+    const ended = once(worker, 'exit').then(() => {
       throw new Error(`worker ${pid} ended`)
     })
     const [{ address, port, addressType }] = await Promise.race([once(worker, 'listening'), failed, ended])
-    listening.set(worker, undefined)
+    listening.set(worker, last)
     return { address, port, family: `IPv${addressType}` }
   }
-  const replace = async (hasListened: boolean): Promise<void> => {
+  const replace = async (): Promise<void> => {
     restarts.inc()
-    if (!hasListened) await sleep(RETRY_MS)
-    if (phase !== 'stopping') await fork().catch((error) => log.error({ err: error }, 'worker not started'))
+    try {
+      await fork()
+    } catch (error) {
+      log.error({ err: error }, 'worker not started')
+      await sleep(RETRY_MS)
+      if (phase !== 'stopping') void replace()
+    }
   }
 
-  /** The states of the workers that respond in time. */
-  const ask = async (extent: MetricsExtent): Promise<WorkerState[]> => {
+  /** Returns the states of the workers, and how many respond in time. Of the others, the states are the last ones. */
+  const ask = async (extent: MetricsExtent) => {
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)
     const answers = [...listening.keys()].map((worker): Promise<WorkerState[]> => {
       send(worker, { type: extent })
       return once(worker, extent, { signal }).catch(() => [])
     })
-    return (await Promise.all(answers)).flat()
+    const current = (await Promise.all(answers)).flat()
+    jwks = current[0]?.jwks ?? jwks
+    const states = [...listening.values()].flatMap((last) => last[extent] ?? [])
+    return { states, responding: current.length }
   }
   const aggregate = async (extent: MetricsExtent): Promise<Registry> => {
-    const metrics = (await ask(extent)).map((state) => [...state.metrics])
+    const { states, responding } = await ask(extent)
+    workersGauge.set(responding)
+    readyGauge.set(isReady(responding) ? 1 : 0)
+    const metrics = states.map((state) => [...state.metrics])
     return AggregatorRegistry.aggregate([...metrics, await own.getMetricsAsJSON()])
   }
   const sources = {
     async ready(): Promise<ReadyCheck[]> {
-      const states = await ask('status')
-      const state = phase === 'stopping' ? 'draining' : `${listening.size} of ${count}`
+      const { states, responding } = await ask('status')
+      const state = phase === 'stopping' ? 'draining' : `${responding} of ${count}`
       // The checks of a worker that is not ready, if any.
       const { checks = [] } = states.find((one) => one.checks.some(({ ok }) => !ok)) ?? states[0] ?? {}
-      return [...checks, { name: 'workers', ok: isComplete() && states.length === count, state }]
+      return [...checks, { name: 'workers', ok: isReady(responding), state }]
     },
-    jwks: async () => (await ask('status'))[0]?.jwks ?? { keys: [] },
+    async jwks() {
+      await ask('status')
+      return jwks
+    },
     exposition: {
       contentType: Registry.PROMETHEUS_CONTENT_TYPE,
       metrics: async () => (await aggregate('all')).metrics(),
@@ -163,13 +180,13 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
     const ended = workers().map((worker) => {
       if (listening.has(worker)) send(worker, { type: 'stop', lameDuck })
       else kill(worker)
-      return once(worker, 'exit')
+      return new Promise((resolve) => worker.once('exit', resolve))
     })
     await Promise.all(ended)
     clearTimeout(killing)
     await admin.close()
     const total = { drained: 0, cut: 0 }
-    for (const report of listening.values()) {
+    for (const { stopped: report } of listening.values()) {
       total.drained += report?.drained ?? 0
       total.cut += report?.cut ?? 1 // how many requests a killed worker had is unknown
     }

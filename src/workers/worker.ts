@@ -3,15 +3,13 @@
  * Its process ends after the stop. If the primary dies, `node:cluster` ends it.
  */
 import cluster from 'node:cluster'
+import { once } from 'node:events'
 import type { ServingApp } from '../app.ts'
 import type { Problem } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import type { DrainReport } from '../ops/life-cycle.ts'
 import { type RegisteredFamily, statusMetrics } from '../ops/samples.ts'
 import type { ReadyCheck } from '../ops/status.ts'
-
-/** The environment variable with the primary's settings, as JSON. */
-export const WORKER_SETTINGS = 'STORAGE_AUTH_SIDECAR_WORKER'
 
 export interface WorkerState {
   readonly checks: readonly ReadyCheck[]
@@ -23,6 +21,7 @@ export interface WorkerState {
 export type MetricsExtent = 'all' | 'status'
 
 export type ToWorker =
+  | { readonly type: 'init'; readonly config: Config }
   | { readonly type: MetricsExtent | 'reload' }
   | { readonly type: 'stop'; readonly lameDuck: boolean }
 
@@ -34,8 +33,9 @@ export interface SerializedError {
   readonly problems?: readonly Problem[]
 }
 
-/** `failed`: with the fields that explain a failed start. */
+/** `init`: asks for the settings. `failed`: with the fields that explain a failed start. */
 export type FromWorker =
+  | { readonly type: 'init'; readonly value?: undefined }
   | { readonly type: 'failed'; readonly value: SerializedError }
   | { readonly type: MetricsExtent; readonly value: WorkerState }
   | { readonly type: 'stopped'; readonly value: DrainReport }
@@ -43,7 +43,8 @@ export type FromWorker =
 /** Serves until the primary stops it. `createApp` creates the sidecar from its settings. */
 export async function runWorker(createApp: (config: Config) => Promise<ServingApp>): Promise<void> {
   try {
-    await serve(await createApp(JSON.parse(process.env[WORKER_SETTINGS] ?? '')))
+    const [[{ config }]] = await Promise.all([once(process, 'message'), send({ type: 'init' })])
+    await serve(await createApp(config))
   } catch (error) {
     if (!(error instanceof Error)) throw error
     // Spread: Node's own fields, such as `code` and `port` of a listener that could not be created.
@@ -59,7 +60,7 @@ async function serve(app: ServingApp): Promise<void> {
       const { type } = message
       if (type === 'stop') resolve(message)
       else if (type === 'reload') await app.reload()
-      else await send({ type, value: await stateOf(app, type) })
+      else if (type !== 'init') await send({ type, value: await stateOf(app, type) })
     })
   })
   await app.start()

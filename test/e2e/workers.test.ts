@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
@@ -173,12 +174,66 @@ t.test('a second signal ends all workers at once', async (t) => {
 })
 
 t.test('an unresponsive worker makes the sidecar not ready', async (t) => {
-  const { admin, pids } = await setup(t)
+  const { admin, pids, metric, connect, get } = await setup(t)
+  const jwks = async () => (await admin('/.well-known/jwks.json')).body.toString()
+  await ask(connect, get, 8)
+  await eventually(async () => (await metric('auth_sidecar_requests_total')) === 8, 'all to be counted')
+  const keys = await jwks()
   const [stopped = 0] = pids()
   process.kill(stopped, 'SIGSTOP')
   await eventually(async () => (await admin('/readyz')).status === 503, 'not ready')
-  process.kill(stopped, 'SIGCONT')
+  t.equal(await metric('auth_sidecar_requests_total'), 8, 'its counters stay')
+  t.equal(await metric('auth_sidecar_workers'), 1)
+  t.equal(await metric('auth_sidecar_ready'), 0)
+  for (const pid of pids()) process.kill(pid, 'SIGSTOP')
+  t.equal(await jwks(), keys, 'the last known keys')
+  for (const pid of pids()) process.kill(pid, 'SIGCONT')
   await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
+})
+
+t.test('there are no keys before a worker has responded', async (t) => {
+  const { admin, pids } = await setup(t)
+  for (const pid of pids()) process.kill(pid, 'SIGSTOP')
+  t.equal((await admin('/.well-known/jwks.json')).status, 503)
+  for (const pid of pids()) process.kill(pid, 'SIGCONT')
+})
+
+const hasPrlimit = spawnSync('prlimit', ['--version']).status === 0
+t.test('a worker that cannot be forked', { skip: !hasPrlimit && 'without prlimit' }, async (t) => {
+  const { sidecar, pids, admin } = await setup(t, { 'shutdown-deadline-seconds': '1' })
+  const limitFiles = (limit: number) =>
+    spawnSync('prlimit', ['--pid', String(sidecar.pid), `--nofile=${limit}:`])
+  const failures = () => sidecar.log().filter(({ msg }) => msg === 'worker not started').length
+  const killOne = async () => {
+    const before = failures()
+    limitFiles(10)
+    process.kill(pids().at(-1) ?? 0, 'SIGKILL')
+    await eventually(() => failures() > before, 'the fork to fail')
+    limitFiles(4096)
+  }
+
+  await t.test('is forked again', async (t) => {
+    await killOne()
+    await eventually(async () => (await admin('/readyz')).status === 200, 'ready again', 10_000)
+    t.equal(pids().length, 3)
+  })
+
+  await t.test('does not delay the stop', async (t) => {
+    await killOne()
+    const stoppedAt = performance.now()
+    sidecar.child.kill('SIGTERM')
+    await sidecar.ended
+    t.ok(performance.now() - stoppedAt < 2000)
+    t.match(sidecar.log().at(-1), { msg: 'stopped' })
+  })
+})
+
+t.test('settings may exceed the size of an environment variable', async (t) => {
+  const { files } = await prepareFiles(t)
+  const config = `${files['keys-directory']}.yaml`
+  const cidrs = Array.from({ length: 8192 }, (_, at) => `10.${at >> 8}.${at & 255}.0/24`)
+  writeFileSync(config, JSON.stringify({ forwarded: { trust: cidrs } }))
+  await serve(t, { ...files, config, 'upstream-url': 'http://127.0.0.1:9', workers: '2' })
 })
 
 t.test('workers end when the primary is killed', async (t) => {
