@@ -240,11 +240,10 @@ export class UpstreamConnection {
     this.#request = undefined
     this.socket.destroy()
     if (request === undefined) return
-    const isTruncated = this.#hasResponseBytes && fault === 'connection_terminated'
-    request.onFault(
-      isTruncated ? 'http_response_incomplete' : fault,
-      this.#isReused && !this.#hasResponseBytes,
-    )
+    const isClosed = fault === 'connection_terminated'
+    const isTruncated = isClosed && this.#hasResponseBytes
+    const isStale = isClosed && this.#isReused && !this.#hasResponseBytes
+    request.onFault(isTruncated ? 'http_response_incomplete' : fault, isStale)
   }
 }
 

@@ -142,6 +142,7 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   if (firstBytes !== undefined) upstream.write(firstBytes)
   context.bytesIn = firstBytes?.length ?? 0
   context.bytesOut = first.length
+  client.setTimeout(0)
   upstream.setTimeout(0)
   upstream.on('error', () => client.destroy())
   upstream.on('close', () => client.destroySoon())

@@ -23,7 +23,7 @@ export class ClientConnection {
   /** No further request is accepted. */
   isEnding = false
   /** `socket.bytesRead` at the end of the previous response. */
-  bytesBefore = 0
+  bytesBefore: number
   /** The refusal of bytes that the parser rejected; sent after the responses to earlier requests. */
   parserError: PublicError | undefined
 
@@ -31,6 +31,7 @@ export class ClientConnection {
     this.socket = socket
     this.tcpSocket = tcpSocket
     this.peer = peer
+    this.bytesBefore = socket.bytesRead
     connections.set(socket, this)
   }
 
@@ -137,9 +138,8 @@ export function mustCloseAfter({
   for (let at = 0; at < rawHeaders.length; at += 2)
     headBytes += (rawHeaders[at]?.length ?? 0) + (rawHeaders[at + 1]?.length ?? 0) + 4
   const readBytes = socket.bytesRead - context.connection.bytesBefore
-  // More than the head was read, or its first part with the previous request: then the count may include bytes of another
-  // request. The space after each colon is optional.
-  return readBytes > headBytes || readBytes < headBytes - rawHeaders.length / 2
+  // More bytes than the head were read, or its first part was read with the previous request.
+  return readBytes !== headBytes
 }
 
 /** A response as the listener creates it. */

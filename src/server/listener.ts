@@ -6,7 +6,7 @@
 import { constants } from 'node:crypto'
 import { createServer, type Server, type ServerOptions, STATUS_CODES } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
-import type { AddressInfo, Socket } from 'node:net'
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { SecureContextOptions } from 'node:tls'
 import { ERRORS, type PublicError } from '../errors.ts'
@@ -83,12 +83,14 @@ export function createListener(options: ListenerOptions): Listener {
     headersTimeout: timeouts.headersSeconds * 1000,
     requestTimeout: 0,
     keepAliveTimeout: timeouts.keepAliveSeconds * 1000,
-    connectionsCheckingInterval: 500,
+    connectionsCheckingInterval: CHECK_MS,
     // Admission refuses a missing `Host` in the documented form.
     requireHostHeader: false,
     shouldUpgradeCallback: (req) =>
       options.upgrade &&
       req.headers.upgrade?.toLowerCase() === 'websocket' &&
+      req.method === 'GET' &&
+      req.httpVersionMinor === 1 &&
       req.context.connection.current === undefined,
   }
   const server: Server<typeof SidecarRequest, typeof SidecarResponse> & {
@@ -107,6 +109,7 @@ export function createListener(options: ListenerOptions): Listener {
   }
   const onConnection = (socket: Socket, tcpSocket: Socket) => {
     open.add(new ClientConnection(socket, tcpSocket, options.peerOf(tcpSocket, tls)))
+    socket.on('error', ignoreError)
     socket.once('close', onSocketClosed)
     socket.once('end', onSocketEnded)
   }
@@ -147,6 +150,7 @@ export function createListener(options: ListenerOptions): Listener {
 
   const onRequest = (req: SidecarRequest, res: SidecarResponse) => {
     const { connection } = req.context
+    if (connection.socket.destroyed) return // TLS delivers what it had decrypted; no `close` would follow
     if (connection.isEnding) {
       connection.socket.pause()
       return
@@ -196,28 +200,26 @@ export function createListener(options: ListenerOptions): Listener {
     const { context, socket } = req
     const { connection } = context
     const { isEnding } = connection
-    socket.on('error', () => socket.destroy())
     connection.isEnding = true
+    if (socket.destroyed) return
+    socket.on('error', () => socket.destroy())
+    // In place of the listeners that Node has removed.
+    socket.on('drain', () => connection.current?.emit('drain'))
+    socket.on('timeout', () => onTimeout(socket))
     if (connection.current !== undefined) {
-      // Refused after the pending responses, for which `drain` and `timeout` are forwarded: Node removed its listeners.
+      // Refused after the pending responses.
       connection.parserError = req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused
-      socket.on('drain', () => connection.current?.emit('drain'))
-      socket.on('timeout', () => onTimeout(socket))
       return
     }
     if (isEnding) {
       endConnection(socket) // it was sent after the last response
       return
     }
-    socket.setTimeout(0)
     const res = new SidecarResponse(req)
     context.upgrade = { firstBytes, response: res }
     res.shouldKeepAlive = false
     res.assignSocket(socket)
-    res.once('finish', () => {
-      socket.on('timeout', () => socket.destroy())
-      endConnection(socket)
-    })
+    res.once('finish', () => endConnection(socket))
     serve(connection, res)
   }
   server.on('connect', onUpgrade)
@@ -230,10 +232,19 @@ export function createListener(options: ListenerOptions): Listener {
       // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
       socket.setTimeout(socket.timeout ?? 0)
       res.req.context.handler?.onIdle()
-      return
+    } else if (
+      connection !== undefined &&
+      res === undefined &&
+      !connection.isEnding &&
+      isHeadBegun(connection)
+    ) {
+      // A late head gets its response at `headersTimeout`, which does not count for empty lines.
+      connection.bytesBefore = socket.bytesRead
+      socket.setTimeout(timeouts.headersSeconds * 1000 + 2 * CHECK_MS)
+    } else {
+      connection?.abort()
+      socket.destroy()
     }
-    // A late head gets its response at `headersTimeout`.
-    if (connection?.isEnding !== false || socket.bytesRead === connection.bytesBefore) socket.destroy()
   }
   server.on('timeout', onTimeout)
 
@@ -271,15 +282,15 @@ export function createListener(options: ListenerOptions): Listener {
         })
       }),
     async close() {
-      await new Promise<void>((resolve) => server.close(() => resolve()))
+      // The HTTP server's own `close` destroys connections whose responses are not flushed, and ends the check of late heads.
+      await new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()))
       // Node calls back before the last sockets emit `close`, which completes their requests.
       while (open.size > 0) await new Promise(setImmediate)
     },
     closeIdle() {
-      server.closeIdleConnections()
-      // Node counts a connection without a byte as active until `headersTimeout`.
-      for (const { current, socket } of open)
-        if (current === undefined && socket.bytesRead === 0) socket.destroy()
+      for (const connection of open)
+        if (connection.current === undefined && !connection.isEnding && !isHeadBegun(connection))
+          connection.socket.destroy()
       for (const tcpSocket of handshaking) tcpSocket.destroy()
     },
     closeTunnels() {
@@ -312,6 +323,15 @@ export function createListener(options: ListenerOptions): Listener {
     },
   }
 }
+
+/** How often Node looks for late heads, in milliseconds. */
+const CHECK_MS = 500
+
+/** Whether bytes have arrived since the previous response. */
+const isHeadBegun = ({ socket, bytesBefore }: ClientConnection) => socket.bytesRead !== bytesBefore
+
+/** Without a listener an error would end the process; `close` follows in any case. */
+function ignoreError(): void {}
 
 /** Ends a connection; drops arriving bytes for a time, because a reset could discard the response. */
 function endConnection(socket: Socket, text = ''): void {

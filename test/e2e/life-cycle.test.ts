@@ -4,6 +4,7 @@ import { closeSync, constants, openSync, readSync } from 'node:fs'
 import type { AddressInfo } from 'node:net'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
@@ -97,6 +98,39 @@ t.test('SIGINT: no lame duck; requests at the deadline are aborted and counted, 
     { msg: 'stopped', drained: 0, cut: 1 },
   ])
   t.match(sidecar.stderr(), /^[^\n]*: 1\n$/)
+})
+
+t.test('a drain completes a response that waits in a buffer, and answers a late head', async (t) => {
+  const { upstream, sidecar, get } = await setup(t, {
+    'shutdown-lame-duck-seconds': '0',
+    'timeouts-headers-seconds': '1',
+  })
+  const body = 'x'.repeat(50_000)
+  upstream.reply(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+  const client = await rawClient(t, sidecar.port)
+  client.send(get)
+  await client.until('\r\n\r\n')
+  client.socket.pause()
+  // One response after the other, until the kernel takes no more: then a complete one waits in the sidecar.
+  for (let sent = 1; sent <= upstream.requests.length; ) {
+    client.send(get.repeat(10))
+    sent += 10
+    const isServed = () => upstream.requests.length === sent
+    await Promise.race([upstream.until(isServed, 'the requests').catch(() => {}), sleep(1000)])
+  }
+  const late = await rawClient(t, sidecar.port)
+  late.send('GET /object HT')
+  sidecar.child.kill('SIGTERM')
+  await sidecar.until(() => sidecar.log().some(({ msg }) => msg === 'draining'), 'draining')
+  t.equal((await late.response()).status, 408)
+  client.socket.resume()
+  t.equal(await client.closed(), 'end')
+  const { length } = upstream.requests
+  for (let count = 0; count < length; count++)
+    if ((await client.response()).body.length !== body.length) t.fail('a response is truncated')
+  t.equal(client.rest().length, 0, 'each request that reached the upstream got its response')
+  t.match(await sidecar.ended, { code: 0 })
+  t.match(sidecar.log().at(-1), { msg: 'stopped', cut: 0 })
 })
 
 t.test('an incomplete response framed by its close never ends cleanly', async (t) => {

@@ -297,3 +297,44 @@ t.test('an unused client connection is closed without a response', async (t) => 
   t.equal(await client.closed(), 'end')
   t.equal(client.rest().length, 0)
 })
+
+t.test('an upstream that is silent on a reused connection is asked once', async (t) => {
+  const { upstream, request } = await startSetup(t, {
+    settings: { 'timeouts-upstream-response-seconds': '0.3' },
+  })
+  t.equal((await (await request('GET /first')).response()).status, 200)
+  upstream.reply('')
+  isOwnResponse(t, await (await request('GET /second')).response(), unavailable('http_response_timeout'))
+  t.equal(upstream.requests.length, 2)
+})
+
+t.test('empty lines after a response do not keep a connection', async (t) => {
+  const { request } = await startSetup(t, {
+    settings: { ...IDLE, 'timeouts-headers-seconds': '0.3', 'timeouts-keep-alive-seconds': '1' },
+  })
+  const client = await request('GET /')
+  t.equal((await client.response()).status, 200)
+  client.send('\r\n')
+  t.equal(await client.closed(), 'end')
+  t.equal(client.rest().length, 0)
+})
+
+t.test('a client that reads no responses is disconnected after the idle time', async (t) => {
+  const { sidecar, upstream, request, head } = await startSetup(t, { settings: IDLE })
+  const body = 'x'.repeat(50_000)
+  upstream.reply(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+  const client = await request('GET /')
+  client.socket.pause()
+  await upstream.received(1)
+  // One after the other, until the kernel takes no more: then a complete response waits in Node.
+  for (let sent = 1; sent <= upstream.requests.length; ) {
+    client.send(head('GET /').repeat(10))
+    sent += 10
+    const isServed = () => upstream.requests.length === sent
+    await Promise.race([upstream.until(isServed, 'the requests').catch(() => {}), sleep(1000)])
+  }
+  await eventually(
+    async () => (await sidecar.metric('auth_sidecar_client_connections')) === 0,
+    'the connection to be closed',
+  )
+})
