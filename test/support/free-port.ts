@@ -1,21 +1,17 @@
-/** Ports for programs that cannot listen on port 0. */
-import { once } from 'node:events'
+/** A port that was free a moment ago. */
 import { createServer } from 'node:net'
 
-/** Ports of the loopback interface without a listener, each another one. */
-export async function freePorts(count: number): Promise<readonly number[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'))
-  await Promise.all(servers.map((server) => once(server, 'listening')))
-  const addresses = servers.map((server) => server.address())
-  await Promise.all(servers.map((server) => once(server.close(), 'close')))
-  return addresses.map((address) => {
-    if (address === null || typeof address === 'string') throw new Error('a TCP server has a port')
-    return address.port
-  })
-}
+/** Below the ephemeral ports, of which tests that run at the same time use thousands. */
+const [FIRST_PORT, LAST_PORT] = [10_000, 20_000]
 
-/** A port of the loopback interface without a listener. */
+/** Returns a port of the loopback interface on which nothing listens. */
 export async function freePort(): Promise<number> {
-  const [port = 0] = await freePorts(1)
-  return port
+  for (;;) {
+    const port = FIRST_PORT + Math.floor(Math.random() * (LAST_PORT - FIRST_PORT))
+    const isFree = await new Promise<boolean>((resolve) => {
+      const server = createServer().once('error', () => resolve(false))
+      server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
+    })
+    if (isFree) return port
+  }
 }
