@@ -1,10 +1,10 @@
-/** A port that was free a moment ago. */
+/** Ports for programs that cannot listen on port 0. */
 import { createServer } from 'node:net'
 
 /** Below the ephemeral ports, of which tests that run at the same time use thousands. */
 const [FIRST_PORT, LAST_PORT] = [10_000, 20_000]
 
-/** Returns a port of the loopback interface on which nothing listens. */
+/** A port of the loopback interface without a listener. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = FIRST_PORT + Math.floor(Math.random() * (LAST_PORT - FIRST_PORT))
@@ -14,4 +14,9 @@ export async function freePort(): Promise<number> {
     })
     if (isFree) return port
   }
+}
+
+/** Several of them. */
+export function freePorts(count: number): Promise<readonly number[]> {
+  return Promise.all(Array.from({ length: count }, freePort))
 }
