@@ -57,13 +57,10 @@ for (const [way, write] of Object.entries(WAYS_OF_WRITING)) {
     setting,
     join(directory(setting), setting.endsWith('file') ? name : ''),
   ])
-  const keyFile = { 'listen-tls-key-file': join(directory('listen-tls-cert-file'), 'pair.pem') }
+  flags.push(['listen-tls-key-file', join(directory('listen-tls-cert-file'), 'pair.pem')])
   const owner = { teardown: (cleanUp: () => unknown) => cleanUps.unshift(cleanUp) }
-  const { port } = await serve(owner, {
-    ...Object.fromEntries(flags),
-    ...keyFile,
-    'upstream-url': 'http://127.0.0.1:9',
-  })
+  const settings = { ...Object.fromEntries(flags), 'upstream-url': 'http://127.0.0.1:9' }
+  const { port } = await serve(owner, settings)
   for (const [setting, name, good, other] of SUBJECTS) {
     const seconds: number[] = []
     for (let round = 0; round < rounds; round++) {
