@@ -2,7 +2,8 @@
  * Measures several peers side by side: each is started, checked and warmed up, then measured in rounds that alternate,
  * each beginning with another peer, so that the drift of the machine cancels. Out: medians over the rounds.
  */
-import { cpuMicroseconds, freePort, type Lab, listening, median, type Running } from './lab.ts'
+import { freePort } from '../test/support/free-port.ts'
+import { cpuMicroseconds, type Lab, listening, median, type Running } from './lab.ts'
 import { checkPeer, type Peer } from './peers.ts'
 import type { Trust } from './trust.ts'
 

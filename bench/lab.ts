@@ -5,7 +5,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { availableParallelism, constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -93,21 +92,6 @@ export function openLab(): Lab {
       if (code !== 0) throw new Error(`${script} ended with exit code ${code}`)
       return JSON.parse(output)
     },
-  }
-}
-
-/** Below the ephemeral ports, which the load uses up. */
-const [FIRST_PORT, LAST_PORT] = [20_000, 32_000]
-
-/** A port of the loopback interface that was free a moment ago. */
-export async function freePort(): Promise<number> {
-  for (;;) {
-    const port = FIRST_PORT + Math.floor(Math.random() * (LAST_PORT - FIRST_PORT))
-    const free = await new Promise<boolean>((resolve) => {
-      const server = createServer().once('error', () => resolve(false))
-      server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
-    })
-    if (free) return port
   }
 }
 

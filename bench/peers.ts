@@ -5,7 +5,8 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { ask, type Core, freePort, type Lab, listening, type Running } from './lab.ts'
+import { freePort } from '../test/support/free-port.ts'
+import { ask, type Core, type Lab, listening, type Running } from './lab.ts'
 import { AUDIENCE, expired, forged, ISSUER, MAIN, type Trust } from './trust.ts'
 
 /** What a peer works with; `node` is the binary that runs the sidecar and http-proxy. */

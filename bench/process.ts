@@ -1,7 +1,8 @@
 /** The scenarios of the sidecar's process: how fast it starts, and what it and its token cache hold in memory. */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { freePort } from '../test/support/free-port.ts'
 import type { Bench, Section } from './compare.ts'
-import { ask, freePort, listening, median, type Running, residentMegabytes } from './lab.ts'
+import { ask, listening, median, type Running, residentMegabytes } from './lab.ts'
 import { load, type Requests, requestText, writeRequests } from './load.ts'
 import { sidecarWith } from './peers.ts'
 

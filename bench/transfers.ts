@@ -1,8 +1,9 @@
 /** The scenarios of large objects: how fast they move, and what they hold in memory. */
 import { connect, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { freePort } from '../test/support/free-port.ts'
 import { type Bench, compare, type Row, type Section } from './compare.ts'
-import { freePort, listening, residentMegabytes } from './lab.ts'
+import { listening, residentMegabytes } from './lab.ts'
 import type { ObjectLoad, ObjectReport } from './object-client.ts'
 import { envoy, haproxy, nginx, sidecar, startObjectUpstream } from './peers.ts'
 

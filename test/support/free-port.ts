@@ -1,7 +1,7 @@
 /** Ports for programs that cannot listen on port 0. */
 import { createServer } from 'node:net'
 
-/** Below the ephemeral ports, of which tests that run at the same time use thousands. */
+/** Below the ephemeral ports, of which the benchmark and tests that run at the same time use thousands. */
 const [FIRST_PORT, LAST_PORT] = [10_000, 20_000]
 
 /** A port of the loopback interface without a listener. */
