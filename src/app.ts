@@ -9,7 +9,6 @@ import type { Registry } from 'prom-client'
 import type { Config } from './config/schema.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
-import { createRoutes } from './gate/routes.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { createAdminListener } from './ops/admin.ts'
 import { type Addresses, createLifeCycle, type DrainReport } from './ops/life-cycle.ts'
@@ -26,9 +25,8 @@ import { createHandle } from './server/handle.ts'
 import { createListener } from './server/listener.ts'
 import { createResponder } from './server/respond.ts'
 import { createTokenEndpoint } from './server/token-endpoint.ts'
-import { createAssertionSigner } from './token/assertion.ts'
 import { createTokenCache } from './token/cache.ts'
-import { createIssuer } from './token/issue.ts'
+import { createAssertionSigner, createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 import { openTrust } from './trust.ts'
 
@@ -130,12 +128,10 @@ export async function createApp({
     headerLines: config.limits.headerLines,
     enforcement: config.enforcement,
     refusedTokenStatus: config.contract.refusedTokenStatus,
-    routeOf: createRoutes({
-      basePath: config.listen.basePath,
-      publicRoutes: config.publicRoutes,
-      corsPreflight: config.corsPreflight,
-      forwardAuthPath: config.forwardAuth.path,
-    }),
+    basePath: config.listen.basePath,
+    publicRoutes: config.publicRoutes,
+    corsPreflight: config.corsPreflight,
+    forwardAuthPath: config.forwardAuth.path,
     verify: tokens.verify,
     onCheck: metrics.onTokenCheck,
   })

@@ -3,9 +3,9 @@
  * In: a request head that Node's parser accepted. Out: the facts that the later stages need, or a refusal. Ambiguous are a
  * second `Host`, two lengths, a name that folds to a framing header (RFC 9112, sections 3.2, 6.3 and 11.2).
  */
+import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { addConnectionOptions, HeaderKind, headerKind } from './header-names.ts'
-import { isHost, originForm } from './request-target.ts'
 
 /** A request head, as Node's `IncomingMessage` has it. */
 export interface RequestHead {
@@ -176,4 +176,37 @@ function isRequestId(value: string | undefined): value is string {
 /** A canonical decimal number that a double represents exactly. */
 function isContentLength(value: string): boolean {
   return /^(?:0|[1-9][0-9]{0,14})$/.test(value)
+}
+
+/**
+ * Returns the target in origin form, or undefined when it is invalid. The absolute form is accepted when its authority
+ * equals `Host` (RFC 9112, section 3.2.2); `*` and the authority form are not.
+ */
+function originForm(url: string, host: string | undefined): string | undefined {
+  let target = url
+  if (url.charCodeAt(0) !== 0x2f) {
+    const scheme = /^https?:\/\//i.exec(url)
+    if (scheme === null || host === undefined) return undefined
+    const rest = url.slice(scheme[0].length)
+    if (rest.slice(0, host.length).toLowerCase() !== host.toLowerCase()) return undefined
+    target = rest.slice(host.length)
+    if (target === '' || target.charCodeAt(0) === 0x3f) target = `/${target}`
+    else if (target.charCodeAt(0) !== 0x2f) return undefined
+  }
+  return HAS_FORBIDDEN.test(target) ? undefined : target
+}
+
+/** Controls, the space and `#`: a target has no fragment. */
+const HAS_FORBIDDEN = /[\x00-\x20#\x7f]/
+
+/** A registered name without the comma, which separates lists (RFC 3986, section 3.2.2), and an optional port. */
+const NAMED_HOST = /^[\w.~!$&'()*+;=%-]+(?::([0-9]{0,5}))?$/
+const IPV6_HOST = /^\[([0-9A-Fa-f:.]+)\](?::([0-9]{0,5}))?$/
+
+/** Whether a `Host` value is one host and at most one port, without userinfo, lists or a zone index. */
+function isHost(value: string): boolean {
+  const named = NAMED_HOST.exec(value)
+  if (named !== null) return Number(named[1] ?? 0) <= 65535
+  const [, address, port] = IPV6_HOST.exec(value) ?? []
+  return address !== undefined && isIPv6(address) && Number(port ?? 0) <= 65535
 }

@@ -7,9 +7,8 @@
  * valid token with the token's identity. Report mode also forwards the others.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Accepted, RejectReason, Verdict, Verify } from '../token/verdict.ts'
+import type { Accepted, RejectReason, Verdict, Verify } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
-import type { Route, RouteDecision } from './routes.ts'
 
 export type Decision =
   /** `caller` is absent on a public route and in report mode; `wouldRefuse` is set in report mode. */
@@ -30,13 +29,12 @@ export interface Decided {
   readonly decision: Decision | Promise<Decision>
 }
 
-export interface DecideOptions {
+export interface DecideOptions extends RouteOptions {
   readonly headerLines: number
   /** Setting `enforcement`. */
   readonly enforcement: 'enforce' | 'report'
   /** Status of a refused token. */
   readonly refusedTokenStatus: 400 | 401
-  readonly routeOf: (request: Admitted) => RouteDecision
   readonly verify: Verify
   /** Counts each token check. */
   readonly onCheck: (reason: 'ok' | RejectReason) => void
@@ -44,7 +42,8 @@ export interface DecideOptions {
 
 /** Creates the function that decides. A cached token is decided without a promise. */
 export function createDecide(options: DecideOptions): (head: RequestHead) => Decided {
-  const { routeOf, verify, onCheck, headerLines } = options
+  const { verify, onCheck, headerLines } = options
+  const routeOf = createRouteOf(options)
   const reportOnly = options.enforcement === 'report'
   const expired = { ...ERRORS.expiredToken, status: options.refusedTokenStatus }
   const invalid = { ...ERRORS.invalidToken, status: options.refusedTokenStatus }
@@ -108,4 +107,47 @@ function checkBearer(authorization: string | undefined, verify: Verify): Verdict
   let start = 7
   while (authorization.charCodeAt(start) === 0x20) start++
   return start >= authorization.length ? malformed : verify(authorization.slice(start))
+}
+
+/** The label `route` of the metrics. */
+export const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth'] as const
+
+export type Route = (typeof ROUTES)[number]
+
+interface RouteOptions {
+  /** Prefix of the token endpoint, `''` or `/…` without a slash at its end. */
+  readonly basePath: string
+  /** Requests that are forwarded without a token: exact method and path. */
+  readonly publicRoutes: readonly { readonly method: string; readonly path: string }[]
+  /** Whether a CORS preflight passes without a token. */
+  readonly corsPreflight: 'deny' | 'pass'
+  /** The path of forward-auth requests, with everything below it; `''` for none. */
+  readonly forwardAuthPath: string
+}
+
+/** `token_method` and `token_preflight` are other methods on the token endpoint. */
+type RouteDecision = Route | 'token_method' | 'token_preflight'
+
+/**
+ * Creates the function that routes a request: to the sidecar itself, or to the upstream with or without a token check.
+ * Compares the method and the raw bytes of the path exactly. Decoding or normalizing the path could differ from the
+ * upstream's (CVE-2025-54576).
+ */
+function createRouteOf(options: RouteOptions): (request: Admitted) => RouteDecision {
+  const tokenPath = `${options.basePath}/v2/auth/token`
+  const tokenPathSlash = `${tokenPath}/`
+  const { forwardAuthPath } = options
+  const forwardAuthPrefix = `${forwardAuthPath}/`
+  const publicRoutes = new Set(options.publicRoutes.map(({ method, path }) => `${method} ${path}`))
+  const passPreflight = options.corsPreflight === 'pass'
+  return ({ method, path, preflight }) => {
+    if (path === tokenPath || path === tokenPathSlash) {
+      if (method === 'POST') return 'token_issue'
+      if (method === 'GET' || method === 'HEAD') return 'token_check'
+      return preflight ? 'token_preflight' : 'token_method'
+    }
+    if (forwardAuthPath !== '' && `${path}/`.startsWith(forwardAuthPrefix)) return 'forward_auth'
+    if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return 'public'
+    return passPreflight && preflight ? 'public' : 'proxy'
+  }
 }

@@ -3,10 +3,10 @@
  * Labels come from closed sets, never a path, an account or a token; their series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { ROUTES } from '../gate/routes.ts'
+import { ROUTES } from '../gate/decide.ts'
 import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../proxy/upstream-errors.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/loaded.ts'
-import { REJECT_REASONS, type RejectReason } from '../token/verdict.ts'
+import { REJECT_REASONS, type RejectReason } from '../token/verify.ts'
 import { VERSION } from '../version.ts'
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'] as const

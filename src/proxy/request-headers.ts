@@ -6,7 +6,7 @@
 import type { Admitted } from '../gate/admission.ts'
 import { HeaderKind, headerKind, isTrailer } from '../gate/header-names.ts'
 import type { Peer } from '../server/client-address.ts'
-import type { Accepted, Identity } from '../token/verdict.ts'
+import type { Accepted, Identity } from '../token/verify.ts'
 
 export interface RequestHeadParts {
   readonly request: Admitted

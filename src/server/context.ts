@@ -7,8 +7,8 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { PublicError } from '../errors.ts'
 import type { Admitted } from '../gate/admission.ts'
-import type { Route } from '../gate/routes.ts'
-import type { Accepted, Identity } from '../token/verdict.ts'
+import type { Route } from '../gate/decide.ts'
+import type { Accepted, Identity } from '../token/verify.ts'
 import type { Peer } from './client-address.ts'
 
 /** A client's connection. Pipelined requests wait in it and are handled one after the other. */

@@ -4,9 +4,8 @@
  * Only accepted tokens are cached: refused ones cannot push them out.
  */
 import { LRUCache } from 'lru-cache'
-import { type Assertion, NO_ASSERTION, type SignAssertion } from './assertion.ts'
-import type { Verdict, Verify } from './verdict.ts'
-import type { Verified, Verifier } from './verify.ts'
+import { type Assertion, NO_ASSERTION, type SignAssertion } from './issue.ts'
+import type { Verdict, Verified, Verifier, Verify } from './verify.ts'
 
 export interface TokenCacheOptions {
   readonly verify: Verifier

@@ -5,8 +5,14 @@
  */
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
-import type { Refused, RejectReason, Verdict, Verify } from './verdict.ts'
-import { MAX_TOKEN_BYTES, REFUSED_PARAMETERS } from './verify.ts'
+import {
+  MAX_TOKEN_BYTES,
+  REFUSED_PARAMETERS,
+  type Refused,
+  type RejectReason,
+  type Verdict,
+  type Verify,
+} from './verify.ts'
 
 export interface Inspection {
   readonly verdict: 'valid' | 'refused'

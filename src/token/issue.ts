@@ -1,22 +1,21 @@
 /**
- * Issues access tokens (RFC 9068).
- * In: the account and access key of a login. Out: a compact JWS signed by the active key.
+ * Issues access tokens (RFC 9068), and signs assertions: identities that an upstream can verify.
+ * In: the account and access key of a login, or the identity of a token. Out: a compact JWS signed by the active key.
  */
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
 import type { CredentialName } from '../credentials/credential.ts'
 import { nameProblem } from '../credentials/names.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
-import type { Identity } from './verdict.ts'
-import { MAX_TOKEN_BYTES } from './verify.ts'
+import { type Identity, MAX_TOKEN_BYTES } from './verify.ts'
 
-export interface IssuerOptions {
+export interface SignerOptions {
   readonly keys: () => KeyRing
   /** Claim `iss`. */
   readonly issuer: string
-  /** Claim `aud`. */
+  /** Claim `aud`: that of assertions differs from that of access tokens. */
   readonly audience: string
-  /** The default lifetime of a token. */
+  /** The default lifetime of a token, or the maximum of an assertion, which ends with its token at the latest. */
   readonly lifetimeSeconds: number
   /** The clock, in epoch milliseconds. */
   readonly now: () => number
@@ -36,7 +35,8 @@ export type Issue = (name: CredentialName, lifetimeSeconds?: number) => Promise<
  *
  * @returns a function that rejects when there is no signing key, or when the verifier would refuse a name
  */
-export function createIssuer({ keys, issuer, audience, lifetimeSeconds, now }: IssuerOptions): Issue {
+export function createIssuer(options: SignerOptions): Issue {
+  const { keys, lifetimeSeconds, now } = options
   return async ({ accountId, accessKey }, lifetime = lifetimeSeconds) => {
     const { signing } = keys()
     if (signing === undefined) throw new Error('no signing key')
@@ -44,37 +44,64 @@ export function createIssuer({ keys, issuer, audience, lifetimeSeconds, now }: I
     checkName('access key', accessKey)
     const issuedAt = Math.floor(now() / 1000)
     const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), expiresAt: issuedAt + lifetime }
-    const token = await signIdentity(identity, { signing, typ: 'at+jwt', issuer, audience, issuedAt })
+    const token = await sign(identity, 'at+jwt', issuedAt, signing, options)
     if (token.length > MAX_TOKEN_BYTES) throw new Error('the names are too long for one token')
     return { token, identity }
   }
 }
 
-/** Key, type and claims of a signed identity; `issuedAt` and `expiresAt` in epoch seconds. */
-export interface SignedForm {
-  readonly signing: SigningKey
-  readonly typ: string
-  readonly issuer: string
-  readonly audience: string
-  readonly issuedAt: number
-  /** Default: the end of the identity's token. */
-  readonly expiresAt?: number
+export interface Assertion {
+  /** A compact JWS; absent when there is no signing key, and in the clock tolerance after the end of the token. */
+  readonly assertion: string | undefined
+  /** Epoch milliseconds: at half of its lifetime, or at its end when it ends with the token. */
+  readonly renewAt: number
+  /** Epoch milliseconds. */
+  readonly endsAt: number
 }
 
-/** Signs an identity as a compact JWS. */
-export function signIdentity(
+export const NO_ASSERTION: Assertion = {
+  assertion: undefined,
+  renewAt: Number.POSITIVE_INFINITY,
+  endsAt: Number.POSITIVE_INFINITY,
+}
+
+export type SignAssertion = (identity: Identity) => Promise<Assertion>
+
+/** Creates the function that signs assertions. */
+export function createAssertionSigner(options: SignerOptions): SignAssertion {
+  const { keys, lifetimeSeconds, now } = options
+  return async (identity) => {
+    const { signing } = keys()
+    const time = now()
+    const issuedAt = Math.floor(time / 1000)
+    const expiresAt = Math.min(issuedAt + lifetimeSeconds, identity.expiresAt)
+    const endsAt = expiresAt * 1000
+    if (signing === undefined || endsAt <= time) return NO_ASSERTION
+    return {
+      assertion: await sign({ ...identity, expiresAt }, 'upstream-assertion+jwt', issuedAt, signing, options),
+      renewAt: expiresAt === identity.expiresAt ? endsAt : (time + endsAt) / 2,
+      endsAt,
+    }
+  }
+}
+
+/** Signs an identity as a compact JWS; `issuedAt` in epoch seconds. */
+function sign(
   { accountId, accessKey, tokenId, expiresAt }: Identity,
-  { signing, typ, issuer, audience, issuedAt, ...form }: SignedForm,
+  typ: string,
+  issuedAt: number,
+  { alg, kid, key }: SigningKey,
+  { issuer, audience }: SignerOptions,
 ): Promise<string> {
   return new SignJWT({ client_id: accessKey })
-    .setProtectedHeader({ alg: signing.alg, kid: signing.kid, typ })
+    .setProtectedHeader({ alg, kid, typ })
     .setIssuer(issuer)
     .setAudience(audience)
     .setSubject(accountId)
     .setJti(tokenId)
     .setIssuedAt(issuedAt)
-    .setExpirationTime(form.expiresAt ?? expiresAt)
-    .sign(signing.key)
+    .setExpirationTime(expiresAt)
+    .sign(key)
 }
 
 function checkName(field: string, name: string): void {

@@ -7,7 +7,7 @@ import {
   type MetricsOptions,
 } from '../../src/ops/metrics.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream-errors.ts'
-import { REJECT_REASONS } from '../../src/token/verdict.ts'
+import { REJECT_REASONS } from '../../src/token/verify.ts'
 import { VERSION } from '../../src/version.ts'
 import { type Family, parseMetrics, type Sample } from '../support/prometheus.ts'
 

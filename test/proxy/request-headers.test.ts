@@ -8,7 +8,7 @@ import {
   requestTrailers,
 } from '../../src/proxy/request-headers.ts'
 import { createPeers } from '../../src/server/client-address.ts'
-import type { Accepted } from '../../src/token/verdict.ts'
+import type { Accepted } from '../../src/token/verify.ts'
 import { admission, admitted, type HeadParts, HOST, type Line } from '../support/request-heads.ts'
 
 const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAt: 2_000_000_000 }

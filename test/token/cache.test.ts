@@ -2,8 +2,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t from 'tap'
 import { createTokenCache } from '../../src/token/cache.ts'
-import type { Refused, Verdict } from '../../src/token/verdict.ts'
-import type { Verified } from '../../src/token/verify.ts'
+import type { Refused, Verdict, Verified } from '../../src/token/verify.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
 

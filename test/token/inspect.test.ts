@@ -1,7 +1,7 @@
 import t from 'tap'
 import type { IsRevoked } from '../../src/credentials/revocations.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
-import type { RejectReason, Verdict } from '../../src/token/verdict.ts'
+import type { RejectReason, Verdict } from '../../src/token/verify.ts'
 import { makeKey } from '../support/keys.ts'
 import { goodClaims, mintToken, segment } from '../support/tokens.ts'
 

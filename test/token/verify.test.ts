@@ -1,7 +1,7 @@
 import t from 'tap'
 import type { CredentialStatus } from '../../src/credentials/store.ts'
 import { ALGORITHMS, type KeyRing } from '../../src/keys/key-ring.ts'
-import type { Verdict } from '../../src/token/verdict.ts'
+import type { Verdict } from '../../src/token/verify.ts'
 import { createVerifier, type VerifierOptions } from '../../src/token/verify.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
 import { AUDIENCE, goodClaims, ISSUER, type MintOptions, mintToken } from '../support/tokens.ts'
