@@ -47,9 +47,9 @@ const upstream = member(UPSTREAM, {
     'Paths that this upstream serves; the longest matching prefix wins, on segment boundaries.',
   ),
   url: upstreamUrl.describe('Where it is: http://host:port, https://host:port or unix:/absolute/path.'),
-  caFile: optional(filePath, 'PEM file of the authorities that sign its certificate.'),
-  certFile: optional(filePath, 'PEM file of the client certificate that it receives.'),
-  keyFile: optional(filePath, 'PEM file of the private key of certFile.'),
+  caFile: filePath.optional().describe('PEM file of the authorities that sign its certificate.'),
+  certFile: filePath.optional().describe('PEM file of the client certificate that it receives.'),
+  keyFile: filePath.optional().describe('PEM file of the private key of certFile.'),
 }).superRefine((upstream, context) => {
   if (!(upstream instanceof Object)) return
   const partners = { caFile: 'caFile', certFile: 'keyFile', keyFile: 'certFile' } as const
@@ -78,8 +78,9 @@ function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, de
   return kind.default(fallback).describe(description)
 }
 
-function optional<Kind extends z.ZodType>(kind: Kind, description: string, fallback?: string) {
-  return kind.optional().meta({ description, ...(fallback !== undefined && { default: fallback }) })
+/** A setting without a default. `config/sidecar.yaml` shows the example. */
+function described<Kind extends z.ZodType>(kind: Kind, description: string, example: string | number) {
+  return kind.meta({ description, examples: [example] })
 }
 
 /** A list, empty by default. */
@@ -103,9 +104,21 @@ export const settingsSchema = z
       basePath: setting(basePath, '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
       tls: z
         .strictObject({
-          certFile: filePath.describe('PEM file of the certificate chain that clients receive.'),
-          keyFile: filePath.describe('PEM file of the private key of certFile.'),
-          clientCaFile: optional(filePath, 'PEM file of the CAs that client certificates must have.'),
+          certFile: described(
+            filePath,
+            'PEM file of the chain that clients receive.',
+            '/etc/storage-auth-sidecar/tls/tls.crt',
+          ),
+          keyFile: described(
+            filePath,
+            'PEM file of the private key of certFile.',
+            '/etc/storage-auth-sidecar/tls/tls.key',
+          ),
+          clientCaFile: described(
+            filePath.optional(),
+            'PEM file of the CAs that client certificates must have.',
+            '/etc/storage-auth-sidecar/tls/ca.crt',
+          ),
         })
         .optional()
         .describe('TLS to clients; plain HTTP without it. Files are re-read on change.'),
@@ -118,32 +131,42 @@ export const settingsSchema = z
       .array(upstream, `must be a list; each member ${UPSTREAM}`)
       .superRefine(prefixesDiffer, RUN_ON_INVALID_INPUT)
       .default([])
-      .describe(
-        'Storage services requests are forwarded to, at least one: prefix, url and for https caFile, certFile, keyFile.',
-      ),
+      .meta({
+        description:
+          'Storage services requests are forwarded to, at least one: prefix, url and for https caFile, certFile, keyFile.',
+        examples: [[{ prefix: '/', url: 'http://127.0.0.1:9000' }]],
+      }),
     token: section('Tokens, issued and verified.', {
       issuer: setting(text, 'storage-account-api', 'Claim iss of every token.'),
       audience: setting(text, 'storage-api', 'Claim aud of every token.'),
       lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
       clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
-      maxLifetimeSeconds: optional(
-        integer(1, MAX_TOKEN_SECONDS),
+      maxLifetimeSeconds: described(
+        integer(1, MAX_TOKEN_SECONDS).optional(),
         'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
+        86400,
       ),
     }),
     keys: section('Keys that sign and verify tokens: a directory or a URL, not both.', {
-      directory: optional(
-        filePath,
-        'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
-        KEYS_DIRECTORY,
+      directory: filePath.optional().meta({
+        description: 'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
+        default: KEYS_DIRECTORY,
+      }),
+      jwksUrl: described(
+        httpUrl.optional(),
+        "URL of another issuer's JWK Set; the sidecar then issues no tokens.",
+        'http://issuer:8081/.well-known/jwks.json',
       ),
-      jwksUrl: optional(httpUrl, "URL of another issuer's JWK Set; the sidecar then issues no tokens."),
     }),
     credentials: section('Who may log in: a file or a database, not both; neither with keys.jwksUrl.', {
-      file: optional(filePath, 'YAML file of accounts.', CREDENTIALS_FILE),
+      file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
       postgres: z
         .strictObject({
-          urlFile: filePath.describe('File that holds the connection URL, as the URL holds a password.'),
+          urlFile: described(
+            filePath,
+            'File that holds the connection URL, as the URL holds a password.',
+            '/etc/storage-auth-sidecar/postgres-url',
+          ),
           poolSize: setting(
             integer(1, 1000),
             5,
