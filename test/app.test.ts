@@ -1,21 +1,15 @@
-import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, readdirSync } from 'node:fs'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { join } from 'node:path'
-import { text } from 'node:stream/consumers'
-import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { type AppOptions, createApp } from '../src/app.ts'
 import { loadConfig } from '../src/config/load.ts'
-import { StoppedWhileStarting } from '../src/ops/life-cycle.ts'
 import { createLog } from '../src/ops/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
-import { eventually } from './support/eventually.ts'
-import { freePort, freePorts } from './support/free-port.ts'
+import { freePort } from './support/free-port.ts'
 import { makeKeyDirectory } from './support/keys.ts'
 import { rawClient } from './support/raw-client.ts'
-import { recordingUpstream } from './support/recording-upstream.ts'
 import { startSidecar } from './support/sidecar.ts'
 
 /** A port that is taken until the test is over. */
@@ -123,35 +117,6 @@ async function issuerAway(): Promise<Record<string, string>> {
   return { ...NO_FILES, '--keys-jwks-url': `http://127.0.0.1:${await freePort()}/jwks.json` }
 }
 
-t.test(
-  'with keys.jwksUrl no files are needed, and no client is accepted before the first key set',
-  async (t) => {
-    const [port = 0, adminPort = 0] = await freePorts(2)
-    const { create, log } = await app(t, {
-      ...(await issuerAway()),
-      '--listen-port': String(port),
-      '--admin-port': String(adminPort),
-    })
-    const sidecar = await create()
-    const started = t.rejects(sidecar.start(), StoppedWhileStarting)
-    await eventually(() => answers(adminPort), 'the admin listener')
-    const admin = await rawClient(t, adminPort)
-    admin.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
-    const { status, body } = await admin.response()
-    t.equal(status, 503)
-    const checks = [
-      { name: 'keys', ok: false, loaded: false },
-      { name: 'accepting', ok: false },
-    ]
-    t.match(JSON.parse(body.toString()), { checks })
-    t.notOk(await answers(port))
-    t.strictSame(await sidecar.stop({ lameDuck: true }), { drained: 0, cut: 0 }, 'the stop ends the wait')
-    await started
-    t.notOk(await answers(adminPort))
-    t.notOk(log.some(({ msg }) => msg === 'listening'))
-  },
-)
-
 t.test('stopping during the start leaves no listener open', async (t) => {
   const port = await freePort()
   const { create, log } = await app(t, { '--listen-port': String(port) })
@@ -205,52 +170,3 @@ t.test(
     )
   },
 )
-
-t.test('failing metrics are an internal error', async (t) => {
-  const { create, log } = await app(
-    t,
-    {},
-    {
-      logLinesDropped: () => {
-        throw new Error('no counter')
-      },
-    },
-  )
-  const sidecar = await create()
-  const { admin } = await sidecar.start()
-  t.teardown(() => sidecar.stop())
-  const client = await rawClient(t, admin.port)
-  client.send('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
-  t.equal((await client.response()).status, 500)
-  t.match(log.at(-1), { level: 50, msg: 'listening socket error', err: { message: 'no counter' } })
-})
-
-t.test('requests aborted by the drain deadline are distinguished from client aborts', async (t) => {
-  const upstream = await recordingUpstream(t)
-  upstream.reply(() => {}) // never
-  const sidecar = await startSidecar(t, {
-    upstreamUrl: upstream.url,
-    settings: { 'shutdown-deadline-seconds': '0.1' },
-  })
-  const client = await rawClient(t, sidecar.port)
-  client.send(`GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
-  await upstream.received(1)
-  t.strictSame(await sidecar.app.stop(), { drained: 0, cut: 1 })
-  t.match(sidecar.log.slice(-2), [
-    { msg: 'request', status: 503, reason: 'drain_deadline' },
-    { msg: 'stopped', drained: 0, cut: 1 },
-  ])
-})
-
-t.test('a stopped sidecar lets its process exit', async (t) => {
-  const script = fileURLToPath(new URL('support/start-and-stop.ts', import.meta.url))
-  const child = spawn(
-    process.execPath,
-    [`--import=${import.meta.resolve('ts-blank-space/register')}`, script],
-    { stdio: ['ignore', 'pipe', 'inherit'], timeout: 20_000 },
-  )
-  const output = text(child.stdout)
-  const [code] = await once(child, 'exit')
-  t.equal(code, 0, 'it ended by itself')
-  t.equal(await output, 'answered 200 and 200, stopped\n')
-})

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/ops/log.ts'
-import { fileProblems, openTrust, type TrustOptions, UnusableTrust } from '../src/trust.ts'
+import { fileProblems, openTrust, type TrustOptions } from '../src/trust.ts'
 import { makeCertificate } from './support/certificates.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { eventually } from './support/eventually.ts'
@@ -108,30 +108,6 @@ t.test('all problems of all files are reported with their setting and without co
   const database = { credentials: { postgres: { urlFile: path('none'), poolSize: 1 } } }
   t.match(await fileProblems(database), [{ path: 'credentials.postgres.urlFile', message: /none: cannot/ }])
   t.strictSame(await fileProblems({}), [])
-})
-
-t.test('an unreachable database is awaited: no logins, no tokens, not ready', async (t) => {
-  const key = await makeKeyDirectory(t)
-  const urlFile = join(await temporaryDirectory(t), 'url')
-  writeFileSync(urlFile, 'postgres://sidecar@127.0.0.1:1/sidecar', { mode: 0o600 })
-  const named = { '--keys-directory': key.directory, '--credentials-postgres-url-file': urlFile }
-  const { trust, log } = await open(t, named)
-  const complete = trust.whenComplete()
-  await eventually(() => log.some(({ msg }) => /waiting for/.test(String(msg))), 'the first try')
-  const { accountId, accessKey } = TOKEN
-  t.equal(await trust.credentials?.authenticate({ accountId, accessKey, secret: 'x' }), 'unavailable')
-  t.equal(trust.credentials?.hasAccount(accountId), false)
-  t.strictSame(trust.credentials?.credentialStatus(accountId, accessKey), { active: false })
-  t.equal(trust.isRevoked(TOKEN), false)
-  t.strictSame(trust.checks(), [
-    { name: 'keys', ok: true },
-    { name: 'credentials', ok: false },
-  ])
-  await trust.stop()
-  t.equal(await complete, false)
-
-  rmSync(urlFile)
-  await t.rejects(open(t, named), { constructor: UnusableTrust, message: urlFile })
 })
 
 t.test(

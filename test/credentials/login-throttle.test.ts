@@ -57,13 +57,6 @@ t.test('clients behind NAT64 are distinguished by their IPv4 address', async (t)
   t.equal(login('accepted', 'acme', '64:ff9b::c000:202'), undefined)
 })
 
-t.test('a success clears the failures of its pair', async (t) => {
-  const { login, fail } = throttled()
-  fail(2)
-  t.equal(login('accepted'), undefined)
-  t.same(fail(3), [undefined, undefined, undefined])
-})
-
 t.test('an unchecked login is not a failure', async (t) => {
   const { login } = throttled()
   for (const verdict of ['busy', 'unavailable'] as const) {

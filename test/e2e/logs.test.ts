@@ -75,8 +75,12 @@ t.test('every refused login and token is logged, with the account if known', asy
     t.notOk('tokenId' in line, reason)
   }
   const before = sidecar.log.length
-  t.equal((await ask(t, sidecar.port, request('GET /o', bearer(token)))).status, 200)
-  t.equal(sidecar.log.length, before, 'what succeeds has no line')
+  for (const status of [200, 404, 502]) {
+    upstream.reply(`HTTP/1.1 ${status} \r\nContent-Length: 0\r\n\r\n`)
+    t.equal((await ask(t, sidecar.port, request('GET /o', bearer(token)))).status, status)
+  }
+  await eventually(() => sidecar.log.length > before, 'the line of the 502')
+  t.match(sidecar.log.slice(before), [{ status: 502 }], 'what succeeds or is not found has no line')
 })
 
 t.test('with log.access: all a successful request is logged with its account', async (t) => {
@@ -269,5 +273,6 @@ t.test('no secret appears in log, metrics or responses, for any invalid request'
   t.ok(sidecar.log.length > 80, 'and logged')
   const everything = answers.join('\n') + JSON.stringify(sidecar.log)
   for (const canary of canaries) t.notOk(everything.includes(canary), 'a secret stays a secret')
-  for (const text of answers) t.notMatch(text, /^ +at |\.ts:\d|x-powered-by|127\.0\.0\.1|node_modules/im)
+  for (const text of answers)
+    t.notMatch(text, /^ +at |\.ts:\d|^(?:server|via|x-powered-by)$|127\.0\.0\.1|node_modules/im)
 })

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import t from 'tap'
 import { activateKey, addKey, type KeyAdded, retireKey } from '../../src/keys/key-changes.ts'
 import { loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
@@ -105,21 +105,6 @@ t.test(
     )
   },
 )
-
-t.test('a key can be retired only after its last token has expired', async (t) => {
-  const directory = t.testdir({})
-  const old = await add(directory, { kid: 'old' })
-  await add(directory, { activate: true })
-  const retire = (at: number) => retireKey({ directory, kid: old.kid, maxLifetimeSeconds: 60, now: () => at })
-  t.match(await retire(NOW + 60_999), {
-    unusable: false,
-    problems: [/alive until 2026-11-20T12:01:01\.000Z/],
-  })
-  t.ok(existsSync(`${directory}/old.jwk.json`))
-  t.same(await retire(NOW + 61_000), { ok: true })
-  t.notOk(existsSync(`${directory}/old.jwk.json`))
-  t.ok((await loadKeyRing(directory)).ok)
-})
 
 t.test('a key that never signed can be retired at once, the signing key never', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)

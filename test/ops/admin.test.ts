@@ -145,23 +145,6 @@ t.test('a failing page is a 500 without the cause, which is reported', async (t)
   t.equal((await get('/livez')).status, 200)
 })
 
-t.test('a port in use is an error, and close still works', async (t) => {
-  const { port } = await adminListener(t)
-  const options = { now: Date.now, onFault: () => {} }
-  const second = createAdminListener({ ...CONFIG, admin: { host: '127.0.0.1', port } }, SOURCES, options)
-  await t.rejects(second.listen(), { code: 'EADDRINUSE' })
-  await t.resolves(second.close())
-})
-
-t.test('close does not wait for keep-alive connections', async (t) => {
-  const { admin, port } = await adminListener(t)
-  const client = await rawClient(t, port)
-  client.send('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n')
-  await client.response()
-  await admin.close()
-  await client.closed()
-})
-
 t.test('concurrent requests share one rendering; a later request gets a new one', async (t) => {
   let asked = 0
   const held: (() => void)[] = []

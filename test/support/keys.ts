@@ -3,7 +3,7 @@
  * the test.
  */
 import { writeFileSync } from 'node:fs'
-import { exportJWK, generateKeyPair, importJWK, type JWK } from 'jose'
+import { exportJWK, generateKeyPair, type JWK } from 'jose'
 import { PRIVATE_MEMBERS } from '../../src/keys/jwk.ts'
 import { loadKeyRing } from '../../src/keys/key-directory.ts'
 import type { Algorithm, KeyRing } from '../../src/keys/key-ring.ts'
@@ -39,11 +39,6 @@ async function generate(alg: Algorithm): Promise<JWK> {
   if (alg === 'HS256')
     return { kty: 'oct', k: crypto.getRandomValues(Buffer.alloc(32)).toString('base64url') }
   return exportJWK((await generateKeyPair(alg, { extractable: true })).privateKey)
-}
-
-/** The private key as jose takes it. */
-export async function signingKeyOf({ privateJwk, alg }: TestKey) {
-  return importJWK(privateJwk, alg)
 }
 
 /** A directory that holds one private key, loaded. */

@@ -82,27 +82,6 @@ t.test('the tables refuse rows that a file could not contain', async (t) => {
   await t.rejects(insert(['credentials', good]), { code: '23505' }, 'nor a name twice')
 })
 
-t.test('credentials are added, listed, disabled, enabled and removed', async (t) => {
-  const database = await createDatabase('tables')
-  const editor = createPostgresEditor(database.urlFile)
-  const acme = { accountId: 'acme', accessKey: 'AK1' }
-  t.same(await editor.add({ ...acme, secretHash, expiresAt: '2027-01-31T08:00:00.5+02:00' }), { ok: true })
-  t.same(await editor.add({ accountId: 'other', accessKey: 'AK1', secretHash }), { ok: true })
-  t.same(await editor.add({ accountId: 'acme', accessKey: 'AK0', secretHash }), { ok: true })
-  t.match(await listed(database), [
-    { ...acme, expiresAt: Date.parse('2027-01-31T06:00:00.5Z'), disabled: false },
-    { accountId: 'acme', accessKey: 'AK0', expiresAt: Number.POSITIVE_INFINITY },
-    { accountId: 'other', accessKey: 'AK1' },
-  ])
-  t.same(await editor.setDisabled(acme, true), { ok: true })
-  t.same(await editor.setDisabled(acme, true), { ok: true }, 'one that is so already stays so')
-  t.equal((await listed(database))[0]?.disabled, true)
-  t.same(await editor.setDisabled(acme, false), { ok: true })
-  t.equal((await listed(database))[0]?.disabled, false)
-  t.same(await editor.remove(acme), { ok: true })
-  t.match(await listed(database), [{ accountId: 'other' }, { accountId: 'acme', accessKey: 'AK0' }])
-})
-
 t.test('an existing name cannot be added, and a missing one cannot be changed', async (t) => {
   const database = await createDatabase('tables')
   const editor = createPostgresEditor(database.urlFile)
