@@ -2,7 +2,6 @@ import fc from 'fast-check'
 import t from 'tap'
 import {
   encodeIdentityValue,
-  identityHeaders,
   type RequestHeadParts,
   requestHead,
   requestTrailers,
@@ -15,7 +14,6 @@ const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expir
 const caller: Accepted = { ok: true, identity }
 const socket = { remoteAddress: '192.0.2.7', localPort: 8080 }
 const untrusted = createPeers([])(socket, false)
-const trusted = createPeers(['192.0.2.7'])(socket, false)
 
 const REQUEST_ID = 'X-Request-Id: created-here\r\n'
 const FORWARDED =
@@ -50,37 +48,6 @@ function passed(more: readonly Line[], parts: Partial<RequestHeadParts> = {}, ou
   return text.slice(start.length, text.length - ours.length)
 }
 
-t.test('names, order, values and multiplicity of the client pass byte for byte', async (t) => {
-  const lines: Line[] = [
-    ['x-dup', '1'],
-    ['hOsT', 'storage.example'],
-    ['X-Meta_Key', 'a'],
-    ['X-Dup', '2'],
-    ['Transfer-encoding', 'CHUNKED'],
-    ['Trailer', 'X-Sum'],
-    ['X-Latin', 'caf\xe9'],
-    ['X-Empty', ''],
-    ['Origin', 'https://app.example'],
-  ]
-  const text = lines.map(([name, value]) => `${name}: ${value}\r\n`).join('')
-  const url = '/b//c/%2e%2e/d;x=1?a=%20&b'
-  t.equal(head({ method: 'PUT', url, lines }), `PUT ${url} HTTP/1.1\r\n${text}${OURS}`)
-  t.equal(passed([['Content-length', '5']]), 'Content-length: 5\r\n')
-  t.match(head({ url: 'http://STORAGE.example?x' }), /^GET \/\?x HTTP\/1\.1\r\nHost: storage\.example\r\n/)
-})
-
-t.test('identity headers of clients are removed in any spelling, from any peer, on any route', async (t) => {
-  const more = [
-    ...['X-Authenticated-Account-Id', 'x-authenticated-ACCOUNT-id', 'X_Authenticated_Account_Id'],
-    ...['X-Authenticated_Account-Id', 'x.authenticated.account.id', 'X~Authenticated~Account~Id'],
-    ...['_X-Authenticated-Account-Id', 'X-Authenticated-Account-Id_', 'X-Authenticated-Assertion'],
-    ...['X-Authenticated-', 'X_Request_Id', 'x.forwarded.for', '_Forwarded'],
-  ].map((name): Line => [name, 'root'])
-  t.equal(passed(more), '')
-  t.equal(passed(more, { peer: trusted }), '')
-  t.equal(passed(more, { caller: undefined }, `${REQUEST_ID}${FORWARDED}\r\n`), '')
-})
-
 t.test('hop-by-hop headers, expectations and connection options are removed', async (t) => {
   const more: Line[] = [
     ['Connection', 'keep-alive, X-Private, Upgrade'],
@@ -98,27 +65,6 @@ t.test('hop-by-hop headers, expectations and connection options are removed', as
     ['X-Kept', 'keep-alive'],
   ]
   t.equal(passed(more), 'X-Kept: keep-alive\r\n')
-})
-
-t.test('forwarding headers pass from a trusted peer only, all or none', async (t) => {
-  const more: Line[] = [
-    ['x-forwarded-for', '198.51.100.1'],
-    ['X-Forwarded-Proto', 'https'],
-    ['Forwarded', 'for=198.51.100.1'],
-  ]
-  t.equal(passed(more), '')
-  const text = more.map(([name, value]) => `${name}: ${value}\r\n`).join('')
-  t.equal(passed(more, { peer: trusted }, `${REQUEST_ID}${IDENTITY}\r\n`), text)
-  t.equal(passed([], { peer: trusted }), '')
-})
-
-t.test('an assertion follows the identity headers, and is replaced after its renewal', async (t) => {
-  for (const assertion of ['a.b.c', 'd.e.f', undefined]) {
-    const headers = identityHeaders({ ok: true, identity, assertion })
-    t.strictSame(headers.slice(8), assertion === undefined ? [] : ['X-Authenticated-Assertion', assertion])
-    const lines = assertion === undefined ? '' : `X-Authenticated-Assertion: ${assertion}\r\n`
-    t.ok(head({}, { caller: { ok: true, identity, assertion } }).endsWith(`${IDENTITY}${lines}\r\n`))
-  }
 })
 
 t.test('trailers pass without framing, identity, hop-by-hop fields and connection options', async (t) => {
