@@ -1,16 +1,16 @@
-import { closeSync, openSync, writeFileSync } from 'node:fs'
+import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import t from 'tap'
 import { stringify } from 'yaml'
-import { VERSION } from '../src/version.ts'
 import { eventually } from './support/eventually.ts'
 import { prepareFiles, runProgram, serve, serveArgs, startProgram } from './support/program.ts'
 import { rawClient } from './support/raw-client.ts'
 
 t.test('exit codes are 0 and 2, and no stack trace is printed', async (t) => {
+  const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
   const cases: readonly (readonly [args: string, code: number, output: RegExp])[] = [
-    ['--version', 0, new RegExp(`^${VERSION.replaceAll('.', '\\.')}\n$`)],
+    ['--version', 0, new RegExp(`^${version.replaceAll('.', '\\.')}\n$`)],
     ['', 2, /^Usage: storage-auth-sidecar /],
     ['fly', 2, /^error: unknown command 'fly'\n$/],
     ['config check --config /nowhere', 2, /^the configuration has 1 problem:\n.*\n$/],

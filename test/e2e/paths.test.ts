@@ -262,15 +262,3 @@ t.test('a non-ASCII byte in a target is forwarded unchanged or refused', async (
     await setup.upstreamSaw(t, forwarded ? 1 : 0)
   }
 })
-
-t.test('the admin listener serves only its own paths, and the data listener none of them', async (t) => {
-  const setup = await startSetup(t)
-  const metrics = await fetch(`http://127.0.0.1:${setup.sidecar.adminPort}/metrics`)
-  t.equal(metrics.status, 200)
-  t.match(await metrics.text(), 'auth_sidecar_requests_total')
-  const login = await fetch(`http://127.0.0.1:${setup.sidecar.adminPort}/v2/auth/token`, { method: 'POST' })
-  t.not(login.status, 200)
-  const response = await setup.ask(`GET /metrics HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
-  t.equal(response.body.toString(), 'ok', 'an object of that name')
-  await setup.upstreamSaw(t, 1)
-})

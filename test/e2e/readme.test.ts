@@ -101,13 +101,6 @@ t.test('the README commands in a fresh clone', { skip: missing() }, async (t) =>
   })
 })
 
-t.test('only commands of package.json are named', async (t) => {
-  const { scripts } = JSON.parse(readFileSync('package.json', 'utf8'))
-  for (const [, script = ''] of README.matchAll(/npm (?:run )?(start|test|build|lint|types)\b/g)) {
-    t.ok(scripts[script], script)
-  }
-})
-
 /** The nth fenced block of a language in a section, without its fences. */
 function block(section: string, language: string, nth: number): string {
   const text = README.split(/^## /m).find((part) => part.startsWith(`${section}\n`)) ?? ''

@@ -13,6 +13,7 @@ import {
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
+import { makeCertificate } from '../support/certificates.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
@@ -264,19 +265,21 @@ t.test('a Secret of keys that Kubernetes swaps is reloaded atomically', async (t
 
 t.test('SIGHUP reloads everything, changed or not', async (t) => {
   const { files, token } = await prepareFiles(t)
-  const revocations = join(dirname(files['credentials-file']), 'revocations.yaml')
+  const directory = dirname(files['credentials-file'])
+  const [revocations, caFile] = [join(directory, 'revocations.yaml'), join(directory, 'ca.pem')]
   writeFileSync(revocations, 'revocations: []\n')
+  writeFileSync(caFile, makeCertificate({ commonName: 'authority', authority: true }).cert)
   const sidecar = await serve(t, {
     ...files,
     'revocations-file': revocations,
-    'upstream-url': 'http://127.0.0.1:9',
+    upstreams: JSON.stringify([{ prefix: '/', url: 'https://127.0.0.1:9', caFile }]),
     'shutdown-lame-duck-seconds': '0',
   })
   const client = sidecarClient(sidecar)
   const loaded = () => sidecar.log().filter(({ msg }) => msg === 'new version active').length
   t.equal(await client.check(token), 'ok')
   sidecar.child.kill('SIGHUP')
-  await eventually(() => loaded() === 3, 'keys, credentials and revocations')
+  await eventually(() => loaded() === 4, 'keys, credentials, revocations and certificates')
   t.equal(await client.check(token), 'ok')
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 0, signal: null })

@@ -347,14 +347,14 @@ t.test('too many header lines do not hide the framing', async (t) => {
   await setup.upstreamSaw(t, 0)
 })
 
-t.test('framing headers after 1,500 allowed header lines are obeyed', async (t) => {
+t.test('with larger limits, framing headers after 1,500 lines are obeyed', async (t) => {
   const setup = await startSetup(t, {
     settings: { 'limits-header-lines': '3000', 'limits-header-bytes': '65536' },
   })
   const body = inner('/smuggled')
   const client = await setup.connect()
   client.send(
-    `POST /many HTTP/1.1\r\nHost: h\r\n${setup.authorization}${'a:b\r\n'.repeat(1500)}Transfer-Encoding: chunked\r\n\r\n` +
+    `POST /many HTTP/1.1\r\nHost: h\r\n${setup.authorization}${`a:${'b'.repeat(20)}\r\n`.repeat(1500)}Transfer-Encoding: chunked\r\n\r\n` +
       `${chunk(body)}0\r\n\r\n`,
   )
   t.equal((await client.response()).status, 200)

@@ -6,8 +6,6 @@ import { type ConnectionOptions, connect, createServer, type TlsOptions } from '
 import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
-import { makeKeyDirectory } from '../support/keys.ts'
-import { prepareFiles, runProgram, serve } from '../support/program.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { NAMES, type Secured, startSecured, writePair } from '../support/secured.ts'
@@ -197,55 +195,5 @@ t.test('new connections to upstreams use the current files', async (t) => {
   t.ok(
     (await sidecar.metric('auth_sidecar_certificate_not_after_timestamp_seconds{certificate="upstream:/"}')) >
       0,
-  )
-})
-
-t.test('the program reports all certificate problems at once and exits with 2', async (t) => {
-  const { directory: keys } = await makeKeyDirectory(t)
-  const directory = await temporaryDirectory(t)
-  const { cert } = makeCertificate({ commonName: 'sidecar' })
-  const other = makeCertificate({ commonName: 'other' })
-  writeFileSync(join(directory, 'cert.pem'), cert)
-  writeFileSync(join(directory, 'key.pem'), other.key)
-  const { code, stdout, stderr } = await runProgram(
-    t,
-    [
-      'serve',
-      ...['--keys-directory', keys, '--credentials-file', join(directory, 'none.yaml')],
-      ...['--listen-tls-cert-file', join(directory, 'cert.pem')],
-      ...['--listen-tls-key-file', join(directory, 'key.pem')],
-      ...['--listen-tls-client-ca-file', join(directory, 'key.pem')],
-      '--upstreams',
-      JSON.stringify([{ prefix: '/', url: 'https://127.0.0.1:1', caFile: join(directory, 'none.pem') }]),
-    ],
-    { env: {} },
-  )
-  t.equal(code, 2)
-  for (const line of [
-    /credentials\.file: .*none\.yaml/,
-    /listen\.tls\.keyFile: .*key\.pem: must hold the private key of the first certificate in .*cert\.pem/,
-    /listen\.tls\.clientCaFile: .*key\.pem: holds no certificate in PEM/,
-    /upstreams\[0\]\.caFile: .*none\.pem: cannot be read: there is no such file/,
-  ]) {
-    t.match(stderr, line)
-  }
-  t.notOk(`${stdout}${stderr}`.includes(other.key.split('\n')[1] ?? 'x'), 'and shows none of the key')
-})
-
-t.test('SIGHUP reloads the certificates', async (t) => {
-  const { files } = await prepareFiles(t)
-  const directory = await temporaryDirectory(t)
-  writePair(directory, makeCertificate({ commonName: 'sidecar', names: NAMES }))
-  const program = await serve(t, {
-    ...files,
-    'upstream-url': 'http://127.0.0.1:9',
-    'listen-tls-cert-file': join(directory, 'cert.pem'),
-    'listen-tls-key-file': join(directory, 'key.pem'),
-  })
-  program.child.kill('SIGHUP')
-  await program.until(
-    () =>
-      program.log().some(({ subject, msg }) => subject === 'certificates' && msg === 'new version active'),
-    'the certificates to be loaded',
   )
 })

@@ -472,22 +472,3 @@ t.test('credentials in the query are ignored and not logged', async (t) => {
   isOwnResponse(t, answer, { status: 400, code: 'InvalidArgument' }, 'an empty body')
   t.notMatch(JSON.stringify(setup.sidecar.log), login?.secret)
 })
-
-t.test('contract.expirationSec: string is what a published Go client decodes', async (t) => {
-  const setup = await startSetup(t, { settings: { 'contract-expiration-sec': 'string' } })
-  const issued = await setup.ask(post(JSON.stringify(setup.sidecar.logins[0])))
-  t.equal(issued.status, 200, 'success is exactly 200')
-  const left = await setup.ask(`GET /v2/auth/token HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
-  for (const { headers, body } of [issued, left]) {
-    t.not(headers['content-length'], undefined, 'without a length it would take the body for empty')
-    const { expirationSec } = JSON.parse(body.toString())
-    // `ExpirationSec string` fails on a number; then comes strconv.Atoi.
-    t.type(expirationSec, 'string')
-    t.match(expirationSec, /^[0-9]+$/)
-    t.ok(Number(expirationSec) > 3000)
-  }
-  for (const bytes of [post('{'), post(JSON.stringify({ accountId: 'a', accessKey: 'b', secret: 'c' }))]) {
-    const { body } = await setup.ask(bytes)
-    t.type(JSON.parse(body.toString()).code, 'string', 'or the Terraform provider takes it for a success')
-  }
-})

@@ -217,20 +217,6 @@ t.test('an HTTP/1.0 client that half-closes after the body has ended gets all of
   await recovers()
 })
 
-t.test('a body that becomes malformed is a 400, and no complete request reaches the upstream', async (t) => {
-  const { upstream, request, recovers } = await startSetup(t)
-  const client = await request('PUT /', ['Transfer-Encoding: chunked'], '4\r\npart\r\nnonsense\r\n')
-  isOwnResponse(t, await client.response(), {
-    status: 400,
-    code: 'InvalidArgument',
-    error: 'http_request_error',
-  })
-  client.socket.end()
-  await client.closed()
-  t.equal(upstream.requests.length, 0)
-  await recovers()
-})
-
 t.test('a body that becomes malformed after the response has begun aborts the response', async (t) => {
   const { upstream, request, recovers } = await startSetup(t, {
     hooks: {

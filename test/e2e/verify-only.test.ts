@@ -2,7 +2,6 @@ import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
 import t, { type Test } from 'tap'
 import { keysCommand } from '../../src/cli/keys.ts'
-import { makeCredentialsFile } from '../support/credentials.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePorts } from '../support/free-port.ts'
 import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
@@ -171,17 +170,4 @@ t.test('a stop during that wait ends the program at once with exit code 0', asyn
     t.equal(program.stderr(), '')
     t.notOk(await isOpen())
   }
-})
-
-t.test('credentials beside keys.jwksUrl are a configuration error', async (t) => {
-  const { file } = await makeCredentialsFile(t)
-  const flags = {
-    'keys-jwks-url': 'https://issuer.example/keys',
-    'credentials-file': file,
-    'upstream-url': 'http://127.0.0.1:9',
-  }
-  const program = startProgram(t, ['serve', ...serveArgs(flags)])
-  t.match(await program.ended, { code: 2 })
-  t.match(program.stderr(), /credentials\.file/)
-  t.equal(program.stdout(), '', 'nothing was started')
 })
