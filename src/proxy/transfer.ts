@@ -2,7 +2,8 @@
  * The transfer: one request to the upstream and its response back, streaming both ways.
  * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, when a part has been sent,
  * an aborted connection, so that a truncated object never looks complete.
- * Backpressure bounds memory to a buffer each way. Timeouts bound idle time, not the duration of a transfer.
+ * Backpressure bounds memory to a buffer each way. `server.timeout` of the listener ends an idle transfer (`onIdle`), the pool
+ * one whose response head is late (`deadline`); no timeout bounds the duration.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
