@@ -4,7 +4,7 @@
  * is over. Bytes that Node's parser refuses get a documented response here.
  */
 import { constants } from 'node:crypto'
-import { createServer, type Server, type ServerOptions, STATUS_CODES } from 'node:http'
+import { createServer, type Server, type ServerOptions } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
@@ -12,7 +12,7 @@ import type { SecureContextOptions } from 'node:tls'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
 import { ClientConnection, connectionOf, SidecarRequest, SidecarResponse } from './context.ts'
-import { DRAIN_IDLE_MS, DRAIN_MS, PROXY_NAME } from './respond.ts'
+import { DRAIN_IDLE_MS, DRAIN_MS, parserErrorResponse } from './respond.ts'
 
 /** The listener's certificate and key. With client authorities (`ca`), clients must present a certificate. */
 export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
@@ -351,15 +351,6 @@ const PARSER_ERRORS: ReadonlyMap<string | undefined, PublicError> = new Map<stri
   ['HPE_HEADER_OVERFLOW', ERRORS.headersTooLarge],
   ['ERR_HTTP_REQUEST_TIMEOUT', ERRORS.requestTimeout],
 ])
-
-function parserErrorResponse({ status, code, message }: PublicError, requestId: string): string {
-  const body = JSON.stringify({ code, message })
-  return (
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n` +
-    `Cache-Control: no-store\r\nProxy-Status: ${PROXY_NAME}; error=http_request_error\r\n` +
-    `X-Request-Id: ${requestId}\r\nDate: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${body}`
-  )
-}
 
 function endpoint({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`

@@ -48,7 +48,7 @@ export interface Responder {
 }
 
 /** In `Proxy-Status` (RFC 9209). */
-export const PROXY_NAME = 'storage-auth-sidecar'
+const PROXY_NAME = 'storage-auth-sidecar'
 
 export function createResponder({ isDraining, allowedOrigins }: ResponderOptions): Responder {
   const anyOrigin = allowedOrigins.includes('*')
@@ -92,6 +92,16 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
       send(req, res, error.status, { code: error.code, message: error.message }, list, close)
     },
   }
+}
+
+/** The response to bytes that are not a request, for which Node has no response object. */
+export function parserErrorResponse({ status, code, message }: PublicError, requestId: string): string {
+  const body = JSON.stringify({ code, message })
+  return (
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n` +
+    `Cache-Control: no-store\r\nProxy-Status: ${PROXY_NAME}; error=http_request_error\r\n` +
+    `X-Request-Id: ${requestId}\r\nDate: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${body}`
+  )
 }
 
 /** Whether bytes of the request's body may still be unread when its response ends. */
