@@ -113,8 +113,8 @@ t.test('docs/service-authors.md: the service works without the sidecar', async (
   t.equal(await response.text(), shown)
 })
 
-t.test('the Node proof accepts only assertions signed by the sidecar', async (t) => {
-  await verifiesAssertions(t, process.execPath, ['examples/node/proof.mjs'])
+t.test('the Node example accepts only assertions signed by the sidecar', async (t) => {
+  await verifiesAssertions(t, process.execPath, ['examples/node/assertion.mjs'])
 })
 
 t.test(
@@ -126,10 +126,10 @@ t.test(
 )
 
 t.test(
-  'the Python proof accepts only assertions signed by the sidecar',
+  'the Python example accepts only assertions signed by the sidecar',
   { skip: absent('python3', ['-c', 'import jwt, cryptography']) },
   async (t) => {
-    await verifiesAssertions(t, 'python3', ['examples/python/proof.py'])
+    await verifiesAssertions(t, 'python3', ['examples/python/assertion.py'])
   },
 )
 
@@ -156,7 +156,7 @@ t.test('the Go services do the same', { skip: absent('go', ['version']) }, async
   }
   t.equal(compiling.status, 0, compiling.stderr)
   await readsIdentity(t, await start(t, join(directory, 'storage-service'), []))
-  await verifiesAssertions(t, join(directory, 'proof'), [])
+  await verifiesAssertions(t, join(directory, 'assertion'), [])
 })
 
 /** What must hold of a service that verifies assertions. */

@@ -1,7 +1,7 @@
-"""A storage service that proves who calls, in Python: it believes the signed assertion and no header beside it.
+"""A storage service that verifies its caller, in Python: it accepts the signed assertion and ignores the other identity headers.
 
     pip install pyjwt cryptography
-    PORT=9000 JWKS_URL=http://127.0.0.1:8081/.well-known/jwks.json python3 proof.py
+    PORT=9000 JWKS_URL=http://127.0.0.1:8081/.well-known/jwks.json python3 assertion.py
 """
 
 import json

@@ -1,7 +1,7 @@
 /**
- * A storage service that proves who calls, in Node with jose: it believes the signed assertion and no header beside it.
+ * A storage service that verifies its caller, in Node with jose: it accepts the signed assertion and ignores the other identity headers.
  *
- *     PORT=9000 JWKS_URL=http://127.0.0.1:8081/.well-known/jwks.json node proof.mjs
+ *     PORT=9000 JWKS_URL=http://127.0.0.1:8081/.well-known/jwks.json node assertion.mjs
  */
 import { createServer } from 'node:http'
 import { createRemoteJWKSet, jwtVerify } from 'jose'

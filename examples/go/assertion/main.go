@@ -1,6 +1,6 @@
-// A storage service that proves who calls, in Go without packages: it believes the signed assertion and no header beside it.
+// A storage service that verifies its caller, in Go without packages: it accepts the signed assertion and ignores the other identity headers.
 //
-//	PORT=9000 JWKS_URL=http://127.0.0.1:8081/.well-known/jwks.json go run ./proof
+//	PORT=9000 JWKS_URL=http://127.0.0.1:8081/.well-known/jwks.json go run ./assertion
 package main
 
 import (
