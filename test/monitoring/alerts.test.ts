@@ -100,6 +100,13 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     { [outcome('ok')]: '0+1x60', [outcome('client_aborted')]: '0+10x60' },
   ],
   ['Failing', 'two of a hundred fail', 90, { [requests(200)]: '0+98x90', [requests(500)]: '0+2x90' }, JOB],
+  [
+    'Failing',
+    'two of a hundred fail beside a flood of made-up tokens',
+    90,
+    { [requests(200)]: '0+98x90', [requests(500)]: '0+2x90', [requests(400)]: '0+9000x90' },
+    JOB,
+  ],
   ['Failing', 'four of a thousand fail', 90, { [requests(200)]: '0+996x90', [requests(500)]: '0+4x90' }],
   ['Failing', 'it is over', 85, { [requests(200)]: '0+100x90', [requests(503)]: '0+20x50 1000x40' }],
   [
