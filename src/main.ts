@@ -12,16 +12,12 @@ if (Number.parseInt(process.versions.node, 10) >= 24) {
   setFlagsFromString('--external-memory-accounted-in-global-limit')
 }
 
-const signals = new Signals({
-  process,
-  // Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm.
-  echoMs: process.env['npm_lifecycle_event'] === 'start' ? 500 : 0,
-  monotonicNow: () => performance.now(),
-})
+// Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm.
+const signals = new Signals(process.env['npm_lifecycle_event'] === 'start' ? 500 : 0)
 const command = process.argv[2]
 if (command === 'serve' || command === 'demo') void signals.listen()
 // The primary tells a worker when to stop; Ctrl-C signals the whole process group.
 if (command === 'worker') signals.ignore()
 
 const { runProgram } = await import('./cli/program.ts')
-void runProgram({ signals, entry: import.meta.filename })
+void runProgram(signals)

@@ -11,12 +11,6 @@ import { VERSION } from '../version.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import type { Signals } from './signals.ts'
 
-export interface ProgramOptions {
-  readonly signals: Signals
-  /** The path of the file that a worker's process runs. */
-  readonly entry: string
-}
-
 const EXAMPLES = `
 Examples:
   storage-auth-sidecar demo
@@ -24,7 +18,7 @@ Examples:
   storage-auth-sidecar help credentials`
 
 /** Runs a command, and ends the process. */
-export async function runProgram(options: ProgramOptions): Promise<void> {
+export async function runProgram(signals: Signals): Promise<void> {
   let stdoutError: string | undefined
   // A closed stdout must not end the process. A listener also puts a pipe in non-blocking mode, which the log needs.
   process.stdout.on('error', (error) => {
@@ -33,7 +27,7 @@ export async function runProgram(options: ProgramOptions): Promise<void> {
   })
   process.stderr.on('error', () => {})
   const destination = openLogDestination()
-  const code = await run(commands(options, destination)).then(() => 0, exitCodeOf)
+  const code = await run(commands(signals, destination)).then(() => 0, exitCodeOf)
   await destination.close()
   // A pager may read slowly; a reader that disconnects ends the wait.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
@@ -67,9 +61,8 @@ function exitCodeOf(error: Error): number {
 /** Commands by name, loaded on demand: all modules together would cost a sidecar memory and start-up time. */
 type Loaders = Readonly<Record<string, () => Promise<Command>>>
 
-function commands({ signals, entry }: ProgramOptions, destination: LogDestination): Loaders {
-  const { stdin, stdout, stderr, env } = process
-  const io: CommandIo = { stdin, stdout, stderr, env }
+function commands(signals: Signals, destination: LogDestination): Loaders {
+  const io: CommandIo = process
   const stopRequested = () => signals.listen()
 
   const openLog = (level: string): Logger => {
@@ -82,18 +75,17 @@ function commands({ signals, entry }: ProgramOptions, destination: LogDestinatio
   /** Serves requests in this process, alone or as one of several. */
   const serveHere = async (config: Config, log: Logger, worker = false): Promise<ServingApp> => {
     const { createApp } = await import('../app.ts')
-    const logLinesDropped = () => destination.dropped
-    const app = await createApp({ config, log, logLinesDropped, worker })
+    const app = await createApp({ config, log, logLinesDropped: () => destination.dropped, worker })
     signals.beforeExit = app.abort
     return app
   }
 
-  const createWorkers = async (config: Config, log: Logger, count: number): Promise<App> =>
-    (await import('../workers/primary.ts')).createPrimary({ config, log, count, entry })
-
   const createSidecar = async (config: Config, log: Logger): Promise<App> => {
     const count = config.workers === 'auto' ? availableParallelism() : config.workers
-    const app = await (count === 1 ? serveHere(config, log) : createWorkers(config, log, count))
+    const app: App =
+      count === 1
+        ? await serveHere(config, log)
+        : (await import('../workers/primary.ts')).createPrimary(config, log, count)
     signals.onHangUp(() => void app.reload())
     return app
   }

@@ -5,47 +5,34 @@
 
 export type StopSignal = 'SIGTERM' | 'SIGINT'
 
-export interface SignalsOptions {
-  /** The part of `process` that is used. */
-  readonly process: {
-    on(signal: StopSignal | 'SIGHUP', listener: () => void): unknown
-    exit(code: number): void
-  }
-  /** A second signal within this time of the first is a duplicate of it, in milliseconds. */
-  readonly echoMs: number
-  /** A monotonic clock, in milliseconds. */
-  readonly monotonicNow: () => number
-}
-
 export class Signals {
   /** Called right before a second signal ends the process. */
   beforeExit = (): void => {}
-  readonly #options: SignalsOptions
+  readonly #echoMs: number
   #stop: Promise<StopSignal> | undefined
   #hungUp = false
   #onHangUp = () => {
     this.#hungUp = true
   }
 
-  constructor(options: SignalsOptions) {
-    this.#options = options
+  /** @param echoMs - a second signal within this time of the first is a duplicate of it, in milliseconds */
+  constructor(echoMs: number) {
+    this.#echoMs = echoMs
   }
 
   /** Handles signals from now on. */
   listen(): Promise<StopSignal> {
     this.#stop ??= new Promise((resolve) => {
-      const { process, echoMs, monotonicNow } = this.#options
       let firstAt: number | undefined
-      for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-        process.on(signal, () => {
-          resolve(signal)
-          if (firstAt !== undefined && monotonicNow() - firstAt >= echoMs) {
-            this.beforeExit()
-            process.exit(1)
-          }
-          firstAt ??= monotonicNow()
-        })
+      const onStop = (signal: StopSignal) => {
+        resolve(signal)
+        if (firstAt !== undefined && performance.now() - firstAt >= this.#echoMs) {
+          this.beforeExit()
+          process.exit(1)
+        }
+        firstAt ??= performance.now()
       }
+      process.on('SIGTERM', onStop).on('SIGINT', onStop)
       process.on('SIGHUP', () => this.#onHangUp())
     })
     return this.#stop
@@ -53,7 +40,7 @@ export class Signals {
 
   /** Receives signals without effect. */
   ignore(): void {
-    for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) this.#options.process.on(signal, () => {})
+    for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
   }
 
   /** Sets what SIGHUP does; does it at once if one has arrived already. */

@@ -23,19 +23,10 @@ const STATE_TIMEOUT_MS = 400
 /** Time after the drain deadline until workers are killed. */
 const STOP_MARGIN_MS = 3000
 
-export interface PrimaryOptions {
-  readonly config: Config
-  readonly log: Logger
-  /** How many workers to fork. */
-  readonly count: number
-  /** The path of the program's entry, which has the `worker` command. */
-  readonly entry: string
-}
-
 type LastMessages = { [Message in FromWorker as Message['type']]?: Message['value'] }
 
-/** Creates a sidecar of several processes. Its `start` rejects with the first error of a worker. */
-export function createPrimary({ config, log, count, entry }: PrimaryOptions): App {
+/** Creates a sidecar of `count` workers. Its `start` rejects with the first error of a worker. */
+export function createPrimary(config: Config, log: Logger, count: number): App {
   const init: ToWorker = { type: 'init', config: shareOf(config, count) }
   /** Workers that accept connections, with the last message of each type. */
   const listening = new Map<Worker, LastMessages>()
@@ -155,7 +146,7 @@ export function createPrimary({ config, log, count, entry }: PrimaryOptions): Ap
   const start = async (): Promise<Addresses> => {
     // Round robin: connections last long, and every worker gets its share of them.
     cluster.schedulingPolicy = cluster.SCHED_RR
-    cluster.setupPrimary({ exec: entry, args: ['worker'] })
+    cluster.setupPrimary({ args: ['worker'] })
     try {
       const adminAddress = await admin.listen()
       const [data] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
