@@ -16,6 +16,41 @@ const RELOAD_BUCKETS = [0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 60]
 /** Gauges of prom-client with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them. */
 const MISNAMED_METRICS = ['handles', 'requests', 'resources'].map((what) => `nodejs_active_${what}_total`)
 
+/** Every metric, without `auth_sidecar_`, and its help. */
+const HELP = {
+  build_info: 'Version of the sidecar and of Node.',
+  certificate_not_after_timestamp_seconds: 'When the active certificate expires, in epoch seconds.',
+  client_connections: 'Open connections of clients.',
+  client_connections_dropped_total: 'Connections closed because limits.connections were open.',
+  enforcing: '1 while refused tokens are refused, 0 with enforcement: report.',
+  jwks_age_seconds: 'Seconds since the issuer last sent a good JWK Set.',
+  jwks_fetches_total: 'Fetches of the JWK Set by result.',
+  key_token_lifetime_seconds: 'Seconds for which tokens of the key may live.',
+  log_lines_dropped_total: 'Log lines dropped because stdout was read too slowly.',
+  ready: '1 while requests are accepted and everything they need is loaded, else 0.',
+  reload_failing: '1 while the newest version cannot be used and an older one is active, else 0.',
+  reload_last_good_timestamp_seconds: 'When the active version was loaded, in epoch seconds.',
+  reload_seconds: 'Seconds from the change until it became active.',
+  reloads_total: 'New versions that became active (ok) or could not be used (failed).',
+  request_duration_seconds: 'Seconds from the request head to the end of the response.',
+  requests_in_flight: 'Requests that have not ended.',
+  requests_total: 'Requests by route, method and status.',
+  revocations: 'Active revocations.',
+  signing_key_age_seconds: 'Seconds since the key that signs was created.',
+  token_cache_entries: 'Tokens in the cache.',
+  token_cache_evictions_total: 'Tokens evicted from the full cache.',
+  token_cache_hits_total: 'Token checks answered from the cache.',
+  token_cache_misses_total: 'Token checks not answered from the cache.',
+  token_checks_total: 'Token checks by result and reason.',
+  token_issue_failures_total: 'Logins that ended without a token, by reason.',
+  tokens_issued_total: 'Tokens issued.',
+  transferred_bytes_total: 'Body bytes from (in) and to (out) clients.',
+  upstream_connections: 'Connections to the upstream, also those being opened.',
+  upstream_queue: 'Requests that wait for a connection to the upstream.',
+  upstream_requests_total: 'Forwarded requests by upstream and outcome.',
+  upstream_response_seconds: 'Seconds from the request head to the head of the upstream response.',
+}
+
 /** Why no token was issued; the label `reason`. */
 export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
 export type IssueFailure = (typeof ISSUE_FAILURES)[number]
@@ -68,168 +103,67 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   for (const name of MISNAMED_METRICS) registry.removeSingleMetric(name)
-  const registers = [registry]
-  const counter = <Label extends string = never>(name: string, help: string, labelNames: Label[] = []) =>
-    new Counter({ name: `auth_sidecar_${name}`, help, labelNames, registers })
-  const histogram = <Label extends string>(name: string, help: string, label: Label) =>
-    new Histogram({
-      name: `auth_sidecar_${name}`,
-      help,
-      labelNames: [label],
-      buckets: LATENCY_BUCKETS,
-      registers,
-    })
-  /** A counter whose total another component has. */
-  const total = (name: string, help: string, read: () => number) =>
-    new Counter({
-      name: `auth_sidecar_${name}`,
-      help,
-      registers,
-      collect() {
-        this.reset()
-        this.inc(read())
-      },
-    })
-  /** Values of another component by the value of the label; without a label one value, absent while undefined. */
-  const gauge = (
-    name: string,
-    help: string,
-    aggregator: Aggregator,
-    label: string | undefined,
-    read: () => readonly (readonly [string, number | undefined])[],
-  ) =>
-    new Gauge({
-      name: `auth_sidecar_${name}`,
-      help,
-      aggregator,
-      labelNames: label === undefined ? [] : [label],
-      registers,
-      collect() {
-        if (label === undefined)
-          this.remove() // `reset` would be a value of 0
-        else this.reset()
-        for (const [key, value] of read())
-          if (value !== undefined) this.set(label === undefined ? {} : { [label]: key }, value)
-      },
-    })
-  const single = (name: string, help: string, aggregator: Aggregator, read: () => number | undefined) =>
-    gauge(name, help, aggregator, undefined, () => [['', read()]])
+  const create = metricsIn(registry)
+  const { counter, total, histogram, gauge, gaugeBy } = create
+  const { listener, cache, pools, remoteKeys } = sources
 
-  const requests = counter('requests_total', 'Requests by route, method and status.', [
-    'route',
-    'method',
-    'status',
-  ])
-  const durations = histogram(
-    'request_duration_seconds',
-    'Seconds from the request head to the end of the response.',
-    'route',
+  // Values of other components.
+  gauge('requests_in_flight', 'sum', () => listener().inFlight)
+  gauge('client_connections', 'sum', () => listener().connections)
+  total('client_connections_dropped_total', () => listener().droppedConnections)
+  total('token_cache_hits_total', () => cache().hits)
+  total('token_cache_misses_total', () => cache().misses)
+  total('token_cache_evictions_total', () => cache().evictions)
+  gauge('token_cache_entries', 'sum', () => cache().size)
+  gaugeBy('upstream', 'upstream_connections', 'sum', () =>
+    pools().map(({ upstream, connections }) => [upstream, connections]),
   )
-  const { listener, cache } = sources
-  single('requests_in_flight', 'Requests that have not ended.', 'sum', () => listener().inFlight)
-  single('client_connections', 'Open connections of clients.', 'sum', () => listener().connections)
-  total(
-    'client_connections_dropped_total',
-    'Connections closed because limits.connections were open.',
-    () => listener().droppedConnections,
+  gaugeBy('upstream', 'upstream_queue', 'sum', () =>
+    pools().map(({ upstream, queued }) => [upstream, queued]),
   )
-  const checks = counter('token_checks_total', 'Token checks by result and reason.', ['result', 'reason'])
-  const issued = counter('tokens_issued_total', 'Tokens issued.')
-  const failures = counter('token_issue_failures_total', 'Logins that ended without a token, by reason.', [
-    'reason',
-  ])
-  total('token_cache_hits_total', 'Token checks answered from the cache.', () => cache().hits)
-  total('token_cache_misses_total', 'Token checks not answered from the cache.', () => cache().misses)
-  total('token_cache_evictions_total', 'Tokens evicted from the full cache.', () => cache().evictions)
-  single('token_cache_entries', 'Tokens in the cache.', 'sum', () => cache().size)
-  const outcomes = counter('upstream_requests_total', 'Forwarded requests by upstream and outcome.', [
-    'upstream',
-    'outcome',
-  ])
-  const firstBytes = histogram(
-    'upstream_response_seconds',
-    'Seconds from the request head to the head of the upstream response.',
-    'upstream',
-  )
-  const bytes = counter('transferred_bytes_total', 'Body bytes from (in) and to (out) clients.', [
-    'direction',
-  ])
-  gauge(
-    'upstream_connections',
-    'Connections to the upstream, also those being opened.',
-    'sum',
-    'upstream',
-    () => sources.pools().map(({ upstream, connections }) => [upstream, connections]),
-  )
-  gauge('upstream_queue', 'Requests that wait for a connection to the upstream.', 'sum', 'upstream', () =>
-    sources.pools().map(({ upstream, queued }) => [upstream, queued]),
-  )
-  gauge('signing_key_age_seconds', 'Seconds since the key that signs was created.', 'max', 'kid', () => {
+  gaugeBy('kid', 'signing_key_age_seconds', 'max', () => {
     const key = sources.signingKey()
     return key === undefined ? [] : [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAt)]]
   })
-  gauge('key_token_lifetime_seconds', 'Seconds for which tokens of the key may live.', 'max', 'kid', () =>
+  gaugeBy('kid', 'key_token_lifetime_seconds', 'max', () =>
     sources.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
   )
-  gauge(
-    'certificate_not_after_timestamp_seconds',
-    'When the active certificate expires, in epoch seconds.',
-    'min',
-    'certificate',
-    () => sources.certificates().map(({ certificate, expiresAt }) => [certificate, expiresAt / 1000]),
+  gaugeBy('certificate', 'certificate_not_after_timestamp_seconds', 'min', () =>
+    sources.certificates().map(({ certificate, expiresAt }) => [certificate, expiresAt / 1000]),
   )
-  single('revocations', 'Active revocations.', 'max', sources.revocations)
-  total('log_lines_dropped_total', 'Log lines dropped because stdout was read too slowly.', () =>
-    sources.logLinesDropped(),
+  gauge('revocations', 'max', sources.revocations)
+  total('log_lines_dropped_total', sources.logLinesDropped)
+  gauge('ready', 'min', () => Number(sources.ready()))
+  gauge('enforcing', 'min', () => Number(enforcing))
+  new Gauge({ ...create.common('build_info'), labelNames: ['version', 'node'], aggregator: 'max' }).set(
+    { version: VERSION, node: process.version },
+    1,
   )
-  single('ready', '1 while requests are accepted and everything they need is loaded, else 0.', 'min', () =>
-    Number(sources.ready()),
-  )
-  single('enforcing', '1 while refused tokens are refused, 0 with enforcement: report.', 'min', () =>
-    Number(enforcing),
-  )
-  new Gauge({
-    name: 'auth_sidecar_build_info',
-    help: 'Version of the sidecar and of Node.',
-    labelNames: ['version', 'node'],
-    aggregator: 'max',
-    registers,
-  }).set({ version: VERSION, node: process.version }, 1)
-  const onReload = reloadMetrics(registry, subjects, now)
-  const { remoteKeys } = sources
-  const fetches = remoteKeys && counter('jwks_fetches_total', 'Fetches of the JWK Set by result.', ['result'])
-  if (remoteKeys !== undefined)
-    single(
-      'jwks_age_seconds',
-      'Seconds since the issuer last sent a good JWK Set.',
-      'max',
-      () => remoteKeys().ageSeconds,
-    )
+  if (remoteKeys !== undefined) gauge('jwks_age_seconds', 'max', () => remoteKeys().ageSeconds)
 
-  // Children are looked up once: a lookup costs as much as an observation (0.1 to 0.2 us each).
-  const children = <Key extends string, Child>(keys: readonly Key[], child: (key: Key) => Child) =>
-    new Map(keys.map((key) => [key, child(key)]))
-  const started = <Child extends { inc(value: number): void }>(child: Child): Child => {
-    child.inc(0)
-    return child
-  }
-  const durationOf = children(ROUTES, (route) => {
-    durations.zero({ route })
-    return durations.labels(route)
-  })
-  const checkOf = children(['ok', ...REJECT_REASONS], (reason) =>
-    started(checks.labels(reason === 'ok' ? 'accepted' : 'rejected', reason)),
+  // Counts and durations of events.
+  const requests = counter('requests_total', ['route', 'method', 'status'])
+  const checks = counter('token_checks_total', ['result', 'reason'])
+  const issued = counter('tokens_issued_total')
+  const failures = counter('token_issue_failures_total', ['reason'])
+  const outcomes = counter('upstream_requests_total', ['upstream', 'outcome'])
+  const bytes = counter('transferred_bytes_total', ['direction'])
+  const fetches = remoteKeys && counter('jwks_fetches_total', ['result'])
+  const durationOf = histogram('request_duration_seconds', 'route', ROUTES)
+  const firstByteOf = histogram('upstream_response_seconds', 'upstream', upstreams)
+  const checkOf = childrenOf(checks, ['ok', ...REJECT_REASONS], (reason) => [
+    reason === 'ok' ? 'accepted' : 'rejected',
+    reason,
+  ])
+  const failureOf = childrenOf(failures, ISSUE_FAILURES)
+  const outcomeOf = new Map(
+    upstreams.map((upstream) => [
+      upstream,
+      childrenOf(outcomes, UPSTREAM_OUTCOMES, (outcome) => [upstream, outcome]),
+    ]),
   )
-  const failureOf = children(ISSUE_FAILURES, (reason) => started(failures.labels(reason)))
-  const outcomeOf = children(upstreams, (upstream) =>
-    children(UPSTREAM_OUTCOMES, (outcome) => started(outcomes.labels(upstream, outcome))),
-  )
-  const firstByteOf = children(upstreams, (upstream) => {
-    firstBytes.zero({ upstream })
-    return firstBytes.labels(upstream)
-  })
-  const bytesOf = children(['in', 'out'], (direction) => started(bytes.labels(direction)))
-  const fetchOf = fetches && children(RELOAD_RESULTS, (result) => started(fetches.labels(result)))
+  const bytesOf = childrenOf(bytes, ['in', 'out'])
+  const fetchOf = fetches && childrenOf(fetches, RELOAD_RESULTS)
   /** Keyed by one number per label combination; a string key would be built and hashed per request. */
   const requestsOf = new Map<number, ReturnType<typeof requests.labels>>()
 
@@ -255,47 +189,31 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
       outcomeOf.get(upstream)?.get(outcome)?.inc(),
     onFirstByte: (upstream: string, seconds: number): void => firstByteOf.get(upstream)?.observe(seconds),
     onBytes: (direction: 'in' | 'out', bytes: number): void => bytesOf.get(direction)?.inc(bytes),
-    onReload,
+    onReload: createReloadMetrics(create, subjects, now),
     /** A fetch of another issuer's keys has ended. */
     onFetch: (result: ReloadResult): void => fetchOf?.get(result)?.inc(),
   }
 }
 
 /** Creates the metrics of reloads. Each worker loads the same version, so their counts are not added up. */
-function reloadMetrics(registry: Registry, subjects: readonly ReloadKind[], now: () => number) {
-  const shared = { labelNames: ['subject'], registers: [registry] }
+function createReloadMetrics(
+  { common, histogram, gaugeBy }: ReturnType<typeof metricsIn>,
+  subjects: readonly ReloadKind[],
+  now: () => number,
+) {
   const reloads = new Counter({
-    name: 'auth_sidecar_reloads_total',
-    help: 'New versions that became active (ok) or could not be used (failed).',
-    aggregator: 'max',
-    ...shared,
+    ...common('reloads_total'),
     labelNames: ['subject', 'result'],
-  })
-  const seconds = new Histogram({
-    name: 'auth_sidecar_reload_seconds',
-    help: 'Seconds from the change until it became active.',
-    buckets: RELOAD_BUCKETS,
-    ...shared,
-  })
-  const lastGood = new Gauge({
-    name: 'auth_sidecar_reload_last_good_timestamp_seconds',
-    help: 'When the active version was loaded, in epoch seconds.',
-    aggregator: 'min',
-    ...shared,
-  })
-  const failing = new Gauge({
-    name: 'auth_sidecar_reload_failing',
-    help: '1 while the newest version cannot be used and an older one is active, else 0.',
     aggregator: 'max',
-    ...shared,
   })
+  for (const subject of subjects) childrenOf(reloads, RELOAD_RESULTS, (result) => [subject, result])
+  const secondsOf = histogram('reload_seconds', 'subject', subjects, RELOAD_BUCKETS)
+  const lastGood = new Map(subjects.map((subject) => [subject, now() / 1000]))
+  gaugeBy('subject', 'reload_last_good_timestamp_seconds', 'min', () => [...lastGood])
   const failingParts = new Map(subjects.map((subject) => [subject, new Set<string>()]))
-  for (const subject of subjects) {
-    for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
-    seconds.zero({ subject })
-    lastGood.set({ subject }, now() / 1000)
-    failing.set({ subject }, 0)
-  }
+  gaugeBy('subject', 'reload_failing', 'max', () =>
+    [...failingParts].map(([subject, parts]) => [subject, Number(parts.size > 0)]),
+  )
   /**
    * A new version was loaded (`ok`) or could not be used (`failed`). `took`: seconds since the change, where it is known.
    * `part`: one of several under the subject, which is failing while any of its parts is.
@@ -306,9 +224,76 @@ function reloadMetrics(registry: Registry, subjects: readonly ReloadKind[], now:
     reloads.inc({ subject, result })
     if (result === 'ok') {
       parts.delete(part)
-      lastGood.set({ subject }, now() / 1000)
+      lastGood.set(subject, now() / 1000)
     } else parts.add(part)
-    failing.set({ subject }, parts.size > 0 ? 1 : 0)
-    if (took !== undefined) seconds.observe({ subject }, took)
+    if (took !== undefined) secondsOf.get(subject)?.observe(took)
   }
+}
+
+/** Functions that create metrics in a registry; `read` is called at each scrape. */
+function metricsIn(registry: Registry) {
+  const common = (name: keyof typeof HELP) => ({
+    name: `auth_sidecar_${name}`,
+    help: HELP[name],
+    registers: [registry],
+  })
+  type Name = Parameters<typeof common>[0]
+  return {
+    common,
+    counter: <Label extends string = never>(name: Name, labelNames: Label[] = []) =>
+      new Counter({ ...common(name), labelNames }),
+    /** A counter whose total another component has. */
+    total: (name: Name, read: () => number) =>
+      new Counter({
+        ...common(name),
+        collect() {
+          this.reset()
+          this.inc(read())
+        },
+      }),
+    /** The children of a histogram by the values of its label, at zero. */
+    histogram<Value extends string>(
+      name: Name,
+      label: string,
+      values: readonly Value[],
+      buckets = LATENCY_BUCKETS,
+    ) {
+      const metric = new Histogram({ ...common(name), labelNames: [label], buckets })
+      for (const value of values) metric.zero({ [label]: value })
+      return new Map(values.map((value) => [value, metric.labels(value)]))
+    },
+    /** One value, absent while undefined. */
+    gauge: (name: Name, aggregator: Aggregator, read: () => number | undefined) =>
+      new Gauge({
+        ...common(name),
+        aggregator,
+        collect() {
+          const value = read()
+          if (value === undefined) this.remove()
+          else this.set(value)
+        },
+      }),
+    /** Values by that of the label. */
+    gaugeBy: (label: string, name: Name, aggregator: Aggregator, read: () => (readonly [string, number])[]) =>
+      new Gauge({
+        ...common(name),
+        labelNames: [label],
+        aggregator,
+        collect() {
+          this.reset()
+          for (const [key, value] of read()) this.set({ [label]: key }, value)
+        },
+      }),
+  }
+}
+
+/** The children of a counter by key, at zero. Looked up once: a lookup costs as much as an observation (0.1 to 0.2 us). */
+function childrenOf<Key extends string>(
+  counter: Counter,
+  keys: readonly Key[],
+  labels: (key: Key) => string[] = (key) => [key],
+) {
+  const children = new Map(keys.map((key) => [key, counter.labels(...labels(key))]))
+  for (const child of children.values()) child.inc(0)
+  return children
 }

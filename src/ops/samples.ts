@@ -1,67 +1,52 @@
 /**
  * Samples of the counters over the last ten minutes, for the status page.
- * In: metric families. Out: how much the counters grew between two samples. Memory is bounded: about 250 KB with one upstream.
+ * In: metric families. Out: how much the counters grew between two samples. Memory is bounded, as label sets are closed.
  */
 import type { Registry } from 'prom-client'
 
-/** One metric with its series, as prom-client's `getMetricsAsJSON` returns it. */
-export interface MetricFamily {
-  readonly name: string
-  readonly values: readonly {
-    readonly labels: Labels
-    readonly value: number
-    /** In a histogram: the name of the metric with `_bucket`, `_sum` or `_count`. */
-    readonly metricName?: string
-  }[]
-}
+/** One metric with its series. */
+export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 
-export type Labels = Readonly<Record<string, string | number | undefined>>
-
-/** A family with its aggregator, for those of several processes. */
-export type RegisteredFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
+export type Labels = MetricFamily['values'][number]['labels']
 
 /** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
 const SHOWN = /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/
 
-export function statusMetrics(registry: Registry): Promise<RegisteredFamily[]> {
+export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
   const names = registry.getMetricsAsArray().map(({ name }) => name)
   const metrics = names.filter((name) => SHOWN.test(name)).map((name) => registry.getSingleMetric(name))
   return Promise.all(metrics.filter((metric) => metric !== undefined).map((metric) => metric.get()))
 }
 
-/** The counters at one moment, in epoch milliseconds. A row shorter than another one has zeros at its end. */
+/** The counters at one moment, in epoch milliseconds. A number that a row lacks is zero. */
 export interface Sample {
   readonly at: number
-  readonly row: Float64Array
+  readonly row: readonly number[]
 }
 
 /** How much the counters grew between two samples. */
 export type Growth = ReturnType<Columns['growth']>
 
-interface Column {
-  readonly labels: Labels
-  readonly index: number
-}
-
-/** Packs metrics into rows of numbers: a column is a series, of which closed label sets bound the number. */
+/** Packs metrics into rows of numbers: a column is a series. */
 export class Columns {
-  readonly #byMetric = new Map<string, Map<string, Column>>()
+  readonly #byMetric = new Map<string, Map<string, { labels: Labels; index: number }>>()
   #count = 0
 
   read(families: readonly MetricFamily[], at: number): Sample {
     const row: number[] = []
     for (const { name, values } of families) {
-      const columns = this.#byMetric.get(name) ?? new Map<string, Column>()
+      const columns = this.#byMetric.get(name) ?? new Map()
       this.#byMetric.set(name, columns)
-      for (const { labels, value, metricName = name } of values) {
-        if (metricName !== name && !metricName.endsWith('_bucket')) continue
+      const isHistogram = values.some(({ labels }) => 'le' in labels)
+      for (const { labels, value } of values) {
+        if (isHistogram && !('le' in labels)) continue // its sum and count
         const key = JSON.stringify(labels)
         const column = columns.get(key) ?? { labels, index: this.#count++ }
         columns.set(key, column)
         row[column.index] = value
       }
     }
-    return { at, row: Float64Array.from({ length: this.#count }, (_, index) => row[index] ?? 0) }
+    return { at, row }
   }
 
   /** A counter that decreased (its worker was replaced) counts as zero. */
@@ -69,9 +54,9 @@ export class Columns {
     const seconds = (to.at - from.at) / 1000
     const by = (metric: string, label: string, where: Labels = {}) => {
       const growth = new Map<string, number>()
-      const matches = matcher(where)
+      const wanted = Object.entries(where)
       for (const { labels, index } of this.#byMetric.get(metric)?.values() ?? []) {
-        if (!matches(labels)) continue
+        if (!wanted.every(([name, value]) => labels[name] === value)) continue
         const value = String(labels[label] ?? '')
         const grown = Math.max(0, (to.row[index] ?? 0) - (from.row[index] ?? 0))
         growth.set(value, (growth.get(value) ?? 0) + grown)
@@ -88,12 +73,6 @@ export class Columns {
       percentiles: (histogram: string, where?: Labels) => percentiles(by(histogram, 'le', where)),
     }
   }
-}
-
-/** Returns whether a series has these labels. */
-export function matcher(where: Labels): (labels: Labels) => boolean {
-  const wanted = Object.entries(where)
-  return (labels) => wanted.every(([name, value]) => labels[name] === value)
 }
 
 export function sum(growth: ReadonlyMap<string, number>): number {

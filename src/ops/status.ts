@@ -4,16 +4,7 @@
  */
 import type { Config } from '../config/schema.ts'
 import { VERSION } from '../version.ts'
-import {
-  Columns,
-  type Growth,
-  type Labels,
-  type MetricFamily,
-  matcher,
-  rounded,
-  type Sample,
-  sum,
-} from './samples.ts'
+import { Columns, type Growth, type Labels, type MetricFamily, rounded, type Sample, sum } from './samples.ts'
 
 const SAMPLE_EVERY_MS = 5000
 /** Ten minutes of steps between samples. */
@@ -45,9 +36,7 @@ export interface AdminOptions {
   /** Epoch milliseconds. */
   readonly now: () => number
   /** Called with faults of the listening socket, and of samples and pages that could not be created. */
-  readonly onFault: (error: Error) => void
-  /** How many processes serve, each with its own cache; default 1. */
-  readonly processes?: number
+  readonly onFault: (error: unknown) => void
 }
 
 export type Status = Awaited<ReturnType<StatusReporter['report']>>
@@ -57,49 +46,50 @@ export type StatusReporter = ReturnType<typeof createStatusReporter>
 export function createStatusReporter(
   { upstreams, credentials, cache }: Pick<Config, 'upstreams' | 'credentials' | 'cache'>,
   { ready, statusMetrics }: Pick<AdminSources, 'ready' | 'statusMetrics'>,
-  { now, onFault, processes = 1 }: AdminOptions,
+  { now, onFault }: AdminOptions,
 ) {
   const startedAt = now()
   const columns = new Columns()
   const samples: Sample[] = []
-  const upstreamEvents = new Map<string, { lastOkAt: number; lastFault?: { outcome: string; at: number } }>(
-    upstreams.map(({ prefix }) => [prefix, { lastOkAt: 0 }]),
-  )
-  let watched: Sample | undefined
+  /** By the prefix of the upstream, in epoch milliseconds. */
+  const lastOks = new Map<string, number>()
+  const lastFaults = new Map<string, { outcome: string; at: number }>()
+  let lastRead: Sample | undefined
   let timer: NodeJS.Timeout | undefined
 
-  /** Records which upstreams responded and which failed since the last call. */
-  const watchUpstreams = (to: Sample): void => {
-    const since = columns.growth(watched ?? to, to)
-    watched = to
-    for (const [prefix, event] of upstreamEvents) {
+  /** Reads the metrics, and records which upstreams responded and which failed since the last call. */
+  const read = async () => {
+    const families = await statusMetrics()
+    const to = columns.read(families, now())
+    const since = columns.growth(lastRead ?? to, to)
+    lastRead = to
+    for (const { prefix } of upstreams) {
       const outcomes = outcomesOf(since, prefix)
-      if ((outcomes.get('ok') ?? 0) > 0) event.lastOkAt = to.at
+      if ((outcomes.get('ok') ?? 0) > 0) lastOks.set(prefix, to.at)
       const [outcome] = faultsIn(outcomes).keys()
-      if (outcome !== undefined) event.lastFault = { outcome, at: to.at }
+      if (outcome !== undefined) lastFaults.set(prefix, { outcome, at: to.at })
     }
+    return { families, to }
   }
 
   const sample = async (): Promise<void> => {
     try {
-      const newest = columns.read(await statusMetrics(), now())
-      watchUpstreams(newest)
-      samples.push(newest)
+      samples.push((await read()).to)
       if (samples.length > MAX_SAMPLES) samples.shift()
     } catch (error) {
-      onFault(error instanceof Error ? error : new Error('not sampled'))
+      onFault(error)
     }
   }
 
   const report = async () => {
-    const families = await statusMetrics()
+    const { families, to } = await read()
     const checks = await ready()
-    const to = columns.read(families, now())
-    watchUpstreams(to)
     const tenMinutes = columns.growth(samples[0] ?? to, to)
     const recently = columns.growth(samples.at(-RECENT_STEPS - 1) ?? samples[0] ?? to, to)
     const steps = samples.slice(1).map((sample, at) => columns.growth(samples[at] ?? sample, sample))
-    const value = (name: string, labels: Labels = {}) => sumOf(families, `auth_sidecar_${name}`, labels)
+    /** Since zero: the values themselves. */
+    const values = columns.growth({ at: 0, row: [] }, to)
+    const value = (name: string, where?: Labels) => values.total(`auth_sidecar_${name}`, where)
 
     const statuses = tenMinutes.by(REQUESTS, 'status')
     const failing = failingIn(tenMinutes)
@@ -152,7 +142,7 @@ export function createStatusReporter(
       cache: {
         hitRatio: share(hits, hits + misses),
         entries: value('token_cache_entries'),
-        capacity: cache.maxTokens * processes,
+        capacity: cache.maxTokens,
       },
       logins: {
         issued: tenMinutes.total('auth_sidecar_tokens_issued_total'),
@@ -178,8 +168,8 @@ export function createStatusReporter(
         const count = sum(outcomes)
         const failed = sum(faultsIn(outcomes))
         const failedNow = sum(faultsIn(outcomesOf(recently, prefix)))
-        const { lastOkAt = 0, lastFault } = upstreamEvents.get(prefix) ?? {}
-        const isDown = lastFault !== undefined && lastFault.at > lastOkAt
+        const lastFault = lastFaults.get(prefix)
+        const isDown = lastFault !== undefined && lastFault.at > (lastOks.get(prefix) ?? 0)
         return {
           prefix,
           address: addressOf(url),
@@ -211,7 +201,7 @@ export function createStatusReporter(
       }),
       process: {
         cpuRatio: recently.perSecond(recently.total('process_cpu_seconds_total')),
-        rssBytes: sumOf(families, 'process_resident_memory_bytes'),
+        rssBytes: values.total('process_resident_memory_bytes'),
         logLinesDropped: value('log_lines_dropped_total'),
       },
       series: {
@@ -292,13 +282,6 @@ function credentialsState(
 
 function seriesOf(families: readonly MetricFamily[], name: string): MetricFamily['values'] {
   return families.find((family) => family.name === name)?.values ?? []
-}
-
-/** The sum of the series that have these labels. */
-function sumOf(families: readonly MetricFamily[], name: string, where: Labels = {}): number {
-  const matches = matcher(where)
-  const series = seriesOf(families, name).filter(({ labels }) => matches(labels))
-  return series.reduce((total, { value }) => total + value, 0)
 }
 
 /** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */

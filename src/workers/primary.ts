@@ -141,7 +141,8 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
     statusMetrics: async () => (await aggregate('status')).getMetricsAsJSON(),
   }
   const onFault = listenerFaults(log)
-  const admin = createAdminListener(config, sources, { now: Date.now, onFault, processes: count })
+  const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
+  const admin = createAdminListener({ ...config, cache }, sources, { now: Date.now, onFault })
 
   const start = async (): Promise<Addresses> => {
     // Round robin: connections last long, and every worker gets its share of them.

@@ -8,13 +8,13 @@ import type { ServingApp } from '../app.ts'
 import type { Problem } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import type { DrainReport } from '../ops/life-cycle.ts'
-import { type RegisteredFamily, statusMetrics } from '../ops/samples.ts'
+import { type MetricFamily, statusMetrics } from '../ops/samples.ts'
 import type { ReadyCheck } from '../ops/status.ts'
 
 export interface WorkerState {
   readonly checks: readonly ReadyCheck[]
   readonly jwks: unknown
-  readonly metrics: readonly RegisteredFamily[]
+  readonly metrics: readonly MetricFamily[]
 }
 
 /** Which metrics a state has: all, or those of the status page, which cost less. */

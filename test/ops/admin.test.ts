@@ -21,7 +21,7 @@ const SOURCES: AdminSources = {
 
 /** An admin listener on a free port. */
 async function adminListener(t: Test, sources: Partial<AdminSources> = {}) {
-  const faults: Error[] = []
+  const faults: unknown[] = []
   const admin = createAdminListener(
     CONFIG,
     { ...SOURCES, ...sources },

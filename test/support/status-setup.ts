@@ -44,7 +44,7 @@ export function statusSetup(options: SetupOptions = {}) {
     now,
   })
   const { registry } = metrics
-  const faults: Error[] = []
+  const faults: unknown[] = []
   const reporter = createStatusReporter(
     {
       upstreams,
