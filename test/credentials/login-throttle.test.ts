@@ -82,14 +82,20 @@ t.test('successful attempts free their slots at once', async (t) => {
 })
 
 t.test('the table is bounded: beyond 50,000 pairs the least recently used is dropped', async (t) => {
-  const { throttle, login, fail } = throttled()
+  const { login, fail } = throttled()
   fail(3)
   for (let at = 0; at < 50_000; at++) {
-    const permission = throttle.check(`account ${at}`, '198.51.100.1')
-    if (permission.ok) permission.settle('rejected')
+    login('rejected', `account ${at}`, '198.51.100.1')
     if (at === 25_000) t.equal(login('accepted'), 60, 'a pair that is still used stays')
   }
   t.equal(login('accepted'), 60)
-  for (let at = 0; at < 50_000; at++) throttle.check(`another ${at}`, '198.51.100.1')
+  for (let at = 0; at < 50_000; at++) login('rejected', `another ${at}`, '198.51.100.1')
   t.equal(login('rejected'), undefined)
+})
+
+t.test('an accepted login clears the failures of its pair', async (t) => {
+  const { login, fail } = throttled()
+  fail(2)
+  t.equal(login('accepted'), undefined)
+  t.same(fail(4), [undefined, undefined, undefined, 60])
 })
