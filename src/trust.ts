@@ -17,14 +17,18 @@ import type { ReadyCheck } from './ops/status.ts'
 import {
   type CertificateMaterial,
   type Certificates,
-  certificateFiles,
+  certificatePaths,
   certificateSets,
   LISTENER_CERTIFICATES,
   loadCertificates,
   upstreamName,
 } from './reload/certificates.ts'
-import type { ReloadResult } from './reload/loaded.ts'
-import { createReloadable, type Reloadable, type ReloadableOptions } from './reload/reloadable.ts'
+import {
+  createReloadable,
+  type Reloadable,
+  type ReloadableOptions,
+  type ReloadResult,
+} from './reload/reloadable.ts'
 
 /** Keys, credentials, revocations or certificates that cannot be used. */
 export class UnusableTrust extends Error {
@@ -63,7 +67,7 @@ export async function fileProblems(settings: FileSettings): Promise<readonly Pro
 
 /** Loads the files. Nothing is polled before `start`. Never rejects. */
 async function openFiles(settings: FileSettings, options: TrustOptions) {
-  const { keys, credentials, revocations, listen, identity, upstreams = [] } = settings
+  const { keys, credentials, revocations, identity } = settings
   const { log, now, onChange = () => {}, onReload, onListenerCertificates } = options
   const problems: Problem[] = []
   const warnings: string[] = []
@@ -108,7 +112,8 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
   if (postgres !== undefined) {
     const { readUrlFile } = await import('./credentials/postgres/connection.ts')
     const read = await readUrlFile(postgres.urlFile)
-    if (!read.ok) report(DATABASE_SETTING, read.problems)
+    if (read.ok) warnings.push(...read.warnings)
+    else report(DATABASE_SETTING, read.problems)
   }
   const revoked =
     revocations &&
@@ -117,12 +122,12 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
       load: createRevocationsLoader(revocations),
     }))
   const certificates = new Map<string, Reloadable<Certificates>>()
-  for (const set of certificateSets({ tls: listen?.tls, upstreams })) {
+  for (const set of certificateSets(settings)) {
     const opened = await open(
       'certificates',
       undefined,
       {
-        paths: certificateFiles(set),
+        paths: certificatePaths(set),
         load: () => loadCertificates(set, now()),
         onChange({ material }) {
           if (set.name === LISTENER_CERTIFICATES) onListenerCertificates?.(material)
@@ -211,11 +216,10 @@ export async function openTrust(config: Config, options: TrustOptions) {
      */
     async whenComplete() {
       if ((await remote?.firstSet()) === false) return false
-      const opened = (await database?.opened) ?? { ok: true, warnings: [] }
-      if (opened.ok) for (const warning of opened.warnings) log.warn(warning)
-      else if (opened.problems.length > 0)
-        throw new UnusableTrust(opened.problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
-      return opened.ok
+      const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
+      if (problems.length > 0)
+        throw new UnusableTrust(problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
+      return ok
     },
     /** Loads everything again, changed or not. Never rejects. */
     async refresh() {

@@ -4,10 +4,11 @@
  */
 import { randomBytes } from 'node:crypto'
 import type { Command } from 'commander'
-import { type Credential, isActive, parseTime } from '../credentials/credential.ts'
 import { listCredentialsFile } from '../credentials/credentials-file.ts'
-import type { Changed, CredentialEditor } from '../credentials/editor.ts'
+import { type Changed, type CredentialEditor, createFileEditor } from '../credentials/editor.ts'
+import { parseTime } from '../credentials/names.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
+import { type Credential, isActive } from '../credentials/store.ts'
 import {
   type CommandIo,
   checkNames,
@@ -102,9 +103,9 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     })
 
   subcommand('list', 'list credentials, without secrets and hashes').action(async (options: Options) => {
-    const { credentials, warnings } = unwrap(await (await openEditor(options)).list())
+    const { value, warnings } = unwrap(await (await openEditor(options)).list())
     warnings.forEach(warn)
-    const listed = credentials.map((credential) => listEntry(credential, now()))
+    const listed = value.map((credential) => listEntry(credential, now()))
     const rows = listed.map(({ accountId, accessKey, disabled, active, secretKind, expiresAt }) => {
       const state = disabled ? 'disabled' : active ? 'active' : 'expired'
       return [accountId, accessKey, state, secretKind, expiresAt ?? 'never']
@@ -177,7 +178,7 @@ async function openEditor({ file, postgresUrlFile }: Options): Promise<Credentia
     return (await import('../credentials/postgres/editor.ts')).createPostgresEditor(postgresUrlFile)
   }
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
-  return (await import('../credentials/file-editor.ts')).createFileEditor(file)
+  return createFileEditor(file)
 }
 
 /** Upper-case letters and digits only: it is typed, spoken and pasted into command lines. */

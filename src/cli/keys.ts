@@ -3,10 +3,10 @@
  */
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isKid } from '../keys/jwk.ts'
-import { activateKey, addKey, type ChangeRefused, retireKey } from '../keys/key-changes.ts'
+import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
 import { type KeyListEntry, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
-import { fileErrorCode, fileErrorReason, LOCK_HELD } from '../reload/files.ts'
+import { fileErrorCode, fileErrorReason, type NotDone } from '../reload/files.ts'
 import {
   CommandFailure,
   type CommandIo,
@@ -117,14 +117,13 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
 /** Makes a change; a refusal or a fault of the file system becomes a failure of the command. */
 async function applyChange<T extends { readonly ok: true }>(
   directory: string,
-  change: () => Promise<T | ChangeRefused>,
+  change: () => Promise<T | NotDone>,
 ): Promise<T> {
-  let outcome: T | ChangeRefused
+  let outcome: T | NotDone
   try {
     outcome = await change()
   } catch (error) {
     const code = fileErrorCode(error)
-    if (code === 'ELOCKED') throw new CommandFailure(`${directory}: ${LOCK_HELD}`)
     // `mkdir` fails with EEXIST if the path is a file.
     if (code === 'EEXIST') throw new UsageFailure(`${directory}: it is not a directory`)
     const message = `${directory}: ${fileErrorReason(error)}`

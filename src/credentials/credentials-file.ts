@@ -5,46 +5,34 @@
  */
 import { z } from 'zod'
 import { boolean, must } from '../config/values.ts'
-import { readRegularFile } from '../reload/files.ts'
-import type { Loaded } from '../reload/loaded.ts'
-import { parseRows } from '../reload/parse-thread.ts'
+import { type Loaded, readRegularFile } from '../reload/files.ts'
+import { readRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
-import { type Credential, type CredentialIndex, createCredentialIndex } from './credential.ts'
-import { nameProblem, namesProblem } from './names.ts'
+import { name, namesProblem, text, time } from './names.ts'
 import { parseSecretHash } from './secret-hash.ts'
-import { text, time } from './yaml-fields.ts'
+import { type Credential, type CredentialIndex, createCredentialIndex } from './store.ts'
 
 /** About 100,000 credentials. */
 const MAX_BYTES = 16_777_216
 
-export type ReadCredentialsFile =
-  | { readonly ok: true; readonly bytes: Buffer; readonly warnings: readonly string[] }
-  | { readonly ok: false; readonly missing: boolean; readonly problems: readonly string[] }
-
 /** Reads the file without parsing it. Never rejects. */
-export async function readCredentialsFile(file: string): Promise<ReadCredentialsFile> {
-  const read = await readRegularFile(file, MAX_BYTES)
-  if (!read.ok) return { ok: false, missing: read.missing, problems: [`${file}: ${read.problem}`] }
-  return { ok: true, bytes: read.bytes, warnings: read.exposure }
-}
+export const readCredentialsFile = (file: string) => readRegularFile(file, MAX_BYTES)
 
-/** Reads and parses the file synchronously, for commands. Problems begin with the path. Never rejects. */
-export async function listCredentialsFile(file: string): Promise<Loaded<readonly Credential[]>> {
-  const read = await readCredentialsFile(file)
-  if (!read.ok) return read
-  const parsed = parse(read.bytes)
-  if (!parsed.ok) return { ok: false, problems: parsed.problems.map((problem) => `${file}:${problem}`) }
-  return { ...parsed, warnings: read.warnings }
-}
-
-/** Reads, parses and indexes the file without blocking the event loop. Problems begin with the path. Never rejects. */
-export async function loadCredentialsFile(file: string): Promise<Loaded<CredentialIndex>> {
-  const read = await readCredentialsFile(file)
-  if (!read.ok) return read
+/** Loads the credentials as an index. Problems begin with the path. Never rejects. */
+export function loadCredentialsFile(file: string): Promise<Loaded<CredentialIndex>> {
   const index = createCredentialIndex()
-  const source = { path: file, bytes: read.bytes, parse, moduleUrl: import.meta.url }
-  const problems = await parseRows(source, index.add)
-  return problems.length === 0 ? { ok: true, value: index, warnings: read.warnings } : { ok: false, problems }
+  return load(file, index, index.add)
+}
+
+/** Loads the credentials in the order of the file. Problems begin with the path. Never rejects. */
+export function listCredentialsFile(file: string): Promise<Loaded<readonly Credential[]>> {
+  const list: Credential[] = []
+  return load(file, list, (credential) => list.push(credential))
+}
+
+async function load<T>(file: string, value: T, add: (credential: Credential) => void): Promise<Loaded<T>> {
+  const read = await readRows({ path: file, maxBytes: MAX_BYTES, parse, moduleUrl: import.meta.url }, add)
+  return read.ok ? { ok: true, value, warnings: read.exposure } : read
 }
 
 /** Parses the bytes of a file. Problems are lines, `line:column: path message`. */
@@ -74,7 +62,7 @@ const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) 
 
 const credentialSchema = z.strictObject(
   {
-    accessKey: text(nameProblem),
+    accessKey: name,
     secretHash,
     expiresAt: time.default(Number.POSITIVE_INFINITY),
     disabled: boolean.default(false),
@@ -85,7 +73,7 @@ const credentialSchema = z.strictObject(
 const accountSchema = z
   .strictObject(
     {
-      accountId: text(nameProblem),
+      accountId: name,
       credentials: listOf(credentialSchema, 'accessKey', 'repeats an access key of this account'),
     },
     must('must be a map with accountId and credentials'),

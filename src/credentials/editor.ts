@@ -1,5 +1,14 @@
-/** Changes credentials by name, in a file or in PostgreSQL. */
-import type { Credential, CredentialName } from './credential.ts'
+/**
+ * Changes credentials by name: the interface, and the implementation for a file (`postgres/editor.ts` has the other).
+ * A file keeps its comments and order, is valid before and after, and is replaced atomically under the lock `<file>.lock`.
+ * A symbolic link stays a link.
+ */
+import { realpath } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
+import { type Document, isCollection, parseDocument, visit } from 'yaml'
+import { fileErrorReason, type Loaded, type NotDone, replaceFile, withLock } from '../reload/files.ts'
+import { listCredentialsFile, parse, readCredentialsFile } from './credentials-file.ts'
+import type { Credential, CredentialName } from './store.ts'
 
 export interface NewCredential extends CredentialName {
   /** As `hashSecret` writes it. */
@@ -8,25 +17,11 @@ export interface NewCredential extends CredentialName {
   readonly expiresAt?: string
 }
 
-/**
- * Why nothing was done, one line each, free of secrets. `unusable`: the file or database is missing, unreachable or
- * invalid; otherwise only this change is impossible.
- */
-export interface NotDone {
-  readonly ok: false
-  readonly unusable: boolean
-  readonly problems: readonly string[]
-}
-
 export type Changed = { readonly ok: true } | NotDone
 
-export type Listed =
-  | { readonly ok: true; readonly credentials: readonly Credential[]; readonly warnings: readonly string[] }
-  | NotDone
-
-/** Never rejects. */
+/** Never rejects. Problems are free of secrets. */
 export interface CredentialEditor {
-  list(): Promise<Listed>
+  list(): Promise<Loaded<readonly Credential[]> | NotDone>
   add(credential: NewCredential): Promise<Changed>
   /** Disables or enables; without effect where it is so already. */
   setDisabled(name: CredentialName, disabled: boolean): Promise<Changed>
@@ -35,3 +30,136 @@ export interface CredentialEditor {
 
 export const NAME_TAKEN = 'the account already has a credential of that access key'
 export const NO_SUCH_NAME = 'there is no credential of that account and access key'
+
+const INITIAL_TEXT = `# Accounts and their credentials. Change them with \`storage-auth-sidecar credentials\` or by hand.
+accounts: []
+`
+
+/**
+ * Creates an editor; `add` creates a missing file.
+ *
+ * @param lockRetries - how often a lock of another writer is tried again, 100 ms apart
+ */
+export function createFileEditor(file: string, lockRetries?: number): CredentialEditor {
+  const notDone = (unusable: boolean, ...problems: readonly string[]): NotDone => ({
+    ok: false,
+    unusable,
+    problems,
+  })
+  const failed = (what: string) => notDone(false, `${file}: ${what}`)
+
+  async function change(name: CredentialName, edit: Edit, initialText?: string): Promise<Changed> {
+    try {
+      const target = await realTarget(file)
+      return await withLock(
+        `${target}.lock`,
+        () => changeLocked(target, name, edit, initialText),
+        lockRetries,
+      )
+    } catch (error) {
+      return failed(fileErrorReason(error))
+    }
+  }
+
+  async function changeLocked(
+    target: string,
+    name: CredentialName,
+    edit: Edit,
+    initialText?: string,
+  ): Promise<Changed> {
+    const read = await readCredentialsFile(target)
+    if (!read.ok && (!read.missing || initialText === undefined)) return notDone(true, ...read.problems)
+    const before = read.ok ? read.bytes : Buffer.from(initialText ?? '')
+    const valid = parse(before)
+    if (!valid.ok) return notDone(true, ...valid.problems.map((problem) => `${target}:${problem}`))
+    const document = parseDocument(before.toString())
+    if (hasAlias(document)) return failed('uses YAML aliases, which commands cannot change')
+    const problem = edit(document, locate(document, name))
+    if (problem !== undefined) return failed(problem)
+    const after = document.toString({ lineWidth: 0 })
+    if (!parse(Buffer.from(after)).ok) return failed('the change would leave it invalid')
+    try {
+      await replaceFile(target, after)
+      return { ok: true }
+    } catch (error) {
+      return failed(`cannot be written: ${fileErrorReason(error)}`)
+    }
+  }
+
+  return {
+    list: () => listCredentialsFile(file),
+    add: ({ accountId, ...credential }) =>
+      change(
+        { accountId, accessKey: credential.accessKey },
+        (document, { account, path }) => {
+          if (path !== undefined) return NAME_TAKEN
+          if (account === undefined) append(document, ['accounts'], { accountId, credentials: [credential] })
+          else append(document, [...account, 'credentials'], credential)
+          return undefined
+        },
+        INITIAL_TEXT,
+      ),
+    setDisabled: (name, disabled) =>
+      change(name, (document, { path }) => {
+        if (path === undefined) return NO_SUCH_NAME
+        if (disabled) document.setIn([...path, 'disabled'], true)
+        else document.deleteIn([...path, 'disabled'])
+        return undefined
+      }),
+    remove: (name) =>
+      change(name, (document, { path, isOnly }) => {
+        if (path === undefined) return NO_SUCH_NAME
+        document.deleteIn(isOnly ? path.slice(0, 2) : path)
+        return undefined
+      }),
+  }
+}
+
+/** Changes the document of a valid file, or returns the problem. */
+type Edit = (document: Document, location: Location) => string | undefined
+type NodePath = readonly (string | number)[]
+
+/** The paths of a credential and of its account; undefined where there is none. */
+interface Location {
+  readonly account: NodePath | undefined
+  readonly path: NodePath | undefined
+  /** Whether the account has no other credential. */
+  readonly isOnly: boolean
+}
+
+function locate(document: Document, { accountId, accessKey }: CredentialName): Location {
+  const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
+  const at = accounts.findIndex((account) => account.accountId === accountId)
+  const credentials = accounts[at]?.credentials ?? []
+  const index = credentials.findIndex((credential) => credential.accessKey === accessKey)
+  const account = at === -1 ? undefined : ['accounts', at]
+  const path = account && index !== -1 ? [...account, 'credentials', index] : undefined
+  return { account, path, isOnly: credentials.length === 1 }
+}
+
+/** Editing an aliased node would change every place that uses it. */
+function hasAlias(document: Document): boolean {
+  let found = false
+  visit(document, {
+    Alias() {
+      found = true
+    },
+  })
+  return found
+}
+
+function append(document: Document, list: NodePath, item: object): void {
+  const node = document.getIn(list, true)
+  // An empty `[]` becomes a block: a flow list would put everything on one line.
+  if (isCollection(node) && node.items.length === 0) node.flow = false
+  document.addIn(list, document.createNode(item))
+}
+
+/** Resolves symbolic links, so that two names of one file share one lock. */
+async function realTarget(file: string): Promise<string> {
+  try {
+    return await realpath(file)
+  } catch {
+    return join(await realpath(dirname(file)), basename(file))
+  }
+}

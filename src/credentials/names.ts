@@ -1,7 +1,9 @@
 /**
- * The rules for account names, access keys and secrets: in a login, a token, a credentials file or on the command line.
+ * The rules for account names, access keys, secrets and times: in a login, a token, a file or on the command line.
  * Problems follow the name of the field and repeat nothing of the text.
  */
+import { z } from 'zod'
+import { must } from '../config/values.ts'
 
 /** The longest account identifier, access key or secret, in Unicode code points. */
 export const MAX_FIELD_CODE_POINTS = 1024
@@ -43,3 +45,36 @@ export function namesProblem(accountId: string, accessKey: string): string | und
     ? undefined
     : `must be shorter: account and access key together may have ${MAX_NAMES_BYTES} bytes in UTF-8`
 }
+
+const dateTime = z.iso.datetime({ offset: true })
+
+/** Parses an RFC 3339 time with its zone and, in UTC, a year of four digits: epoch milliseconds, or undefined. */
+export function parseTime(text: string): number | undefined {
+  const milliseconds = dateTime.safeParse(text).success ? Date.parse(text) : Number.NaN
+  return new Date(milliseconds).toJSON()?.length === 24 ? milliseconds : undefined
+}
+
+const STRING = must('must be a string')
+
+const string = z.string({
+  error: (issue) =>
+    typeof issue.input === 'number' || typeof issue.input === 'boolean'
+      ? `must be a string: quote it (YAML reads it as a ${typeof issue.input})`
+      : STRING.error(issue),
+})
+
+/** The member of a file that is a text without a problem. */
+export const text = (problemOf: (value: string) => string | undefined) =>
+  string.superRefine((value, context) => {
+    const problem = problemOf(value)
+    if (problem !== undefined) context.addIssue(problem)
+  })
+
+export const name = text(nameProblem)
+
+const TIME = 'must be an RFC 3339 time with its zone, such as 2027-01-31T08:00:00Z'
+
+/** Out: epoch milliseconds. */
+export const time = text((value) => (parseTime(value) === undefined ? TIME : undefined)).transform((value) =>
+  Date.parse(value),
+)

@@ -3,12 +3,10 @@
  * Problems have a line and a column, and repeat no value of the file.
  */
 import { z } from 'zod'
-import { readRegularFile } from '../reload/files.ts'
-import type { Load, Loaded } from '../reload/loaded.ts'
-import { parseRows } from '../reload/parse-thread.ts'
+import type { Loaded } from '../reload/files.ts'
+import { readRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
-import { nameProblem } from './names.ts'
-import { text, time } from './yaml-fields.ts'
+import { name, time } from './names.ts'
 
 /** Names a token, an account or an access key. */
 export interface Revocation {
@@ -70,19 +68,14 @@ export interface RevocationsFile {
 const MAX_BYTES = 33_554_432
 
 /** Creates a loader. It never rejects. */
-export function createRevocationsLoader({ file, required }: RevocationsFile): Load<Revocations> {
+export function createRevocationsLoader({ file, required }: RevocationsFile) {
   let mayBeMissing = !required
-  return async () => {
-    const read = await readRegularFile(file, MAX_BYTES)
-    if (!read.ok) {
-      if (read.missing && mayBeMissing) return { ok: true, value: createRevocations([]), warnings: [] }
-      return { ok: false, problems: [`${file}: ${read.problem}`] }
-    }
-    mayBeMissing = false
+  return async (): Promise<Loaded<Revocations>> => {
     const list: Revocation[] = []
-    const source = { path: file, bytes: read.bytes, parse, moduleUrl: import.meta.url }
-    const problems = await parseRows(source, (revocation) => list.push(revocation))
-    if (problems.length > 0) return { ok: false, problems }
+    const source = { path: file, maxBytes: MAX_BYTES, parse, moduleUrl: import.meta.url }
+    const read = await readRows(source, (revocation) => list.push(revocation))
+    if (read.ok) mayBeMissing = false
+    else if (!read.missing || !mayBeMissing) return read
     return { ok: true, value: createRevocations(list), warnings: [] }
   }
 }
@@ -93,13 +86,12 @@ export function parse(bytes: Uint8Array): Loaded<readonly Revocation[]> {
 }
 
 const EMPTY = 'without entries, write `revocations: []`'
-const name = text(nameProblem).optional()
 const revocationSchema = z
   .strictObject(
     {
-      jti: name,
-      accountId: name,
-      accessKey: name,
+      jti: name.optional(),
+      accountId: name.optional(),
+      accessKey: name.optional(),
       issuedBefore: time.optional(),
     },
     'must be a map with one of jti, accountId and accessKey',

@@ -13,7 +13,7 @@ import { generateKeyPair } from 'jose/key/generate/keypair'
 import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
 import { integer, matching, must } from '../config/values.ts'
-import type { Loaded } from '../reload/loaded.ts'
+import type { Loaded } from '../reload/files.ts'
 import { ALGORITHMS, type Algorithm, type SigningKey, type VerificationKey } from './key-ring.ts'
 
 /** A checked key, ready for use. */

@@ -5,25 +5,17 @@
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { fileErrorCode, LOCK_STALE_MS, replaceFile } from '../reload/files.ts'
+import { fileErrorCode, type NotDone, replaceFile, withLock } from '../reload/files.ts'
 import { generateKey, newKid } from './jwk.ts'
 import {
   ACTIVE_FILE,
   KEY_FILE_SUFFIX,
   type KeyDirectory,
   type KeyFile,
+  privateFiles,
   readKeyDirectory,
-  retirableFrom,
-  signingFile,
 } from './key-directory.ts'
-import { type Algorithm, NEVER_SIGNED } from './key-ring.ts'
-
-/** Why a change was not made. `unusable`: the directory holds invalid files, which the problems name. */
-export interface ChangeRefused {
-  readonly ok: false
-  readonly unusable: boolean
-  readonly problems: readonly string[]
-}
+import { type Algorithm, NEVER_SIGNED, tokensEndAt } from './key-ring.ts'
 
 interface KeyChange {
   readonly directory: string
@@ -49,7 +41,7 @@ export interface KeyAdded {
  */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
-): Promise<KeyAdded | ChangeRefused> {
+): Promise<KeyAdded | NotDone> {
   const { directory, alg, now } = change
   await createDirectory(directory)
   return changeDirectory(directory, async (keys) => {
@@ -57,10 +49,8 @@ export async function addKey(
     const kid = change.kid ?? newKid(alg, createdAt)
     if (keys.files.has(kid)) return refused(`there is already a key ${kid}`)
     // Two private keys need an `active` file: write it before the second one appears.
-    const signing = signingFile(keys).file
-    if (signing !== undefined && keys.active === undefined)
-      await writeActive(directory, signing.verification.kid)
-    const active = change.activate === true || privateFiles(keys).length === 0
+    if (keys.signing && !keys.hasActive) await writeActive(directory, keys.signing.verification.kid)
+    const active = change.activate === true || privateFiles(keys.files).length === 0
     const generated = await generateKey(alg, kid, createdAt)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
     if (active) await handOver(directory, keys, kid, now())
@@ -82,13 +72,13 @@ async function createDirectory(path: string): Promise<void> {
 /** Makes a key sign, and writes into the outgoing key's file when it stopped. Throws as {@link addKey} does. */
 export async function activateKey(
   change: KeyChange & { readonly kid: string },
-): Promise<{ readonly ok: true; readonly previous?: string } | ChangeRefused> {
+): Promise<{ readonly ok: true; readonly previous?: string } | NotDone> {
   const { directory, kid, now } = change
   return changeDirectory(directory, async (keys) => {
     const incoming = keys.files.get(kid)
     if (incoming === undefined) return refused(`there is no key ${kid}`)
     if (incoming.signing === undefined) return refused(`of ${kid} only the public half is here`)
-    const previous = signingFile(keys).file?.verification.kid
+    const previous = keys.signing?.verification.kid
     await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined })
     await handOver(directory, keys, kid, now())
     return { ok: true, ...(previous !== undefined && previous !== kid && { previous }) }
@@ -104,15 +94,14 @@ export async function retireKey(
     /** Removes the key though tokens signed by it may be valid; they are refused from then on. */
     readonly force?: boolean
   },
-): Promise<{ readonly ok: true } | ChangeRefused> {
+): Promise<{ readonly ok: true } | NotDone> {
   const { directory, kid, now } = change
   return changeDirectory(directory, async (keys) => {
     const file = keys.files.get(kid)
     if (file === undefined) return refused(`there is no key ${kid}`)
-    const signing = signingFile(keys)
-    if (signing.problems.length > 0) return refused(`${signing.problems.join('; ')}; activate one first`)
-    if (signing.file === file) return refused(`${kid} signs new tokens; activate another key first`)
-    const from = retirableFrom(file, change.maxLifetimeSeconds)
+    if (keys.ambiguity !== undefined) return refused(`${keys.ambiguity}; activate one first`)
+    if (keys.signing === file) return refused(`${kid} signs new tokens; activate another key first`)
+    const from = tokensEndAt(file.verification, change.maxLifetimeSeconds)
     if (change.force !== true && (from === undefined || now() < from * 1000)) {
       return refused(`${whyKept(file, from)}; --force removes it all the same`)
     }
@@ -121,28 +110,16 @@ export async function retireKey(
   })
 }
 
-/**
- * Reads the directory and changes it under a lock, waiting about two seconds for another command. The lock is a dot
- * file, which readers ignore; that of a killed command expires.
- */
-async function changeDirectory<T>(
+/** Reads the directory and changes it under a lock: a dot file, which readers ignore. */
+function changeDirectory<T>(
   directory: string,
-  change: (keys: KeyDirectory) => Promise<T | ChangeRefused>,
-): Promise<T | ChangeRefused> {
-  // Imported when needed: it installs exit handlers, which a serving process should not have.
-  const { lock } = await import('proper-lockfile')
-  const release = await lock(directory, {
-    stale: LOCK_STALE_MS,
-    lockfilePath: join(directory, '.lock'),
-    retries: { retries: 8, minTimeout: 50, maxTimeout: 300 },
-  })
-  try {
+  change: (keys: KeyDirectory) => Promise<T | NotDone>,
+): Promise<T | NotDone> {
+  return withLock(join(directory, '.lock'), async () => {
     const keys = await readKeyDirectory(directory)
     if (keys.problems.length > 0) return { ok: false, unusable: true, problems: keys.problems }
     return await change(keys)
-  } finally {
-    await release()
-  }
+  })
 }
 
 /**
@@ -150,9 +127,8 @@ async function changeDirectory<T>(
  * value is corrected on the next change. Where the signing key is unknown, each key without a value may have signed.
  */
 async function handOver(directory: string, keys: KeyDirectory, kid: string, nowMs: number): Promise<void> {
-  const signing = signingFile(keys).file
-  for (const { verification, document } of privateFiles(keys)) {
-    const maySign = signing === undefined || signing.verification === verification
+  for (const { verification, document } of privateFiles(keys.files)) {
+    const maySign = keys.signing === undefined || keys.signing.verification === verification
     if (verification.kid === kid || (verification.signedUntil !== undefined && !maySign)) continue
     await writeKey(directory, verification.kid, { ...document, signedUntil: Math.ceil(nowMs / 1000) })
   }
@@ -167,10 +143,6 @@ function writeKey(directory: string, kid: string, document: object): Promise<voi
   return replaceFile(join(directory, `${kid}${KEY_FILE_SUFFIX}`), `${JSON.stringify(document, null, 2)}\n`)
 }
 
-function privateFiles({ files }: KeyDirectory): readonly KeyFile[] {
-  return [...files.values()].filter(({ signing }) => signing !== undefined)
-}
-
 function whyKept({ verification: { kid }, signing }: KeyFile, from: number | undefined): string {
   if (from !== undefined) {
     return `tokens signed by ${kid} can be alive until ${new Date(from * 1000).toISOString()}`
@@ -179,6 +151,6 @@ function whyKept({ verification: { kid }, signing }: KeyFile, from: number | und
   return `the file of ${kid} does not record when it stopped signing; run 'keys activate' with the active key to add it`
 }
 
-function refused(problem: string): ChangeRefused {
+function refused(problem: string): NotDone {
   return { ok: false, unusable: false, problems: [problem] }
 }

@@ -5,10 +5,9 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { fileErrorReason, readRegularFile } from '../reload/files.ts'
-import type { Loaded } from '../reload/loaded.ts'
+import { fileErrorReason, type Loaded, readRegularFile } from '../reload/files.ts'
 import { type ImportedKey, importKey, isKid } from './jwk.ts'
-import { type Algorithm, type KeyRing, NEVER_SIGNED, tokensEndAt, type VerificationKey } from './key-ring.ts'
+import { type Algorithm, type KeyRing, tokensEndAt } from './key-ring.ts'
 
 /** The file that names the signing key. */
 export const ACTIVE_FILE = 'active'
@@ -33,8 +32,12 @@ export interface KeyFile extends ImportedKey {
 export interface KeyDirectory {
   /** By kid. */
   readonly files: ReadonlyMap<string, KeyFile>
-  /** The kid in the file `active`, whether there is such a key or not; absent without that file. */
-  readonly active?: string
+  /** Whether there is a file `active`. */
+  readonly hasActive: boolean
+  /** The key that signs: the one that `active` names or, without that file, the only private one. */
+  readonly signing?: KeyFile
+  /** Why it is not clear which key signs. */
+  readonly ambiguity?: string
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
 }
@@ -48,43 +51,40 @@ const NO_ASSERTION_KEY =
  * @param signsAssertions - whether upstreams verify what the key signs
  */
 export async function loadKeyRing(directory: string, signsAssertions = false): Promise<Loaded<KeyRing>> {
-  const keys = await readKeyDirectory(directory)
-  const signing = signingFile(keys)
-  const problems = [...keys.problems, ...signing.problems.map((problem) => `${directory}: ${problem}`)]
+  const { files, signing, ambiguity, problems, warnings } = await readKeyDirectory(directory)
   if (problems.length > 0) return { ok: false, problems }
-  if (signsAssertions && (signing.file?.signing?.alg ?? 'HS256') === 'HS256') {
-    return { ok: false, problems: [`${directory}: ${NO_ASSERTION_KEY}`] }
+  const unusable = (problem: string) => ({ ok: false as const, problems: [`${directory}: ${problem}`] })
+  if (ambiguity !== undefined) return unusable(ambiguity)
+  if (signsAssertions && (signing?.signing?.alg ?? 'HS256') === 'HS256') return unusable(NO_ASSERTION_KEY)
+  const verification = new Map([...files].map(([kid, file]) => [kid, file.verification]))
+  return {
+    ok: true,
+    value: { verification, ...(signing?.signing && { signing: signing.signing }) },
+    warnings,
   }
-  const verification = new Map<string, VerificationKey>()
-  for (const [kid, file] of keys.files) verification.set(kid, file.verification)
-  const value = { verification, ...(signing.file?.signing && { signing: signing.file.signing }) }
-  return { ok: true, value, warnings: keys.warnings }
 }
 
-/**
- * Finds the key that signs: the one that `active` names or, without that file, the only private one.
- *
- * @returns no file when no key signs; problems when it is not clear which one signs
- */
-export function signingFile({ files, active, problems }: KeyDirectory): {
-  readonly file?: KeyFile
-  readonly problems: readonly string[]
-} {
-  // The invalid file may be the signing key.
-  if (problems.length > 0) return { problems: [] }
-  if (files.size === 0) return { problems: [`holds no key (a file named <kid>${KEY_FILE_SUFFIX})`] }
+/** Finds the key that signs, or says why it is not clear. `active`: the kid in that file. */
+function findSigning(
+  files: ReadonlyMap<string, KeyFile>,
+  active: string | undefined,
+): Pick<KeyDirectory, 'signing' | 'ambiguity'> {
+  if (files.size === 0) return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX})` }
   if (active !== undefined) {
     const file = files.get(active)
-    if (file === undefined) return { problems: [`${ACTIVE_FILE} names a key that is not there`] }
-    if (file.signing === undefined)
-      return { problems: [`${ACTIVE_FILE} names a key without its private half`] }
-    return { file, problems: [] }
+    if (file === undefined) return { ambiguity: `${ACTIVE_FILE} names a key that is not there` }
+    return file.signing
+      ? { signing: file }
+      : { ambiguity: `${ACTIVE_FILE} names a key without its private half` }
   }
-  const [file, ...others] = [...files.values()].filter(({ signing }) => signing !== undefined)
+  const [file, ...others] = privateFiles(files)
   if (others.length > 0)
-    return { problems: [`several private keys, and no file ${ACTIVE_FILE} to say which signs`] }
-  return { ...(file && { file }), problems: [] }
+    return { ambiguity: `several private keys, and no file ${ACTIVE_FILE} to say which signs` }
+  return file ? { signing: file } : {}
 }
+
+export const privateFiles = (files: KeyDirectory['files']): readonly KeyFile[] =>
+  [...files.values()].filter(({ signing }) => signing !== undefined)
 
 /** Reads every file of a key directory. Never rejects. */
 export async function readKeyDirectory(directory: string): Promise<KeyDirectory> {
@@ -92,49 +92,58 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   const problems: string[] = []
   const warnings: string[] = []
   let active: string | undefined
-  let names: string[]
+  let names: string[] = []
   try {
     names = (await readdir(directory)).sort()
   } catch (error) {
-    return { files, problems: [`${directory}: cannot be read: ${fileErrorReason(error)}`], warnings }
+    problems.push(`${directory}: cannot be read: ${fileErrorReason(error)}`)
   }
   for (const name of names) {
     const path = join(directory, name)
     if (name.startsWith('.') || name.endsWith('.tmp')) continue // .tmp: a file that is being replaced
     if (name === ACTIVE_FILE) {
       const read = await readRegularFile(path, MAX_FILE_BYTES)
-      if (!read.ok) problems.push(`${path}: ${read.problem}`)
-      active = read.ok ? read.bytes.toString().trim() : undefined
+      if (!read.ok) problems.push(...read.problems)
+      else active = read.bytes.toString().trim()
       if (active !== undefined && !isKid(active)) problems.push(`${path}: does not hold a kid`)
     } else if (name.endsWith(KEY_FILE_SUFFIX)) {
       const loaded = await loadKeyFile(path, name.slice(0, -KEY_FILE_SUFFIX.length))
-      if (loaded.ok) files.set(loaded.value.verification.kid, loaded.value)
-      if (loaded.ok) warnings.push(...loaded.warnings)
-      else problems.push(...loaded.problems.map((problem) => `${path}: ${problem}`))
+      if (!loaded.ok) problems.push(...loaded.problems)
+      else {
+        files.set(loaded.value.verification.kid, loaded.value)
+        warnings.push(...loaded.warnings)
+      }
     } else {
       warnings.push(`${path}: ignored, key files are named <kid>${KEY_FILE_SUFFIX}`)
     }
   }
-  return { files, ...(active !== undefined && { active }), problems, warnings }
+  // An invalid file may be the signing key.
+  const signing = problems.length === 0 ? findSigning(files, active) : {}
+  return { files, hasActive: active !== undefined, ...signing, problems, warnings }
 }
 
+/** Problems begin with the path. */
 async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> {
+  const refused = (...problems: readonly string[]): Loaded<KeyFile> => ({
+    ok: false,
+    problems: problems.map((problem) => `${path}: ${problem}`),
+  })
   const read = await readRegularFile(path, MAX_FILE_BYTES)
-  if (!read.ok) return { ok: false, problems: [read.problem] }
+  if (!read.ok) return read
   let document: unknown
   try {
     document = JSON.parse(read.bytes.toString())
   } catch {
     const isPem = read.bytes.includes('-----BEGIN ')
-    return { ok: false, problems: [isPem ? 'holds PEM; a JWK (RFC 7517) is needed' : 'is not a JSON text'] }
+    return refused(isPem ? 'holds PEM; a JWK (RFC 7517) is needed' : 'is not a JSON text')
   }
   if (typeof document !== 'object' || document === null || Array.isArray(document)) {
-    return { ok: false, problems: ['is not a JSON object'] }
+    return refused('is not a JSON object')
   }
   const imported = await importKey(document, Math.floor(read.modifiedAt / 1000))
-  if (!imported.ok) return imported
+  if (!imported.ok) return refused(...imported.problems)
   const { verification, signing } = imported.value
-  if (verification.kid !== kid) return { ok: false, problems: ['kid differs from the name of the file'] }
+  if (verification.kid !== kid) return refused('kid differs from the name of the file')
   return { ok: true, value: { ...imported.value, document }, warnings: signing ? read.exposure : [] }
 }
 
@@ -152,38 +161,25 @@ export interface KeyListEntry {
 }
 
 /**
- * Returns when the last token of a key that does not sign has expired, in epoch seconds (0: at once); undefined where
- * the key does not record when it stopped signing.
- *
- * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
- */
-export function retirableFrom({ verification }: KeyFile, longestSeconds: number): number | undefined {
-  const { signedUntil } = verification
-  return signedUntil === undefined ? undefined : tokensEndAt(signedUntil, longestSeconds)
-}
-
-/**
  * Lists the keys of a directory, oldest first.
  *
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
  */
-export function listKeys(keys: KeyDirectory, longestSeconds: number): readonly KeyListEntry[] {
-  const signing = signingFile(keys).file
-  return [...keys.files.values()]
+export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number): readonly KeyListEntry[] {
+  return [...files.values()]
     .sort((a, b) => a.verification.createdAt - b.verification.createdAt)
     .map((file) => {
       const { kid, alg, createdAt, signedUntil } = file.verification
       const active = file === signing
-      const from = retirableFrom(file, longestSeconds)
+      const end = tokensEndAt(file.verification, longestSeconds)
       return {
         kid,
         alg,
         active,
         private: file.signing !== undefined,
         created: time(createdAt),
-        signedUntil:
-          active || signedUntil === undefined || signedUntil === NEVER_SIGNED ? null : time(signedUntil),
-        retirableFrom: active || from === undefined ? null : time(Math.max(from, createdAt)),
+        signedUntil: active || !signedUntil ? null : time(signedUntil),
+        retirableFrom: active || end === undefined ? null : time(Math.max(end, createdAt)),
       }
     })
 }

@@ -50,13 +50,14 @@ export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
 }
 
 /**
- * Returns when the last token signed by a key expires, in epoch seconds.
+ * Returns when the last token of a key that does not sign has expired, in epoch seconds (0: at once); undefined where
+ * it is not known when the key stopped signing.
  *
- * @param signedUntil - when the key stopped signing, in epoch seconds
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
  */
-export function tokensEndAt(signedUntil: number, longestSeconds: number): number {
-  return signedUntil === NEVER_SIGNED ? 0 : signedUntil + RELOAD_SECONDS + longestSeconds
+export function tokensEndAt({ signedUntil }: VerificationKey, longestSeconds: number): number | undefined {
+  if (signedUntil === undefined || signedUntil === NEVER_SIGNED) return signedUntil
+  return signedUntil + RELOAD_SECONDS + longestSeconds
 }
 
 /**
@@ -71,9 +72,8 @@ export function tokenLifetimes(
   longestSeconds: number,
   now: number,
 ): readonly { readonly kid: string; readonly seconds: number }[] {
-  return [...verification.values()].map(({ kid, signedUntil }) => {
-    const signs = signedUntil === undefined || signedUntil === NEVER_SIGNED || kid === signing?.kid
-    const seconds = signs ? longestSeconds : Math.ceil(tokensEndAt(signedUntil, longestSeconds) - now / 1000)
-    return { kid, seconds: Math.max(0, seconds) }
+  return [...verification.values()].map((key) => {
+    const end = key.kid === signing?.kid ? undefined : tokensEndAt(key, longestSeconds)
+    return { kid: key.kid, seconds: end ? Math.max(0, Math.ceil(end - now / 1000)) : longestSeconds }
   })
 }

@@ -1,13 +1,19 @@
 /**
- * Keeps the keys of another issuer current: fetches its JWK Set every minute and, for an unknown kid, at once, but at
- * most every five seconds. The last good set stays while the issuer is down or its set is bad.
+ * Keeps the keys of another issuer current: fetches its JWK Set (RFC 7517, section 5) every minute and, for an unknown kid,
+ * at once, but at most every five seconds. The last good set stays while the issuer is down or its set is bad.
+ * A fetch is bounded in time and size and follows no redirect. Problems contain neither the query of the URL, which may be a
+ * secret, nor anything of the response.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
+import type { FetchImplementation, JWK } from 'jose'
+import * as errors from 'jose/errors'
+import { createRemoteJWKSet, customFetch } from 'jose/jwks/remote'
 import type { Logger } from '../ops/log.ts'
-import type { Loaded, ReloadResult } from '../reload/loaded.ts'
-import { createJwkSetLoader } from './jwk-set.ts'
-import { type KeyRing, publicJwks } from './key-ring.ts'
+import { fileErrorCode, type Loaded } from '../reload/files.ts'
+import type { ReloadResult } from '../reload/reloadable.ts'
+import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
+import { type KeyRing, publicJwks, type VerificationKey } from './key-ring.ts'
 
 export interface RemoteKeysOptions {
   readonly url: string
@@ -15,32 +21,8 @@ export interface RemoteKeysOptions {
   /** Epoch milliseconds. */
   readonly now: () => number
   /** Called right after a different set has become the current one. */
-  readonly onChange?: (ring: KeyRing) => void
+  readonly onChange?: () => void
   readonly onFetch?: (result: ReloadResult) => void
-}
-
-export interface RemoteKeysState {
-  /** Whether a good set has arrived. */
-  readonly loaded: boolean
-  /** Seconds since the last good set arrived; absent before the first. */
-  readonly ageSeconds?: number
-  /** Absent before the end of the first fetch. */
-  readonly lastFetch?: ReloadResult
-}
-
-/** The keys of an issuer. Nothing here rejects. */
-export interface RemoteKeys {
-  /** The current keys; none before the first good set. */
-  ring(): KeyRing
-  /** Fetches the set for a kid that is not in the ring, if that is due. Resolves within two seconds with whether the ring has it. */
-  refresh(kid: string): Promise<boolean>
-  /** Fetches the set now, due or not. */
-  refetch(): Promise<void>
-  /** Resolves with true once there is a good set, with false if it is stopped before. */
-  firstSet(): Promise<boolean>
-  state(): RemoteKeysState
-  /** Ends all fetches. */
-  stop(): void
 }
 
 const REFRESH_MS = 60_000
@@ -54,8 +36,8 @@ const START_RETRY_MS = 1000
 /** How long a request waits for a fetch in flight, which continues when the issuer takes longer. */
 const WAIT_MS = 1000
 
-/** Begins to fetch. The timer keeps the process alive until `stop`. */
-export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKeysOptions): RemoteKeys {
+/** Begins to fetch. The timer keeps the process alive until `stop`. Nothing here rejects. */
+export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKeysOptions) {
   const { origin, pathname } = new URL(url)
   const from = `${origin}${pathname}` // the query may be a secret
   const stopping = new AbortController()
@@ -74,14 +56,18 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
   void fetchNow()
 
   return {
+    /** The current keys; none before the first good set. */
     ring: () => ring,
+    /** Resolves with true once there is a good set, with false if it is stopped before. */
     firstSet: () => first,
+    /** Whether a good set has arrived, how many seconds ago the last one did, and the result of the last fetch. */
     state: () => ({
       loaded: goodAt !== undefined,
       ...(goodAt !== undefined && { ageSeconds: Math.max(0, (now() - goodAt) / 1000) }),
       ...(lastFetch !== undefined && { lastFetch }),
     }),
-    async refresh(kid) {
+    /** Fetches the set for a kid that is not in the ring, if that is due. Resolves within two seconds with whether the ring has it. */
+    async refresh(kid: string): Promise<boolean> {
       // A fetch in flight may have begun before the key was published.
       await fetchInFlight()
       // The clock may be set back.
@@ -93,11 +79,13 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
       if (!ring.verification.has(kid)) await fetchInFlight()
       return ring.verification.has(kid)
     },
-    async refetch() {
+    /** Fetches the set now, due or not. */
+    async refetch(): Promise<void> {
       await fetching
       await fetchNow()
     },
-    stop() {
+    /** Ends all fetches. */
+    stop(): void {
       stopping.abort()
       clearTimeout(timer)
       settleFirst(false)
@@ -148,8 +136,94 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
     if (isDeepStrictEqual(jwksByKid(ring), jwksByKid(next))) return
     ring = next
     log.info({ from, kids: [...ring.verification.keys()] }, 'a new JWK Set is active')
-    onChange?.(ring)
+    onChange?.()
   }
 }
 
 const jwksByKid = (ring: KeyRing) => new Map(publicJwks(ring).keys.map((jwk) => [jwk.kid, jwk]))
+
+/** Counted after decompression. */
+const MAX_BYTES = 1_048_576
+
+/** Issuers have a handful; importing a key costs time. */
+const MAX_KEYS = 100
+
+/** A response that is no JWK Set. The message follows "the JWK Set". */
+class UnusableResponse extends Error {}
+
+/**
+ * Creates a function that fetches the set and checks its keys. Calls at the same time share one fetch. It never rejects.
+ *
+ * @param options - `now`: epoch milliseconds; `timeoutMs`: to the last byte, default 5000; `signal`: ends the fetches
+ */
+export function createJwkSetLoader(
+  url: string,
+  options: { readonly now: () => number; readonly timeoutMs?: number; readonly signal?: AbortSignal },
+): () => Promise<Loaded<KeyRing>> {
+  const { now, timeoutMs = 5000, signal = new AbortController().signal } = options
+  // The resolver of jose is not used: the key ring finds keys. Its cooldown would not count failed fetches.
+  const jwkSet = createRemoteJWKSet(new URL(url), {
+    timeoutDuration: timeoutMs,
+    cacheMaxAge: Number.POSITIVE_INFINITY,
+    [customFetch]: (href, init) =>
+      fetchBounded(href, { ...init, signal: AbortSignal.any([init.signal, signal]) }),
+  })
+  return async () => {
+    try {
+      await jwkSet.reload()
+      return await importJwkSet(jwkSet.jwks()?.keys ?? [], Math.floor(now() / 1000))
+    } catch (error) {
+      return { ok: false, problems: [problemOf(error, timeoutMs)] }
+    }
+  }
+}
+
+/**
+ * Imports the keys of a set under the rules for key files. A key that cannot be used is ignored with a warning, as
+ * sets may serve others, too. A set with a private or symmetric key is refused: that key has leaked.
+ */
+async function importJwkSet(keys: readonly JWK[], now: number): Promise<Loaded<KeyRing>> {
+  if (keys.length > MAX_KEYS) throw new UnusableResponse(`holds more than ${MAX_KEYS} keys`)
+  if (keys.some((jwk) => Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))) {
+    throw new UnusableResponse('holds a private or symmetric key, which has leaked and must be replaced')
+  }
+  const verification = new Map<string, VerificationKey>()
+  const warnings: string[] = []
+  for (const [index, jwk] of keys.entries()) {
+    const imported = await importKey(jwk, now)
+    if (!imported.ok) {
+      warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
+      continue
+    }
+    const key = imported.value.verification
+    if (verification.has(key.kid)) throw new UnusableResponse(`holds two keys with the kid ${key.kid}`)
+    verification.set(key.kid, key)
+  }
+  if (verification.size > 0) return { ok: true, value: { verification }, warnings }
+  return { ok: false, problems: ['holds no key that can be used', ...warnings] }
+}
+
+const fetchBounded: FetchImplementation = async (href, options) => {
+  const { status, body } = await fetch(href, options)
+  if (status !== 200) {
+    await body?.cancel()
+    throw new UnusableResponse(`was answered with status ${status}`)
+  }
+  const chunks: Uint8Array[] = []
+  let size = 0
+  for await (const chunk of body ?? []) {
+    size += chunk.length
+    if (size > MAX_BYTES) throw new UnusableResponse(`is larger than ${MAX_BYTES} bytes`)
+    chunks.push(chunk)
+  }
+  return new Response(Buffer.concat(chunks))
+}
+
+function problemOf(error: unknown, timeoutMs: number): string {
+  if (error instanceof UnusableResponse) return error.message
+  if (error instanceof errors.JWKSTimeout) return `did not arrive within ${timeoutMs / 1000} s`
+  if (error instanceof errors.JOSEError) return 'is not a JWK Set'
+  // `fetch` has the code of the system or of undici in the cause.
+  const cause = error instanceof Error ? error.cause : undefined
+  return `cannot be fetched: ${fileErrorCode(cause)}`
+}

@@ -5,7 +5,7 @@
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { ROUTES } from '../gate/decide.ts'
 import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../proxy/upstream-errors.ts'
-import { RELOAD_RESULTS, type ReloadResult } from '../reload/loaded.ts'
+import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import { REJECT_REASONS, type RejectReason } from '../token/verify.ts'
 import { VERSION } from '../version.ts'
 

@@ -3,31 +3,26 @@
  * The files of one set become active together: the key is that of the first certificate.
  * Problems name the setting and the file, and never quote the file.
  */
-import { createPrivateKey, X509Certificate } from 'node:crypto'
+import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
-import { fileErrorCode, readRegularFile } from './files.ts'
-import type { Loaded } from './loaded.ts'
+import type { FileSettings } from '../config/schema.ts'
+import { fileErrorCode, type Loaded, readRegularFile } from './files.ts'
 
-interface Files {
-  /** The chain that the sidecar presents, its own certificate first. */
-  readonly certFile?: string | undefined
-  readonly keyFile?: string | undefined
-  /** The authorities that the peer's certificate must be signed by. */
-  readonly caFile?: string | undefined
+/** A file, and the setting that names it, such as `listen.tls.certFile`. */
+interface CertificateFile {
+  readonly setting: string
+  readonly path: string
 }
 
 /** Files that become active together. */
-export interface CertificateSet extends Files {
+export interface CertificateSet {
   /** `listener`, or `upstream:` and a prefix; the label `certificate` of metrics. */
   readonly name: string
-  /** The setting that a problem of a file names: `listen.tls.certFile`. */
-  readonly settingOf: (file: keyof Files) => string
-}
-
-/** The settings that name certificate files. */
-export interface CertificateSettings {
-  readonly tls?: (Omit<Files, 'caFile'> & { readonly clientCaFile?: string | undefined }) | undefined
-  readonly upstreams: readonly (Files & { readonly prefix: string })[]
+  /** The chain that the sidecar presents, its own certificate first. */
+  readonly cert?: CertificateFile | undefined
+  readonly key?: CertificateFile | undefined
+  /** The authorities that the peer's certificate must be signed by. */
+  readonly ca?: CertificateFile | undefined
 }
 
 /** The content of the files of a set, for `setSecureContext` and `createSecureContext`. */
@@ -47,26 +42,29 @@ export const LISTENER_CERTIFICATES = 'listener'
 export const upstreamName = (prefix: string) => `upstream:${prefix}`
 
 /** The sets that name a file: the listener's first, then the upstreams' in their order. */
-export function certificateSets({ tls, upstreams }: CertificateSettings): CertificateSet[] {
-  const sets: CertificateSet[] = [
+export function certificateSets({ listen, upstreams = [] }: FileSettings): CertificateSet[] {
+  const named = (setting: string, path: string | undefined) =>
+    path === undefined ? undefined : { setting, path }
+  const { certFile, keyFile, clientCaFile } = listen?.tls ?? {}
+  const sets = [
     {
-      ...tls,
-      caFile: tls?.clientCaFile,
       name: LISTENER_CERTIFICATES,
-      settingOf: (file) => `listen.tls.${file === 'caFile' ? 'clientCaFile' : file}`,
+      cert: named('listen.tls.certFile', certFile),
+      key: named('listen.tls.keyFile', keyFile),
+      ca: named('listen.tls.clientCaFile', clientCaFile),
     },
     ...upstreams.map(({ prefix, certFile, keyFile, caFile }, index) => ({
-      ...{ certFile, keyFile, caFile },
       name: upstreamName(prefix),
-      settingOf: (file: string) => `upstreams[${index}].${file}`,
+      cert: named(`upstreams[${index}].certFile`, certFile),
+      key: named(`upstreams[${index}].keyFile`, keyFile),
+      ca: named(`upstreams[${index}].caFile`, caFile),
     })),
   ]
-  return sets.filter((set) => certificateFiles(set).length > 0)
+  return sets.filter((set) => certificatePaths(set).length > 0)
 }
 
-/** The paths of a set. */
-export const certificateFiles = ({ certFile, keyFile, caFile }: CertificateSet): string[] =>
-  [certFile, keyFile, caFile].filter((file) => file !== undefined)
+export const certificatePaths = ({ cert, key, ca }: CertificateSet): string[] =>
+  [cert, key, ca].flatMap((file) => file?.path ?? [])
 
 /** Five times a bundle of all public authorities. */
 const MAX_BYTES = 1_048_576
@@ -78,32 +76,29 @@ const MAX_BYTES = 1_048_576
  */
 export async function loadCertificates(set: CertificateSet, now: number): Promise<Loaded<Certificates>> {
   const problems: string[] = []
-  const warnings: string[] = []
-  const report = (file: keyof Files, message: string) =>
-    void problems.push(`${set.settingOf(file)}: ${set[file]}: ${message}`)
+  const report = ({ setting, path }: CertificateFile, message: string) =>
+    void problems.push(`${setting}: ${path}: ${message}`)
 
   /** Reads and parses one file; undefined when it is not named or not usable. */
-  async function read<T>(file: keyof Files, parse: (pem: string) => T) {
-    const path = set[file]
-    if (path === undefined) return undefined
-    const found = await readRegularFile(path, MAX_BYTES)
-    if (!found.ok) return report(file, found.problem)
-    try {
-      return { ...found, path, parsed: parse(found.bytes.toString('latin1')) }
-    } catch (error) {
-      // OpenSSL's own messages may quote the file.
-      return report(file, error instanceof PemProblem ? error.message : 'cannot be read')
-    }
+  async function read<T extends object>(
+    file: CertificateFile | undefined,
+    parse: (pem: string) => T | string,
+  ) {
+    if (file === undefined) return undefined
+    const found = await readRegularFile(file.path, MAX_BYTES)
+    if (!found.ok)
+      return void problems.push(...found.problems.map((problem) => `${file.setting}: ${problem}`))
+    const parsed = parse(found.bytes.toString('latin1'))
+    return typeof parsed === 'string' ? report(file, parsed) : { ...file, ...found, parsed }
   }
-  const cert = await read('certFile', parseChain)
-  const key = await read('keyFile', parsePrivateKey)
-  const ca = await read('caFile', parseChain)
+  const cert = await read(set.cert, parseChain)
+  const key = await read(set.key, parsePrivateKey)
+  const ca = await read(set.ca, parseChain)
   const [first] = cert?.parsed ?? []
   if (cert && key && first?.checkPrivateKey(key.parsed) === false) {
     if (cert.parsed.some((other) => other.checkPrivateKey(key.parsed))) {
-      const order = 'must begin with the certificate of the private key, followed by those that signed it'
-      report('certFile', order)
-    } else report('keyFile', `must hold the private key of the first certificate in ${cert.path}`)
+      report(cert, 'must begin with the certificate of the private key, followed by those that signed it')
+    } else report(key, `must hold the private key of the first certificate in ${cert.path}`)
   }
   if (problems.length > 0) return { ok: false, problems }
 
@@ -116,10 +111,11 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
   try {
     context = createSecureContext(material)
   } catch (error) {
-    report(cert ? 'certFile' : key ? 'keyFile' : 'caFile', `cannot be used for TLS: ${fileErrorCode(error)}`)
+    const file = cert ?? key ?? ca
+    if (file) report(file, `cannot be used for TLS: ${fileErrorCode(error)}`)
     return { ok: false, problems }
   }
-  if (cert) warnings.push(...chainWarnings(cert.parsed, now).map((warning) => `${cert.path}: ${warning}`))
+  const warnings = cert ? chainWarnings(cert.parsed, now).map((warning) => `${cert.path}: ${warning}`) : []
   if (ca?.parsed.every(({ validTo }) => Date.parse(validTo) <= now)) {
     warnings.push(`${ca.path}: every authority in it has expired`)
   }
@@ -128,35 +124,33 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
   return { ok: true, value, warnings }
 }
 
-/** Why a PEM file cannot be used, without its text. */
-class PemProblem extends Error {}
-
 const BEGIN_CERTIFICATE = '-----BEGIN CERTIFICATE-----'
 
-/** `X509Certificate` parses only the first certificate of a text. */
-function parseChain(pem: string): X509Certificate[] {
+/** The certificates, or the problem. `X509Certificate` parses only the first of a text; OpenSSL's messages may quote it. */
+function parseChain(pem: string): X509Certificate[] | string {
   const [, ...blocks] = pem.split(BEGIN_CERTIFICATE)
-  if (blocks.length === 0) throw new PemProblem(`holds no certificate in PEM (${BEGIN_CERTIFICATE})`)
-  return blocks.map((block, index) => {
-    try {
-      return new X509Certificate(BEGIN_CERTIFICATE + block)
-    } catch {
-      throw new PemProblem(`certificate ${index + 1} of ${blocks.length} cannot be read`)
-    }
-  })
+  if (blocks.length === 0) return `holds no certificate in PEM (${BEGIN_CERTIFICATE})`
+  const chain: X509Certificate[] = []
+  try {
+    for (const block of blocks) chain.push(new X509Certificate(BEGIN_CERTIFICATE + block))
+    return chain
+  } catch {
+    return `certificate ${chain.length + 1} of ${blocks.length} cannot be read`
+  }
 }
 
-function parsePrivateKey(pem: string) {
+/** The key, or the problem. */
+function parsePrivateKey(pem: string): KeyObject | string {
   if (/-----BEGIN ENCRYPTED PRIVATE KEY-----|Proc-Type: 4,ENCRYPTED/.test(pem)) {
-    throw new PemProblem('is encrypted; must be a private key without a passphrase')
+    return 'is encrypted; must be a private key without a passphrase'
   }
   if (!/-----BEGIN (?:\w+ )?PRIVATE KEY-----/.test(pem)) {
-    throw new PemProblem('holds no private key in PEM (-----BEGIN PRIVATE KEY-----)')
+    return 'holds no private key in PEM (-----BEGIN PRIVATE KEY-----)'
   }
   try {
     return createPrivateKey(pem)
   } catch {
-    throw new PemProblem('holds a private key that cannot be read')
+    return 'holds a private key that cannot be read'
   }
 }
 

@@ -8,7 +8,12 @@ import { open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 
-/** The outcome of reading. `problem` follows the path and a colon. */
+/** A usable value, or every reason why there is none. Problems and warnings are lines without secrets. */
+export type Loaded<T> =
+  | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
+  | { readonly ok: false; readonly problems: readonly string[] }
+
+/** The outcome of reading. Problems begin with the path. */
 export type ReadFile =
   | {
       readonly ok: true
@@ -18,7 +23,7 @@ export type ReadFile =
       /** Epoch milliseconds. */
       readonly modifiedAt: number
     }
-  | { readonly ok: false; readonly missing: boolean; readonly problem: string }
+  | { readonly ok: false; readonly missing?: boolean; readonly problems: readonly string[] }
 
 /** Opening a FIFO without `O_NONBLOCK` waits for a writer. */
 const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK
@@ -50,7 +55,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
   } catch (error) {
     const problem =
       error instanceof UnreadableFile ? error.message : `cannot be read: ${fileErrorReason(error)}`
-    return { ok: false, missing: fileErrorCode(error) === 'ENOENT', problem }
+    return { ok: false, missing: fileErrorCode(error) === 'ENOENT', problems: [`${path}: ${problem}`] }
   }
 }
 
@@ -109,6 +114,39 @@ export async function replaceFile(path: string, text: string): Promise<void> {
   await directory.close()
 }
 
+/** Why a command changed nothing, one line each. `unusable`: what it would change is missing, unreachable or invalid. */
+export interface NotDone {
+  readonly ok: false
+  readonly unusable: boolean
+  readonly problems: readonly string[]
+}
+
+/** A lock that is not renewed for so long is stale: its command was killed. */
+const LOCK_STALE_MS = 10_000
+const LOCK_RETRY_MS = 100
+
+/**
+ * Calls `change` while no other command holds the lock, a directory of this path.
+ *
+ * @param retries - how often a lock of another command is tried again, 100 ms apart
+ * @throws `ELOCKED`, or what `node:fs` throws
+ */
+export async function withLock<T>(lockfilePath: string, change: () => Promise<T>, retries = 50): Promise<T> {
+  // Imported when needed: it installs exit handlers, which a serving process should not have.
+  const { lock } = await import('proper-lockfile')
+  const release = await lock(lockfilePath, {
+    lockfilePath,
+    realpath: false,
+    stale: LOCK_STALE_MS,
+    retries: { retries, factor: 1, minTimeout: LOCK_RETRY_MS, maxTimeout: LOCK_RETRY_MS },
+  })
+  try {
+    return await change()
+  } finally {
+    await release()
+  }
+}
+
 const REASONS: Readonly<Record<string, string>> = {
   ENOENT: 'there is no such file or directory',
   ENOTDIR: 'a part of the path is not a directory',
@@ -122,6 +160,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EROFS: 'the file system is read-only',
   ENOSPC: 'the disk is full',
   EDQUOT: 'the disk quota is used up',
+  ELOCKED: `another command is changing it (it holds the lock); if that command was killed, try again in ${LOCK_STALE_MS / 1000} seconds`,
 }
 
 /** Why a file operation failed, in plain words, or the system's code. */
@@ -134,9 +173,3 @@ export function fileErrorReason(error: unknown): string {
 export function fileErrorCode(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault'
 }
-
-/** A lock that is not renewed for so many milliseconds is stale: its command was killed. */
-export const LOCK_STALE_MS = 10_000
-
-/** Follows the name of the locked file or directory. */
-export const LOCK_HELD = `another command is changing it (it holds the lock); if that command was killed, try again in ${LOCK_STALE_MS / 1000} seconds`

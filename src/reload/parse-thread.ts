@@ -1,17 +1,17 @@
 /**
- * Parses files of rows; large ones in a worker thread, so that requests do not wait. This module is the thread's entry, too.
+ * Reads files of rows; parses large ones in a worker thread, so that requests do not wait. This module is the thread's entry, too.
  * The thread is reused: its compiled code parses four times faster than that of a new thread.
  */
 import { once } from 'node:events'
 import { MessageChannel, type MessagePort, parentPort, Worker } from 'node:worker_threads'
-import type { Loaded } from './loaded.ts'
+import { type Loaded, type ReadFile, readRegularFile } from './files.ts'
 
 /** Parses the bytes of a file. A module exports it as `parse`. */
 export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
 export interface RowsFile<T> {
   readonly path: string
-  readonly bytes: Uint8Array
+  readonly maxBytes: number
   readonly parse: Parse<T>
   /** Of the module that exports `parse`. */
   readonly moduleUrl: string
@@ -26,22 +26,33 @@ const BATCH = 500
 
 let reusedThread: Worker | undefined
 
-/** Calls `add` with each row. Returns the problems, each with the path of the file. Never rejects. */
-export async function parseRows<T>(file: RowsFile<T>, add: (row: T) => void): Promise<readonly string[]> {
-  const { path, bytes, parse } = file
+/**
+ * Calls `add` with each row. Never rejects.
+ *
+ * @returns the file as it was read, or its problems, each with the path
+ */
+export async function readRows<T>(file: RowsFile<T>, add: (row: T) => void): Promise<ReadFile> {
+  const { path, maxBytes, parse } = file
+  const read = await readRegularFile(path, maxBytes)
+  if (!read.ok) return read
+  const { bytes } = read
+  const refused = (problems: readonly string[]): ReadFile => ({ ok: false, problems })
   try {
-    const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread(file)
+    const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread(file, bytes)
     for await (const batch of batches) {
-      if (!batch.ok) return batch.problems.map((problem) => `${path}:${problem}`)
+      if (!batch.ok) return refused(batch.problems.map((problem) => `${path}:${problem}`))
       for (const row of batch.value) add(row)
     }
-    return []
+    return read
   } catch {
-    return [`${path}: cannot be parsed: the worker thread failed`] // out of memory, for example
+    return refused([`${path}: cannot be parsed: the worker thread failed`]) // out of memory, for example
   }
 }
 
-async function* parseInThread<T>({ bytes, moduleUrl }: RowsFile<T>): AsyncGenerator<Loaded<readonly T[]>> {
+async function* parseInThread<T>(
+  { moduleUrl }: RowsFile<T>,
+  bytes: Uint8Array,
+): AsyncGenerator<Loaded<readonly T[]>> {
   const isReused = bytes.length <= MAX_REUSED_THREAD_BYTES
   const thread = (isReused && reusedThread) || startThread()
   if (isReused) reusedThread = thread

@@ -6,8 +6,12 @@
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Logger } from '../ops/log.ts'
-import { fileErrorCode } from './files.ts'
-import type { Load, Loaded, ReloadResult } from './loaded.ts'
+import { fileErrorCode, type Loaded } from './files.ts'
+
+/** The label `result` of metrics. */
+export const RELOAD_RESULTS = ['ok', 'failed'] as const
+
+export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
 export interface ReloadableOptions<T> {
   /** The content of the files, such as `keys`; for log lines. */
@@ -16,7 +20,8 @@ export interface ReloadableOptions<T> {
   readonly paths: readonly string[]
   /** Which files of a directory count; default: all but dot files and `.tmp` files, which never count. */
   readonly includes?: (name: string) => boolean
-  readonly load: Load<T>
+  /** Reads and validates the newest version. Does not reject. */
+  readonly load: () => Promise<Loaded<T>>
   /** Called right after a new value became active. */
   readonly onChange?: (value: T) => void
   /** `seconds`: from the last poll that found no change until the new value was active; absent without a change. */

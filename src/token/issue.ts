@@ -4,8 +4,8 @@
  */
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
-import type { CredentialName } from '../credentials/credential.ts'
 import { nameProblem } from '../credentials/names.ts'
+import type { CredentialName } from '../credentials/store.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
 import { type Identity, MAX_TOKEN_BYTES } from './verify.ts'
 

@@ -1,5 +1,6 @@
 import t from 'tap'
-import { createCredentialIndex, isActive, parseTime } from '../../src/credentials/credential.ts'
+import { parseTime } from '../../src/credentials/names.ts'
+import { createCredentialIndex, isActive } from '../../src/credentials/store.ts'
 
 const credential = {
   accountId: 'acme',

@@ -1,8 +1,12 @@
 import { createHook } from 'node:async_hooks'
 import t from 'tap'
-import { type Credential, createCredentialIndex } from '../../src/credentials/credential.ts'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
-import { createCredentialStore, type Login } from '../../src/credentials/store.ts'
+import {
+  type Credential,
+  createCredentialIndex,
+  createCredentialStore,
+  type Login,
+} from '../../src/credentials/store.ts'
 
 const NOW = 1_800_000_000_000
 const SECRET = 'right'

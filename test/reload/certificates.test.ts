@@ -20,13 +20,9 @@ async function setOf(t: Test, contents: Contents) {
   const entries = Object.entries(contents).map(([member, text]: [string, string]) => {
     const path = join(directory, `${member}.pem`)
     writeFileSync(path, text, { mode: 0o600 })
-    return [`${member}File`, path] as const
+    return [member, { setting: `the.${member}`, path }] as const
   })
-  const set: CertificateSet = {
-    name: 'listener',
-    settingOf: (file) => `the.${file.replace('File', '')}`,
-    ...Object.fromEntries(entries),
-  }
+  const set: CertificateSet = { name: 'listener', ...Object.fromEntries(entries) }
   return { directory, set }
 }
 
@@ -124,7 +120,7 @@ t.test('expired or misordered certificates and world-readable keys work with a w
     'cert.pem: each certificate should be followed by the one that signed it',
   ])
   const { set } = await setOf(t, { cert: leaf.cert, key })
-  chmodSync(set.keyFile ?? '', 0o604)
+  chmodSync(set.key?.path ?? '', 0o604)
   const loaded = await loadCertificates(set, Date.now())
   t.match(loaded, { ok: true, warnings: [/key\.pem can be read by every user of this machine$/] })
 })

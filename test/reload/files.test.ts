@@ -14,7 +14,9 @@ async function both(path: string, maxBytes = 1000) {
     return read.ok && read.bytes.equals(bytes) ? bytes.toString() : 'they differ'
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? error.code : error
-    return read.ok ? 'they differ' : [read.problem, read.missing, code]
+    return read.ok
+      ? 'they differ'
+      : [...read.problems.map((problem) => problem.slice(path.length + 2)), read.missing, code]
   }
 }
 

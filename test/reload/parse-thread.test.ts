@@ -1,15 +1,22 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import t from 'tap'
-import { type Parse, parseRows } from '../../src/reload/parse-thread.ts'
+import { type Parse, readRows } from '../../src/reload/parse-thread.ts'
 
-/** Parses so many bytes in a thread with the parser that a module exports: how many rows, or the problems. */
+const directory = t.testdir({})
+let files = 0
+
+/** Reads a file of so many bytes with the parser that a module exports: how many rows, or the problems. */
 async function rows(parser: string, bytes: number): Promise<number | readonly string[]> {
+  const path = join(directory, String(files++))
+  writeFileSync(path, new Uint8Array(bytes))
   const parse: Parse<number> = () => ({ ok: false, problems: ['parsed inline'] })
   const moduleUrl = `data:text/javascript,export const parse = ${encodeURIComponent(parser)}`
   let count = 0
-  const problems = await parseRows({ path: 'file', bytes: new Uint8Array(bytes), parse, moduleUrl }, () => {
+  const read = await readRows({ path, maxBytes: 2_000_000, parse, moduleUrl }, () => {
     count++
   })
-  return problems.length > 0 ? problems : count
+  return read.ok ? count : read.problems.map((problem) => problem.replace(path, 'file'))
 }
 
 const lengthOf = '({ length }) => ({ ok: true, value: Array(length >> 7).fill(0), warnings: [] })'

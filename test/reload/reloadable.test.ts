@@ -2,17 +2,16 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { readRegularFile } from '../../src/reload/files.ts'
-import type { Load } from '../../src/reload/loaded.ts'
 import { createReloadable, type ReloadableOptions } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** A loader of texts that are good when they end with a full stop. */
 const textIn =
-  (file: string): Load<string> =>
+  (file: string): ReloadableOptions<string>['load'] =>
   async () => {
     const read = await readRegularFile(file, 100)
-    if (!read.ok) return { ok: false, problems: [read.problem] }
+    if (!read.ok) return read
     const text = String(read.bytes)
     if (!text.endsWith('.')) return { ok: false, problems: ['does not end'] }
     return { ok: true, value: text, warnings: text.includes('odd') ? ['it is odd'] : [] }
@@ -122,7 +121,7 @@ t.test('files that change all the time are still loaded', async (t) => {
 t.test('a version that changes while it is read is read again', async (t) => {
   const { file, events, becomes } = await setup(t)
   let reads = 0
-  const load: Load<string> = async () => {
+  const load: ReloadableOptions<string>['load'] = async () => {
     const loaded = await textIn(file)()
     if (++reads === 2) writeFileSync(file, 'three.')
     return loaded

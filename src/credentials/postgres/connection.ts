@@ -3,8 +3,7 @@
  * The URL holds a password: no problem repeats any part of it, and labels name host, port and database alone.
  */
 import pg from 'pg'
-import { readRegularFile } from '../../reload/files.ts'
-import type { Loaded } from '../../reload/loaded.ts'
+import { type Loaded, readRegularFile } from '../../reload/files.ts'
 
 export interface PostgresTarget {
   /** For pg alone: holds the password. */
@@ -21,7 +20,7 @@ const SSL_MODES = ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 've
 /** Reads and checks the URL file. Never rejects. */
 export async function readUrlFile(file: string): Promise<Loaded<PostgresTarget>> {
   const read = await readRegularFile(file, MAX_URL_BYTES)
-  if (!read.ok) return { ok: false, problems: [`${file}: ${read.problem}`] }
+  if (!read.ok) return read
   const target = parseUrl(read.bytes.toString().trim())
   if (typeof target === 'string') return { ok: false, problems: [`${file}: ${target}`] }
   return { ok: true, value: target, warnings: read.exposure }

@@ -2,8 +2,10 @@
  * The `credentials` commands on PostgreSQL: tables, changes and import. Each change is one statement or one transaction.
  */
 import pg from 'pg'
-import { type Credential, parseTime } from '../credential.ts'
-import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME, type NotDone } from '../editor.ts'
+import type { NotDone } from '../../reload/files.ts'
+import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from '../editor.ts'
+import { parseTime } from '../names.ts'
+import type { Credential } from '../store.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA, SCHEMA_SQL } from './schema.ts'
 import { CREDENTIAL_COLUMNS, type CredentialRow, rowProblem } from './snapshot.ts'
@@ -64,8 +66,8 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
         )
         const problems = rows.flatMap((row) => rowProblem(row) ?? [])
         const leftOut = problems.map((problem) => `${problem}: it is left out`)
-        const credentials = rows.filter((row) => rowProblem(row) === undefined)
-        return { ok: true as const, credentials, warnings: [...warnings, ...leftOut] }
+        const value = rows.filter((row) => rowProblem(row) === undefined)
+        return { ok: true as const, value, warnings: [...warnings, ...leftOut] }
       }),
     add: ({ accountId, accessKey, secretHash, expiresAt }) =>
       changeOne(

@@ -4,10 +4,10 @@
  * reported by its id; no problem repeats a name or a hash.
  */
 import type { ClientBase, Pool } from 'pg'
-import { type Credential, type CredentialIndex, createCredentialIndex } from '../credential.ts'
 import { nameProblem, namesProblem } from '../names.ts'
 import { createRevocations, type Revocation, type Revocations } from '../revocations.ts'
 import { parseSecretHash } from '../secret-hash.ts'
+import { type Credential, type CredentialIndex, createCredentialIndex } from '../store.ts'
 import { MissingRevision } from './connection.ts'
 import { SCHEMA } from './schema.ts'
 

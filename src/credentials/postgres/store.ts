@@ -5,9 +5,13 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { createCredentialIndex } from '../credential.ts'
 import { createRevocations, type Revocations } from '../revocations.ts'
-import { type CredentialStore, type CredentialStoreOptions, createCredentialStore } from '../store.ts'
+import {
+  type CredentialStore,
+  type CredentialStoreOptions,
+  createCredentialIndex,
+  createCredentialStore,
+} from '../store.ts'
 import { clientConfig, type PostgresTarget, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA } from './schema.ts'
 import { readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
@@ -26,9 +30,10 @@ export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'cred
   readonly pollMs?: number
 }
 
-export type Opened =
-  | { readonly ok: true; readonly warnings: readonly string[] }
-  | { readonly ok: false; readonly problems: readonly string[] }
+interface Opened {
+  readonly ok: boolean
+  readonly problems: readonly string[]
+}
 
 export interface PostgresStore {
   /** Until there is a snapshot, logins are `unavailable` and no token is valid. */
@@ -37,8 +42,8 @@ export interface PostgresStore {
   /** A condition of readiness: a sidecar with a snapshot stays ready. */
   readonly check: () => { readonly name: 'credentials'; readonly ok: boolean; readonly state?: string }
   /**
-   * Resolves when there is a snapshot, or with problems that only an operator can solve (no URL, no tables, no access),
-   * or without any if the store is stopped before.
+   * Resolves when there is a snapshot (`ok`), or with problems that only an operator can solve (no URL, no tables, no
+   * access), or without any if the store is stopped before.
    */
   readonly opened: Promise<Opened>
   /** Reads the URL file and every row again. Never rejects. */
@@ -144,7 +149,7 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
         }
         isDown = false
         isOpen = true
-        settle({ ok: true, warnings: named.warnings })
+        settle({ ok: true, problems: [] })
       } catch (cause) {
         if (isStopped) break
         disconnect()

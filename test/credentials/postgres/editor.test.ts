@@ -1,8 +1,8 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import type { Credential } from '../../../src/credentials/credential.ts'
 import { createPostgresEditor, importCredentials, migrate } from '../../../src/credentials/postgres/editor.ts'
 import { dummyHash, hashSecret } from '../../../src/credentials/secret-hash.ts'
+import type { Credential } from '../../../src/credentials/store.ts'
 import { NO_SERVER, openStore } from '../../support/opened-store.ts'
 import { startPostgres, type TestDatabase } from '../../support/postgres.ts'
 
@@ -19,7 +19,7 @@ const about = ({ urlFile, name }: TestDatabase) => `${urlFile}: the database 127
 async function listed(database: TestDatabase): Promise<readonly Credential[]> {
   const list = await createPostgresEditor(database.urlFile).list()
   if (!list.ok) throw new Error(list.problems.join())
-  return list.credentials.map(({ accountId, accessKey, secretHash, expiresAt, disabled }) => {
+  return list.value.map(({ accountId, accessKey, secretHash, expiresAt, disabled }) => {
     return { accountId, accessKey, secretHash, expiresAt, disabled }
   })
 }
@@ -38,7 +38,7 @@ t.test('migrate creates the tables; a second run changes nothing', async (t) => 
   t.same(await migrate(urlFile), { ok: true, created: 'the tables', warnings: [] })
   await createPostgresEditor(urlFile).add({ accountId: 'acme', accessKey: 'AK1', secretHash })
   t.same(await migrate(urlFile), { ok: true, warnings: [] })
-  t.match(await createPostgresEditor(urlFile).list(), { credentials: [{ accessKey: 'AK1' }] })
+  t.match(await createPostgresEditor(urlFile).list(), { value: [{ accessKey: 'AK1' }] })
 })
 
 t.test('migrate needs no right to create schemas if the schema exists', async (t) => {
@@ -106,7 +106,7 @@ t.test('an invalid row is omitted from the list, with a warning that names only 
   await chmod(database.urlFile, 0o644)
   t.same(await createPostgresEditor(database.urlFile).list(), {
     ok: true,
-    credentials: [],
+    value: [],
     warnings: [
       `${database.urlFile} can be read by every user of this machine`,
       'credentials, row 1: secret_hash must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it: it is left out',
