@@ -3,10 +3,10 @@
  * GET and HEAD only; nothing here changes anything, and nothing here is secret.
  */
 import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/schema.ts'
-import { statusPageFiles } from '../status-page/assets.ts'
 import { statusProblems } from './problems.ts'
 import { type AdminOptions, type AdminSources, createStatusReporter } from './status.ts'
 
@@ -25,9 +25,17 @@ const HEADERS = {
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 
-/** More than probes, scrapers and people need. */
-const MAX_CONNECTIONS = 256
-const MAX_REQUESTS_PER_CONNECTION = 100
+const SCRIPT = 'text/javascript; charset=utf-8'
+const STYLE = 'text/css; charset=utf-8'
+
+/** The files of the status page: path, media type and module specifier. */
+const FILES = [
+  ['/', 'text/html; charset=utf-8', '../status-page/page.html'],
+  ['/page.js', SCRIPT, '../status-page/page.js'],
+  ['/page.css', STYLE, '../status-page/page.css'],
+  ['/uplot.js', SCRIPT, 'uplot/dist/uPlot.iife.min.js'],
+  ['/uplot.css', STYLE, 'uplot/dist/uPlot.min.css'],
+] as const
 
 export function createAdminListener(
   config: Pick<Config, 'admin' | 'upstreams' | 'credentials' | 'cache'>,
@@ -37,16 +45,19 @@ export function createAdminListener(
   const { onFault } = options
   const status = createStatusReporter(config, sources, options)
   const pages = new Map<string, () => Promise<Page>>()
-  const page = (path: string, render: () => Promise<Page>) =>
-    pages.set(
-      path,
-      sharedWhilePending(() =>
-        render().catch((error: Error) => {
+  // Rendered once for all requests of a turn of the event loop, and never twice at a time: pipelined requests cost as one.
+  const page = (path: string, render: () => Promise<Page>) => {
+    let pending: Promise<Page> | undefined
+    pages.set(path, () => {
+      pending ??= render()
+        .catch((error: unknown) => {
           onFault(error)
           return json(500, { code: 'InternalError', message: 'The page could not be created.' })
-        }),
-      ),
-    )
+        })
+        .finally(() => setImmediate(() => (pending = undefined)))
+      return pending
+    })
+  }
   page('/livez', async () => json(200, { status: 'alive' }))
   page('/readyz', async () => {
     const checks = await sources.ready()
@@ -67,33 +78,26 @@ export function createAdminListener(
     const report = await status.report()
     return json(200, { problems: statusProblems(report), ...report })
   })
-  for (const { path, type, read } of statusPageFiles)
-    page(path, async () => ({ status: 200, type, body: await read() }))
+  for (const [path, type, specifier] of FILES) {
+    const file = new URL(import.meta.resolve(specifier))
+    page(path, async () => ({ status: 200, type, body: await readFile(file) }))
+  }
 
-  const server = createServer(
-    {
-      headersTimeout: 5000,
-      requestTimeout: 10_000,
-      keepAliveTimeout: 5000,
-      connectionsCheckingInterval: 500, // how late the first two may act
-      noDelay: true,
-    },
-    (req, res) => {
-      req.resume()
-      const { method, url = '' } = req
-      if (method !== 'GET' && method !== 'HEAD') {
-        res.setHeader('Allow', 'GET, HEAD')
-        return send(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
-      }
-      const render = pages.get(url.split('?', 1)[0] ?? '')
-      if (render === undefined)
-        return send(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
-      void render().then((rendered) => send(res, rendered))
-    },
-  )
+  const server = createServer({ requestTimeout: 5000, connectionsCheckingInterval: 500 }, (req, res) => {
+    req.resume()
+    const { method, url = '' } = req
+    if (method !== 'GET' && method !== 'HEAD') {
+      res.setHeader('Allow', 'GET, HEAD')
+      return send(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
+    }
+    const render = pages.get(url.split('?', 1)[0] ?? '')
+    if (render === undefined)
+      return send(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
+    void render().then((rendered) => send(res, rendered))
+  })
   server.timeout = 10_000 // closes connections of clients that do not read
-  server.maxConnections = MAX_CONNECTIONS
-  server.maxRequestsPerSocket = MAX_REQUESTS_PER_CONNECTION
+  server.maxConnections = 256 // more than probes, scrapers and people need
+  server.maxRequestsPerSocket = 100
 
   return {
     /** Rejects when the address cannot be bound. */
@@ -120,16 +124,4 @@ function json(status: number, value: unknown, type = 'application/json'): Page {
 function send(res: ServerResponse, { status, type, body }: Page): void {
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS })
   res.end(body)
-}
-
-/**
- * Renders a page once for all requests of the same turn of the event loop, and never twice at a time: pipelined requests
- * cost as much as one.
- */
-function sharedWhilePending(render: () => Promise<Page>): () => Promise<Page> {
-  let pending: Promise<Page> | undefined
-  return () => {
-    pending ??= render().finally(() => setImmediate(() => (pending = undefined)))
-    return pending
-  }
 }

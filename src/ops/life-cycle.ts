@@ -5,6 +5,9 @@
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Config } from '../config/schema.ts'
+import type { Listener } from '../server/listener.ts'
+import type { Trust } from '../trust.ts'
 
 /** A stop was requested while another issuer or a database was awaited. */
 export class StoppedWhileStarting extends Error {
@@ -24,20 +27,11 @@ export interface Addresses {
 }
 
 export interface LifeCycleOptions {
-  readonly listener: {
-    listen(): Promise<AddressInfo>
-    close(): Promise<void>
-    closeIdle(): void
-    closeTunnels(): void
-    /** Aborts every connection; returns how many requests that cut off. */
-    abort(): number
-    readonly inFlight: number
-  }
-  readonly admin: { listen(): Promise<AddressInfo>; close(): Promise<void> }
-  /** `whenComplete` resolves with false if it was stopped before. */
-  readonly trust: { whenComplete(): Promise<boolean>; stop(): Promise<void> }
+  readonly listener: Pick<Listener, 'listen' | 'close' | 'closeIdle' | 'closeTunnels' | 'abort' | 'inFlight'>
+  readonly admin: Pick<Listener, 'listen' | 'close'>
+  readonly trust: Pick<Trust, 'whenComplete' | 'stop'>
   readonly forwarder: { close(): void }
-  readonly shutdown: { readonly lameDuckSeconds: number; readonly deadlineSeconds: number }
+  readonly shutdown: Config['shutdown']
   readonly onListening: (where: Addresses) => void
   /** `inFlight`: requests being handled when draining begins. */
   readonly onDraining: (inFlight: number) => void

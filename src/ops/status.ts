@@ -39,8 +39,7 @@ export interface AdminOptions {
   readonly onFault: (error: unknown) => void
 }
 
-export type Status = Awaited<ReturnType<StatusReporter['report']>>
-export type StatusReporter = ReturnType<typeof createStatusReporter>
+export type Status = Awaited<ReturnType<ReturnType<typeof createStatusReporter>['report']>>
 
 /** Creates the reporter. It takes samples between `start` and `stop`. */
 export function createStatusReporter(
@@ -92,7 +91,6 @@ export function createStatusReporter(
     const value = (name: string, where?: Labels) => values.total(`auth_sidecar_${name}`, where)
 
     const statuses = tenMinutes.by(REQUESTS, 'status')
-    const failing = failingIn(tenMinutes)
     const refused = refusedIn(tenMinutes)
     const refusedNow = refusedIn(recently)
     const hits = tenMinutes.total('auth_sidecar_token_cache_hits_total')
@@ -100,7 +98,6 @@ export function createStatusReporter(
     const failures = tenMinutes.by('auth_sidecar_token_issue_failures_total', 'reason')
     const signer = seriesOf(families, 'auth_sidecar_signing_key_age_seconds')[0]
     const issuer = families.find(({ name }) => name === 'auth_sidecar_jwks_age_seconds')
-    const refusals = steps.map(refusedIn)
     const latencies = steps.map((step) => step.percentiles(DURATIONS))
     return {
       time: new Date(to.at).toISOString(),
@@ -117,7 +114,7 @@ export function createStatusReporter(
         perSecond: recently.perSecond(recently.total(REQUESTS)),
         count: sum(statuses),
         byStatus: byClass(statuses),
-        failing,
+        failing: failingIn(tenMinutes),
         failingRatio: share(failingIn(recently), recently.total(REQUESTS, { route: 'proxy' })),
         inFlight: value('requests_in_flight'),
         connections: value('client_connections'),
@@ -211,7 +208,7 @@ export function createStatusReporter(
         rejectionsPerSecond: Object.fromEntries(
           [...refused.keys()].map((reason) => [
             reason,
-            steps.map((step, at) => step.perSecond(refusals[at]?.get(reason) ?? 0)),
+            steps.map((step) => step.perSecond(refusedIn(step).get(reason) ?? 0)),
           ]),
         ),
         p50Seconds: latencies.map(({ p50Seconds }) => p50Seconds),
@@ -221,13 +218,12 @@ export function createStatusReporter(
   }
 
   return {
-    /** Takes a sample now and every five seconds. Does not keep the process alive. */
+    /** Takes a sample now and every five seconds. */
     start(): void {
       void sample()
       timer = setInterval(sample, SAMPLE_EVERY_MS).unref()
     },
     stop: () => clearInterval(timer),
-    /** Takes a sample at once. */
     sample,
     /** The state now. Rejects when the metrics cannot be read. */
     report,
@@ -269,10 +265,7 @@ function byClass(statuses: ReadonlyMap<string, number>): Record<string, number> 
   return classes
 }
 
-function credentialsState(
-  { file, postgres }: Config['credentials'],
-  checks: readonly ReadyCheck[],
-): { readonly kind: string; readonly state: string } {
+function credentialsState({ file, postgres }: Config['credentials'], checks: readonly ReadyCheck[]) {
   if (file === undefined && postgres === undefined)
     return { kind: 'none', state: 'this sidecar only verifies' }
   const check = checks.find(({ name }) => name === 'credentials')

@@ -158,10 +158,9 @@ function showRejections(status) {
   const occurred = reasons.filter((reason) => reason.count > 0)
   const others = reasons.filter((reason) => reason.count === 0).map(({ reason }) => reason)
   const rows = occurred.map((reason) => [reason.reason, amount(reason.perSecond), count(reason.count)])
+  const shown = rows.length > 0 ? table([quiet(inWindow(status))], ['Reason', 'Per s', 'Count'], rows) : ''
   const folded = others.length > 0 ? `None ${inWindow(status)}: ${others.join(', ')}` : ''
-  const folding = h('p', { class: 'quiet folded' }, folded)
-  if (rows.length === 0) return fill('rejections', folding)
-  fill('rejections', table([quiet(inWindow(status))], ['Reason', 'Per s', 'Count'], rows), folding)
+  fill('rejections', shown, h('p', { class: 'quiet folded' }, folded))
 }
 
 function showRoutes(status) {
@@ -225,30 +224,33 @@ function showTrust({ credentials, revocations, reloads, time: now }) {
   )
 }
 
-/** The charts by the id of their element, with what they were created for. */
+/** The charts by the id of their element. */
 const charts = new Map()
 const DASHES = [[], [6, 4], [2, 4], [10, 3, 2, 3], [1, 6], [12, 4], [4, 2, 1, 2], [8, 8]]
 const COLORS = ['--one', '--two', '--three', '--warn', '--good', '--bad', '--quiet', '--ink']
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name)
 
 /** Draws lines; they differ in their dashes, not only in color. */
-function draw(id, times, valuesByName, show) {
-  const place = byId(id)
-  const lines = Object.entries(valuesByName).map(([name, values]) => ({ name, values }))
+function draw(id, times, lines, show) {
   if (times.length === 0) return fill(id, quiet('Collecting: the first rates come 5 s after the start.'))
-  const data = [times, ...lines.map(({ values }) => values)]
-  const latest = lines.map(({ name, values }) => `${name} ${show(values.at(-1) ?? null)}`)
+  const place = byId(id)
+  const names = Object.keys(lines)
+  const latest = names.map((name) => `${name} ${show(lines[name].at(-1) ?? null)}`)
   place.setAttribute('role', 'img')
   place.setAttribute('aria-label', `Last ten minutes. Now: ${latest.join(', ') || 'nothing'}.`)
-  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name)
-  const look = [place.clientWidth, color('--ink'), ...lines.map(({ name }) => name)].join()
+  const look = [place.clientWidth, color('--ink'), ...names].join()
+  const data = [times, ...Object.values(lines)]
   const known = charts.get(id)
-  if (known?.look === look) {
-    known.chart.setData(data)
-    known.chart.setLegend({ idx: times.length - 1 })
-    return
+  if (known?.look === look) known.chart.setData(data)
+  else {
+    known?.chart.destroy()
+    place.replaceChildren()
+    charts.set(id, { look, chart: createChart(place, data, names, show) })
   }
-  known?.chart.destroy()
-  place.replaceChildren()
+  charts.get(id).chart.setLegend({ idx: times.length - 1 })
+}
+
+function createChart(place, data, names, show) {
   const axis = {
     stroke: color('--quiet'),
     grid: { stroke: color('--rule'), width: 1 },
@@ -256,7 +258,7 @@ function draw(id, times, valuesByName, show) {
     font: '12px system-ui, sans-serif',
   }
   const utc = (seconds) => new Date(seconds * 1000).toISOString()
-  const chart = new uPlot(
+  return new uPlot(
     {
       width: place.clientWidth,
       height: 150,
@@ -278,7 +280,7 @@ function draw(id, times, valuesByName, show) {
       ],
       series: [
         { label: 'UTC', value: (_, at) => (at === null ? '–' : utc(at).slice(11, 19)) },
-        ...lines.map(({ name }, at) => ({
+        ...names.map((name, at) => ({
           label: name,
           stroke: color(name.includes('5xx') ? '--bad' : COLORS[at % COLORS.length]),
           dash: DASHES[at % DASHES.length],
@@ -296,8 +298,6 @@ function draw(id, times, valuesByName, show) {
     data,
     place,
   )
-  chart.setLegend({ idx: times.length - 1 })
-  charts.set(id, { chart, look })
 }
 
 function showCharts({ series, rejections }) {
@@ -309,23 +309,18 @@ function showCharts({ series, rejections }) {
   draw('refused', times, Object.fromEntries(refused), amount)
 }
 
-let version
 let lostAt
 let current
 
 function show(status) {
-  current = status
-  const parts = [
-    showState,
-    showFigures,
-    showUpstreams,
-    showRejections,
-    showRoutes,
-    showKeys,
-    showTrust,
-    showCharts,
-  ]
-  for (const part of parts) part(status)
+  showState(status)
+  showFigures(status)
+  showUpstreams(status)
+  showRejections(status)
+  showRoutes(status)
+  showKeys(status)
+  showTrust(status)
+  showCharts(status)
 }
 
 function showUnreachable() {
@@ -347,8 +342,8 @@ async function refresh() {
   setTimeout(refresh, REFRESH_MS)
   if (status === undefined) return showUnreachable()
   // Another version has another page.
-  if (version !== undefined && version !== status.version) return location.reload()
-  version = status.version
+  if (current !== undefined && current.version !== status.version) return location.reload()
+  current = status
   lostAt = undefined
   fill('trouble')
   document.body.classList.remove('stale')
