@@ -14,6 +14,10 @@ function setClock() {
   return clock
 }
 
+/** A request with this token. */
+const bearing = (token: string, target = '/b/k') =>
+  `GET ${target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`
+
 t.test(
   'a request without exactly one valid bearer token is refused, even with a token elsewhere',
   async (t) => {
@@ -123,6 +127,7 @@ t.test('a token without a valid signature and valid claims is refused for the ri
   const [header = '', payload = '', signature = ''] = token.split('.')
   const second = Math.floor(clock.ms / 1000)
   const publicKey = JSON.stringify(key.publicJwk)
+  // Every form of a claim, and every odd kid, stand in token/verify.test.ts.
   const cases: [name: string, token: string | Promise<string>, details: string][] = [
     ['alg none', mint({ header: { alg: 'none' }, signature: 'AA' }), 'algorithm'],
     ['alg None', mint({ header: { alg: 'None' } }), 'algorithm'],
@@ -146,44 +151,16 @@ t.test('a token without a valid signature and valid claims is refused for the ri
     ],
     ['a foreign key', mint({ key: other }), 'unknown_key'],
     ['no kid', mint({ header: { kid: undefined } }), 'unknown_key'],
-    ['a kid that is a path', mint({ header: { kid: '../../dev/null' } }), 'unknown_key'],
-    [
-      'a kid that is another path',
-      mint({ header: { kid: '/proc/sys/kernel/randomize_va_space' } }),
-      'unknown_key',
-    ],
-    ['a kid that is SQL', mint({ header: { kid: "' UNION SELECT 'x" } }), 'unknown_key'],
-    ['a kid that is a command', mint({ header: { kid: '|sleep 10' } }), 'unknown_key'],
     ['a kid of __proto__', mint({ header: { kid: '__proto__' } }), 'unknown_key'],
     ['a kid of 4 KiB', mint({ header: { kid: 'x'.repeat(4096) } }), 'unknown_key'],
     ['a kid of 8 KiB', mint({ header: { kid: 'x'.repeat(8192) } }), 'malformed'],
     ['a kid that is an array', mint({ header: { kid: [key.kid] } }), 'malformed'],
     ['a kid that is a number', mint({ header: { kid: 1 } }), 'malformed'],
     ['exp missing', mint({ claims: { exp: undefined } }), 'claims'],
-    ['exp null', mint({ claims: { exp: null } }), 'claims'],
-    ['exp a string', mint({ claims: { exp: String(second + 60) } }), 'claims'],
-    ['exp true', mint({ claims: { exp: true } }), 'claims'],
-    ['exp before all time', mint({ claims: { exp: -1 } }), 'claims'],
-    ['exp with a fraction', mint({ claims: { exp: second + 60.5 } }), 'claims'],
     ['exp beyond every double', mint({ claimsText: claimsText(second, '1e400') }), 'claims'],
-    ['exp beyond every integer', mint({ claimsText: claimsText(second, '99999999999999999999') }), 'claims'],
-    ['exp beyond the lifetime', mint({ claims: { exp: 99999999999999 } }), 'claims'],
-    ['a longer life than ours', mint({ lifetimeSeconds: 86401 }), 'claims'],
-    ['iat missing', mint({ claims: { iat: undefined } }), 'claims'],
-    ['iat in the future', mint({ claims: { iat: second + 10 } }), 'claims'],
-    ['nbf in the future', mint({ claims: { nbf: second + 10 } }), 'claims'],
     ['another issuer', mint({ claims: { iss: 'other' } }), 'claims'],
-    ['a list of issuers', mint({ claims: { iss: ['storage-account-api'] } }), 'claims'],
     ['another audience', mint({ claims: { aud: 'other' } }), 'claims'],
-    ['other audiences', mint({ claims: { aud: ['a', 'b'] } }), 'claims'],
-    ['no audience', mint({ claims: { aud: undefined } }), 'claims'],
-    ['no subject', mint({ claims: { sub: undefined } }), 'claims'],
     ['a subject with a line end', mint({ claims: { sub: 'a\r\nX-Authenticated-Account-Id: b' } }), 'claims'],
-    ['a subject with NUL', mint({ claims: { sub: 'a\0' } }), 'claims'],
-    ['an empty subject', mint({ claims: { sub: '' } }), 'claims'],
-    ['a subject that is an object', mint({ claims: { sub: { a: 1 } } }), 'claims'],
-    ['a subject that is a list', mint({ claims: { sub: ['acme'] } }), 'claims'],
-    ['a subject of 1025 characters', mint({ claims: { sub: 'x'.repeat(1025) } }), 'claims'],
     ['a subject of 64 KiB', `${header}.${'A'.repeat(12_000)}.${signature}`, 'malformed'],
     ['a byte order mark', mint({ claimsText: `\ufeff${claimsText(second, `${second + 60}`)}` }), 'claims'],
     [
@@ -195,25 +172,20 @@ t.test('a token without a valid signature and valid claims is refused for the ri
     ['claims of 1,000 brackets', mint({ claimsText: '['.repeat(1000) }), 'claims'],
     ['a signature of zeros', mint({ signature: 'A'.repeat(86) }), 'signature'],
     ['a signature of one byte', mint({ signature: 'AA' }), 'signature'],
-    ['no token id', mint({ claims: { jti: undefined } }), 'claims'],
     ['another typ', mint({ header: { typ: 'JWT' } }), 'claims'],
     ['a token of another kind', mint({ header: { typ: 'secevent+jwt' } }), 'claims'],
     ['no typ', mint({ header: { typ: undefined } }), 'claims'],
     ['an unknown credential', mint({ claims: { client_id: 'unknown' } }), 'revoked'],
   ]
   for (const [name, made, details] of cases) {
-    const answer = await setup.ask(
-      `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${await made}\r\n\r\n`,
-    )
+    const answer = await setup.ask(bearing(await made))
     const seen = /details="(.*)"/.exec(answer.headers['proxy-status'] ?? '')?.[1]
     isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, `${name} (${seen})`)
     t.equal(seen, details, name)
   }
   for (const cut of [1, 2, 3, 4]) {
     // Whether what is left still has the shape of a token depends on its last bits.
-    const answer = await setup.ask(
-      `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token.slice(0, -cut)}\r\n\r\n`,
-    )
+    const answer = await setup.ask(bearing(token.slice(0, -cut)))
     isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, `a signature cut by ${cut}`)
   }
   for (const [name, extra] of [
@@ -225,9 +197,7 @@ t.test('a token without a valid signature and valid claims is refused for the ri
     ['zip', { zip: 'DEF' }],
     ['cty', { cty: 'JWT' }],
   ] as const) {
-    const answer = await setup.ask(
-      `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${await mint({ header: extra })}\r\n\r\n`,
-    )
+    const answer = await setup.ask(bearing(await mint({ header: extra })))
     isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, name)
   }
   await setup.upstreamSaw(t, 0)
@@ -257,7 +227,7 @@ t.test('an abnormal token header is refused without a signature check', async (t
     ['__proto__', '{"__proto__":{"alg":"ES256"}}'],
   ] as const) {
     const token = await mint({ headerText })
-    const answer = await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    const answer = await setup.ask(bearing(token))
     isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, name)
   }
   await setup.upstreamSaw(t, 0)
@@ -279,7 +249,7 @@ t.test('keys in a token header, or linked from it, are ignored', async (t) => {
   ] as const) {
     for (const kid of [setup.sidecar.key.kid, foreign.kid]) {
       const token = await mintToken({ key: { ...foreign, kid }, header })
-      const answer = await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+      const answer = await setup.ask(bearing(token))
       isOwnResponse(t, answer, { status: 400, code: 'InvalidToken' }, `${name} under ${kid}`)
     }
   }
@@ -327,8 +297,7 @@ t.test('an RSA public key is not accepted as an HMAC secret', async (t) => {
   const directory = await temporaryDirectory(t)
   writeKey(directory, rsa.privateJwk)
   const setup = await startSetup(t, { settings: { 'keys-directory': directory } })
-  const ask = (token: string, target = '/b/k') =>
-    setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+  const ask = (token: string, target = '/b/k') => setup.ask(bearing(token, target))
   const [login] = setup.sidecar.logins
   const claims = { sub: login?.accountId, client_id: login?.accessKey }
   const good = await mintToken({ key: rsa, claims })
@@ -359,7 +328,7 @@ t.test('an RSA public key is not accepted as an HMAC secret', async (t) => {
 
 t.test('a flood of forged tokens evicts no cached token', async (t) => {
   const setup = await startSetup(t, { settings: { 'cache-max-tokens': '10', 'log-access': 'off' } })
-  const good = `GET /good HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`
+  const good = setup.head('GET /good')
   t.equal((await setup.ask(good)).status, 200)
   const [header, payload] = setup.sidecar.token.split('.')
   const before = process.memoryUsage().heapUsed
@@ -434,7 +403,7 @@ t.test('concurrent requests are forwarded with the identity of their own token',
 t.test('no token is logged, accepted or refused', async (t) => {
   const setup = await startSetup(t)
   const bad = await setup.sidecar.mint({ claims: { iss: 'other' } })
-  await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+  await setup.ask(setup.head('GET /b/k'))
   await setup.ask(`GET /b/k?token=${bad} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
   await setup.ask(`GET * HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${bad}\r\n\r\n`)
   const text = JSON.stringify(setup.sidecar.log)
