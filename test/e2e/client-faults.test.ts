@@ -23,17 +23,17 @@ t.test('a client that disconnects aborts its request at the upstream', async (t)
     'before the response': async (client) => {
       setup.upstream.reply(() => {})
       const seen = setup.upstream.requests.length
-      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+      client.send(setup.head('GET /wait'))
       await setup.upstream.received(seen + 1)
     },
     'in the middle of a response of known length': async (client) => {
       setup.upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nfirst')
-      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+      client.send(setup.head('GET /down'))
       await client.until('first')
     },
     'in the middle of a response in chunks': async (client) => {
       setup.upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n')
-      client.send(`GET /down HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+      client.send(setup.head('GET /down'))
       await client.until('first')
     },
     'in the middle of its upload': async (client) => {
@@ -50,15 +50,13 @@ t.test('a client that disconnects aborts its request at the upstream', async (t)
     },
     'waiting for 100 Continue': async (client) => {
       setup.upstream.reply(() => {})
-      client.send(
-        `PUT /up HTTP/1.1\r\nHost: h\r\n${setup.authorization}Expect: 100-continue\r\nContent-Length: 5\r\n\r\n`,
-      )
+      client.send(setup.head('PUT /up', 'Expect: 100-continue', 'Content-Length: 5'))
       await client.until('100 Continue')
     },
     'with more requests after the first': async (client) => {
       setup.upstream.reply(() => {})
       const seen = setup.upstream.requests.length
-      client.send(`GET /wait HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`.repeat(10))
+      client.send(setup.head('GET /wait').repeat(10))
       await setup.upstream.received(seen + 1)
     },
   }

@@ -12,8 +12,9 @@ t.test('a client gets 100 Continue only after its token is verified', async (t) 
       ['Content-Length: 5\r\n', 'hello', 'hello'],
       ['Transfer-Encoding: chunked\r\n', '5\r\nhello\r\n0\r\n\r\n', 'hello'],
     ] as const) {
-      const client = await setup.connect()
-      client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}${expect}${framing}\r\n`)
+      const client = await setup.send(
+        `PUT /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}${expect}${framing}\r\n`,
+      )
       const goOn = await client.response()
       t.same([goOn.status, goOn.rawHeaders], [100, []])
       t.equal(setup.upstream.requests.length, 0, 'the upstream has the head at most')
@@ -21,7 +22,7 @@ t.test('a client gets 100 Continue only after its token is verified', async (t) 
       t.equal((await client.response()).status, 200)
       t.equal(setup.upstream.requests[0]?.body.toString(), arrives)
       t.equal(setup.upstream.requests[0]?.headers['expect'], undefined, 'the sidecar handled it')
-      client.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+      client.send(setup.head('GET /b/k'))
       t.equal((await client.response()).status, 200, 'the connection is kept')
       client.socket.destroy()
       await setup.upstreamSaw(t, 2)
@@ -64,16 +65,14 @@ t.test('a refused client gets no 100 Continue', async (t) => {
 t.test('a client of an unreachable upstream gets no 100 Continue', async (t) => {
   const setup = await startSetup(t)
   await setup.upstream.close()
-  const client = await setup.connect()
-  client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}${EXPECTING}Content-Length: 5\r\n\r\n`)
+  const client = await setup.send(setup.head('PUT /b/k', 'Expect: 100-continue', 'Content-Length: 5'))
   isOwnResponse(t, await client.response(), { status: 503, code: 'ServiceNotReady' }, 'refused')
   t.equal(await client.closed(), 'end')
 })
 
 t.test('a client that does not wait for 100 Continue is served', async (t) => {
   const setup = await startSetup(t)
-  const client = await setup.connect()
-  client.send(
+  const client = await setup.send(
     `PUT /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}${EXPECTING}Content-Length: 5\r\n\r\nhello`,
   )
   t.equal((await client.response()).status, 100)
@@ -87,8 +86,9 @@ t.test('a client that does not wait for 100 Continue is served', async (t) => {
 t.test('a login may wait for 100 Continue', async (t) => {
   const setup = await startSetup(t)
   const body = JSON.stringify(setup.sidecar.logins[0])
-  const client = await setup.connect()
-  client.send(`POST /v2/auth/token HTTP/1.1\r\nHost: h\r\n${EXPECTING}Content-Length: ${body.length}\r\n\r\n`)
+  const client = await setup.send(
+    `POST /v2/auth/token HTTP/1.1\r\nHost: h\r\n${EXPECTING}Content-Length: ${body.length}\r\n\r\n`,
+  )
   t.equal((await client.response()).status, 100)
   client.send(body)
   isOwnResponse(t, await client.response(), { status: 200 }, 'the token')

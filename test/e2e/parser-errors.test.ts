@@ -33,8 +33,7 @@ t.test('bytes that are not HTTP/1.x get a JSON response and the connection is cl
     ['text after the version', 'GET /b/k HTTP/1.1x\r\nHost: h\r\n\r\n'],
     ['no target', 'GET HTTP/1.1\r\nHost: h\r\n\r\n'],
   ] as const) {
-    const client = await setup.connect()
-    client.send(bytes)
+    const client = await setup.send(bytes)
     isOwnResponse(t, await client.response(), { status: 400, code: 'InvalidArgument' }, name)
     client.socket.end()
     t.equal(await client.closed(), 'end', name)
@@ -57,8 +56,7 @@ t.test('an Upgrade header is ignored while upgrades are disabled', async (t) => 
       ['GET', '/v2/auth/token'],
       ['POST', '/v2/auth/token'],
     ] as const) {
-      const client = await setup.connect()
-      client.send(setup.head(`${method} ${target}`, ...lines.trimEnd().split('\r\n')))
+      const client = await setup.send(setup.head(`${method} ${target}`, ...lines.trimEnd().split('\r\n')))
       // A login without a body is an invalid argument.
       t.equal((await client.response()).status, `${method} ${target}` === 'POST /v2/auth/token' ? 400 : 200)
       client.send(setup.head('GET /behind'))
@@ -100,8 +98,7 @@ t.test('a head up to the allowed size is accepted; a larger one is a 431', async
     ['a token', `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${'a'.repeat(40_000)}\r\n\r\n`],
   ] as const) {
     for (const bytesAt of name === 'a token' ? [bytes] : [bytes, bytes.replace('/b/k', '/v2/auth/token')]) {
-      const client = await setup.connect()
-      client.send(bytesAt)
+      const client = await setup.send(bytesAt)
       isOwnResponse(t, await client.response(), tooLarge, name)
       client.socket.end()
       await client.closed()
@@ -116,14 +113,12 @@ t.test('a request head that takes too long is a 408, even if it drips', async (t
   const setup = await startSetup(t, { settings: { 'timeouts-headers-seconds': '1' } })
   const late = { status: 408, code: 'InvalidArgument' }
   const silent = await setup.connect()
-  const half = await setup.connect()
-  half.send('GET /b/k HTTP/1.1\r\nHost: h\r\nX: ')
+  const half = await setup.send('GET /b/k HTTP/1.1\r\nHost: h\r\nX: ')
   const dripping = await setup.connect()
   const drip = setInterval(() => dripping.send('a'), 20)
   t.teardown(() => clearInterval(drip))
   dripping.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}X: `)
-  const second = await setup.connect()
-  second.send(`GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+  const second = await setup.send(setup.head('GET /b/k'))
   t.equal((await second.response()).status, 200)
   second.send('GET /b/k HTTP/1.1\r\n')
   for (const [name, client] of Object.entries({ silent, half, dripping, second })) {
@@ -138,8 +133,7 @@ t.test('a request head that takes too long is a 408, even if it drips', async (t
 
 t.test('a body may take longer than a head', async (t) => {
   const setup = await startSetup(t, { settings: { 'timeouts-headers-seconds': '0.3' } })
-  const client = await setup.connect()
-  client.send(`PUT /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}Content-Length: 30\r\n\r\n`)
+  const client = await setup.send(setup.head('PUT /b/k', 'Content-Length: 30'))
   for (let at = 0; at < 30; at++) {
     client.send('x')
     await new Promise((resolve) => setTimeout(resolve, 50))
@@ -156,8 +150,7 @@ t.test('a client that half-closes during a request gets a 400', async (t) => {
     `PUT /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n`,
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\n{',
   ]) {
-    const client = await setup.connect()
-    client.send(bytes)
+    const client = await setup.send(bytes)
     client.socket.end()
     isOwnResponse(t, await client.response(), { status: 400, code: 'InvalidArgument' }, bytes.slice(-20))
     t.equal(await client.closed(), 'end')
@@ -171,7 +164,7 @@ t.test('a client that half-closes during a request gets a 400', async (t) => {
 
 t.test('connections above the limit are closed at once', async (t) => {
   const setup = await startSetup(t, { settings: { 'limits-connections': '2' } })
-  const get = `GET /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`
+  const get = setup.head('GET /b/k')
   const first = await setup.connect()
   const second = await setup.connect()
   for (const client of [first, second]) {
@@ -189,8 +182,7 @@ t.test('connections above the limit are closed at once', async (t) => {
   t.equal((await first.response()).status, 200, 'those that are there go on')
   second.socket.destroy()
   await eventually(async () => {
-    const next = await setup.connect()
-    next.send(get)
+    const next = await setup.send(get)
     const response = await next.response().catch(() => undefined)
     next.socket.destroy()
     return response?.status === 200

@@ -95,7 +95,7 @@ t.test('storage targets reach the upstream byte for byte', async (t) => {
   const setup = await startSetup(t)
   const client = await setup.connect()
   for (const target of STORAGE_TARGETS) {
-    client.send(`GET ${target} HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+    client.send(setup.head(`GET ${target}`))
     t.equal((await client.response()).status, 200)
     t.equal(setup.upstream.requests.at(-1)?.target, target, target.slice(0, 60))
   }
@@ -116,7 +116,7 @@ t.test('the token endpoint is matched by its raw path, with any query', async (t
 
 t.test('a base path moves the token endpoint; forwarded targets keep it', async (t) => {
   const setup = await startSetup(t, { settings: { 'listen-base-path': '/storage/api' } })
-  const get = (target: string) => setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+  const get = (target: string) => setup.ask(setup.head(`GET ${target}`))
   t.match((await get('/storage/api/v2/auth/token')).body.toString(), 'expirationSec')
   t.match((await get('/storage/api/v2/auth/token/?x')).body.toString(), 'expirationSec')
   await setup.upstreamSaw(t, 0)
@@ -239,7 +239,7 @@ t.test('every HTTP method is forwarded with a token and refused without one', as
   for (const method of methods) {
     const denied = await setup.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n\r\n`)
     isOwnResponse(t, denied, { status: 400, code: 'InvalidToken' }, method)
-    const response = await setup.ask(`${method} /b/k HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+    const response = await setup.ask(setup.head(`${method} /b/k`))
     t.equal(response.status, 200, method)
     t.equal(setup.upstream.requests[0]?.method, method)
     await setup.upstreamSaw(t, 1)
@@ -255,7 +255,7 @@ t.test('every HTTP method is forwarded with a token and refused without one', as
 t.test('a non-ASCII byte in a target is forwarded unchanged or refused', async (t) => {
   const setup = await startSetup(t)
   for (const bytes of ['\xc3\xa9', '\xe9', '\xff', '\x80']) {
-    const response = await setup.ask(`GET /b/${bytes} HTTP/1.1\r\nHost: h\r\n${setup.authorization}\r\n`)
+    const response = await setup.ask(setup.head(`GET /b/${bytes}`))
     const forwarded = response.status === 200
     if (forwarded) t.equal(setup.upstream.requests[0]?.target, `/b/${bytes}`)
     else isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(bytes))

@@ -23,7 +23,7 @@ t.test('pipelined requests are served in order, and a limited number may wait', 
     ['1', 1],
     ['5', 5],
   ] as const) {
-    const { sidecar, upstream, head, connect, upstreamSaw } = await startSetup(t, {
+    const { sidecar, upstream, head, upstreamSaw, send } = await startSetup(t, {
       settings: setting === undefined ? {} : { 'limits-in-flight-per-connection': setting },
     })
     let atOnce = 0
@@ -35,8 +35,7 @@ t.test('pipelined requests are served in order, and a limited number may wait', 
         echo(socket, request)
       }, 5)
     })
-    const client = await connect()
-    client.send(Array.from({ length: 100 + waiting }, (_, at) => head(`GET /${at}`)).join(''))
+    const client = await send(Array.from({ length: 100 + waiting }, (_, at) => head(`GET /${at}`)).join(''))
     for (let at = 0; at <= waiting; at++) t.equal((await client.response()).body.toString(), `/${at}`)
     const refused = await client.response()
     isOwnResponse(t, refused, { status: 503, code: 'ServiceNotReady', error: 'connection_limit_reached' })
@@ -53,11 +52,10 @@ t.test('pipelined requests are served in order, and a limited number may wait', 
 t.test(
   'a pipelined request above the limit is refused after its token check, and the connection closes',
   async (t) => {
-    const { authorization, head, connect } = await startSetup(t, {
+    const { authorization, head, send } = await startSetup(t, {
       settings: { 'limits-in-flight-per-connection': '1' },
     })
-    const client = await connect()
-    client.send(head('GET /').replace(authorization, '').repeat(10))
+    const client = await send(head('GET /').replace(authorization, '').repeat(10))
     for (let count = 0; count < 3; count++) isOwnResponse(t, await client.response(), NO_TOKEN)
     t.equal(await client.closed(), 'end')
     t.equal(client.rest().length, 0)
@@ -97,7 +95,7 @@ t.test('bodies and heads of pipelined requests do not mix in any packet split', 
 })
 
 t.test('requests before a malformed one are served first, then the connection closes', async (t) => {
-  const { sidecar, upstream, authorization, head, connect, upstreamSaw } = await startSetup(t, {
+  const { sidecar, upstream, authorization, head, upstreamSaw, send } = await startSetup(t, {
     credentials: [{ accountId: 'a' }, { accountId: 'b', accessKey: 'AKB' }],
   })
   const tokenOfB = await sidecar.mint({ claims: { sub: 'b', client_id: 'AKB' } })
@@ -115,8 +113,7 @@ t.test('requests before a malformed one are served first, then the connection cl
     '\x16\x03\x01\x02\x00',
   ]) {
     for (const behind of ['', head('GET /4')]) {
-      const client = await connect()
-      client.send(
+      const client = await send(
         `${head('GET /1')}GET /2 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${tokenOfB}\r\n\r\n${bad}${behind}`,
       )
       t.equal((await client.response()).body.toString(), '/1')
@@ -137,11 +134,10 @@ t.test('requests before a malformed one are served first, then the connection cl
 })
 
 t.test('a refused token in a pipeline keeps the connection open', async (t) => {
-  const { upstream, authorization, head, connect, upstreamSaw } = await startSetup(t)
+  const { upstream, authorization, head, upstreamSaw, send } = await startSetup(t)
   upstream.reply(echoLater)
   const noToken = (target: string) => head(`GET ${target}`).replace(authorization, '')
-  const client = await connect()
-  client.send(
+  const client = await send(
     head('GET /1') +
       noToken('/2') +
       head('GET /3') +
@@ -160,12 +156,11 @@ t.test('a refused token in a pipeline keeps the connection open', async (t) => {
 })
 
 t.test('a pipelined upload is read in its turn', async (t) => {
-  const { upstream, authorization, head, connect, upstreamSaw } = await startSetup(t)
+  const { upstream, authorization, head, upstreamSaw, send } = await startSetup(t)
   upstream.reply((socket, request) => void setTimeout(echo, 50, socket, request))
   const put = head('PUT /up', 'Transfer-Encoding: chunked')
 
-  const good = await connect()
-  good.send(`${head('GET /slow')}${put}3\r\nabc\r\n`)
+  const good = await send(`${head('GET /slow')}${put}3\r\nabc\r\n`)
   await upstream.received(1)
   const more = 'd'.repeat(300_000)
   good.send(`${more.length.toString(16)}\r\n${more}\r\n0\r\n\r\n`)
@@ -175,15 +170,13 @@ t.test('a pipelined upload is read in its turn', async (t) => {
   good.socket.destroy()
   await upstreamSaw(t, 2)
 
-  const broken = await connect()
-  broken.send(`${head('GET /slow')}${put}3\r\nabc\r\nzz\r\n`)
+  const broken = await send(`${head('GET /slow')}${put}3\r\nabc\r\nzz\r\n`)
   t.equal((await broken.response()).body.toString(), '/slow')
   isOwnResponse(t, await broken.response(), BAD_REQUEST, 'a malformed body')
   t.equal(await broken.closed(), 'end')
   await upstreamSaw(t, 1)
 
-  const refused = await connect()
-  refused.send(
+  const refused = await send(
     `${head('GET /slow')}${head('PUT /up', 'Content-Length: 200000').replace(authorization, '')}abc`,
   )
   t.equal((await refused.response()).body.toString(), '/slow')
@@ -194,7 +187,7 @@ t.test('a pipelined upload is read in its turn', async (t) => {
 })
 
 t.test('a last response says Connection: close, and no later request is forwarded', async (t) => {
-  const { upstream, authorization, head, connect, request, upstreamSaw } = await startSetup(t)
+  const { upstream, authorization, head, request, upstreamSaw, send } = await startSetup(t)
   upstream.reply(echoLater)
   const closing = await request('GET /1', ['Connection: close'], head('GET /2'))
   t.match(await closing.response(), { status: 200, headers: { connection: 'close' } })
@@ -204,8 +197,7 @@ t.test('a last response says Connection: close, and no later request is forwarde
 
   // An upload that fails early, with a refused token and a third request after it.
   await upstream.close()
-  const client = await connect()
-  client.send(
+  const client = await send(
     `${head('PUT /1', 'Content-Length: 10')}abc${''}` +
       `defghij${head('GET /2').replace(authorization, '')}${head('GET /3')}`,
   )
@@ -215,8 +207,7 @@ t.test('a last response says Connection: close, and no later request is forwarde
     [503, 400, 503],
     'a completely read body does not close the connection',
   )
-  const half = await connect()
-  half.send(`${head('PUT /1', 'Content-Length: 10')}abc`)
+  const half = await send(`${head('PUT /1', 'Content-Length: 10')}abc`)
   const failed = await half.response()
   t.match(failed, { status: 503, headers: { connection: 'close' } })
   half.send(`defghij${head('GET /2').replace(authorization, '')}${head('GET /3')}`)
@@ -242,18 +233,16 @@ t.test('a large response before a CONNECT arrives completely', async (t) => {
 })
 
 t.test('a reset after CONNECT closes that connection only', async (t) => {
-  const { upstream, connect, request, upstreamSaw } = await startSetup(t)
+  const { upstream, request, upstreamSaw, send } = await startSetup(t)
   const tunnel = 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'
-  const answered = await connect()
-  answered.send(tunnel)
+  const answered = await send(tunnel)
   await answered.response()
   answered.socket.resetAndDestroy()
   upstream.reply(() => {})
   const waiting = await request('GET /1', [], tunnel)
   await upstream.received(1)
   waiting.socket.resetAndDestroy()
-  const atOnce = await connect()
-  atOnce.send(tunnel)
+  const atOnce = await send(tunnel)
   atOnce.socket.resetAndDestroy()
   upstream.reply(OK)
   await upstreamSaw(t, 1)
@@ -354,7 +343,7 @@ t.test('a drain ends a pipeline with Connection: close', async (t) => {
 })
 
 t.test('a connection is kept or closed as its client requests', async (t) => {
-  const { authorization, connect, upstream, upstreamSaw } = await startSetup(t)
+  const { authorization, upstream, upstreamSaw, send } = await startSetup(t)
   const get = (version: string, lines: string) =>
     `GET /b/k HTTP/${version}\r\nHost: h\r\n${authorization}${lines}\r\n`
   for (const [version, lines, closes] of [
@@ -373,8 +362,7 @@ t.test('a connection is kept or closed as its client requests', async (t) => {
   ] as const) {
     const name = `${version} ${lines.trim()}`
     for (const request of [get(version, lines), get(version, lines).replace(authorization, '')]) {
-      const client = await connect()
-      client.send(request)
+      const client = await send(request)
       const response = await client.response()
       t.equal(response.headers['connection'], closes ? 'close' : 'keep-alive', name)
       t.equal(response.headers['transfer-encoding'], undefined)
@@ -393,14 +381,13 @@ t.test('a connection is kept or closed as its client requests', async (t) => {
 })
 
 t.test('a request after an ignored upgrade gets a response, or the connection closes', async (t) => {
-  const { upstream, head, connect } = await startSetup(t)
+  const { upstream, head, send } = await startSetup(t)
   upstream.reply(echoLater)
   const offer = head('GET /offer', 'Connection: Upgrade', 'Upgrade: h2c')
   const last = head('GET /last')
   // Node drops the bytes after such a head, even if a part of the head arrived with the previous request.
   for (const early of [0, last.length + 5, offer.length - 10]) {
-    const client = await connect()
-    client.send(head('GET /first') + offer.slice(0, early))
+    const client = await send(head('GET /first') + offer.slice(0, early))
     t.equal((await client.response()).body.toString(), '/first')
     client.send(offer.slice(early) + last)
     const { body, headers } = await client.response()

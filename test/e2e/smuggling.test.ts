@@ -124,7 +124,7 @@ t.test('no spelling of Transfer-Encoding with a Content-Length splits a request'
 t.test('a Transfer-Encoding alone is "chunked" in any letter case, or refused', async (t) => {
   const setup = await startSetup(t)
   for (const coding of ['chunked', 'Chunked', 'cHUNKED']) {
-    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: ${coding}\r\n\r\n`
+    const head = setup.head('PUT /o', `Transfer-Encoding: ${coding}`)
     t.equal((await setup.ask(`${head}${chunk('abc')}0\r\n\r\n`)).status, 200, coding)
     t.equal(setup.upstream.requests[0]?.body.toString(), 'abc', coding)
     await setup.upstreamSaw(t, 1)
@@ -143,7 +143,7 @@ t.test('a Transfer-Encoding alone is "chunked" in any letter case, or refused', 
     'chunked\r\nTransfer-Encoding: chunked',
     'identity\r\nTransfer-Encoding: chunked',
   ]) {
-    const head = `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: ${value}\r\n\r\n`
+    const head = setup.head('PUT /o', `Transfer-Encoding: ${value}`)
     const response = await setup.ask(`${head}${chunk('abc')}0\r\n\r\n`)
     isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(value))
   }
@@ -234,7 +234,7 @@ t.test('a header line that parsers could split differently is refused', async (t
     '_Authorization: Bearer x',
     'Host_: evil',
   ]) {
-    const response = await setup.ask(`GET /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}${line}\r\n\r\n`)
+    const response = await setup.ask(setup.head('GET /o', line))
     isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(line))
   }
   await setup.upstreamSaw(t, 0)
@@ -281,8 +281,7 @@ t.test('a malformed chunk aborts the upload, and no complete request reaches the
     ['trailers beyond any bound', `5\r\nhello\r\n0\r\nX: ${'x'.repeat(65536)}\r\n\r\n`],
     ['a bare line feed at the end', '5\r\nhello\r\n0\r\n\n'],
   ] as const) {
-    const client = await setup.connect()
-    client.send(
+    const client = await setup.send(
       `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n${chunks}`,
     )
     const response = await client.response()
@@ -299,8 +298,7 @@ t.test('a malformed chunk aborts the upload, and no complete request reaches the
 t.test('a later malformed chunk aborts the upload at the upstream', async (t) => {
   const setup = await startSetup(t)
   for (const broken of ['zz\r\n', '5\r\nhelloXX', 'FFFFFFFFFFFFFFFFF\r\n']) {
-    const client = await setup.connect()
-    client.send(
+    const client = await setup.send(
       `PUT /mid HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n${chunk('first')}`,
     )
     await setup.upstream.until(
@@ -320,9 +318,8 @@ t.test('a later malformed chunk aborts the upload at the upstream', async (t) =>
 
 t.test('chunk extensions are not forwarded; sizes may have leading zeros', async (t) => {
   const setup = await startSetup(t)
-  const client = await setup.connect()
-  client.send(
-    `PUT /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}Transfer-Encoding: chunked\r\n\r\n` +
+  const client = await setup.send(
+    setup.head('PUT /o', 'Transfer-Encoding: chunked') +
       '0000000005;name=value\r\nhello\r\n0;last\r\nX-Check: 1\r\n\r\n',
   )
   t.equal((await client.response()).status, 200)
@@ -335,9 +332,8 @@ t.test('chunk extensions are not forwarded; sizes may have leading zeros', async
 t.test('too many header lines do not hide the framing', async (t) => {
   const setup = await startSetup(t)
   for (const lines of [201, 999, 1001, 1500, 2500]) {
-    const client = await setup.connect()
-    client.send(
-      `POST /many HTTP/1.1\r\nHost: h\r\n${setup.authorization}${'a:b\r\n'.repeat(lines)}Transfer-Encoding: chunked\r\n\r\n` +
+    const client = await setup.send(
+      setup.head('POST /many', ...Array(lines).fill('a:b'), 'Transfer-Encoding: chunked') +
         `0\r\n\r\n${inner('/smuggled')}`,
     )
     isOwnResponse(t, await client.response(), { status: 431, code: 'InvalidArgument' }, `${lines} lines`)
@@ -352,9 +348,8 @@ t.test('with larger limits, framing headers after 1,500 lines are obeyed', async
     settings: { 'limits-header-lines': '3000', 'limits-header-bytes': '65536' },
   })
   const body = inner('/smuggled')
-  const client = await setup.connect()
-  client.send(
-    `POST /many HTTP/1.1\r\nHost: h\r\n${setup.authorization}${`a:${'b'.repeat(20)}\r\n`.repeat(1500)}Transfer-Encoding: chunked\r\n\r\n` +
+  const client = await setup.send(
+    setup.head('POST /many', ...Array(1500).fill(`a:${'b'.repeat(20)}`), 'Transfer-Encoding: chunked') +
       `${chunk(body)}0\r\n\r\n`,
   )
   t.equal((await client.response()).status, 200)
@@ -371,8 +366,9 @@ t.test('bytes after a body are parsed as the next request, and refused', async (
       `Transfer-Encoding: chunked\r\n\r\n${chunk('hello')}0\r\n\r\n`,
     ]) {
       for (const extra of ['X', '\x00', '}', '0\r\n\r\n', '5\r\nhello\r\n0\r\n\r\n']) {
-        const client = await setup.connect()
-        client.send(`${method} /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}${body}${extra}\r\n\r\n`)
+        const client = await setup.send(
+          `${method} /o HTTP/1.1\r\nHost: h\r\n${setup.authorization}${body}${extra}\r\n\r\n`,
+        )
         t.equal((await client.response()).status, 200, `${method}: the request itself is answered`)
         isOwnResponse(
           t,

@@ -37,7 +37,7 @@ t.test('an upstream without a response head in time is a 503, and its connection
 })
 
 t.test('a request that waits too long for a connection is a 503', async (t) => {
-  const { upstream, sidecar, head, request, outcome } = await startSetup(t, {
+  const { upstream, head, request, outcome, send } = await startSetup(t, {
     settings: { 'timeouts-upstream-response-seconds': '0.5', 'limits-upstream-connections': '1' },
   })
   // An unfinished body keeps the only connection busy.
@@ -48,8 +48,7 @@ t.test('a request that waits too long for a connection is a 503', async (t) => {
   })
   const busy = await request('GET /endless')
   await busy.until('\r\n\r\n')
-  const waits = await rawClient(t, sidecar.port)
-  waits.send(head('GET /'))
+  const waits = await send(head('GET /'))
   isOwnResponse(t, await waits.response(), unavailable('connection_limit_reached'))
   t.equal(await outcome('connection_limit_reached'), 1)
   t.equal(upstream.requests.length, 1)
@@ -62,7 +61,7 @@ t.test('a request that waits too long for a connection is a 503', async (t) => {
 })
 
 t.test('an idle download is aborted on both sides', async (t) => {
-  const { upstream, sidecar, recovers, outcome } = await startSetup(t, { settings: IDLE })
+  const { upstream, sidecar, recovers, outcome, send } = await startSetup(t, { settings: IDLE })
   const framings: Readonly<Record<string, string>> = {
     '/length': 'Content-Length: 100\r\n\r\npart',
     '/length-without-a-byte': 'Content-Length: 100\r\nX-Part: part\r\n\r\n',
@@ -72,8 +71,7 @@ t.test('an idle download is aborted on both sides', async (t) => {
   upstream.reply((socket, { target }) => void socket.write(`HTTP/1.1 200 OK\r\n${framings[target]}`))
   const ends = Object.keys(framings).flatMap((target) =>
     ['1.1', '1.0'].map(async (version) => {
-      const client = await rawClient(t, sidecar.port)
-      client.send(
+      const client = await send(
         `GET ${target} HTTP/${version}\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`,
       )
       await client.until('part')
@@ -131,7 +129,7 @@ t.test('an idle upload whose response has begun is aborted', async (t) => {
 })
 
 t.test('an upload that stalls in the queue is a 408 after it gets a connection', async (t) => {
-  const { upstream, sidecar, head, request, outcome } = await startSetup(t, {
+  const { upstream, head, request, outcome, send } = await startSetup(t, {
     settings: { ...IDLE, 'limits-upstream-connections': '1' },
   })
   let answer = () => {}
@@ -140,8 +138,7 @@ t.test('an upload that stalls in the queue is a 408 after it gets a connection',
   })
   const busy = await request('GET /busy')
   await upstream.until(() => upstream.requests.length === 1, 'the first request')
-  const client = await rawClient(t, sidecar.port)
-  client.send(`${head('PUT /', 'Content-Length: 100')}x`)
+  const client = await send(`${head('PUT /', 'Content-Length: 100')}x`)
   await sleep(700) // more than two idle times, which must not count while it waits
   answer()
   t.equal((await busy.response()).status, 200)
@@ -152,12 +149,11 @@ t.test('an upload that stalls in the queue is a 408 after it gets a connection',
 })
 
 t.test('an upstream that does not read an upload is a 503', async (t) => {
-  const { upstream, sidecar, head, outcome } = await startSetup(t, {
+  const { upstream, sidecar, head, outcome, send } = await startSetup(t, {
     settings: IDLE,
     hooks: { read: false, onConnection: (socket) => void socket.pause() },
   })
-  const client = await rawClient(t, sidecar.port)
-  client.send(head('PUT /', 'Content-Length: 100000000'))
+  const client = await send(head('PUT /', 'Content-Length: 100000000'))
   client.send(Buffer.alloc(100_000_000))
   isOwnResponse(t, await client.response(), unavailable('connection_write_timeout'))
   await client.closed()
@@ -251,12 +247,11 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
   })
 
   await t.test('an upstream that reads rarely', async (t) => {
-    const { upstream, sidecar, head, recovers } = await startSetup(t, {
+    const { upstream, head, recovers, send } = await startSetup(t, {
       settings,
       hooks: { onConnection: (socket) => void (upstream.sockets.length === 1 && socket.pause()) },
     })
-    const client = await rawClient(t, sidecar.port)
-    client.send(head('PUT /', `Content-Length: ${body.length}`))
+    const client = await send(head('PUT /', `Content-Length: ${body.length}`))
     client.send(body)
     await upstream.until(() => upstream.sockets.length === 1, 'a connection')
     const received = () => upstream.bytes[0]?.length ?? 0

@@ -187,7 +187,7 @@ t.test('large bodies pass completely in both directions', async (t) => {
 })
 
 t.test('a truncated object over TLS never looks complete', async (t) => {
-  const { upstream, sidecar, connect, request } = await startSecured(t)
+  const { upstream, sidecar, request, send } = await startSecured(t)
   const heads = {
     'framed by its length': 'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart',
     'in chunks': 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n',
@@ -200,8 +200,7 @@ t.test('a truncated object over TLS never looks complete', async (t) => {
     t.notMatch(client.received().toString(), /\r\n0\r\n/, framed)
   }
   const old = async () => {
-    const client = await connect()
-    client.send(`GET /a HTTP/1.0\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+    const client = await send(`GET /a HTTP/1.0\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
     return client
   }
   // Framed by its close: many clients take an end without a close_notify for a complete object.

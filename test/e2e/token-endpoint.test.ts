@@ -55,8 +55,9 @@ t.test('GET returns the time left; HEAD gets the same head and no body', async (
   const setup = await startSetup(t, { now: clock.now })
   const lines = `Host: h\r\nX-Request-Id: same\r\n${setup.authorization}Accept: application/json\r\n\r\n`
   clock.ms += 1
-  const client = await setup.connect()
-  client.send(`GET /v2/auth/token HTTP/1.1\r\n${lines}HEAD /v2/auth/token HTTP/1.1\r\n${lines}`)
+  const client = await setup.send(
+    `GET /v2/auth/token HTTP/1.1\r\n${lines}HEAD /v2/auth/token HTTP/1.1\r\n${lines}`,
+  )
   const got = await client.response()
   const headed = await client.response({ head: true })
   isOwnResponse(t, got, { status: 200 }, 'GET')
@@ -278,8 +279,7 @@ t.test('all failed logins get the same response byte for byte', async (t) => {
       expired,
       'expired, wrong secret': { ...expired, secret: 'wrong' },
     })) {
-      const client = await setup.connect()
-      client.send(post(JSON.stringify(login)))
+      const client = await setup.send(post(JSON.stringify(login)))
       isOwnResponse(t, await client.response(), { status: 403, code }, name)
       answers.add(
         client
@@ -316,8 +316,7 @@ t.test('a login body of 16 KiB is accepted; a larger one is refused unread', asy
     ['a chunk of 10 GiB', `${chunked}280000000\r\n${'x'.repeat(20000)}`],
     ['a secret of 1 MiB', declared(2 ** 20, JSON.stringify({ secret: 'x'.repeat(2 ** 18) }))],
   ] as const) {
-    const client = await setup.connect()
-    client.send(bytes)
+    const client = await setup.send(bytes)
     const answer = await client.response()
     isOwnResponse(t, answer, tooLarge, name)
     t.equal(messageOf(answer), 'The body is larger than 16 KiB.', name)
@@ -325,20 +324,18 @@ t.test('a login body of 16 KiB is accepted; a larger one is refused unread', asy
     t.equal(await client.closed(), 'end', name)
     t.equal(client.rest().length, 0)
   }
-  const endless = await setup.connect()
-  endless.send(`${chunked}${`400\r\n${'x'.repeat(1024)}\r\n`.repeat(17)}`)
+  const endless = await setup.send(`${chunked}${`400\r\n${'x'.repeat(1024)}\r\n`.repeat(17)}`)
   isOwnResponse(t, await endless.response(), tooLarge, 'without end')
   await setup.upstreamSaw(t, 0)
 })
 
 t.test('a stalled login gets a response and its connection is closed', async (t) => {
-  const setup = await startSetup(t, { settings: { 'timeouts-idle-seconds': '1' } })
+  const setup = await startSetup(t, { settings: { 'timeouts-idle-seconds': '0.3' } })
   for (const bytes of [
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{"accountId":',
     'POST /v2/auth/token HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{',
   ]) {
-    const client = await setup.connect()
-    client.send(bytes)
+    const client = await setup.send(bytes)
     isOwnResponse(t, await client.response(), { status: 408, code: 'InvalidArgument' }, bytes.slice(40, 70))
     client.socket.end()
     await client.closed()

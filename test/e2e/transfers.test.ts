@@ -29,10 +29,8 @@ function chunked(body: Buffer, trailers = ''): Buffer {
 }
 
 t.test('a request arrives unchanged except for the identity', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
-  const client = await rawClient(t, sidecar.port)
-  client.send(
+  const { upstream, sidecar, send } = await startSetup(t)
+  const client = await send(
     `PUT /b//c/%2e%2e/d;x=1?a=%20&b HTTP/1.1\r\nhOsT: storage.example:80\r\nX-Meta_Key: a\r\nAuthorization: Bearer ${sidecar.token}\r\n` +
       'x-dup: 1\r\nX-Dup: 2\r\nContent-length: 5\r\nX-Latin: caf\xe9\r\nX-Empty:\r\nOrigin: https://app.example\r\n\r\nhello',
   )
@@ -123,12 +121,11 @@ t.test('trailers pass in both directions, without framing, identity and connecti
 })
 
 t.test('an HTTP/1.0 client gets the body without trailers', async (t) => {
-  const { upstream, sidecar, recovers } = await startSetup(t)
+  const { upstream, sidecar, recovers, send } = await startSetup(t)
   upstream.reply(
     'HTTP/1.1 200 OK\r\nTrailer: X-Checksum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-Checksum: down\r\n\r\n',
   )
-  const client = await rawClient(t, sidecar.port)
-  client.send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  const client = await send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
   t.equal(await client.closed(), 'end')
   const received = client.received().toString()
   t.match(received, /\r\n\r\nok$/)
@@ -330,15 +327,14 @@ t.test('a client that resumes reading receives every byte', async (t) => {
 
 t.test('upstreams that do not read pause their clients and cost no memory', async (t) => {
   const hold: Socket[] = []
-  const { upstream, sidecar, head } = await startSetup(t, {
+  const { upstream, head, send } = await startSetup(t, {
     hooks: { read: false, onConnection: (socket) => void hold.push(socket.pause()) },
   })
   const before = process.memoryUsage().rss
   const poured: { sent: number }[] = []
   const clients = []
   for (let count = 0; count < 16; count++) {
-    const client = await rawClient(t, sidecar.port)
-    client.send(head('PUT /large', 'Content-Length: 1073741824'))
+    const client = await send(head('PUT /large', 'Content-Length: 1073741824'))
     poured.push(pour(client.socket, 1024 * MIB))
     clients.push(client)
   }

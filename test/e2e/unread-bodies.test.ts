@@ -5,7 +5,7 @@ import { eventually } from '../support/eventually.ts'
 import type { RawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { startSecured } from '../support/secured.ts'
-import { startSetup } from '../support/setup.ts'
+import { type Setup, startSetup } from '../support/setup.ts'
 
 const MIB = 2 ** 20
 const FORBIDDEN = 'HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno'
@@ -77,12 +77,11 @@ t.test('a client that writes its complete upload before it reads gets the early 
 })
 
 t.test('an upstream reset after an early response results in that response or a 503', async (t) => {
-  const { connect, head, recovers } = await answeringEarly(t, 300_000, (socket) => {
+  const { head, recovers, send } = await answeringEarly(t, 300_000, (socket) => {
     socket.write(FORBIDDEN)
     socket.resetAndDestroy()
   })
-  const client = await connect()
-  client.send(head('PUT /large', `Content-Length: ${8 * MIB}`))
+  const client = await send(head('PUT /large', `Content-Length: ${8 * MIB}`))
   client.send(Buffer.alloc(8 * MIB))
   t.match(String((await client.response()).status), /^(403|503)$/)
   await client.closed()
@@ -123,24 +122,23 @@ t.test('a client that writes everything before it reads gets its refusal, also o
 })
 
 t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', async (t) => {
-  const { connect, authorization } = await startSetup(t)
+  const { authorization, send } = await startSetup(t)
   const early = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN))
   const earlyInChunks = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN_CHUNKED))
   const upload = `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${10 * 1024 * MIB}\r\n\r\n`
-  const start = async (connect: () => Promise<RawClient>, head: string) => {
-    const client = await connect()
-    client.send(head)
+  const start = async (send: Setup['send'], head: string) => {
+    const client = await send(head)
     client.send('x')
     client.socket.on('error', () => {})
     await client.response()
     return client
   }
   const clients = async () => ({
-    'a refused token': await start(connect, upload),
-    'a refused request': await start(connect, upload.replace('Host: h', `Host: a,b\r\n${authorization}`)),
-    'an early response': await start(early.connect, early.head('PUT /', `Content-Length: ${1024 * MIB}`)),
+    'a refused token': await start(send, upload),
+    'a refused request': await start(send, upload.replace('Host: h', `Host: a,b\r\n${authorization}`)),
+    'an early response': await start(early.send, early.head('PUT /', `Content-Length: ${1024 * MIB}`)),
     'an early response in chunks': await start(
-      earlyInChunks.connect,
+      earlyInChunks.send,
       earlyInChunks.head('PUT /', `Content-Length: ${1024 * MIB}`),
     ),
   })
@@ -169,14 +167,13 @@ t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', 
 })
 
 t.test('bytes after a refused request are dropped without a reset', async (t) => {
-  const { upstream, head, connect } = await startSetup(t)
+  const { upstream, head, send } = await startSetup(t)
   for (const [name, refused] of [
     ['a part of a body', `${head('PUT *', 'Content-Length: 40')}part`],
     ['garbage alone', 'GET /b\x01 HTTP/1.1\r\n\r\n'],
   ] as const) {
     for (const before of ['', head('GET /a')]) {
-      const client = await connect()
-      client.send(before + refused)
+      const client = await send(before + refused)
       if (before !== '') t.equal((await client.response()).status, 200)
       const errors: Error[] = []
       client.socket.on('error', (error) => errors.push(error))
@@ -192,13 +189,12 @@ t.test('bytes after a refused request are dropped without a reset', async (t) =>
 
 t.test('no request after an upload with an early response is forwarded', async (t) => {
   for (const reply of [FORBIDDEN, FORBIDDEN_CHUNKED]) {
-    const { upstream, connect, head, recovers } = await answeringEarly(
+    const { upstream, head, recovers, send } = await answeringEarly(
       t,
       1,
       (socket) => void socket.write(reply),
     )
-    const client = await connect()
-    client.send(head('PUT /large', 'Content-Length: 10'))
+    const client = await send(head('PUT /large', 'Content-Length: 10'))
     t.equal((await client.response()).body.toString(), 'no')
     client.send(`${'x'.repeat(10)}${head('DELETE /precious')}`)
     t.equal(await client.closed(), 'end')
@@ -247,7 +243,7 @@ t.test('a connection on which the upstream left an upload unread is not reused',
     ['in chunks', 'Transfer-Encoding: chunked', `${SIZE.toString(16)}\r\n${'x'.repeat(SIZE)}\r\n0\r\n\r\n`],
   ] as const) {
     await t.test(how, async (t) => {
-      const { upstream, head, connect, outcome, recovers } = await startSetup(t, {
+      const { upstream, head, outcome, recovers, send } = await startSetup(t, {
         hooks: {
           read: false,
           onConnection: (socket) => {
@@ -264,8 +260,7 @@ t.test('a connection on which the upstream left an upload unread is not reused',
           },
         },
       })
-      const client = await connect()
-      client.send(head('PUT /large', line))
+      const client = await send(head('PUT /large', line))
       t.equal((await client.response()).status, 403)
       client.send(head('GET /next'))
       t.equal((await client.response()).status, 200, 'the next request gets its response')

@@ -4,7 +4,7 @@ import t from 'tap'
 import { WebSocket } from 'ws'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { OK } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { echoServer } from '../support/websocket.ts'
@@ -21,7 +21,7 @@ const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
 const CHOOSES = major > 24 || (major === 24 && minor >= 9)
 
 t.test('a handshake needs a valid token and a plain request', async (t) => {
-  const { upstream, connect, sidecar } = await startSetup(t, { settings: ON })
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   const good = handshake(sidecar.token)
   const expired = await sidecar.mint({ now: Date.now() - 7200_000 })
   for (const [name, request, code] of [
@@ -31,8 +31,7 @@ t.test('a handshake needs a valid token and a plain request', async (t) => {
     ['a body', good.replace('Host: s', 'Host: s\r\nContent-Length: 3'), 'InvalidArgument'],
     ['two hosts', good.replace('Host: s', 'Host: s\r\nHost: s'), 'InvalidArgument'],
   ] as const) {
-    const client = await connect()
-    client.send(request)
+    const client = await send(request)
     const response = await client.response()
     t.equal(response.status, 400, name)
     t.equal(JSON.parse(response.body.toString()).code, code, name)
@@ -43,10 +42,9 @@ t.test('a handshake needs a valid token and a plain request', async (t) => {
 })
 
 t.test('an upgrade to another protocol is ignored, or a 400 before Node 24.9', async (t) => {
-  const { upstream, connect, sidecar } = await startSetup(t, { settings: ON })
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   for (const offer of ['h2c', 'websocket, h2c', 'websocket\r\nUpgrade: websocket']) {
-    const client = await connect()
-    client.send(handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${offer}`))
+    const client = await send(handshake(sidecar.token).replace('Upgrade: websocket', `Upgrade: ${offer}`))
     t.equal((await client.response()).status, CHOOSES ? 200 : 400, offer)
     client.socket.destroy()
   }
@@ -54,20 +52,17 @@ t.test('an upgrade to another protocol is ignored, or a 400 before Node 24.9', a
 })
 
 t.test('a handshake after a pending request does not lose that response', async (t) => {
-  const { upstream, connect, head, sidecar } = await startSetup(t, { settings: ON })
+  const { upstream, head, sidecar, send } = await startSetup(t, { settings: ON })
   upstream.reply((socket) => void setTimeout(() => socket.write(OK), 50))
-  const client = await connect()
-  client.send(head('GET /before') + handshake(sidecar.token))
+  const client = await send(head('GET /before') + handshake(sidecar.token))
   t.equal((await client.response()).body.toString(), 'ok')
   t.equal((await client.response()).status, CHOOSES ? 200 : 400, 'it is no handshake')
 })
 
 t.test('a refusal of the upstream is framed, and bytes after the handshake are not forwarded', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   upstream.reply('HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n')
-  const client = await rawClient(t, sidecar.port)
-  client.send(`${handshake(sidecar.token)}GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n`)
+  const client = await send(`${handshake(sidecar.token)}GET /smuggled HTTP/1.1\r\nHost: s\r\n\r\n`)
   const response = await client.response()
   t.equal(response.status, 403)
   t.equal(response.body.toString(), 'no')
@@ -77,8 +72,7 @@ t.test('a refusal of the upstream is framed, and bytes after the handshake are n
 })
 
 t.test('a refused version is forwarded, and no bytes after it', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  const { upstream, sidecar } = await startSetup(t, { settings: ON })
   upstream.reply('HTTP/1.1 426 Upgrade Required\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n')
   const client = await rawClient(t, sidecar.port)
   const text = handshake(sidecar.token).replace('Version: 13', 'Version: 9999')
@@ -148,8 +142,8 @@ t.test('WebSocket messages pass unchanged in both directions', async (t) => {
 t.test(
   'a refused handshake framed by its close ends cleanly, or by a reset if it is incomplete',
   async (t) => {
-    const { upstream, connect, sidecar, recovers } = await startSetup(t, {
-      settings: { ...ON, 'timeouts-idle-seconds': '1' },
+    const { upstream, sidecar, recovers, send } = await startSetup(t, {
+      settings: { ...ON, 'timeouts-idle-seconds': '0.4' },
     })
     const refusal = 'HTTP/1.1 403 Forbidden\r\n\r\nno'
     for (const [name, reply, end] of [
@@ -162,8 +156,7 @@ t.test(
       ],
     ] as const) {
       upstream.reply(reply)
-      const client = await connect()
-      client.send(handshake(sidecar.token))
+      const client = await send(handshake(sidecar.token))
       t.equal(await client.closed(), end, name)
       const received = client.received().toString()
       t.match(received, /\r\nConnection: close\r\n(.+\r\n)*\r\nno$/, name)
@@ -175,25 +168,24 @@ t.test(
 )
 
 t.test('a 101 that does not name the protocol is an internal error', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   for (const lines of ['Connection: Upgrade\r\nUpgrade: h2c\r\n', '']) {
     upstream.reply(`HTTP/1.1 101 Whatever\r\n${lines}\r\n`)
-    const client = await rawClient(t, sidecar.port)
-    client.send(handshake(sidecar.token))
+    const client = await send(handshake(sidecar.token))
     t.equal((await client.response()).status, 500, lines)
   }
   await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
 })
 
 t.test('a handshake may announce trailers, and its header values pass byte for byte', async (t) => {
-  const { upstream, connect, sidecar, recovers } = await startSetup(t, {
+  const { upstream, sidecar, recovers, send } = await startSetup(t, {
     settings: { ...ON, 'limits-upstream-connections': '2', 'timeouts-upstream-connect-seconds': '1' },
   })
   upstream.reply('HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n')
   for (let count = 0; count < 3; count++) {
-    const client = await connect()
-    client.send(Buffer.from(handshake(sidecar.token, 'Trailer: X-Sum\r\nX-Name: caf\xc3\xa0\r\n'), 'latin1'))
+    const client = await send(
+      Buffer.from(handshake(sidecar.token, 'Trailer: X-Sum\r\nX-Name: caf\xc3\xa0\r\n'), 'latin1'),
+    )
     t.equal((await client.response()).status, 403)
     client.socket.end()
     await client.closed()
@@ -204,27 +196,23 @@ t.test('a handshake may announce trailers, and its header values pass byte for b
 })
 
 t.test('a handshake without a free upstream connection gets 503', async (t) => {
-  const { upstream, connect, sidecar } = await startSetup(t, {
+  const { upstream, sidecar, send } = await startSetup(t, {
     settings: { ...ON, 'limits-upstream-connections': '1' },
   })
   upstream.reply(SWITCHED)
-  const tunnel = await connect()
-  tunnel.send(handshake(sidecar.token))
+  const tunnel = await send(handshake(sidecar.token))
   t.equal((await tunnel.response()).status, 101)
-  const client = await connect()
-  client.send(handshake(sidecar.token))
+  const client = await send(handshake(sidecar.token))
   t.match(await client.response(), { status: 503, headers: { 'retry-after': '1' } })
 })
 
 t.test('the end of a tunnel frees its connection for a queued request', async (t) => {
   const settings = { ...ON, 'limits-upstream-connections': '1' }
-  const { upstream, connect, head, sidecar } = await startSetup(t, { settings })
+  const { upstream, head, sidecar, send } = await startSetup(t, { settings })
   upstream.reply((socket, { target }) => void socket.write(target.startsWith('/chat') ? SWITCHED : OK))
-  const tunnel = await connect()
-  tunnel.send(handshake(sidecar.token))
+  const tunnel = await send(handshake(sidecar.token))
   await tunnel.until('101')
-  const client = await connect()
-  client.send(head('GET /waits'))
+  const client = await send(head('GET /waits'))
   await eventually(
     async () => (await sidecar.metric('auth_sidecar_upstream_queue{upstream="/"}')) === 1,
     'the request to wait',
@@ -234,24 +222,20 @@ t.test('the end of a tunnel frees its connection for a queued request', async (t
 })
 
 t.test('bytes of both sides that arrive with the handshake are not lost', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   upstream.reply(`${SWITCHED}from upstream`)
-  const client = await rawClient(t, sidecar.port)
-  client.send(`${handshake(sidecar.token)}from client`)
+  const client = await send(`${handshake(sidecar.token)}from client`)
   await client.until('from upstream')
   t.match(client.received().toString(), /^HTTP\/1\.1 101 .*\r\n(.+\r\n)+\r\nfrom upstream$/)
   await upstream.until(() => upstream.bytes[0]?.includes('from client') ?? false, 'the early bytes')
 })
 
 t.test('the tunnel ends with either side, with the token, and when the sidecar stops', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   upstream.reply(SWITCHED)
   const open = async (token = sidecar.token) => {
     const before = upstream.sockets.length
-    const client = await rawClient(t, sidecar.port)
-    client.send(handshake(token))
+    const client = await send(handshake(token))
     await client.until('Sec-WebSocket-Accept')
     return { client, far: upstream.sockets[before] }
   }
@@ -279,46 +263,38 @@ t.test('the tunnel ends with either side, with the token, and when the sidecar s
 })
 
 t.test('a client that disconnects during the handshake leaks nothing', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, {
-    upstreamUrl: upstream.url,
+  const { upstream, sidecar, send } = await startSetup(t, {
     settings: { ...ON, 'timeouts-upstream-response-seconds': '1' },
   })
   upstream.reply(() => {})
   for (const leave of ['end', 'resetAndDestroy'] as const) {
     const count = upstream.requests.length
-    const client = await rawClient(t, sidecar.port)
-    client.send(handshake(sidecar.token))
+    const client = await send(handshake(sidecar.token))
     await upstream.received(count + 1)
     client.socket[leave]()
     await upstream.until(() => upstream.open() === 0, `the far side to close after ${leave}`)
   }
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
-  const client = await rawClient(t, sidecar.port)
-  client.send(`GET / HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+  const client = await send(`GET / HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
   t.equal((await client.response()).status, 200)
 })
 
 t.test('a public route may be upgraded without a token, and no identity is forwarded', async (t) => {
-  const upstream = await recordingUpstream(t)
   const settings = { ...ON, 'public-routes': '[{ method: GET, path: /chat//room }]' }
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings })
+  const { upstream, send } = await startSetup(t, { settings })
   upstream.reply(SWITCHED)
-  const client = await rawClient(t, sidecar.port)
-  client.send(handshake('none'))
+  const client = await send(handshake('none'))
   await client.until('Sec-WebSocket-Accept')
   t.notMatch(upstream.requests[0]?.rawHeaders.join('\n'), /authenticated|authorization/i)
 })
 
 t.test('early WebSocket bytes wait for the 101 of the upstream and are all delivered', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   let agree = () => {}
   upstream.reply((socket) => {
     agree = () => void socket.write(SWITCHED)
   })
-  const client = await rawClient(t, sidecar.port)
-  client.send(handshake(sidecar.token))
+  const client = await send(handshake(sidecar.token))
   await upstream.received(1)
   const early = Buffer.alloc(300_000, 'x')
   client.send(early)
@@ -330,22 +306,19 @@ t.test('early WebSocket bytes wait for the 101 of the upstream and are all deliv
 })
 
 t.test('a refused handshake with a status line that Node cannot send is an upstream error', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: ON })
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   for (const status of ['000 x', '099 x', '403 a\x01b', '403 a\x7f']) {
     upstream.reply(`HTTP/1.1 ${status}\r\nContent-Length: 0\r\n\r\n`)
-    const client = await rawClient(t, sidecar.port)
-    client.send(handshake(sidecar.token))
+    const client = await send(handshake(sidecar.token))
     t.equal((await client.response()).status, 500, JSON.stringify(status))
   }
 })
 
 t.test('a large refusal of a handshake arrives complete', async (t) => {
-  const { upstream, connect, sidecar } = await startSetup(t, { settings: ON })
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   const body = 'x'.repeat(300_000)
   upstream.reply(`HTTP/1.1 403 Forbidden\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
-  const client = await connect()
-  client.send(handshake(sidecar.token))
+  const client = await send(handshake(sidecar.token))
   t.equal((await client.response()).body.length, body.length)
   client.socket.end()
   t.equal(await client.closed(), 'end')

@@ -216,8 +216,7 @@ t.test('a request on a stale connection', async (t) => {
   })
 
   await t.test('the failed second attempt is reported', async (t) => {
-    const upstream = await recordingUpstream(t)
-    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+    const { upstream, sidecar } = await startSetup(t)
     const client = await rawClient(t, sidecar.port)
     const get = `GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`
     client.send(get)
@@ -233,13 +232,12 @@ t.test('a request on a stale connection', async (t) => {
 
 t.test('a full pool', async (t) => {
   const settings = { 'limits-upstream-connections': '1', 'limits-upstream-queue': '3' }
-  const { upstream, sidecar, head, recovers, outcome } = await startSetup(t, { settings })
+  const { upstream, sidecar, head, recovers, outcome, send } = await startSetup(t, { settings })
   const queued = () => sidecar.metric('auth_sidecar_upstream_queue{upstream="/"}')
   const fill = async (targets: readonly string[]) => {
     const clients = []
     for (const [at, target] of targets.entries()) {
-      const client = await rawClient(t, sidecar.port)
-      client.send(head(`GET ${target}`))
+      const client = await send(head(`GET ${target}`))
       await eventually(
         async () => upstream.requests.at(-1)?.target === target || (await queued()) === at,
         target,
@@ -254,8 +252,7 @@ t.test('a full pool', async (t) => {
     upstream.reply((socket) => void hold.push(socket))
     const clients = await fill(['/0', '/1', '/2', '/3'])
     t.equal(await queued(), 3)
-    const late = await rawClient(t, sidecar.port)
-    late.send(head('GET /late'))
+    const late = await send(head('GET /late'))
     isOwnResponse(t, await late.response(), LIMIT)
     t.equal(await outcome('connection_limit_reached'), 1)
     for (const page of ['/livez', '/readyz']) {
@@ -284,8 +281,7 @@ t.test('a full pool', async (t) => {
     upstream.reply((socket, { target }) => (target === '/dies' ? socket.destroy() : void socket.write(OK)))
     const clients = await Promise.all(
       ['PUT /dies', 'GET /a', 'GET /b'].map(async (line) => {
-        const client = await rawClient(t, sidecar.port)
-        client.send(head(line))
+        const client = await send(head(line))
         return client
       }),
     )
@@ -316,8 +312,7 @@ t.test('a full pool', async (t) => {
     const hold: Socket[] = []
     upstream.reply((socket) => void hold.push(socket))
     await fill(['/holds'])
-    const client = await rawClient(t, sidecar.port)
-    client.send(head('PUT /waits', 'Content-Length: 5', 'Expect: 100-continue'))
+    const client = await send(head('PUT /waits', 'Content-Length: 5', 'Expect: 100-continue'))
     await eventually(async () => (await queued()) === 1, 'it to wait')
     t.equal(client.received().length, 0, 'no 100 before there is a connection for it')
     hold[0]?.write(OK)

@@ -98,26 +98,19 @@ async function clientOn(
 
   function wait<T>(what: string, look: () => T | undefined): Promise<T> {
     return new Promise((resolve, reject) => {
+      const seen = () => `received ${JSON.stringify(received.toString('latin1').slice(-500))}`
       const give = setTimeout(() => {
         waiting.delete(check)
-        reject(
-          new Error(
-            `waited in vain for ${what}; received ${JSON.stringify(received.toString('latin1').slice(-500))}`,
-          ),
-        )
+        reject(new Error(`waited in vain for ${what}; ${seen()}`))
       }, PATIENCE_MS)
+      give.unref() // the socket keeps the process alive
       const check = () => {
         const found = look()
         if (found === undefined && (ended === undefined || what === 'the end')) return
         clearTimeout(give)
         waiting.delete(check)
-        if (found === undefined) {
-          reject(
-            new Error(
-              `${ended} instead of ${what}; received ${JSON.stringify(received.toString('latin1').slice(-500))}`,
-            ),
-          )
-        } else resolve(found)
+        if (found === undefined) reject(new Error(`${ended} instead of ${what}; ${seen()}`))
+        else resolve(found)
       }
       waiting.add(check)
       check()
@@ -170,32 +163,36 @@ export function parseResponse(
   })
   if (head || status < 200 || status === 204 || status === 304) return whole(Buffer.alloc(0), start)
   if (headers['transfer-encoding'] === 'chunked') {
-    const parts: Buffer[] = []
-    for (let at = start; ; ) {
-      const lineEnd = bytes.indexOf('\r\n', at)
-      if (lineEnd < 0) return undefined
-      const size = Number.parseInt(bytes.toString('latin1', at, lineEnd), 16)
-      if (size === 0) {
-        if (bytes.toString('latin1', lineEnd, lineEnd + 4) === '\r\n\r\n')
-          return whole(Buffer.concat(parts), lineEnd + 4)
-        const end = bytes.indexOf('\r\n\r\n', lineEnd)
-        if (end < 0) return undefined
-        return whole(
-          Buffer.concat(parts),
-          end + 4,
-          splitLines(bytes.toString('latin1', lineEnd + 2, end).split('\r\n')),
-        )
-      }
-      at = lineEnd + 2 + size + 2
-      if (bytes.length < at) return undefined
-      parts.push(bytes.subarray(lineEnd + 2, lineEnd + 2 + size))
-    }
+    const chunked = parseChunks(bytes, start)
+    return chunked && whole(chunked.body, chunked.end, chunked.rawTrailers)
   }
   if (headers['content-length'] !== undefined) {
     const end = start + Number(headers['content-length'])
     return bytes.length < end ? undefined : whole(bytes.subarray(start, end), end)
   }
   return ended ? whole(bytes.subarray(start), bytes.length) : undefined
+}
+
+/** Takes the chunks of a body that starts there; undefined while incomplete. */
+export function parseChunks(
+  bytes: Buffer,
+  start: number,
+): { readonly body: Buffer; readonly rawTrailers: string[]; readonly end: number } | undefined {
+  const parts: Buffer[] = []
+  for (let at = start; ; ) {
+    const lineEnd = bytes.indexOf('\r\n', at)
+    if (lineEnd < 0) return undefined
+    const size = Number.parseInt(bytes.toString('latin1', at, lineEnd), 16)
+    if (size === 0) {
+      const end = bytes.indexOf('\r\n\r\n', lineEnd)
+      if (end < 0) return undefined
+      const trailers = end === lineEnd ? [] : bytes.toString('latin1', lineEnd + 2, end).split('\r\n')
+      return { body: Buffer.concat(parts), rawTrailers: splitLines(trailers), end: end + 4 }
+    }
+    at = lineEnd + 2 + size + 2
+    if (bytes.length < at) return undefined
+    parts.push(bytes.subarray(lineEnd + 2, lineEnd + 2 + size))
+  }
 }
 
 /** Field lines as names and values alternating. */

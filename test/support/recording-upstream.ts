@@ -6,7 +6,7 @@
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { GrowingBuffer } from './growing-buffer.ts'
-import { joined, splitLines } from './raw-client.ts'
+import { joined, parseChunks, splitLines } from './raw-client.ts'
 
 /** A request as it stood on the wire. */
 export interface RecordedRequest {
@@ -105,6 +105,7 @@ export async function recordingUpstream(
   const until = (holds: () => boolean, what: string) =>
     new Promise<void>((resolve, reject) => {
       const giveUp = setTimeout(() => reject(new Error(`the upstream waited in vain for ${what}`)), 20_000)
+      giveUp.unref() // the server keeps the process alive
       const check = () => {
         if (!holds()) return
         clearTimeout(giveUp)
@@ -159,21 +160,8 @@ function parseRequest(
     length,
   })
   if (headers['transfer-encoding'] !== undefined) {
-    const parts: Buffer[] = []
-    for (let at = start; ; ) {
-      const lineEnd = bytes.indexOf('\r\n', at)
-      if (lineEnd < 0) return undefined
-      const size = Number.parseInt(bytes.toString('latin1', at, lineEnd), 16)
-      if (size === 0) {
-        const end = bytes.indexOf('\r\n\r\n', lineEnd)
-        if (end < 0) return undefined
-        const trailers = end === lineEnd ? [] : bytes.toString('latin1', lineEnd + 2, end).split('\r\n')
-        return whole(Buffer.concat(parts), end + 4, splitLines(trailers))
-      }
-      at = lineEnd + 2 + size + 2
-      if (bytes.length < at) return undefined
-      parts.push(bytes.subarray(lineEnd + 2, lineEnd + 2 + size))
-    }
+    const chunked = parseChunks(bytes, start)
+    return chunked && whole(chunked.body, chunked.end, chunked.rawTrailers)
   }
   const length = Number(headers['content-length'] ?? 0)
   return bytes.length < start + length

@@ -17,6 +17,8 @@ export interface Setup {
   head(methodAndTarget: string, ...lines: readonly string[]): string
   /** A new connection to the sidecar. */
   connect(): Promise<RawClient>
+  /** Connects and sends bytes. */
+  send(bytes: string | Uint8Array): Promise<RawClient>
   /** Connects and sends a head, and text after it. */
   request(methodAndTarget: string, lines?: readonly string[], body?: string): Promise<RawClient>
   /** Sends bytes on a new connection and takes one response. */
@@ -62,6 +64,7 @@ export async function startSetup(t: Test, { hooks, tls, ...options }: SetupOptio
     authorization,
     head,
     connect,
+    send,
     request: (methodAndTarget, lines = [], body = '') => send(head(methodAndTarget, ...lines) + body),
     async ask(bytes, how) {
       const client = await send(bytes)
