@@ -37,9 +37,10 @@ export function createLoginThrottle({
   windowSeconds,
   now = () => performance.now(),
 }: LoginThrottleOptions): LoginThrottle {
-  // Successful logins never enter it: a delete of its only entry clears arrays of `max` elements, 100 µs.
   const failures = new LRUCache<string, number>({
-    max: MAX_PAIRS,
+    // Not `max`, which allocates memory for all entries at the start, and clears it with the last entry: 100 µs a login.
+    maxSize: MAX_PAIRS,
+    sizeCalculation: () => 1,
     ttl: windowSeconds * 1000 - 1, // an entry is stale once it is older than this
     noUpdateTTL: true,
     ttlResolution: 0,
