@@ -58,7 +58,7 @@ Example:
   ${PROGRAM} migrate --postgres-url-file postgres.url
 
 Grants, once the tables exist (the role names are yours):
-  -- A sidecar only reads, and listens for changes, which needs no grant:
+  -- A sidecar only reads:
   GRANT USAGE ON SCHEMA storage_auth TO sidecar;
   GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO sidecar;
   -- The role that runs \`credentials add\` and the like or writes revocations needs on top of that:

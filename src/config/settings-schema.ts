@@ -167,11 +167,7 @@ export const settingsSchema = z
             'File that holds the connection URL, as the URL holds a password.',
             '/etc/storage-auth-sidecar/postgres-url',
           ),
-          poolSize: setting(
-            integer(1, 1000),
-            5,
-            'Maximum number of connections for queries; one more listens for changes.',
-          ),
+          poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections.'),
         })
         .optional()
         .describe('Credentials in PostgreSQL, shared by all replicas.'),

@@ -39,23 +39,22 @@ export interface Position {
   readonly column: number
 }
 
-/** The mistakes of a text that is no YAML document. */
-export interface YamlMistakes {
-  readonly ok: false
-  readonly mistakes: readonly { readonly message: string; readonly position: Position }[]
-}
-
-/** A YAML document. */
-export interface YamlDocument {
-  readonly ok: true
-  /** Maps as plain objects; null for an empty document. */
-  readonly value: unknown
-  /**
-   * The position of the value at `steps`, or of the nearest value around it in the text;
-   * with `key`, that of the name of the last step.
-   */
-  readonly position: (steps: readonly Step[], key?: 'key') => Position
-}
+/** A YAML document, or the mistakes of a text that is none. */
+export type ParsedYaml =
+  | {
+      readonly ok: true
+      /** Maps as plain objects; null for an empty document. */
+      readonly value: unknown
+      /**
+       * The position of the value at `steps`, or of the nearest value around it in the text;
+       * with `key`, that of the name of the last step.
+       */
+      readonly position: (steps: readonly Step[], key?: 'key') => Position
+    }
+  | {
+      readonly ok: false
+      readonly mistakes: readonly { readonly message: string; readonly position: Position }[]
+    }
 
 type Mistake = readonly [message: string, offset: number]
 
@@ -63,13 +62,13 @@ type Mistake = readonly [message: string, offset: number]
 const MAX_DEPTH = 100
 
 /** Parses a text. Never throws. */
-export function parseYaml(text: string): YamlDocument | YamlMistakes {
+export function parseYaml(text: string): ParsedYaml {
   const lines = new LineCounter()
   const positionAt = (offset: number): Position => {
     const { line, col } = lines.linePos(offset)
     return { line: Math.max(line, 1), column: Math.max(col, 1) } // 0 before the first line was looked at
   }
-  const refuse = (mistakes: readonly Mistake[]): YamlMistakes => ({
+  const refuse = (mistakes: readonly Mistake[]): ParsedYaml => ({
     ok: false,
     mistakes: mistakes.map(([message, offset]) => ({ message, position: positionAt(offset) })),
   })
@@ -139,40 +138,31 @@ function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undef
 
 const start = (node: unknown, otherwise: number) => (isNode(node) ? node.range?.[0] : undefined) ?? otherwise
 
-/** A problem of the value at `path`, or of the name of its last step. */
-interface YamlProblem {
-  readonly path: readonly Step[]
-  readonly message: string
-  readonly key?: 'key'
-}
-
 /** Parses a file and checks it against a schema. Problems are sorted lines, `line:column: path message`. */
 export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
   if (!isUtf8(bytes)) return { ok: false, problems: ['1:1: is not UTF-8 text'] }
+  const problems: { readonly at: Position; readonly text: string }[] = []
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
-  if (!yaml.ok) {
-    const lines = yaml.mistakes.map(
-      ({ message, position: { line, column } }) => `${line}:${column}: is not valid YAML: ${message}`,
-    )
-    return { ok: false, problems: lines }
+  if (yaml.ok) {
+    const parsed = schema.safeParse(yaml.value)
+    if (parsed.success) return { ok: true, value: parsed.data, warnings: [] }
+    for (const issue of parsed.error.issues) {
+      const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
+      const name = path.length === 0 ? '' : `${writePath(path)} `
+      if (issue.code === 'unrecognized_keys') {
+        for (const key of issue.keys) {
+          // A name is repeated only if it looks like one: a hash or a token may have lost its key.
+          const shown = /^[A-Za-z_-]{1,32}$/.test(key) ? `: ${key}` : ''
+          const text = `${name}has a member that is not known here${shown}`
+          problems.push({ at: yaml.position([...path, key], 'key'), text })
+        }
+      } else problems.push({ at: yaml.position(path), text: name + issue.message })
+    }
+    problems.sort((a, b) => a.at.line - b.at.line || a.at.column - b.at.column)
+  } else {
+    for (const { message, position } of yaml.mistakes) {
+      problems.push({ at: position, text: `is not valid YAML: ${message}` })
+    }
   }
-  const parsed = schema.safeParse(yaml.value)
-  if (parsed.success) return { ok: true, value: parsed.data, warnings: [] }
-  const lines = parsed.error.issues.flatMap(issueProblems).map(({ path, message, key }) => {
-    const { line, column } = yaml.position(path, key)
-    const name = writePath(key ? path.slice(0, -1) : path)
-    return { line, column, text: `${line}:${column}: ${name === '' ? '' : `${name} `}${message}` }
-  })
-  lines.sort((a, b) => a.line - b.line || a.column - b.column)
-  return { ok: false, problems: lines.map(({ text }) => text) }
-}
-
-function issueProblems(issue: z.core.$ZodIssue): YamlProblem[] {
-  const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
-  if (issue.code !== 'unrecognized_keys') return [{ path, message: issue.message }]
-  return issue.keys.map((name) => {
-    // A name is repeated only if it looks like one: a hash or a token may have lost its key.
-    const shown = /^[A-Za-z_-]{1,32}$/.test(name) ? `: ${name}` : ''
-    return { path: [...path, name], message: `has a member that is not known here${shown}`, key: 'key' }
-  })
+  return { ok: false, problems: problems.map(({ at, text }) => `${at.line}:${at.column}: ${text}`) }
 }

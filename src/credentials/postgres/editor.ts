@@ -7,14 +7,14 @@ import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from '.
 import { parseTime } from '../names.ts'
 import type { Credential } from '../store.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
-import { SCHEMA, SCHEMA_SQL } from './schema.ts'
+import { SCHEMA_SQL } from './schema.ts'
 import { CREDENTIAL_COLUMNS, type CredentialRow, rowProblem } from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
 
-const NAME_KEY = `${SCHEMA}.name_key(account_id, access_key)`
-const BY_NAME = `${NAME_KEY} = ${SCHEMA}.name_key($1, $2)`
+const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
+const BY_NAME = `${NAME_KEY} = storage_auth.name_key($1, $2)`
 
 interface Session {
   readonly client: pg.Client
@@ -61,7 +61,7 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
       inDatabase(urlFile, async ({ client, warnings }) => {
         // In the order in which they were added, accounts together, as in a file.
         const { rows } = await client.query<CredentialRow>(
-          `SELECT ${CREDENTIAL_COLUMNS} FROM ${SCHEMA}.credentials
+          `SELECT ${CREDENTIAL_COLUMNS} FROM storage_auth.credentials
            ORDER BY min(id) OVER (PARTITION BY account_id), id`,
         )
         const problems = rows.flatMap((row) => rowProblem(row) ?? [])
@@ -71,19 +71,23 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
       }),
     add: ({ accountId, accessKey, secretHash, expiresAt }) =>
       changeOne(
-        `INSERT INTO ${SCHEMA}.credentials (account_id, access_key, secret_hash, expires_at)
+        `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at)
          VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000)) ON CONFLICT (${NAME_KEY}) DO NOTHING`,
         [accountId, accessKey, secretHash, expiresAt === undefined ? null : parseTime(expiresAt)],
         NAME_TAKEN,
       ),
     setDisabled: ({ accountId, accessKey }, disabled) =>
       changeOne(
-        `UPDATE ${SCHEMA}.credentials SET disabled = $3 WHERE ${BY_NAME}`,
+        `UPDATE storage_auth.credentials SET disabled = $3 WHERE ${BY_NAME}`,
         [accountId, accessKey, disabled],
         NO_SUCH_NAME,
       ),
     remove: ({ accountId, accessKey }) =>
-      changeOne(`DELETE FROM ${SCHEMA}.credentials WHERE ${BY_NAME}`, [accountId, accessKey], NO_SUCH_NAME),
+      changeOne(
+        `DELETE FROM storage_auth.credentials WHERE ${BY_NAME}`,
+        [accountId, accessKey],
+        NO_SUCH_NAME,
+      ),
   }
 }
 
@@ -94,7 +98,7 @@ export type Migrated =
 /** Creates the tables, or brings them up to date. `created`: what was missing, in words. */
 export function migrate(urlFile: string): Promise<Migrated> {
   return inDatabase(urlFile, async ({ client, warnings }) => {
-    const { rows } = await client.query(`SELECT to_regclass('${SCHEMA}.credentials') IS NULL AS is_new`)
+    const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
     // A script of several statements has an array of results, which the type leaves out.
     const results = [await client.query(SCHEMA_SQL)].flat()
     const isRepaired = results.some(({ command, rowCount }) => command === 'INSERT' && rowCount === 1)
@@ -123,7 +127,7 @@ export function importCredentials(
     await client.query('BEGIN') // a failure closes the connection, which rolls back
     // JSON writes `Infinity` as null. `xmax` is 0 in a row that is new.
     const { rows } = await client.query<{ replaced: boolean }>(
-      `INSERT INTO ${SCHEMA}.credentials (account_id, access_key, secret_hash, expires_at, disabled)
+      `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at, disabled)
        SELECT account_id, access_key, secret_hash, to_timestamp(expires_at / 1000), disabled
        FROM ROWS FROM (json_to_recordset($1)
          AS ("accountId" text, "accessKey" text, "secretHash" text, "expiresAt" float8, disabled bool))

@@ -1,11 +1,8 @@
 /**
  * The tables of the credentials database, as one idempotent script. PostgreSQL 13 is the oldest version.
- * Triggers count each statement that changes a table in `revision` and notify the channel. `stamp` is random: after a restore
- * from a backup a number may come again, the pair of number and stamp does not.
+ * Triggers count each statement that changes a table in `revision`. `stamp` is random: after a restore from a backup a number
+ * may come again, the pair of number and stamp does not.
  */
-
-/** The schema, and the channel of `LISTEN`. */
-export const SCHEMA = 'storage_auth'
 
 /** The rule of `nameProblem`, for rows written by hand. */
 const isName = (column: string) =>
@@ -65,7 +62,6 @@ CREATE OR REPLACE FUNCTION storage_auth.note_change() RETURNS trigger
   AS $$
 BEGIN
   UPDATE storage_auth.revision SET number = number + 1, stamp = gen_random_uuid(), changed_at = clock_timestamp();
-  PERFORM pg_notify('${SCHEMA}', '');
   RETURN NULL;
 END
 $$;

@@ -9,7 +9,6 @@ import { createRevocations, type Revocation, type Revocations } from '../revocat
 import { parseSecretHash } from '../secret-hash.ts'
 import { type Credential, type CredentialIndex, createCredentialIndex } from '../store.ts'
 import { MissingRevision } from './connection.ts'
-import { SCHEMA } from './schema.ts'
 
 export interface Snapshot {
   /** Number and stamp. */
@@ -70,14 +69,14 @@ export async function readRevision(
 ): Promise<Pick<Snapshot, 'revision' | 'ageSeconds'>> {
   const { rows } = await database.query<{ revision: string; age: number }>(
     `SELECT number || ' ' || stamp AS revision, extract(epoch FROM clock_timestamp() - changed_at)::float8 AS age
-     FROM ${SCHEMA}.revision`,
+     FROM storage_auth.revision`,
   )
   if (rows[0] === undefined) throw new MissingRevision()
   return { revision: rows[0].revision, ageSeconds: rows[0].age }
 }
 
 async function* pages<T>(client: ClientBase, table: string, columns: string) {
-  const text = `SELECT ${columns} FROM ${SCHEMA}.${table} WHERE id > $1 ORDER BY id LIMIT ${PAGE_ROWS}`
+  const text = `SELECT ${columns} FROM storage_auth.${table} WHERE id > $1 ORDER BY id LIMIT ${PAGE_ROWS}`
   for (let last: string | undefined = '-9223372036854775808'; last !== undefined; ) {
     const { rows }: { rows: (T & { id: string })[] } = await client.query(text, [last])
     yield rows

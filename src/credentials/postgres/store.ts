@@ -1,7 +1,7 @@
 /**
  * A credential store over PostgreSQL, shared by all replicas.
- * Token checks read a snapshot in memory and never wait for the database. A login first asks it, over a pool of
- * connections, whether the snapshot is current. One more connection listens for changes; polls find any change that it misses.
+ * Token checks read a snapshot in memory and never wait for the database. A login first asks it whether the snapshot is
+ * current, and so does a poll: LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
@@ -13,13 +13,12 @@ import {
   createCredentialStore,
 } from '../store.ts'
 import { clientConfig, type PostgresTarget, postgresFailure, readUrlFile } from './connection.ts'
-import { SCHEMA } from './schema.ts'
 import { readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'credentials'> {
   /** Path of the file that holds the URL; read again whenever connections are replaced. */
   readonly urlFile: string
-  /** How many connections logins, polls and reads may use, beside the one that listens. */
+  /** How many connections logins, polls and reads may use. */
   readonly poolSize: number
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
   /** Called right after a change is active: cached verdicts must be dropped now. */
@@ -28,11 +27,6 @@ export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'cred
   readonly onReload?: (result: 'ok' | 'failed', seconds?: number) => void
   /** Milliseconds between two polls. */
   readonly pollMs?: number
-}
-
-interface Opened {
-  readonly ok: boolean
-  readonly problems: readonly string[]
 }
 
 export interface PostgresStore {
@@ -52,12 +46,12 @@ export interface PostgresStore {
   readonly stop: () => Promise<void>
 }
 
-interface Connections {
-  readonly pool: pg.Pool
-  readonly notifications: pg.Client
+interface Opened {
+  readonly ok: boolean
+  readonly problems: readonly string[]
 }
 
-const POLL_MS = 400
+const POLL_MS = 250
 const RETRY_MS = 500
 /** For each query; a page of rows takes about 10 ms. */
 const QUERY_MS = 1000
@@ -69,7 +63,7 @@ const MAX_PROBLEMS_LOGGED = 20
 export function openPostgresStore(options: PostgresStoreOptions): PostgresStore {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   let target: PostgresTarget | undefined
-  let connections: Promise<Connections> | undefined
+  let pool: Promise<pg.Pool> | undefined
   let snapshot: Snapshot = {
     revision: '',
     ageSeconds: 0,
@@ -140,7 +134,7 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
     if (!named.ok) return settle(named)
     target = named.value
     while (!isStopped) {
-      pause = new AbortController() // a notification during the update ends the pause after it
+      pause = new AbortController() // a login that fails during the update ends the pause after it
       try {
         await update()
         if (isDown && isOpen) {
@@ -170,15 +164,14 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
    * @param mayRetry - on new connections: the server may have closed idle ones
    * @throws when the database does not answer
    */
-  async function update(mayRetry = connections !== undefined): Promise<void> {
-    connections ??= connect()
-    const used = connections
+  async function update(mayRetry = pool !== undefined): Promise<void> {
+    pool ??= connect()
+    const used = pool
     try {
-      const { pool } = await used
-      const { revision } = await readRevision(pool)
+      const { revision } = await readRevision(await used)
       if (revision !== snapshot.revision) await reading // it may have begun before this change
       if (revision === snapshot.revision) return
-      reading ??= readSnapshot(pool)
+      reading ??= readSnapshot(await used)
         .then(publish)
         .finally(() => {
           reading = undefined
@@ -187,40 +180,26 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
     } catch (cause) {
       // A server that hangs is not asked twice.
       if (!mayRetry || isStopped || postgresFailure(cause).kind === 'timeout') throw cause
-      if (connections === used) disconnect()
+      if (pool === used) disconnect()
       await update(false)
     }
   }
 
-  async function connect(): Promise<Connections> {
+  async function connect(): Promise<pg.Pool> {
     const named = await readUrlFile(urlFile)
     if (named.ok) target = named.value
     if (target === undefined) throw new Error('there is no URL')
-    const config = clientConfig(target, QUERY_MS)
-    const pool = new pg.Pool({ ...config, max: poolSize })
-    const notifications = new pg.Client(config)
     // Without listeners such an event ends the process; the next query rejects anyway.
     const ignore = () => {}
-    notifications.on('error', ignore)
-    pool.on('error', ignore).on('connect', (client) => void client.on('error', ignore))
-    notifications.on('notification', () => pause.abort())
-    notifications.once('end', () => void pool.end()) // so the next update connects again
-    await notifications.connect()
-    await notifications.query(`LISTEN ${SCHEMA}`).catch((cause: unknown) => {
-      // As on a read replica.
-      const fields = { database: target?.label, reason: postgresFailure(cause).message }
-      log.warn(fields, 'LISTEN failed: polling finds changes of credentials')
-    })
-    return { pool, notifications }
+    return new pg.Pool({ ...clientConfig(target, QUERY_MS), max: poolSize })
+      .on('error', ignore)
+      .on('connect', (client) => void client.on('error', ignore))
   }
 
   /** Queries in progress go on to their end or timeout. */
   function disconnect(): void {
-    connections?.then(
-      ({ notifications }) => void notifications.end(),
-      () => {}, // the update that connected has failed, too
-    )
-    connections = undefined
+    pool?.then((used) => used.end()).catch(() => {})
+    pool = undefined
   }
 
   function publish(fresh: Snapshot): void {

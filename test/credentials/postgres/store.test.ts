@@ -276,7 +276,7 @@ t.test('a new URL in the file is used when the old one fails, or on a refresh', 
   await replica.reload()
   t.equal(isActive(replica), false)
   await second.sql('UPDATE storage_auth.credentials SET disabled = false')
-  await eventually(() => isActive(replica), 'the change, read from the second database')
+  t.equal(await replica.store.authenticate(acme), 'accepted', 'the change is read from the second database')
 
   await writeFile(urlFile, first.url)
   await first.sql('UPDATE storage_auth.credentials SET disabled = true')
@@ -324,7 +324,7 @@ t.test('a stopped store keeps its last state and leaves no connection', async (t
     database.sql(`SELECT pid FROM pg_stat_activity
       WHERE datname = current_database() AND application_name = 'storage-auth-sidecar'`)
   await Promise.all(Array.from({ length: 200 }, () => replica.store.authenticate(acme)))
-  t.equal((await connections()).length, 1 + 2, 'one listens, and logins share the pool')
+  t.equal((await connections()).length, 2, 'logins share the pool')
   await Promise.all([replica.stop(), replica.stop()])
   await eventually(async () => (await connections()).length === 0, 'the connection to be closed')
   t.equal(await replica.store.authenticate(acme), 'unavailable')
