@@ -2,8 +2,8 @@
  * Loads the configuration: defaults, then the file, then the environment, then flags; the later wins.
  * Out: a complete, frozen configuration with the origin of every value, or every problem at once.
  */
+import { readFileSync } from 'node:fs'
 import type { z } from 'zod'
-import { readRegularFileSync } from '../reload/files.ts'
 import { type Step, writePath } from '../reload/yaml-text.ts'
 import { nearest, type Problem } from './problem.ts'
 import { type Config, configSchema, type FileSettings, fileSettings } from './schema.ts'
@@ -48,13 +48,10 @@ export interface LoadOptions {
   readonly needsUpstream?: boolean
 }
 
-const MAX_FILE_BYTES = 1_048_576
-
 /** Loads and checks the configuration. Problems are values; nothing is thrown. */
 export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
   const { env, flags, file = env[FILE_VARIABLE], needsUpstream = true } = options
-  const fromFile =
-    file === undefined ? NO_FILE : readFile(file, (path) => readRegularFileSync(path, MAX_FILE_BYTES))
+  const fromFile = file === undefined ? NO_FILE : readFile(file, (path) => readFileSync(path))
   const named = readNamed({ ...ownVariables(env), ...flags })
   const tree = named.values.reduce<unknown>(
     (tree, { setting, value }) => withValue(tree, setting.steps, value),

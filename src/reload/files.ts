@@ -3,8 +3,7 @@
  * A path may name anything, a FIFO or a directory included. Errors say why in plain words, without the path.
  */
 import { randomUUID } from 'node:crypto'
-import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from 'node:fs'
-import { open, rename, rm, stat } from 'node:fs/promises'
+import { constants, open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 
@@ -25,64 +24,33 @@ export type ReadFile =
     }
   | { readonly ok: false; readonly missing?: boolean; readonly problems: readonly string[] }
 
-/** Opening a FIFO without `O_NONBLOCK` waits for a writer. */
-const OPEN_FLAGS = constants.O_RDONLY | constants.O_NONBLOCK
-
-/** Codes beside those of the system: `ENOTREGULAR`. */
-class UnreadableFile extends Error {
-  readonly code: string
-  constructor(code: string, message: string) {
-    super(message)
-    this.code = code
-  }
-}
-
 /** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
 export async function readRegularFile(path: string, maxBytes: number): Promise<ReadFile> {
+  const refused = (problem: string, missing = false): ReadFile => ({
+    ok: false,
+    missing,
+    problems: [`${path}: ${problem}`],
+  })
+  const tooLarge = `is larger than ${maxBytes} bytes`
   try {
-    const file = await open(path, OPEN_FLAGS)
+    // Without `O_NONBLOCK` opening a FIFO waits for a writer.
+    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
     try {
       const stats = await file.stat()
-      checkStats(stats, maxBytes)
+      if (!stats.isFile()) return refused('is not a file')
+      if (stats.size > maxBytes) return refused(tooLarge)
       // `end` is inclusive: one byte more than allowed tells a file that grows, or whose size the kernel gives as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
-      if (bytes.length > maxBytes) throw tooLarge(maxBytes)
+      if (bytes.length > maxBytes) return refused(tooLarge)
       const exposure = (stats.mode & 0o004) === 0 ? [] : [`${path} can be read by every user of this machine`]
       return { ok: true, bytes, exposure, modifiedAt: stats.mtimeMs }
     } finally {
       await file.close()
     }
   } catch (error) {
-    const problem =
-      error instanceof UnreadableFile ? error.message : `cannot be read: ${fileErrorReason(error)}`
-    return { ok: false, missing: fileErrorCode(error) === 'ENOENT', problems: [`${path}: ${problem}`] }
+    return refused(`cannot be read: ${fileErrorReason(error)}`, fileErrorCode(error) === 'ENOENT')
   }
 }
-
-/**
- * Reads a regular file of at most `maxBytes` synchronously.
- *
- * @throws what `node:fs` throws, or an error whose `code` is `EISDIR`, `ENOTREGULAR` or `EFBIG`
- */
-export function readRegularFileSync(path: string, maxBytes: number): Buffer {
-  const file = openSync(path, OPEN_FLAGS)
-  try {
-    checkStats(fstatSync(file), maxBytes)
-    const bytes = readFileSync(file)
-    if (bytes.length > maxBytes) throw tooLarge(maxBytes)
-    return bytes
-  } finally {
-    closeSync(file)
-  }
-}
-
-function checkStats(stats: Stats, maxBytes: number): void {
-  if (!stats.isFile())
-    throw new UnreadableFile(stats.isDirectory() ? 'EISDIR' : 'ENOTREGULAR', 'is not a file')
-  if (stats.size > maxBytes) throw tooLarge(maxBytes)
-}
-
-const tooLarge = (maxBytes: number) => new UnreadableFile('EFBIG', `is larger than ${maxBytes} bytes`)
 
 /**
  * Replaces or creates a file atomically, with mode 0600 and the former owner. A symbolic link is replaced itself.
@@ -152,8 +120,6 @@ const REASONS: Readonly<Record<string, string>> = {
   ENOTDIR: 'a part of the path is not a directory',
   ELOOP: 'too many symbolic links, or a loop of them',
   EISDIR: 'it is a directory',
-  ENOTREGULAR: 'it is not a file',
-  EFBIG: 'it is too large',
   ERR_ENCODING_INVALID_ENCODED_DATA: 'it is not UTF-8 text',
   EACCES: 'permission denied',
   EPERM: 'permission denied',
