@@ -2,8 +2,8 @@
  * The requests of `check`, each on its own connection and bounded in time and size.
  */
 import { once } from 'node:events'
-import { request as httpRequest, type IncomingHttpHeaders, type IncomingMessage } from 'node:http'
-import { request as httpsRequest } from 'node:https'
+import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
+import https from 'node:https'
 import { TLSSocket } from 'node:tls'
 import { fileErrorCode } from '../reload/files.ts'
 
@@ -21,20 +21,14 @@ export interface Response {
   readonly certificateEnds: number
 }
 
-interface Request {
-  readonly method?: string
-  readonly headers?: Readonly<Record<string, string>>
-  readonly body?: string
-}
-
 /** Never rejects; a body that is too long is truncated. */
 export async function send(
   url: URL,
-  { method = 'GET', headers = {}, body }: Request = {},
+  { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
 ): Promise<Response> {
   const signal = AbortSignal.timeout(REQUEST_MS)
-  const options = { method, headers, agent: false, signal }
-  const request = (url.protocol === 'https:' ? httpsRequest : httpRequest)(url, options)
+  const { request: start } = url.protocol === 'https:' ? https : http
+  const request = start(url, { ...options, agent: false, signal })
   let connected = false
   request.on('socket', (socket) => {
     socket.on('connect', () => {
@@ -44,17 +38,14 @@ export async function send(
   request.on('error', () => {}) // the one that counts is caught below
   try {
     request.end(body)
-    const closed = once(request, 'close').then(() => Promise.reject(new Error('closed')))
-    const [response]: IncomingMessage[] = await Promise.race([once(request, 'response'), closed])
-    if (response === undefined) throw new Error('no response')
-    const { socket } = response
+    const response: IncomingMessage = (await once(request, 'response', { signal }))[0]
+    const { socket, statusCode: status = 0, headers } = response
     const validTo = socket instanceof TLSSocket ? socket.getPeerCertificate().valid_to : ''
     let text = ''
     for await (const chunk of response.setEncoding('utf8')) {
       text += chunk
       if (text.length > MAX_BODY_CHARACTERS) break
     }
-    const { statusCode: status = 0, headers } = response
     return { status, headers, body: text, fault: '', connected, certificateEnds: Date.parse(validTo) }
   } catch (error) {
     const fault = signal.aborted ? 'timeout' : fileErrorCode(error)

@@ -60,7 +60,7 @@ Examples:
   printf %s "$SECRET" | storage-auth-sidecar check --url https://storage.example --upstream-url http://storage:9000 \\
     --account acme --access-key check --secret-stdin --echo-path /debug/headers --json`
 
-export function checkCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
+export function checkCommand(io: CommandIo): Command {
   return createCommand('check', 'look at a running deployment from outside', io)
     .requiredOption('--url <url>', 'the data listener, with listen.basePath if there is one', httpUrl)
     .option('--admin-url <url>', 'the admin listener', httpUrl)
@@ -72,7 +72,14 @@ export function checkCommand(io: CommandIo, { now = Date.now }: { now?: () => nu
     .option('--json', 'print JSON')
     .addHelpText('after', EXAMPLES)
     .action(async (options: CheckOptions) => {
-      const findings = await checkDeployment(options, await login(options, io), now)
+      const { adminUrl, upstreamUrl } = options
+      const credential = await readCredential(options, io)
+      const found = await Promise.all([
+        checkSidecar(options, credential),
+        adminUrl === undefined ? [] : checkAdmin(adminUrl),
+        upstreamUrl === undefined ? [] : checkUpstream(upstreamUrl),
+      ])
+      const findings = found.flat()
       const print = printer(io)
       const failures = findings.filter(({ status }) => status === 'failure').length
       if (options.json) print(JSON.stringify({ ok: failures === 0, checks: findings }, null, 2))
@@ -98,39 +105,24 @@ function path(text: string): string {
   return text
 }
 
-async function login({ account, accessKey, secretStdin }: CheckOptions, io: CommandIo) {
+async function readCredential({ account, accessKey, secretStdin }: CheckOptions, io: CommandIo) {
   const given = [account, accessKey, secretStdin].filter((option) => option !== undefined).length
   if (given === 0) return undefined
   if (given < 3) throw new UsageFailure('--account, --access-key and --secret-stdin go together')
   return { accountId: account, accessKey, secret: await readSecret(io.stdin, REQUEST_MS) }
 }
 
-async function checkDeployment(options: CheckOptions, credential: object | undefined, now: () => number) {
-  const { adminUrl, upstreamUrl } = options
-  const findings = await Promise.all([
-    checkSidecar(options, credential, now),
-    adminUrl === undefined ? [] : checkAdmin(adminUrl),
-    upstreamUrl === undefined ? [] : checkUpstream(upstreamUrl),
-  ])
-  return findings.flat()
-}
-
-async function checkSidecar(
-  { url, echoPath }: CheckOptions,
-  credential: object | undefined,
-  now: () => number,
-) {
+async function checkSidecar({ url, echoPath }: CheckOptions, credential: object | undefined) {
   const endpoint = below(url, '/v2/auth/token')
   const probe = new URL(`${url.origin}${echoPath ?? PROBE_PATH}`)
   // OPTIONS is safe: whatever answers, nothing is written.
   const first = await send(endpoint, { method: 'OPTIONS' })
-  const certificate = url.protocol === 'https:' ? [judgeCertificate(first, now())] : []
-  const clock = judgeClock(first, now())
+  const certificate = url.protocol === 'https:' ? [judgeCertificate(first)] : []
+  const clock = judgeClock(first)
   if (first.status === 0) return [failure('reachable', `no HTTP response: ${first.fault}`), ...certificate]
-  const noLogin =
-    echoPath === undefined
-      ? []
-      : [warning('identity', 'not checked: needs --account, --access-key and --secret-stdin')]
+  const noLogin = echoPath
+    ? [warning('identity', 'not checked: needs --account, --access-key and --secret-stdin')]
+    : []
   const [refusals, exposure, session] = await Promise.all([
     checkRefusals(probe),
     checkExposure(url),
@@ -171,8 +163,8 @@ function checkRefusals(probe: URL): Promise<Finding[]> {
   )
 }
 
-function judgeClock({ headers }: Response, now: number): Finding {
-  const seconds = Math.round(Math.abs(Date.parse(headers.date ?? '') - now) / 1000)
+function judgeClock({ headers }: Response): Finding {
+  const seconds = Math.round(Math.abs(Date.parse(headers.date ?? '') - Date.now()) / 1000)
   if (Number.isNaN(seconds)) return warning('clock', 'the response has no Date')
   if (seconds <= MAX_CLOCK_DIFFERENCE_SECONDS) return ok('clock', 'the clocks agree')
   return failure('clock', `the clocks differ by ${seconds} s`)
@@ -254,13 +246,13 @@ async function checkUpstream(url: URL): Promise<Finding> {
   return ok('upstream', 'the service does not answer from here')
 }
 
-function judgeCertificate({ fault, certificateEnds }: Response, now: number): Finding {
+function judgeCertificate({ fault, certificateEnds }: Response): Finding {
   if (fault === 'CERT_HAS_EXPIRED') return failure('certificate', 'the certificate has expired')
   // The codes of OpenSSL, and of Node where the name is another one.
   if (/CERT|ISSUER|SIGNATURE/.test(fault))
     return failure('certificate', 'the certificate is not trusted here')
   if (Number.isNaN(certificateEnds)) return failure('certificate', 'there is no TLS handshake')
-  const days = Math.floor((certificateEnds - now) / 86_400_000)
+  const days = Math.floor((certificateEnds - Date.now()) / 86_400_000)
   if (days < MIN_CERTIFICATE_DAYS) return warning('certificate', `the certificate ends in ${days} days`)
   return ok('certificate', `the certificate is valid for ${days} days`)
 }

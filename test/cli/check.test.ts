@@ -42,8 +42,8 @@ function deployment(
 }
 
 /** Runs `check --json` against a listener; what is found other than ok, by name. */
-async function check(args: readonly string[], { stdin = 'canary-secret', now = Date.now } = {}) {
-  const run = await runCommand((io) => checkCommand(io, { now }), [...args, '--json'], { stdin })
+async function check(args: readonly string[]) {
+  const run = await runCommand(checkCommand, [...args, '--json'], { stdin: 'canary-secret' })
   const { checks }: { checks: Finding[] } = JSON.parse(run.stdout)
   const bad = checks.filter(({ status }) => status !== 'ok').map(({ check, status }) => `${status} ${check}`)
   return { ...run, checks, bad }
