@@ -1,13 +1,19 @@
 /**
  * `demo`: the sidecar in front of a small storage API, in this process, until a signal stops it. Everything is kept in
- * `.sidecar/` under the working directory; once requests are served, lines to paste are printed.
+ * `.sidecar/` under the working directory: stored objects stay; keys, credential and settings are created at each start,
+ * as only the hash of an earlier secret is kept. Once requests are served, lines to paste are printed.
  */
-import { createServer } from 'node:net'
+import { once } from 'node:events'
+import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
+import { type AddressInfo, createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
+import { stringify } from 'yaml'
 import { formatProblems, loadConfig } from '../config/load.ts'
+import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { startStorageApi } from '../demo/storage-api.ts'
-import { guide, prepareWorkspace } from '../demo/workspace.ts'
+import { addKey } from '../keys/key-changes.ts'
+import type { Addresses } from '../ops/life-cycle.ts'
 import { CommandFailure, type CommandIo, createCommand, parsePort, UsageFailure } from './command-io.ts'
 import type { ServeDependencies } from './serve.ts'
 
@@ -56,12 +62,82 @@ async function runDemo(io: CommandIo, deps: ServeDependencies, { port, adminPort
 
 /** Fails with one line when a port cannot be listened on. */
 async function expectFree(port: number, flag: string): Promise<void> {
-  const probe = createServer()
-  await new Promise<void>((resolve, reject) => {
-    probe.once('error', reject).listen(port, '127.0.0.1', resolve)
-  }).catch((fault: NodeJS.ErrnoException) => {
+  const probe = createServer().listen(port, '127.0.0.1')
+  await once(probe, 'listening').catch((fault: NodeJS.ErrnoException) => {
     const why = fault.code === 'EADDRINUSE' ? 'is in use' : `cannot be listened on (${fault.code})`
     throw new CommandFailure(`port ${port} ${why}; choose another with ${flag} (0: any free one)`)
   })
   await new Promise((resolve) => probe.close(resolve))
+}
+
+/** Writes the settings file, all that it names, and a small text file to upload. Only the owner can read them. */
+async function prepareWorkspace(directory: string, { port, adminPort }: Ports, upstreamUrl: string) {
+  await mkdir(directory, { recursive: true, mode: 0o700 })
+  await chmod(directory, 0o700)
+  const keys = join(directory, 'keys')
+  await rm(keys, { recursive: true, force: true })
+  await addKey({ directory: keys, alg: 'ES256', now: Date.now })
+
+  const write = async (name: string, text: string) => {
+    const file = join(directory, name)
+    await rm(file, { force: true })
+    await writeFile(file, text, { mode: 0o600 })
+    return file
+  }
+  const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
+  const { accountId, accessKey, secret } = login
+  const credential = { accessKey, secretHash: await hashSecret(secret, 'sha256') }
+  const accounts = [{ accountId, credentials: [credential] }]
+  const settings = {
+    listen: { host: '127.0.0.1', port },
+    admin: { host: '127.0.0.1', port: adminPort },
+    upstreams: [{ prefix: '/', url: upstreamUrl }],
+    keys: { directory: keys },
+    credentials: { file: await write('credentials.yaml', stringify({ accounts })) },
+    shutdown: { lameDuckSeconds: 0, deadlineSeconds: 5 },
+    log: { level: 'warn', access: 'off' }, // the terminal is for the lines to paste
+  }
+  const configFile = await write('sidecar.yaml', stringify(settings))
+  return { configFile, sampleFile: await write('hello.txt', 'Hello, storage.\n'), login }
+}
+
+/**
+ * The lines to paste: comments and complete commands for a POSIX shell with curl. Comments hold no character that a shell
+ * interprets: an interactive zsh runs them as commands.
+ */
+export function guide(
+  { login, sampleFile }: { readonly login: object; readonly sampleFile: string },
+  { data, admin }: Addresses,
+): string {
+  const url = ({ address, port }: AddressInfo) => `http://${address}:${port}`
+  const quoted = (text: string) => `'${text.replaceAll("'", String.raw`'\''`)}'`
+  const sidecar = url(data)
+  const json = "-H 'Content-Type: application/json'"
+  const token = '-H "Authorization: Bearer $TOKEN"'
+  const onlyToken = String.raw`sed 's/.*"token":"\([^"]*\)".*/\1/'`
+  return `
+# The sidecar and its storage API are ready. Paste these lines into another terminal.
+# Ctrl-C in this one stops both.
+
+# 1. Get a token, valid for 24 hours
+TOKEN=$(curl -sS ${json} -d ${quoted(JSON.stringify(login))} ${sidecar}/v2/auth/token | ${onlyToken})
+
+# 2. Put a file
+curl -sS ${token} -H 'Content-Type: text/plain' -T ${quoted(sampleFile)} ${sidecar}/greetings/hello.txt
+
+# 3. Get it back
+curl -sS ${token} ${sidecar}/greetings/hello.txt
+
+# 4. List what is there
+curl -sS ${token} '${sidecar}/?prefix=/greetings/'
+
+# 5. Ask how many seconds the token has left
+curl -sS -w '\\n' ${token} ${sidecar}/v2/auth/token
+
+# 6. Be refused without a token
+curl -sS -i -w '\\n' ${sidecar}/greetings/hello.txt
+
+# 7. See what the sidecar counted
+curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
+`
 }

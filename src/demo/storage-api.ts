@@ -1,8 +1,9 @@
 /**
- * A small storage API for the demo: PUT, GET (with `Range`), HEAD and DELETE of objects, and `GET /?prefix=` to list them.
+ * A small storage API for the demo: PUT, GET, HEAD and DELETE of objects, and `GET /?prefix=` to list them.
  * It trusts `X-Authenticated-Account-Id`; a request without it did not pass the sidecar and is refused.
  */
 import { createHash, hash, randomUUID } from 'node:crypto'
+import { once } from 'node:events'
 import { createReadStream, createWriteStream, mkdirSync, rmSync } from 'node:fs'
 import { mkdir, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -36,7 +37,7 @@ export async function startStorageApi(directory: string, onFault: (fault: unknow
       else sendError(res, 500, 'InternalError', 'The storage API failed. Retry the request.')
     })
   })
-  await new Promise<void>((resolve, reject) => server.once('error', reject).listen(0, '127.0.0.1', resolve))
+  await once(server.listen(0, '127.0.0.1'), 'listening')
   const { port } = server.address() as AddressInfo
   return {
     url: `http://127.0.0.1:${port}`,
@@ -61,18 +62,24 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
     return sendJson(res, 200, { objects: all.filter((object) => object.key.startsWith(prefix)) })
   }
   const path = join(objects, hash('sha256', key, 'hex'))
-  if (key !== '/' && req.method === 'PUT') return putObject(path, key, req, res)
-  const isRead = req.method === 'GET' || req.method === 'HEAD'
-  if (key === '/' || (!isRead && req.method !== 'DELETE')) {
-    res.setHeader('Allow', key === '/' ? 'GET' : 'GET, HEAD, PUT, DELETE')
+  const allowed = key === '/' ? ['GET'] : ['GET', 'HEAD', 'PUT', 'DELETE']
+  if (key === '/' || !allowed.includes(String(req.method))) {
+    res.setHeader('Allow', allowed.join(', '))
     return sendError(res, 405, 'MethodNotAllowed', 'The method is not allowed here.')
   }
+  if (req.method === 'PUT') return putObject(path, key, req, res)
   const metadata = await readMetadata(`${path}.json`)
   if (metadata === undefined) return sendError(res, 404, 'NoSuchObject', 'There is no object of this key.')
-  if (isRead) return getObject(path, metadata, req, res)
-  await rm(`${path}.json`)
-  await rm(path, { force: true })
-  res.writeHead(204).end()
+  if (req.method === 'DELETE') {
+    await rm(`${path}.json`)
+    await rm(path, { force: true })
+    res.writeHead(204).end()
+    return
+  }
+  const { size, etag, contentType } = metadata
+  res.writeHead(200, { 'Content-Type': contentType, 'Content-Length': size, ETag: etag })
+  if (req.method === 'HEAD') res.end()
+  else await pipeline(createReadStream(path), res)
 }
 
 /** Stores a complete object, or nothing if the upload is aborted. */
@@ -93,27 +100,6 @@ async function putObject(path: string, key: string, req: IncomingMessage, res: S
   } finally {
     await rm(upload, { force: true })
   }
-}
-
-async function getObject(path: string, metadata: Metadata, req: IncomingMessage, res: ServerResponse) {
-  const { size, etag, contentType } = metadata
-  const [, from, to] = /^bytes=(\d+)-(\d*)$/.exec(req.headers.range ?? '') ?? []
-  const start = Number(from ?? 0)
-  const end = Math.min(to ? Number(to) : size - 1, size - 1)
-  if (from !== undefined && start > end) {
-    res.setHeader('Content-Range', `bytes */${size}`)
-    return sendError(res, 416, 'InvalidRange', 'The range lies outside the object.')
-  }
-  if (from !== undefined) res.setHeader('Content-Range', `bytes ${start}-${end}/${size}`)
-  const headers = {
-    'Content-Type': contentType,
-    'Content-Length': end - start + 1,
-    ETag: etag,
-    'Accept-Ranges': 'bytes',
-  }
-  res.writeHead(from === undefined ? 200 : 206, headers)
-  if (req.method === 'HEAD' || size === 0) res.end()
-  else await pipeline(createReadStream(path, { start, end }), res)
 }
 
 async function listObjects(objects: string): Promise<Metadata[]> {
@@ -141,8 +127,6 @@ function sendError(res: ServerResponse, status: number, code: string, message: s
 }
 
 function sendJson(res: ServerResponse, status: number, value: unknown): void {
-  const body = `${JSON.stringify(value)}\n`
-  res
-    .writeHead(status, { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body) })
-    .end(body)
+  res.statusCode = status
+  res.setHeader('Content-Type', 'application/json').end(`${JSON.stringify(value)}\n`)
 }
