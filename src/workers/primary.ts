@@ -28,6 +28,13 @@ type LastMessages = { [Message in FromWorker as Message['type']]?: Message['valu
 /** Creates a sidecar of `count` workers. Its `start` rejects with the first error of a worker. */
 export function createPrimary(config: Config, log: Logger, count: number): App {
   const init: ToWorker = { type: 'init', config: shareOf(config, count) }
+  const { connections } = init.config.limits
+  if (connections < Math.ceil(config.limits.connections / count)) {
+    log.warn(
+      { connections, workers: count },
+      'few open files are allowed: each worker takes fewer connections',
+    )
+  }
   /** Workers that accept connections, with the last message of each type. */
   const listening = new Map<Worker, LastMessages>()
   let jwks: unknown
@@ -198,12 +205,27 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
   }
 }
 
-/** The settings of one worker: together the workers open as many connections as one process would. */
+/** The files that a worker opens beside its connections. */
+const OWN_FILES = 40
+
+/**
+ * The settings of one worker: together the workers open as many connections as one process would.
+ * A worker must not run out of file descriptors: `node:cluster` never gives it another connection then. Each connection
+ * of a client may need one to an upstream.
+ */
 function shareOf(config: Config, count: number): Config {
   const limits = { ...config.limits }
   for (const name of ['connections', 'upstreamConnections', 'upstreamQueue'] as const)
     limits[name] = Math.ceil(limits[name] / count)
+  limits.connections = Math.min(limits.connections, Math.max(1, Math.floor((maxOpenFiles() - OWN_FILES) / 2)))
   return { ...config, limits }
+}
+
+/** `ulimit -n`; infinite where it is unlimited or not known. */
+function maxOpenFiles(): number {
+  const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport()
+  const soft = report.userLimits?.open_files?.soft
+  return typeof soft === 'number' ? soft : Number.POSITIVE_INFINITY
 }
 
 /** The error as the caller of `start` knows it, with Node's fields such as `code` and `port`. */

@@ -2,21 +2,16 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { prepareFiles, runProgram, serve, serveArgs } from '../support/program.ts'
+import { type ProgramOptions, prepareFiles, runProgram, serve, serveArgs } from '../support/program.ts'
 import { type RawClient, rawClient } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 
 /** A sidecar of several processes, in front of an upstream. */
-async function setup(t: Test, flags: Readonly<Record<string, string>> = {}) {
+async function setup(t: Test, flags: Readonly<Record<string, string>> = {}, options: ProgramOptions = {}) {
   const upstream = await recordingUpstream(t)
   const { files, token } = await prepareFiles(t)
-  const sidecar = await serve(t, {
-    ...files,
-    'upstream-url': upstream.url,
-    workers: '2',
-    'shutdown-lame-duck-seconds': '0',
-    ...flags,
-  })
+  const defaults = { 'upstream-url': upstream.url, workers: '2', 'shutdown-lame-duck-seconds': '0' }
+  const sidecar = await serve(t, { ...files, ...defaults, ...flags }, options)
   const admin = async (path: string) => {
     const client = await rawClient(t, sidecar.adminPort)
     client.send(`GET ${path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`)
@@ -199,6 +194,19 @@ t.test('there are no keys before a worker has responded', async (t) => {
 })
 
 const hasPrlimit = spawnSync('prlimit', ['--version']).status === 0
+t.test('more connections than open files', { skip: !hasPrlimit && 'without prlimit' }, async (t) => {
+  const { sidecar, connect, get } = await setup(t, {}, { runner: ['prlimit', '--nofile=150:150'] })
+  t.match(sidecar.log(), [{ msg: /^few open files/, connections: 55 }])
+  const clients = await Promise.all(Array.from({ length: 400 }, connect))
+  for (const { socket } of clients) socket.destroy()
+  const responds = () =>
+    ask(connect, get, 4).then(
+      () => true,
+      () => false,
+    )
+  await eventually(responds, 'every worker to accept connections again')
+})
+
 t.test('a worker that cannot be forked', { skip: !hasPrlimit && 'without prlimit' }, async (t) => {
   const { sidecar, pids, admin } = await setup(t, { 'shutdown-deadline-seconds': '1' })
   const limitFiles = (limit: number) =>

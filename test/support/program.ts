@@ -13,6 +13,8 @@ export interface ProgramOptions {
   /** Laid over this process's environment without its `SIDECAR_` variables; `undefined` removes one. */
   readonly env?: Readonly<Record<string, string | undefined>>
   readonly cwd?: string
+  /** A command that runs the program, with its arguments. */
+  readonly runner?: readonly string[]
   /** Flags of Node itself. */
   readonly nodeArgs?: readonly string[]
   readonly stdio?: SpawnOptions['stdio']
@@ -47,11 +49,11 @@ interface Owner {
 export function startProgram(
   t: Owner,
   args: readonly string[],
-  { env = {}, cwd, nodeArgs = [], stdio = ['ignore', 'pipe', 'pipe'] }: ProgramOptions = {},
+  { env = {}, cwd, runner = [], nodeArgs = [], stdio = ['ignore', 'pipe', 'pipe'] }: ProgramOptions = {},
 ): Program {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SIDECAR_'))
   // Without the loaders that tap adds to every process that a test starts.
-  const plain = ['-u', 'NODE_OPTIONS', process.execPath]
+  const plain = ['-u', 'NODE_OPTIONS', ...runner, process.execPath]
   const child = spawn('/usr/bin/env', [...plain, ...nodeArgs, MAIN, ...args], {
     env: { ...Object.fromEntries(inherited), ...env },
     stdio,
