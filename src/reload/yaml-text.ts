@@ -58,8 +58,12 @@ export type ParsedYaml =
 
 type Mistake = readonly [message: string, offset: number]
 
-/** No valid file comes near it. The composer recurses: it reports an overflow of the stack hundreds of times, or ends the process. */
+/**
+ * No valid file comes near them. The composer recurses: it reports an overflow of the stack hundreds of times, or ends the
+ * process. It compares each name of a map with all others: 90,000 took a minute.
+ */
 const MAX_DEPTH = 100
+const MAX_MEMBERS = 1000
 
 /** Parses a text. Never throws. */
 export function parseYaml(text: string): ParsedYaml {
@@ -74,10 +78,13 @@ export function parseYaml(text: string): ParsedYaml {
   })
   try {
     const parser = new Parser(lines.addNewLine)
-    const tokens = shallowTokens(text, parser, lines)
-    const [document, another] = new Composer({ merge: true }).compose(tokens, true, text.length)
-    if (document === undefined || parser.stack.length > MAX_DEPTH) {
-      return refuse([['nested too deeply', parser.offset]])
+    const tokens = boundedTokens(text, parser, lines)
+    // Its warnings on stderr repeat the text.
+    const composer = new Composer({ merge: true, logLevel: 'error' })
+    const [document, another] = composer.compose(tokens, true, text.length)
+    const excess = excessOf(parser)
+    if (document === undefined || excess !== undefined) {
+      return refuse([[excess ?? 'not a document', parser.offset]])
     }
     const mistakes = [...parserMistakes(document), ...looseAliases(document)]
     if (another !== undefined) mistakes.push(['more than one YAML document', another.range[0]])
@@ -90,14 +97,21 @@ export function parseYaml(text: string): ParsedYaml {
   }
 }
 
-/** The tokens of a text, up to the one that is nested too deeply. */
-function* shallowTokens(text: string, parser: Parser, lines: LineCounter) {
+/** The tokens of a text, up to the one that exceeds a limit. */
+function* boundedTokens(text: string, parser: Parser, lines: LineCounter) {
   lines.addNewLine(0)
   for (const lexeme of new Lexer().lex(text)) {
     yield* parser.next(lexeme)
-    if (parser.stack.length > MAX_DEPTH) return
+    if (excessOf(parser) !== undefined) return
   }
   yield* parser.end()
+}
+
+function excessOf({ stack }: Parser): string | undefined {
+  if (stack.length > MAX_DEPTH) return 'nested too deeply'
+  const top = stack.at(-1)
+  const isMap = top?.type === 'block-map' || (top?.type === 'flow-collection' && top.start.source === '{')
+  return isMap && top.items.length > MAX_MEMBERS ? `a map of more than ${MAX_MEMBERS} members` : undefined
 }
 
 function parserMistakes({ errors, warnings }: Document): Mistake[] {

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
 import { accepted, refused } from './support.ts'
 
@@ -172,4 +173,21 @@ t.test('too many, self-referring or too deeply nested aliases are refused', asyn
     t.equal(problems.length, 1, yaml.slice(0, 5))
     t.match(problems[0], /^: not valid YAML: nested too deeply \(sidecar\.yaml:1:\d+\)$/)
   }
+})
+
+t.test('a map of too many members is refused before its names are compared', async (t) => {
+  const names = Array.from({ length: 30_000 }, (_, n) => `x${n}: 1`)
+  for (const yaml of [names.join('\n'), `log: {${names.join()}}`]) {
+    t.match(refused({ yaml }), [/^: not valid YAML: a map of more than 1000 members \(sidecar\.yaml:/])
+  }
+})
+
+t.test('a map as a name, such as an unrendered template, prints no warning', async (t) => {
+  const warnings: Error[] = []
+  const note = (warning: Error) => void warnings.push(warning)
+  process.on('warning', note)
+  t.teardown(() => process.off('warning', note))
+  t.match(refused({ yaml: 'log: {{ secret }}: 1' }), [/./])
+  await setImmediate()
+  t.same(warnings, [])
 })
