@@ -6,7 +6,7 @@
 import type { JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
-import { nameProblem } from '../credentials/names.ts'
+import { nameProblem, namesProblem } from '../credentials/names.ts'
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
 import { isKid } from '../keys/jwk.ts'
@@ -198,7 +198,7 @@ function readClaims(
   { maxLifetimeSeconds, clockToleranceSeconds, now }: VerifierOptions,
 ): { readonly ok: true; readonly identity: Identity; readonly issuedAt: number } | Refused {
   if (!isName(sub)) return invalid('sub')
-  if (!isName(client_id)) return invalid('client_id')
+  if (!isName(client_id) || namesProblem(sub, client_id) !== undefined) return invalid('client_id')
   if (!isName(jti) || jti.length > MAX_JTI_LENGTH) return invalid('jti')
   if (!isInteger(iat) || iat > now() / 1000 + clockToleranceSeconds) return invalid('iat')
   if (!isInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds) return invalid('exp')

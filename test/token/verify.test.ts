@@ -114,6 +114,12 @@ t.test('each claim must have its form', async (t) => {
   }
 })
 
+t.test('both names together have at most 5,120 bytes', async (t) => {
+  const sub = '\u{1d49c}'.repeat(1024)
+  t.equal(await faultOf({ sub, client_id: 'a'.repeat(1024) }), 'ok')
+  t.equal(await faultOf({ sub, client_id: `${'a'.repeat(1023)}я` }), 'client_id')
+})
+
 t.test('a time beyond the safe integers is refused', async (t) => {
   for (const text of ['1e400', '-1e400', '99999999999999999999', '9007199254740993', `${iat}.5`]) {
     t.equal(await faultOf(spelled('exp', text)), 'exp', text)
