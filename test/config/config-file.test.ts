@@ -4,12 +4,7 @@ import { accepted, refused } from './support.ts'
 
 t.test('an empty file, group or list means the defaults', async (t) => {
   for (const yaml of [
-    '',
-    '# nothing\n',
-    '---\n',
-    'null',
-    '{}',
-    'token:\nlisten: {}\n',
+    ...['', '# nothing\n', '---\n', 'null', '{}', 'token:\nlisten: {}\n'],
     'publicRoutes:\nforwarded:\n  trust:\n',
   ]) {
     t.match(

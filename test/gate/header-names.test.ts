@@ -30,18 +30,7 @@ t.test('a header name is classified as a lenient upstream would read it', async 
     ],
     // No tokens (RFC 9110, section 5.6.2).
     invalid: [
-      '',
-      ' Host',
-      'Host ',
-      'Host\t',
-      'Ho st',
-      'X\0',
-      'X\x7f',
-      'Caf\xe9',
-      'X(Y)',
-      'X:',
-      '"X"',
-      'X/Y',
+      ...['', ' Host', 'Host ', 'Host\t', 'Ho st', 'X\0', 'X\x7f', 'Caf\xe9', 'X(Y)', 'X:', '"X"', 'X/Y'],
       '\r',
     ],
     other: [
