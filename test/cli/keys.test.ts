@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import t from 'tap'
 import { keysCommand } from '../../src/cli/keys.ts'
 import { loadKeyRing } from '../../src/keys/key-directory.ts'
@@ -151,10 +151,12 @@ t.test('unusable keys exit with 2 and one line per problem', async (t) => {
     t.match(failure, { exitCode: 2, message }, String(args[0]))
     t.equal(stdout, '')
   }
-  for (const args of [['list'], ['activate', kid], ['retire', kid]]) {
-    const { failure } = await keys([...args, '--directory', `${directory}/none`])
-    t.match(failure, { exitCode: 2, message: /none: .*there is no such file or directory$/ }, String(args[0]))
-  }
+  const missing = [['list'], ['activate', kid], ['retire', kid]].map((args) =>
+    keys([...args, '--directory', `${directory}/none`]),
+  )
+  for (const { failure } of await Promise.all(missing))
+    t.match(failure, { exitCode: 2, message: /none: .*there is no such file or directory$/ })
+  t.same(readdirSync(directory).sort(), [`${kid}.jwk.json`, 'x.jwk.json', 'y.jwk.json'], 'nothing is changed')
 })
 
 t.test('an impossible change exits with 1', async (t) => {
@@ -167,12 +169,11 @@ t.test('an impossible change exits with 1', async (t) => {
   t.match((await keys(['activate', 'none', ...at])).failure, { exitCode: 1, message: 'there is no key none' })
   t.match((await keys(['retire', 'none', ...at])).failure, { exitCode: 1, message: 'there is no key none' })
   const file = `${directory}/${kid}.jwk.json`
-  for (const path of [file, `${file}/below`]) {
-    for (const args of [['add'], ['list'], ['activate', kid]]) {
-      const { failure } = await keys([...args, '--directory', path])
-      t.match(failure, { exitCode: 2, message: /not a directory$/ }, `${args[0]} ${path}`)
-    }
-  }
+  const runs = [file, `${file}/below`].flatMap((path) =>
+    [['add'], ['list'], ['activate', kid]].map((args) => keys([...args, '--directory', path])),
+  )
+  for (const { failure } of await Promise.all(runs))
+    t.match(failure, { exitCode: 2, message: /not a directory$/ })
 })
 
 t.test('a directory locked by another command is not changed', async (t) => {

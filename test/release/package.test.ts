@@ -5,20 +5,19 @@ import t from 'tap'
 
 const PACKAGE = JSON.parse(readFileSync('package.json', 'utf8'))
 
+// Without NODE_OPTIONS: coverage and loaders of the test run are not for npm.
+const npm = spawnSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
+  encoding: 'utf8',
+  env: { ...process.env, NODE_OPTIONS: '' },
+})
 /** The paths in the package. */
-function packed(): string[] {
-  const args = ['pack', '--dry-run', '--json', '--ignore-scripts']
-  // Without NODE_OPTIONS: coverage and loaders of the test run are not for npm.
-  const { stdout } = spawnSync('npm', args, { encoding: 'utf8', env: { ...process.env, NODE_OPTIONS: '' } })
-  return JSON.parse(stdout)[0].files.map(({ path }: { path: string }) => path)
-}
+const paths: readonly string[] = JSON.parse(npm.stdout)[0].files.map(({ path }: { path: string }) => path)
 
 const noGit = spawnSync('git', ['rev-parse', 'HEAD']).status === 0 ? false : 'needs git, and a git checkout'
 t.test(
   'the package contains the program, documents and examples, and nothing else',
   { skip: noGit },
   async (t) => {
-    const paths = packed()
     const allowed =
       /^(?:dist|config|docs|examples)\/|^(?:README|CHANGELOG|SECURITY)\.md$|^LICENSE$|^package\.json$/
     for (const path of paths) {
@@ -35,12 +34,11 @@ t.test(
 
 const notBuilt = existsSync('dist/main.js') ? false : 'npm run build has not been run'
 t.test('the package contains every compiled file', { skip: notBuilt }, async (t) => {
-  const paths = new Set(packed())
-  t.ok(paths.has(PACKAGE.bin['storage-auth-sidecar']), 'the command')
+  t.ok(paths.includes(PACKAGE.bin['storage-auth-sidecar']), 'the command')
   const compiled = readdirSync('dist', { recursive: true, withFileTypes: true }).filter((entry) =>
     entry.isFile(),
   )
-  for (const entry of compiled) t.ok(paths.has(join(entry.parentPath, entry.name)), entry.name)
+  for (const entry of compiled) t.ok(paths.includes(join(entry.parentPath, entry.name)), entry.name)
 })
 
 t.test('dependencies are pinned', async (t) => {
