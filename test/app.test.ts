@@ -3,7 +3,7 @@ import { chmodSync, readdirSync } from 'node:fs'
 import { type AddressInfo, connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type AppOptions, createApp } from '../src/app.ts'
+import { createApp } from '../src/app.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/ops/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
@@ -31,21 +31,13 @@ async function answers(port: number): Promise<boolean> {
   return connected
 }
 
-/** Flags that take the files away again. */
-const NO_FILES = { '--keys-directory': '', '--credentials-file': '' }
-
-/** The flags that are not empty. */
-function defined(flags: Readonly<Record<string, string>>): Record<string, string> {
-  return Object.fromEntries(Object.entries(flags).filter(([, value]) => value !== ''))
-}
-
 /** An app with good files, not started, and its log. */
-async function app(t: Test, flags: Record<string, string> = {}, options: Partial<AppOptions> = {}) {
+async function app(t: Test, flags: Record<string, string> = {}) {
   const { directory } = await makeKeyDirectory(t)
   const { file } = await makeCredentialsFile(t)
   const loaded = loadConfig({
     env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' },
-    flags: defined({
+    flags: {
       '--listen-host': '127.0.0.1',
       '--listen-port': '0',
       '--admin-host': '127.0.0.1',
@@ -53,12 +45,12 @@ async function app(t: Test, flags: Record<string, string> = {}, options: Partial
       '--keys-directory': directory,
       '--credentials-file': file,
       ...flags,
-    }),
+    },
   })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   const log: Record<string, unknown>[] = []
   const destination = { write: (line: string) => void log.push(JSON.parse(line)) }
-  const create = () => createApp({ config: loaded.config, log: createLog('info', destination), ...options })
+  const create = () => createApp({ config: loaded.config, log: createLog('info', destination) })
   return { create, log, directory }
 }
 
@@ -108,14 +100,7 @@ t.test('if one port is in use the other one is not opened', async (t) => {
     t.notOk(await answers(free), `${other} is free again`)
     t.strictSame(log, [], 'and no listener was logged')
   }
-  const { create } = await app(t, { ...(await issuerAway()), '--admin-port': String(await takenPort(t)) })
-  await t.rejects((await create()).start(), { code: 'EADDRINUSE' }, 'and the issuer is no longer polled')
 })
-
-/** The flags of a sidecar that takes its keys from an issuer that is away. */
-async function issuerAway(): Promise<Record<string, string>> {
-  return { ...NO_FILES, '--keys-jwks-url': `http://127.0.0.1:${await freePort()}/jwks.json` }
-}
 
 t.test('stopping during the start leaves no listener open', async (t) => {
   const port = await freePort()

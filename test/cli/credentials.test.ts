@@ -56,17 +56,8 @@ t.test('a secret from stdin is read byte for byte, without one final newline', a
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
   for (const [index, [stdin, secret]] of secrets.entries()) {
     const name = { accountId: 'acme', accessKey: `k${index}` }
-    const args = [
-      'add',
-      '--file',
-      file,
-      '--account',
-      'acme',
-      '--access-key',
-      name.accessKey,
-      '--secret-stdin',
-    ]
-    t.same(await json(args, stdin), { ...name, secret })
+    const args = ['--file', file, '--account', 'acme', '--access-key', name.accessKey, '--secret-stdin']
+    t.same(await json(['add', ...args], stdin), { ...name, secret })
     t.equal(await verdict(file, { ...name, secret }), 'accepted')
   }
   t.notMatch(await readFile(file, 'utf8'), /sha256|hush/)

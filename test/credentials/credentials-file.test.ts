@@ -1,7 +1,7 @@
 import { appendFile, chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import {
   listCredentialsFile,
   loadCredentialsFile,
@@ -13,7 +13,7 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 const HASH = `$sha256$${'A'.repeat(43)}`
 
 /** Writes so many credentials, ten to an account. */
-async function manyCredentials(t: { teardown(end: () => unknown): void }, count: number): Promise<string> {
+async function manyCredentials(t: Pick<Test, 'teardown'>, count: number): Promise<string> {
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
   const lines = ['accounts:']
   for (let at = 0; at < count; at++) {

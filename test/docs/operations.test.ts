@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
+import { parseMetrics } from '../support/prometheus.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 
@@ -14,11 +15,12 @@ const CONDITIONAL = /jwks|worker|certificate/
 async function scrape({ adminPort }: TestSidecar): Promise<Map<string, Map<string, Set<string>>>> {
   const text = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text()
   const found = new Map<string, Map<string, Set<string>>>()
-  for (const [, series = '', labels = ''] of text.matchAll(/^(auth_sidecar_\w+)(?:\{(.*)\})? \S+$/gm)) {
-    const name = /_seconds_(?:bucket|sum|count)$/.test(series) ? series.replace(/_[a-z]+$/, '') : series
+  for (const { name: series, labels } of parseMetrics(text)) {
+    if (!series.startsWith('auth_sidecar_')) continue
+    const name = series.replace(/(?<=_seconds)_(?:bucket|sum|count)$/, '')
     const values = found.get(name) ?? new Map<string, Set<string>>()
     found.set(name, values)
-    for (const [, label = '', value = ''] of labels.matchAll(/(\w+)="([^"]*)"/g)) {
+    for (const [label, value] of Object.entries(labels)) {
       if (label !== 'le') values.set(label, (values.get(label) ?? new Set()).add(value))
     }
   }

@@ -1,6 +1,7 @@
 /** A real browser, where the machine has one: Debian's Chromium, driven over its debugging protocol. */
 import { existsSync } from 'node:fs'
 import type { Browser, BrowserContextOptions, Page, Route } from 'playwright-core'
+import type { Test } from 'tap'
 
 const EXECUTABLE = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
 
@@ -20,7 +21,7 @@ const ARGUMENTS = [
 ]
 
 /** Starts a browser with a profile of its own; it ends with the test. */
-export async function startBrowser(t: { teardown(cleanUp: () => unknown): void }): Promise<Browser> {
+export async function startBrowser(t: Pick<Test, 'teardown'>): Promise<Browser> {
   // Loaded here, so that tests of other things never wait for it.
   const { chromium } = await import('playwright-core')
   const browser = await chromium.launch({ executablePath: EXECUTABLE, args: ARGUMENTS })

@@ -4,14 +4,10 @@
  */
 import { writeFileSync } from 'node:fs'
 import { exportJWK, generateKeyPair, type JWK } from 'jose'
+import type { Test } from 'tap'
 import { PRIVATE_MEMBERS } from '../../src/keys/jwk.ts'
 import { loadKeyRing } from '../../src/keys/key-directory.ts'
 import type { Algorithm, KeyRing } from '../../src/keys/key-ring.ts'
-
-/** The part of a tap test that a fixture needs. */
-interface TestWithDirectory {
-  testdir(content: Record<string, string>): string
-}
 
 /** A key as a test wants it. */
 export interface TestKey {
@@ -49,7 +45,7 @@ export interface TestKeyDirectory extends TestKey {
 
 /** Writes a key directory with one private key of this algorithm (default ES256) and loads it. */
 export async function makeKeyDirectory(
-  t: TestWithDirectory,
+  t: Pick<Test, 'testdir'>,
   { alg, kid }: { readonly alg?: Algorithm; readonly kid?: string } = {},
 ): Promise<TestKeyDirectory> {
   const key = await makeKey(alg, kid)

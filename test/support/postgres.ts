@@ -13,14 +13,11 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
+import type { Test } from 'tap'
 import { SCHEMA_SQL } from '../../src/credentials/postgres/schema.ts'
 import type { TestCertificate } from './certificates.ts'
 import { eventually } from './eventually.ts'
 import { freePort } from './free-port.ts'
-
-interface Owner {
-  teardown(cleanUp: () => unknown): void
-}
 
 /** A server that runs, or that a test has stopped. */
 export interface PostgresServer {
@@ -61,7 +58,7 @@ const TEMPLATE = 'credentials_template'
  * @param certificate - with it the server offers TLS, and without it does not
  */
 export async function startPostgres(
-  t: Owner,
+  t: Pick<Test, 'teardown'>,
   { certificate }: { readonly certificate?: TestCertificate } = {},
 ): Promise<PostgresServer | undefined> {
   const packaged = programs()

@@ -1,6 +1,7 @@
 /** The built program as a process of its own. `npm test` builds it; coverage is measured in the tests' own process only. */
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
+import type { Test } from 'tap'
 import { makeCredentialsFile } from './credentials.ts'
 import { eventually } from './eventually.ts'
 import { makeKeyDirectory } from './keys.ts'
@@ -41,13 +42,9 @@ export interface Outcome {
   readonly stderr: string
 }
 
-interface Owner {
-  teardown(cleanUp: () => unknown): void
-}
-
 /** Starts the program; it is killed at the end of the test. */
 export function startProgram(
-  t: Owner,
+  t: Pick<Test, 'teardown'>,
   args: readonly string[],
   { env = {}, cwd, runner = [], nodeArgs = [], stdio = ['ignore', 'pipe', 'pipe'] }: ProgramOptions = {},
 ): Program {
@@ -89,7 +86,7 @@ export function startProgram(
 
 /** Runs a command to its end. */
 export async function runProgram(
-  t: Owner,
+  t: Pick<Test, 'teardown'>,
   args: readonly string[],
   options: ProgramOptions & { readonly stdin?: string } = {},
 ): Promise<Outcome> {
@@ -111,7 +108,7 @@ export interface ServedSidecar extends Program {
 
 /** Runs `serve` on free ports and waits until it serves; its log must be on its stdout. */
 export async function serve(
-  t: Owner,
+  t: Pick<Test, 'teardown'>,
   flags: Readonly<Record<string, string>>,
   options: ProgramOptions = {},
 ): Promise<ServedSidecar> {
@@ -134,7 +131,7 @@ export function serveArgs(flags: Readonly<Record<string, string>>): string[] {
 }
 
 /** Makes a key and a credential; returns the flags that name their files, the login, and a good token. */
-export async function prepareFiles(t: Owner & { testdir(content: Record<string, string>): string }) {
+export async function prepareFiles(t: Pick<Test, 'teardown' | 'testdir'>) {
   const key = await makeKeyDirectory(t)
   const { file, logins } = await makeCredentialsFile(t)
   const [login = { accountId: '', accessKey: '', secret: '' }] = logins

@@ -1,6 +1,7 @@
 /** A client that sends exact bytes, and keeps the exact bytes of the responses. */
 import { connect, type Socket } from 'node:net'
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls'
+import type { Test } from 'tap'
 import { GrowingBuffer } from './growing-buffer.ts'
 
 /** A response as it stood on the wire. */
@@ -33,16 +34,12 @@ export interface RawClient {
   rest(): Buffer
 }
 
-interface Owner {
-  teardown(cleanUp: () => void): void
-}
-
 /** How long anything is waited for: a test that waits in vain must end. */
 const PATIENCE_MS = 20_000
 
 /** Connects to a port of this machine, from another of its addresses if one is given. */
 export async function rawClient(
-  t: Owner,
+  t: Pick<Test, 'teardown'>,
   port: number,
   host = '127.0.0.1',
   localAddress?: string,
@@ -53,7 +50,7 @@ export async function rawClient(
 
 /** Connects over TLS to a port of this machine. Rejects when the handshake fails. */
 export async function rawTlsClient(
-  t: Owner,
+  t: Pick<Test, 'teardown'>,
   port: number,
   options: ConnectionOptions,
 ): Promise<RawClient & { readonly socket: TLSSocket }> {
@@ -63,7 +60,7 @@ export async function rawTlsClient(
 }
 
 async function clientOn(
-  t: Owner,
+  t: Pick<Test, 'teardown'>,
   socket: Socket,
   readyEvent: 'connect' | 'secureConnect',
 ): Promise<RawClient> {

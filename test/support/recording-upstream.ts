@@ -5,6 +5,7 @@
  * entry in its record.
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import type { Test } from 'tap'
 import { GrowingBuffer } from './growing-buffer.ts'
 import { joined, parseChunks, splitLines } from './raw-client.ts'
 
@@ -55,16 +56,12 @@ export interface UpstreamHooks {
   readonly read?: boolean
 }
 
-interface Owner {
-  teardown(cleanUp: () => unknown): void
-}
-
 /** A short response that keeps the connection open. */
 export const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 
 /** Starts an upstream on a free port, or on a given port or socket path. */
 export async function recordingUpstream(
-  t: Owner,
+  t: Pick<Test, 'teardown'>,
   { onConnection, read = true }: UpstreamHooks = {},
   listenOn: number | string = 0,
 ): Promise<RecordingUpstream> {

@@ -1,4 +1,5 @@
 /** A sidecar of its own for a test: real listeners, its own key and credentials. */
+import type { Test } from 'tap'
 import { type App, createApp } from '../../src/app.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createLog } from '../../src/ops/log.ts'
@@ -40,13 +41,11 @@ export interface TestSidecarOptions {
   readonly now?: () => number
 }
 
-interface Test {
-  teardown(cleanUp: () => unknown): void
-  testdir(content: Record<string, string>): string
-}
-
 /** Starts a sidecar on free ports of the loopback interface. */
-export async function startSidecar(t: Test, options: TestSidecarOptions = {}): Promise<TestSidecar> {
+export async function startSidecar(
+  t: Pick<Test, 'teardown' | 'testdir'>,
+  options: TestSidecarOptions = {},
+): Promise<TestSidecar> {
   const key = await makeKeyDirectory(t)
   const { file, logins } = await makeCredentialsFile(t, options.credentials ?? [{ accountId: 'acme' }])
   const flags: Record<string, string> = {
