@@ -71,6 +71,8 @@ export function createListener(options: ListenerOptions): Listener {
   /** TCP connections whose TLS handshake is not done. */
   const handshaking = new Set<Socket>()
   const tls = options.certificates !== undefined
+  /** Longer than Node waits for the rest of a head, in milliseconds. */
+  const headMs = timeouts.headersSeconds * 1000 + 2 * CHECK_MS
   let droppedConnections = 0
 
   const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
@@ -207,8 +209,10 @@ export function createListener(options: ListenerOptions): Listener {
     socket.on('drain', () => connection.current?.emit('drain'))
     socket.on('timeout', () => onTimeout(socket))
     if (connection.current !== undefined) {
-      // Refused after the pending responses.
+      // Refused after the pending responses, unless the client closes.
       connection.parserError = req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused
+      socket.once('end', () => socket.end())
+      socket.resume()
       return
     }
     if (isEnding) {
@@ -219,7 +223,10 @@ export function createListener(options: ListenerOptions): Listener {
     context.upgrade = { firstBytes, response: res }
     res.shouldKeepAlive = false
     res.assignSocket(socket)
-    res.once('finish', () => endConnection(socket))
+    res.once('finish', () => {
+      context.isDrainingBody = true
+      endConnection(socket)
+    })
     serve(connection, res)
   }
   server.on('connect', onUpgrade)
@@ -240,7 +247,7 @@ export function createListener(options: ListenerOptions): Listener {
     ) {
       // A late head gets its response at `headersTimeout`, which does not count for empty lines.
       connection.bytesBefore = socket.bytesRead
-      socket.setTimeout(timeouts.headersSeconds * 1000 + 2 * CHECK_MS)
+      socket.setTimeout(headMs)
     } else {
       connection?.abort()
       socket.destroy()
@@ -288,9 +295,12 @@ export function createListener(options: ListenerOptions): Listener {
       while (open.size > 0) await new Promise(setImmediate)
     },
     closeIdle() {
-      for (const connection of open)
-        if (connection.current === undefined && !connection.isEnding && !isHeadBegun(connection))
-          connection.socket.destroy()
+      for (const connection of open) {
+        const { current, isEnding, socket } = connection
+        if (current !== undefined || isEnding) continue
+        if (!isHeadBegun(connection)) socket.destroy()
+        else if (socket.timeout !== headMs) socket.setTimeout(headMs) // perhaps empty lines: see `onTimeout`
+      }
       for (const tcpSocket of handshaking) tcpSocket.destroy()
     },
     closeTunnels() {

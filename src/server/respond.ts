@@ -74,7 +74,8 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
     if (mustClose) list.push('Connection', 'close')
     res.writeHead(status, STATUS_CODES[status] ?? '', list)
     if (req.method !== 'HEAD') context.bytesOut += text.length
-    if (unread && mayArrive(req) && req.method !== 'HEAD') {
+    if (unread && mayArrive(req)) {
+      res.flushHeaders() // `write` alone would not send a head without a body: HEAD, 204
       res.write(text, 'latin1')
       afterUnreadBody(req, () => res.end())
     } else {

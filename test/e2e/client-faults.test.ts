@@ -59,6 +59,12 @@ t.test('a client that disconnects aborts its request at the upstream', async (t)
       client.send(setup.head('GET /wait').repeat(10))
       await setup.upstream.received(seen + 1)
     },
+    'with a CONNECT after the first': async (client) => {
+      setup.upstream.reply(() => {})
+      const seen = setup.upstream.requests.length
+      client.send(`${setup.head('GET /wait')}CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n`)
+      await setup.upstream.received(seen + 1)
+    },
   }
   for (const [stage, reach] of Object.entries(stages)) {
     for (const [departure, depart] of Object.entries(DEPARTURES)) {

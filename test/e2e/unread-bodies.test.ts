@@ -121,6 +121,38 @@ t.test('a client that writes everything before it reads gets its refusal, also o
   await plain.upstreamSaw(t, 0)
 })
 
+t.test('a response without a body does not wait for the rest of the request', async (t) => {
+  const { send, recovers } = await startSetup(t, {
+    settings: { 'cors-allowed-origins': '["https://app.example"]' },
+  })
+  for (const [status, line, lines] of [
+    [204, 'OPTIONS /v2/auth/token', 'Origin: https://app.example\r\nAccess-Control-Request-Method: POST\r\n'],
+    [400, 'HEAD /b/k', ''],
+  ] as const) {
+    const client = await send(`${line} HTTP/1.1\r\nHost: h\r\n${lines}Content-Length: 10\r\n\r\n`)
+    const { headers, ...response } = await client.response({ head: true })
+    t.equal(response.status, status)
+    t.equal(headers['connection'], 'close')
+    t.notOk(client.socket.readableEnded, 'the connection is open until the body has been read')
+    client.send('0123456789')
+    t.equal(await client.closed(), 'end', line)
+  }
+  await recovers()
+})
+
+t.test('a refused request whose connection is being drained is not in flight', async (t) => {
+  const { send, sidecar } = await startSetup(t)
+  for (const [line, status] of [
+    ['CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n', 400],
+    ['PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n', 400],
+  ] as const) {
+    const client = await send(`${line}\r\n`)
+    t.equal((await client.response()).status, status)
+    t.equal(await sidecar.metric('auth_sidecar_requests_in_flight'), 0, line)
+    client.socket.destroy()
+  }
+})
+
 t.test('an unread body is dropped for 5 s without a byte, and for 30 s in all', async (t) => {
   const { authorization, send } = await startSetup(t)
   const early = await answeringEarly(t, 1, (socket) => void socket.resume().write(FORBIDDEN))
