@@ -50,7 +50,10 @@ export function createFileEditor(file: string, lockRetries?: number): Credential
 
   async function change(name: CredentialName, edit: Edit, initialText?: string): Promise<Changed> {
     try {
-      const target = await realTarget(file)
+      // Two names of one file share one lock.
+      const target = await realpath(file).catch(async () =>
+        join(await realpath(dirname(file)), basename(file)),
+      )
       return await withLock(
         `${target}.lock`,
         () => changeLocked(target, name, edit, initialText),
@@ -153,13 +156,4 @@ function append(document: Document, list: NodePath, item: object): void {
   // An empty `[]` becomes a block: a flow list would put everything on one line.
   if (isCollection(node) && node.items.length === 0) node.flow = false
   document.addIn(list, document.createNode(item))
-}
-
-/** Resolves symbolic links, so that two names of one file share one lock. */
-async function realTarget(file: string): Promise<string> {
-  try {
-    return await realpath(file)
-  } catch {
-    return join(await realpath(dirname(file)), basename(file))
-  }
 }

@@ -6,14 +6,15 @@
 import { hash, randomBytes, scrypt, timingSafeEqual } from 'node:crypto'
 import { promisify } from 'node:util'
 
-export interface Sha256Hash {
-  readonly scheme: 'sha256'
+export type SecretScheme = 'sha256' | 'scrypt'
+
+interface SecretHash {
   readonly digest: Buffer
+  /** Absent for `$sha256$`. */
+  readonly scrypt?: ScryptInput
 }
 
-export interface ScryptHash {
-  readonly scheme: 'scrypt'
-  readonly digest: Buffer
+interface ScryptInput {
   readonly salt: Buffer
   /** N, r and p of RFC 7914, section 2. */
   readonly parameters: {
@@ -22,8 +23,6 @@ export interface ScryptHash {
     readonly parallelization: number
   }
 }
-
-export type SecretHash = Sha256Hash | ScryptHash
 
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16
@@ -52,10 +51,10 @@ export function generateSecret(): string {
  *
  * @param scheme - `sha256` only for a secret of {@link generateSecret}
  */
-export async function hashSecret(secret: string, scheme: SecretHash['scheme']): Promise<string> {
+export async function hashSecret(secret: string, scheme: SecretScheme): Promise<string> {
   if (scheme === 'sha256') return `$sha256$${base64(sha256(secret))}`
   const salt = randomBytes(SALT_BYTES)
-  return `${NEW_PREFIX}$${base64(salt)}$${base64(await runScrypt(secret, salt, NEW_PARAMETERS))}`
+  return `${NEW_PREFIX}$${base64(salt)}$${base64(await runScrypt(secret, { salt, parameters: NEW_PARAMETERS }))}`
 }
 
 /**
@@ -66,7 +65,7 @@ export async function hashSecret(secret: string, scheme: SecretHash['scheme']): 
  */
 export function parseSecretHash(text: string): SecretHash | string {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
-  if (sha256Digest !== undefined) return { scheme: 'sha256', digest: sha256Digest }
+  if (sha256Digest !== undefined) return { digest: sha256Digest }
 
   const [, ln, r, p, saltText, digestText] = scryptForm.exec(text) ?? []
   const salt = unbase64(saltText)
@@ -82,20 +81,18 @@ export function parseSecretHash(text: string): SecretHash | string {
   if (128 * parameters.cost * parameters.blockSize > MAX_MEMORY_BYTES || work > MAX_WORK) {
     return 'has scrypt parameters that cost too much (at most 64 MiB, and ln=16,r=8,p=4)'
   }
-  return { scheme: 'scrypt', parameters, salt, digest }
+  return { digest, scrypt: { salt, parameters } }
 }
 
-/** Takes microseconds. */
-export function verifySha256(secret: string, { digest }: Sha256Hash): boolean {
-  return timingSafeEqual(sha256(secret), digest)
-}
-
-/** Takes a thread of libuv's pool about 0.2 s. Rejects when the machine lacks the memory. */
-export async function verifyScrypt(
-  secret: string,
-  { digest, salt, parameters }: ScryptHash,
-): Promise<boolean> {
-  return timingSafeEqual(await runScrypt(secret, salt, parameters), digest)
+/**
+ * Whether a secret matches a stored hash. scrypt takes a thread of libuv's pool about 0.2 s, SHA-256 takes microseconds.
+ * Rejects when the text is no valid hash, or the machine lacks the memory.
+ */
+export async function verifySecret(secret: string, text: string): Promise<boolean> {
+  const hash = parseSecretHash(text)
+  if (typeof hash === 'string') throw new Error('a stored hash cannot be parsed')
+  const computed = hash.scrypt ? await runScrypt(secret, hash.scrypt) : sha256(secret)
+  return timingSafeEqual(computed, hash.digest)
 }
 
 /** A hash that no secret matches and that costs as much as any of its kind. @param prefix - such as `$sha256` or `$scrypt$ln=14,r=8,p=5` */
@@ -106,7 +103,7 @@ export function dummyHash(prefix: string): string {
 
 const scryptAsync = promisify<string, Buffer, number, object, Buffer>(scrypt)
 
-function runScrypt(secret: string, salt: Buffer, parameters: ScryptHash['parameters']): Promise<Buffer> {
+function runScrypt(secret: string, { salt, parameters }: ScryptInput): Promise<Buffer> {
   // OpenSSL counts its small buffers against `maxmem`, too.
   return scryptAsync(secret, salt, DIGEST_BYTES, { ...parameters, maxmem: 2 * MAX_MEMORY_BYTES })
 }

@@ -122,21 +122,18 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
       if (isNew) for (const warning of lines) log.warn({ from }, `JWK Set: ${warning}`)
       goodAt = now()
       settleFirst(true)
-      adopt(loaded.value)
+      // An equal set keeps the ring, and with it the cache of verified tokens.
+      if (!isDeepStrictEqual(jwksByKid(ring), jwksByKid(loaded.value))) {
+        ring = loaded.value
+        log.info({ from, kids: [...ring.verification.keys()] }, 'a new JWK Set is active')
+        onChange?.()
+      }
     } else {
       const outcome = goodAt === undefined ? 'there is none yet' : 'the last good one stays active'
       if (isNew) log.error({ from, problems: lines }, `the JWK Set cannot be used, ${outcome}`)
       cooldownFrom = now()
     }
     onFetch?.(lastFetch)
-  }
-
-  /** An equal set keeps the ring, and with it the cache of verified tokens. */
-  function adopt(next: KeyRing): void {
-    if (isDeepStrictEqual(jwksByKid(ring), jwksByKid(next))) return
-    ring = next
-    log.info({ from, kids: [...ring.verification.keys()] }, 'a new JWK Set is active')
-    onChange?.()
   }
 }
 
