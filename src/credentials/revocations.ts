@@ -58,17 +58,16 @@ export function createRevocations(list: readonly Revocation[]): Revocations {
   }
 }
 
-export interface RevocationsFile {
-  readonly file: string
-  /** False for the default path: the file may be missing until it has existed once. */
-  readonly required: boolean
-}
-
 /** About half a million revocations. */
 const MAX_BYTES = 33_554_432
 
-/** Creates a loader. It never rejects. */
-export function createRevocationsLoader({ file, required }: RevocationsFile) {
+/**
+ * Creates a loader. It never rejects.
+ *
+ * @param settings - `required`: false for the default path, whose file may be missing until it has existed once
+ */
+export function createRevocationsLoader(settings: { readonly file: string; readonly required: boolean }) {
+  const { file, required } = settings
   let mayBeMissing = !required
   return async (): Promise<Loaded<Revocations>> => {
     const list: Revocation[] = []

@@ -7,7 +7,7 @@ import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileErrorReason, type Loaded, readRegularFile } from '../reload/files.ts'
 import { type ImportedKey, importKey, isKid } from './jwk.ts'
-import { type Algorithm, type KeyRing, tokensEndAt } from './key-ring.ts'
+import { type KeyRing, tokensEndAt } from './key-ring.ts'
 
 /** The file that names the signing key. */
 export const ACTIVE_FILE = 'active'
@@ -148,24 +148,14 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
 }
 
 /** One key, without any part of it. Times are RFC 3339 in UTC. */
-export interface KeyListEntry {
-  readonly kid: string
-  readonly alg: Algorithm
-  readonly active: boolean
-  readonly private: boolean
-  readonly created: string
-  /** Null when it signs, never signed, or may sign elsewhere. */
-  readonly signedUntil: string | null
-  /** When it can be retired, which may be in the past; null when it signs, or when that is not known. */
-  readonly retirableFrom: string | null
-}
+export type KeyListEntry = ReturnType<typeof listKeys>[number]
 
 /**
  * Lists the keys of a directory, oldest first.
  *
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
  */
-export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number): readonly KeyListEntry[] {
+export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number) {
   return [...files.values()]
     .sort((a, b) => a.verification.createdAt - b.verification.createdAt)
     .map((file) => {
@@ -178,7 +168,9 @@ export function listKeys({ files, signing }: KeyDirectory, longestSeconds: numbe
         active,
         private: file.signing !== undefined,
         created: time(createdAt),
+        /** Null when it signs, never signed, or may sign elsewhere. */
         signedUntil: active || !signedUntil ? null : time(signedUntil),
+        /** When it can be retired, which may be in the past; null when it signs, or when that is not known. */
         retirableFrom: active || end === undefined ? null : time(Math.max(end, createdAt)),
       }
     })

@@ -91,12 +91,8 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
   }
 }
 
-export type Migrated =
-  | { readonly ok: true; readonly created?: string; readonly warnings: readonly string[] }
-  | NotDone
-
 /** Creates the tables, or brings them up to date. `created`: what was missing, in words. */
-export function migrate(urlFile: string): Promise<Migrated> {
+export function migrate(urlFile: string) {
   return inDatabase(urlFile, async ({ client, warnings }) => {
     const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
     // A script of several statements has an array of results, which the type leaves out.

@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { createRevocations, type Revocations } from '../revocations.ts'
+import { createRevocations } from '../revocations.ts'
 import {
   type CredentialStore,
   type CredentialStoreOptions,
@@ -29,23 +29,9 @@ export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'cred
   readonly pollMs?: number
 }
 
-export interface PostgresStore {
-  /** Until there is a snapshot, logins are `unavailable` and no token is valid. */
-  readonly store: CredentialStore
-  readonly revocations: () => Revocations
-  /** A condition of readiness: a sidecar with a snapshot stays ready. */
-  readonly check: () => { readonly name: 'credentials'; readonly ok: boolean; readonly state?: string }
-  /**
-   * Resolves when there is a snapshot (`ok`), or with problems that only an operator can solve (no URL, no tables, no
-   * access), or without any if the store is stopped before.
-   */
-  readonly opened: Promise<Opened>
-  /** Reads the URL file and every row again. Never rejects. */
-  readonly reload: () => Promise<void>
-  /** Closes all connections. The last snapshot stays active. */
-  readonly stop: () => Promise<void>
-}
+export type PostgresStore = ReturnType<typeof openPostgresStore>
 
+/** `ok`: there is a snapshot. Problems are those that only an operator can solve: no URL, no tables, no access. */
 interface Opened {
   readonly ok: boolean
   readonly problems: readonly string[]
@@ -59,8 +45,8 @@ const QUERY_MS = 1000
 const MAX_LOGINS = 1000
 const MAX_PROBLEMS_LOGGED = 20
 
-/** Connects, and reconnects until it is stopped. */
-export function openPostgresStore(options: PostgresStoreOptions): PostgresStore {
+/** Connects, and reconnects until it is stopped. Nothing here rejects. */
+export function openPostgresStore(options: PostgresStoreOptions) {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   let target: PostgresTarget | undefined
   let pool: Promise<pg.Pool> | undefined
@@ -83,37 +69,38 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
   })
   const running = run()
 
-  const { authenticate, hasAccount, credentialStatus } = createCredentialStore({
-    ...options,
-    credentials: () => snapshot.credentials,
-  })
-  return {
-    opened,
-    store: {
-      async authenticate(...login) {
-        if (!isOpen || isDown || isStopped) return 'unavailable'
-        if (logins >= MAX_LOGINS) return 'busy'
-        logins++
-        try {
-          await update()
-        } catch {
-          pause.abort()
-          return 'unavailable'
-        } finally {
-          logins--
-        }
-        return authenticate(...login)
-      },
-      hasAccount,
-      credentialStatus,
+  /** Until there is a snapshot, logins are `unavailable` and no token is valid. */
+  const current = createCredentialStore({ ...options, credentials: () => snapshot.credentials })
+  const store: CredentialStore = {
+    ...current,
+    async authenticate(...login) {
+      if (!isOpen || isDown || isStopped) return 'unavailable'
+      if (logins >= MAX_LOGINS) return 'busy'
+      logins++
+      try {
+        await update()
+      } catch {
+        pause.abort()
+        return 'unavailable'
+      } finally {
+        logins--
+      }
+      return current.authenticate(...login)
     },
+  }
+  return {
+    store,
+    /** Resolves with the outcome; not `ok` and without problems if the store is stopped before. */
+    opened,
     revocations: () => snapshot.revocations,
+    /** A condition of readiness: a sidecar with a snapshot stays ready. */
     check: () => ({
       name: 'credentials',
       ok: isOpen,
       ...(isOpen && { state: isDown ? 'database down, last snapshot active' : 'current' }),
     }),
-    async reload() {
+    /** Reads the URL file and every row again. */
+    async reload(): Promise<void> {
       if (!isOpen || isStopped) return
       await reading?.catch(() => {})
       disconnect()
@@ -121,7 +108,8 @@ export function openPostgresStore(options: PostgresStoreOptions): PostgresStore 
       await update().catch(() => {})
       pause.abort() // the next poll finds out whether the database is down
     },
-    stop() {
+    /** Closes all connections. The last snapshot stays active. */
+    stop(): Promise<void> {
       isStopped = true
       pause.abort()
       disconnect()
