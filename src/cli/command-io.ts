@@ -5,7 +5,7 @@ import { isUtf8 } from 'node:buffer'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import { nameProblem, namesProblem, secretProblem } from '../credentials/names.ts'
-import { fileErrorReason } from '../reload/files.ts'
+import { fileErrorReason, type NotDone } from '../reload/files.ts'
 
 /** Streams and environment, of the process or of a test. */
 export interface CommandIo {
@@ -59,12 +59,8 @@ export function unwrap<R extends { readonly ok: true } | Failed>(
   throw result.unusable === false ? new CommandFailure(message) : new UsageFailure(message)
 }
 
-interface Failed {
-  readonly ok: false
-  readonly problems: readonly string[]
-  /** False if settings, keys and credentials are usable. */
-  readonly unusable?: boolean
-}
+/** Without `unusable`, settings, keys or credentials are. */
+type Failed = Omit<NotDone, 'unusable'> & Partial<NotDone>
 
 /**
  * The account and access key that options name.

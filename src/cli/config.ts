@@ -2,12 +2,10 @@
  * `config check | show | schema`, and the settings that commands take as flags.
  */
 import { type Command, Help, Option } from 'commander'
-
 import {
   explain,
   formatProblems,
   type LoadedConfig,
-  type LoadOptions,
   loadConfig,
   type NotLoaded,
   type Problem,
@@ -47,19 +45,15 @@ export function addSettingFlags(command: Command): Command {
   })
 }
 
-/** Loads the settings for a command that has {@link addSettingFlags}; problems are values. */
-export function loadSettings(
-  options: ParsedOptions,
-  io: CommandIo,
-  needs: Pick<LoadOptions, 'needsUpstream'> = {},
-): LoadedConfig | NotLoaded {
+/** Loads the settings for a command that has {@link addSettingFlags}. `needsUpstream`: false if it forwards nothing. */
+export function loadSettings(options: ParsedOptions, io: CommandIo, needsUpstream = true) {
   const flags: Record<string, string> = {}
   for (const flag of FLAGS) {
     const value = options[new Option(flag).attributeName()]
     if (typeof value === 'string') flags[flag] = value
   }
   const file = typeof options['config'] === 'string' ? options['config'] : undefined
-  return loadConfig({ file, env: io.env, flags, ...needs })
+  return loadConfig({ file, env: io.env, flags, needsUpstream })
 }
 
 /** The problems of the settings, and those of the files that valid settings name. */
@@ -79,13 +73,8 @@ export function asUsage(error: unknown, loaded: LoadedConfig): unknown {
   return new UsageFailure(formatProblems(located(error.problems, loaded)))
 }
 
-/**
- * The settings for a command that forwards nothing.
- *
- * @throws {UsageFailure} with every problem of the settings
- */
-export function settingsFromCommand(options: ParsedOptions, io: CommandIo): LoadedConfig {
-  const loaded = loadSettings(options, io, { needsUpstream: false })
+/** @throws {UsageFailure} with every problem of the settings */
+export function usable(loaded: LoadedConfig | NotLoaded): LoadedConfig {
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
   return loaded
 }
@@ -114,14 +103,10 @@ export function configCommand(io: CommandIo): Command {
   addSettingFlags(show.option('--json', 'print one JSON object by setting'))
     .addHelpText('after', SHOW_EXAMPLES)
     .action((options: ParsedOptions) => {
-      const loaded = loadSettings(options, io)
-      if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
-      const effective = explain(loaded)
+      const effective = explain(usable(loadSettings(options, io)))
       if (options['json']) {
-        printJson(
-          Object.fromEntries(effective.map(({ setting, value, origin }) => [setting, { value, origin }])),
-        )
-        return
+        const entries = effective.map(({ setting, value, origin }) => [setting, { value, origin }])
+        return printJson(Object.fromEntries(entries))
       }
       const rows = effective.map(({ setting, value, origin }) => [setting, JSON.stringify(value), origin])
       print(formatTable([['SETTING', 'VALUE', 'FROM'], ...rows]))

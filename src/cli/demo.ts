@@ -9,12 +9,13 @@ import { type AddressInfo, createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
-import { formatProblems, loadConfig } from '../config/load.ts'
+import { loadConfig } from '../config/load.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { startStorageApi } from '../demo/storage-api.ts'
 import { addKey } from '../keys/key-changes.ts'
 import type { Addresses } from '../ops/life-cycle.ts'
-import { CommandFailure, type CommandIo, createCommand, parsePort, UsageFailure } from './command-io.ts'
+import { CommandFailure, type CommandIo, createCommand, parsePort } from './command-io.ts'
+import { usable } from './config.ts'
 import type { ServeDependencies } from './serve.ts'
 
 interface Ports {
@@ -49,9 +50,8 @@ async function runDemo(io: CommandIo, deps: ServeDependencies, { port, adminPort
   try {
     const workspace = await prepareWorkspace(directory, { port, adminPort }, storage.url)
     // The environment does not count: its SIDECAR_ variables are meant for another sidecar.
-    const loaded = loadConfig({ file: workspace.configFile, env: {}, flags: {} })
-    if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
-    const app = await deps.createApp(loaded.config)
+    const { config } = usable(loadConfig({ file: workspace.configFile, env: {}, flags: {} }))
+    const app = await deps.createApp(config)
     io.stdout.write(guide(workspace, await app.start()))
     await stop
     await app.stop()

@@ -71,9 +71,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     '--directory keys --alg ES256',
   )
     .addOption(new Option('--alg <name>', 'its algorithm').choices(ALGORITHMS).default('ES256'))
-    .addOption(
-      new Option('--kid <kid>', 'its name (default: algorithm, day and a random part)').argParser(kid),
-    )
+    .option('--kid <kid>', 'its name (default: algorithm, day and a random part)', kid)
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
     .action(async ({ activate = false, ...options }: AddOptions) => {
       const added = await applyChange(options.directory, () => addKey({ ...options, activate, now }))

@@ -22,7 +22,7 @@ import {
   unwrap,
   warner,
 } from './command-io.ts'
-import { addSettingFlags, asUsage, type ParsedOptions, settingsFromCommand } from './config.ts'
+import { addSettingFlags, asUsage, loadSettings, type ParsedOptions, usable } from './config.ts'
 
 interface IssueOptions extends ParsedOptions {
   readonly account: string
@@ -65,7 +65,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
     .option('--json', 'print JSON')
     .addHelpText('after', ISSUE_EXAMPLES)
     .action(async (options: IssueOptions) => {
-      const { config } = settingsFromCommand(options, io)
+      const { config } = usable(loadSettings(options, io, false))
       const { maxLifetimeSeconds } = config.token
       const { lifetimeSeconds = config.token.lifetimeSeconds } = options
       if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
@@ -94,7 +94,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
     .option('--json', 'print JSON')
     .addHelpText('after', INSPECT_EXAMPLES)
     .action(async (argument: string | undefined, options: ParsedOptions) => {
-      const loaded = settingsFromCommand(options, io)
+      const loaded = usable(loadSettings(options, io, false))
       const { config } = loaded
       const { keys, isRevoked, credentials } = await loadTrust(loaded, now, warn, waitMs)
       const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }

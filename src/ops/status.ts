@@ -266,11 +266,10 @@ function byClass(statuses: ReadonlyMap<string, number>): Record<string, number> 
 }
 
 function credentialsState({ file, postgres }: Config['credentials'], checks: readonly ReadyCheck[]) {
-  if (file === undefined && postgres === undefined)
-    return { kind: 'none', state: 'this sidecar only verifies' }
+  if (!file && !postgres) return { kind: 'none', state: 'this sidecar only verifies' }
   const check = checks.find(({ name }) => name === 'credentials')
-  const state = check?.state ?? (check?.ok === true ? 'loaded' : 'not loaded')
-  return { kind: file === undefined ? 'PostgreSQL' : 'file', state }
+  const state = check?.state ?? (check?.ok ? 'loaded' : 'not loaded')
+  return { kind: file ? 'file' : 'PostgreSQL', state }
 }
 
 function seriesOf(families: readonly MetricFamily[], name: string): MetricFamily['values'] {

@@ -61,10 +61,9 @@ const plural = (value, unit) => `${count(value)} ${unit}${value === 1 ? '' : 's'
 const inWindow = ({ window }) => (window.seconds >= 590 ? 'in 10 min' : `in ${age(window.seconds)}`)
 
 /** Words with a mark that differs in shape, not only in color. */
-function mark(kind, words) {
-  const shape = { good: '✓', warn: '!', bad: '✕', idle: '–' }[kind]
-  return h('span', { class: `mark ${kind}` }, h('i', { 'aria-hidden': 'true' }, shape), words)
-}
+const mark = (kind, words) =>
+  h('span', { class: `mark ${kind}` }, h('i', { 'aria-hidden': 'true' }, SHAPES[kind]), words)
+const SHAPES = { good: '✓', warn: '!', bad: '✕', idle: '–' }
 
 /** A table whose rows begin with their header. Roles are explicit: a phone shows some tables as blocks, which lose them. */
 function table(caption, titles, rows) {
@@ -101,8 +100,7 @@ function showState(status) {
     h('ul', { class: 'problems', 'aria-label': 'More problems' }, ...more),
     h('ul', { class: 'checks', 'aria-label': 'Checks' }, ...checks),
   )
-  const shape = worst ? { critical: '✕', warning: '!' }[worst.severity] : '✓'
-  document.title = `${shape} ${worst?.text ?? 'Ready'} · ${NAME}`
+  document.title = `${SHAPES[worst ? kindOf(worst) : 'good']} ${worst?.text ?? 'Ready'} · ${NAME}`
   byId('banner').hidden = status.enforcing
   fill(
     'about',

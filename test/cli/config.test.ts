@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream'
 import { Command } from 'commander'
 import t from 'tap'
 import { UsageFailure } from '../../src/cli/command-io.ts'
-import { addSettingFlags, configCommand, settingsFromCommand } from '../../src/cli/config.ts'
+import { addSettingFlags, configCommand, loadSettings, usable } from '../../src/cli/config.ts'
 import { configJsonSchema } from '../../src/config/settings.ts'
 import { runCommand } from '../support/run-command.ts'
 
@@ -50,7 +50,7 @@ t.test('a mistyped flag is refused with a suggestion', async (t) => {
 t.test('commands that forward nothing accept the same flags and need no upstream', async (t) => {
   const io = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough(), env: {} }
   const settings = (...args: string[]) =>
-    settingsFromCommand(addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(), io)
+    usable(loadSettings(addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(), io, false))
   t.match(settings('--token-lifetime-seconds', '60').config, {
     token: { lifetimeSeconds: 60 },
     upstreams: [],
