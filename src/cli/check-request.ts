@@ -26,7 +26,10 @@ export async function send(
   url: URL,
   { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
 ): Promise<Response> {
-  const signal = AbortSignal.timeout(REQUEST_MS)
+  // Not AbortSignal.timeout, whose timer does not keep the process alive: an unasked 101 ends the request without an event.
+  const limit = new AbortController()
+  const timer = setTimeout(() => limit.abort(), REQUEST_MS)
+  const { signal } = limit
   const { request: start } = url.protocol === 'https:' ? https : http
   const request = start(url, { ...options, agent: false, signal })
   let connected = false
@@ -51,6 +54,7 @@ export async function send(
     const fault = signal.aborted ? 'timeout' : fileErrorCode(error)
     return { status: 0, headers: {}, body: '', fault, connected, certificateEnds: Number.NaN }
   } finally {
+    clearTimeout(timer)
     request.destroy()
   }
 }

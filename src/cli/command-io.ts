@@ -35,7 +35,15 @@ export function createCommand(name: string, description: string, io: CommandIo):
     .configureOutput({
       writeOut: (text) => io.stdout.write(text),
       writeErr: (text) => io.stderr.write(text),
+      outputError: (text, write) => write(withoutValue(text)),
     })
+}
+
+/** Commander's message without the value of an option: a secret may stand in the wrong place, or in a URL. */
+function withoutValue(text: string): string {
+  return text
+    .replace(/ argument '.*' is invalid/s, ' is invalid')
+    .replace(/(unknown option '[^=']*)=.*'/s, "$1'")
 }
 
 export const printer = (io: CommandIo) => (text: string) => void io.stdout.write(`${text}\n`)

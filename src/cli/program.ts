@@ -19,6 +19,7 @@ Examples:
 
 /** Runs a command, and ends the process. */
 export async function runProgram(signals: Signals): Promise<void> {
+  process.exitCode = 1 // in case that nothing keeps the process alive before the command has ended
   let stdoutError: string | undefined
   // A closed stdout must not end the process. A listener also puts a pipe in non-blocking mode, which the log needs.
   process.stdout.on('error', (error) => {

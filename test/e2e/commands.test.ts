@@ -111,3 +111,17 @@ t.test('serve reports a failure in one line', async (t) => {
     t.match(await runProgram(t, [...args, ...more]), { code, stderr }, more.join(' '))
   }
 })
+
+t.test('a message about a wrong option does not repeat its value', async (t) => {
+  for (const args of [
+    ['check', '--url', 'http://user:canary@example'],
+    ['credentials', 'add', '--account', 'acme', "--secret=can'ary"],
+    ['credentials', 'add', '--account', 'acme', '--secret-stdin=canary'],
+    ['keys', 'add', '--directory', 'keys', '--alg', "'canary'\n"],
+  ]) {
+    const { code, stderr } = await runProgram(t, args)
+    t.equal(code, 2)
+    t.match(stderr, /^error: (?:unknown )?option '--[a-z-]+/)
+    t.notMatch(stderr, /can/)
+  }
+})
