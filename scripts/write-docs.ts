@@ -1,6 +1,6 @@
 /**
  * Writes what derives from the settings schema: the table in `docs/configuration.md`, `config/sidecar.yaml` and
- * `config/sidecar.schema.json`. Run `npm run docs` after a change of `src/config/settings-schema.ts`.
+ * `config/sidecar.schema.json`. Run `npm run docs` after a change of `src/config/schema.ts`.
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { stringify } from 'yaml'

@@ -6,7 +6,7 @@
  * In: validated settings. Out: a sidecar that starts and stops. It listens after keys and credentials are loaded.
  */
 import type { Registry } from 'prom-client'
-import type { Config } from './config/schema.ts'
+import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'

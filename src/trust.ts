@@ -2,8 +2,9 @@
  * Opens everything that decides on access (keys, credentials, revocations) and the certificates, and keeps it current.
  * In: settings. Out: functions that return the active values.
  */
+
+import type { Config, FileSettings } from './config/config.ts'
 import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
-import type { Config, FileSettings } from './config/schema.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { PostgresStore } from './credentials/postgres/store.ts'
 import { createRevocationsLoader, type IsRevoked } from './credentials/revocations.ts'

@@ -4,7 +4,7 @@
 import { availableParallelism } from 'node:os'
 import { Command, CommanderError } from 'commander'
 import type { App, ServingApp } from '../app.ts'
-import type { Config } from '../config/schema.ts'
+import type { Config } from '../config/config.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
 import { fileErrorCode, fileErrorReason } from '../reload/files.ts'
 import { VERSION } from '../version.ts'

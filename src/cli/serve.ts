@@ -4,8 +4,8 @@
  */
 import type { Command } from 'commander'
 import type { App } from '../app.ts'
+import type { Config } from '../config/config.ts'
 import { formatProblems, type LoadedConfig } from '../config/load.ts'
-import type { Config } from '../config/schema.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
 import { CommandFailure, type CommandIo, createCommand, UsageFailure } from './command-io.ts'
 import { addSettingFlags, asUsage, everyProblem, loadSettings, type ParsedOptions } from './config.ts'

@@ -5,8 +5,8 @@
 import { readFileSync } from 'node:fs'
 import type { z } from 'zod'
 import { type Step, writePath } from '../reload/yaml-text.ts'
+import { type Config, configSchema, type FileSettings, fileSettings } from './config.ts'
 import { nearest, type Problem } from './problem.ts'
-import { type Config, configSchema, type FileSettings, fileSettings } from './schema.ts'
 import { namesBelow, SETTINGS, valueAt } from './settings.ts'
 import {
   FILE_VARIABLE,

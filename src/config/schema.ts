@@ -1,147 +1,267 @@
 /**
- * The configuration as the program uses it: the settings, the rules across settings, and derived values.
+ * Every setting: its name, kind, bounds, default and meaning. The loader, environment variables, flags, JSON Schema and
+ * documentation derive from this schema. Unknown names are errors.
  */
-import type { z } from 'zod'
-import { valueAt } from './settings.ts'
+import { z } from 'zod'
 import {
-  CREDENTIALS_FILE,
-  KEYS_DIRECTORY,
-  REVOCATIONS_FILE,
-  RUN_ON_INVALID_INPUT,
-  settingsSchema,
-} from './settings-schema.ts'
+  addressRange,
+  basePath,
+  boolean,
+  exactPath,
+  filePath,
+  forwardedMethod,
+  httpUrl,
+  integer,
+  integerOrAuto,
+  listenHost,
+  oneOf,
+  origin,
+  pathPrefix,
+  seconds,
+  text,
+  upstreamUrl,
+} from './values.ts'
 
-/** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
-const DOCUMENTED_LIFETIME_SECONDS = 86_400
+/** Ten years: longer is a typing mistake, and far from the limits of integers. */
+const MAX_TOKEN_SECONDS = 315_360_000
 
-const VERIFIES_ONLY = ': such a sidecar only verifies and issues no tokens'
+export const KEYS_DIRECTORY = '/etc/storage-auth-sidecar/keys'
+export const CREDENTIALS_FILE = '/etc/storage-auth-sidecar/credentials.yaml'
+export const REVOCATIONS_FILE = '/etc/storage-auth-sidecar/revocations.yaml'
 
-/** Settings that exclude each other: if both are set, the first is refused. The third item ends the message. */
-const EXCLUSIVE = [
-  ['keys.jwksUrl', 'keys.directory', ''],
-  ['credentials.file', 'keys.jwksUrl', VERIFIES_ONLY],
-  ['credentials.postgres', 'keys.jwksUrl', VERIFIES_ONLY],
-  ['credentials.postgres', 'credentials.file', ''],
-  ['identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'],
-] as const
+const ROUTE = 'must be a map such as { method: GET, path: /healthz }'
+const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
 
-type Settings = z.output<typeof settingsSchema>
+/** Runs a check on invalid input too, so that all mistakes are reported at once. The input may have any shape. */
+export const RUN_ON_INVALID_INPUT = { when: () => true }
 
-/** The rules across settings. A rule is skipped while a setting that it reads is invalid by itself. */
-function checkAcross(settings: Settings, context: z.RefinementCtx): void {
-  const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
-  const invalid = known.map(({ path = [] }) => `${path.join('.')}.`)
-  if (invalid.includes('.')) return
-  const areValid = (...paths: string[]) =>
-    paths.every((path) => !invalid.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one)))
-  const isSet = (path: string) => (valueAt(settings, path.split('.')) ?? false) !== false
-  const report = (path: string, message: string, below: readonly (string | number)[] = []) =>
-    context.addIssue({ code: 'custom', path: [...path.split('.'), ...below], message })
-  const { listen, admin, token, identity, forwardAuth, publicRoutes } = settings
-
-  for (const [path, other, why] of EXCLUSIVE) {
-    if (areValid(path, other) && isSet(path) && isSet(other))
-      report(path, `cannot be used with ${other}${why}`)
-  }
-  if (areValid('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
-    const { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } = token
-    const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
-    if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
-  }
-  if (areValid('identity.assertion', 'token.audience') && identity.assertion.enabled) {
-    const message = 'must differ from token.audience: an assertion is not an access token'
-    if (identity.assertion.audience === token.audience) report('identity.assertion.audience', message)
-  }
-  if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes')) {
-    const endpoint = `${listen.basePath}/v2/auth/token`
-    const { path: decisionPath } = forwardAuth
-    if (decisionPath !== '' && (isWithin(endpoint, decisionPath) || isWithin(decisionPath, endpoint))) {
-      const message = `must not be the token endpoint ${endpoint}, a path above it or one below it`
-      report('forwardAuth.path', message)
-    }
-    for (const [index, { path }] of publicRoutes.entries()) {
-      const below = [index, 'path']
-      if (path === endpoint || path === `${endpoint}/`) {
-        report('publicRoutes', 'must not be the token endpoint, which is never forwarded', below)
-      } else if (decisionPath !== '' && isWithin(path, decisionPath)) {
-        report('publicRoutes', 'must not be at or below forwardAuth.path, which is never forwarded', below)
-      }
-    }
-  }
-  if (areValid('listen.host', 'listen.port', 'admin') && listen.port === admin.port && listen.port !== 0) {
-    const hosts = [listen.host, admin.host]
-    const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
-    if (overlap) report('admin.port', 'must be another port than listen.port')
-  }
-}
-
-/** Whether a path is `parent` or lies below it, on segment boundaries. */
-const isWithin = (path: string, parent: string) => path === parent || path.startsWith(`${parent}/`)
-
-const keySource = ({ jwksUrl, directory = KEYS_DIRECTORY }: Settings['keys']) =>
-  jwksUrl === undefined ? { directory } : { jwksUrl }
-
-/** A sidecar that reads its keys from a JWK Set has no credentials. */
-function credentialSource(
-  { file = CREDENTIALS_FILE, postgres }: Settings['credentials'],
-  mayIssue: boolean,
-): Settings['credentials'] {
-  if (!mayIssue) return {}
-  return postgres === undefined ? { file } : { postgres }
-}
-
-/** `required`: the file is not the default one, so it must exist. */
-const revocationSource = ({ file }: Settings['revocations']) => ({
-  file,
-  required: file !== REVOCATIONS_FILE,
-})
-
-export const configSchema = settingsSchema
-  .superRefine(checkAcross, RUN_ON_INVALID_INPUT)
-  .transform(({ token, keys, credentials, revocations, ...rest }) => {
-    const { maxLifetimeSeconds = Math.max(DOCUMENTED_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
-    return {
-      ...rest,
-      token: { ...token, maxLifetimeSeconds },
-      keys: keySource(keys),
-      credentials: credentialSource(credentials, keys.jwksUrl === undefined),
-      revocations: revocationSource(revocations),
-    }
+/** A member of a list: a map with these members only. */
+function member<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
+  return z.strictObject(shape, {
+    error: ({ code }) => (code === 'invalid_type' ? requirement : undefined),
   })
-
-/** The settings that name files; undefined where they are invalid. */
-export interface FileSettings {
-  readonly keys?: Config['keys'] | undefined
-  readonly credentials?: Config['credentials'] | undefined
-  readonly revocations?: Config['revocations'] | undefined
-  readonly listen?: Pick<Config['listen'], 'tls'>
-  readonly identity?: Config['identity'] | undefined
-  readonly upstreams?: Config['upstreams'] | undefined
 }
 
-/** The settings of an invalid configuration that name files and are valid by themselves. */
-export function fileSettings(tree: object): FileSettings {
-  const { shape } = settingsSchema
-  const valid = <T>(schema: z.ZodType<T>, ...steps: string[]) => schema.safeParse(valueAt(tree, steps)).data
-  const keys = valid(shape.keys, 'keys')
-  const credentials = valid(shape.credentials, 'credentials')
-  const revocations = valid(shape.revocations, 'revocations')
-  const mayIssue = valueAt(tree, ['keys', 'jwksUrl']) === undefined
-  return {
-    keys: keys && keySource(keys),
-    credentials: credentials && credentialSource(credentials, mayIssue),
-    revocations: revocations && revocationSource(revocations),
-    listen: { tls: valid(shape.listen.unwrap().shape.tls, 'listen', 'tls') },
-    identity: valid(shape.identity, 'identity'),
-    upstreams: valid(shape.upstreams, 'upstreams'),
+const upstream = member(UPSTREAM, {
+  prefix: pathPrefix.describe(
+    'Paths that this upstream serves; the longest matching prefix wins, on segment boundaries.',
+  ),
+  url: upstreamUrl.describe('Where it is: http://host:port, https://host:port or unix:/absolute/path.'),
+  caFile: filePath.optional().describe('PEM file of the authorities that sign its certificate.'),
+  certFile: filePath.optional().describe('PEM file of the client certificate that it receives.'),
+  keyFile: filePath.optional().describe('PEM file of the private key of certFile.'),
+}).superRefine((upstream, context) => {
+  if (!(upstream instanceof Object)) return
+  const partners = { caFile: 'caFile', certFile: 'keyFile', keyFile: 'certFile' } as const
+  for (const file of ['caFile', 'certFile', 'keyFile'] as const) {
+    if (upstream[file] === undefined) continue
+    const report = (message: string) => context.addIssue({ code: 'custom', path: [file], message })
+    if (!/^https:/i.test(String(upstream.url))) report('needs a url that begins with https:')
+    if (upstream[partners[file]] === undefined) report(`needs ${partners[file]} beside it`)
+  }
+}, RUN_ON_INVALID_INPUT)
+
+/** No two upstreams serve the same paths: `/a` and `/a/` end on the same segment boundary. */
+function prefixesDiffer(upstreams: readonly z.output<typeof upstream>[], context: z.RefinementCtx): void {
+  if (!Array.isArray(upstreams)) return
+  const prefixes = upstreams.map((upstream) => upstream?.prefix?.replace?.(/\/$/, ''))
+  for (const [index, prefix] of prefixes.entries()) {
+    if (prefix === undefined || prefixes.indexOf(prefix) === index) continue
+    const message = 'serves the same paths as an upstream before it'
+    context.addIssue({ code: 'custom', path: [index, 'prefix'], message })
   }
 }
 
-type DeepReadonly<T> = T extends readonly (infer Member)[]
-  ? readonly DeepReadonly<Member>[]
-  : T extends object
-    ? { readonly [Name in keyof T]: DeepReadonly<T[Name]> }
-    : T
+type Fallback<Output> = z.core.util.NoUndefined<NoInfer<Output>>
 
-/** The active settings: complete, consistent, frozen at every depth. */
-export type Config = DeepReadonly<z.output<typeof configSchema>>
+function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, description: string) {
+  return kind.default(fallback).describe(description)
+}
+
+/** A setting without a default. `config/sidecar.yaml` shows the example. */
+function described<Kind extends z.ZodType>(kind: Kind, description: string, example: string | number) {
+  return kind.meta({ description, examples: [example] })
+}
+
+/** A list, empty by default. */
+function list<Member extends z.ZodType>(member: Member, requirement: string, description: string) {
+  return z.array(member, requirement).default([]).describe(description)
+}
+
+/** A group of settings; leaving it out, or leaving it empty, means its defaults. */
+function section<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
+  const group = z.strictObject(shape)
+  // The type of a generic shape cannot say that every member of every group has a default; a test does.
+  return group.prefault({} as z.input<typeof group>).describe(description)
+}
+
+/** The settings as the file, the environment and the flags give them. */
+export const settingsSchema = z
+  .strictObject({
+    listen: section('Data listener: what clients connect to.', {
+      host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
+      port: setting(integer(0, 65535), 8080, 'TCP port; 0 lets the system choose one.'),
+      basePath: setting(basePath, '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
+      tls: z
+        .strictObject({
+          certFile: described(
+            filePath,
+            'PEM file of the chain that clients receive.',
+            '/etc/storage-auth-sidecar/tls/tls.crt',
+          ),
+          keyFile: described(
+            filePath,
+            'PEM file of the private key of certFile.',
+            '/etc/storage-auth-sidecar/tls/tls.key',
+          ),
+          clientCaFile: described(
+            filePath.optional(),
+            'PEM file of the CAs that client certificates must have.',
+            '/etc/storage-auth-sidecar/tls/ca.crt',
+          ),
+        })
+        .optional()
+        .describe('TLS to clients; plain HTTP without it. Files are re-read on change.'),
+    }),
+    admin: section('Admin listener: metrics, health, public keys.', {
+      host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
+      port: setting(integer(0, 65535), 8081, 'TCP port; 0 lets the system choose one.'),
+    }),
+    upstreams: z
+      .array(upstream, `must be a list; each member ${UPSTREAM}`)
+      .superRefine(prefixesDiffer, RUN_ON_INVALID_INPUT)
+      .default([])
+      .meta({
+        description:
+          'Storage services requests are forwarded to, at least one: prefix, url and for https caFile, certFile, keyFile.',
+        examples: [[{ prefix: '/', url: 'http://127.0.0.1:9000' }]],
+      }),
+    token: section('Tokens, issued and verified.', {
+      issuer: setting(text, 'storage-account-api', 'Claim iss of every token.'),
+      audience: setting(text, 'storage-api', 'Claim aud of every token.'),
+      lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
+      clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
+      maxLifetimeSeconds: described(
+        integer(1, MAX_TOKEN_SECONDS).optional(),
+        'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
+        86400,
+      ),
+    }),
+    keys: section('Keys that sign and verify tokens: a directory or a URL, not both.', {
+      directory: filePath.optional().meta({
+        description: 'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
+        default: KEYS_DIRECTORY,
+      }),
+      jwksUrl: described(
+        httpUrl.optional(),
+        "URL of another issuer's JWK Set; the sidecar then issues no tokens.",
+        'http://issuer:8081/.well-known/jwks.json',
+      ),
+    }),
+    credentials: section('Who may log in: a file or a database, not both; neither with keys.jwksUrl.', {
+      file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
+      postgres: z
+        .strictObject({
+          urlFile: described(
+            filePath,
+            'File that holds the connection URL, as the URL holds a password.',
+            '/etc/storage-auth-sidecar/postgres-url',
+          ),
+          poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections.'),
+        })
+        .optional()
+        .describe('Credentials in PostgreSQL, shared by all replicas.'),
+    }),
+    revocations: section('Tokens withdrawn before they expire.', {
+      file: setting(filePath, REVOCATIONS_FILE, 'YAML file of revocations; only the default may be missing.'),
+    }),
+    cache: section('Verified tokens that are cached.', {
+      maxTokens: setting(integer(1, 10_000_000), 10000, 'Maximum number of cached tokens.'),
+      maxAgeSeconds: setting(integer(1, 2_147_483), 300, 'Seconds until a cached token is verified again.'),
+    }),
+    identity: section('What upstreams receive about the caller.', {
+      forwardAuthorization: setting(boolean, false, 'Whether upstreams receive the Authorization header.'),
+      assertion: section('A signed statement of the identity, X-Authenticated-Assertion.', {
+        enabled: setting(boolean, false, 'Whether upstreams receive it; needs a key that signs.'),
+        audience: setting(text, 'storage-upstream', 'Claim aud of the assertion.'),
+        lifetimeSeconds: setting(integer(1, 86400), 300, 'Seconds it lives, never longer than its token.'),
+      }),
+    }),
+    enforcement: setting(
+      oneOf(['enforce', 'report']),
+      'enforce',
+      'report: requests that the token check refuses are forwarded without identity.',
+    ),
+    forwarded: section('Proxies in front of the sidecar.', {
+      trust: list(
+        addressRange,
+        'must be a list of IP addresses and CIDR ranges',
+        'Addresses and CIDR ranges of peers whose X-Forwarded-* and Forwarded headers are kept.',
+      ),
+    }),
+    publicRoutes: list(
+      member(ROUTE, {
+        method: forwardedMethod.describe('Exact method.'),
+        path: exactPath.describe('Exact path, without query.'),
+      }),
+      `must be a list; each member ${ROUTE}`,
+      'Requests forwarded without a token and without identity: exact method and path, no patterns.',
+    ),
+    forwardAuth: section('Decisions for proxies that keep their own data path.', {
+      path: setting(basePath, '', 'Path, with all below it, that answers forward-auth requests; empty: off.'),
+      maxAgeSeconds: setting(integer(0, 86400), 0, 'Seconds a proxy may cache a decision.'),
+    }),
+    corsPreflight: setting(oneOf(['deny', 'pass']), 'deny', 'pass: CORS preflights need no token.'),
+    upgrade: section('Protocol upgrades.', {
+      enabled: setting(boolean, false, 'Whether WebSocket handshakes with a valid token are forwarded.'),
+    }),
+    limits: section('Limits on what clients can use.', {
+      loginFailures: section('Throttle of failed logins, for each pair of account and client address.', {
+        count: setting(integer(1, 1_000_000), 20, 'Failed logins after which more get 503.'),
+        windowSeconds: setting(integer(1, 86400), 60, 'Length of the window in seconds.'),
+      }),
+      headerBytes: setting(integer(1024, 1_048_576), 16384, 'Maximum bytes of the header lines.'),
+      headerLines: setting(integer(1, 10_000), 200, 'Maximum number of header lines of a request.'),
+      connections: setting(integer(1, 1_000_000), 10000, 'Maximum client connections; more are closed.'),
+      inFlightPerConnection: setting(integer(1, 10_000), 16, 'Maximum number of waiting pipelined requests.'),
+      upstreamConnections: setting(integer(1, 100_000), 256, 'Maximum number of connections to an upstream.'),
+      upstreamQueue: setting(integer(0, 1_000_000), 1024, 'Maximum requests that wait for an upstream.'),
+    }),
+    timeouts: section('How long the sidecar waits.', {
+      headersSeconds: setting(seconds(), 10, 'Seconds a client may take to send the request head.'),
+      idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress, in either direction.'),
+      keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
+      upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
+      upstreamResponseSeconds: setting(seconds(), 60, 'Seconds an upstream may take to respond.'),
+    }),
+    shutdown: section('What happens on SIGTERM.', {
+      lameDuckSeconds: setting(seconds(0), 5, 'Seconds that the sidecar still accepts while not ready.'),
+      deadlineSeconds: setting(seconds(0), 25, 'Seconds that transfers may take to finish.'),
+    }),
+    log: section('Log lines on standard output.', {
+      level: setting(
+        oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
+        'info',
+        'Minimum severity.',
+      ),
+      access: setting(oneOf(['all', 'errors', 'off']), 'errors', 'errors: 5xx, faults and refusals only.'),
+    }),
+    workers: setting(integerOrAuto(1024), 1, 'Processes that share the listener; auto: one for each core.'),
+    contract: section('Forms that clients of the API disagree on; the defaults are documented.', {
+      expirationSec: setting(oneOf(['integer', 'string']), 'integer', 'JSON type of expirationSec.'),
+      authenticationFailedCode: setting(
+        oneOf(['Authentication failed', 'AuthenticationFailed']),
+        'Authentication failed',
+        'Code of a failed login.',
+      ),
+      refusedTokenStatus: setting(oneOf([400, 401]), 400, 'Status of a refused token; 401 challenges.'),
+    }),
+    cors: section('Browser apps of other origins.', {
+      allowedOrigins: list(
+        origin,
+        'must be a list of origins',
+        "Origins whose scripts may read the sidecar's own responses; * for all.",
+      ),
+    }),
+  })
+  .meta({ title: 'Settings of the storage auth sidecar' })

@@ -4,7 +4,7 @@
  */
 import { z } from 'zod'
 import type { Step } from '../reload/yaml-text.ts'
-import { settingsSchema } from './settings-schema.ts'
+import { settingsSchema } from './schema.ts'
 
 export interface Setting {
   /** `limits.loginFailures.count`. */

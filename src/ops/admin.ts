@@ -6,7 +6,7 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { Config } from '../config/schema.ts'
+import type { Config } from '../config/config.ts'
 import { statusProblems } from './problems.ts'
 import { type AdminOptions, type AdminSources, createStatusReporter } from './status.ts'
 

@@ -5,7 +5,7 @@
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Config } from '../config/schema.ts'
+import type { Config } from '../config/config.ts'
 import type { Listener } from '../server/listener.ts'
 import type { Trust } from '../trust.ts'
 

@@ -2,7 +2,7 @@
  * The state of the sidecar, as the status page and `/status.json` show it.
  * In: metrics, readiness, some settings. Out: current rates, counts of ten minutes. Nothing in it is secret.
  */
-import type { Config } from '../config/schema.ts'
+import type { Config } from '../config/config.ts'
 import { VERSION } from '../version.ts'
 import { Columns, type Growth, type Labels, type MetricFamily, rounded, type Sample, sum } from './samples.ts'
 

@@ -5,7 +5,7 @@
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
-import type { FileSettings } from '../config/schema.ts'
+import type { FileSettings } from '../config/config.ts'
 import { fileErrorCode, type Loaded, readRegularFile } from './files.ts'
 
 /** A file, and the setting that names it, such as `listen.tls.certFile`. */

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { validate } from 'dockerfile-utils'
 import t from 'tap'
-import { settingsSchema } from '../../src/config/settings-schema.ts'
+import { settingsSchema } from '../../src/config/schema.ts'
 
 const read = (path: string) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
 const DOCKERFILE = read('Dockerfile')

@@ -1,6 +1,6 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 
-import type { Config } from '../../src/config/schema.ts'
+import type { Config } from '../../src/config/config.ts'
 import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
 import { statusMetrics } from '../../src/ops/samples.ts'
 import { createStatusReporter, type ReadyCheck } from '../../src/ops/status.ts'

@@ -1,0 +1,147 @@
+/**
+ * The configuration as the program uses it: the settings, the rules across settings, and derived values.
+ */
+import type { z } from 'zod'
+import {
+  CREDENTIALS_FILE,
+  KEYS_DIRECTORY,
+  REVOCATIONS_FILE,
+  RUN_ON_INVALID_INPUT,
+  settingsSchema,
+} from './schema.ts'
+import { valueAt } from './settings.ts'
+
+/** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
+const DOCUMENTED_LIFETIME_SECONDS = 86_400
+
+const VERIFIES_ONLY = ': such a sidecar only verifies and issues no tokens'
+
+/** Settings that exclude each other: if both are set, the first is refused. The third item ends the message. */
+const EXCLUSIVE = [
+  ['keys.jwksUrl', 'keys.directory', ''],
+  ['credentials.file', 'keys.jwksUrl', VERIFIES_ONLY],
+  ['credentials.postgres', 'keys.jwksUrl', VERIFIES_ONLY],
+  ['credentials.postgres', 'credentials.file', ''],
+  ['identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'],
+] as const
+
+type Settings = z.output<typeof settingsSchema>
+
+/** The rules across settings. A rule is skipped while a setting that it reads is invalid by itself. */
+function checkAcross(settings: Settings, context: z.RefinementCtx): void {
+  const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
+  const invalid = known.map(({ path = [] }) => `${path.join('.')}.`)
+  if (invalid.includes('.')) return
+  const areValid = (...paths: string[]) =>
+    paths.every((path) => !invalid.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one)))
+  const isSet = (path: string) => (valueAt(settings, path.split('.')) ?? false) !== false
+  const report = (path: string, message: string, below: readonly (string | number)[] = []) =>
+    context.addIssue({ code: 'custom', path: [...path.split('.'), ...below], message })
+  const { listen, admin, token, identity, forwardAuth, publicRoutes } = settings
+
+  for (const [path, other, why] of EXCLUSIVE) {
+    if (areValid(path, other) && isSet(path) && isSet(other))
+      report(path, `cannot be used with ${other}${why}`)
+  }
+  if (areValid('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
+    const { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } = token
+    const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
+    if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
+  }
+  if (areValid('identity.assertion', 'token.audience') && identity.assertion.enabled) {
+    const message = 'must differ from token.audience: an assertion is not an access token'
+    if (identity.assertion.audience === token.audience) report('identity.assertion.audience', message)
+  }
+  if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes')) {
+    const endpoint = `${listen.basePath}/v2/auth/token`
+    const { path: decisionPath } = forwardAuth
+    if (decisionPath !== '' && (isWithin(endpoint, decisionPath) || isWithin(decisionPath, endpoint))) {
+      const message = `must not be the token endpoint ${endpoint}, a path above it or one below it`
+      report('forwardAuth.path', message)
+    }
+    for (const [index, { path }] of publicRoutes.entries()) {
+      const below = [index, 'path']
+      if (path === endpoint || path === `${endpoint}/`) {
+        report('publicRoutes', 'must not be the token endpoint, which is never forwarded', below)
+      } else if (decisionPath !== '' && isWithin(path, decisionPath)) {
+        report('publicRoutes', 'must not be at or below forwardAuth.path, which is never forwarded', below)
+      }
+    }
+  }
+  if (areValid('listen.host', 'listen.port', 'admin') && listen.port === admin.port && listen.port !== 0) {
+    const hosts = [listen.host, admin.host]
+    const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
+    if (overlap) report('admin.port', 'must be another port than listen.port')
+  }
+}
+
+/** Whether a path is `parent` or lies below it, on segment boundaries. */
+const isWithin = (path: string, parent: string) => path === parent || path.startsWith(`${parent}/`)
+
+const keySource = ({ jwksUrl, directory = KEYS_DIRECTORY }: Settings['keys']) =>
+  jwksUrl === undefined ? { directory } : { jwksUrl }
+
+/** A sidecar that reads its keys from a JWK Set has no credentials. */
+function credentialSource(
+  { file = CREDENTIALS_FILE, postgres }: Settings['credentials'],
+  mayIssue: boolean,
+): Settings['credentials'] {
+  if (!mayIssue) return {}
+  return postgres === undefined ? { file } : { postgres }
+}
+
+/** `required`: the file is not the default one, so it must exist. */
+const revocationSource = ({ file }: Settings['revocations']) => ({
+  file,
+  required: file !== REVOCATIONS_FILE,
+})
+
+export const configSchema = settingsSchema
+  .superRefine(checkAcross, RUN_ON_INVALID_INPUT)
+  .transform(({ token, keys, credentials, revocations, ...rest }) => {
+    const { maxLifetimeSeconds = Math.max(DOCUMENTED_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
+    return {
+      ...rest,
+      token: { ...token, maxLifetimeSeconds },
+      keys: keySource(keys),
+      credentials: credentialSource(credentials, keys.jwksUrl === undefined),
+      revocations: revocationSource(revocations),
+    }
+  })
+
+/** The settings that name files; undefined where they are invalid. */
+export interface FileSettings {
+  readonly keys?: Config['keys'] | undefined
+  readonly credentials?: Config['credentials'] | undefined
+  readonly revocations?: Config['revocations'] | undefined
+  readonly listen?: Pick<Config['listen'], 'tls'>
+  readonly identity?: Config['identity'] | undefined
+  readonly upstreams?: Config['upstreams'] | undefined
+}
+
+/** The settings of an invalid configuration that name files and are valid by themselves. */
+export function fileSettings(tree: object): FileSettings {
+  const { shape } = settingsSchema
+  const valid = <T>(schema: z.ZodType<T>, ...steps: string[]) => schema.safeParse(valueAt(tree, steps)).data
+  const keys = valid(shape.keys, 'keys')
+  const credentials = valid(shape.credentials, 'credentials')
+  const revocations = valid(shape.revocations, 'revocations')
+  const mayIssue = valueAt(tree, ['keys', 'jwksUrl']) === undefined
+  return {
+    keys: keys && keySource(keys),
+    credentials: credentials && credentialSource(credentials, mayIssue),
+    revocations: revocations && revocationSource(revocations),
+    listen: { tls: valid(shape.listen.unwrap().shape.tls, 'listen', 'tls') },
+    identity: valid(shape.identity, 'identity'),
+    upstreams: valid(shape.upstreams, 'upstreams'),
+  }
+}
+
+type DeepReadonly<T> = T extends readonly (infer Member)[]
+  ? readonly DeepReadonly<Member>[]
+  : T extends object
+    ? { readonly [Name in keyof T]: DeepReadonly<T[Name]> }
+    : T
+
+/** The active settings: complete, consistent, frozen at every depth. */
+export type Config = DeepReadonly<z.output<typeof configSchema>>
