@@ -1,7 +1,7 @@
 /**
  * `config check | show | schema`, and the settings that commands take as flags.
  */
-import { type Command, Help, Option } from 'commander'
+import { type Command, Option } from 'commander'
 import {
   explain,
   formatProblems,
@@ -29,20 +29,14 @@ export function addSettingFlags(command: Command): Command {
   command.option('--config <file>', `settings file in YAML (environment: ${FILE_VARIABLE})`)
   command.option('--upstream-url <url>', 'short for one upstream at prefix /')
   command.option('--port <port>', 'short for --listen-port')
-  const shown = ['--admin-port']
-  const perSetting = SETTINGS.map(({ flag, description }) => new Option(`${flag} <value>`, description))
-  for (const option of perSetting) command.addOption(option)
-  command.addHelpText('after', SETTINGS_HELP)
-  // Not `hideHelp`, which would keep commander from suggesting these flags for mistyped ones.
-  const hidden = perSetting.filter(({ long }) => !shown.includes(String(long)))
-  return command.configureHelp({
-    formatHelp(subject, helper) {
-      const brief: Help = Object.create(helper)
-      brief.visibleOptions = (asked) =>
-        helper.visibleOptions(asked).filter((option) => !hidden.includes(option))
-      return Help.prototype.formatHelp.call(brief, subject, brief)
-    },
+  const settings = SETTINGS.map(({ flag, description }) => new Option(`${flag} <value>`, description))
+  for (const option of settings) command.addOption(option)
+  // Hidden when help is printed and not before, as commander suggests visible flags for mistyped ones.
+  command.addHelpText('before', () => {
+    for (const option of settings) option.hideHelp(option.long !== '--admin-port')
+    return ''
   })
+  return command.addHelpText('after', SETTINGS_HELP)
 }
 
 /** Loads the settings for a command that has {@link addSettingFlags}. `needsUpstream`: false if it forwards nothing. */
