@@ -110,22 +110,19 @@ t.test('all problems of all files are reported with their setting and without co
   t.strictSame(await fileProblems({}), [])
 })
 
-t.test(
-  'with assertions a key directory without a key that upstreams can verify is a bad version',
-  async (t) => {
-    const { directory, kid } = await makeKeyDirectory(t)
-    const flags = { '--keys-directory': directory, '--credentials-file': (await makeCredentialsFile(t)).file }
-    const results: string[] = []
-    const { trust, log } = await open(
-      t,
-      { ...flags, '--identity-assertion-enabled': 'true' },
-      { onReload: (subject, result) => void results.push(`${subject} ${result}`) },
-    )
-    writeFileSync(join(directory, 'active'), 'secret')
-    writeKey(directory, (await makeKey('HS256', 'secret')).privateJwk)
-    await eventually(() => results.length === 1, 'the reload')
-    t.strictSame(results, ['keys failed'])
-    t.equal(trust.keys().signing?.kid, kid)
-    t.match(log.at(-1), { problems: [/: identity\.assertion\.enabled needs a private key here/] })
-  },
-)
+t.test('with assertions a directory without a key for upstreams is a bad version', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  const flags = { '--keys-directory': directory, '--credentials-file': (await makeCredentialsFile(t)).file }
+  const results: string[] = []
+  const { trust, log } = await open(
+    t,
+    { ...flags, '--identity-assertion-enabled': 'true' },
+    { onReload: (subject, result) => void results.push(`${subject} ${result}`) },
+  )
+  writeFileSync(join(directory, 'active'), 'secret')
+  writeKey(directory, (await makeKey('HS256', 'secret')).privateJwk)
+  await eventually(() => results.length === 1, 'the reload')
+  t.strictSame(results, ['keys failed'])
+  t.equal(trust.keys().signing?.kid, kid)
+  t.match(log.at(-1), { problems: [/: identity\.assertion\.enabled needs a private key here/] })
+})

@@ -205,62 +205,54 @@ t.test('wrong usage is reported before anything is changed', async (t) => {
   }
 })
 
-t.test(
-  'with PostgreSQL the commands behave and print as with a file',
-  { skip: NO_SERVER_HERE },
-  async (t) => {
-    const { urlFile } = await createDatabase('tables')
-    const { file } = await makeCredentialsFile(t, [])
-    const places = [
-      ['--file', file],
-      ['--postgres-url-file', urlFile],
-    ]
-    /** Runs a command in both places; returns what they printed, once the printed secrets are made equal. */
-    const both = async (args: readonly string[], stdin = '') => {
-      const runs = await Promise.all(places.map((place) => run([...args, ...place], stdin)))
-      const [one, other] = runs.map(({ stdout, stderr, failure }) => ({
-        stdout: stdout.replace(/"secret":"[^"]{43}"/, '"secret":"…"'),
-        stderr,
-        exitCode: failure?.exitCode,
-        problem: failure?.message.replace(/^.*: /, ''),
-      }))
-      t.same(other, one, args.join(' '))
-      return other
-    }
-    const acme = ['--account', 'acme', '--access-key', 'AK1']
-    t.match(await both(['add', ...acme]), { stdout: '{"accountId":"acme","accessKey":"AK1","secret":"…"}\n' })
-    t.match(await both(['add', ...acme]), { exitCode: 1, stdout: '' })
-    await both(['add', '--account', 'other', '--access-key', 'k', '--secret-stdin'], 'hush\n')
-    await both(['add', '--account', 'acme', '--access-key', 'old', '--expires-at', '2027-01-01T00:00:00Z'])
-    t.match(await both(['disable', ...acme]), { stdout: 'disabled\n' })
-    t.match(await both(['list']), {
-      stdout: `ACCOUNT  ACCESS KEY  STATE     SECRET     EXPIRES
+t.test('with PostgreSQL commands behave and print as with a file', { skip: NO_SERVER_HERE }, async (t) => {
+  const { urlFile } = await createDatabase('tables')
+  const { file } = await makeCredentialsFile(t, [])
+  const places = [
+    ['--file', file],
+    ['--postgres-url-file', urlFile],
+  ]
+  /** Runs a command in both places; returns what they printed, once the printed secrets are made equal. */
+  const both = async (args: readonly string[], stdin = '') => {
+    const runs = await Promise.all(places.map((place) => run([...args, ...place], stdin)))
+    const [one, other] = runs.map(({ stdout, stderr, failure }) => ({
+      stdout: stdout.replace(/"secret":"[^"]{43}"/, '"secret":"…"'),
+      stderr,
+      exitCode: failure?.exitCode,
+      problem: failure?.message.replace(/^.*: /, ''),
+    }))
+    t.same(other, one, args.join(' '))
+    return other
+  }
+  const acme = ['--account', 'acme', '--access-key', 'AK1']
+  t.match(await both(['add', ...acme]), { stdout: '{"accountId":"acme","accessKey":"AK1","secret":"…"}\n' })
+  t.match(await both(['add', ...acme]), { exitCode: 1, stdout: '' })
+  await both(['add', '--account', 'other', '--access-key', 'k', '--secret-stdin'], 'hush\n')
+  await both(['add', '--account', 'acme', '--access-key', 'old', '--expires-at', '2027-01-01T00:00:00Z'])
+  t.match(await both(['disable', ...acme]), { stdout: 'disabled\n' })
+  t.match(await both(['list']), {
+    stdout: `ACCOUNT  ACCESS KEY  STATE     SECRET     EXPIRES
 acme     AK1         disabled  generated  never
 acme     old         expired   generated  2027-01-01T00:00:00.000Z
 other    k           active    chosen     never
 `,
-    })
-    for (const time of ['9999-12-31T23:59:59-12:00', '0000-01-01T00:00:00+00:01', '2027-02-29T00:00:00Z']) {
-      t.match(
-        await both(['add', '--account', 'late', '--expires-at', time]),
-        { exitCode: 2, stdout: '' },
-        time,
-      )
-    }
-    for (const time of ['9999-12-31T23:59:59.9999Z', '0000-01-01T00:00:00Z']) {
-      const late = ['--account', 'late', '--access-key', time]
-      t.match(await both(['add', ...late, '--expires-at', time]), { exitCode: undefined }, time)
-    }
-    await both(['list', '--json'])
-    t.match(await both(['enable', ...acme, '--json']), {
-      stdout: '{"accountId":"acme","accessKey":"AK1","disabled":false}\n',
-    })
-    t.match(await both(['remove', ...acme]), { stdout: 'removed\n' })
-    for (const command of ['remove', 'disable', 'enable']) {
-      t.match(await both([command, ...acme]), { exitCode: 1, stdout: '' })
-    }
-  },
-)
+  })
+  for (const time of ['9999-12-31T23:59:59-12:00', '0000-01-01T00:00:00+00:01', '2027-02-29T00:00:00Z']) {
+    t.match(await both(['add', '--account', 'late', '--expires-at', time]), { exitCode: 2, stdout: '' }, time)
+  }
+  for (const time of ['9999-12-31T23:59:59.9999Z', '0000-01-01T00:00:00Z']) {
+    const late = ['--account', 'late', '--access-key', time]
+    t.match(await both(['add', ...late, '--expires-at', time]), { exitCode: undefined }, time)
+  }
+  await both(['list', '--json'])
+  t.match(await both(['enable', ...acme, '--json']), {
+    stdout: '{"accountId":"acme","accessKey":"AK1","disabled":false}\n',
+  })
+  t.match(await both(['remove', ...acme]), { stdout: 'removed\n' })
+  for (const command of ['remove', 'disable', 'enable']) {
+    t.match(await both([command, ...acme]), { exitCode: 1, stdout: '' })
+  }
+})
 
 t.test('migrate creates the tables once and prints the grants', { skip: NO_SERVER_HERE }, async (t) => {
   const { urlFile } = await createDatabase('empty')

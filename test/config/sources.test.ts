@@ -79,26 +79,23 @@ t.test('trusted addresses may be separated by commas', async (t) => {
   ])
 })
 
-t.test(
-  'an upstream URL is short for one upstream and conflicts only with a list from the same source',
-  async (t) => {
-    const list = '[{ prefix: /a, url: http://list }]'
-    t.strictSame(
-      accepted({ env: { SIDECAR_UPSTREAMS: list }, flags: { '--upstream-url': 'http://flag' } }).config
-        .upstreams,
-      [{ prefix: '/', url: 'http://flag' }],
-    )
-    t.strictSame(refused({ env: { SIDECAR_UPSTREAM_URL: 'http://short', SIDECAR_UPSTREAMS: list } }), [
-      'upstreams: cannot be used with SIDECAR_UPSTREAMS (SIDECAR_UPSTREAM_URL)',
-    ])
-    t.strictSame(refused({ flags: { '--upstream-url': 'http://short', '--upstreams': list } }), [
-      'upstreams: cannot be used with --upstreams (--upstream-url)',
-    ])
-    t.match(refused({ env: { SIDECAR_UPSTREAM_URL: 'http://u?' } }), [
-      /^upstreams\[0\].url: .* \(SIDECAR_UPSTREAM_URL\)$/,
-    ])
-  },
-)
+t.test('an upstream URL conflicts only with a list of upstreams from the same source', async (t) => {
+  const list = '[{ prefix: /a, url: http://list }]'
+  t.strictSame(
+    accepted({ env: { SIDECAR_UPSTREAMS: list }, flags: { '--upstream-url': 'http://flag' } }).config
+      .upstreams,
+    [{ prefix: '/', url: 'http://flag' }],
+  )
+  t.strictSame(refused({ env: { SIDECAR_UPSTREAM_URL: 'http://short', SIDECAR_UPSTREAMS: list } }), [
+    'upstreams: cannot be used with SIDECAR_UPSTREAMS (SIDECAR_UPSTREAM_URL)',
+  ])
+  t.strictSame(refused({ flags: { '--upstream-url': 'http://short', '--upstreams': list } }), [
+    'upstreams: cannot be used with --upstreams (--upstream-url)',
+  ])
+  t.match(refused({ env: { SIDECAR_UPSTREAM_URL: 'http://u?' } }), [
+    /^upstreams\[0\].url: .* \(SIDECAR_UPSTREAM_URL\)$/,
+  ])
+})
 
 t.test('an unknown name is a problem, with a suggestion', async (t) => {
   t.strictSame(readNamed({ SIDECAR_UPSTREAM_ULR: 'x' }).problems, [

@@ -27,44 +27,41 @@ async function scrape({ adminPort }: TestSidecar): Promise<Map<string, Map<strin
   return found
 }
 
-t.test(
-  'the page has every metric with its labels and label values, and every access log field',
-  async (t) => {
-    const upstream = await recordingUpstream(t)
-    const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
-    const at = `http://127.0.0.1:${sidecar.port}/a`
-    await fetch(at)
-    await fetch(at, { headers: { Authorization: `Bearer ${sidecar.token}` } })
-    const lines = () => sidecar.log.filter(({ msg }) => msg === 'request')
-    await eventually(() => lines().length === 2, 'both access lines')
+t.test('the page has every metric, label and label value, and every access log field', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
+  const at = `http://127.0.0.1:${sidecar.port}/a`
+  await fetch(at)
+  await fetch(at, { headers: { Authorization: `Bearer ${sidecar.token}` } })
+  const lines = () => sidecar.log.filter(({ msg }) => msg === 'request')
+  await eventually(() => lines().length === 2, 'both access lines')
 
-    const metrics = await scrape(sidecar)
-    const documented = tableUnder(PAGE, '## Metrics').filter((row) => 'metric' in row && row['meaning'])
-    const rows = documented.flatMap(({ metric, labels }) =>
-      codeIn(metric).map((name) => [name, codeIn(labels)] as const),
-    )
-    const names = rows.map(([name]) => name).filter((name) => !CONDITIONAL.test(name))
-    t.strictSame(names.sort(), [...metrics.keys()].filter((name) => !CONDITIONAL.test(name)).sort())
-    for (const [name, labels] of rows) {
-      const actual = metrics.get(name)
-      if (actual?.size) t.strictSame([...labels].sort(), [...actual.keys()].sort(), name)
-    }
+  const metrics = await scrape(sidecar)
+  const documented = tableUnder(PAGE, '## Metrics').filter((row) => 'metric' in row && row['meaning'])
+  const rows = documented.flatMap(({ metric, labels }) =>
+    codeIn(metric).map((name) => [name, codeIn(labels)] as const),
+  )
+  const names = rows.map(([name]) => name).filter((name) => !CONDITIONAL.test(name))
+  t.strictSame(names.sort(), [...metrics.keys()].filter((name) => !CONDITIONAL.test(name)).sort())
+  for (const [name, labels] of rows) {
+    const actual = metrics.get(name)
+    if (actual?.size) t.strictSame([...labels].sort(), [...actual.keys()].sort(), name)
+  }
 
-    const text = readFileSync(PAGE, 'utf8')
-    const [, outcomes = ''] = /^\| `outcome` \| (.*) \|$/m.exec(text) ?? []
-    const valuesOf = (name: string, label: string) => [...(metrics.get(name)?.get(label) ?? [])].sort()
-    t.strictSame(codeIn(outcomes).sort(), valuesOf('auth_sidecar_upstream_requests_total', 'outcome'))
-    for (const [title, name] of [
-      ['token checks', 'auth_sidecar_token_checks_total'],
-      ['failed logins', 'auth_sidecar_token_issue_failures_total'],
-    ]) {
-      const [, reasons = ''] = new RegExp(`^\\| \`reason\` of ${title} \\| (.*) \\|$`, 'm').exec(text) ?? []
-      t.strictSame(codeIn(reasons).sort(), valuesOf(name ?? '', 'reason'))
-    }
+  const text = readFileSync(PAGE, 'utf8')
+  const [, outcomes = ''] = /^\| `outcome` \| (.*) \|$/m.exec(text) ?? []
+  const valuesOf = (name: string, label: string) => [...(metrics.get(name)?.get(label) ?? [])].sort()
+  t.strictSame(codeIn(outcomes).sort(), valuesOf('auth_sidecar_upstream_requests_total', 'outcome'))
+  for (const [title, name] of [
+    ['token checks', 'auth_sidecar_token_checks_total'],
+    ['failed logins', 'auth_sidecar_token_issue_failures_total'],
+  ]) {
+    const [, reasons = ''] = new RegExp(`^\\| \`reason\` of ${title} \\| (.*) \\|$`, 'm').exec(text) ?? []
+    t.strictSame(codeIn(reasons).sort(), valuesOf(name ?? '', 'reason'))
+  }
 
-    const fields = new Set(lines().flatMap((line) => Object.keys(line)))
-    for (const field of ['level', 'time', 'msg']) fields.delete(field)
-    const table = tableUnder(PAGE, '## Logs').flatMap(({ field }) => codeIn(field))
-    t.strictSame(table.sort(), [...fields].sort())
-  },
-)
+  const fields = new Set(lines().flatMap((line) => Object.keys(line)))
+  for (const field of ['level', 'time', 'msg']) fields.delete(field)
+  const table = tableUnder(PAGE, '## Logs').flatMap(({ field }) => codeIn(field))
+  t.strictSame(table.sort(), [...fields].sort())
+})

@@ -165,29 +165,26 @@ t.test('an upstream that does not read an upload is a 503', async (t) => {
   for (const socket of upstream.sockets) socket.destroy()
 })
 
-t.test(
-  'a client that does not read a download is disconnected, and the upstream connection closed',
-  async (t) => {
-    const { upstream, sidecar, head, recovers, outcome } = await startSetup(t, { settings: IDLE })
-    const body = Buffer.alloc(50_000_000)
-    upstream.reply((socket) => {
-      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
-      socket.write(body)
-    })
-    const client = await rawClient(t, sidecar.port)
-    client.socket.pause()
-    client.send(head('GET /'))
-    await upstream.until(
-      () => upstream.sockets.length === 1 && upstream.open() === 0,
-      'the connection to be closed',
-    )
-    t.equal(await outcome('client_idle'), 1)
-    client.socket.resume()
-    await client.closed()
-    t.ok(client.received().length < body.length)
-    await recovers()
-  },
-)
+t.test('a client that does not read a download is disconnected, and so is the upstream', async (t) => {
+  const { upstream, sidecar, head, recovers, outcome } = await startSetup(t, { settings: IDLE })
+  const body = Buffer.alloc(50_000_000)
+  upstream.reply((socket) => {
+    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
+    socket.write(body)
+  })
+  const client = await rawClient(t, sidecar.port)
+  client.socket.pause()
+  client.send(head('GET /'))
+  await upstream.until(
+    () => upstream.sockets.length === 1 && upstream.open() === 0,
+    'the connection to be closed',
+  )
+  t.equal(await outcome('client_idle'), 1)
+  client.socket.resume()
+  await client.closed()
+  t.ok(client.received().length < body.length)
+  await recovers()
+})
 
 t.test('a slow transfer that makes progress is never aborted', async (t) => {
   const settings = {

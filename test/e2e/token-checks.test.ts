@@ -18,95 +18,84 @@ function setClock() {
 const bearing = (token: string, target = '/b/k') =>
   `GET ${target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`
 
-t.test(
-  'a request without exactly one valid bearer token is refused, even with a token elsewhere',
-  async (t) => {
-    const setup = await startSetup(t)
-    const { token } = setup.sidecar
-    const [header = '', payload = '', signature = ''] = token.split('.')
-    const cases: [name: string, lines: string, details: string][] = [
-      ['no Authorization', '', 'missing'],
-      ['an empty one', 'Authorization:\r\n', 'malformed'],
-      ['only the scheme', 'Authorization: Bearer\r\n', 'malformed'],
-      ['only the scheme and a space', 'Authorization: Bearer \r\n', 'malformed'],
-      ['another scheme', `Authorization: Basic ${token}\r\n`, 'malformed'],
-      ['no scheme', `Authorization: ${token}\r\n`, 'malformed'],
-      ['no space', `Authorization: Bearer${token}\r\n`, 'malformed'],
-      ['a tab for a space', `Authorization: Bearer\t${token}\r\n`, 'malformed'],
-      ['a space beyond ASCII', `Authorization: Bearer\xa0${token}\r\n`, 'malformed'],
-      ['an equals sign', `Authorization: Bearer=${token}\r\n`, 'malformed'],
-      ['a scheme cut short', `Authorization: Beare ${token}\r\n`, 'malformed'],
-      ['a longer scheme', `Authorization: Bearers ${token}\r\n`, 'malformed'],
-      ['the scheme twice', `Authorization: Bearer Bearer ${token}\r\n`, 'malformed'],
-      ['another scheme in front', `Authorization: Basic x, Bearer ${token}\r\n`, 'malformed'],
-      ['a list', `Authorization: Bearer ${token}, Bearer ${token}\r\n`, 'malformed'],
-      ['a list without spaces', `Authorization: Bearer ${token},${token}\r\n`, 'malformed'],
-      ['two words', `Authorization: Bearer ${token} ${token}\r\n`, 'malformed'],
-      ['the same twice', `Authorization: Bearer ${token}\r\nAuthorization: Bearer ${token}\r\n`, 'malformed'],
-      [
-        'a valid one after an invalid one',
-        `Authorization: Bearer x\r\nauthorization: Bearer ${token}\r\n`,
-        'malformed',
-      ],
-      [
-        'an invalid one after a valid one',
-        `Authorization: Bearer ${token}\r\nAUTHORIZATION:\r\n`,
-        'malformed',
-      ],
-      [
-        'a cookie',
-        `Cookie: token=${token}; Authorization=Bearer ${token}; access_token=${token}\r\n`,
-        'missing',
-      ],
-      [
-        'a header of another name',
-        `X-Auth-Token: ${token}\r\nX-Authorization: Bearer ${token}\r\n`,
-        'missing',
-      ],
-      ['quotes', `Authorization: Bearer "${token}"\r\n`, 'malformed'],
-      ['two segments', `Authorization: Bearer ${header}.${payload}\r\n`, 'malformed'],
-      ['four segments', `Authorization: Bearer ${token}.${signature}\r\n`, 'malformed'],
-      ['five segments', `Authorization: Bearer ${header}.${payload}.${signature}.a.b\r\n`, 'malformed'],
-      ['an empty signature', `Authorization: Bearer ${header}.${payload}.\r\n`, 'malformed'],
-      ['an empty header', `Authorization: Bearer .${payload}.${signature}\r\n`, 'malformed'],
-      ['JSON', 'Authorization: Bearer {"alg":"none"}\r\n', 'malformed'],
-      ['bytes beyond ASCII', `Authorization: Bearer ${token}\xe9\r\n`, 'malformed'],
-      ['8 KiB and a byte', `Authorization: Bearer ${`${token}.`.padEnd(8193, 'a')}\r\n`, 'malformed'],
-      [
-        '15 KiB',
-        `Authorization: Bearer ${'a'.repeat(5000)}.${'a'.repeat(5000)}.${'a'.repeat(5000)}\r\n`,
-        'malformed',
-      ],
-    ]
-    for (const [name, respelled] of respellings(token)) {
-      // White space before a token is a separator, after it no part of the value; a line end ends the line.
-      if (/^a space (before|after) it$|line end/.test(name)) continue
-      cases.push([name, `Authorization: Bearer ${respelled}\r\n`, 'malformed'])
+t.test('a request without exactly one valid bearer token is refused', async (t) => {
+  const setup = await startSetup(t)
+  const { token } = setup.sidecar
+  const [header = '', payload = '', signature = ''] = token.split('.')
+  const cases: [name: string, lines: string, details: string][] = [
+    ['no Authorization', '', 'missing'],
+    ['an empty one', 'Authorization:\r\n', 'malformed'],
+    ['only the scheme', 'Authorization: Bearer\r\n', 'malformed'],
+    ['only the scheme and a space', 'Authorization: Bearer \r\n', 'malformed'],
+    ['another scheme', `Authorization: Basic ${token}\r\n`, 'malformed'],
+    ['no scheme', `Authorization: ${token}\r\n`, 'malformed'],
+    ['no space', `Authorization: Bearer${token}\r\n`, 'malformed'],
+    ['a tab for a space', `Authorization: Bearer\t${token}\r\n`, 'malformed'],
+    ['a space beyond ASCII', `Authorization: Bearer\xa0${token}\r\n`, 'malformed'],
+    ['an equals sign', `Authorization: Bearer=${token}\r\n`, 'malformed'],
+    ['a scheme cut short', `Authorization: Beare ${token}\r\n`, 'malformed'],
+    ['a longer scheme', `Authorization: Bearers ${token}\r\n`, 'malformed'],
+    ['the scheme twice', `Authorization: Bearer Bearer ${token}\r\n`, 'malformed'],
+    ['another scheme in front', `Authorization: Basic x, Bearer ${token}\r\n`, 'malformed'],
+    ['a list', `Authorization: Bearer ${token}, Bearer ${token}\r\n`, 'malformed'],
+    ['a list without spaces', `Authorization: Bearer ${token},${token}\r\n`, 'malformed'],
+    ['two words', `Authorization: Bearer ${token} ${token}\r\n`, 'malformed'],
+    ['the same twice', `Authorization: Bearer ${token}\r\nAuthorization: Bearer ${token}\r\n`, 'malformed'],
+    [
+      'a valid one after an invalid one',
+      `Authorization: Bearer x\r\nauthorization: Bearer ${token}\r\n`,
+      'malformed',
+    ],
+    ['an invalid one after a valid one', `Authorization: Bearer ${token}\r\nAUTHORIZATION:\r\n`, 'malformed'],
+    [
+      'a cookie',
+      `Cookie: token=${token}; Authorization=Bearer ${token}; access_token=${token}\r\n`,
+      'missing',
+    ],
+    ['a header of another name', `X-Auth-Token: ${token}\r\nX-Authorization: Bearer ${token}\r\n`, 'missing'],
+    ['quotes', `Authorization: Bearer "${token}"\r\n`, 'malformed'],
+    ['two segments', `Authorization: Bearer ${header}.${payload}\r\n`, 'malformed'],
+    ['four segments', `Authorization: Bearer ${token}.${signature}\r\n`, 'malformed'],
+    ['five segments', `Authorization: Bearer ${header}.${payload}.${signature}.a.b\r\n`, 'malformed'],
+    ['an empty signature', `Authorization: Bearer ${header}.${payload}.\r\n`, 'malformed'],
+    ['an empty header', `Authorization: Bearer .${payload}.${signature}\r\n`, 'malformed'],
+    ['JSON', 'Authorization: Bearer {"alg":"none"}\r\n', 'malformed'],
+    ['bytes beyond ASCII', `Authorization: Bearer ${token}\xe9\r\n`, 'malformed'],
+    ['8 KiB and a byte', `Authorization: Bearer ${`${token}.`.padEnd(8193, 'a')}\r\n`, 'malformed'],
+    [
+      '15 KiB',
+      `Authorization: Bearer ${'a'.repeat(5000)}.${'a'.repeat(5000)}.${'a'.repeat(5000)}\r\n`,
+      'malformed',
+    ],
+  ]
+  for (const [name, respelled] of respellings(token)) {
+    // White space before a token is a separator, after it no part of the value; a line end ends the line.
+    if (/^a space (before|after) it$|line end/.test(name)) continue
+    cases.push([name, `Authorization: Bearer ${respelled}\r\n`, 'malformed'])
+  }
+  for (const [name, lines, details] of cases) {
+    for (const target of [
+      '/b/k',
+      '/v2/auth/token',
+      `/b/k?access_token=${token}&Authorization=Bearer%20${token}`,
+    ]) {
+      const answer = await setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${lines}\r\n`)
+      isOwnResponse(
+        t,
+        answer,
+        { status: 400, code: 'InvalidToken', details },
+        `${name} at ${target.slice(0, 16)}`,
+      )
     }
-    for (const [name, lines, details] of cases) {
-      for (const target of [
-        '/b/k',
-        '/v2/auth/token',
-        `/b/k?access_token=${token}&Authorization=Bearer%20${token}`,
-      ]) {
-        const answer = await setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${lines}\r\n`)
-        isOwnResponse(
-          t,
-          answer,
-          { status: 400, code: 'InvalidToken', details },
-          `${name} at ${target.slice(0, 16)}`,
-        )
-      }
-    }
-    const folded = await setup.ask(
-      `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${header}\r\n .${payload}.${signature}\r\n\r\n`,
-    )
-    isOwnResponse(t, folded, { status: 400, code: 'InvalidArgument' }, 'a folded line')
-    const ambiguous = await setup.ask(setup.head('GET /b/k', setup.authorization.trimEnd(), 'Host: h'))
-    isOwnResponse(t, ambiguous, { status: 400, code: 'InvalidArgument' }, 'two tokens and two hosts')
-    await setup.upstreamSaw(t, 0)
-  },
-)
+  }
+  const folded = await setup.ask(
+    `GET /b/k HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${header}\r\n .${payload}.${signature}\r\n\r\n`,
+  )
+  isOwnResponse(t, folded, { status: 400, code: 'InvalidArgument' }, 'a folded line')
+  const ambiguous = await setup.ask(setup.head('GET /b/k', setup.authorization.trimEnd(), 'Host: h'))
+  isOwnResponse(t, ambiguous, { status: 400, code: 'InvalidArgument' }, 'two tokens and two hosts')
+  await setup.upstreamSaw(t, 0)
+})
 
 t.test('the scheme may have any letter case and several spaces after it', async (t) => {
   const setup = await startSetup(t)

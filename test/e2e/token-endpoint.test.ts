@@ -24,31 +24,28 @@ function post(
 
 const messageOf = (response: RawResponse): unknown => JSON.parse(response.body.toString()).message
 
-t.test(
-  'a login returns a token that gives access to the storage, with and without a trailing slash',
-  async (t) => {
-    const setup = await startSetup(t)
-    const [login] = setup.sidecar.logins
-    const tokens = new Set<string>()
-    for (const path of ['/v2/auth/token', '/v2/auth/token/', '/v2/auth/token?x=1']) {
-      const answer = await setup.ask(post(JSON.stringify(login), undefined, path))
-      isOwnResponse(t, answer, { status: 200 }, path)
-      const body = JSON.parse(answer.body.toString())
-      t.same(Object.keys(body), ['token', 'expirationSec'])
-      t.ok([86400, 86399].includes(body.expirationSec)) // a second may begin meanwhile
-      tokens.add(body.token)
-      const authorization = `Authorization: Bearer ${body.token}\r\n`
-      const left = await setup.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
-      t.match(left.body.toString(), /^{"expirationSec":8(6400|639\d)}$/)
-      const got = await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
-      t.equal(got.body.toString(), 'ok')
-      t.equal(setup.upstream.requests[0]?.headers['x-authenticated-account-id'], login?.accountId)
-      t.equal(setup.upstream.requests[0]?.headers['x-authenticated-access-key'], login?.accessKey)
-      await setup.upstreamSaw(t, 1)
-    }
-    t.equal(tokens.size, 3, 'a new one each time')
-  },
-)
+t.test('a login returns a token for the storage, with and without a trailing slash', async (t) => {
+  const setup = await startSetup(t)
+  const [login] = setup.sidecar.logins
+  const tokens = new Set<string>()
+  for (const path of ['/v2/auth/token', '/v2/auth/token/', '/v2/auth/token?x=1']) {
+    const answer = await setup.ask(post(JSON.stringify(login), undefined, path))
+    isOwnResponse(t, answer, { status: 200 }, path)
+    const body = JSON.parse(answer.body.toString())
+    t.same(Object.keys(body), ['token', 'expirationSec'])
+    t.ok([86400, 86399].includes(body.expirationSec)) // a second may begin meanwhile
+    tokens.add(body.token)
+    const authorization = `Authorization: Bearer ${body.token}\r\n`
+    const left = await setup.ask(`GET ${path} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+    t.match(left.body.toString(), /^{"expirationSec":8(6400|639\d)}$/)
+    const got = await setup.ask(`GET /b/k HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
+    t.equal(got.body.toString(), 'ok')
+    t.equal(setup.upstream.requests[0]?.headers['x-authenticated-account-id'], login?.accountId)
+    t.equal(setup.upstream.requests[0]?.headers['x-authenticated-access-key'], login?.accessKey)
+    await setup.upstreamSaw(t, 1)
+  }
+  t.equal(tokens.size, 3, 'a new one each time')
+})
 
 t.test('GET returns the time left; HEAD gets the same head and no body', async (t) => {
   const clock = setClock()

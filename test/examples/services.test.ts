@@ -111,13 +111,9 @@ t.test('the Node example accepts only assertions signed by the sidecar', async (
   await verifiesAssertions(t, process.execPath, ['examples/node/assertion.mjs'])
 })
 
-t.test(
-  'the Python service reads the identity and refuses an incomplete one',
-  { skip: absent('python3', ['--version']) },
-  async (t) => {
-    await readsIdentity(t, await start(t, 'python3', ['examples/python/server.py']))
-  },
-)
+t.test('the Python service reads the identity', { skip: absent('python3', ['--version']) }, async (t) => {
+  await readsIdentity(t, await start(t, 'python3', ['examples/python/server.py']))
+})
 
 t.test(
   'the Python example accepts only assertions signed by the sidecar',

@@ -222,23 +222,20 @@ t.test('a fetch that began before the key was published is repeated', async (t) 
   t.equal(issuer.requests.length, 3)
 })
 
-t.test(
-  'a hanging issuer delays a request by two seconds at most, and its late response is used',
-  async (t) => {
-    const issuer = await startIssuer(t, first.publicJwk)
-    const { keys } = await watch(t, issuer)
-    await keys.firstSet()
-    let release = () => {}
-    issuer.respond = (res) => {
-      release = () => void res.end(JSON.stringify({ keys: [third.publicJwk] }))
-    }
-    const started = performance.now()
-    t.equal(await keys.refresh('third'), false)
-    t.ok(performance.now() - started < 2500)
-    release()
-    await eventually(() => keys.ring().verification.has('third'), 'the set')
-  },
-)
+t.test('a hanging issuer delays a request by at most 2 s; its late response is used', async (t) => {
+  const issuer = await startIssuer(t, first.publicJwk)
+  const { keys } = await watch(t, issuer)
+  await keys.firstSet()
+  let release = () => {}
+  issuer.respond = (res) => {
+    release = () => void res.end(JSON.stringify({ keys: [third.publicJwk] }))
+  }
+  const started = performance.now()
+  t.equal(await keys.refresh('third'), false)
+  t.ok(performance.now() - started < 2500)
+  release()
+  await eventually(() => keys.ring().verification.has('third'), 'the set')
+})
 
 t.test('the set is fetched every minute; a failed fetch is repeated after five seconds', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)

@@ -40,83 +40,80 @@ const isUp = (url: string) =>
     () => false,
   )
 
-t.test(
-  'queries and rules refer to existing series',
-  { skip: skipWithout('prometheus', 'prometheus') },
-  async (t) => {
-    const upstream = await recordingUpstream(t)
-    const upstreams = [
-      { prefix: '/', url: upstream.url },
-      { prefix: '/gone', url: 'http://127.0.0.1:1' },
-    ]
-    const sidecar = await startSidecar(t, { settings: { upstreams: JSON.stringify(upstreams) } })
-    const [port, gone] = await freePorts(2)
-    const target = (port = 0) => ({
-      targets: [`127.0.0.1:${port}`],
-      labels: { job: 'api', namespace: 'shop', pod: `pod-${port}` },
-    })
-    const directory = t.testdir({ 'rules.json': JSON.stringify(RULES) })
-    const config = {
-      global: { scrape_interval: '1s', evaluation_interval: '1s' },
-      rule_files: ['rules.json'],
-      scrape_configs: [{ job_name: 'api', static_configs: [target(sidecar.adminPort), target(gone)] }],
+const noPrometheus = skipWithout('prometheus', 'prometheus')
+t.test('queries and rules refer to existing series', { skip: noPrometheus }, async (t) => {
+  const upstream = await recordingUpstream(t)
+  const upstreams = [
+    { prefix: '/', url: upstream.url },
+    { prefix: '/gone', url: 'http://127.0.0.1:1' },
+  ]
+  const sidecar = await startSidecar(t, { settings: { upstreams: JSON.stringify(upstreams) } })
+  const [port, gone] = await freePorts(2)
+  const target = (port = 0) => ({
+    targets: [`127.0.0.1:${port}`],
+    labels: { job: 'api', namespace: 'shop', pod: `pod-${port}` },
+  })
+  const directory = t.testdir({ 'rules.json': JSON.stringify(RULES) })
+  const config = {
+    global: { scrape_interval: '1s', evaluation_interval: '1s' },
+    rule_files: ['rules.json'],
+    scrape_configs: [{ job_name: 'api', static_configs: [target(sidecar.adminPort), target(gone)] }],
+  }
+  writeFileSync(join(directory, 'prometheus.json'), JSON.stringify(config))
+  run(t, 'prometheus', [
+    `--config.file=${join(directory, 'prometheus.json')}`,
+    `--storage.tsdb.path=${join(directory, 'data')}`,
+    `--web.listen-address=127.0.0.1:${port}`,
+  ])
+  const at = `http://127.0.0.1:${port}`
+  await eventually(() => isUp(`${at}/-/ready`), 'Prometheus')
+  const query = async (query: string): Promise<readonly unknown[]> => {
+    const init = { method: 'POST', body: new URLSearchParams({ query }) }
+    const { data, error } = Object(await json(`${at}/api/v1/query`, init))
+    if (data === undefined) throw new Error(`${query}: ${error}`)
+    return data.result
+  }
+  const [login = {}] = sidecar.logins
+  const traffic = async () => {
+    const data = `http://127.0.0.1:${sidecar.port}`
+    const headers = { Authorization: `Bearer ${sidecar.token}` }
+    for (const path of ['/a', '/gone']) await fetch(data + path, { headers })
+    await fetch(`${data}/a`)
+    for (const secret of [{}, { secret: 'wrong' }]) {
+      await fetch(`${data}/v2/auth/token`, {
+        method: 'POST',
+        body: JSON.stringify({ ...login, ...secret }),
+      })
     }
-    writeFileSync(join(directory, 'prometheus.json'), JSON.stringify(config))
-    run(t, 'prometheus', [
-      `--config.file=${join(directory, 'prometheus.json')}`,
-      `--storage.tsdb.path=${join(directory, 'data')}`,
-      `--web.listen-address=127.0.0.1:${port}`,
-    ])
-    const at = `http://127.0.0.1:${port}`
-    await eventually(() => isUp(`${at}/-/ready`), 'Prometheus')
-    const query = async (query: string): Promise<readonly unknown[]> => {
-      const init = { method: 'POST', body: new URLSearchParams({ query }) }
-      const { data, error } = Object(await json(`${at}/api/v1/query`, init))
-      if (data === undefined) throw new Error(`${query}: ${error}`)
-      return data.result
-    }
-    const [login = {}] = sidecar.logins
-    const traffic = async () => {
-      const data = `http://127.0.0.1:${sidecar.port}`
-      const headers = { Authorization: `Bearer ${sidecar.token}` }
-      for (const path of ['/a', '/gone']) await fetch(data + path, { headers })
-      await fetch(`${data}/a`)
-      for (const secret of [{}, { secret: 'wrong' }]) {
-        await fetch(`${data}/v2/auth/token`, {
-          method: 'POST',
-          body: JSON.stringify({ ...login, ...secret }),
-        })
-      }
-    }
-    const scraped = 'min(count_over_time(auth_sidecar_requests_total{route="proxy",status="503"}[1m])) >= 4'
-    await eventually(async () => {
-      await traffic()
-      return (await query(scraped)).length > 0
-    }, 'four scrapes under traffic')
+  }
+  const scraped = 'min(count_over_time(auth_sidecar_requests_total{route="proxy",status="503"}[1m])) >= 4'
+  await eventually(async () => {
+    await traffic()
+    return (await query(scraped)).length > 0
+  }, 'four scrapes under traffic')
 
-    for (const { title, targets = [] } of PANELS) {
-      for (const { expr } of targets) {
-        const written = expr.replaceAll('$__rate_interval', '10s').replace(/=~"\$\w+"/g, '=~".*"')
-        t.ok((await query(written)).length > 0, `${title}: ${written}`)
-      }
+  for (const { title, targets = [] } of PANELS) {
+    for (const { expr } of targets) {
+      const written = expr.replaceAll('$__rate_interval', '10s').replace(/=~"\$\w+"/g, '=~".*"')
+      t.ok((await query(written)).length > 0, `${title}: ${written}`)
     }
-    for (const { alert, expr } of ALERTS) {
-      t.ok(await query(expr), alert ?? '')
-      // Every metric and label that the alert names exists, except for what another deployment has.
-      for (const [name = ''] of expr.matchAll(/(?<![:\w])(?:auth_sidecar|process|nodejs)_\w+/g)) {
-        if (/jwks_age|certificate/.test(name)) continue
-        t.ok((await query(name)).length > 0, `${alert}: ${name}`)
-      }
+  }
+  for (const { alert, expr } of ALERTS) {
+    t.ok(await query(expr), alert ?? '')
+    // Every metric and label that the alert names exists, except for what another deployment has.
+    for (const [name = ''] of expr.matchAll(/(?<![:\w])(?:auth_sidecar|process|nodejs)_\w+/g)) {
+      if (/jwks_age|certificate/.test(name)) continue
+      t.ok((await query(name)).length > 0, `${alert}: ${name}`)
     }
-    const { data } = Object(await json(`${at}/api/v1/rules`))
-    for (const { rules } of data.groups) {
-      for (const { name, health, lastError } of rules) t.equal(health, 'ok', `${name}: ${lastError}`)
-    }
-    const alert = ALERTS.find((one) => one.alert === 'AuthSidecarUpstreamUnreachable')
-    const [found] = await query(alert?.expr ?? '')
-    t.match(found, { metric: { job: 'api', upstream: '/gone' } })
-  },
-)
+  }
+  const { data } = Object(await json(`${at}/api/v1/rules`))
+  for (const { rules } of data.groups) {
+    for (const { name, health, lastError } of rules) t.equal(health, 'ok', `${name}: ${lastError}`)
+  }
+  const alert = ALERTS.find((one) => one.alert === 'AuthSidecarUpstreamUnreachable')
+  const [found] = await query(alert?.expr ?? '')
+  t.match(found, { metric: { job: 'api', upstream: '/gone' } })
+})
 
 const skip = skipWithout('prometheus-alertmanager', 'prometheus-alertmanager')
 t.test('one cause pages once: inhibition rules suppress its consequences', { skip }, async (t) => {

@@ -14,23 +14,19 @@ const npm = spawnSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts']
 const paths: readonly string[] = JSON.parse(npm.stdout)[0].files.map(({ path }: { path: string }) => path)
 
 const noGit = spawnSync('git', ['rev-parse', 'HEAD']).status === 0 ? false : 'needs git, and a git checkout'
-t.test(
-  'the package contains the program, documents and examples, and nothing else',
-  { skip: noGit },
-  async (t) => {
-    const allowed =
-      /^(?:dist|config|docs|examples)\/|^(?:README|CHANGELOG|SECURITY)\.md$|^LICENSE$|^package\.json$/
-    for (const path of paths) {
-      t.match(path, allowed)
-      t.notMatch(path, /\.png$|\.ts$|\.test\.|__pycache__|\.pem$|private/)
-    }
-    const args = ['ls-files', 'config', 'docs', 'examples']
-    const tracked = spawnSync('git', args, { encoding: 'utf8' }).stdout.split('\n').filter(Boolean)
-    t.ok(tracked.length > 10)
-    for (const path of tracked.filter((path) => !path.endsWith('.png'))) t.ok(paths.includes(path), path)
-    for (const path of ['README.md', 'LICENSE']) t.ok(paths.includes(path), path)
-  },
-)
+t.test('the package holds program, documents and examples, and nothing else', { skip: noGit }, async (t) => {
+  const allowed =
+    /^(?:dist|config|docs|examples)\/|^(?:README|CHANGELOG|SECURITY)\.md$|^LICENSE$|^package\.json$/
+  for (const path of paths) {
+    t.match(path, allowed)
+    t.notMatch(path, /\.png$|\.ts$|\.test\.|__pycache__|\.pem$|private/)
+  }
+  const args = ['ls-files', 'config', 'docs', 'examples']
+  const tracked = spawnSync('git', args, { encoding: 'utf8' }).stdout.split('\n').filter(Boolean)
+  t.ok(tracked.length > 10)
+  for (const path of tracked.filter((path) => !path.endsWith('.png'))) t.ok(paths.includes(path), path)
+  for (const path of ['README.md', 'LICENSE']) t.ok(paths.includes(path), path)
+})
 
 const notBuilt = existsSync('dist/main.js') ? false : 'npm run build has not been run'
 t.test('the package contains every compiled file', { skip: notBuilt }, async (t) => {
