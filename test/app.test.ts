@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { chmodSync, readdirSync } from 'node:fs'
-import { type AddressInfo, connect, createServer } from 'node:net'
+import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { createApp } from '../src/app.ts'
@@ -9,16 +9,9 @@ import { createLog } from '../src/ops/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { freePort } from './support/free-port.ts'
 import { makeKeyDirectory } from './support/keys.ts'
+import { listen } from './support/listen.ts'
 import { rawClient } from './support/raw-client.ts'
 import { startSidecar } from './support/sidecar.ts'
-
-/** A port that is taken until the test is over. */
-async function takenPort(t: Test): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  t.teardown(() => server.close())
-  await once(server, 'listening')
-  return (server.address() as AddressInfo).port
-}
 
 /** Whether the port accepts connections. */
 async function answers(port: number): Promise<boolean> {
@@ -92,7 +85,7 @@ t.test('if one port is in use the other one is not opened', async (t) => {
   for (const taken of ['--listen-port', '--admin-port']) {
     const [other, free] = [taken === '--admin-port' ? '--listen-port' : '--admin-port', await freePort()]
     const { create, log } = await app(t, {
-      [taken]: String(await takenPort(t)),
+      [taken]: String(await listen(t, createServer())),
       [other]: String(free),
     })
     const sidecar = await create()

@@ -1,25 +1,20 @@
-import { createServer, type RequestListener, type Server } from 'node:http'
+import { createServer, type RequestListener } from 'node:http'
 import { createServer as createHttps } from 'node:https'
-import { type AddressInfo, createServer as createTcp, type Server as TcpServer } from 'node:net'
+import { createServer as createTcp, type Server } from 'node:net'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import t, { type Test } from 'tap'
 import { checkCommand, type Finding } from '../../src/cli/check.ts'
 import { makeCertificate } from '../support/certificates.ts'
+import { listen } from '../support/listen.ts'
 import { prepareFiles, runProgram, serve } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 
 const TOKEN = 'canary.token.value'
 const LOGIN = ['--account', 'acme', '--access-key', 'AK', '--secret-stdin']
 
-async function listen(t: Test, server: Server | TcpServer, scheme = 'http'): Promise<string> {
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => {
-    server.close()
-    if ('closeAllConnections' in server) server.closeAllConnections()
-  })
-  return `${scheme}://127.0.0.1:${(server.address() as AddressInfo).port}`
-}
+const urlOf = async (t: Test, server: Server) => `http://127.0.0.1:${await listen(t, server)}`
+const serving = (t: Test, listener: RequestListener) => urlOf(t, createServer(listener))
 
 /** A correct deployment; `unless` may respond to a request first. */
 function deployment(
@@ -51,10 +46,7 @@ async function check(args: readonly string[]) {
 
 t.test('a running sidecar passes every check', async (t) => {
   const { files } = await prepareFiles(t)
-  const upstream = await listen(
-    t,
-    createServer((req, res) => res.end(JSON.stringify(req.headers))),
-  )
+  const upstream = await serving(t, (req, res) => res.end(JSON.stringify(req.headers)))
   const sidecar = await serve(t, { ...files, 'upstream-url': upstream })
   const args = ['--url', `http://127.0.0.1:${sidecar.port}`, '--upstream-url', 'http://127.0.0.1:1']
   const { bad, failure, checks } = await check(args)
@@ -63,7 +55,7 @@ t.test('a running sidecar passes every check', async (t) => {
 })
 
 t.test('the checks are login, time left, a request and the identity headers', async (t) => {
-  const url = await listen(t, createServer(deployment()))
+  const url = await serving(t, deployment())
   const { bad, checks, stdout, stderr } = await check(['--url', url, '--echo-path', '/echo', ...LOGIN])
   t.strictSame(bad, [])
   t.strictSame(
@@ -127,7 +119,7 @@ const cases: Record<string, { unless: Parameters<typeof deployment>[0]; bad: str
 }
 for (const [name, { unless, bad }] of Object.entries(cases)) {
   t.test(`${name} is detected`, async (t) => {
-    const url = await listen(t, createServer(deployment(unless)))
+    const url = await serving(t, deployment(unless))
     const found = await check(['--url', url, '--echo-path', '/echo', ...LOGIN])
     t.strictSame(found.bad, bad)
     t.equal(found.failure?.exitCode, 1)
@@ -136,9 +128,8 @@ for (const [name, { unless, bad }] of Object.entries(cases)) {
 }
 
 t.test('another kind of server is detected, and none of its output is printed', async (t) => {
-  const url = await listen(
-    t,
-    createServer((_req, res) => res.writeHead(200, 'canary', { 'X-A': 'canary' }).end('\u001b[31mcanary')),
+  const url = await serving(t, (_req, res) =>
+    res.writeHead(200, 'canary', { 'X-A': 'canary' }).end('\u001b[31mcanary'),
   )
   const run = await runCommand(checkCommand, ['--url', url])
   t.match(
@@ -149,46 +140,30 @@ t.test('another kind of server is detected, and none of its output is printed', 
 })
 
 t.test('a service that responds without the sidecar is detected', async (t) => {
-  const url = await listen(t, createServer(deployment()))
-  const answering = await listen(
-    t,
-    createServer((_req, res) => res.end('hi')),
-  )
-  const closing = await listen(
-    t,
-    createTcp((socket) => socket.destroy()),
-  )
+  const url = await serving(t, deployment())
+  const answering = await serving(t, (_req, res) => res.end('hi'))
+  const closing = createTcp((socket) => socket.destroy())
   t.strictSame((await check(['--url', url, '--upstream-url', answering])).bad, ['failure upstream'])
-  t.strictSame((await check(['--url', url, '--upstream-url', closing])).bad, ['warning upstream'])
+  t.strictSame((await check(['--url', url, '--upstream-url', await urlOf(t, closing)])).bad, [
+    'warning upstream',
+  ])
 })
 
 t.test('an admin listener that is not ready is detected', async (t) => {
-  const url = await listen(t, createServer(deployment()))
-  const admin = await listen(
-    t,
-    createServer((req, res) => res.writeHead(req.url === '/readyz' ? 503 : 200).end()),
-  )
+  const url = await serving(t, deployment())
+  const admin = await serving(t, (req, res) => res.writeHead(req.url === '/readyz' ? 503 : 200).end())
   t.strictSame((await check(['--url', url, '--admin-url', admin])).bad, ['failure admin'])
-  const other = await listen(
-    t,
-    createServer((_req, res) => res.end('hello')),
-  )
+  const other = await serving(t, (_req, res) => res.end('hello'))
   t.strictSame((await check(['--url', url, '--admin-url', other])).bad, ['failure admin'])
-  const ready = await listen(
-    t,
-    createServer((_req, res) => res.end('{"status":"ready","checks":[]}')),
-  )
+  const ready = await serving(t, (_req, res) => res.end('{"status":"ready","checks":[]}'))
   t.strictSame((await check(['--url', url, '--admin-url', ready])).bad, [])
 })
 
 t.test('an untrusted certificate is detected, and no secret is sent', async (t) => {
   let requests = 0
   const { cert, key } = makeCertificate({ commonName: 'a', names: ['127.0.0.1'] })
-  const url = await listen(
-    t,
-    createHttps({ cert, key }, () => void requests++),
-    'https',
-  )
+  const server = createHttps({ cert, key }, () => void requests++)
+  const url = `https://127.0.0.1:${await listen(t, server)}`
   t.strictSame((await check(['--url', url, ...LOGIN])).bad, ['failure reachable', 'failure certificate'])
   t.equal(requests, 0)
 })
@@ -206,7 +181,7 @@ t.test('a certificate that expires within 14 days or has expired is detected', a
       authority: true,
       notAfter,
     })
-    const url = await listen(t, createHttps({ cert, key }, deployment()), 'https')
+    const url = `https://127.0.0.1:${await listen(t, createHttps({ cert, key }, deployment()))}`
     const NODE_EXTRA_CA_CERTS = join(t.testdir({ 'ca.pem': cert }), 'ca.pem')
     const { stdout, code } = await runProgram(t, ['check', '--url', url], { env: { NODE_EXTRA_CA_CERTS } })
     t.equal(code, days > 0 ? 0 : 1)
@@ -229,7 +204,7 @@ t.test('servers that hang, drip or never end delay it by at most 15 s', async (t
     const timer = setInterval(() => socket.write('H'), 50)
     socket.on('close', () => clearInterval(timer))
   })
-  const servers = await Promise.all([silent, endless, dripping].map((server) => listen(t, server)))
+  const servers = await Promise.all([silent, endless, dripping].map((server) => urlOf(t, server)))
   const startedAt = performance.now()
   const runs = servers.map((url) => check(['--url', url, '--admin-url', url, '--upstream-url', url]))
   for (const { failure, checks } of await Promise.all(runs)) {
@@ -244,7 +219,7 @@ t.test('a server that switches protocols unasked is not reachable', async (t) =>
     socket.on('error', () => {})
     socket.once('data', () => socket.write('HTTP/1.1 101 -\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'))
   })
-  const run = await runProgram(t, ['check', '--url', await listen(t, switching)])
+  const run = await runProgram(t, ['check', '--url', await urlOf(t, switching)])
   t.match(run, { code: 1, stdout: /^failure +reachable +no HTTP response: timeout/m })
 })
 

@@ -1,12 +1,11 @@
-import { once } from 'node:events'
 import { rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { decodeJwt } from 'jose'
 import t from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
 import { makeKeyDirectory, writeKey } from '../support/keys.ts'
+import { listen } from '../support/listen.ts'
 import { type CommandInput, runCommand } from '../support/run-command.ts'
 import { mintToken } from '../support/tokens.ts'
 
@@ -164,9 +163,7 @@ t.test('unusable settings, keys or credentials exit with 2', async (t) => {
 t.test('inspect uses the keys of a remote issuer and reports if it does not respond', async (t) => {
   const { keys, mint } = await setUp(t)
   const server = createServer((_req, res) => res.end(JSON.stringify({ keys: [keys.publicJwk] })))
-  await once(server.listen(0, '127.0.0.1'), 'listening')
-  t.teardown(() => server.close())
-  const { port } = server.address() as AddressInfo
+  const port = await listen(t, server)
   const inspect = async (url: string) =>
     runCommand(
       (io) => tokenCommand(io, { now: () => NOW, waitMs: 500 }),

@@ -1,16 +1,14 @@
 /** A browser app of another origin, in Chromium: it logs in, stores an object and reads refusals. */
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import t from 'tap'
 import { NO_BROWSER, startBrowser } from '../support/browser.ts'
+import { listen } from '../support/listen.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 t.test('only a page of an allowed origin can use the API', { skip: NO_BROWSER }, async (t) => {
   const pages = createServer((_req, res) => res.setHeader('Content-Type', 'text/html').end('<p>app</p>'))
-  await new Promise<void>((listening) => pages.listen(0, '127.0.0.1', listening))
-  t.teardown(() => pages.close())
-  const { port } = pages.address() as AddressInfo
+  const port = await listen(t, pages)
   const [app, stranger] = [`http://localhost:${port}`, `http://127.0.0.1:${port}`]
 
   const upstream = await recordingUpstream(t)

@@ -1,12 +1,12 @@
-import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { type AddressInfo, connect } from 'node:net'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { guide } from '../../src/cli/demo.ts'
 import { startStorageApi } from '../../src/demo/storage-api.ts'
 import { eventually } from '../support/eventually.ts'
+import { listen } from '../support/listen.ts'
 import { runProgram, startProgram } from '../support/program.ts'
 
 async function storageApi(t: Test, directory = t.testdir()) {
@@ -111,10 +111,7 @@ t.test('each start creates a new secret, keeps the objects, and is readable by t
 
 t.test('a port in use is reported in one line, and nothing is written', async (t) => {
   const cwd = t.testdir()
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.teardown(() => server.close())
-  const { port } = server.address() as AddressInfo
+  const port = await listen(t, createServer())
   const { code, stderr } = await runProgram(t, ['demo', '--port', '0', '--admin-port', `${port}`], { cwd })
   t.equal(code, 1)
   t.equal(stderr, `port ${port} is in use; choose another with --admin-port (0: any free one)\n`)

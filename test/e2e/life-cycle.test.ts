@@ -1,12 +1,11 @@
 import { spawnSync } from 'node:child_process'
-import { once } from 'node:events'
 import { closeSync, constants, openSync, readSync } from 'node:fs'
-import type { AddressInfo } from 'node:net'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
+import { listen } from '../support/listen.ts'
 import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
 import { type RawClient, rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
@@ -330,10 +329,7 @@ t.test('the program runs with a read-only file system and without a home directo
 })
 
 t.test('a port in use is reported in one line with exit code 1', async (t) => {
-  const taken = createServer().listen(0, '127.0.0.1')
-  t.teardown(() => taken.close())
-  await once(taken, 'listening')
-  const { port } = taken.address() as AddressInfo
+  const port = await listen(t, createServer())
   const { files } = await prepareFiles(t)
   const flags = { ...files, 'upstream-url': 'http://127.0.0.1:9', 'listen-port': String(port) }
   const outcome = await runProgram(t, ['serve', ...serveArgs(flags)])

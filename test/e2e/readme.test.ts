@@ -3,10 +3,10 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, join, resolve } from 'node:path'
 import t, { type Test } from 'tap'
+import { listen } from '../support/listen.ts'
 
 t.setTimeout(400_000) // a first install over a slow line is most of it
 
@@ -67,10 +67,8 @@ t.test('the README commands in a fresh clone', { skip: missing() }, async (t) =>
     const service = createServer((request, response) => {
       seen.push(request.headers)
       response.end('from the service')
-    }).listen(0, '127.0.0.1')
-    await once(service, 'listening')
-    t.teardown(() => service.close())
-    const { port } = service.address() as AddressInfo
+    })
+    const port = await listen(t, service)
 
     const section = 'In front of your own service'
     t.equal((await shell.run(block(section, 'sh', 0))).code, 0, 'keys and credentials')

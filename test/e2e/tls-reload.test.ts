@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import { rmSync, writeFileSync } from 'node:fs'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect, createServer, type TlsOptions } from 'node:tls'
 import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
+import { listen } from '../support/listen.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { NAMES, type Secured, startSecured, writePair } from '../support/secured.ts'
@@ -148,9 +148,7 @@ async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ url: string;
     socket.on('data', () => socket.end(OK.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')))
   })
   server.on('tlsClientError', () => {})
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => server.close())
-  return { url: `https://localhost:${(server.address() as AddressInfo).port}`, clients }
+  return { url: `https://localhost:${await listen(t, server)}`, clients }
 }
 
 t.test('new connections to upstreams use the current files', async (t) => {

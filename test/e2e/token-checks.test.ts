@@ -1,8 +1,8 @@
 import { createPublicKey, type JsonWebKey, randomBytes } from 'node:crypto'
-import type { AddressInfo } from 'node:net'
 import { createServer } from 'node:net'
 import t from 'tap'
 import { makeKey, writeKey } from '../support/keys.ts'
+import { listen } from '../support/listen.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { startSetup } from '../support/setup.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -226,9 +226,7 @@ t.test('keys in a token header, or linked from it, are ignored', async (t) => {
   const setup = await startSetup(t)
   let visits = 0
   const attacker = createServer(() => visits++)
-  await new Promise<void>((resolve) => attacker.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => attacker.close())
-  const url = `http://127.0.0.1:${(attacker.address() as AddressInfo).port}/jwks.json`
+  const url = `http://127.0.0.1:${await listen(t, attacker)}/jwks.json`
   const foreign = await makeKey('ES256', 'attacker')
   for (const [name, header] of [
     ['jwk', { jwk: foreign.publicJwk }],

@@ -1,10 +1,11 @@
 import { writeFileSync } from 'node:fs'
-import { type AddressInfo, connect } from 'node:net'
+import { connect } from 'node:net'
 import { createServer, type TLSSocket, type TlsOptions } from 'node:tls'
 import { Worker } from 'node:worker_threads'
 import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
+import { listen } from '../support/listen.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { type RawResponse, rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
@@ -113,12 +114,10 @@ async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ port: number
     socket.on('data', () => socket.write(OK))
   })
   server.on('tlsClientError', () => {})
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   t.teardown(() => {
     for (const socket of sockets) socket.destroy()
-    server.close()
   })
-  return { port: (server.address() as AddressInfo).port, sockets }
+  return { port: await listen(t, server), sockets }
 }
 
 t.test('TLS to the upstream', async (t) => {

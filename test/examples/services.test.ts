@@ -4,7 +4,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import t, { type Test } from 'tap'
@@ -12,6 +11,7 @@ import { publicJwks } from '../../src/keys/key-ring.ts'
 import { createAssertionSigner } from '../../src/token/issue.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeKey, makeKeyDirectory } from '../support/keys.ts'
+import { listen } from '../support/listen.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { ISSUER, type MintOptions, mintToken } from '../support/tokens.ts'
@@ -158,9 +158,7 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
     fetches++
     res.end(JSON.stringify(publicJwks(key.ring)))
   })
-  await new Promise<void>((listening) => issuer.listen(0, '127.0.0.1', listening))
-  t.teardown(() => issuer.close())
-  const { port } = issuer.address() as AddressInfo
+  const port = await listen(t, issuer)
   const service = await start(t, command, args, {
     JWKS_URL: `http://127.0.0.1:${port}/.well-known/jwks.json`,
   })

@@ -1,5 +1,4 @@
 import { createServer, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { mock } from 'node:test'
 import { gzipSync } from 'node:zlib'
 import type { JWK } from 'jose'
@@ -8,6 +7,7 @@ import { ALGORITHMS } from '../../src/keys/key-ring.ts'
 import { createJwkSetLoader, createRemoteKeys, type RemoteKeysOptions } from '../../src/keys/remote-keys.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeKey } from '../support/keys.ts'
+import { listen } from '../support/listen.ts'
 
 const first = await makeKey('ES256', 'first')
 const second = await makeKey('EdDSA', 'second')
@@ -32,12 +32,7 @@ async function startIssuer(t: Test, ...keys: unknown[]) {
     issuer.requests.push(String(req.url))
     issuer.respond(res)
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => {
-    server.close()
-    server.closeAllConnections()
-  })
-  issuer.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/jwks.json?canary`
+  issuer.url = `http://127.0.0.1:${await listen(t, server)}/jwks.json?canary`
   return issuer
 }
 

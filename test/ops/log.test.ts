@@ -2,17 +2,15 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import t from 'tap'
 import { createLog, loggable } from '../../src/ops/log.ts'
+import { listen } from '../support/listen.ts'
 import { rawClient } from '../support/raw-client.ts'
 
 t.test('only name, code, message and stack of an error are logged', async (t) => {
   const lines: string[] = []
   const log = createLog('info', { write: (line) => void lines.push(line) })
   // Node's error for a malformed request carries the raw bytes.
-  const server = createServer().listen(0, '127.0.0.1')
-  t.teardown(() => server.close())
-  await once(server, 'listening')
-  const address = server.address()
-  const client = await rawClient(t, typeof address === 'object' ? (address?.port ?? 0) : 0)
+  const server = createServer()
+  const client = await rawClient(t, await listen(t, server))
   client.send('GET / HTTP/1.1\r\nAuthorization: Bearer canary\r\nbad header\r\n\r\n')
   const [error] = await once(server, 'clientError')
   client.socket.destroy()

@@ -1,8 +1,8 @@
 /** A WebSocket server that echoes, as an upstream. */
 import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import type { Test } from 'tap'
 import { type ServerOptions, WebSocketServer } from 'ws'
+import { listen } from './listen.ts'
 
 /** Starts the server; `requests` has the handshakes that it accepted. */
 export async function echoServer(t: Test, options: ServerOptions = {}) {
@@ -14,11 +14,6 @@ export async function echoServer(t: Test, options: ServerOptions = {}) {
     requests.push({ url, headers })
     socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary }))
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => {
-    sockets.close()
-    server.close()
-    server.closeAllConnections()
-  })
-  return { port: (server.address() as AddressInfo).port, requests }
+  t.teardown(() => sockets.close())
+  return { port: await listen(t, server), requests }
 }
