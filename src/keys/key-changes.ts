@@ -1,7 +1,7 @@
 /**
  * Changes a key directory: adds a key, activates one, retires one.
- * Each change replaces files atomically under a lock, in an order that leaves a valid directory after every step. Files
- * get mode 0600.
+ * Each change replaces files atomically under a lock, in an order that leaves a valid directory after every step. New
+ * files get mode 0600.
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'

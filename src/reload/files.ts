@@ -3,7 +3,7 @@
  * A path may name anything, a FIFO or a directory included. Errors say why in plain words, without the path.
  */
 import { randomUUID } from 'node:crypto'
-import { constants, open, rename, rm, stat } from 'node:fs/promises'
+import { constants, type FileHandle, open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 
@@ -53,7 +53,8 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
 }
 
 /**
- * Replaces or creates a file atomically, with mode 0600 and the former owner. A symbolic link is replaced itself.
+ * Replaces a file atomically, and keeps its owner and mode; a new one gets mode 0600 and the owner of its directory. A
+ * symbolic link is replaced itself.
  * Not write-file-atomic: its 7.0.1 ignores short writes and puts a truncated file in place on a full disk.
  *
  * @throws what `node:fs` throws; the former version is untouched then
@@ -64,9 +65,7 @@ export async function replaceFile(path: string, text: string): Promise<void> {
     const handle = await open(temporary, 'wx', 0o600)
     try {
       await handle.writeFile(text)
-      const former = await stat(path).catch(() => undefined)
-      // Only root may change the owner. For any other user the failure is fine: the file is or becomes theirs.
-      if (former !== undefined) await handle.chown(former.uid, former.gid).catch(() => {})
+      await keepReaders(handle, path)
       await handle.sync()
     } finally {
       await handle.close()
@@ -112,6 +111,18 @@ export async function withLock<T>(lockfilePath: string, change: () => Promise<T>
     return await change()
   } finally {
     await release()
+  }
+}
+
+/** A sidecar of another user must be able to read what root changes, or it goes on with the former version. */
+async function keepReaders(handle: FileHandle, path: string): Promise<void> {
+  const former = await stat(path).catch(() => undefined)
+  const { uid, gid } = former ?? (await stat(dirname(path)))
+  try {
+    await handle.chown(uid, gid)
+    if (former !== undefined) await handle.chmod(former.mode & 0o777)
+  } catch {
+    // Only root may change the owner. For any other user the file is or becomes theirs, with mode 0600.
   }
 }
 

@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { appendFileSync, chmodSync, mkdirSync, readFileSync, symlinkSync, utimesSync } from 'node:fs'
-import { chmod, chown, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
 import { readRegularFile, replaceFile } from '../../src/reload/files.ts'
@@ -51,29 +51,39 @@ t.test('a file whose size is reported as 0, or that grows, is read up to the lim
   t.ok(read.ok && [100_000, 300_000].includes(read.bytes.length), 'one version or the other')
 })
 
-t.test('a file is created and replaced with mode 0600 and without leftovers', async (t) => {
-  const directory = await temporaryDirectory(t)
-  const file = join(directory, 'file')
-  await replaceFile(file, 'first')
-  t.equal((await stat(file)).mode & 0o777, 0o600)
-  await chmod(file, 0o644)
-  const before = await stat(file)
-  await replaceFile(file, 'second')
-  const after = await stat(file)
-  t.equal(await readFile(file, 'utf8'), 'second')
-  t.equal(after.mode & 0o777, 0o600)
-  t.not(after.ino, before.ino, 'a reader of the first version keeps it whole')
-  t.same(await readdir(directory), ['file'])
-})
+t.test(
+  'a file is created with mode 0600, and replaced with its own mode and without leftovers',
+  async (t) => {
+    const directory = await temporaryDirectory(t)
+    const file = join(directory, 'file')
+    await replaceFile(file, 'first')
+    t.equal((await stat(file)).mode & 0o777, 0o600)
+    await chmod(file, 0o640)
+    const before = await stat(file)
+    await replaceFile(file, 'second')
+    const after = await stat(file)
+    t.equal(await readFile(file, 'utf8'), 'second')
+    t.equal(after.mode & 0o777, 0o640)
+    t.not(after.ino, before.ino, 'a reader of the first version keeps it whole')
+    t.same(await readdir(directory), ['file'])
+  },
+)
 
 const notRoot = process.getuid?.() !== 0 && 'only root may give files away'
-t.test('a replaced file keeps its owner', { skip: notRoot }, async (t) => {
-  const file = join(await temporaryDirectory(t), 'file')
-  await writeFile(file, 'first')
-  await chown(file, 65532, 65532)
-  await replaceFile(file, 'second')
-  t.match(await stat(file), { uid: 65532, gid: 65532 })
-})
+t.test(
+  'a new file gets the owner of its directory, and a replaced file keeps its own',
+  { skip: notRoot },
+  async (t) => {
+    const directory = await temporaryDirectory(t)
+    await chown(directory, 65531, 65531)
+    const file = join(directory, 'file')
+    await replaceFile(file, 'first')
+    t.match(await stat(file), { uid: 65531, gid: 65531 })
+    await chown(file, 65532, 65532)
+    await replaceFile(file, 'second')
+    t.match(await stat(file), { uid: 65532, gid: 65532 })
+  },
+)
 
 t.test('a failed replacement changes nothing and leaves no file', async (t) => {
   const directory = await temporaryDirectory(t)
