@@ -53,7 +53,7 @@ export interface TrustOptions {
   /** Called right after the data listener's certificates changed. */
   readonly onListenerCertificates?: (material: CertificateMaterial) => void
   /** `part`: the name of the certificate set. */
-  readonly onReload?: (subject: ReloadKind, result: ReloadResult, seconds?: number, part?: string) => void
+  readonly onReload?: (subject: ReloadKind, result: ReloadResult, part?: string) => void
   readonly onFetch?: (result: ReloadResult) => void
 }
 
@@ -86,8 +86,13 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
     source: Pick<ReloadableOptions<T>, 'paths' | 'includes' | 'load' | 'onChange'>,
     part?: string,
   ): Promise<Reloadable<T> | undefined> {
-    const onResult = (result: ReloadResult, seconds?: number) => onReload?.(subject, result, seconds, part)
-    const opened = await createReloadable({ onChange, ...source, subject, onReload: onResult, log })
+    const opened = await createReloadable({
+      onChange,
+      ...source,
+      subject,
+      onReload: (result) => onReload?.(subject, result, part),
+      log,
+    })
     if (!opened.ok) return report(setting, opened.problems)
     warnings.push(...opened.warnings)
     return opened.value
@@ -163,7 +168,7 @@ export async function openTrust(config: Config, options: TrustOptions) {
       log,
       now,
       onChange,
-      onReload: (result, seconds) => onReload?.('credentials', result, seconds),
+      onReload: (result) => onReload?.('credentials', result),
       onFault,
     })
   }

@@ -12,7 +12,6 @@ import { VERSION } from '../version.ts'
 /** Other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
-const RELOAD_BUCKETS = [0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 10, 60]
 
 /** Gauges of prom-client with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them. */
 const MISNAMED_METRICS = ['handles', 'requests', 'resources'].map((what) => `nodejs_active_${what}_total`)
@@ -31,7 +30,6 @@ const HELP = {
   ready: '1 while requests are accepted and everything they need is loaded, else 0.',
   reload_failing: '1 while the newest version cannot be used and an older one is active, else 0.',
   reload_last_good_timestamp_seconds: 'When the active version was loaded, in epoch seconds.',
-  reload_seconds: 'Seconds from the change until it became active.',
   reloads_total: 'New versions that became active (ok) or could not be used (failed).',
   request_duration_seconds: 'Seconds from the request head to the end of the response.',
   requests_in_flight: 'Requests that have not ended.',
@@ -178,7 +176,7 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
 
 /** Creates the metrics of reloads. Each worker loads the same version, so their counts are not added up. */
 function createReloadMetrics(
-  { common, histogram, gaugeBy }: ReturnType<typeof metricsIn>,
+  { common, gaugeBy }: ReturnType<typeof metricsIn>,
   subjects: readonly ReloadKind[],
   now: () => number,
 ) {
@@ -188,7 +186,6 @@ function createReloadMetrics(
     aggregator: 'max',
   })
   for (const subject of subjects) for (const result of RELOAD_RESULTS) reloads.inc({ subject, result }, 0)
-  const seconds = histogram('reload_seconds', 'subject', subjects, RELOAD_BUCKETS)
   const lastGood = new Map(subjects.map((subject) => [subject, now() / 1000]))
   gaugeBy('subject', 'reload_last_good_timestamp_seconds', 'min', () => [...lastGood])
   const failingParts = new Map(subjects.map((subject) => [subject, new Set<string>()]))
@@ -196,10 +193,10 @@ function createReloadMetrics(
     [...failingParts].map(([subject, parts]) => [subject, Number(parts.size > 0)]),
   )
   /**
-   * A new version was loaded (`ok`) or could not be used (`failed`). `took`: seconds since the change, where it is known.
-   * `part`: one of several under the subject, which is failing while any of its parts is.
+   * A new version was loaded (`ok`) or could not be used (`failed`). `part`: one of several under the subject, which is failing
+   * while any of its parts is.
    */
-  return (subject: ReloadKind, result: ReloadResult, took?: number, part = ''): void => {
+  return (subject: ReloadKind, result: ReloadResult, part = ''): void => {
     const parts = failingParts.get(subject)
     if (parts === undefined) return
     reloads.inc({ subject, result })
@@ -207,7 +204,6 @@ function createReloadMetrics(
       parts.delete(part)
       lastGood.set(subject, now() / 1000)
     } else parts.add(part)
-    if (took !== undefined) seconds.observe({ subject }, took)
   }
 }
 
@@ -233,8 +229,8 @@ function metricsIn(registry: Registry) {
         },
       }),
     /** A histogram by the values of one label, at zero. */
-    histogram(name: Name, label: string, values: readonly string[], buckets = LATENCY_BUCKETS) {
-      const metric = new Histogram({ ...common(name), labelNames: [label], buckets })
+    histogram(name: Name, label: string, values: readonly string[]) {
+      const metric = new Histogram({ ...common(name), labelNames: [label], buckets: LATENCY_BUCKETS })
       for (const value of values) metric.zero({ [label]: value })
       return metric
     },

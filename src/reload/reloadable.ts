@@ -24,8 +24,7 @@ export interface ReloadableOptions<T> {
   readonly load: () => Promise<Loaded<T>>
   /** Called right after a new value became active. */
   readonly onChange?: (value: T) => void
-  /** `seconds`: from the last poll that found no change until the new value was active; absent without a change. */
-  readonly onReload?: (result: ReloadResult, seconds?: number) => void
+  readonly onReload?: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   /** Milliseconds between two polls. */
   readonly pollMs?: number
@@ -53,7 +52,6 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
   const { subject, load, onChange, onReload, log, pollMs = 200 } = options
   // Before the files are read: the next poll finds a change made since.
   let lastAttempted = await stateOf(options)
-  let unchangedAt = performance.now()
   const first = await load()
   if (!first.ok) return first
 
@@ -78,7 +76,6 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
     seen = state
     if (state === lastAttempted) {
       changedPolls = 0
-      unchangedAt = performance.now()
       return
     }
     changedPolls += 1
@@ -88,7 +85,6 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
 
   /** `isDue`: uses a good version even if the files changed while they were read, and reports a bad version. */
   async function attempt(state: string, isDue: boolean) {
-    const startedAt = performance.now()
     lastRead = state
     const loaded = await load().catch((error: unknown): Loaded<T> => {
       log.error({ subject, err: error }, 'fault while reloading')
@@ -96,10 +92,8 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
     })
     if (!isDue && (!loaded.ok || (await stateOf(options)) !== state)) return
     if (stopped) return
-    const seconds = state === lastAttempted ? undefined : (performance.now() - unchangedAt) / 1000
     lastAttempted = state
     changedPolls = 0
-    unchangedAt = startedAt
     if (!loaded.ok) {
       const { length } = loaded.problems
       const problems = loaded.problems.slice(0, MAX_LOGGED_PROBLEMS)
@@ -113,8 +107,8 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
     value = loaded.value
     onChange?.(value)
     for (const warning of loaded.warnings) log.warn({ subject }, warning)
-    log.info({ subject, ...(seconds !== undefined && { seconds }) }, 'new version active')
-    onReload?.('ok', seconds)
+    log.info({ subject }, 'new version active')
+    onReload?.('ok')
   }
 
   function start(): void {

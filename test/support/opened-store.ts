@@ -12,8 +12,8 @@ export interface TestStore extends PostgresStore {
   readonly log: Record<string, unknown>[]
   /** How often caches had to be emptied. */
   changes(): number
-  /** How reloads ended, and how many seconds after the change. */
-  readonly reloads: [string, number | undefined][]
+  /** How reloads ended. */
+  readonly reloads: string[]
 }
 
 /** Starts a store; it is stopped at the end of the test. */
@@ -23,7 +23,7 @@ export function startStore(
   options: Partial<PostgresStoreOptions> = {},
 ): TestStore {
   const log: Record<string, unknown>[] = []
-  const reloads: [string, number | undefined][] = []
+  const reloads: string[] = []
   const write = (fields: object, message: string) => void log.push({ ...fields, message })
   let changes = 0
   const store = openPostgresStore({
@@ -34,7 +34,7 @@ export function startStore(
     onChange: () => {
       changes++
     },
-    onReload: (result, seconds) => reloads.push([result, seconds]),
+    onReload: (result) => reloads.push(result),
     ...options,
   })
   t.teardown(store.stop)

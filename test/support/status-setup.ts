@@ -145,8 +145,8 @@ export async function tenBusyMinutes() {
     refuse(0.15, 'malformed')
     times(step > 95 ? 1.4 : 0.1, () => metrics.onIssueFailure('rejected'))
     await setup.step()
-    if (step === 40) metrics.onReload('keys', 'ok', 0.2)
-    if (step === 100) metrics.onReload('revocations', 'failed', 0.1)
+    if (step === 40) metrics.onReload('keys', 'ok')
+    if (step === 100) metrics.onReload('revocations', 'failed')
   }
   return setup
 }

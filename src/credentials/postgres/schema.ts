@@ -53,7 +53,6 @@ CREATE TABLE IF NOT EXISTS storage_auth.revision (
   number bigint NOT NULL,
   stamp uuid NOT NULL
 );
-ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS changed_at timestamptz NOT NULL DEFAULT now();
 INSERT INTO storage_auth.revision (number, stamp) VALUES (1, gen_random_uuid()) ON CONFLICT DO NOTHING;
 
 -- Runs as the owner: a role that changes credentials needs no right to the revision.
@@ -61,7 +60,7 @@ CREATE OR REPLACE FUNCTION storage_auth.note_change() RETURNS trigger
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
   AS $$
 BEGIN
-  UPDATE storage_auth.revision SET number = number + 1, stamp = gen_random_uuid(), changed_at = clock_timestamp();
+  UPDATE storage_auth.revision SET number = number + 1, stamp = gen_random_uuid();
   RETURN NULL;
 END
 $$;

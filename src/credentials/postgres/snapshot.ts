@@ -16,8 +16,6 @@ export interface Snapshot {
   readonly credentials: CredentialIndex
   readonly revocations: Revocations
   readonly problems: readonly string[]
-  /** Seconds since the newest change, by the database's clock. */
-  readonly ageSeconds: number
 }
 
 /** A row of the table, not checked yet. */
@@ -37,7 +35,7 @@ export async function readSnapshot(pool: Pool): Promise<Snapshot> {
   let isBroken = true
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
-    const head = await readRevision(client)
+    const revision = await readRevision(client)
     const credentials = createCredentialIndex()
     const problems: string[] = []
     for await (const rows of pages<CredentialRow>(client, 'credentials', CREDENTIAL_COLUMNS)) {
@@ -53,26 +51,23 @@ export async function readSnapshot(pool: Pool): Promise<Snapshot> {
     }
     await client.query('COMMIT')
     isBroken = false
-    return { ...head, credentials, revocations: createRevocations(revocations), problems }
+    return { revision, credentials, revocations: createRevocations(revocations), problems }
   } finally {
     client.release(isBroken)
   }
 }
 
 /**
- * Reads the revision, which differs after every change, and the age of the newest change.
+ * Reads the revision, which differs after every change.
  *
  * @throws MissingRevision
  */
-export async function readRevision(
-  database: Pool | ClientBase,
-): Promise<Pick<Snapshot, 'revision' | 'ageSeconds'>> {
-  const { rows } = await database.query<{ revision: string; age: number }>(
-    `SELECT number || ' ' || stamp AS revision, extract(epoch FROM clock_timestamp() - changed_at)::float8 AS age
-     FROM storage_auth.revision`,
+export async function readRevision(database: Pool | ClientBase): Promise<string> {
+  const { rows } = await database.query<{ revision: string }>(
+    `SELECT number || ' ' || stamp AS revision FROM storage_auth.revision`,
   )
   if (rows[0] === undefined) throw new MissingRevision()
-  return { revision: rows[0].revision, ageSeconds: rows[0].age }
+  return rows[0].revision
 }
 
 async function* pages<T>(client: ClientBase, table: string, columns: string) {

@@ -23,8 +23,7 @@ export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'cred
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
   /** Called right after a change is active: cached verdicts must be dropped now. */
   readonly onChange: () => void
-  /** `seconds`: from the change to its being active, by the database's clock. */
-  readonly onReload?: (result: 'ok' | 'failed', seconds?: number) => void
+  readonly onReload?: (result: 'ok' | 'failed') => void
   /** Milliseconds between two polls. */
   readonly pollMs?: number
 }
@@ -52,7 +51,6 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   let pool: Promise<pg.Pool> | undefined
   let snapshot: Snapshot = {
     revision: '',
-    ageSeconds: 0,
     credentials: createCredentialIndex(),
     revocations: createRevocations([]),
     problems: [],
@@ -156,7 +154,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     pool ??= connect()
     const used = pool
     try {
-      const { revision } = await readRevision(await used)
+      const revision = await readRevision(await used)
       if (revision !== snapshot.revision) await reading // it may have begun before this change
       if (revision === snapshot.revision) return
       reading ??= readSnapshot(await used)
@@ -194,7 +192,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     if (isStopped) return
     snapshot = fresh
     if (isOpen) onChange()
-    report(isOpen ? fresh.ageSeconds : undefined)
+    report()
     for (const problem of fresh.problems.slice(0, MAX_PROBLEMS_LOGGED)) {
       log.warn({ database: target?.label, problem }, 'a row is left out')
     }
@@ -202,8 +200,8 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     log.info(sizes, 'credentials are up to date')
   }
 
-  function report(seconds?: number): void {
-    onReload?.(snapshot.problems.length === 0 ? 'ok' : 'failed', seconds)
+  function report(): void {
+    onReload?.(snapshot.problems.length === 0 ? 'ok' : 'failed')
   }
 
   function onDown(reason: string): void {

@@ -92,8 +92,7 @@ t.test('any SQL change of the tables takes effect', async (t) => {
     await sql(statement)
     await eventually(holds, statement)
   }
-  const told = replica.reloads.slice(1).map(([result, seconds = -1]) => result === 'ok' && seconds >= 0)
-  t.same(new Set(told), new Set([true]), 'with the time it took')
+  t.same(new Set(replica.reloads), new Set(['ok']))
 })
 
 t.test('an idle connection closed by the server is replaced', async (t) => {
@@ -139,7 +138,7 @@ t.test('an invalid row is ignored and reported by its id; other rows stay valid'
   const problem =
     'credentials, row 2: secret_hash must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it'
   t.match(replica.log[0], { message: 'a row is left out', problem })
-  t.equal(replica.reloads[0]?.[0], 'failed')
+  t.equal(replica.reloads[0], 'failed')
   await sql(`UPDATE storage_auth.credentials SET secret_hash = '$scrypt$hush' WHERE id = 1`)
   await eventually(() => !isActive(replica), 'the change')
   t.notMatch(JSON.stringify(replica.log), /hush/)
