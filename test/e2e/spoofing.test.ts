@@ -194,18 +194,11 @@ t.test('a valid request id is kept, any other is replaced', async (t) => {
     ['X-Request-Id: a', 'a'],
     ['x-request-id: A.b_c-9', 'A.b_c-9'],
     [`X-Request-Id: ${'a'.repeat(128)}`, 'a'.repeat(128)],
-    [`X-Request-Id: ${'a'.repeat(129)}`, undefined],
-    ['X-Request-Id:', undefined],
-    ['X-Request-Id: a b', undefined],
-    ['X-Request-Id: a"b', undefined],
-    ['X-Request-Id: a,b', undefined],
-    ['X-Request-Id: a/b', undefined],
-    ['X-Request-Id: $(id)', undefined],
-    ['X-Request-Id: \xe9', undefined],
-    ['X-Request-Id: {{x}}', undefined],
-    ['X-Request-Id: a\r\nX-Request-Id: a', undefined],
-    ['X_Request_Id: a', undefined],
-    ['Y: 1', undefined],
+    ...[
+      ...[`X-Request-Id: ${'a'.repeat(129)}`, 'X-Request-Id:', 'X-Request-Id: a b', 'X-Request-Id: a"b'],
+      ...['X-Request-Id: a,b', 'X-Request-Id: a/b', 'X-Request-Id: $(id)', 'X-Request-Id: \xe9'],
+      ...['X-Request-Id: {{x}}', 'X-Request-Id: a\r\nX-Request-Id: a', 'X_Request_Id: a', 'Y: 1'],
+    ].map((lines) => [lines, undefined] as const),
   ] as const) {
     // Forwarded, served by the sidecar, refused by the gate and refused by admission.
     for (const request of [

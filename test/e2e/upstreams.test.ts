@@ -42,35 +42,20 @@ t.test('the longest prefix that ends on a path segment selects the upstream', as
   )
   const settings = { upstreams: JSON.stringify(upstreams.map(({ prefix, url }) => ({ prefix, url }))) }
   const sidecar = await startSidecar(t, { settings })
-  for (const [target, prefix] of [
-    ['/', '/'],
-    ['/x', '/'],
-    ['/ab', '/'],
-    ['/a;x', '/'],
-    ['/a%2fb', '/'],
-    ['/a\\b', '/'],
-    ['/./a', '/'],
-    ['/A/x', '/'],
-    ['/%61/x', '/'],
-    ['//a/x', '/'],
-    ['/x/../a/b', '/'],
-    ['/?/a/b', '/'],
-    ['/a', '/a'],
-    ['/a?x=/a/b/', '/a'],
-    ['/a/', '/a'],
-    ['/a/bc', '/a'],
-    ['/a//b', '/a'],
-    ['/a/%62', '/a'],
-    ['/a/b', '/a/b'],
-    ['/a/b/../../c', '/a/b'],
-    ['/a/b/c?d', '/a/b'],
-    ['/c', '/c/'],
-    ['/c/d', '/c/'],
-    ['/cd', '/'],
-  ] as const) {
-    t.equal((await get(t, sidecar, target)).body.toString(), prefix, target)
-    const { upstream } = upstreams[names.indexOf(prefix)] ?? {}
-    t.equal(upstream?.requests.at(-1)?.target, target, 'and is forwarded completely')
+  const targets: Readonly<Record<(typeof names)[number], readonly string[]>> = {
+    '/': [
+      ...['/', '/x', '/ab', '/a;x', '/a%2fb', '/a\\b', '/./a', '/A/x', '/%61/x', '//a/x', '/x/../a/b'],
+      ...['/?/a/b', '/cd'],
+    ],
+    '/a': ['/a', '/a?x=/a/b/', '/a/', '/a/bc', '/a//b', '/a/%62'],
+    '/a/b': ['/a/b', '/a/b/../../c', '/a/b/c?d'],
+    '/c/': ['/c', '/c/d'],
+  }
+  for (const { prefix, upstream } of upstreams) {
+    for (const target of targets[prefix]) {
+      t.equal((await get(t, sidecar, target)).body.toString(), prefix, target)
+      t.equal(upstream.requests.at(-1)?.target, target, 'and is forwarded completely')
+    }
   }
   t.equal(await outcomes(sidecar, 'ok', '/a/b'), 3)
 })

@@ -60,17 +60,9 @@ t.test('refuses a key that does not match its alg or use', async (t) => {
   const algs = 'alg must be one of ES256, ES384, EdDSA, RS256, PS256, HS256'
   const kids = 'kid must be 1 to 128 letters, digits, . _ - and no . first'
   const table: readonly (readonly [string, object, string])[] = [
-    [
-      'no kid',
-      { ...jwk, kid: undefined },
-      'kid is missing; must be 1 to 128 letters, digits, . _ - and no . first',
-    ],
+    ['no kid', { ...jwk, kid: undefined }, kids.replace('must', 'is missing; must')],
     ['a kid that is a path', { ...jwk, kid: '../k1' }, kids],
-    [
-      'a kid that is no text',
-      { ...jwk, kid: ['k1'] },
-      'kid must be 1 to 128 letters, digits, . _ - and no . first',
-    ],
+    ['a kid that is no text', { ...jwk, kid: ['k1'] }, kids],
     ['no alg', { ...jwk, alg: undefined }, algs],
     ['alg none', { ...jwk, alg: 'none' }, algs],
     ['an algorithm in another case', { ...jwk, alg: 'es256' }, algs],
