@@ -47,24 +47,6 @@ async function app(t: Test, flags: Record<string, string> = {}) {
   return { create, log, directory }
 }
 
-t.test('logs the addresses once it listens, and "stopped" as the last line', async (t) => {
-  const { create, log } = await app(t)
-  const sidecar = await create()
-  t.strictSame(log, [], 'nothing listens yet')
-  const { data, admin } = await sidecar.start()
-  t.match(log, [
-    { level: 30, msg: 'listening', listener: 'data', address: '127.0.0.1', port: data.port },
-    { level: 30, msg: 'listening', listener: 'admin', address: '127.0.0.1', port: admin.port },
-  ])
-  await sidecar.stop()
-  t.match(log.slice(2), [
-    { msg: 'draining', inFlight: 0 },
-    { msg: 'stopped', drained: 0, cut: 0 },
-  ])
-  t.notOk(await answers(data.port))
-  t.notOk(await answers(admin.port))
-})
-
 t.test('stop is idempotent', async (t) => {
   const { create, log } = await app(t, { '--shutdown-lame-duck-seconds': '0.1' })
   const sidecar = await create()

@@ -70,11 +70,11 @@ t.test('activate prints the previously active key, also as JSON', async (t) => {
   t.equal(await activate('b'), 'b signs\n')
 })
 
-t.test('list shows the state of a rotation on stdout and warnings on stderr', async (t) => {
+t.test('list shows the oldest key first, the state of each, and warnings on stderr', async (t) => {
   const directory = t.testdir({ README: 'text' })
   for (const kid of ['a', 'b', 'spare']) await keys(['add', '--directory', directory, '--kid', kid])
   await keys(['activate', 'b', '--directory', directory])
-  writeKey(directory, { ...(await makeKey('EdDSA', 'half')).publicJwk, ...{ iat: NOW / 1000 } })
+  writeKey(directory, { ...(await makeKey('EdDSA', 'half')).publicJwk, ...{ iat: NOW / 1000 - 5 } })
   const list = (...more: string[]) => keys(['list', '--directory', directory, ...more])
   const { stdout, stderr } = await list()
   t.equal(stderr, `warning: ${directory}/README: ignored, key files are named <kid>.jwk.json\n`)
@@ -83,20 +83,21 @@ t.test('list shows the state of a rotation on stdout and warnings on stderr', as
     stdout.split('\n').map((line) => line.split(/ {2,}/)),
     [
       ['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'RETIRABLE FROM'],
+      ['half', 'EdDSA', 'public only', '2026-11-20T11:59:55.000Z', '-', '-'],
       ['a', 'ES256', 'verifies', time, time, '2026-11-21T12:00:01.000Z'],
       ['b', 'ES256', 'active', time, '-', '-'],
-      ['half', 'EdDSA', 'public only', time, '-', '-'],
       ['spare', 'ES256', 'verifies', time, '-', 'now'],
       [''],
     ],
   )
   const listed = JSON.parse((await list('--json', '--max-lifetime-seconds', '60')).stdout)
-  t.match(listed[0], {
+  t.match(listed[1], {
     kid: 'a',
     active: false,
     signedUntil: time,
     retirableFrom: '2026-11-20T12:01:01.000Z',
   })
+  t.match(listed[0], { kid: 'half', private: false, signedUntil: null, retirableFrom: null })
   t.equal(listed.length, 4)
   const empty = await keys(['list', '--json', '--directory', t.testdir({})])
   t.same(JSON.parse(empty.stdout), [])

@@ -55,8 +55,13 @@ async function cells(page: Page, part: string, row: string): Promise<string[]> {
   return (await found.locator('td').allInnerTexts()).map((text) => text.trim())
 }
 
-t.test('the page in a browser', { skip: NO_BROWSER }, async (t) => {
-  const browser = await startBrowser(t)
+if (NO_BROWSER) {
+  t.plan(0, NO_BROWSER)
+  process.exit()
+}
+const browser = await startBrowser(t)
+
+t.test('the page in a browser', async (t) => {
   const upstream = await recordingUpstream(t)
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
@@ -120,8 +125,7 @@ t.test('the page in a browser', { skip: NO_BROWSER }, async (t) => {
   })
 })
 
-t.test('shows a banner in report mode', { skip: NO_BROWSER }, async (t) => {
-  const browser = await startBrowser(t)
+t.test('shows a banner in report mode', async (t) => {
   const sidecar = await startSidecar(t, {
     upstreamUrl: 'http://127.0.0.1:1',
     settings: { enforcement: 'report' },
@@ -131,8 +135,7 @@ t.test('shows a banner in report mode', { skip: NO_BROWSER }, async (t) => {
   t.equal(await page.title(), '! Report mode: refused tokens are forwarded · Storage auth sidecar')
 })
 
-t.test('the page after ten busy minutes', { skip: NO_BROWSER }, async (t) => {
-  const browser = await startBrowser(t)
+t.test('the page after ten busy minutes', async (t) => {
   const setup = await tenBusyMinutes()
   const report = withoutThisMachine(await setup.reporter.report())
   const status = { problems: statusProblems(report), ...report }

@@ -199,21 +199,18 @@ t.test('a request on a stale connection', async (t) => {
     t.equal(upstream.requests.length - requests, 2)
   })
 
-  await t.test('is not retried after the first response byte', async (t) => {
-    const client = await spoil(t, (socket) => socket.end('H'))
-    const requests = upstream.requests.length
-    client.send(head('GET /again'))
-    isOwnResponse(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
-    t.equal(upstream.requests.length - requests, 1)
-  })
-
-  await t.test('is not retried after an informational response', async (t) => {
-    const client = await spoil(t, (socket) => socket.end('HTTP/1.1 102 Processing\r\n\r\n'))
-    const requests = upstream.requests.length
-    client.send(head('GET /again'))
-    isOwnResponse(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
-    t.equal(upstream.requests.length - requests, 1)
-  })
+  for (const [when, reply] of [
+    ['the first response byte', 'H'],
+    ['an informational response', 'HTTP/1.1 102 Processing\r\n\r\n'],
+  ] as const) {
+    await t.test(`is not retried after ${when}`, async (t) => {
+      const client = await spoil(t, (socket) => socket.end(reply))
+      const requests = upstream.requests.length
+      client.send(head('GET /again'))
+      isOwnResponse(t, await client.response(), { ...TERMINATED, error: 'http_response_incomplete' })
+      t.equal(upstream.requests.length - requests, 1)
+    })
+  }
 
   await t.test('the failed second attempt is reported', async (t) => {
     const { upstream, sidecar } = await startSetup(t)

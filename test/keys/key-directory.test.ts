@@ -1,6 +1,6 @@
 import { chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import t from 'tap'
-import { listKeys, loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
+import { loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
 import { ALGORITHMS, publicJwks, tokenLifetimes } from '../../src/keys/key-ring.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
 
@@ -121,32 +121,6 @@ t.test('publishes the public half of every key and no private part', async (t) =
   t.same(keys.map(({ alg }) => alg).sort(), ['ES256', 'ES384', 'EdDSA', 'PS256', 'RS256'])
   const published = new Set(keys.flatMap((key) => Object.keys(key)))
   t.same([...published].sort(), ['alg', 'crv', 'e', 'kid', 'kty', 'n', 'use', 'x', 'y'])
-})
-
-t.test('lists keys oldest first, with their state in a rotation', async (t) => {
-  const directory = t.testdir({ active: 'new' })
-  const day = Date.UTC(2026, 10, 20) / 1000
-  writeKey(directory, { ...(await makeKey('EdDSA', 'half')).publicJwk, ...{ iat: day + 3 } })
-  writeKey(directory, {
-    ...(await makeKey('ES256', 'new')).privateJwk,
-    ...{ iat: day + 2, signedUntil: day },
-  })
-  writeKey(directory, {
-    ...(await makeKey('ES256', 'old')).privateJwk,
-    ...{ iat: day, signedUntil: day + 9 },
-  })
-  writeKey(directory, {
-    ...(await makeKey('HS256', 'spare')).privateJwk,
-    ...{ iat: day + 1, signedUntil: 0 },
-  })
-  const at = (second: number) => `2026-11-20T00:00:${String(second).padStart(2, '0')}.000Z`
-  const never = { active: false, private: true, signedUntil: null }
-  t.same(listKeys(await readKeyDirectory(directory), 10), [
-    { ...never, kid: 'old', alg: 'ES256', created: at(0), signedUntil: at(9), retirableFrom: at(20) },
-    { ...never, kid: 'spare', alg: 'HS256', created: at(1), retirableFrom: at(1) },
-    { ...never, kid: 'new', alg: 'ES256', active: true, created: at(2), retirableFrom: null },
-    { ...never, kid: 'half', alg: 'EdDSA', private: false, created: at(3), retirableFrom: null },
-  ])
 })
 
 t.test('tokens of a key may be valid as long as the key signs, here or elsewhere', async (t) => {

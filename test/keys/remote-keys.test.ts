@@ -261,15 +261,6 @@ t.test('the set is fetched every minute; a failed fetch is repeated after five s
   await waits(60_000)
 })
 
-t.test('before the first valid set a failed fetch is repeated every second', async (t) => {
-  const issuer = await startIssuer(t)
-  const { keys, lines } = await watch(t, issuer)
-  await eventually(() => lines.length > 0, 'the failure')
-  t.match(lines, [{ level: 'error', message: 'the JWK Set cannot be used, there is none yet' }])
-  issuer.publish(first.publicJwk)
-  t.equal(await keys.firstSet(), true)
-})
-
 t.test('an exception of onChange is logged, and fetching continues', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, kids, lines } = await watch(t, issuer, () => {

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { statusProblems } from '../../src/ops/problems.ts'
-import { NOON, statusSetup, tenBusyMinutes } from '../support/status-setup.ts'
+import { NOON, statusSetup } from '../support/status-setup.ts'
 
 /** The texts of the problems, the head line first. */
 async function problems(setup: ReturnType<typeof statusSetup>) {
@@ -168,9 +168,4 @@ t.test('the state of credentials comes from their readiness check', async (t) =>
     [{}, { kind: 'none', state: 'this sidecar only verifies' }],
   ] as const)
     t.strictSame((await statusSetup({ credentials }).reporter.report()).credentials, expected)
-})
-
-t.test('/status.json stays small', async (t) => {
-  const bytes = JSON.stringify(await (await tenBusyMinutes()).reporter.report()).length
-  t.ok(bytes < 32_768, `${bytes} bytes`)
 })
