@@ -41,9 +41,12 @@ export interface Reloadable<T> {
 
 /**
  * A version is loaded once two polls found the same state: a file may be half-written before. After this many polls with
- * a change it is loaded although the files still change, and reported if it is bad: a key may follow its certificate late.
+ * a change it is reported if it is bad: a key may follow its certificate late.
  */
 const MAX_CHANGED_POLLS = 5
+
+/** After so many it is loaded although the files still change. Not earlier: a part of a list of revocations is valid, too. */
+const MAX_UNSTABLE_POLLS = 50
 
 const MAX_LOGGED_PROBLEMS = 20
 
@@ -79,7 +82,7 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
       return
     }
     changedPolls += 1
-    const isDue = changedPolls >= MAX_CHANGED_POLLS
+    const isDue = changedPolls >= (isStable ? MAX_CHANGED_POLLS : MAX_UNSTABLE_POLLS)
     if (isDue || (isStable && state !== lastRead)) await attempt(state, isDue)
   }
 

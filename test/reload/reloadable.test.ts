@@ -10,7 +10,7 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 const textIn =
   (file: string): ReloadableOptions<string>['load'] =>
   async () => {
-    const read = await readRegularFile(file, 100)
+    const read = await readRegularFile(file, 1000)
     if (!read.ok) return read
     const text = String(read.bytes)
     if (!text.endsWith('.')) return { ok: false, problems: ['does not end'] }
@@ -91,10 +91,10 @@ t.test('a version that is still being written is not loaded', async (t) => {
   writeFileSync(file, 'one.')
   // Each of these is valid by itself.
   const { events, becomes } = await setup(t, {
-    ...eachPoll(file, (poll) => poll <= 3 && writeFileSync(file, `${'part. '.repeat(poll)}end.`)),
+    ...eachPoll(file, (poll) => poll <= 20 && writeFileSync(file, `${'part. '.repeat(poll)}end.`)),
     load: textIn(file),
   })
-  await becomes('part. part. part. end.')
+  await becomes(`${'part. '.repeat(20)}end.`)
   t.strictSame(events.filter((event) => event.startsWith('part')).length, 1)
 })
 
