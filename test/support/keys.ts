@@ -8,6 +8,7 @@ import type { Test } from 'tap'
 import { PRIVATE_MEMBERS } from '../../src/keys/jwk.ts'
 import { loadKeyRing } from '../../src/keys/key-directory.ts'
 import type { Algorithm, KeyRing } from '../../src/keys/key-ring.ts'
+import { temporaryDirectory } from './temporary-directory.ts'
 
 /** A key as a test wants it. */
 export interface TestKey {
@@ -45,11 +46,11 @@ export interface TestKeyDirectory extends TestKey {
 
 /** Writes a key directory with one private key of this algorithm (default ES256) and loads it. */
 export async function makeKeyDirectory(
-  t: Pick<Test, 'testdir'>,
+  t: Pick<Test, 'teardown'>,
   { alg, kid }: { readonly alg?: Algorithm; readonly kid?: string } = {},
 ): Promise<TestKeyDirectory> {
   const key = await makeKey(alg, kid)
-  const directory = t.testdir({})
+  const directory = await temporaryDirectory(t)
   writeKey(directory, key.privateJwk)
   return { ...key, directory, ring: await ringOf(directory) }
 }
