@@ -237,24 +237,13 @@ t.test('no request after an upload with an early response is forwarded', async (
 })
 
 t.test('a response may be sent while its request is received', async (t) => {
-  const { upstream, request, recovers } = await startSetup(t, {
-    hooks: {
-      read: false,
-      onConnection: (socket) => {
-        if (upstream.sockets.length > 1) {
-          socket.once('data', () => socket.end(OK))
-          return
-        }
-        socket.once('data', () => {
-          socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
-          socket.on('data', (chunk) => {
-            const text = chunk.toString()
-            socket.write(`${text.length.toString(16)}\r\n${text}\r\n`)
-            if (text.endsWith('.')) socket.end('0\r\n\r\n')
-          })
-        })
-      },
-    },
+  const { request, recovers } = await answeringEarly(t, 1, (socket) => {
+    socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+    socket.on('data', (chunk) => {
+      const text = chunk.toString()
+      socket.write(`${text.length.toString(16)}\r\n${text}\r\n`)
+      if (text.endsWith('.')) socket.end('0\r\n\r\n')
+    })
   })
   const client = await request('POST /echo', ['Content-Length: 10'])
   await client.until('\r\n\r\n')
@@ -275,22 +264,11 @@ t.test('a connection on which the upstream left an upload unread is not reused',
     ['in chunks', 'Transfer-Encoding: chunked', `${SIZE.toString(16)}\r\n${'x'.repeat(SIZE)}\r\n0\r\n\r\n`],
   ] as const) {
     await t.test(how, async (t) => {
-      const { upstream, head, outcome, recovers, send } = await startSetup(t, {
-        hooks: {
-          read: false,
-          onConnection: (socket) => {
-            if (upstream.sockets.length > 1) {
-              socket.once('data', () => socket.end(OK))
-              return
-            }
-            socket.once('data', () => {
-              socket.pause()
-              client.send(body)
-              // Once the sidecar has passed all of it on; sooner would be another case, with the same outcome.
-              setTimeout(() => socket.write(FORBIDDEN), 200)
-            })
-          },
-        },
+      const { upstream, head, outcome, recovers, send } = await answeringEarly(t, 1, (socket) => {
+        socket.pause()
+        client.send(body)
+        // Once the sidecar has passed all of it on; sooner would be another case, with the same outcome.
+        setTimeout(() => socket.write(FORBIDDEN), 200)
       })
       const client = await send(head('PUT /large', line))
       t.equal((await client.response()).status, 403)
