@@ -183,9 +183,16 @@ export function createListener(options: ListenerOptions): Listener {
     connection.current = undefined
     handler?.onClosed?.(finished)
     options.onComplete(req, this, finished)
-    connection.bytesBefore = connection.socket.bytesRead
-    if (!connection.socket.writable) {
+    const { socket } = connection
+    connection.bytesBefore = socket.bytesRead
+    if (!socket.writable) {
       connection.isEnding = true // requests received after this are ignored (RFC 9112, section 9.6)
+      const unserved = connection.waiting.splice(0)
+      if (unserved.length > 0 && !socket.destroyed) {
+        socket.removeListener('finish', socket.destroy) // which Node's `destroySoon` has added
+        for (const response of unserved) response.req.resume()
+        dropUnread(socket)
+      }
       return
     }
     const next = connection.waiting.shift()
@@ -343,9 +350,14 @@ const isHeadBegun = ({ socket, bytesBefore }: ClientConnection) => socket.bytesR
 /** Without a listener an error would end the process; `close` follows in any case. */
 function ignoreError(): void {}
 
-/** Ends a connection; drops arriving bytes for a time, because a reset could discard the response. */
+/** Ends a connection with a response. */
 function endConnection(socket: Socket, text = ''): void {
   socket.end(text, 'latin1')
+  dropUnread(socket)
+}
+
+/** Drops bytes that still arrive for a time after the last response, because a reset could discard it. */
+function dropUnread(socket: Socket): void {
   socket.resume()
   socket.setTimeout(DRAIN_IDLE_MS)
   const deadline = setTimeout(() => socket.destroy(), DRAIN_MS)

@@ -212,6 +212,28 @@ t.test('a last response says Connection: close, and no later request is forwarde
   t.equal(half.rest().length, 0)
 })
 
+t.test('a last response arrives completely before an upload that is not served', async (t) => {
+  const { upstream, sidecar, request, head, recovers } = await startSetup(t)
+  const large = Buffer.alloc(500_000, 'x')
+  upstream.reply((socket) => {
+    socket.write('HTTP/1.1 200 OK\r\n\r\n')
+    socket.end(large)
+  })
+  const upload = head('PUT /2', `Content-Length: ${large.length}`) + large
+  const client = await request('GET /1', [], upload)
+  client.socket.pause()
+  await eventually(
+    async () =>
+      (await sidecar.metric('auth_sidecar_requests_total{route="proxy",method="GET",status="200"}')) === 1,
+    'the response to be sent',
+  )
+  client.socket.resume()
+  t.equal(await client.closed(), 'end')
+  t.equal((await client.response()).body.length, large.length)
+  t.equal(upstream.requests.length, 1)
+  await recovers()
+})
+
 t.test('a large response before a CONNECT arrives completely', async (t) => {
   const { upstream, request } = await startSetup(t)
   const large = Buffer.alloc(12 * 2 ** 20, 'x')
