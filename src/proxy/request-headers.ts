@@ -6,7 +6,7 @@
 import type { Admitted } from '../gate/admission.ts'
 import { HeaderKind, headerKind, isTrailer } from '../gate/header-names.ts'
 import type { Peer } from '../server/client-address.ts'
-import type { Accepted, Identity } from '../token/verify.ts'
+import type { Accepted } from '../token/verify.ts'
 
 export interface RequestHeadParts {
   readonly request: Admitted
@@ -106,18 +106,17 @@ export function identityHeaders({ identity, assertion }: Accepted): string[] {
 }
 
 /** The lines of a cached token's identity are rendered once. */
-const rendered = new WeakMap<Identity, { readonly assertion: string | undefined; readonly lines: string }>()
+const rendered = new WeakMap<Accepted, string>()
 
 function identityLines(caller: Accepted): string {
-  const { identity, assertion } = caller
-  const known = rendered.get(identity)
-  if (known !== undefined && known.assertion === assertion) return known.lines
+  const known = rendered.get(caller)
+  if (known !== undefined) return known
   let lines = ''
   const headers = identityHeaders(caller)
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
   // Flattened by a copy: V8 keeps a concatenation as a tree of its pieces, 1.1 KB for each cached token.
   lines = Buffer.from(lines, 'latin1').toString('latin1')
-  rendered.set(identity, { assertion, lines })
+  rendered.set(caller, lines)
   return lines
 }
 

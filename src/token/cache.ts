@@ -4,7 +4,7 @@
  * Only accepted tokens are cached: refused ones cannot push them out.
  */
 import { LRUCache } from 'lru-cache'
-import { type Assertion, NO_ASSERTION, type SignAssertion } from './issue.ts'
+import { NO_ASSERTION, type SignAssertion } from './issue.ts'
 import type { Verdict, Verified, Verifier, Verify } from './verify.ts'
 
 export interface TokenCacheOptions {
@@ -30,18 +30,10 @@ export interface TokenCache {
   readonly size: number
 }
 
-/** A cached verdict; its assertion is replaced while it is cached. */
-interface Entry extends Verified {
-  assertion: string | undefined
-  renewAt: number
-  endsAt: number
-  renewal: Promise<void> | undefined
-}
-
 export function createTokenCache(options: TokenCacheOptions): TokenCache {
   const { verify, signAssertion = async () => NO_ASSERTION, maxTokens, maxAgeSeconds, now } = options
   const counts = { hits: 0, misses: 0, evictions: 0 }
-  const entries = new LRUCache<string, Entry>({
+  const entries = new LRUCache<string, Verified>({
     max: maxTokens,
     dispose: (_entry, _token, why) => {
       if (why === 'evict') counts.evictions++
@@ -53,14 +45,8 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
   function lookUp(token: string): Verdict | Promise<Verdict> {
     const entry = entries.get(token)
     if (entry !== undefined) {
-      const time = now()
       // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
-      if (time < entry.usableUntil) {
-        if (time >= entry.renewAt) {
-          const renewal = renew(entry)
-          // Past the midpoint of the two it could expire before the upstream verifies it: wait for the new one.
-          if (2 * time >= entry.renewAt + entry.endsAt) return renewal.then(() => lookUp(token))
-        }
+      if (now() < entry.usableUntil) {
         counts.hits++
         return entry
       }
@@ -77,44 +63,21 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     if (!(found instanceof Promise)) return found
     const pending = found
       .then(async (verdict) => {
-        const assertion = verdict.ok ? await signAssertion(verdict.identity) : NO_ASSERTION
+        const signed = verdict.ok ? await signAssertion(verdict.identity) : NO_ASSERTION
         // After a change the verdict may depend on a removed key, credential or list.
         if (started !== generation) return inFlight.get(token) ?? verifyOnce(token)
-        return verdict.ok ? store(token, verdict, assertion) : verdict
+        if (!verdict.ok) return verdict
+        const usableUntil = Math.min(verdict.usableUntil, signed.renewAt, now() + maxAgeSeconds * 1000)
+        const entry = { ...verdict, usableUntil, assertion: signed.assertion }
+        // Copied: a slice of the header line would keep the complete line in memory.
+        entries.set(Buffer.from(token, 'latin1').toString('latin1'), entry)
+        return entry
       })
       .finally(() => {
         if (inFlight.get(token) === pending) inFlight.delete(token)
       })
     inFlight.set(token, pending)
     return pending
-  }
-
-  function store(token: string, { identity, usableUntil }: Verified, assertion: Assertion): Entry {
-    const entry: Entry = {
-      ok: true,
-      identity,
-      usableUntil: Math.min(usableUntil, now() + maxAgeSeconds * 1000),
-      ...assertion,
-      renewal: undefined,
-    }
-    // Copied: a slice of the header line would keep the complete line in memory.
-    entries.set(Buffer.from(token, 'latin1').toString('latin1'), entry)
-    return entry
-  }
-
-  /** Replaces the assertion of an entry. */
-  function renew(entry: Entry): Promise<void> {
-    if (entry.renewal !== undefined) return entry.renewal
-    const renewal = signAssertion(entry.identity)
-      .then((assertion) => {
-        Object.assign(entry, assertion)
-      })
-      .finally(() => {
-        entry.renewal = undefined
-      })
-    entry.renewal = renewal
-    renewal.catch(() => {}) // only requests that wait for it fail; the next request tries again
-    return renewal
   }
 
   return {

@@ -55,15 +55,9 @@ export interface Assertion {
   readonly assertion: string | undefined
   /** Epoch milliseconds: at half of its lifetime, or at its end when it ends with the token. */
   readonly renewAt: number
-  /** Epoch milliseconds. */
-  readonly endsAt: number
 }
 
-export const NO_ASSERTION: Assertion = {
-  assertion: undefined,
-  renewAt: Number.POSITIVE_INFINITY,
-  endsAt: Number.POSITIVE_INFINITY,
-}
+export const NO_ASSERTION: Assertion = { assertion: undefined, renewAt: Number.POSITIVE_INFINITY }
 
 export type SignAssertion = (identity: Identity) => Promise<Assertion>
 
@@ -80,7 +74,6 @@ export function createAssertionSigner(options: SignerOptions): SignAssertion {
     return {
       assertion: await sign({ ...identity, expiresAt }, 'upstream-assertion+jwt', issuedAt, signing, options),
       renewAt: expiresAt === identity.expiresAt ? endsAt : (time + endsAt) / 2,
-      endsAt,
     }
   }
 }

@@ -42,7 +42,7 @@ export type RejectReason = (typeof REJECT_REASONS)[number]
 export interface Accepted {
   readonly ok: true
   readonly identity: Identity
-  /** The identity as a JWS, if `identity.assertion` is on. Replaced on renewal: read it when it is sent. */
+  /** The identity as a JWS, if `identity.assertion` is on. */
   readonly assertion?: string | undefined
 }
 
