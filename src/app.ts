@@ -169,8 +169,7 @@ export async function createApp({
         error: outcome.startsWith('client_') ? 'http_request_error' : outcome,
         close: outcome.startsWith('client_'),
       }),
-    onOutcome: metrics.onUpstreamOutcome,
-    onFirstByte: (upstream, ms) => metrics.onFirstByte(upstream, ms / 1000),
+    events: metrics.ofUpstream,
     now,
   })
   const handle = createHandle({

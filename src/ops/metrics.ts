@@ -164,9 +164,10 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
     onTokenCheck: (reason: 'ok' | RejectReason): void => checks.inc(checkLabels(reason)),
     onTokenIssued: (): void => issued.inc(),
     onIssueFailure: (reason: IssueFailure): void => failures.inc({ reason }),
-    onUpstreamOutcome: (upstream: string, outcome: UpstreamOutcome): void =>
-      outcomes.inc({ upstream, outcome }),
-    onFirstByte: (upstream: string, seconds: number): void => firstBytes.observe({ upstream }, seconds),
+    ofUpstream: (upstream: string) => ({
+      onOutcome: (outcome: UpstreamOutcome): void => outcomes.inc({ upstream, outcome }),
+      onFirstByte: (seconds: number): void => firstBytes.observe({ upstream }, seconds),
+    }),
     onBytes: (direction: 'in' | 'out', count: number): void => bytes.inc({ direction }, count),
     onReload: createReloadMetrics(create, subjects, now),
     /** A fetch of another issuer's keys has ended. */

@@ -7,9 +7,9 @@ import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { requestHead, requestLines } from './request-headers.ts'
-import { Transfer, type TransferOptions } from './transfer.ts'
+import { Transfer, type TransferOptions, type UpstreamEvents } from './transfer.ts'
 import { type UpstreamAddress, upstreamAddress } from './upstream-connection.ts'
-import { faultError, type UpstreamOutcome } from './upstream-errors.ts'
+import { faultError } from './upstream-errors.ts'
 import { UpstreamPool } from './upstream-pool.ts'
 import { openTunnel } from './websocket.ts'
 
@@ -45,10 +45,8 @@ export interface ForwarderOptions {
   readonly isDraining: () => boolean
   /** Responds in place of the upstream. */
   readonly refuse: TransferOptions['refuse']
-  /** Counts how a forwarded request ended. `upstream`: its prefix. */
-  readonly onOutcome: (upstream: string, outcome: UpstreamOutcome) => void
-  /** Receives the milliseconds to each response head. */
-  readonly onFirstByte: (upstream: string, ms: number) => void
+  /** Returns the metrics of an upstream by its prefix. */
+  readonly events: (upstream: string) => UpstreamEvents
   /** Epoch milliseconds. */
   readonly now: () => number
 }
@@ -87,8 +85,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       responseMs,
       isDraining: options.isDraining,
       refuse: options.refuse,
-      onOutcome: (outcome) => options.onOutcome(prefix, outcome),
-      onFirstByte: (ms) => options.onFirstByte(prefix, ms),
+      events: options.events(prefix),
     }
     return { prefix, address, pool, transfer }
   })

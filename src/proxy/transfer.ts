@@ -20,6 +20,14 @@ import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.
 import { faultError, type UpstreamFault, type UpstreamOutcome } from './upstream-errors.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
 
+/** Receives what the metrics of an upstream count. */
+export interface UpstreamEvents {
+  /** Called once, when a request has ended. */
+  onOutcome(outcome: UpstreamOutcome): void
+  /** Receives the seconds from the request's start to the response head. */
+  onFirstByte(seconds: number): void
+}
+
 export interface TransferOptions {
   readonly pool: UpstreamPool
   /** Milliseconds for the response head, once the request has been sent. */
@@ -32,10 +40,7 @@ export interface TransferOptions {
     error: PublicError,
     outcome: UpstreamOutcome,
   ) => void
-  /** Called once, when the transfer has ended. */
-  readonly onOutcome: (outcome: UpstreamOutcome) => void
-  /** Receives the milliseconds from the request's start to the response head. */
-  readonly onFirstByte: (ms: number) => void
+  readonly events: UpstreamEvents
 }
 
 /** A complete body up to this size is sent as a string, in one write with its head. */
@@ -120,7 +125,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
 
   onHead(head: UpstreamHead): void {
     if (this.#connection !== undefined) this.#connection.deadline = Number.POSITIVE_INFINITY
-    this.#options.onFirstByte(performance.now() - this.#req.context.startedAt)
+    this.#options.events.onFirstByte((performance.now() - this.#req.context.startedAt) / 1000)
     this.#head = head
     this.#upstreamHead = head
   }
@@ -358,7 +363,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     if (this.#settled) return
     this.#settled = true
     if (outcome !== 'ok') this.#req.context.reason = outcome
-    this.#options.onOutcome(outcome)
+    this.#options.events.onOutcome(outcome)
   }
 }
 

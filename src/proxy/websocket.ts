@@ -11,7 +11,7 @@ import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { responseHeaders } from './response-headers.ts'
 import type { TransferOptions } from './transfer.ts'
 import type { UpstreamAddress } from './upstream-connection.ts'
-import { faultError, faultOf, type UpstreamFault } from './upstream-errors.ts'
+import { faultError, faultOf, type UpstreamFault, type UpstreamOutcome } from './upstream-errors.ts'
 
 export interface TunnelOptions extends TransferOptions {
   /** Milliseconds, TLS included. */
@@ -42,12 +42,12 @@ export function openTunnel(
   let settled = false
   let upstream: ClientRequest | undefined
 
-  const settle = (outcome: Parameters<TunnelOptions['onOutcome']>[0]) => {
+  const settle = (outcome: UpstreamOutcome) => {
     clearTimeout(timer)
     if (settled) return false
     settled = true
     if (outcome !== 'ok') context.reason = outcome
-    options.onOutcome(outcome)
+    options.events.onOutcome(outcome)
     return true
   }
   const fail = (fault: UpstreamFault) => {
@@ -90,7 +90,7 @@ export function openTunnel(
   })
   upstream.on('response', (response) => {
     clearTimeout(timer)
-    options.onFirstByte(performance.now() - context.startedAt)
+    options.events.onFirstByte((performance.now() - context.startedAt) / 1000)
     const { statusCode: status = 0 } = response
     if (status < 200) {
       fail('http_protocol_error') // a 101 that names no protocol
@@ -122,7 +122,7 @@ export function openTunnel(
       return
     }
     settle('ok')
-    options.onFirstByte(performance.now() - context.startedAt)
+    options.events.onFirstByte((performance.now() - context.startedAt) / 1000)
     context.isUpgraded = true
     pipeTunnel(req, response, socket, first)
     closeAtExpiry(req, options.now)

@@ -116,16 +116,16 @@ export async function tenBusyMinutes() {
     const slow = step > 70 && step < 82 ? 6 : 1
     times(240 * wave, () => {
       metrics.onRequest('proxy', 'GET', 200, took(0.006) * slow * (random() > 0.985 ? 8 : 1))
-      metrics.onUpstreamOutcome('/', random() > 0.999 ? 'client_aborted' : 'ok')
-      metrics.onFirstByte('/', took(0.004) * slow)
+      metrics.ofUpstream('/').onOutcome(random() > 0.999 ? 'client_aborted' : 'ok')
+      metrics.ofUpstream('/').onFirstByte(took(0.004) * slow)
       metrics.onTokenCheck('ok')
       cache.hits++
     })
     times(12, () => {
       const down = step > 72 && step < 80
       metrics.onRequest('proxy', 'PUT', down ? 503 : 200, took(0.03))
-      metrics.onUpstreamOutcome('/archive', down ? 'connection_refused' : 'ok')
-      if (!down) metrics.onFirstByte('/archive', took(0.02))
+      metrics.ofUpstream('/archive').onOutcome(down ? 'connection_refused' : 'ok')
+      if (!down) metrics.ofUpstream('/archive').onFirstByte(took(0.02))
       metrics.onTokenCheck('ok')
     })
     times(3, () => {
