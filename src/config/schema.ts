@@ -232,7 +232,11 @@ export const settingsSchema = z
       idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress, in either direction.'),
       keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
       upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
-      upstreamResponseSeconds: setting(seconds(), 60, 'Seconds an upstream may take to respond.'),
+      upstreamResponseSeconds: setting(
+        seconds(),
+        60,
+        'Seconds an upstream may take to respond, or to have a free connection.',
+      ),
     }),
     shutdown: section('What happens on SIGTERM.', {
       lameDuckSeconds: setting(seconds(0), 5, 'Seconds that the sidecar still accepts while not ready.'),

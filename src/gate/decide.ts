@@ -17,8 +17,8 @@ export type Decision =
   | { readonly act: 'timeLeft'; readonly caller: Accepted }
   /** Forward auth: 200 with the identity headers. */
   | { readonly act: 'allow'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RejectReason }
-  | { readonly act: 'refuseMethod' }
-  | { readonly act: 'preflight' }
+  /** Neither GET, HEAD nor POST on the token endpoint. */
+  | { readonly act: 'otherMethod' }
   | { readonly act: 'refuse'; readonly error: PublicError; readonly reason: RejectReason | 'admission' }
 
 /** `decision` is a promise only when a signature must be verified; it rejects only on an internal fault. */
@@ -79,9 +79,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
       case 'token_issue':
         return { request, route, decision: { act: 'issue' } }
       case 'token_method':
-        return { request, route: 'token_check', decision: { act: 'refuseMethod' } }
-      case 'token_preflight':
-        return { request, route: 'token_check', decision: { act: 'preflight' } }
+        return { request, route: 'token_check', decision: { act: 'otherMethod' } }
     }
     const verdict = checkBearer(request.authorization, verify)
     const decision =
@@ -125,8 +123,8 @@ interface RouteOptions {
   readonly forwardAuthPath: string
 }
 
-/** `token_method` and `token_preflight` are other methods on the token endpoint. */
-type RouteDecision = Route | 'token_method' | 'token_preflight'
+/** `token_method`: another method on the token endpoint. */
+type RouteDecision = Route | 'token_method'
 
 /**
  * Creates the function that routes a request: to the sidecar itself, or to the upstream with or without a token check.
@@ -143,8 +141,7 @@ function createRouteOf(options: RouteOptions): (request: Admitted) => RouteDecis
   return ({ method, path, preflight }) => {
     if (path === tokenPath || path === tokenPathSlash) {
       if (method === 'POST') return 'token_issue'
-      if (method === 'GET' || method === 'HEAD') return 'token_check'
-      return preflight ? 'token_preflight' : 'token_method'
+      return method === 'GET' || method === 'HEAD' ? 'token_check' : 'token_method'
     }
     if (forwardAuthPath !== '' && `${path}/`.startsWith(forwardAuthPrefix)) return 'forward_auth'
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return 'public'

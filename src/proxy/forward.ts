@@ -7,11 +7,11 @@ import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { requestHead, requestLines } from './request-headers.ts'
-import { Transfer, type TransferOptions, type UpstreamEvents } from './transfer.ts'
+import { Transfer, type UpstreamEvents } from './transfer.ts'
 import { type UpstreamAddress, upstreamAddress } from './upstream-connection.ts'
 import { faultError } from './upstream-errors.ts'
-import { UpstreamPool } from './upstream-pool.ts'
-import { openTunnel } from './websocket.ts'
+import { UpstreamPool, type UpstreamPoolOptions } from './upstream-pool.ts'
+import { openTunnel, type TunnelOptions } from './websocket.ts'
 
 /** http-proxy with its documented `before`, which its published types lack: a pass that returns true ends the chain. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
@@ -21,7 +21,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   }
 }
 
-export interface ForwarderOptions {
+export interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events'> {
   readonly upstreams: readonly {
     readonly prefix: string
     /** `http://…`, `https://…` or `unix:/path`. */
@@ -29,26 +29,11 @@ export interface ForwarderOptions {
   }[]
   /** Returns the TLS context for the upstream of a prefix; default: the public authorities. */
   readonly secureContextOf?: (prefix: string) => (() => SecureContext) | undefined
-  readonly timeouts: {
-    readonly idleSeconds: number
-    readonly upstreamConnectSeconds: number
-    readonly upstreamResponseSeconds: number
-  }
-  readonly limits: {
-    readonly headerBytes: number
-    readonly headerLines: number
-    readonly upstreamConnections: number
-    readonly upstreamQueue: number
-  }
+  readonly limits: UpstreamPoolOptions['limits']
   /** Setting `identity.forwardAuthorization`. */
   readonly forwardAuthorization: boolean
-  readonly isDraining: () => boolean
-  /** Responds in place of the upstream. */
-  readonly refuse: TransferOptions['refuse']
   /** Returns the metrics of an upstream by its prefix. */
   readonly events: (upstream: string) => UpstreamEvents
-  /** Epoch milliseconds. */
-  readonly now: () => number
 }
 
 export interface Forwarder {
@@ -63,31 +48,14 @@ interface Upstream {
   readonly prefix: string
   readonly address: UpstreamAddress
   readonly pool: UpstreamPool
-  readonly transfer: TransferOptions
+  readonly transfer: TunnelOptions
 }
 
 export function createForwarder(options: ForwarderOptions): Forwarder {
-  const { timeouts, limits } = options
-  const responseMs = timeouts.upstreamResponseSeconds * 1000
   const upstreams = options.upstreams.map(({ prefix, url }): Upstream => {
     const address = upstreamAddress(url, options.secureContextOf?.(prefix))
-    const pool = new UpstreamPool({
-      address,
-      connectMs: timeouts.upstreamConnectSeconds * 1000,
-      queueMs: responseMs,
-      headerBytes: limits.headerBytes,
-      headerLines: limits.headerLines,
-      maxConnections: limits.upstreamConnections,
-      maxQueue: limits.upstreamQueue,
-    })
-    const transfer: TransferOptions = {
-      pool,
-      responseMs,
-      isDraining: options.isDraining,
-      refuse: options.refuse,
-      events: options.events(prefix),
-    }
-    return { prefix, address, pool, transfer }
+    const pool = new UpstreamPool({ ...options, address })
+    return { prefix, address, pool, transfer: { ...options, pool, events: options.events(prefix) } }
   })
   const upstreamOf = createPrefixRouting(upstreams)
 
@@ -116,12 +84,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
     if (context.upgrade === undefined) {
       new Transfer(req, res, requestHead(parts), upstream.transfer).start()
     } else {
-      openTunnel(req, res, requestLines(parts), upstream.address, {
-        ...upstream.transfer,
-        connectMs: timeouts.upstreamConnectSeconds * 1000,
-        idleMs: timeouts.idleSeconds * 1000,
-        now: options.now,
-      })
+      openTunnel(req, res, requestLines(parts), upstream.address, upstream.transfer)
     }
     return true
   }

@@ -30,8 +30,10 @@ export interface UpstreamEvents {
 
 export interface TransferOptions {
   readonly pool: UpstreamPool
-  /** Milliseconds for the response head, once the request has been sent. */
-  readonly responseMs: number
+  readonly timeouts: {
+    /** For the response head, once the request has been sent. */
+    readonly upstreamResponseSeconds: number
+  }
   readonly isDraining: () => boolean
   /** Responds in place of the upstream. */
   readonly refuse: (
@@ -336,7 +338,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   /** Starts the timeout of the response head. */
   #awaitHead(): void {
     if (this.#connection !== undefined)
-      this.#connection.deadline = performance.now() + this.#options.responseMs
+      this.#connection.deadline = performance.now() + this.#options.timeouts.upstreamResponseSeconds * 1000
   }
 
   /** Whether the upstream may have unread upload bytes, after which the next request on the connection would be queued. */

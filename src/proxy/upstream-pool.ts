@@ -3,6 +3,7 @@
  * A connection is reused in the check phase after its response has ended, so that unsolicited bytes after that response are
  * noticed while it is idle.
  */
+import type { ResponseLimits } from './response-parser.ts'
 import {
   type ConnectionOwner,
   type UpstreamAddress,
@@ -12,14 +13,17 @@ import {
 
 export interface UpstreamPoolOptions {
   readonly address: UpstreamAddress
-  readonly connectMs: number
-  /** Maximum milliseconds for which a request waits for a connection. */
-  readonly queueMs: number
-  readonly headerBytes: number
-  readonly headerLines: number
-  readonly maxConnections: number
-  /** Requests that may wait for a connection. */
-  readonly maxQueue: number
+  readonly timeouts: {
+    /** TLS included. */
+    readonly upstreamConnectSeconds: number
+    /** Also the maximum for which a request waits for a connection. */
+    readonly upstreamResponseSeconds: number
+  }
+  readonly limits: ResponseLimits & {
+    readonly upstreamConnections: number
+    /** Requests that may wait for a connection. */
+    readonly upstreamQueue: number
+  }
 }
 
 /** Interval of the deadline check, in milliseconds: a timer per request would cost more. */
@@ -67,14 +71,16 @@ export class UpstreamPool implements ConnectionOwner {
       }
     }
     if (!this.#isFull()) this.connect(request)
-    else if (this.#queue.size < this.#options.maxQueue)
-      this.#queue.set(request, performance.now() + this.#options.queueMs)
+    else if (this.#queue.size < this.#options.limits.upstreamQueue)
+      this.#queue.set(request, performance.now() + this.#options.timeouts.upstreamResponseSeconds * 1000)
     else request.onFault('connection_limit_reached', false)
   }
 
   /** Opens a new connection for a request. A retry may exceed `maxConnections` by one: its old connection still counts. */
   connect(request: UpstreamRequest): void {
-    this.#open.add(new UpstreamConnection(this.#options.address, this, request, this.#options))
+    const { address, timeouts, limits } = this.#options
+    const connectMs = timeouts.upstreamConnectSeconds * 1000
+    this.#open.add(new UpstreamConnection(address, this, request, connectMs, limits))
   }
 
   /** Counts a tunnel, which opens its own connection, and closes an idle one for it. Returns whether there is room. */
@@ -167,7 +173,7 @@ export class UpstreamPool implements ConnectionOwner {
   }
 
   #isFull(): boolean {
-    return this.connections >= this.#options.maxConnections
+    return this.connections >= this.#options.limits.upstreamConnections
   }
 
   #nextQueued(): UpstreamRequest | undefined {

@@ -14,10 +14,12 @@ import type { UpstreamAddress } from './upstream-connection.ts'
 import { faultError, faultOf, type UpstreamFault, type UpstreamOutcome } from './upstream-errors.ts'
 
 export interface TunnelOptions extends TransferOptions {
-  /** Milliseconds, TLS included. */
-  readonly connectMs: number
-  /** Milliseconds without a byte of the upstream's refusal. */
-  readonly idleMs: number
+  readonly timeouts: TransferOptions['timeouts'] & {
+    /** TLS included. */
+    readonly upstreamConnectSeconds: number
+    /** Without a byte of the upstream's refusal. */
+    readonly idleSeconds: number
+  }
   /** Epoch milliseconds. */
   readonly now: () => number
 }
@@ -38,7 +40,7 @@ export function openTunnel(
   options: TunnelOptions,
 ): void {
   const { context } = req
-  const { pool } = options
+  const { pool, timeouts } = options
   let settled = false
   let upstream: ClientRequest | undefined
 
@@ -57,7 +59,7 @@ export function openTunnel(
     else options.refuse(req, res, faultError(fault), fault)
   }
 
-  let timer = setTimeout(() => fail('connection_timeout'), options.connectMs)
+  let timer = setTimeout(() => fail('connection_timeout'), timeouts.upstreamConnectSeconds * 1000)
   if (!pool.addTunnel()) {
     fail('connection_limit_reached')
     return
@@ -80,7 +82,8 @@ export function openTunnel(
   upstream.once('socket', (socket) => {
     socket.once(address.tls ? 'secureConnect' : 'connect', () => {
       clearTimeout(timer)
-      if (!settled) timer = setTimeout(() => fail('http_response_timeout'), options.responseMs)
+      if (!settled)
+        timer = setTimeout(() => fail('http_response_timeout'), timeouts.upstreamResponseSeconds * 1000)
     })
   })
   upstream.on('error', (error) => {
@@ -100,7 +103,7 @@ export function openTunnel(
     const hasEnd = 'content-length' in response.headers || 'transfer-encoding' in response.headers
     context.framedByClose = !hasEnd && status !== 204 && status !== 304
     if (context.framedByClose) res.removeHeader('Transfer-Encoding')
-    response.setTimeout(options.idleMs, () => fail('connection_read_timeout'))
+    response.setTimeout(timeouts.idleSeconds * 1000, () => fail('connection_read_timeout'))
     try {
       res.writeHead(status, response.statusMessage ?? '', headers)
     } catch {

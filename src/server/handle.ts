@@ -42,18 +42,22 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   const carryOut = (req: SidecarRequest, res: SidecarResponse, decision: Decision) => {
     const { context } = req
     if (res.destroyed) return // the client left while the token was verified
-    if (context.isBodyMalformed && decision.act !== 'refuse') {
+    if (decision.act === 'refuse') {
+      refuse(req, res, decision)
+      return
+    }
+    if (context.isBodyMalformed) {
       refuse(req, res, { act: 'refuse', error: ERRORS.malformedRequest, reason: 'admission' })
       return
     }
     // After the token check, so that clients without a token cannot cause 5xx.
-    if (context.overLimit && decision.act !== 'refuse') {
+    if (context.overLimit) {
       context.reason = 'pipeline_limit'
       const details = { error: 'connection_limit_reached', close: true }
       responder.refuse(req, res, ERRORS.serviceNotReady, details)
       return
     }
-    if (context.upgrade !== undefined && context.admitted?.webSocket !== true && decision.act !== 'refuse') {
+    if (context.upgrade !== undefined && context.admitted?.webSocket !== true) {
       refuseUpgrade(req, res)
       return
     }
@@ -75,14 +79,8 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
         context.wouldRefuse = decision.wouldRefuse
         allow(req, res, decision.caller)
         return
-      case 'refuseMethod':
-        tokenEndpoint.refuseMethod(req, res)
-        return
-      case 'preflight':
-        tokenEndpoint.preflight(req, res)
-        return
-      case 'refuse':
-        refuse(req, res, decision)
+      case 'otherMethod':
+        tokenEndpoint.otherMethod(req, res)
     }
   }
 

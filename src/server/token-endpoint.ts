@@ -37,10 +37,8 @@ export interface TokenEndpoint {
   issue(req: SidecarRequest, res: SidecarResponse): Promise<void>
   /** GET and HEAD: the seconds that a verified token has left. */
   timeLeft(req: SidecarRequest, res: SidecarResponse, identity: Identity): void
-  /** OPTIONS from a page of an allowed origin (Fetch standard). */
-  preflight(req: SidecarRequest, res: SidecarResponse): void
-  /** Any other method. */
-  refuseMethod(req: SidecarRequest, res: SidecarResponse): void
+  /** Any other method: a CORS preflight of an allowed origin (Fetch standard), or 405. */
+  otherMethod(req: SidecarRequest, res: SidecarResponse): void
 }
 
 /**
@@ -147,21 +145,19 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     timeLeft(req, res, identity) {
       responder.send(req, res, 200, { expirationSec: expirationSec(identity) })
     },
-    preflight(req, res) {
-      if (!responder.allows(req.context.admitted?.origin)) {
-        this.refuseMethod(req, res)
+    otherMethod(req, res) {
+      const { admitted } = req.context
+      if (admitted?.preflight === true && responder.allows(admitted.origin)) {
+        responder.send(req, res, 204, undefined, [
+          'Access-Control-Allow-Methods',
+          'GET, HEAD, POST',
+          'Access-Control-Allow-Headers',
+          'authorization, content-type',
+          'Access-Control-Max-Age',
+          '600',
+        ])
         return
       }
-      responder.send(req, res, 204, undefined, [
-        'Access-Control-Allow-Methods',
-        'GET, HEAD, POST',
-        'Access-Control-Allow-Headers',
-        'authorization, content-type',
-        'Access-Control-Max-Age',
-        '600',
-      ])
-    },
-    refuseMethod(req, res) {
       req.context.reason = 'method'
       responder.refuse(req, res, ERRORS.methodNotAllowed, {
         error: 'http_request_error',
