@@ -18,7 +18,7 @@ import { statusMetrics } from './ops/samples.ts'
 import type { AdminSources } from './ops/status.ts'
 import { createForwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
-import { createClientAddress, createPeers } from './server/client-address.ts'
+import { createAddresses } from './server/client-address.ts'
 import { createComplete } from './server/complete.ts'
 import type { SidecarRequest } from './server/context.ts'
 import { createHandle } from './server/handle.ts'
@@ -138,12 +138,9 @@ export async function createApp({
 
   // Responses.
   const responder = createResponder({ isDraining, allowedOrigins: config.cors.allowedOrigins })
-  const addressBehindProxies = createClientAddress(config.forwarded.trust)
-  const clientAddress = ({ context, headers }: SidecarRequest) => {
-    const { peer } = context.connection
-    const forwardedFor = peer.trusted ? headers['x-forwarded-for'] : undefined
-    return addressBehindProxies(peer, Array.isArray(forwardedFor) ? forwardedFor.join() : forwardedFor)
-  }
+  const addresses = createAddresses(config.forwarded.trust)
+  const clientAddress = ({ context, headers }: SidecarRequest) =>
+    addresses.clientAddress(context.connection.peer, headers['x-forwarded-for'])
   const tokenEndpoint = createTokenEndpoint({
     responder,
     credentials,
@@ -199,7 +196,7 @@ export async function createApp({
     limits: config.limits,
     timeouts: config.timeouts,
     upgrade: config.upgrade.enabled,
-    peerOf: createPeers(config.forwarded.trust),
+    peerOf: addresses.peerOf,
     handle,
     ...complete,
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),

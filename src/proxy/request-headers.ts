@@ -72,8 +72,8 @@ export function requestLines(parts: RequestHeadParts): string {
 /** The forwarding headers of the sidecar. The host is quoted: a token may not hold `:` (RFC 7239, section 4). */
 function forwardedLines(peer: Peer, host: string | undefined): string {
   return host === undefined
-    ? `${peer.forwardingHeaderLines}${peer.forwardedHeader}\r\n`
-    : `${peer.forwardingHeaderLines}X-Forwarded-Host: ${host}\r\n${peer.forwardedHeader};host="${host}"\r\n`
+    ? `${peer.xForwardedLines}${peer.forwardedPrefix}\r\n`
+    : `${peer.xForwardedLines}X-Forwarded-Host: ${host}\r\n${peer.forwardedPrefix};host="${host}"\r\n`
 }
 
 /** The trailer section of a chunked request with its empty line, without fields that may not be trailers. */

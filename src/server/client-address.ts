@@ -12,53 +12,48 @@ export interface Peer {
   /** Whether its forwarding headers are accepted. */
   readonly trusted: boolean
   /** Our `X-Forwarded-*` lines except that of the host, each with its line end. */
-  readonly forwardingHeaderLines: string
+  readonly xForwardedLines: string
   /** Our `Forwarded` up to the host. */
-  readonly forwardedHeader: string
+  readonly forwardedPrefix: string
 }
 
-/** Creates the function that describes the peer of a connection. `trust`: CIDRs and single addresses. */
-export function createPeers(
-  trust: readonly string[],
-): (
-  socket: { readonly remoteAddress?: string | undefined; readonly localPort?: number | undefined },
-  tls: boolean,
-) => Peer {
+/** Reads the addresses of connections and requests. `trust`: CIDRs and single addresses. */
+export function createAddresses(trust: readonly string[]) {
   const trusted = trustList(trust)
   let port: number | undefined
-  return (socket, tls) => {
-    port ??= socket.localPort // the listener's: read once, because it is a system call
-    const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
-    const proto = tls ? 'https' : 'http'
-    return {
-      address,
-      trusted: trust.length > 0 && isTrusted(trusted, address),
-      forwardingHeaderLines:
-        `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\n` +
-        `X-Forwarded-Port: ${port ?? (tls ? 443 : 80)}\r\n`,
-      forwardedHeader: `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`,
-    }
-  }
-}
-
-/**
- * Creates the function that returns the client's own address: the connection's or, behind trusted proxies, the nearest
- * address of `X-Forwarded-For` that is not trusted.
- */
-export function createClientAddress(
-  trust: readonly string[],
-): (peer: Peer, forwardedFor: string | undefined) => string {
-  const trusted = trustList(trust)
-  return (peer, forwardedFor) => {
-    let nearest = peer.address
-    if (!peer.trusted || forwardedFor === undefined) return nearest
-    for (const text of forwardedFor.split(',').reverse()) {
-      const address = normalize(text.trim())
-      if (address === undefined) break
-      nearest = address
-      if (!isTrusted(trusted, address)) break
-    }
-    return nearest
+  return {
+    /** Describes the peer of a connection. */
+    peerOf(
+      socket: { readonly remoteAddress?: string | undefined; readonly localPort?: number | undefined },
+      tls: boolean,
+    ): Peer {
+      port ??= socket.localPort // the listener's: read once, because it is a system call
+      const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
+      const proto = tls ? 'https' : 'http'
+      return {
+        address,
+        trusted: trust.length > 0 && isTrusted(trusted, address),
+        xForwardedLines:
+          `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\n` +
+          `X-Forwarded-Port: ${port ?? (tls ? 443 : 80)}\r\n`,
+        forwardedPrefix: `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`,
+      }
+    },
+    /**
+     * Returns the client's own address: the connection's or, behind trusted proxies, the nearest address of
+     * `X-Forwarded-For` that is not trusted.
+     */
+    clientAddress(peer: Peer, forwardedFor: string | readonly string[] | undefined): string {
+      let nearest = peer.address
+      if (!peer.trusted || forwardedFor === undefined) return nearest
+      for (const text of String(forwardedFor).split(',').reverse()) {
+        const address = normalize(text.trim())
+        if (address === undefined) break
+        nearest = address
+        if (!isTrusted(trusted, address)) break
+      }
+      return nearest
+    },
   }
 }
 

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { createClientAddress, createPeers, type Peer } from '../../src/server/client-address.ts'
+import { createAddresses, type Peer } from '../../src/server/client-address.ts'
 
 const peer = (remoteAddress: string | undefined, trust: readonly string[] = []): Peer =>
-  createPeers(trust)({ remoteAddress, localPort: 8080 }, false)
+  createAddresses(trust).peerOf({ remoteAddress, localPort: 8080 }, false)
 
 t.test('addresses are normalized', async (t) => {
   for (const [remoteAddress, address, node] of [
@@ -15,12 +15,12 @@ t.test('addresses are normalized', async (t) => {
     ['', 'unknown', 'unknown'],
     [undefined, 'unknown', 'unknown'],
   ] as const) {
-    const { forwardingHeaderLines: lines, ...rest } = peer(remoteAddress)
-    t.strictSame(rest, { address, trusted: false, forwardedHeader: `Forwarded: for=${node};proto=http` })
+    const { xForwardedLines: lines, ...rest } = peer(remoteAddress)
+    t.strictSame(rest, { address, trusted: false, forwardedPrefix: `Forwarded: for=${node};proto=http` })
     t.equal(lines, `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n`)
   }
-  const secure = createPeers([])({ remoteAddress: '::1' }, true)
-  t.match(secure.forwardingHeaderLines, 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
+  const secure = createAddresses([]).peerOf({ remoteAddress: '::1' }, true)
+  t.match(secure.xForwardedLines, 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
 })
 
 t.test('a peer is trusted if its address or network is listed', async (t) => {
@@ -52,12 +52,12 @@ t.test('a peer is trusted if its address or network is listed', async (t) => {
   for (const [remoteAddress, trust, trusted] of table)
     t.equal(peer(remoteAddress, trust).trusted, trusted, `${remoteAddress} in ${trust.join(' ')}`)
   for (const entry of ['', 'localhost', '10.0.0.0/33', 'fd00::/129', '10.0.0.256'])
-    t.throws(() => createPeers([entry]), entry)
+    t.throws(() => createAddresses([entry]), entry)
 })
 
 t.test('the client is the nearest address that is not a trusted proxy', async (t) => {
   const trust = ['10.0.0.0/8', 'fd00::/8', '::1']
-  const clientAddress = createClientAddress(trust)
+  const { clientAddress } = createAddresses(trust)
   const from = (remoteAddress: string, list?: string) => clientAddress(peer(remoteAddress, trust), list)
   for (const [remoteAddress, list, client] of [
     ['192.0.2.7', '198.51.100.1', '192.0.2.7'], // the peer is not trusted
