@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
@@ -166,6 +167,16 @@ t.test('a second signal ends all workers at once', async (t) => {
     'reset',
     'half a response that ends with its connection does not look complete',
   )
+})
+
+t.test('workers whose log nobody reads end at SIGTERM', async (t) => {
+  const { sidecar, connect, get } = await setup(t, { 'log-access': 'all' })
+  sidecar.child.stdout?.pause()
+  const long = get.replace('/object', `/${'x'.repeat(2000)}`)
+  for (let round = 0; round < 20; round++) await ask(connect, long, 100)
+  const exited = once(sidecar.child, 'exit')
+  sidecar.child.kill('SIGTERM')
+  t.same(await exited, [0, null])
 })
 
 t.test('an unresponsive worker makes the sidecar not ready', async (t) => {
