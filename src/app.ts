@@ -6,20 +6,21 @@
  * In: validated settings. Out: a sidecar that starts and stops. It listens after keys and credentials are loaded.
  */
 import type { Registry } from 'prom-client'
+import { openAuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { createAdminListener } from './ops/admin.ts'
 import { type Addresses, createLifeCycle, type DrainReport } from './ops/life-cycle.ts'
-import { type Logger, listenerFaults } from './ops/log.ts'
+import { type Logger, logListenErrors } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
 import type { AdminSources } from './ops/status.ts'
 import { createForwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
+import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
-import { createComplete } from './server/complete.ts'
 import type { SidecarRequest } from './server/context.ts'
 import { createHandle } from './server/handle.ts'
 import { createListener } from './server/listener.ts'
@@ -28,7 +29,6 @@ import { createTokenEndpoint } from './server/token-endpoint.ts'
 import { createTokenCache } from './token/cache.ts'
 import { createAssertionSigner, createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
-import { openTrust } from './trust.ts'
 
 export interface AppOptions {
   readonly config: Config
@@ -68,7 +68,7 @@ export interface ServingApp extends App {
 /**
  * Creates a sidecar: loads keys and credentials and starts to keep them current. Listens on nothing yet.
  *
- * @throws UnusableTrust with every problem of keys, credentials and certificates
+ * @throws InvalidAuthData with every problem of keys, credentials and certificates
  */
 export async function createApp({
   config,
@@ -77,7 +77,7 @@ export async function createApp({
   now = Date.now,
   worker = false,
 }: AppOptions): Promise<ServingApp> {
-  const trust = await openTrust(config, {
+  const authData = await openAuthData(config, {
     log,
     now,
     onChange: () => tokens.clear(),
@@ -85,17 +85,17 @@ export async function createApp({
     onListenerCertificates: (certificates) => listener.setCertificates(certificates),
     onFetch: (result) => metrics.onFetch(result),
   })
-  const { keys, credentials } = trust
+  const { keys, credentials } = authData
   const { assertion } = config.identity
   const isDraining = () => lifeCycle.isDraining()
   const readyChecks = () => {
     const accepting = { name: 'accepting', ok: lifeCycle.isRunning() }
-    return [...trust.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
+    return [...authData.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
   }
   const { issuer, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
   // Token checks.
-  const { refreshKeys, isRevoked } = trust
+  const { refreshKeys, isRevoked } = authData
   const credentialStatus = credentials?.credentialStatus
   const tokens = createTokenCache({
     verify: createVerifier({ ...config.token, keys, refreshKeys, credentialStatus, isRevoked, now }),
@@ -107,17 +107,17 @@ export async function createApp({
   })
   const metrics = createMetrics({
     upstreams: config.upstreams.map(({ prefix }) => prefix),
-    subjects: trust.subjects,
+    subjects: authData.subjects,
     enforcing: config.enforcement === 'enforce',
     sources: {
       cache: () => tokens,
       listener: () => listener,
       signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
       tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
-      revocations: trust.revocations,
+      revocations: authData.revocations,
       pools: () => forwarder.pools(),
-      certificates: trust.certificates.expiries,
-      remoteKeys: trust.remoteKeys,
+      certificates: authData.certificates.expiries,
+      remoteKeys: authData.remoteKeys,
       ready: () => readyChecks().every(({ ok }) => ok),
       logLinesDropped,
     },
@@ -157,13 +157,13 @@ export async function createApp({
     upstreams: config.upstreams,
     limits: config.limits,
     timeouts: config.timeouts,
-    secureContextOf: trust.certificates.upstream,
+    secureContextOf: authData.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
     isDraining,
     refuse: (req, res, error, outcome) =>
       responder.refuse(req, res, error, {
         // RFC 9209 has one name for all errors of the client.
-        error: outcome.startsWith('client_') ? 'http_request_error' : outcome,
+        errorType: outcome.startsWith('client_') ? 'http_request_error' : outcome,
         close: outcome.startsWith('client_'),
       }),
     events: metrics.ofUpstream,
@@ -177,30 +177,30 @@ export async function createApp({
     identityHeaders,
     maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
     now,
-    onFault: (requestId, error) =>
+    onInternalError: (requestId, error) =>
       log.error({ requestId, err: error }, 'request failed with an internal error'),
   })
 
   // Listeners and life cycle.
-  const complete = createComplete({
+  const accessLog = createAccessLog({
     metrics,
     log,
     access: config.log.access,
     clientAddress,
-    isAborting: () => lifeCycle.isCutting(),
+    isAborting: () => lifeCycle.isAborting(),
   })
-  const onFault = listenerFaults(log)
+  const onListenError = logListenErrors(log)
   const listener = createListener({
     ...config.listen,
-    certificates: trust.certificates.listener(),
+    certificates: authData.certificates.listener(),
     limits: config.limits,
     timeouts: config.timeouts,
     upgrade: config.upgrade.enabled,
     peerOf: addresses.peerOf,
     handle,
-    ...complete,
+    ...accessLog,
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
-    onFault,
+    onListenError,
   })
   const sources: AdminSources = {
     ready: readyChecks,
@@ -211,8 +211,8 @@ export async function createApp({
   let reminder: NodeJS.Timeout | undefined
   const lifeCycle = createLifeCycle({
     listener,
-    admin: worker ? NO_ADMIN : createAdminListener(config, sources, { now, onFault }),
-    trust,
+    admin: worker ? NO_ADMIN : createAdminListener(config, sources, { now, onError: onListenError }),
+    authData,
     forwarder,
     shutdown: config.shutdown,
     onListening(where) {
@@ -234,7 +234,7 @@ export async function createApp({
   }
   return {
     start: lifeCycle.start,
-    reload: trust.refresh,
+    reload: authData.refresh,
     stop: lifeCycle.stop,
     sources,
     registry,

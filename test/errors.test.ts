@@ -1,7 +1,7 @@
 import t from 'tap'
 import { ERRORS } from '../src/errors.ts'
 import { UPSTREAM_OUTCOMES } from '../src/proxy/upstream-errors.ts'
-import { REJECT_REASONS } from '../src/token/verify.ts'
+import { REFUSAL_REASONS } from '../src/token/verify.ts'
 import { codeIn, tableUnder } from './support/markdown.ts'
 
 t.test('docs/clients.md has every code with its status and message', async (t) => {
@@ -30,6 +30,6 @@ t.test('docs/clients.md has every reason for refusing a token', async (t) => {
   const documented = tableUnder('docs/clients.md', '## Reasons for refusing a token')
   t.strictSame(
     documented.map(({ reason }) => codeIn(reason)[0]),
-    [...REJECT_REASONS],
+    [...REFUSAL_REASONS],
   )
 })

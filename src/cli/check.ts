@@ -31,7 +31,7 @@ const REMEDIES = {
   identity: 'let every route to the service pass the sidecar; log in; let --echo-path show the headers',
   admin: 'see /readyz and the log of the sidecar',
   upstream: 'bind the service to loopback, or let a NetworkPolicy admit the sidecar only',
-  certificate: 'renew it (the sidecar reloads it), or name its authority in NODE_EXTRA_CA_CERTS',
+  certificate: 'renew it (the sidecar reloads it), or name its CA in NODE_EXTRA_CA_CERTS',
 }
 
 export interface Finding {

@@ -2,6 +2,7 @@
  * `config check | show | schema`, and the settings that commands take as flags.
  */
 import { type Command, Option } from 'commander'
+import { fileProblems, InvalidAuthData } from '../auth-data.ts'
 import {
   explain,
   formatProblems,
@@ -12,7 +13,6 @@ import {
 } from '../config/load.ts'
 import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
-import { fileProblems, UnusableTrust } from '../trust.ts'
 import { type CommandIo, createCommand, formatTable, printer, UsageFailure } from './command-io.ts'
 
 /** Values of flags by their name in camel case, from commander. */
@@ -63,7 +63,7 @@ function located(problems: readonly Problem[], { originOf }: Pick<LoadedConfig, 
 
 /** Unusable files count as wrong usage. */
 export function asUsage(error: unknown, loaded: LoadedConfig): unknown {
-  if (!(error instanceof UnusableTrust)) return error
+  if (!(error instanceof InvalidAuthData)) return error
   return new UsageFailure(formatProblems(located(error.problems, loaded)))
 }
 

@@ -72,7 +72,7 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
   const openLog = (level: string): Logger => {
     const log = createLog(level, destination)
     // The request of an uncaught error runs into its time limit; all others continue.
-    process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught'))
+    process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught exception'))
     return log
   }
 

@@ -3,13 +3,13 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
+import { type AuthData, openAuthData } from '../auth-data.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog } from '../ops/log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
-import { openTrust, type Trust } from '../trust.ts'
 import {
   CommandFailure,
   type CommandIo,
@@ -96,7 +96,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
     .action(async (argument: string | undefined, options: ParsedOptions) => {
       const loaded = usable(loadSettings(options, io, false))
       const { config } = loaded
-      const { keys, isRevoked, credentials } = await loadTrust(loaded, now, warn, waitMs)
+      const { keys, isRevoked, credentials } = await loadAuthData(loaded, now, warn, waitMs)
       const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }
       const verify = createVerifier({ ...config.token, ...sources, keys, now })
       const token = (argument ?? (await readStdin(io.stdin)).toString()).trim()
@@ -108,12 +108,12 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
 }
 
 /** Loads once everything that the verdict on a token depends on. The values stay usable after the stop. */
-async function loadTrust(
+async function loadAuthData(
   loaded: LoadedConfig,
   now: () => number,
   warn: (text: string) => void,
   waitMs: number,
-): Promise<Trust> {
+): Promise<AuthData> {
   const write = (line: string) => {
     const { msg, problem, problems = [problem ?? ''] } = JSON.parse(line)
     warn([msg, ...problems].join(' ').trim())
@@ -125,14 +125,14 @@ async function loadTrust(
   } = loaded.config
   try {
     const log = createLog('warn', { write })
-    const trust = await openTrust({ ...config, listen, upstreams: [] }, { log, now })
+    const authData = await openAuthData({ ...config, listen, upstreams: [] }, { log, now })
     const isComplete = await Promise.race([
-      trust.whenComplete(),
+      authData.whenComplete(),
       sleep(waitMs, false, { ref: false }),
-    ]).finally(trust.stop)
-    const missing = trust.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
+    ]).finally(authData.stop)
+    const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
     if (!isComplete) throw new CommandFailure(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
-    return trust
+    return authData
   } catch (error) {
     throw asUsage(error, loaded)
   }

@@ -12,7 +12,7 @@ import {
 import { valueAt } from './settings.ts'
 
 /** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
-const DOCUMENTED_LIFETIME_SECONDS = 86_400
+const API_TOKEN_LIFETIME_SECONDS = 86_400
 
 const VERIFIES_ONLY = ': such a sidecar only verifies and issues no tokens'
 
@@ -99,7 +99,7 @@ const revocationSource = ({ file }: Settings['revocations']) => ({
 export const configSchema = settingsSchema
   .superRefine(checkAcross, RUN_ON_INVALID_INPUT)
   .transform(({ token, keys, credentials, revocations, ...rest }) => {
-    const { maxLifetimeSeconds = Math.max(DOCUMENTED_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
+    const { maxLifetimeSeconds = Math.max(API_TOKEN_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
     return {
       ...rest,
       token: { ...token, maxLifetimeSeconds },

@@ -47,7 +47,7 @@ const upstream = member(UPSTREAM, {
     'Paths that this upstream serves; the longest matching prefix wins, on segment boundaries.',
   ),
   url: upstreamUrl.describe('Where it is: http://host:port, https://host:port or unix:/absolute/path.'),
-  caFile: filePath.optional().describe('PEM file of the authorities that sign its certificate.'),
+  caFile: filePath.optional().describe('PEM file of the CAs that sign its certificate.'),
   certFile: filePath.optional().describe('PEM file of the client certificate that it receives.'),
   keyFile: filePath.optional().describe('PEM file of the private key of certFile.'),
 }).superRefine((upstream, context) => {

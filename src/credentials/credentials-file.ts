@@ -32,7 +32,7 @@ export function listCredentialsFile(file: string): Promise<Loaded<readonly Crede
 
 async function load<T>(file: string, value: T, add: (credential: Credential) => void): Promise<Loaded<T>> {
   const read = await readRows({ path: file, maxBytes: MAX_BYTES, parse, moduleUrl: import.meta.url }, add)
-  return read.ok ? { ok: true, value, warnings: read.exposure } : read
+  return read.ok ? { ok: true, value, warnings: read.permissionWarnings } : read
 }
 
 /** Parses the bytes of a file. Problems are lines, `line:column: path message`. */

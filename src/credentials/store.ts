@@ -94,8 +94,8 @@ export function createCredentialStore({
   now,
   onFault,
 }: CredentialStoreOptions): CredentialStore {
-  const noCredential = dummyHash('$sha256')
-  const drawingKey = randomBytes(32)
+  const dummySha256 = dummyHash('$sha256')
+  const selectionKey = randomBytes(32)
   const queue = createScryptQueue()
 
   /**
@@ -103,7 +103,7 @@ export function createCredentialStore({
    * one: a fixed choice would single out accounts with other parameters, a random one would differ between attempts.
    */
   function dummyFor({ accountId, accessKey }: Login, parameters: readonly string[]): string | undefined {
-    const drawn = createHmac('sha256', drawingKey)
+    const drawn = createHmac('sha256', selectionKey)
       .update(JSON.stringify([accountId, accessKey]))
       .digest()
     const prefix = parameters[drawn.readUInt32BE() % parameters.length]
@@ -119,7 +119,7 @@ export function createCredentialStore({
   async function check(login: Login, address: string): Promise<LoginVerdict> {
     const index = credentials()
     const storedHash = index.find(login)?.secretHash
-    const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : noCredential
+    const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : dummySha256
     // Always looked up: the right secret of a disabled credential takes the time of any failure.
     const isUsable = isCurrent(login, sha256Hash)
     if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'

@@ -121,7 +121,7 @@ export function admit(head: RequestHead, maxLines: number): Admission {
       case HeaderKind.corsMethod:
         corsMethod = true
         break
-      case HeaderKind.lookAlike:
+      case HeaderKind.refusedLookAlike:
       case HeaderKind.invalid:
         return malformed
     }

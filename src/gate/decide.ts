@@ -7,19 +7,19 @@
  * valid token with the token's identity. Report mode also forwards the others.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Accepted, RejectReason, Verdict, Verify } from '../token/verify.ts'
+import type { Accepted, RefusalReason, Verdict, Verify } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 
 export type Decision =
   /** `caller` is absent on a public route and in report mode; `wouldRefuse` is set in report mode. */
-  | { readonly act: 'forward'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RejectReason }
+  | { readonly act: 'forward'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
   | { readonly act: 'issue' }
   | { readonly act: 'timeLeft'; readonly caller: Accepted }
   /** Forward auth: 200 with the identity headers. */
-  | { readonly act: 'allow'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RejectReason }
+  | { readonly act: 'allow'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
   /** Neither GET, HEAD nor POST on the token endpoint. */
   | { readonly act: 'otherMethod' }
-  | { readonly act: 'refuse'; readonly error: PublicError; readonly reason: RejectReason | 'admission' }
+  | { readonly act: 'refuse'; readonly error: PublicError; readonly reason: RefusalReason | 'admission' }
 
 /** `decision` is a promise only when a signature must be verified; it rejects only on an internal fault. */
 export interface Decided {
@@ -37,7 +37,7 @@ export interface DecideOptions extends RouteOptions {
   readonly refusedTokenStatus: 400 | 401
   readonly verify: Verify
   /** Counts each token check. */
-  readonly onCheck: (reason: 'ok' | RejectReason) => void
+  readonly onCheck: (reason: 'ok' | RefusalReason) => void
 }
 
 /** Creates the function that decides. A cached token is decided without a promise. */
@@ -47,7 +47,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
   const reportOnly = options.enforcement === 'report'
   const expired = { ...ERRORS.expiredToken, status: options.refusedTokenStatus }
   const invalid = { ...ERRORS.invalidToken, status: options.refusedTokenStatus }
-  const refuse = (reason: RejectReason): Decision => ({
+  const refuse = (reason: RefusalReason): Decision => ({
     act: 'refuse',
     reason,
     // `expired` implies a valid signature.

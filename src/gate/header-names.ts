@@ -24,9 +24,9 @@ export const HeaderKind = {
   /** Begins with `x-authenticated-`: never accepted from outside. */
   identity: 11,
   /** Folds to framing, `Authorization` or `Host`: refused. */
-  lookAlike: 12,
+  refusedLookAlike: 12,
   /** Folds to a header that the sidecar sets: removed. */
-  spoofed: 13,
+  droppedLookAlike: 13,
   trailer: 14,
   /** Not a token (RFC 9110, section 5.6.2). Node's parser refuses it in requests; the response parser uses this kind. */
   invalid: 15,
@@ -71,7 +71,7 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
 const SET_BY_SIDECAR: ReadonlySet<HeaderKind> = new Set([HeaderKind.forwarded, HeaderKind.requestId])
 
 /** Framing, `Authorization` and `Host`: a look-alike of these is refused. */
-const DECISIVE: ReadonlySet<HeaderKind> = new Set([
+const FRAMING_OR_AUTHORIZATION: ReadonlySet<HeaderKind> = new Set([
   HeaderKind.host,
   HeaderKind.contentLength,
   HeaderKind.transferEncoding,
@@ -100,10 +100,10 @@ function classify(name: string): HeaderKind {
   const folded = lower.replace(/[^a-z0-9]/g, '-')
   const bare = folded.replace(/^-+|-+$/g, '')
   if (folded.startsWith(IDENTITY_PREFIX) || bare.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
-  const imitated = KNOWN.get(bare)
-  if (imitated === undefined) return HeaderKind.other
-  if (DECISIVE.has(imitated)) return HeaderKind.lookAlike
-  return SET_BY_SIDECAR.has(imitated) ? HeaderKind.spoofed : HeaderKind.other
+  const kind = KNOWN.get(bare)
+  if (kind === undefined) return HeaderKind.other
+  if (FRAMING_OR_AUTHORIZATION.has(kind)) return HeaderKind.refusedLookAlike
+  return SET_BY_SIDECAR.has(kind) ? HeaderKind.droppedLookAlike : HeaderKind.other
 }
 
 /**
@@ -133,7 +133,7 @@ export function addConnectionOptions(
       case HeaderKind.authorization:
       case HeaderKind.contentLength:
       case HeaderKind.transferEncoding:
-      case HeaderKind.lookAlike:
+      case HeaderKind.refusedLookAlike:
       case HeaderKind.identity:
         return undefined
     }

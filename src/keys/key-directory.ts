@@ -144,7 +144,11 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
   if (!imported.ok) return refused(...imported.problems)
   const { verification, signing } = imported.value
   if (verification.kid !== kid) return refused('kid differs from the name of the file')
-  return { ok: true, value: { ...imported.value, document }, warnings: signing ? read.exposure : [] }
+  return {
+    ok: true,
+    value: { ...imported.value, document },
+    warnings: signing ? read.permissionWarnings : [],
+  }
 }
 
 /** One key, without any part of it. Times are RFC 3339 in UTC. */

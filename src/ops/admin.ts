@@ -42,7 +42,7 @@ export function createAdminListener(
   sources: AdminSources,
   options: AdminOptions,
 ) {
-  const { onFault } = options
+  const { onError } = options
   const status = createStatusReporter(config, sources, options)
   const pages = new Map<string, () => Promise<Page>>()
   // Rendered once for all requests of a turn of the event loop, and never twice at a time: pipelined requests cost as one.
@@ -51,7 +51,7 @@ export function createAdminListener(
     pages.set(path, () => {
       pending ??= render()
         .catch((error: unknown) => {
-          onFault(error)
+          onError(error)
           return json(500, { code: 'InternalError', message: 'The page could not be created.' })
         })
         .finally(() => setImmediate(() => (pending = undefined)))
@@ -104,7 +104,7 @@ export function createAdminListener(
     async listen(): Promise<AddressInfo> {
       server.listen(config.admin.port, config.admin.host)
       await once(server, 'listening')
-      server.on('error', onFault)
+      server.on('error', onError)
       status.start()
       return server.address() as AddressInfo
     },

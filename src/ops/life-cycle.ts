@@ -5,9 +5,9 @@
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { AuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { Listener } from '../server/listener.ts'
-import type { Trust } from '../trust.ts'
 
 /** A stop was requested while another issuer or a database was awaited. */
 export class StoppedWhileStarting extends Error {
@@ -29,7 +29,7 @@ export interface Addresses {
 export interface LifeCycleOptions {
   readonly listener: Pick<Listener, 'listen' | 'close' | 'closeIdle' | 'closeTunnels' | 'abort' | 'inFlight'>
   readonly admin: Pick<Listener, 'listen' | 'close'>
-  readonly trust: Pick<Trust, 'whenComplete' | 'stop'>
+  readonly authData: Pick<AuthData, 'whenComplete' | 'stop'>
   readonly forwarder: { close(): void }
   readonly shutdown: Config['shutdown']
   readonly onListening: (where: Addresses) => void
@@ -42,16 +42,16 @@ export interface LifeCycleOptions {
 const STEP_MS = 50
 
 export function createLifeCycle(options: LifeCycleOptions) {
-  const { listener, admin, trust, shutdown } = options
+  const { listener, admin, authData, shutdown } = options
   let phase: 'starting' | 'running' | 'draining' = 'starting'
-  let cutting = false
+  let aborting = false
   let started: Promise<Addresses> | undefined
   let stopped: Promise<DrainReport> | undefined
 
   const start = async (): Promise<Addresses> => {
     try {
       const adminAddress = await admin.listen()
-      if (!(await trust.whenComplete()))
+      if (!(await authData.whenComplete()))
         throw new StoppedWhileStarting('stopped before clients were accepted')
       // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }
@@ -60,7 +60,7 @@ export function createLifeCycle(options: LifeCycleOptions) {
       return where
     } catch (error) {
       await admin.close()
-      await trust.stop()
+      await authData.stop()
       throw error
     }
   }
@@ -80,7 +80,7 @@ export function createLifeCycle(options: LifeCycleOptions) {
       await Promise.race([closed, sleep(STEP_MS)])
     }
     listener.closeTunnels()
-    cutting = open
+    aborting = open
     const cut = open ? listener.abort() : 0
     await closed
     return { drained: Math.max(0, inFlight - cut), cut }
@@ -91,12 +91,12 @@ export function createLifeCycle(options: LifeCycleOptions) {
     phase = 'draining'
     options.onDraining(listener.inFlight)
     if (wasStarting) {
-      await trust.stop() // a start that waits ends here; what it has opened is closed below
+      await authData.stop() // a start that waits ends here; what it has opened is closed below
       await started?.catch(() => {})
     }
     const report = await drain(lameDuck ? shutdown.lameDuckSeconds * 1000 : 0)
     options.forwarder.close()
-    await trust.stop()
+    await authData.stop()
     await admin.close()
     options.onStopped(report)
     return report
@@ -107,7 +107,7 @@ export function createLifeCycle(options: LifeCycleOptions) {
     /** Whether connections end with their next answer. */
     isDraining: () => phase === 'draining',
     /** Whether the drain deadline has passed and requests are being cut off. */
-    isCutting: () => cutting,
+    isAborting: () => aborting,
     /** Rejects when a port is not available, and listens on neither. */
     start(): Promise<Addresses> {
       started ??= start()

@@ -64,8 +64,8 @@ export function createLog(level: string, destination: DestinationStream): Logger
   )
 }
 
-/** Logs errors of a listening socket, such as running out of file descriptors. */
-export function listenerFaults(log: Logger): (error: unknown) => void {
+/** Logs errors of a listener, such as running out of file descriptors. */
+export function logListenErrors(log: Logger): (error: unknown) => void {
   return (error) => log.error({ err: error }, 'listening socket error')
 }
 

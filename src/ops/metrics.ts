@@ -6,7 +6,7 @@ import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Regi
 import { ROUTES, type Route } from '../gate/decide.ts'
 import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../proxy/upstream-errors.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
-import { REJECT_REASONS, type RejectReason } from '../token/verify.ts'
+import { REFUSAL_REASONS, type RefusalReason } from '../token/verify.ts'
 import { VERSION } from '../version.ts'
 
 /** Other methods have the label `other`. */
@@ -25,14 +25,14 @@ const HELP = {
   enforcing: '1 while refused tokens are refused, 0 with enforcement: report.',
   jwks_age_seconds: 'Seconds since the issuer last sent a good JWK Set.',
   jwks_fetches_total: 'Fetches of the JWK Set by result.',
-  key_token_lifetime_seconds: 'Seconds for which tokens of the key may live.',
+  key_token_lifetime_seconds: 'Seconds until the last token signed by the key has expired; 0: retire it.',
   log_lines_dropped_total: 'Log lines dropped because stdout was read too slowly.',
   ready: '1 while requests are accepted and everything they need is loaded, else 0.',
   reload_failing: '1 while the newest version cannot be used and an older one is active, else 0.',
   reload_last_good_timestamp_seconds: 'When the active version was loaded, in epoch seconds.',
   reloads_total: 'New versions that became active (ok) or could not be used (failed).',
   request_duration_seconds: 'Seconds from the request head to the end of the response.',
-  requests_in_flight: 'Requests that have not ended.',
+  requests_in_flight: 'Requests that are served or wait, without tunnels.',
   requests_total: 'Requests by route, method and status.',
   revocations: 'Active revocations.',
   signing_key_age_seconds: 'Seconds since the key that signs was created.',
@@ -142,11 +142,11 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
   const fetches = remoteKeys && counter('jwks_fetches_total', ['result'])
   const durations = histogram('request_duration_seconds', 'route', ROUTES)
   const firstBytes = histogram('upstream_response_seconds', 'upstream', upstreams)
-  const checkLabels = (reason: 'ok' | RejectReason) => ({
+  const checkLabels = (reason: 'ok' | RefusalReason) => ({
     result: reason === 'ok' ? 'accepted' : 'rejected',
     reason,
   })
-  for (const reason of ['ok', ...REJECT_REASONS] as const) checks.inc(checkLabels(reason), 0)
+  for (const reason of ['ok', ...REFUSAL_REASONS] as const) checks.inc(checkLabels(reason), 0)
   for (const reason of ISSUE_FAILURES) failures.inc({ reason }, 0)
   for (const upstream of upstreams)
     for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
@@ -161,7 +161,7 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
       requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
       durations.observe({ route }, seconds)
     },
-    onTokenCheck: (reason: 'ok' | RejectReason): void => checks.inc(checkLabels(reason)),
+    onTokenCheck: (reason: 'ok' | RefusalReason): void => checks.inc(checkLabels(reason)),
     onTokenIssued: (): void => issued.inc(),
     onIssueFailure: (reason: IssueFailure): void => failures.inc({ reason }),
     ofUpstream: (upstream: string) => ({

@@ -36,7 +36,7 @@ export interface AdminOptions {
   /** Epoch milliseconds. */
   readonly now: () => number
   /** Called with faults of the listening socket, and of samples and pages that could not be created. */
-  readonly onFault: (error: unknown) => void
+  readonly onError: (error: unknown) => void
 }
 
 export type Status = Awaited<ReturnType<ReturnType<typeof createStatusReporter>['report']>>
@@ -45,7 +45,7 @@ export type Status = Awaited<ReturnType<ReturnType<typeof createStatusReporter>[
 export function createStatusReporter(
   { upstreams, credentials, cache }: Pick<Config, 'upstreams' | 'credentials' | 'cache'>,
   { ready, statusMetrics }: Pick<AdminSources, 'ready' | 'statusMetrics'>,
-  { now, onFault }: AdminOptions,
+  { now, onError }: AdminOptions,
 ) {
   const startedAt = now()
   const columns = new Columns()
@@ -76,7 +76,7 @@ export function createStatusReporter(
       samples.push((await read()).to)
       if (samples.length > MAX_SAMPLES) samples.shift()
     } catch (error) {
-      onFault(error)
+      onError(error)
     }
   }
 

@@ -6,7 +6,7 @@
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
-import { requestHead, requestLines } from './request-headers.ts'
+import { requestHead, requestHeaderLines } from './request-headers.ts'
 import { Transfer, type UpstreamEvents } from './transfer.ts'
 import { type UpstreamAddress, upstreamAddress } from './upstream-connection.ts'
 import { faultError } from './upstream-errors.ts'
@@ -27,7 +27,7 @@ export interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events'>
     /** `http://…`, `https://…` or `unix:/path`. */
     readonly url: string
   }[]
-  /** Returns the TLS context for the upstream of a prefix; default: the public authorities. */
+  /** Returns the TLS context for the upstream of a prefix; default: the system's CAs. */
   readonly secureContextOf?: (prefix: string) => (() => SecureContext) | undefined
   readonly limits: UpstreamPoolOptions['limits']
   /** Setting `identity.forwardAuthorization`. */
@@ -84,7 +84,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
     if (context.upgrade === undefined) {
       new Transfer(req, res, requestHead(parts), upstream.transfer).start()
     } else {
-      openTunnel(req, res, requestLines(parts), upstream.address, upstream.transfer)
+      openTunnel(req, res, requestHeaderLines(parts), upstream.address, upstream.transfer)
     }
     return true
   }

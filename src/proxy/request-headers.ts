@@ -25,11 +25,11 @@ export interface RequestHeadParts {
 /** Returns the head of the upstream request with its empty line; every character is one byte (Latin-1). */
 export function requestHead(parts: RequestHeadParts): string {
   const { request } = parts
-  return `${request.method} ${request.target} HTTP/1.1\r\n${requestLines(parts)}\r\n`
+  return `${request.method} ${request.target} HTTP/1.1\r\n${requestHeaderLines(parts)}\r\n`
 }
 
 /** Returns the header lines of the upstream request, each with its end. */
-export function requestLines(parts: RequestHeadParts): string {
+export function requestHeaderLines(parts: RequestHeadParts): string {
   const { request, rawHeaders, caller, peer } = parts
   const options = request.connectionOptions
   let lines = ''

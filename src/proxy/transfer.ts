@@ -8,7 +8,7 @@
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
   mustCloseAfter,
-  type RequestHandler,
+  type RequestCallbacks,
   type SidecarRequest,
   type SidecarResponse,
 } from '../server/context.ts'
@@ -54,7 +54,7 @@ const MAX_PENDING = 64 * 1024
 /** Servers read an unused body up to about this size. */
 const MAX_IGNORED_BODY = 64 * 1024
 
-export class Transfer implements UpstreamRequest, RequestHandler {
+export class Transfer implements UpstreamRequest, RequestCallbacks {
   readonly requestHead: string
   readonly isHeadRequest: boolean
   readonly #req: SidecarRequest
@@ -62,11 +62,11 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   readonly #options: TransferOptions
   readonly #chunked: boolean
   /** May be retried if a reused connection turns out to be closed: GET or HEAD without a body. */
-  #repeatable: boolean
+  #isRetryable: boolean
   /** Set from the write of the request to the end of the response. */
   #connection: UpstreamConnection | undefined
   /** The complete request has been sent. */
-  #sent: boolean
+  #isRequestWritten: boolean
   /** Request body chunks waiting for the next `setImmediate` write. */
   #upload: Buffer[] = []
   #uploadBytes = 0
@@ -90,29 +90,29 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#res = res
     this.#options = options
     this.#chunked = context.admitted?.chunked === true
-    this.#sent = !hasBody
-    this.#repeatable = !hasBody && (method === 'GET' || method === 'HEAD')
+    this.#isRequestWritten = !hasBody
+    this.#isRetryable = !hasBody && (method === 'GET' || method === 'HEAD')
     this.requestHead = requestHead
     this.isHeadRequest = method === 'HEAD'
   }
 
   /** Sends the request as soon as there is a connection for it. */
   start(): void {
-    this.#req.context.handler = this
+    this.#req.context.callbacks = this
     this.#options.pool.acquire(this)
   }
 
   // Calls of the upstream connection.
 
-  onConnected(connection: UpstreamConnection, writable: boolean): void {
+  onHeadWritten(connection: UpstreamConnection, writable: boolean): void {
     this.#connection = connection
-    if (this.#sent) this.#awaitHead()
+    if (this.#isRequestWritten) this.#awaitHead()
     else this.#startUpload(writable)
   }
 
   onDrain(): void {
     this.#isUpstreamBlocked = false
-    if (!this.#sent) this.#req.resume()
+    if (!this.#isRequestWritten) this.#req.resume()
   }
 
   onInformational(head: UpstreamHead): void {
@@ -138,7 +138,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     if (
       head !== undefined &&
       complete &&
-      this.#sent &&
+      this.#isRequestWritten &&
       chunk.length <= MAX_STRING_BODY &&
       this.#pieces.length === 0
     ) {
@@ -161,7 +161,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   onEnd(rawTrailers: readonly string[]): void {
     const head = this.#upstreamHead
     if (this.#pieces.length > 0) this.#writePieces()
-    if (!this.#sent || (head !== undefined && head.status >= 400 && this.#mayLeaveUnreadBody()))
+    if (!this.#isRequestWritten || (head !== undefined && head.status >= 400 && this.#mayLeaveUnreadBody()))
       this.#connection?.abandon()
     this.#settle('ok')
     if (this.#res.writableEnded) return
@@ -173,8 +173,8 @@ export class Transfer implements UpstreamRequest, RequestHandler {
 
   onFault(fault: UpstreamFault, stale: boolean): void {
     this.#connection = undefined
-    if (stale && this.#repeatable) {
-      this.#repeatable = false
+    if (stale && this.#isRetryable) {
+      this.#isRetryable = false
       this.#options.pool.connect(this)
       return
     }
@@ -192,7 +192,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   }
 
   onMalformedBody(): void {
-    if (this.#settled || this.#sent) return
+    if (this.#settled || this.#isRequestWritten) return
     this.#giveUpUpstream()
     this.#fail('client_aborted', ERRORS.malformedRequest)
   }
@@ -205,7 +205,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
       return
     }
     // Waiting for a connection or a response head has its own timeout.
-    if (!headersSent && (this.#sent || this.#connection === undefined)) return
+    if (!headersSent && (this.#isRequestWritten || this.#connection === undefined)) return
     this.#giveUpUpstream()
     if (headersSent)
       this.#fail(this.#isClientBlocked ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
@@ -259,12 +259,12 @@ export class Transfer implements UpstreamRequest, RequestHandler {
       const { rawTrailers, context } = this.#req
       if (this.#chunked)
         socket.write(`0\r\n${requestTrailers(rawTrailers, context.admitted?.connectionOptions)}`, 'latin1')
-      this.#sent = true
+      this.#isRequestWritten = true
       if (this.#upstreamHead === undefined) this.#awaitHead()
     }
     socket.uncork()
     if (!writable) this.#pauseUpload()
-    else if (!this.#sent) this.#req.resume()
+    else if (!this.#isRequestWritten) this.#req.resume()
   }
 
   #pauseUpload(): void {
@@ -301,11 +301,11 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     const canChunk = httpVersionMinor > 0 && !this.isHeadRequest
     const headers = responseHeaders(head, context.id, canChunk && head.framing === 'chunked')
     // Framed by close, or by chunks that an HTTP/1.0 client cannot read.
-    context.framedByClose = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
-    if (context.framedByClose) this.#res.removeHeader('Transfer-Encoding')
-    const isEarly = !this.#sent && head.framing === 'length'
+    context.closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
+    if (context.closeDelimited) this.#res.removeHeader('Transfer-Encoding')
+    const isEarly = !this.#isRequestWritten && head.framing === 'length'
     this.#closesConnection =
-      isEarly || context.framedByClose || this.#options.isDraining() || mustCloseAfter(this.#req)
+      isEarly || context.closeDelimited || this.#options.isDraining() || mustCloseAfter(this.#req)
     if (this.#closesConnection) headers.push('Connection', 'close')
     this.#res.writeHead(head.status, head.statusText, headers)
   }
@@ -322,7 +322,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   #endResponse(): void {
     const req = this.#req
     const res = this.#res
-    if (this.#sent || req.complete) res.end()
+    if (this.#isRequestWritten || req.complete) res.end()
     else if (this.#closesConnection) afterUnreadBody(req, () => res.end())
     else {
       const { connection } = req.context

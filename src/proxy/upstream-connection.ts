@@ -24,7 +24,7 @@ export interface UpstreamAddress {
 /**
  * Reads an upstream's URL: `http://…`, `https://…` or `unix:/path`.
  *
- * @param secureContext - for each new TLS connection; default: the public authorities, no client certificate
+ * @param secureContext - for each new TLS connection; default: the system's CAs, no client certificate
  */
 export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
   if (upstreamUrl.startsWith('unix:')) {
@@ -42,14 +42,14 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   if (!tls) {
     return { tls, host: url.host, open: (onread) => connectTcp({ ...address, ...(onread && { onread }) }) }
   }
-  const publicAuthorities = createSecureContext()
+  const systemCas = createSecureContext()
   // The certificate must name the upstream's host, not a client's `Host`.
   const servername = isIP(hostname) === 0 ? hostname : ''
   const options = { ...address, servername, ALPNProtocols: ['http/1.1'] }
   return {
     tls,
     host: url.host,
-    open: () => connectTls({ ...options, secureContext: secureContext?.() ?? publicAuthorities }),
+    open: () => connectTls({ ...options, secureContext: secureContext?.() ?? systemCas }),
   }
 }
 
@@ -60,7 +60,7 @@ export interface UpstreamRequest extends ResponseSink {
   /** The request is HEAD: its response has no body. */
   readonly isHeadRequest: boolean
   /** The head has been written. `writable`: the upstream accepts more bytes now; otherwise `onDrain` follows. */
-  onConnected(connection: UpstreamConnection, writable: boolean): void
+  onHeadWritten(connection: UpstreamConnection, writable: boolean): void
   /** All bytes of one read have been parsed. */
   onRead(): void
   /** The upstream accepts bytes again. */
@@ -157,7 +157,7 @@ export class UpstreamConnection {
     this.#hasResponseBytes = false
     this.#writtenInTurn = this.#owner.turn
     this.#owner.onWritten()
-    request.onConnected(this, this.socket.write(request.requestHead, 'latin1'))
+    request.onHeadWritten(this, this.socket.write(request.requestHead, 'latin1'))
   }
 
   /**

@@ -64,7 +64,7 @@ export function openTunnel(
     fail('connection_limit_reached')
     return
   }
-  context.handler = {
+  context.callbacks = {
     onIdle() {},
     onClosed: () => {
       settle('client_aborted')
@@ -101,8 +101,8 @@ export function openTunnel(
     }
     const headers = [...clientHeaders(response, context.id), 'Connection', 'close']
     const hasEnd = 'content-length' in response.headers || 'transfer-encoding' in response.headers
-    context.framedByClose = !hasEnd && status !== 204 && status !== 304
-    if (context.framedByClose) res.removeHeader('Transfer-Encoding')
+    context.closeDelimited = !hasEnd && status !== 204 && status !== 304
+    if (context.closeDelimited) res.removeHeader('Transfer-Encoding')
     response.setTimeout(timeouts.idleSeconds * 1000, () => fail('connection_read_timeout'))
     try {
       res.writeHead(status, response.statusMessage ?? '', headers)

@@ -21,7 +21,7 @@ export interface CertificateSet {
   /** The chain that the sidecar presents, its own certificate first. */
   readonly cert?: CertificateFile | undefined
   readonly key?: CertificateFile | undefined
-  /** The authorities that the peer's certificate must be signed by. */
+  /** The CAs of which one must have signed the peer's certificate. */
   readonly ca?: CertificateFile | undefined
 }
 
@@ -66,7 +66,7 @@ export function certificateSets({ listen, upstreams = [] }: FileSettings): Certi
 export const certificatePaths = ({ cert, key, ca }: CertificateSet): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
-/** Five times a bundle of all public authorities. */
+/** Five times a bundle of all public CAs. */
 const MAX_BYTES = 1_048_576
 
 /**
@@ -117,9 +117,9 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
   }
   const warnings = cert ? chainWarnings(cert.parsed, now).map((warning) => `${cert.path}: ${warning}`) : []
   if (ca?.parsed.every(({ validTo }) => Date.parse(validTo) <= now)) {
-    warnings.push(`${ca.path}: every authority in it has expired`)
+    warnings.push(`${ca.path}: every CA certificate in it has expired`)
   }
-  if (key) warnings.push(...key.exposure)
+  if (key) warnings.push(...key.permissionWarnings)
   const value = { material, context, ...(first && { expiresAt: Date.parse(first.validTo) }) }
   return { ok: true, value, warnings }
 }

@@ -18,7 +18,7 @@ export type ReadFile =
       readonly ok: true
       readonly bytes: Buffer
       /** The warning for a file with a secret that every user of the machine can read. */
-      readonly exposure: readonly string[]
+      readonly permissionWarnings: readonly string[]
       /** Epoch milliseconds. */
       readonly modifiedAt: number
     }
@@ -42,8 +42,9 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       // `end` is inclusive: one byte more than allowed tells a file that grows, or whose size the kernel gives as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
       if (bytes.length > maxBytes) return refused(tooLarge)
-      const exposure = (stats.mode & 0o004) === 0 ? [] : [`${path} can be read by every user of this machine`]
-      return { ok: true, bytes, exposure, modifiedAt: stats.mtimeMs }
+      const permissionWarnings =
+        (stats.mode & 0o004) === 0 ? [] : [`${path} can be read by every user of this machine`]
+      return { ok: true, bytes, permissionWarnings, modifiedAt: stats.mtimeMs }
     } finally {
       await file.close()
     }

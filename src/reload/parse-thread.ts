@@ -45,7 +45,7 @@ export async function readRows<T>(file: RowsFile<T>, add: (row: T) => void): Pro
     }
     return read
   } catch {
-    return refused([`${path}: cannot be parsed: the worker thread failed`]) // out of memory, for example
+    return refused([`${path}: cannot be parsed: the parser thread failed`]) // out of memory, for example
   }
 }
 

@@ -37,7 +37,7 @@ export class ClientConnection {
 
   /** Destroys it; with a reset if the close would look like the end of a response. */
   abort(): void {
-    if (this.current?.req.context.framedByClose === true) this.tcpSocket.resetAndDestroy()
+    if (this.current?.req.context.closeDelimited === true) this.tcpSocket.resetAndDestroy()
     else this.socket.destroy()
   }
 }
@@ -50,7 +50,7 @@ export function connectionOf(socket: Duplex): ClientConnection | undefined {
 }
 
 /** Callbacks of the component that serves a request asynchronously. */
-export interface RequestHandler {
+export interface RequestCallbacks {
   /** The client socket was idle for `timeouts.idleSeconds`. */
   onIdle(): void
   /** The response is over. `finished`: it was sent completely. */
@@ -92,14 +92,14 @@ export class RequestContext {
   /** Node's parser failed within the request's body. */
   isBodyMalformed = false
   /** The end of the connection marks the end of the response. */
-  framedByClose = false
+  closeDelimited = false
   /** Set when Node detached the socket for `Upgrade` or CONNECT. `firstBytes`: those after the head. */
   upgrade: { readonly firstBytes: Buffer; readonly response: SidecarResponse } | undefined
   /** The response has been written; the rest of the request's body is being drained. */
   isDrainingBody = false
   /** The connection was upgraded to WebSocket. */
   isUpgraded = false
-  handler: RequestHandler | undefined
+  callbacks: RequestCallbacks | undefined
 
   constructor(connection: ClientConnection) {
     this.connection = connection

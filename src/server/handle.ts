@@ -23,7 +23,7 @@ export interface HandleOptions {
   readonly maxAgeSeconds: number
   /** Epoch milliseconds. */
   readonly now: () => number
-  readonly onFault: (requestId: string, error: unknown) => void
+  readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
 /** Creates the function that handles a request. It never throws. */
@@ -33,10 +33,10 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   const fault = (req: SidecarRequest, res: SidecarResponse, error: unknown) => {
     const { context } = req
     if (context.id === '') context.id = randomUUID()
-    options.onFault(context.id, error)
+    options.onInternalError(context.id, error)
     context.reason = 'internal'
     if (res.headersSent) context.connection.abort()
-    else responder.refuse(req, res, ERRORS.internalError, { error: 'proxy_internal_error', close: true })
+    else responder.refuse(req, res, ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
   }
 
   const carryOut = (req: SidecarRequest, res: SidecarResponse, decision: Decision) => {
@@ -53,7 +53,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     // After the token check, so that clients without a token cannot cause 5xx.
     if (context.overLimit) {
       context.reason = 'pipeline_limit'
-      const details = { error: 'connection_limit_reached', close: true }
+      const details = { errorType: 'connection_limit_reached', close: true }
       responder.refuse(req, res, ERRORS.serviceNotReady, details)
       return
     }
@@ -112,13 +112,13 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     const { admitted, isBodyMalformed, overLimit } = req.context
     const close = admitted === undefined || isBodyMalformed || overLimit
     if (reason === 'admission') {
-      responder.refuse(req, res, error, { error: 'http_request_error', close })
+      responder.refuse(req, res, error, { errorType: 'http_request_error', close })
       return
     }
     // RFC 6750, section 3: no error code where no token was sent.
     const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'
     responder.refuse(req, res, error, {
-      error: 'http_request_denied',
+      errorType: 'http_request_denied',
       details: reason,
       close,
       ...(error.status === 401 && { headers: ['WWW-Authenticate', challenge] }),
@@ -127,7 +127,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
 
   const refuseUpgrade = (req: SidecarRequest, res: SidecarResponse) => {
     req.context.reason = 'upgrade'
-    responder.refuse(req, res, ERRORS.upgradeRefused, { error: 'http_request_error', close: true })
+    responder.refuse(req, res, ERRORS.upgradeRefused, { errorType: 'http_request_error', close: true })
   }
 
   const handleRequest = (req: SidecarRequest, res: SidecarResponse) => {

@@ -1,6 +1,6 @@
 /**
  * The data listener: one Node http(s) server, and the only place that knows its options and events.
- * In: client connections. Out: calls of `handle`, one request at a time per connection, and of `onComplete` when a response
+ * In: client connections. Out: calls of `handle`, one request at a time per connection, and of `onRequestEnd` when a response
  * is over. Bytes that Node's parser refuses get a documented response here.
  */
 import { constants } from 'node:crypto'
@@ -14,7 +14,7 @@ import type { Peer } from './client-address.ts'
 import { ClientConnection, connectionOf, SidecarRequest, SidecarResponse } from './context.ts'
 import { DRAIN_IDLE_MS, DRAIN_MS, parserErrorResponse } from './respond.ts'
 
-/** The listener's certificate and key. With client authorities (`ca`), clients must present a certificate. */
+/** The listener's certificate and key. With client CAs (`ca`), clients must present a certificate. */
 export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
 
 export interface ListenerOptions {
@@ -38,12 +38,12 @@ export interface ListenerOptions {
   /** Handles a request. Must not throw. */
   readonly handle: (req: SidecarRequest, res: SidecarResponse) => void
   /** Called once for each handled request. `finished`: its response was sent completely. */
-  readonly onComplete: (req: SidecarRequest, res: SidecarResponse, finished: boolean) => void
+  readonly onRequestEnd: (req: SidecarRequest, res: SidecarResponse, finished: boolean) => void
   /** Called for bytes that are not a request; returns the request id of the response. */
   readonly onParserError: (error: PublicError, peer: Peer) => string
   readonly onHandshakeFailed: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
-  readonly onFault: (error: Error) => void
+  readonly onListenError: (error: Error) => void
 }
 
 export interface Listener {
@@ -123,14 +123,14 @@ export function createListener(options: ListenerOptions): Listener {
   function onSocketEnded(this: Socket): void {
     const connection = connectionOf(this)
     const { current } = connection ?? {}
-    if (current?.req.context.framedByClose === true && !current.writableEnded) connection?.abort()
+    if (current?.req.context.closeDelimited === true && !current.writableEnded) connection?.abort()
   }
   if (tls) {
     // A reset needs the TCP socket: a TLS socket has none.
     const tcpSockets = new Map<string, Socket>()
     server.on('connection', (tcpSocket: Socket) => {
       if (!hasRoom(tcpSocket)) return
-      const key = endpoint(tcpSocket)
+      const key = remoteKey(tcpSocket)
       tcpSockets.set(key, tcpSocket)
       handshaking.add(tcpSocket)
       tcpSocket.once('close', () => {
@@ -139,7 +139,7 @@ export function createListener(options: ListenerOptions): Listener {
       })
     })
     server.prependListener('secureConnection', (socket: Socket) => {
-      const tcpSocket = tcpSockets.get(endpoint(socket)) ?? socket
+      const tcpSocket = tcpSockets.get(remoteKey(socket)) ?? socket
       handshaking.delete(tcpSocket)
       if (!socket.destroyed) onConnection(socket, tcpSocket)
     })
@@ -178,11 +178,11 @@ export function createListener(options: ListenerOptions): Listener {
 
   function onResponseClosed(this: SidecarResponse): void {
     const { req } = this
-    const { connection, handler } = req.context
+    const { connection, callbacks } = req.context
     const finished = this.writableFinished
     connection.current = undefined
-    handler?.onClosed?.(finished)
-    options.onComplete(req, this, finished)
+    callbacks?.onClosed?.(finished)
+    options.onRequestEnd(req, this, finished)
     const { socket } = connection
     connection.bytesBefore = socket.bytesRead
     if (!socket.writable) {
@@ -245,7 +245,7 @@ export function createListener(options: ListenerOptions): Listener {
     if (res !== undefined && !res.writableEnded) {
       // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
       socket.setTimeout(socket.timeout ?? 0)
-      res.req.context.handler?.onIdle()
+      res.req.context.callbacks?.onIdle()
     } else if (
       connection !== undefined &&
       res === undefined &&
@@ -275,7 +275,7 @@ export function createListener(options: ListenerOptions): Listener {
     // The error is in the body of the newest request. If that one waits, it gets the parser error's response.
     if (newest !== undefined && !newest.req.complete && connection.waiting.pop() === undefined) {
       newest.req.context.isBodyMalformed = true
-      newest.req.context.handler?.onMalformedBody?.()
+      newest.req.context.callbacks?.onMalformedBody?.()
     }
     if (connection.current === undefined) respondToParserError(connection, connection.parserError)
   })
@@ -291,7 +291,7 @@ export function createListener(options: ListenerOptions): Listener {
         server.once('error', reject)
         server.listen(options.port, options.host, () => {
           server.removeListener('error', reject)
-          server.on('error', options.onFault)
+          server.on('error', options.onListenError)
           resolve(server.address() as AddressInfo)
         })
       }),
@@ -374,7 +374,7 @@ const PARSER_ERRORS: ReadonlyMap<string | undefined, PublicError> = new Map<stri
   ['ERR_HTTP_REQUEST_TIMEOUT', ERRORS.requestTimeout],
 ])
 
-function endpoint({ remoteAddress, remotePort }: Socket): string {
+function remoteKey({ remoteAddress, remotePort }: Socket): string {
   return `${remoteAddress} ${remotePort}`
 }
 

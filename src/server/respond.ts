@@ -10,7 +10,7 @@ import { mustCloseAfter, type SidecarRequest, type SidecarResponse } from './con
 /** Details of a refusal beside its public error. */
 export interface ErrorDetails {
   /** An error type of RFC 9209, section 2.3. */
-  readonly error: string
+  readonly errorType: string
   /** A word of a closed set, never client input. */
   readonly details?: string
   /** Seconds, for 503; default 1. */
@@ -86,9 +86,9 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
   return {
     send,
     allows,
-    refuse(req, res, error, { error: type, details, retryAfterSeconds = 1, close, headers = [] }) {
+    refuse(req, res, error, { errorType, details, retryAfterSeconds = 1, close, headers = [] }) {
       const suffix = details === undefined ? '' : `; details="${details}"`
-      const list = ['Proxy-Status', `${PROXY_NAME}; error=${type}${suffix}`, ...headers]
+      const list = ['Proxy-Status', `${PROXY_NAME}; error=${errorType}${suffix}`, ...headers]
       if (error.status === 503) list.push('Retry-After', String(retryAfterSeconds))
       send(req, res, error.status, { code: error.code, message: error.message }, list, close)
     },
@@ -130,7 +130,7 @@ export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
   }
   const deadline = setTimeout(finish, DRAIN_MS)
   req.context.isDrainingBody = true
-  req.context.handler = { onIdle: finish }
+  req.context.callbacks = { onIdle: finish }
   req.socket.setTimeout(DRAIN_IDLE_MS)
   req.socket.once('close', () => clearTimeout(deadline))
   req.once('end', finish)

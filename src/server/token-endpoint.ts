@@ -68,7 +68,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     options.onIssueFailure(reason)
     const unavailable = error.status === 503 ? 'proxy_internal_response' : 'http_request_error'
     responder.refuse(req, res, error, {
-      error: reason === 'rejected' ? 'http_request_denied' : unavailable,
+      errorType: reason === 'rejected' ? 'http_request_denied' : unavailable,
       ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
     })
   }
@@ -84,7 +84,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       () => fail(req, res, reason, ERRORS.serviceNotReady, retryAfterSeconds),
       REJECTION_DELAY_MS,
     )
-    req.context.handler = { onIdle() {}, onClosed: () => clearTimeout(timer) }
+    req.context.callbacks = { onIdle() {}, onClosed: () => clearTimeout(timer) }
   }
 
   /** Reads the login, or refuses the request and returns undefined. */
@@ -101,7 +101,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       res.writeContinue()
     }
     const body = await readBody(req)
-    context.handler = undefined
+    context.callbacks = undefined
     if (!body.ok) {
       fail(req, res, 'invalid', body.error)
       return undefined
@@ -160,7 +160,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       }
       req.context.reason = 'method'
       responder.refuse(req, res, ERRORS.methodNotAllowed, {
-        error: 'http_request_error',
+        errorType: 'http_request_error',
         headers: ['Allow', 'GET, HEAD, POST'],
       })
     },
@@ -187,7 +187,7 @@ function readBody(req: SidecarRequest): Promise<Body> {
       chunks.push(chunk)
       if (context.bytesIn > MAX_LOGIN_BYTES) stop(invalid(TOO_LARGE))
     }
-    context.handler = {
+    context.callbacks = {
       onIdle: () => stop(ERRORS.requestTimeout),
       onMalformedBody: () => stop(ERRORS.malformedRequest),
     }

@@ -5,10 +5,10 @@
  */
 import { LRUCache } from 'lru-cache'
 import { NO_ASSERTION, type SignAssertion } from './issue.ts'
-import type { Verdict, Verified, Verifier, Verify } from './verify.ts'
+import type { Verdict, Verified, Verify, VerifyUncached } from './verify.ts'
 
 export interface TokenCacheOptions {
-  readonly verify: Verifier
+  readonly verify: VerifyUncached
   /** Signs the assertion that is cached with a token; absent if `identity.assertion` is off. */
   readonly signAssertion?: SignAssertion | undefined
   /** The maximum of cached tokens, at least 1; the least recently used one is evicted. */

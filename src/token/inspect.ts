@@ -8,15 +8,15 @@ import type { CredentialStatus } from '../credentials/store.ts'
 import {
   MAX_TOKEN_BYTES,
   REFUSED_PARAMETERS,
+  type RefusalReason,
   type Refused,
-  type RejectReason,
   type Verdict,
   type Verify,
 } from './verify.ts'
 
 export interface Inspection {
   readonly verdict: 'valid' | 'refused'
-  readonly reason: RejectReason | null
+  readonly reason: RefusalReason | null
   readonly explanation: string
   readonly kid: string | null
   readonly alg: string | null

@@ -25,7 +25,7 @@ export interface Identity {
 }
 
 /** Every reason for a refusal; the label `reason` of `auth_sidecar_token_checks_total`. */
-export const REJECT_REASONS = [
+export const REFUSAL_REASONS = [
   'missing',
   'malformed',
   'expired',
@@ -37,7 +37,7 @@ export const REJECT_REASONS = [
 ] as const
 
 /** `missing` and `malformed` also apply to the `Authorization` header. */
-export type RejectReason = (typeof REJECT_REASONS)[number]
+export type RefusalReason = (typeof REFUSAL_REASONS)[number]
 
 export interface Accepted {
   readonly ok: true
@@ -48,7 +48,7 @@ export interface Accepted {
 
 export interface Refused {
   readonly ok: false
-  readonly reason: RejectReason
+  readonly reason: RefusalReason
   /** The invalid header parameter or claim: for `token inspect`, not for clients. */
   readonly claim?: string
 }
@@ -81,7 +81,7 @@ export interface Verified extends Accepted {
 }
 
 /** Checks a token without a cache. Returns a value when no signature has to be checked. */
-export type Verifier = (token: string) => Refused | Promise<Verified | Refused>
+export type VerifyUncached = (token: string) => Refused | Promise<Verified | Refused>
 
 export interface VerifierOptions {
   readonly keys: () => KeyRing
@@ -107,7 +107,7 @@ const UNKNOWN_KEY: Refused = { ok: false, reason: 'unknown_key' }
 const ALGORITHM: Refused = { ok: false, reason: 'algorithm' }
 
 /** Creates a verifier. Its promise rejects only on an internal fault. */
-export function createVerifier(options: VerifierOptions): Verifier {
+export function createVerifier(options: VerifierOptions): VerifyUncached {
   const { keys, refreshKeys } = options
   return (token) => {
     const header = hasTokenShape(token) ? readHeader(token) : undefined

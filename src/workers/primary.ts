@@ -8,13 +8,13 @@ import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AggregatorRegistry, Counter, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
+import { InvalidAuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { createAdminListener } from '../ops/admin.ts'
 import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
-import { type Logger, listenerFaults } from '../ops/log.ts'
+import { type Logger, logListenErrors } from '../ops/log.ts'
 import type { ReadyCheck } from '../ops/status.ts'
-import { UnusableTrust } from '../trust.ts'
-import type { FromWorker, MetricsExtent, SerializedError, ToWorker, WorkerState } from './worker.ts'
+import type { FromWorker, MetricsScope, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
 /** Delay before a worker that could not start is started again. */
 const RETRY_MS = 5000
@@ -32,13 +32,13 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
   if (connections < Math.ceil(config.limits.connections / count)) {
     log.warn(
       { connections, workers: count },
-      'few open files are allowed: each worker takes fewer connections',
+      'the limit of open files is low: each worker takes fewer connections',
     )
   }
   /** Workers that accept connections, with the last message of each type. */
   const listening = new Map<Worker, LastMessages>()
   let jwks: unknown
-  let phase: 'starting' | 'running' | 'stopping' = 'starting'
+  let phase: 'starting' | 'running' | 'draining' = 'starting'
   let stopped: Promise<DrainReport> | undefined
   const isReady = (responding: number) => phase === 'running' && responding === count
 
@@ -87,7 +87,7 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
     worker.on('init', () => send(worker, init))
     worker.on('exit', (code, signal) => {
       log.info({ pid, code, signal }, 'worker ended')
-      if (phase !== 'stopping' && listening.delete(worker)) void replace()
+      if (phase !== 'draining' && listening.delete(worker)) void replace()
     })
     const failed = once(worker, 'failed').then(([error]) => {
       throw deserializeError(error)
@@ -106,12 +106,12 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
     } catch (error) {
       log.error({ err: error }, 'worker not started')
       await sleep(RETRY_MS)
-      if (phase !== 'stopping') void replace()
+      if (phase !== 'draining') void replace()
     }
   }
 
   /** Returns the states of the workers, and how many respond in time. Of the others, the states are the last ones. */
-  const ask = async (extent: MetricsExtent) => {
+  const ask = async (extent: MetricsScope) => {
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)
     const answers = [...listening.keys()].map((worker): Promise<WorkerState[]> => {
       send(worker, { type: extent })
@@ -122,7 +122,7 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
     const states = [...listening.values()].flatMap((last) => last[extent] ?? [])
     return { states, responding: current.length }
   }
-  const aggregate = async (extent: MetricsExtent): Promise<Registry> => {
+  const aggregate = async (extent: MetricsScope): Promise<Registry> => {
     const { states, responding } = await ask(extent)
     workersGauge.set(responding)
     readyGauge.set(isReady(responding) ? 1 : 0)
@@ -132,7 +132,7 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
   const sources = {
     async ready(): Promise<ReadyCheck[]> {
       const { states, responding } = await ask('status')
-      const state = phase === 'stopping' ? 'draining' : `${responding} of ${count}`
+      const state = phase === 'draining' ? 'draining' : `${responding} of ${count}`
       // The checks of a worker that is not ready, if any.
       const { checks = [] } = states.find((one) => one.checks.some(({ ok }) => !ok)) ?? states[0] ?? {}
       return [...checks, { name: 'workers', ok: isReady(responding), state }]
@@ -147,9 +147,9 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
     },
     statusMetrics: async () => (await aggregate('status')).getMetricsAsJSON(),
   }
-  const onFault = listenerFaults(log)
+  const onError = logListenErrors(log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
-  const admin = createAdminListener({ ...config, cache }, sources, { now: Date.now, onFault })
+  const admin = createAdminListener({ ...config, cache }, sources, { now: Date.now, onError })
 
   const start = async (): Promise<Addresses> => {
     // Round robin: connections last long, and every worker gets its share of them.
@@ -164,15 +164,15 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
         log.info({ listener, address, port }, 'listening')
       return where
     } catch (error) {
-      if (phase !== 'stopping') workers().forEach(kill)
-      phase = 'stopping'
+      if (phase !== 'draining') workers().forEach(kill)
+      phase = 'draining'
       await admin.close()
       throw error
     }
   }
 
   const stop = async (lameDuck: boolean): Promise<DrainReport> => {
-    phase = 'stopping'
+    phase = 'draining'
     const { lameDuckSeconds, deadlineSeconds } = config.shutdown
     const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
     const killing = setTimeout(() => workers().forEach(kill), drainMs + STOP_MARGIN_MS)
@@ -230,5 +230,7 @@ function maxOpenFiles(): number {
 
 /** The error as the caller of `start` knows it, with Node's fields such as `code` and `port`. */
 function deserializeError({ name, message, problems = [], ...fields }: SerializedError): Error {
-  return name === UnusableTrust.name ? new UnusableTrust(problems) : Object.assign(new Error(message), fields)
+  return name === InvalidAuthData.name
+    ? new InvalidAuthData(problems)
+    : Object.assign(new Error(message), fields)
 }

@@ -18,18 +18,18 @@ export interface WorkerState {
 }
 
 /** Which metrics a state has: all, or those of the status page, which cost less. */
-export type MetricsExtent = 'all' | 'status'
+export type MetricsScope = 'all' | 'status'
 
 export type ToWorker =
   | { readonly type: 'init'; readonly config: Config }
-  | { readonly type: MetricsExtent | 'reload' }
+  | { readonly type: MetricsScope | 'reload' }
   | { readonly type: 'stop'; readonly lameDuck: boolean }
 
 /** Beside these fields, those of Node. */
 export interface SerializedError {
   readonly name: string
   readonly message: string
-  /** Of an `UnusableTrust`. */
+  /** Of an `InvalidAuthData`. */
   readonly problems?: readonly Problem[]
 }
 
@@ -37,7 +37,7 @@ export interface SerializedError {
 export type FromWorker =
   | { readonly type: 'init'; readonly value?: undefined }
   | { readonly type: 'failed'; readonly value: SerializedError }
-  | { readonly type: MetricsExtent; readonly value: WorkerState }
+  | { readonly type: MetricsScope; readonly value: WorkerState }
   | { readonly type: 'stopped'; readonly value: DrainReport }
 
 /** Serves until the primary stops it. `createApp` creates the sidecar from its settings. */
@@ -67,7 +67,7 @@ async function serve(app: ServingApp): Promise<void> {
   await send({ type: 'stopped', value: await app.stop(await stopRequested) })
 }
 
-async function stateOf({ sources, registry }: ServingApp, extent: MetricsExtent): Promise<WorkerState> {
+async function stateOf({ sources, registry }: ServingApp, extent: MetricsScope): Promise<WorkerState> {
   const metrics = extent === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
   return { checks: await sources.ready(), jwks: await sources.jwks(), metrics: await metrics }
 }

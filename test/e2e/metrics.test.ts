@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { ISSUE_FAILURES } from '../../src/ops/metrics.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream-errors.ts'
 import { RELOAD_RESULTS } from '../../src/reload/reloadable.ts'
-import { REJECT_REASONS } from '../../src/token/verify.ts'
+import { REFUSAL_REASONS } from '../../src/token/verify.ts'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
 import { parseMetrics } from '../support/prometheus.ts'
@@ -34,7 +34,7 @@ const LABELS: Readonly<Record<string, readonly string[] | RegExp>> = {
   'auth_sidecar_token_checks_total result': ['accepted', 'rejected'],
   'auth_sidecar_reloads_total result': RELOAD_RESULTS,
   subject: ['keys', 'credentials', 'revocations'],
-  reason: ['ok', ...REJECT_REASONS, ...ISSUE_FAILURES],
+  reason: ['ok', ...REFUSAL_REASONS, ...ISSUE_FAILURES],
   upstream: ['/', '/dead'],
   outcome: UPSTREAM_OUTCOMES,
   direction: ['in', 'out'],

@@ -147,7 +147,7 @@ t.test('the page after ten busy minutes', async (t) => {
       cache: { maxTokens: 1, maxAgeSeconds: 1 },
     },
     { ready: () => [], jwks: () => ({}), exposition: setup.registry, statusMetrics: async () => [] },
-    { now: Date.now, onFault: (error) => t.error(error) },
+    { now: Date.now, onError: (error) => t.error(error) },
   )
   const { port } = await admin.listen()
   t.teardown(() => admin.close())

@@ -207,7 +207,7 @@ t.test('there are no keys before a worker has responded', async (t) => {
 const hasPrlimit = spawnSync('prlimit', ['--version']).status === 0
 t.test('more connections than open files', { skip: !hasPrlimit && 'without prlimit' }, async (t) => {
   const { sidecar, connect, get } = await setup(t, {}, { runner: ['prlimit', '--nofile=150:150'] })
-  t.match(sidecar.log(), [{ msg: /^few open files/, connections: 55 }])
+  t.match(sidecar.log(), [{ msg: /^the limit of open files/, connections: 55 }])
   const clients = await Promise.all(Array.from({ length: 400 }, connect))
   for (const { socket } of clients) socket.destroy()
   const responds = () =>

@@ -25,7 +25,7 @@ async function adminListener(t: Test, sources: Partial<AdminSources> = {}) {
   const admin = createAdminListener(
     CONFIG,
     { ...SOURCES, ...sources },
-    { now: Date.now, onFault: (error) => void faults.push(error) },
+    { now: Date.now, onError: (error) => void faults.push(error) },
   )
   const { port } = await admin.listen()
   t.teardown(() => admin.close())

@@ -7,7 +7,7 @@ import {
   type MetricsOptions,
 } from '../../src/ops/metrics.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream-errors.ts'
-import { REJECT_REASONS } from '../../src/token/verify.ts'
+import { REFUSAL_REASONS } from '../../src/token/verify.ts'
 import { VERSION } from '../../src/version.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
 
@@ -59,7 +59,7 @@ t.test('every series with closed label sets starts at zero', async (t) => {
   const results = (reason: string) => ({ result: reason === 'ok' ? 'accepted' : 'rejected', reason })
   for (const [name, labels] of [
     ['tokens_issued_total', [{}]],
-    ['token_checks_total', ['ok', ...REJECT_REASONS].map(results)],
+    ['token_checks_total', ['ok', ...REFUSAL_REASONS].map(results)],
     ['token_issue_failures_total', ISSUE_FAILURES.map((reason) => ({ reason }))],
     ['upstream_requests_total', UPSTREAM_OUTCOMES.map((outcome) => ({ upstream: '/b', outcome }))],
     ['upstream_response_seconds_count', [{ upstream: '/' }, { upstream: '/b' }]],

@@ -115,7 +115,9 @@ t.test('expired or misordered certificates and world-readable keys work with a w
   ])
   const oldAuthority = makeCertificate({ commonName: 'old', authority: true, notAfter })
   t.strictSame(await complaints(t, { ca: oldAuthority.cert + authority.cert }), [])
-  t.strictSame(await complaints(t, { ca: oldAuthority.cert }), ['ca.pem: every authority in it has expired'])
+  t.strictSame(await complaints(t, { ca: oldAuthority.cert }), [
+    'ca.pem: every CA certificate in it has expired',
+  ])
   t.strictSame(await complaints(t, { cert: leaf.cert + authority.cert + between.cert, key }), [
     'cert.pem: each certificate should be followed by the one that signed it',
   ])

@@ -31,7 +31,7 @@ t.test('large files are parsed in a thread, several at a time', async (t) => {
 
 t.test('a parser error fails its file only', async (t) => {
   t.same(await rows('() => { throw new Error("no memory") }', 65_537), [
-    'file: cannot be parsed: the worker thread failed',
+    'file: cannot be parsed: the parser thread failed',
   ])
   t.same(await rows(lengthOf, 65_537), 512)
 })

@@ -52,7 +52,7 @@ export function statusSetup(options: SetupOptions = {}) {
       cache: { maxTokens: 10_000, maxAgeSeconds: 300 },
     },
     { ready: () => checks, statusMetrics: () => statusMetrics(registry) },
-    { now, onFault: (error) => void faults.push(error) },
+    { now, onError: (error) => void faults.push(error) },
   )
   return {
     clock,

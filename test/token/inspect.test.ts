@@ -1,7 +1,7 @@
 import t from 'tap'
 import type { IsRevoked } from '../../src/credentials/revocations.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
-import type { RejectReason, Verdict } from '../../src/token/verify.ts'
+import type { RefusalReason, Verdict } from '../../src/token/verify.ts'
 import { makeKey } from '../support/keys.ts'
 import { goodClaims, mintToken, segment } from '../support/tokens.ts'
 
@@ -47,7 +47,7 @@ const NOTHING = {
 t.test('explains every reject reason and names the invalid claim', async (t) => {
   const reasons = ['missing', 'malformed', 'unknown_key', 'algorithm', 'signature', 'expired', 'revoked']
   const seen = new Set<string>()
-  for (const reason of reasons as RejectReason[]) {
+  for (const reason of reasons as RefusalReason[]) {
     const { explanation, verdict } = await inspect(token, { ok: false, reason })
     t.equal(verdict, 'refused')
     t.match(explanation, /^[A-Z].{10,}\.$/, reason)

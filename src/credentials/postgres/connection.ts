@@ -23,7 +23,7 @@ export async function readUrlFile(file: string): Promise<Loaded<PostgresTarget>>
   if (!read.ok) return read
   const target = parseUrl(read.bytes.toString().trim())
   if (typeof target === 'string') return { ok: false, problems: [`${file}: ${target}`] }
-  return { ok: true, value: target, warnings: read.exposure }
+  return { ok: true, value: target, warnings: read.permissionWarnings }
 }
 
 /** The target, or the problem. pg accepts any text as a URL and ignores an unknown sslmode. */

@@ -194,10 +194,10 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     if (isOpen) onChange()
     report()
     for (const problem of fresh.problems.slice(0, MAX_PROBLEMS_LOGGED)) {
-      log.warn({ database: target?.label, problem }, 'a row is left out')
+      log.warn({ database: target?.label, problem }, 'invalid row skipped')
     }
     const sizes = { credentials: fresh.credentials.size(), revocations: fresh.revocations.size }
-    log.info(sizes, 'credentials are up to date')
+    log.info(sizes, 'new credentials active')
   }
 
   function report(): void {

@@ -137,7 +137,7 @@ t.test('an invalid row is ignored and reported by its id; other rows stay valid'
   t.equal(replica.store.credentialStatus('acme', 'bad').active, false)
   const problem =
     'credentials, row 2: secret_hash must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it'
-  t.match(replica.log[0], { message: 'a row is left out', problem })
+  t.match(replica.log[0], { message: 'invalid row skipped', problem })
   t.equal(replica.reloads[0], 'failed')
   await sql(`UPDATE storage_auth.credentials SET secret_hash = '$scrypt$hush' WHERE id = 1`)
   await eventually(() => !isActive(replica), 'the change')

@@ -32,8 +32,8 @@ import {
 } from './reload/reloadable.ts'
 
 /** Keys, credentials, revocations or certificates that cannot be used. */
-export class UnusableTrust extends Error {
-  override readonly name = 'UnusableTrust'
+export class InvalidAuthData extends Error {
+  override readonly name = 'InvalidAuthData'
   readonly problems: readonly Problem[]
   constructor(problems: readonly Problem[]) {
     super(formatProblems(problems))
@@ -42,9 +42,9 @@ export class UnusableTrust extends Error {
 }
 
 /** The active values; each function returns the current one. */
-export type Trust = Awaited<ReturnType<typeof openTrust>>
+export type AuthData = Awaited<ReturnType<typeof openAuthData>>
 
-export interface TrustOptions {
+export interface AuthDataOptions {
   readonly log: Logger
   /** Epoch milliseconds. */
   readonly now: () => number
@@ -67,7 +67,7 @@ export async function fileProblems(settings: FileSettings): Promise<readonly Pro
 }
 
 /** Loads the files. Nothing is polled before `start`. Never rejects. */
-async function openFiles(settings: FileSettings, options: TrustOptions) {
+async function openFiles(settings: FileSettings, options: AuthDataOptions) {
   const { keys, credentials, revocations, identity } = settings
   const { log, now, onChange = () => {}, onReload, onListenerCertificates } = options
   const problems: Problem[] = []
@@ -99,7 +99,7 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
   }
 
   const { directory } = keys ?? {}
-  const ring =
+  const keyRing =
     directory === undefined
       ? undefined
       : await open('keys', 'keys.directory', {
@@ -143,19 +143,19 @@ async function openFiles(settings: FileSettings, options: TrustOptions) {
     )
     if (opened !== undefined) certificates.set(set.name, opened)
   }
-  return { ring, accounts, revoked, certificates, problems, warnings }
+  return { keyRing, accounts, revoked, certificates, problems, warnings }
 }
 
 /**
  * Loads the files, then starts to poll them and to query the other issuer and the database.
  *
- * @throws UnusableTrust with every problem of the files; nothing was started then
+ * @throws InvalidAuthData with every problem of the files; nothing was started then
  */
-export async function openTrust(config: Config, options: TrustOptions) {
+export async function openAuthData(config: Config, options: AuthDataOptions) {
   const { log, now, onChange = () => {}, onReload } = options
   const { keys, credentials } = config
-  const { ring, accounts, revoked, certificates, problems, warnings } = await openFiles(config, options)
-  if (problems.length > 0) throw new UnusableTrust(problems)
+  const { keyRing, accounts, revoked, certificates, problems, warnings } = await openFiles(config, options)
+  if (problems.length > 0) throw new InvalidAuthData(problems)
   for (const warning of warnings) log.warn(warning)
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
   const remote = keys.jwksUrl === undefined ? undefined : createRemoteKeys({ ...options, url: keys.jwksUrl })
@@ -173,11 +173,11 @@ export async function openTrust(config: Config, options: TrustOptions) {
     })
   }
   const fileStore = accounts && createCredentialStore({ credentials: accounts.current, now, onFault })
-  const files = [ring, accounts, revoked, ...certificates.values()].filter((file) => file !== undefined)
+  const files = [keyRing, accounts, revoked, ...certificates.values()].filter((file) => file !== undefined)
   for (const file of files) file.start()
 
   const subjects: ReloadKind[] = ['revocations']
-  if (ring) subjects.push('keys')
+  if (keyRing) subjects.push('keys')
   if (accounts ?? database) subjects.push('credentials')
   if (certificates.size > 0) subjects.push('certificates')
   const isRevoked: IsRevoked = (token) =>
@@ -186,7 +186,7 @@ export async function openTrust(config: Config, options: TrustOptions) {
   return {
     /** The label `subject` of reloads. */
     subjects,
-    keys: remote?.ring ?? ring?.current ?? (() => NO_KEYS),
+    keys: remote?.ring ?? keyRing?.current ?? (() => NO_KEYS),
     /** Fetches an unknown kid; like `remoteKeys` only with `keys.jwksUrl`. */
     refreshKeys: remote?.refresh,
     remoteKeys: remote?.state,
@@ -218,13 +218,13 @@ export async function openTrust(config: Config, options: TrustOptions) {
     /**
      * Waits for the other issuer and the database. Resolves with false if it is stopped before they respond.
      *
-     * @throws UnusableTrust if an operator must change the database or its URL
+     * @throws InvalidAuthData if an operator must change the database or its URL
      */
     async whenComplete() {
       if ((await remote?.firstSet()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
       if (problems.length > 0)
-        throw new UnusableTrust(problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
+        throw new InvalidAuthData(problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
       return ok
     },
     /** Loads everything again, changed or not. Never rejects. */

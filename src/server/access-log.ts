@@ -10,7 +10,7 @@ import type { Metrics } from '../ops/metrics.ts'
 import type { Peer } from './client-address.ts'
 import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
 
-export interface CompleteOptions {
+export interface AccessLogOptions {
   readonly metrics: Pick<Metrics, 'onRequest' | 'onBytes'>
   readonly log: Logger
   /** Setting `log.access`. */
@@ -20,9 +20,9 @@ export interface CompleteOptions {
   readonly isAborting: () => boolean
 }
 
-export interface Complete {
+export interface AccessLog {
   /** `finished`: the complete response was sent. */
-  onComplete(req: SidecarRequest, res: SidecarResponse, finished: boolean): void
+  onRequestEnd(req: SidecarRequest, res: SidecarResponse, finished: boolean): void
   /** For bytes that the parser refused; returns the request id of the response. */
   onParserError(error: PublicError, peer: Peer): string
 }
@@ -32,13 +32,13 @@ const CLIENT_CLOSED = 499
 /** The upstream or the drain deadline aborted the response. */
 const ABORTED = 503
 
-export function createComplete({
+export function createAccessLog({
   metrics,
   log,
   access,
   clientAddress,
   isAborting,
-}: CompleteOptions): Complete {
+}: AccessLogOptions): AccessLog {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
     const { admitted } = context
@@ -66,7 +66,7 @@ export function createComplete({
   }
 
   return {
-    onComplete(req, res, finished) {
+    onRequestEnd(req, res, finished) {
       const { context } = req
       const ms = performance.now() - context.startedAt
       if (!finished && isAborting() && !context.isUpgraded) context.reason = 'drain_deadline'

@@ -1,9 +1,9 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { type AuthDataOptions, fileProblems, openAuthData } from '../src/auth-data.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/ops/log.ts'
-import { fileProblems, openTrust, type TrustOptions } from '../src/trust.ts'
 import { makeCertificate } from './support/certificates.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { eventually } from './support/eventually.ts'
@@ -11,13 +11,17 @@ import { makeKey, makeKeyDirectory, writeKey } from './support/keys.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
 
 /** Opens what the flags name. */
-async function open(t: Test, flags: Readonly<Record<string, string>>, options: Partial<TrustOptions> = {}) {
+async function open(
+  t: Test,
+  flags: Readonly<Record<string, string>>,
+  options: Partial<AuthDataOptions> = {},
+) {
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   const log: Record<string, unknown>[] = []
   const alive = setInterval(() => {}, 1000) // polling keeps no process alive
   t.teardown(() => clearInterval(alive))
-  const trust = await openTrust(loaded.config, {
+  const trust = await openAuthData(loaded.config, {
     log: createLog('info', { write: (line: string) => void log.push(JSON.parse(line)) }),
     now: Date.now,
     ...options,
