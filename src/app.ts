@@ -77,6 +77,7 @@ export async function createApp({
   now = Date.now,
   worker = false,
 }: AppOptions): Promise<ServingApp> {
+  // Its callbacks use parts that are created below: it calls none of them before it returns.
   const authData = await openAuthData(config, {
     log,
     now,

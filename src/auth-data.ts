@@ -2,7 +2,6 @@
  * Opens everything that decides on access (keys, credentials, revocations) and the certificates, and keeps it current.
  * In: settings. Out: functions that return the active values.
  */
-
 import type { Config, FileSettings } from './config/config.ts'
 import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
@@ -87,7 +86,6 @@ async function openFiles(settings: FileSettings, options: AuthDataOptions) {
     part?: string,
   ): Promise<Reloadable<T> | undefined> {
     const opened = await createReloadable({
-      onChange,
       ...source,
       subject,
       onReload: (result) => onReload?.(subject, result, part),
@@ -106,6 +104,7 @@ async function openFiles(settings: FileSettings, options: AuthDataOptions) {
           paths: [directory],
           includes: isKeyFileName,
           load: () => loadKeyRing(directory, identity?.assertion.enabled),
+          onChange,
         })
   const { file, postgres } = credentials ?? {}
   const accounts =
@@ -114,6 +113,7 @@ async function openFiles(settings: FileSettings, options: AuthDataOptions) {
       : await open('credentials', 'credentials.file', {
           paths: [file],
           load: () => loadCredentialsFile(file),
+          onChange,
         })
   if (postgres !== undefined) {
     const { readUrlFile } = await import('./credentials/postgres/connection.ts')
@@ -126,6 +126,7 @@ async function openFiles(settings: FileSettings, options: AuthDataOptions) {
     (await open('revocations', 'revocations.file', {
       paths: [revocations.file],
       load: createRevocationsLoader(revocations),
+      onChange,
     }))
   const certificates = new Map<string, Reloadable<Certificates>>()
   for (const set of certificateSets(settings)) {

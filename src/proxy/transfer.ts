@@ -2,8 +2,7 @@
  * The transfer: one request to the upstream and its response back, streaming both ways.
  * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, when a part has been sent,
  * an aborted connection, so that a truncated object never looks complete.
- * Backpressure bounds memory to a buffer each way. `server.timeout` of the listener ends an idle transfer (`onIdle`), the pool
- * one whose response head is late (`deadline`); no timeout bounds the duration.
+ * Backpressure bounds memory to a buffer each way. Timeouts bound idle time, not the duration of a transfer.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
@@ -54,6 +53,17 @@ const MAX_PENDING = 64 * 1024
 /** Servers read an unused body up to about this size. */
 const MAX_IGNORED_BODY = 64 * 1024
 
+/**
+ * What a transfer waits for, and what ends the wait:
+ *
+ *   a connection                 the pool's deadlines; `upstreamConnectSeconds`, in the queue `upstreamResponseSeconds`
+ *   bytes of the upload          `onIdle` by the listener's `server.timeout`; `idleSeconds`
+ *   the upstream to read them    the same: a client's socket that is paused is idle
+ *   the response head            the pool's deadlines; `upstreamResponseSeconds`
+ *   bytes of the response        `onIdle`, as the client's socket is idle, too
+ *   the client to read them      `onIdle`
+ *   the end of an unread upload  `afterUnreadBody`; 5 s without a byte, 30 s
+ */
 export class Transfer implements UpstreamRequest, RequestCallbacks {
   readonly requestHead: string
   readonly isHeadRequest: boolean

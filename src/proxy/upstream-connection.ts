@@ -53,7 +53,10 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   }
 }
 
-/** A request that uses a connection, and receives its response. */
+/**
+ * A request that uses a connection, and receives its response. The calls of one read are in this order: `onHead`, `onBody`,
+ * `onEnd`, `onRead`.
+ */
 export interface UpstreamRequest extends ResponseSink {
   /** The head of the request, each character one byte. */
   readonly requestHead: string

@@ -152,7 +152,10 @@ export class UpstreamPool implements ConnectionOwner {
       else if (this.#closed) connection.abandon()
       else this.#idle.push(connection)
     }
-    // A response read before the next check phase then has a later turn than the requests written above.
+    // Node reads sockets (poll phase), then runs this (check phase), then reads again:
+    //   poll: a response ends, bytes that follow it are noticed | check: turn 1, its connection gets the next request, turn 2
+    //   poll: a response to that request
+    // A request that is written in a poll phase cannot have a response in the same one.
     this.turn++
   }
 

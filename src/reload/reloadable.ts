@@ -59,8 +59,11 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
   if (!first.ok) return first
 
   let value = first.value
+  /** The state that the previous poll found. */
   let seen = lastAttempted
+  /** The state whose files were read last; `lastAttempted`: and became active or were reported. */
   let lastRead = lastAttempted
+  /** Polls since the state differs from `lastAttempted`. */
   let changedPolls = 0
   let stopped = false
   let timer: NodeJS.Timeout | undefined
