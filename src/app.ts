@@ -81,7 +81,7 @@ export async function createApp({
   const authData = await openAuthData(config, {
     log,
     now,
-    onChange: () => tokens.clear(),
+    onChange: () => tokenCache.clear(),
     onReload: (...reload) => metrics.onReload(...reload),
     onListenerCertificates: (certificates) => listener.setCertificates(certificates),
     onFetch: (result) => metrics.onFetch(result),
@@ -98,8 +98,8 @@ export async function createApp({
   // Token checks.
   const { refreshKeys, isRevoked } = authData
   const credentialStatus = credentials?.credentialStatus
-  const tokens = createTokenCache({
-    verify: createVerifier({ ...config.token, keys, refreshKeys, credentialStatus, isRevoked, now }),
+  const tokenCache = createTokenCache({
+    verifyUncached: createVerifier({ ...config.token, keys, refreshKeys, credentialStatus, isRevoked, now }),
     ...(assertion.enabled && {
       signAssertion: createAssertionSigner({ ...assertion, keys, issuer, now }),
     }),
@@ -111,7 +111,7 @@ export async function createApp({
     subjects: authData.subjects,
     enforcing: config.enforcement === 'enforce',
     sources: {
-      cache: () => tokens,
+      cache: () => tokenCache,
       listener: () => listener,
       signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
       tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
@@ -133,7 +133,7 @@ export async function createApp({
     publicRoutes: config.publicRoutes,
     corsPreflight: config.corsPreflight,
     forwardAuthPath: config.forwardAuth.path,
-    verify: tokens.verify,
+    verify: tokenCache.verify,
     onCheck: metrics.onTokenCheck,
   })
 

@@ -51,6 +51,7 @@ export const ERRORS = {
     code: 'InvalidArgument',
     message: 'The request has too many or too large header fields.',
   },
+  /** Refused tokens get 401 instead, if `contract.refusedTokenStatus` says so (`gate/decide.ts`). */
   expiredToken: { status: 400, code: 'ExpiredToken', message: 'Token expired.' },
   invalidToken: { status: 400, code: 'InvalidToken', message: 'Token is not valid.' },
   authenticationFailed: { status: 403, code: 'Authentication failed', message: 'Authentication failed.' },

@@ -1,6 +1,6 @@
 /**
  * Every setting: its name, kind, bounds, default and meaning. The loader, environment variables, flags, JSON Schema and
- * documentation derive from this schema. Unknown names are errors.
+ * documentation derive from this schema: run `npm run docs` after a change. Unknown names are errors.
  */
 import { z } from 'zod'
 import {

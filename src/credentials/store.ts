@@ -76,7 +76,7 @@ export interface CredentialStore {
   authenticate(login: Login, address?: string): Promise<LoginVerdict>
   /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
   hasAccount(accountId: string): boolean
-  /** Called for each verification of a token. */
+  /** Called when a token is verified. Cached tokens are verified again after a change, which empties the cache. */
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 

@@ -47,7 +47,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
   const reportOnly = options.enforcement === 'report'
   const expired = { ...ERRORS.expiredToken, status: options.refusedTokenStatus }
   const invalid = { ...ERRORS.invalidToken, status: options.refusedTokenStatus }
-  const refuse = (reason: RefusalReason): Decision => ({
+  const refusal = (reason: RefusalReason): Decision => ({
     act: 'refuse',
     reason,
     // `expired` implies a valid signature.
@@ -60,7 +60,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
     if (verdict.ok)
       return route === 'token_check' ? { act: 'timeLeft', caller: verdict } : { act, caller: verdict }
     if (reportOnly && route !== 'token_check') return { act, caller: undefined, wouldRefuse: verdict.reason }
-    return refuse(verdict.reason)
+    return refusal(verdict.reason)
   }
 
   return (head) => {
@@ -68,7 +68,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
     if (!admission.ok) {
       const { error, reason } = admission
       if (reason === 'malformed') onCheck(reason)
-      const decision: Decision = reason === 'malformed' ? refuse(reason) : { act: 'refuse', error, reason }
+      const decision: Decision = reason === 'malformed' ? refusal(reason) : { act: 'refuse', error, reason }
       return { request: undefined, route: 'proxy', decision }
     }
     const { request } = admission

@@ -16,7 +16,7 @@ const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 /** Gauges of prom-client with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them. */
 const MISNAMED_METRICS = ['handles', 'requests', 'resources'].map((what) => `nodejs_active_${what}_total`)
 
-/** Every metric, without `auth_sidecar_`, and its help. */
+/** Every metric, without `auth_sidecar_`, and its help; each has a row in `docs/operations.md`. */
 const HELP = {
   build_info: 'Version of the sidecar and of Node.',
   certificate_not_after_timestamp_seconds: 'When the active certificate expires, in epoch seconds.',

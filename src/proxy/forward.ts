@@ -91,6 +91,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
 
   // http-proxy requires a target before it runs any pass; ours chooses its own.
   const proxy = new PassProxy({ target: {} })
+  // Before the first stock pass of each kind.
   proxy.before('web', 'deleteLength', begin)
   proxy.before('ws', 'checkMethodAndHeader', (req) => {
     const response = req.context.upgrade?.response

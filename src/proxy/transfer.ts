@@ -76,7 +76,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   #isRetryable: boolean
   /** Set from the write of the request to the end of the response. */
   #connection: UpstreamConnection | undefined
-  /** The complete request has been sent. */
+  /** The complete request has been handed to the socket. */
   #isRequestWritten: boolean
   /** Request body chunks waiting for the next `setImmediate` write. */
   #upload: Buffer[] = []
@@ -85,8 +85,8 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   #isUpstreamBlocked = false
   #isClientBlocked = false
   /** A parsed response head that is sent with the first bytes of the body. */
-  #head: UpstreamHead | undefined
-  #upstreamHead: UpstreamHead | undefined
+  #unsentHead: UpstreamHead | undefined
+  #responseHead: UpstreamHead | undefined
   /** Parsed chunks of the response body that have not been sent. */
   #pieces: Buffer[] = []
   /** The response has `Connection: close`: Node closes the connection at its end. */
@@ -136,16 +136,17 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     }
   }
 
+  /** `#writeHead` sends it with the first bytes of the body. */
   onHead(head: UpstreamHead): void {
     if (this.#connection !== undefined) this.#connection.deadline = Number.POSITIVE_INFINITY
     this.#options.events.onFirstByte((performance.now() - this.#req.context.startedAt) / 1000)
-    this.#head = head
-    this.#upstreamHead = head
+    this.#unsentHead = head
+    this.#responseHead = head
   }
 
   onBody(chunk: Buffer, complete: boolean): void {
     this.#req.context.bytesOut += chunk.length
-    const head = this.#head
+    const head = this.#unsentHead
     if (
       head !== undefined &&
       complete &&
@@ -163,20 +164,20 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   onRead(): void {
     if (this.#settled && this.#res.writableEnded) return
     if (this.#pieces.length > 0) this.#writePieces()
-    else if (this.#head !== undefined) {
-      this.#writeHead(this.#head)
+    else if (this.#unsentHead !== undefined) {
+      this.#writeHead(this.#unsentHead)
       this.#res.write(NO_BYTES) // sends the head without waiting for the body
     }
   }
 
   onEnd(rawTrailers: readonly string[]): void {
-    const head = this.#upstreamHead
+    const head = this.#responseHead
     if (this.#pieces.length > 0) this.#writePieces()
     if (!this.#isRequestWritten || (head !== undefined && head.status >= 400 && this.#mayLeaveUnreadBody()))
       this.#connection?.abandon()
     this.#settle('ok')
     if (this.#res.writableEnded) return
-    if (this.#head !== undefined) this.#writeHead(this.#head)
+    if (this.#unsentHead !== undefined) this.#writeHead(this.#unsentHead)
     if (rawTrailers.length > 0 && head !== undefined && this.#res.chunkedEncoding)
       this.#res.addTrailers(responseTrailers(rawTrailers, head))
     this.#endResponse()
@@ -186,7 +187,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     this.#connection = undefined
     if (stale && this.#isRetryable) {
       this.#isRetryable = false
-      this.#options.pool.connect(this)
+      this.#options.pool.connect(this) // the retry, on a new connection
       return
     }
     // Begins the response, so that it is aborted and not replaced by an error response.
@@ -271,7 +272,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
       if (this.#chunked)
         socket.write(`0\r\n${requestTrailers(rawTrailers, context.admitted?.connectionOptions)}`, 'latin1')
       this.#isRequestWritten = true
-      if (this.#upstreamHead === undefined) this.#awaitHead()
+      if (this.#responseHead === undefined) this.#awaitHead()
     }
     socket.uncork()
     if (!writable) this.#pauseUpload()
@@ -289,7 +290,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   #writePieces(): void {
     const pieces = this.#pieces
     this.#pieces = []
-    if (this.#head !== undefined) this.#writeHead(this.#head)
+    if (this.#unsentHead !== undefined) this.#writeHead(this.#unsentHead)
     const [first] = pieces
     const onWritten =
       pieces.length === 1 && first !== undefined && first.length >= COPY_THRESHOLD
@@ -308,7 +309,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
 
   #writeHead(head: UpstreamHead): void {
     const { context, httpVersionMinor } = this.#req
-    this.#head = undefined
+    this.#unsentHead = undefined
     const canChunk = httpVersionMinor > 0 && !this.isHeadRequest
     const headers = responseHeaders(head, context.id, canChunk && head.framing === 'chunked')
     // Framed by close, or by chunks that an HTTP/1.0 client cannot read.

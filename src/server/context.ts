@@ -99,6 +99,7 @@ export class RequestContext {
   isDrainingBody = false
   /** The connection was upgraded to WebSocket. */
   isUpgraded = false
+  /** Set by the token endpoint, a transfer or a tunnel, and while an unread body is drained. */
   callbacks: RequestCallbacks | undefined
 
   constructor(connection: ClientConnection) {

@@ -98,7 +98,7 @@ export function createListener(options: ListenerOptions): Listener {
   const server: Server<typeof SidecarRequest, typeof SidecarResponse> & {
     setSecureContext?: (context: SecureContextOptions) => void
   } = tls ? createSecureServer({ ...httpOptions, ...tlsOptions(options) }) : createServer(httpOptions)
-  server.timeout = timeouts.idleSeconds * 1000 // `onTimeout`
+  server.timeout = timeouts.idleSeconds * 1000 // the idle timer of transfers, too: `onTimeout` passes it on
   // Node's default drops lines beyond 1,000 from `rawHeaders`, but its parser obeys them. Admission enforces the limit.
   server.maxHeadersCount = 0
 

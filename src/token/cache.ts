@@ -8,7 +8,7 @@ import { NO_ASSERTION, type SignAssertion } from './issue.ts'
 import type { Verdict, Verified, Verify, VerifyUncached } from './verify.ts'
 
 export interface TokenCacheOptions {
-  readonly verify: VerifyUncached
+  readonly verifyUncached: VerifyUncached
   /** Signs the assertion that is cached with a token; absent if `identity.assertion` is off. */
   readonly signAssertion?: SignAssertion | undefined
   /** The maximum of cached tokens, at least 1; the least recently used one is evicted. */
@@ -31,7 +31,7 @@ export interface TokenCache {
 }
 
 export function createTokenCache(options: TokenCacheOptions): TokenCache {
-  const { verify, signAssertion = async () => NO_ASSERTION, maxTokens, maxAgeSeconds, now } = options
+  const { verifyUncached, signAssertion = async () => NO_ASSERTION, maxTokens, maxAgeSeconds, now } = options
   const counts = { hits: 0, misses: 0, evictions: 0 }
   const entries = new LRUCache<string, Verified>({
     max: maxTokens,
@@ -59,7 +59,7 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
   /** Verifies a token once for all concurrent requests that carry it. */
   function verifyOnce(token: string): Verdict | Promise<Verdict> {
     const started = generation
-    const found = verify(token)
+    const found = verifyUncached(token)
     if (!(found instanceof Promise)) return found
     const pending = found
       .then(async (verdict) => {

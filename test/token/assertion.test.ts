@@ -35,7 +35,7 @@ async function setUp(
   const limits = { maxLifetimeSeconds: 86_400, clockToleranceSeconds }
   const verify = createVerifier({ ...shared, ...limits, audience: AUDIENCE, isRevoked: () => state.revoked })
   const cache = createTokenCache({
-    verify,
+    verifyUncached: verify,
     signAssertion: async (identity) => {
       signatures++
       if (state.failing) throw new Error('no entropy')

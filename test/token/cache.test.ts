@@ -11,7 +11,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   const clock = { now: START }
   const asked: { answer: (verified: Verified | Refused) => void; fail: (fault: Error) => void }[] = []
   const verify = () => new Promise<Verified | Refused>((answer, fail) => asked.push({ answer, fail }))
-  const cache = createTokenCache({ verify, maxTokens, maxAgeSeconds, now: () => clock.now })
+  const cache = createTokenCache({ verifyUncached: verify, maxTokens, maxAgeSeconds, now: () => clock.now })
   const check = cache.verify
   /** Checks a token that the verifier accepts. */
   const accept = async (token: string, verified = good()) => {
@@ -51,7 +51,12 @@ t.test('a refused token is not cached', async (t) => {
 
 t.test('a refusal without a signature check is returned as a value', async (t) => {
   const verify = () => refusal
-  const cache = createTokenCache({ verify, maxTokens: 10, maxAgeSeconds: 300, now: () => START })
+  const cache = createTokenCache({
+    verifyUncached: verify,
+    maxTokens: 10,
+    maxAgeSeconds: 300,
+    now: () => START,
+  })
   t.equal(cache.verify('AA.AA.AA'), refusal)
   t.match(cache, { hits: 0, misses: 1, size: 0 })
 })
