@@ -3,7 +3,7 @@
  * A path may name anything, a FIFO or a directory included. Errors say why in plain words, without the path.
  */
 import { randomUUID } from 'node:crypto'
-import { constants, type FileHandle, open, rename, rm, stat } from 'node:fs/promises'
+import { access, constants, type FileHandle, open, rename, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 
@@ -102,6 +102,7 @@ const LOCK_RETRY_MS = 100
 export async function withLock<T>(lockfilePath: string, change: () => Promise<T>, retries = 50): Promise<T> {
   // Imported when needed: it installs exit handlers, which a serving process should not have.
   const { lock } = await import('proper-lockfile')
+  await access(`${dirname(lockfilePath)}/`, constants.W_OK) // `lock` would retry after this error, too
   const release = await lock(lockfilePath, {
     lockfilePath,
     realpath: false,
