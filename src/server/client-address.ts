@@ -69,11 +69,11 @@ function trustList(trust: readonly string[]): TrustList {
     const [text = '', bits] = entry.split('/')
     const address = normalize(text)
     if (address === undefined) throw new Error(`not an address or CIDR: ${entry}`)
-    const family = isIP(address) === 6 ? 'ipv6' : 'ipv4'
-    const full = family === 'ipv6' ? 128 : 32
-    // An IPv4-mapped range has 96 bits more than the IPv4 range.
-    const mappedBits = family === 'ipv4' && text.includes(':') ? 96 : 0
-    list[family].addSubnet(address, bits === undefined ? full : Number(bits) - mappedBits, family)
+    const prefix = Number(bits ?? (isIP(text) === 6 ? 128 : 32))
+    // An IPv4-mapped range has 96 bits more than the IPv4 range; a shorter one, such as `::ffff:0:0/64`, is an IPv6 range.
+    if (isIP(text) === 4) list.ipv4.addSubnet(address, prefix, 'ipv4')
+    else if (isIP(address) === 4 && prefix >= 96) list.ipv4.addSubnet(address, prefix - 96, 'ipv4')
+    else list.ipv6.addSubnet(text, prefix, 'ipv6')
   }
   return list
 }

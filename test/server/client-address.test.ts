@@ -40,6 +40,8 @@ t.test('a peer is trusted if its address or network is listed', async (t) => {
     ['10.1.2.3', ['::/0'], false],
     ['10.1.2.3', ['::/64'], false],
     ['::ffff:10.1.2.3', ['::/0'], false],
+    ['10.1.2.3', ['::ffff:0:0/64'], false],
+    ['::2', ['::ffff:0:0/64'], true],
     ['2001:db8::1', ['::/0'], true],
     ['2001:db8::1', ['0.0.0.0/0'], false],
     ['fd00::1', ['fd00::/8'], true],
