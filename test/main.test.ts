@@ -114,6 +114,7 @@ function signalledAtLoadOf(module: string, signals: readonly string[]): string[]
   }`
   const dataUrl = (source: string) => `data:text/javascript,${encodeURIComponent(source)}`
   return [
+    '--disable-warning=DEP0205', // the deprecation of `register`
     `--import=${dataUrl(`import { register } from 'node:module'; register(${JSON.stringify(dataUrl(hooks))})`)}`,
   ]
 }

@@ -1,5 +1,5 @@
 /** Runs a command group as the program would, without a process: text in, text and exit code out. */
-import { PassThrough, Readable } from 'node:stream'
+import { Readable, Writable } from 'node:stream'
 import { type Command, CommanderError } from 'commander'
 import { CommandFailure, type CommandIo, UsageFailure } from '../../src/cli/command-io.ts'
 
@@ -24,9 +24,20 @@ export async function runCommand(
   args: readonly string[],
   { stdin = '', env = {} }: CommandInput = {},
 ): Promise<CommandRun> {
-  const stdout = new PassThrough()
-  const stderr = new PassThrough()
-  const io = { stdin: Readable.from([Buffer.from(stdin)]), stdout, stderr, env }
+  const written = { stdout: '', stderr: '' }
+  const collect = (name: keyof typeof written) =>
+    new Writable({
+      write(chunk: Buffer, _encoding, done) {
+        written[name] += chunk
+        done()
+      },
+    })
+  const io = {
+    stdin: Readable.from([Buffer.from(stdin)]),
+    stdout: collect('stdout'),
+    stderr: collect('stderr'),
+    env,
+  }
   let failure: CommandRun['failure']
   try {
     await make(io).parseAsync([...args], { from: 'user' })
@@ -35,5 +46,5 @@ export async function runCommand(
     else if (!(error instanceof CommanderError)) throw error
     else if (error.exitCode !== 0) failure = { exitCode: 2, message: error.message }
   }
-  return { stdout: String(stdout.read() ?? ''), stderr: String(stderr.read() ?? ''), failure }
+  return { ...written, failure }
 }
