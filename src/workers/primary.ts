@@ -111,19 +111,19 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
   }
 
   /** Returns the states of the workers, and how many respond in time. Of the others, the states are the last ones. */
-  const ask = async (extent: MetricsScope) => {
+  const ask = async (scope: MetricsScope) => {
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)
     const answers = [...listening.keys()].map((worker): Promise<WorkerState[]> => {
-      send(worker, { type: extent })
-      return once(worker, extent, { signal }).catch(() => [])
+      send(worker, { type: scope })
+      return once(worker, scope, { signal }).catch(() => [])
     })
     const current = (await Promise.all(answers)).flat()
     jwks = current[0]?.jwks ?? jwks
-    const states = [...listening.values()].flatMap((last) => last[extent] ?? [])
+    const states = [...listening.values()].flatMap((last) => last[scope] ?? [])
     return { states, responding: current.length }
   }
-  const aggregate = async (extent: MetricsScope): Promise<Registry> => {
-    const { states, responding } = await ask(extent)
+  const aggregate = async (scope: MetricsScope): Promise<Registry> => {
+    const { states, responding } = await ask(scope)
     workersGauge.set(responding)
     readyGauge.set(isReady(responding) ? 1 : 0)
     const metrics = states.map((state) => [...state.metrics])

@@ -67,8 +67,8 @@ async function serve(app: ServingApp): Promise<void> {
   await send({ type: 'stopped', value: await app.stop(await stopRequested) })
 }
 
-async function stateOf({ sources, registry }: ServingApp, extent: MetricsScope): Promise<WorkerState> {
-  const metrics = extent === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
+async function stateOf({ sources, registry }: ServingApp, scope: MetricsScope): Promise<WorkerState> {
+  const metrics = scope === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
   return { checks: await sources.ready(), jwks: await sources.jwks(), metrics: await metrics }
 }
 
