@@ -48,6 +48,9 @@ const MAX_CHANGED_POLLS = 5
 /** After so many it is loaded although the files still change. Not earlier: a part of a list of revocations is valid, too. */
 const MAX_UNSTABLE_POLLS = 50
 
+/** A rejected version is read again after so many polls: the cause may have been ours, such as no free file descriptor. */
+const RETRY_POLLS = 25
+
 const MAX_LOGGED_PROBLEMS = 20
 
 /** Loads the first value. Never rejects. */
@@ -65,6 +68,8 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
   let lastRead = lastAttempted
   /** Polls since the state differs from `lastAttempted`. */
   let changedPolls = 0
+  /** Polls since `lastAttempted` was rejected; undefined if it is active. */
+  let rejectedPolls: number | undefined
   let stopped = false
   let timer: NodeJS.Timeout | undefined
   let queue = Promise.resolve()
@@ -82,6 +87,9 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
     seen = state
     if (state === lastAttempted) {
       changedPolls = 0
+      if (rejectedPolls === undefined) return
+      rejectedPolls += 1
+      if (rejectedPolls % RETRY_POLLS === 0) await attempt(state, false)
       return
     }
     changedPolls += 1
@@ -100,6 +108,7 @@ export async function createReloadable<T>(options: ReloadableOptions<T>): Promis
     if (stopped) return
     lastAttempted = state
     changedPolls = 0
+    rejectedPolls = loaded.ok ? undefined : 0
     if (!loaded.ok) {
       const { length } = loaded.problems
       const problems = loaded.problems.slice(0, MAX_LOGGED_PROBLEMS)

@@ -173,6 +173,28 @@ t.test('reload loads unchanged files and reports an invalid version every time',
   t.equal(errors().length, 2)
 })
 
+t.test('a rejected version that can be read later becomes active, and is reported only once', async (t) => {
+  let isReadable = true
+  let loads = 0
+  const { file, events, errors, becomes } = await setup(t, {
+    load: async () => {
+      loads++
+      if (!isReadable) return { ok: false, problems: ['cannot be read: EMFILE'] }
+      return { ok: true, value: loads === 1 ? 'one.' : 'two.', warnings: [] }
+    },
+  })
+  isReadable = false
+  writeFileSync(file, 'two.')
+  await eventually(() => events.length > 0, 'a report')
+  const reportedAt = loads
+  await eventually(() => loads >= reportedAt + 2, 'two more attempts')
+  t.strictSame(events, ['failed'])
+  t.equal(errors().length, 1)
+  isReadable = true
+  await becomes('two.')
+  t.strictSame(events, ['failed', 'two.', 'ok'])
+})
+
 t.test('warnings are logged, and long lists of problems are truncated', async (t) => {
   const { file, lines, becomes } = await setup(t)
   writeFileSync(file, 'an odd one.')
