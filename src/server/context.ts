@@ -120,7 +120,7 @@ export class SidecarRequest extends IncomingMessage {
 }
 
 /**
- * Whether the connection must close after the response: the client asked for it, or Node before 24.9 has discarded bytes
+ * Whether the connection must close after the response: the client asked for it, or Node before 24.9 (22.21) has discarded bytes
  * after the head of a request with an unserved `Upgrade`, which may be part of a pipelined request.
  */
 export function mustCloseAfter({

@@ -76,7 +76,7 @@ export function createListener(options: ListenerOptions): Listener {
   let droppedConnections = 0
 
   const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
-    // Since Node 24.9: a declined request is served as if it offered no upgrade (RFC 9110, section 7.8).
+    // Since Node 24.9 and 22.21: a declined request is served as if it offered no upgrade (RFC 9110, section 7.8).
     shouldUpgradeCallback: (req: SidecarRequest) => boolean
   } = {
     IncomingMessage: SidecarRequest,
