@@ -76,7 +76,7 @@ export class UpstreamPool implements ConnectionOwner {
     else request.onFault('connection_limit_reached', false)
   }
 
-  /** Opens a new connection for a request. A retry may exceed `maxConnections` by one: its old connection still counts. */
+  /** Opens a new connection for a request. A retry may exceed the limit by one: its old connection still counts. */
   connect(request: UpstreamRequest): void {
     const { address, timeouts, limits } = this.#options
     const connectMs = timeouts.upstreamConnectSeconds * 1000
