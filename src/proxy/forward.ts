@@ -1,19 +1,18 @@
 /**
- * Forwarding: http-proxy with our pass before its stock ones, by its documented `before` hook.
- * The stock passes turn a chunked DELETE into two upstream requests (CVE-2026-29057), rewrite object keys and leak
- * connections. A pass that returns true ends the chain, so none of them ever runs.
+ * Forwarding: http-proxy with the sidecar's own pass, which ends the chain: no stock pass ever runs (CVE-2026-29057).
+ * In: an admitted request. Out: a transfer, or a tunnel, to the upstream of its path.
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { requestHead, requestHeaderLines } from './request-headers.ts'
 import { Transfer, type UpstreamEvents } from './transfer.ts'
-import { type UpstreamAddress, upstreamAddress } from './upstream-connection.ts'
+import { upstreamAddress } from './upstream-connection.ts'
 import { faultError } from './upstream-errors.ts'
 import { UpstreamPool, type UpstreamPoolOptions } from './upstream-pool.ts'
 import { openTunnel, type TunnelOptions } from './websocket.ts'
 
-/** http-proxy with its documented `before`, which its published types lack: a pass that returns true ends the chain. */
+/** http-proxy with its documented `before`, which its published types lack. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   declare before: {
     (type: 'web', passName: string, pass: (req: SidecarRequest, res: SidecarResponse) => true): void
@@ -22,40 +21,19 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
 }
 
 export interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events'> {
-  readonly upstreams: readonly {
-    readonly prefix: string
-    /** `http://…`, `https://…` or `unix:/path`. */
-    readonly url: string
-  }[]
-  /** Returns the TLS context for the upstream of a prefix; default: the system's CAs. */
+  readonly upstreams: readonly { readonly prefix: string; readonly url: string }[]
   readonly secureContextOf?: (prefix: string) => (() => SecureContext) | undefined
   readonly limits: UpstreamPoolOptions['limits']
-  /** Setting `identity.forwardAuthorization`. */
   readonly forwardAuthorization: boolean
-  /** Returns the metrics of an upstream by its prefix. */
-  readonly events: (upstream: string) => UpstreamEvents
+  readonly events: (prefix: string) => UpstreamEvents
 }
 
-export interface Forwarder {
-  /** Forwards a request for `context.caller`, which is absent on a public route and in report mode. */
-  forward(req: SidecarRequest, res: SidecarResponse): void
-  pools(): { readonly upstream: string; readonly connections: number; readonly queued: number }[]
-  /** Closes idle connections, and each other one when its response is over. */
-  close(): void
-}
-
-interface Upstream {
-  readonly prefix: string
-  readonly address: UpstreamAddress
-  readonly pool: UpstreamPool
-  readonly transfer: TunnelOptions
-}
-
-export function createForwarder(options: ForwarderOptions): Forwarder {
-  const upstreams = options.upstreams.map(({ prefix, url }): Upstream => {
+export function createForwarder(options: ForwarderOptions) {
+  const upstreams = options.upstreams.map(({ prefix, url }) => {
     const address = upstreamAddress(url, options.secureContextOf?.(prefix))
     const pool = new UpstreamPool({ ...options, address })
-    return { prefix, address, pool, transfer: { ...options, pool, events: options.events(prefix) } }
+    const transfer: TunnelOptions = { ...options, pool, events: options.events(prefix) }
+    return { prefix, address, pool, transfer }
   })
   const upstreamOf = createPrefixRouting(upstreams)
 
@@ -100,7 +78,7 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
   })
 
   return {
-    forward(req, res) {
+    forward(req: SidecarRequest, res: SidecarResponse): void {
       const { upgrade } = req.context
       if (upgrade === undefined) proxy.web(req, res)
       else proxy.ws(req, req.socket, upgrade.firstBytes)
@@ -111,17 +89,14 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
         connections: pool.connections,
         queued: pool.queued,
       })),
-    close() {
+    close(): void {
       for (const { pool } of upstreams) pool.close()
     },
   }
 }
 
-/**
- * Creates the function that finds the upstream of a path: the longest matching prefix on a segment boundary. Compares raw
- * bytes.
- */
-export function createPrefixRouting<T extends { readonly prefix: string }>(
+/** The longest prefix on a segment boundary wins; raw bytes are compared. */
+function createPrefixRouting<T extends { readonly prefix: string }>(
   upstreams: readonly T[],
 ): (path: string) => T | undefined {
   const longestFirst = upstreams

@@ -10,25 +10,23 @@ import type { Accepted } from '../token/verify.ts'
 
 export interface RequestHeadParts {
   readonly request: Admitted
-  /** The client's header lines, names and values alternating. */
   readonly rawHeaders: readonly string[]
   /** Absent on a public route and in report mode: no identity headers are sent. */
   readonly caller: Accepted | undefined
   readonly requestId: string
   readonly peer: Peer
-  /** Whether `Authorization` is forwarded. */
   readonly keepAuthorization: boolean
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
   readonly upstreamHost: string
 }
 
-/** Returns the head of the upstream request with its empty line; every character is one byte (Latin-1). */
+/** Returns the head with its empty line; every character is one byte (Latin-1). */
 export function requestHead(parts: RequestHeadParts): string {
   const { request } = parts
   return `${request.method} ${request.target} HTTP/1.1\r\n${requestHeaderLines(parts)}\r\n`
 }
 
-/** Returns the header lines of the upstream request, each with its end. */
+/** Returns the header lines, each with its end. */
 export function requestHeaderLines(parts: RequestHeadParts): string {
   const { request, rawHeaders, caller, peer } = parts
   const options = request.connectionOptions
@@ -69,14 +67,13 @@ export function requestHeaderLines(parts: RequestHeadParts): string {
   return lines
 }
 
-/** The forwarding headers of the sidecar. The host is quoted: a token may not hold `:` (RFC 7239, section 4). */
+/** The host is quoted: a token may not hold `:` (RFC 7239, section 4). */
 function forwardedLines(peer: Peer, host: string | undefined): string {
   return host === undefined
     ? `${peer.xForwardedLines}${peer.forwardedPrefix}\r\n`
     : `${peer.xForwardedLines}X-Forwarded-Host: ${host}\r\n${peer.forwardedPrefix};host="${host}"\r\n`
 }
 
-/** The trailer section of a chunked request with its empty line, without fields that may not be trailers. */
 export function requestTrailers(
   rawTrailers: readonly string[],
   options: ReadonlySet<string> | undefined,
@@ -89,7 +86,7 @@ export function requestTrailers(
   return `${trailers}\r\n`
 }
 
-/** Returns the identity headers, names and values alternating. */
+/** Returns names and values, alternating. */
 export function identityHeaders({ identity, assertion }: Accepted): string[] {
   const headers = [
     'X-Authenticated-Account-Id',
@@ -120,18 +117,7 @@ function identityLines(caller: Accepted): string {
   return lines
 }
 
-/**
- * Percent-encodes every byte of a value's UTF-8 form outside `!` to `~`, and `%` itself, with upper-case hex: reversible,
- * without line breaks.
- */
+/** Percent-encodes all but `!` to `~`, and `%` itself: reversible, and no value can inject a line. */
 export function encodeIdentityValue(value: string): string {
-  if (/^[!-$&-~]*$/.test(value)) return value
-  let encoded = ''
-  for (const byte of Buffer.from(value, 'utf8')) {
-    encoded +=
-      byte > 0x20 && byte < 0x7f && byte !== 0x25
-        ? String.fromCharCode(byte)
-        : `%${byte.toString(16).toUpperCase().padStart(2, '0')}`
-  }
-  return encoded
+  return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 }
