@@ -8,11 +8,7 @@ import type { UpstreamHead } from './response-parser.ts'
 
 type HeadLines = Pick<UpstreamHead, 'rawHeaders' | 'kinds'>
 
-/**
- * Returns header names and values, alternating.
- *
- * @param hasTrailers - whether the client can receive trailers: only then `Trailer` is forwarded
- */
+/** Returns names and values, alternating. `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
 export function responseHeaders(
   head: HeadLines & Pick<UpstreamHead, 'status'>,
   requestId: string,
@@ -57,7 +53,6 @@ export function responseHeaders(
   return headers
 }
 
-/** The trailers that may follow a body, as Node's `addTrailers` takes them. */
 export function responseTrailers(rawTrailers: readonly string[], head: HeadLines): [string, string][] {
   const connectionOptions = connectionOptionsOf(head)
   const trailers: [string, string][] = []

@@ -1,45 +1,34 @@
 /**
- * Parses HTTP/1.1 responses of an upstream (RFC 9112).
- * In: chunks as the socket reads them. Out: calls on a sink: heads, body bytes, the end with its trailers. Stricter than a
- * client must be, because a misread response reaches another client: ambiguous framing (two lengths, a length beside chunks,
- * bare line feeds, unknown codings) is an error.
+ * Parses the HTTP/1.1 responses of one upstream connection (RFC 9112).
+ * In: chunks as the socket reads them. Out: calls on a sink. Stricter than a client must be, because a misread response
+ * reaches another client: two lengths, a length beside chunks, bare line feeds and unknown codings are errors.
  */
 import { HeaderKind, headerKind } from '../gate/header-names.ts'
 import { ResponseSyntaxError } from './upstream-errors.ts'
 
-/** How the end of a body is marked. `close`: by the end of the connection. */
+/** What marks the end of a body. `close`: the end of the connection. */
 export type Framing = 'none' | 'length' | 'chunked' | 'close'
 
 export interface UpstreamHead {
   readonly status: number
   readonly statusText: string
-  /** Names and values alternating, as they stood on the wire, decoded as Latin-1. */
   readonly rawHeaders: readonly string[]
-  /** The kind of each header. */
   readonly kinds: readonly HeaderKind[]
   readonly framing: Framing
-  /** Bytes of the body, where the framing is `length`. */
+  /** 0 unless the framing is `length`. */
   readonly contentLength: number
-  /** Whether the connection can carry another request after this response. */
   readonly keepAlive: boolean
-  /** Seconds for which the upstream promises to keep the connection (`Keep-Alive: timeout`). */
   readonly keepAliveSeconds: number | undefined
 }
 
-/** Receives the parts of a response. */
 export interface ResponseSink {
-  /** A 1xx head other than 101. */
   onInformational(head: UpstreamHead): void
   onHead(head: UpstreamHead): void
-  /**
-   * Bytes of the body; `complete` when they are known to be its end. Their memory is reused after the next `onRead`.
-   */
+  /** `complete`: the chunk is known to be the end of the body. Its memory is reused after the next `onRead`. */
   onBody(chunk: Buffer, complete: boolean): void
-  /** The response is complete. */
   onEnd(rawTrailers: readonly string[]): void
 }
 
-/** Limits of a head and of trailers. */
 export interface ResponseLimits {
   readonly headerBytes: number
   readonly headerLines: number
@@ -64,13 +53,11 @@ const MAX_CHUNK_LINE = 256
 /** Informational responses are not progress: an upstream may not send them for ever. */
 const MAX_INFORMATIONAL = 100
 
-/** Parses the responses of one connection, one at a time. */
 export class ResponseParser {
   readonly #limits: ResponseLimits
   #sink: ResponseSink | undefined
   #isHeadRequest = false
   #state: State = State.done
-  /** The bytes of an element that is not complete yet. */
   #partial: Buffer = EMPTY
   #left = 0
   #informational = 0
@@ -80,7 +67,6 @@ export class ResponseParser {
     this.#limits = limits
   }
 
-  /** Begins a response. `isHeadRequest`: it has no body. */
   start(sink: ResponseSink, isHeadRequest: boolean): void {
     this.#sink = sink
     this.#isHeadRequest = isHeadRequest
@@ -90,22 +76,15 @@ export class ResponseParser {
     this.#head = undefined
   }
 
-  /** Whether the response is complete. */
   get done(): boolean {
     return this.#state === State.done
   }
 
-  /** The head of the current response, or of the last one. */
   get head(): UpstreamHead | undefined {
     return this.#head
   }
 
-  /**
-   * Parses the next bytes.
-   *
-   * @returns whether all of them belong to this response
-   * @throws ResponseSyntaxError; the connection must then be closed
-   */
+  /** Returns whether all bytes belong to this response. After a ResponseSyntaxError the connection must be closed. */
   push(chunk: Buffer): boolean {
     const data = this.#partial.length > 0 ? Buffer.concat([this.#partial, chunk]) : chunk
     this.#partial = EMPTY
@@ -230,7 +209,6 @@ const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
 /** Controls except the tab, and carriage returns and line feeds that are not a pair. */
 const BAD_TEXT = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n/
 
-/** Parses a head without its empty line. */
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
   if (BAD_TEXT.test(text)) throw new ResponseSyntaxError('control character in the head')
   const lineEnd = text.indexOf('\r\n')

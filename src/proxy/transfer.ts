@@ -1,8 +1,7 @@
 /**
  * The transfer: one request to the upstream and its response back, streaming both ways.
- * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, when a part has been sent,
- * an aborted connection, so that a truncated object never looks complete.
- * Backpressure bounds memory to a buffer each way. Timeouts bound idle time, not the duration of a transfer.
+ * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, after a part was sent,
+ * an aborted connection, so that a truncated object never looks complete. Memory: a buffer each way.
  */
 import { MessageChannel } from 'node:worker_threads'
 import { ERRORS, type PublicError } from '../errors.ts'
@@ -20,22 +19,16 @@ import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.
 import { faultError, type UpstreamFault, type UpstreamOutcome } from './upstream-errors.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
 
-/** Receives what the metrics of an upstream count. */
 export interface UpstreamEvents {
-  /** Called once, when a request has ended. */
   onOutcome(outcome: UpstreamOutcome): void
-  /** Receives the seconds from the request's start to the response head. */
+  /** Seconds from the request's start to the response head. */
   onFirstByte(seconds: number): void
 }
 
 export interface TransferOptions {
   readonly pool: UpstreamPool
-  readonly timeouts: {
-    /** For the response head, once the request has been sent. */
-    readonly upstreamResponseSeconds: number
-  }
+  readonly timeouts: { readonly upstreamResponseSeconds: number }
   readonly isDraining: () => boolean
-  /** Responds in place of the upstream. */
   readonly refuse: (
     req: SidecarRequest,
     res: SidecarResponse,
@@ -47,7 +40,7 @@ export interface TransferOptions {
 
 /** A complete body up to this size is sent as a string, in one write with its head. */
 const MAX_STRING_BODY = 16 * 1024
-/** Smaller chunks are copied, or left to the garbage collector; the memory of larger ones is held until they are written. */
+/** Smaller chunks are copied, or left to the garbage collector; the memory of larger ones is held until the write. */
 const COPY_THRESHOLD = 16 * 1024
 /** Maximum upload bytes buffered before the next `setImmediate` write. */
 const MAX_PENDING = 64 * 1024
@@ -57,13 +50,10 @@ const MAX_IGNORED_BODY = 64 * 1024
 /**
  * What a transfer waits for, and what ends the wait:
  *
- *   a connection                 the pool's deadlines; `upstreamConnectSeconds`, in the queue `upstreamResponseSeconds`
- *   bytes of the upload          `onIdle` by the listener's `server.timeout`; `idleSeconds`
- *   the upstream to read them    the same: a client's socket that is paused is idle
- *   the response head            the pool's deadlines; `upstreamResponseSeconds`
- *   bytes of the response        `onIdle`, as the client's socket is idle, too
- *   the client to read them      `onIdle`
- *   the end of an unread upload  `afterUnreadBody`; 5 s without a byte, 30 s
+ *   a connection                   the pool: `upstreamConnectSeconds`, in the queue `upstreamResponseSeconds`
+ *   the response head              the pool: `upstreamResponseSeconds`
+ *   bytes of a body, their reader  `onIdle`: the client's socket is then idle, too; backpressure pauses it
+ *   the end of an unread upload    `afterUnreadBody`
  */
 export class Transfer implements UpstreamRequest, RequestCallbacks {
   readonly requestHead: string
@@ -72,13 +62,11 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   readonly #res: SidecarResponse
   readonly #options: TransferOptions
   readonly #chunked: boolean
-  /** May be retried if a reused connection turns out to be closed: GET or HEAD without a body. */
+  /** GET or HEAD without a body, not retried yet. */
   #isRetryable: boolean
   /** Set from the write of the request to the end of the response. */
   #connection: UpstreamConnection | undefined
-  /** The complete request has been handed to the socket. */
   #isRequestWritten: boolean
-  /** Request body chunks waiting for the next `setImmediate` write. */
   #upload: Buffer[] = []
   #uploadBytes = 0
   #isUploadEnded = false
@@ -89,9 +77,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   #responseHead: UpstreamHead | undefined
   /** Parsed chunks of the response body that have not been sent. */
   #pieces: Buffer[] = []
-  /** The response has `Connection: close`: Node closes the connection at its end. */
   #closesConnection = false
-  /** The outcome has been recorded. */
   #settled = false
 
   constructor(req: SidecarRequest, res: SidecarResponse, requestHead: string, options: TransferOptions) {
@@ -107,7 +93,6 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     this.isHeadRequest = method === 'HEAD'
   }
 
-  /** Sends the request as soon as there is a connection for it. */
   start(): void {
     this.#req.context.callbacks = this
     this.#options.pool.acquire(this)
@@ -136,7 +121,6 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     }
   }
 
-  /** `#writeHead` sends it with the first bytes of the body. */
   onHead(head: UpstreamHead): void {
     if (this.#connection !== undefined) this.#connection.deadline = Number.POSITIVE_INFINITY
     this.#options.events.onFirstByte((performance.now() - this.#req.context.startedAt) / 1000)
@@ -209,7 +193,6 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     this.#fail('client_aborted', ERRORS.malformedRequest)
   }
 
-  /** Also detects a stalled upstream: backpressure pauses the upload, and so the client socket becomes idle. */
   onIdle(): void {
     const { headersSent } = this.#res
     if (this.#settled) {
@@ -225,8 +208,6 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     else this.#fail('client_idle', ERRORS.requestTimeout)
   }
 
-  // The request's body.
-
   #startUpload(writable: boolean): void {
     const { context } = this.#req
     if (context.admitted?.expectsContinue === true) {
@@ -241,8 +222,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   #onUploadData(chunk: Buffer): void {
     if (this.#settled) return
     this.#req.context.bytesIn += chunk.length
-    // Written in the check phase, after this turn's reads: an early response is read before a write fails because the
-    // upstream has closed.
+    // In the check phase, after this turn's reads: an early response is read before a write to a closed upstream fails.
     if (this.#upload.push(chunk) === 1) setImmediate(() => this.#writeUpload())
     this.#uploadBytes += chunk.length
     if (this.#uploadBytes >= MAX_PENDING) this.#req.pause()
@@ -284,8 +264,6 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     this.#req.pause()
   }
 
-  // The response's body.
-
   /** Sends all chunks of one read at once, so that tiny upstream chunks do not cost one write each. */
   #writePieces(): void {
     const pieces = this.#pieces
@@ -323,13 +301,8 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   }
 
   /**
-   * Ends the response; after an early one (its upload is unread) also the connection:
-   *
-   *   upload    `Connection: close` sent    then
-   *   complete  no                          `end()`; keep-alive
-   *   complete  yes                         `end()`; Node closes
-   *   unread    yes: by length or by close  drains the upload; `end()`; Node closes
-   *   unread    no: by chunks or no body    `end()`, which sends the last chunk; drains the upload; closes
+   * Ends the response; after an early one drains the unread upload and closes the connection. The drain comes first
+   * where `Connection: close` was sent, because Node closes at `end()`; otherwise last: `end()` sends the last chunk.
    */
   #endResponse(): void {
     const req = this.#req
@@ -347,13 +320,12 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     }
   }
 
-  /** Starts the timeout of the response head. */
   #awaitHead(): void {
     if (this.#connection !== undefined)
       this.#connection.deadline = performance.now() + this.#options.timeouts.upstreamResponseSeconds * 1000
   }
 
-  /** Whether the upstream may have unread upload bytes, after which the next request on the connection would be queued. */
+  /** Whether the upstream may have unread upload bytes: the next request on the connection would queue behind them. */
   #mayLeaveUnreadBody(): boolean {
     return this.#req.context.bytesIn > MAX_IGNORED_BODY || (this.#chunked && !this.#isUploadEnded)
   }
@@ -364,7 +336,6 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     this.#connection = undefined
   }
 
-  /** Sends an error response, or aborts the connection when a part of the response has been sent. */
   #fail(outcome: UpstreamOutcome, error: PublicError): void {
     this.#settle(outcome)
     // Later, so that the part that was just written is sent.
@@ -387,9 +358,8 @@ const { port1: closedPort, port2 } = new MessageChannel()
 port2.close()
 
 /**
- * Returns a callback for `write` that frees the memory of a chunk; undefined where the memory is small or shared.
- * Chunks of an upload lie outside of V8's heap, and V8 would mark the heap for each 64 MB of them. A transfer to a port takes
- * memory from its owner, and a closed port drops it. Measured on Node 20: 1,200 -> 600 ms of CPU time per GB.
+ * Returns a callback for `write` that frees a chunk of an upload: V8 marks its heap for each 64 MB outside it.
+ * A transfer to a port takes memory from its owner, and a closed port drops it. Node 20: 1,200 -> 600 ms of CPU per GB.
  */
 function freeWhenWritten({ buffer, byteLength }: Buffer) {
   const isShared = byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)

@@ -1,6 +1,6 @@
 /**
- * One connection to an upstream: one request at a time, and its response. It is reused only when both are complete and no
- * unsolicited byte arrived. A response in the event-loop turn in which its request was written is unsolicited, too:
+ * One connection to an upstream: one request at a time, and its response. It is reused only when both are complete and
+ * no unsolicited byte arrived. A response in the event-loop turn in which its request was written is unsolicited, too:
  * an upstream must not choose the next client's response (response desync, CVE-2026-48931).
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
@@ -17,15 +17,10 @@ import { faultOf, type UpstreamFault } from './upstream-errors.ts'
 export interface UpstreamAddress {
   readonly tls: boolean
   readonly open: (onread?: OnReadOpts) => Socket
-  /** `Host` for a request that has none. */
   readonly host: string
 }
 
-/**
- * Reads an upstream's URL: `http://…`, `https://…` or `unix:/path`.
- *
- * @param secureContext - for each new TLS connection; default: the system's CAs, no client certificate
- */
+/** Reads `http://…`, `https://…` or `unix:/path`. `secureContext`: for each connection; default: the system's CAs. */
 export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
   if (upstreamUrl.startsWith('unix:')) {
     const path = upstreamUrl.slice('unix:'.length)
@@ -53,33 +48,21 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   }
 }
 
-/**
- * A request that uses a connection, and receives its response. The calls of one read are in this order: `onHead`, `onBody`,
- * `onEnd`, `onRead`.
- */
+/** The calls of one read are in this order: `onHead`, `onBody`, `onEnd`, `onRead`. */
 export interface UpstreamRequest extends ResponseSink {
-  /** The head of the request, each character one byte. */
   readonly requestHead: string
-  /** The request is HEAD: its response has no body. */
   readonly isHeadRequest: boolean
-  /** The head has been written. `writable`: the upstream accepts more bytes now; otherwise `onDrain` follows. */
+  /** `writable`: the upstream accepts more bytes now; otherwise `onDrain` follows. */
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
-  /** All bytes of one read have been parsed. */
   onRead(): void
-  /** The upstream accepts bytes again. */
   onDrain(): void
-  /**
-   * The connection cannot carry the request, or the rest of its response. The last call.
-   * `stale`: it was reused and no byte of a response arrived: most likely the upstream had closed it.
-   */
+  /** The last call. `stale`: a reused connection, no byte of a response: most likely the upstream had closed it. */
   onFault(fault: UpstreamFault, stale: boolean): void
 }
 
-/** The pool of a connection. */
 export interface ConnectionOwner {
-  /** Number of the current event-loop turn: increases before and after queued requests are written in the check phase. */
+  /** The current event-loop turn: increases before and after queued requests are written in the check phase. */
   readonly turn: number
-  /** Memory for reads. */
   takeBuffer(): Buffer
   returnBuffer(buffer: Buffer): void
   onWritten(): void
@@ -106,12 +89,11 @@ export class UpstreamConnection {
   #isConnected = false
   #isReused = false
   #hasResponseBytes = false
-  /** The turn in which the request was written. */
   #writtenInTurn = 0
   /** Filled by the next read; undefined under TLS, where Node allocates. */
   #buffer: Buffer | undefined
 
-  /** Begins to connect, for a first request. `connectMs`: TLS included. */
+  /** `connectMs`: TLS included. */
   constructor(
     address: UpstreamAddress,
     owner: ConnectionOwner,
@@ -125,7 +107,7 @@ export class UpstreamConnection {
     this.deadline = performance.now() + connectMs
     this.#buffer = address.tls ? undefined : owner.takeBuffer()
     this.socket = address.open({
-      // Reused: Node's streams allocate 64 KiB per read, for which V8 marks the heap. Measured: 1,000 -> 450 ms/GB (Node 20).
+      // Reused: Node's streams allocate 64 KiB per read, for which V8 marks the heap. Node 20: 1,000 -> 450 ms/GB.
       buffer: () => this.#buffer ?? EMPTY,
       callback: (bytes, buffer) => {
         this.#onData(Buffer.from(buffer.buffer, buffer.byteOffset, bytes))
@@ -149,7 +131,6 @@ export class UpstreamConnection {
     return this.#request === request
   }
 
-  /** Sends the head of a request on a connected, idle connection. */
   send(request: UpstreamRequest): void {
     if (this.#request !== undefined && this.#request !== request) throw new Error('the connection is in use')
     if (this.socket.destroyed) return
@@ -163,11 +144,7 @@ export class UpstreamConnection {
     request.onHeadWritten(this, this.socket.write(request.requestHead, 'latin1'))
   }
 
-  /**
-   * Keeps the buffer of the current read from being reused before a write has copied it.
-   *
-   * @returns the function that releases it
-   */
+  /** Keeps the buffer of the current read from being reused, until the returned function is called. */
   holdBuffer(): () => void {
     const held = this.#buffer
     if (held === undefined) return () => {} // allocated by Node
@@ -181,7 +158,6 @@ export class UpstreamConnection {
     this.socket.destroy()
   }
 
-  /** Its deadline has passed. */
   expire(): void {
     this.#fail(this.#isConnected ? 'http_response_timeout' : 'connection_timeout')
   }
@@ -222,7 +198,6 @@ export class UpstreamConnection {
     this.#owner.onReusable(this)
   }
 
-  /** The upstream closed cleanly. */
   #onEnd(): void {
     const request = this.#request
     try {

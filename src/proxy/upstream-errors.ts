@@ -27,7 +27,6 @@ export const UPSTREAM_OUTCOMES = [
 
 export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
 
-/** A fault of the upstream or of the sidecar; the client receives a response. */
 export type UpstreamFault = Exclude<UpstreamOutcome, 'ok' | 'client_aborted' | 'client_idle'>
 
 /** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
@@ -35,7 +34,6 @@ export class ResponseSyntaxError extends Error {
   override readonly name = 'ResponseSyntaxError'
 }
 
-/** The public error for a fault, if the response head has not been sent. */
 export function faultError(fault: UpstreamFault): PublicError {
   return fault === 'http_protocol_error' || fault === 'proxy_internal_error'
     ? ERRORS.internalError
@@ -62,7 +60,6 @@ const BY_CODE: Readonly<Record<string, UpstreamFault>> = {
   UNSPECIFIED: 'tls_certificate_error', // verification results without a name in Node, such as a key that is too small
 }
 
-/** Maps an error of a socket or of the parser to a fault. */
 export function faultOf(error: unknown): UpstreamFault {
   if (error instanceof ResponseSyntaxError) return 'http_protocol_error'
   const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''

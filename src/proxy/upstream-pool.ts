@@ -1,7 +1,7 @@
 /**
  * The connections to one upstream: reused newest first, bounded in number, with a bounded queue of requests.
- * A connection is reused in the check phase after its response has ended, so that unsolicited bytes after that response are
- * noticed while it is idle.
+ * A connection is reused in the check phase after its response has ended, so that unsolicited bytes after that response
+ * are noticed while it is idle.
  */
 import type { ResponseLimits } from './response-parser.ts'
 import {
@@ -13,17 +13,8 @@ import {
 
 export interface UpstreamPoolOptions {
   readonly address: UpstreamAddress
-  readonly timeouts: {
-    /** TLS included. */
-    readonly upstreamConnectSeconds: number
-    /** Also the maximum for which a request waits for a connection. */
-    readonly upstreamResponseSeconds: number
-  }
-  readonly limits: ResponseLimits & {
-    readonly upstreamConnections: number
-    /** Requests that may wait for a connection. */
-    readonly upstreamQueue: number
-  }
+  readonly timeouts: { readonly upstreamConnectSeconds: number; readonly upstreamResponseSeconds: number }
+  readonly limits: ResponseLimits & { readonly upstreamConnections: number; readonly upstreamQueue: number }
 }
 
 /** Interval of the deadline check, in milliseconds: a timer per request would cost more. */
@@ -36,7 +27,7 @@ export class UpstreamPool implements ConnectionOwner {
   readonly #options: UpstreamPoolOptions
   readonly #open = new Set<UpstreamConnection>()
   #tunnels = 0
-  /** Unused connections, the one used last at the end. */
+  /** The one used last is at the end. */
   readonly #idle: UpstreamConnection[] = []
   /** Connections whose response ended in this turn. */
   #freed: UpstreamConnection[] = []
@@ -53,7 +44,6 @@ export class UpstreamPool implements ConnectionOwner {
     this.#timer.unref()
   }
 
-  /** Connections, connecting ones included. */
   get connections(): number {
     return this.#open.size + this.#tunnels
   }
@@ -62,7 +52,6 @@ export class UpstreamPool implements ConnectionOwner {
     return this.#queue.size
   }
 
-  /** Gives a request a connection, at once or later, or reports a fault. */
   acquire(request: UpstreamRequest): void {
     for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
       if (idle.socket.writable) {
@@ -76,7 +65,7 @@ export class UpstreamPool implements ConnectionOwner {
     else request.onFault('connection_limit_reached', false)
   }
 
-  /** Opens a new connection for a request. A retry may exceed the limit by one: its old connection still counts. */
+  /** A retry may exceed the limit by one: its old connection still counts. */
   connect(request: UpstreamRequest): void {
     const { address, timeouts, limits } = this.#options
     const connectMs = timeouts.upstreamConnectSeconds * 1000
@@ -152,9 +141,8 @@ export class UpstreamPool implements ConnectionOwner {
       else if (this.#closed) connection.abandon()
       else this.#idle.push(connection)
     }
-    // Node reads sockets (poll phase), then runs this (check phase), then reads again:
-    //   poll: a response ends, bytes that follow it are noticed | check: turn 1, its connection gets the next request, turn 2
-    //   poll: a response to that request
+    // Node reads sockets (poll phase), runs this (check phase), and reads again:
+    //   poll: a response ends, bytes after it are noticed | check: turn 1, next request, turn 2 | poll: its response
     // A request that is written in a poll phase cannot have a response in the same one.
     this.turn++
   }
@@ -169,7 +157,6 @@ export class UpstreamPool implements ConnectionOwner {
     }
   }
 
-  /** Opens a connection for the next queued request if there is room. */
   #connectQueued(): void {
     const next = this.#isFull() ? undefined : this.#nextQueued()
     if (next !== undefined) this.connect(next)

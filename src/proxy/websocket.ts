@@ -1,8 +1,7 @@
 /**
- * WebSocket pass-through (RFC 6455).
+ * WebSocket pass-through (RFC 6455). http-proxy's stock pass frames a refusal wrongly and has no timeouts.
  * In: an accepted handshake. Out: the upstream's 101 and then bytes in both directions until a side closes, the token
- * expires or the drain ends; or the upstream's refusal and the end of the connection. http-proxy's stock pass frames a
- * refusal wrongly and has no timeouts; here Node's own client parses it.
+ * expires or the drain ends; or the upstream's refusal and the end of the connection.
  */
 import { type ClientRequest, type IncomingMessage, request } from 'node:http'
 import type { Socket } from 'node:net'
@@ -15,23 +14,15 @@ import { faultError, faultOf, type UpstreamFault, type UpstreamOutcome } from '.
 
 export interface TunnelOptions extends TransferOptions {
   readonly timeouts: TransferOptions['timeouts'] & {
-    /** TLS included. */
     readonly upstreamConnectSeconds: number
-    /** Without a byte of the upstream's refusal. */
     readonly idleSeconds: number
   }
-  /** Epoch milliseconds. */
   readonly now: () => number
 }
 
 /** The longest delay of a Node timer, in milliseconds. */
 const MAX_TIMER_MS = 2 ** 31 - 1
 
-/**
- * Sends a handshake to the upstream, and pipes the two sockets after its 101.
- *
- * @param lines - the header lines for the upstream, each with its end
- */
 export function openTunnel(
   req: SidecarRequest,
   res: SidecarResponse,
@@ -88,8 +79,7 @@ export function openTunnel(
   })
   upstream.on('error', (error) => {
     const isParserError = 'code' in error && String(error.code).startsWith('HPE_')
-    const fault = isParserError ? 'http_protocol_error' : faultOf(error)
-    fail(fault)
+    fail(isParserError ? 'http_protocol_error' : faultOf(error))
   })
   upstream.on('response', (response) => {
     clearTimeout(timer)
@@ -133,7 +123,6 @@ export function openTunnel(
   upstream.end()
 }
 
-/** Sends the 101 and pipes the two sockets until one of them closes. */
 function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: Socket, first: Buffer): void {
   const { context, socket: client } = req
   const headers = clientHeaders(response, context.id)
@@ -160,7 +149,6 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   upstream.pipe(client)
 }
 
-/** Closes a tunnel when the token that opened it expires. */
 function closeAtExpiry({ socket, context: { caller } }: SidecarRequest, now: () => number): void {
   if (caller === undefined) return
   let timer: NodeJS.Timeout
