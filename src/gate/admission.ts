@@ -1,52 +1,41 @@
 /**
  * Admission: refuses ambiguous requests, before routing.
- * In: a request head that Node's parser accepted. Out: the facts that the later stages need, or a refusal. Ambiguous are a
+ * In: a request head that Node's parser accepted. Out: the facts that later stages need, or a refusal. Ambiguous are a
  * second `Host`, two lengths, a name that folds to a framing header (RFC 9112, sections 3.2, 6.3 and 11.2).
  */
+import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import { addConnectionOptions, HeaderKind, headerKind } from './header-names.ts'
 
-/** A request head, as Node's `IncomingMessage` has it. */
-export interface RequestHead {
-  readonly method?: string | undefined
-  /** The raw request target. */
-  readonly url?: string | undefined
-  readonly httpVersionMajor: number
-  readonly httpVersionMinor: number
-  /** Names and values alternating, as they stood on the wire, decoded as Latin-1. */
-  readonly rawHeaders: readonly string[]
-}
+export type RequestHead = Readonly<
+  Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>
+>
 
-/** The facts of an admitted request. */
 export interface Admitted {
   readonly method: string
-  /** The request target in origin form, as the upstream gets it. */
+  /** In origin form. */
   readonly target: string
   /** The target's bytes before `?`: routing uses nothing else. */
   readonly path: string
   /** Absent only in an HTTP/1.0 request. */
   readonly host: string | undefined
   readonly authorization: string | undefined
-  /** Whether a body follows the head. */
   readonly hasBody: boolean
   readonly chunked: boolean
-  /** Bytes of the body, unless it is chunked. */
   readonly contentLength: number
-  /** Whether the client waits for `100 Continue` before it sends the body. */
   readonly expectsContinue: boolean
-  /** Whether it is an unambiguous WebSocket handshake (RFC 6455, section 4.1). */
+  /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
   readonly webSocket: boolean
-  /** The client's request id, if it sent exactly one that is valid. */
+  /** The client's, if it sent exactly one that is valid. */
   readonly requestId: string | undefined
-  /** Lower-cased options of `Connection`. */
+  /** Lower-cased. */
   readonly connectionOptions: ReadonlySet<string> | undefined
   readonly origin: string | undefined
-  /** CORS preflight (Fetch standard): OPTIONS with `Origin` and `Access-Control-Request-Method`. */
+  /** A CORS preflight (Fetch standard). */
   readonly preflight: boolean
 }
 
-/** The outcome of admission. */
 export type Admission =
   | { readonly ok: true; readonly request: Admitted }
   | { readonly ok: false; readonly error: PublicError; readonly reason: 'admission' | 'malformed' }
@@ -56,16 +45,11 @@ const tooLarge: Admission = { ok: false, error: ERRORS.headersTooLarge, reason: 
 const badExpectation: Admission = { ok: false, error: ERRORS.expectationFailed, reason: 'admission' }
 const twoAuthorizations: Admission = { ok: false, error: ERRORS.invalidToken, reason: 'malformed' }
 
-/**
- * Admits or refuses a request in one pass over its header lines.
- *
- * @param maxLines - header lines
- */
-export function admit(head: RequestHead, maxLines: number): Admission {
+export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const { method = '', url = '', rawHeaders: raw } = head
   // Node's parser also accepts HTTP/0.9 and HTTP/2.0, and frames their responses differently.
   if (method === 'CONNECT' || method === 'TRACE' || head.httpVersionMajor !== 1) return malformed
-  if (raw.length > 2 * maxLines) return tooLarge
+  if (raw.length > 2 * maxHeaderLines) return tooLarge
   const http10 = head.httpVersionMinor === 0
   let host: string | undefined
   let contentLength: string | undefined
@@ -160,7 +144,7 @@ export function admit(head: RequestHead, maxLines: number): Admission {
   }
 }
 
-/** The request id of a refused head; undefined unless there is exactly one that is valid. */
+/** The request id of a refused head, if it has exactly one that is valid. */
 export function requestIdOf(rawHeaders: readonly string[]): string | undefined {
   const ids = rawHeaders.filter(
     (_, at) => at % 2 === 1 && headerKind(rawHeaders[at - 1] as string) === HeaderKind.requestId,
@@ -178,10 +162,7 @@ function isContentLength(value: string): boolean {
   return /^(?:0|[1-9][0-9]{0,14})$/.test(value)
 }
 
-/**
- * Returns the target in origin form, or undefined when it is invalid. The absolute form is accepted when its authority
- * equals `Host` (RFC 9112, section 3.2.2); `*` and the authority form are not.
- */
+/** Accepts the absolute form when its authority equals `Host` (RFC 9112, section 3.2.2), and no other form. */
 function originForm(url: string, host: string | undefined): string | undefined {
   let target = url
   if (url.charCodeAt(0) !== 0x2f) {

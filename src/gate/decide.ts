@@ -1,10 +1,6 @@
 /**
- * The gate: decides on a request.
- *
- *   admission -> route -> token check -> forward | respond | refuse
- *
- * In: the head of a request. Out: a value. Requests on a public route are forwarded without an identity, requests with a
- * valid token with the token's identity. Report mode also forwards the others.
+ * The gate decides on a request: admission -> route -> token check -> forward | respond | refuse.
+ * In: the head of a request. Out: a value, whose effects are left to `server/handle.ts`.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Accepted, RefusalReason, Verdict, Verify } from '../token/verify.ts'
@@ -17,7 +13,6 @@ export type Decision =
   | { readonly act: 'timeLeft'; readonly caller: Accepted }
   /** Forward auth: 200 with the identity headers. */
   | { readonly act: 'allow'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
-  /** Neither GET, HEAD nor POST on the token endpoint. */
   | { readonly act: 'otherMethod' }
   | { readonly act: 'refuse'; readonly error: PublicError; readonly reason: RefusalReason | 'admission' }
 
@@ -29,18 +24,20 @@ export interface Decided {
   readonly decision: Decision | Promise<Decision>
 }
 
-export interface DecideOptions extends RouteOptions {
+export interface DecideOptions {
   readonly headerLines: number
-  /** Setting `enforcement`. */
   readonly enforcement: 'enforce' | 'report'
-  /** Status of a refused token. */
   readonly refusedTokenStatus: 400 | 401
+  /** `''`, or `/…` without a slash at its end. */
+  readonly basePath: string
+  readonly publicRoutes: readonly { readonly method: string; readonly path: string }[]
+  readonly corsPreflight: 'deny' | 'pass'
+  /** With everything below it; `''` for none. */
+  readonly forwardAuthPath: string
   readonly verify: Verify
-  /** Counts each token check. */
   readonly onCheck: (reason: 'ok' | RefusalReason) => void
 }
 
-/** Creates the function that decides. A cached token is decided without a promise. */
 export function createDecide(options: DecideOptions): (head: RequestHead) => Decided {
   const { verify, onCheck, headerLines } = options
   const routeOf = createRouteOf(options)
@@ -93,10 +90,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
 const missing: Verdict = { ok: false, reason: 'missing' }
 const malformed: Verdict = { ok: false, reason: 'malformed' }
 
-/**
- * Verifies the token of an `Authorization` value. The scheme is case-insensitive and one or more spaces follow it
- * (RFC 6750 section 2.1, RFC 9110 section 11.4). Lists fail on the token's shape.
- */
+/** Any case and one or more spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
 function checkBearer(authorization: string | undefined, verify: Verify): Verdict | Promise<Verdict> {
   if (authorization === undefined) return missing
   if (authorization.charCodeAt(6) !== 0x20) return malformed
@@ -112,26 +106,8 @@ export const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward
 
 export type Route = (typeof ROUTES)[number]
 
-interface RouteOptions {
-  /** Prefix of the token endpoint, `''` or `/…` without a slash at its end. */
-  readonly basePath: string
-  /** Requests that are forwarded without a token: exact method and path. */
-  readonly publicRoutes: readonly { readonly method: string; readonly path: string }[]
-  /** Whether a CORS preflight passes without a token. */
-  readonly corsPreflight: 'deny' | 'pass'
-  /** The path of forward-auth requests, with everything below it; `''` for none. */
-  readonly forwardAuthPath: string
-}
-
-/** `token_method`: another method on the token endpoint. */
-type RouteDecision = Route | 'token_method'
-
-/**
- * Creates the function that routes a request: to the sidecar itself, or to the upstream with or without a token check.
- * Compares the method and the raw bytes of the path exactly. Decoding or normalizing the path could differ from the
- * upstream's (CVE-2025-54576).
- */
-function createRouteOf(options: RouteOptions): (request: Admitted) => RouteDecision {
+/** Compares the raw bytes of the path: decoding or normalizing it could differ from the upstream's (CVE-2025-54576). */
+function createRouteOf(options: DecideOptions): (request: Admitted) => Route | 'token_method' {
   const tokenPath = `${options.basePath}/v2/auth/token`
   const tokenPathSlash = `${tokenPath}/`
   const { forwardAuthPath } = options

@@ -1,44 +1,38 @@
 /**
  * Classifies header names.
- * In: a field name as received. Out: its kind. A name is folded as a careless upstream folds it: lower-cased, with `-` for
- * every character other than letters and digits (CVE-2025-64484; CGI and WSGI fold `_`, RFC 3875 section 4.1.18, PHP folds
- * `.`, lighttpd every such character).
+ * In: a field name as received. Out: its kind. Names are folded as careless upstreams fold them: lower-cased, with `-` for
+ * all but letters and digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
 
 /** The kind of a field name. Numbers, because every header of every request is switched on them. */
 export const HeaderKind = {
-  /** Forwarded unchanged. */
   other: 0,
   host: 1,
   contentLength: 2,
   transferEncoding: 3,
   authorization: 4,
   connection: 5,
-  /** Hop-by-hop by definition, `Connection` aside (RFC 9110, section 7.6.1). */
+  /** By definition, `Connection` aside (RFC 9110, section 7.6.1). */
   hopByHop: 6,
   upgrade: 7,
   expect: 8,
   requestId: 9,
-  /** `Forwarded` or one of the four `X-Forwarded-*` that the sidecar sets. */
   forwarded: 10,
-  /** Begins with `x-authenticated-`: never accepted from outside. */
   identity: 11,
   /** Folds to framing, `Authorization` or `Host`: refused. */
   refusedLookAlike: 12,
   /** Folds to a header that the sidecar sets: removed. */
   droppedLookAlike: 13,
   trailer: 14,
-  /** Not a token (RFC 9110, section 5.6.2). Node's parser refuses it in requests; the response parser uses this kind. */
+  /** Not a token (RFC 9110, section 5.6.2): in a request, Node's parser refuses it already. */
   invalid: 15,
   origin: 16,
   corsMethod: 17,
   keepAlive: 18,
 } as const
 
-/** One of the values of {@link HeaderKind}. */
 export type HeaderKind = (typeof HeaderKind)[keyof typeof HeaderKind]
 
-/** The prefix of every identity header, lower-cased. */
 export const IDENTITY_PREFIX = 'x-authenticated-'
 
 const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
@@ -67,10 +61,6 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['access-control-request-method', HeaderKind.corsMethod],
 ])
 
-/** Headers that the sidecar always sets: a look-alike is dropped. */
-const SET_BY_SIDECAR: ReadonlySet<HeaderKind> = new Set([HeaderKind.forwarded, HeaderKind.requestId])
-
-/** Framing, `Authorization` and `Host`: a look-alike of these is refused. */
 const FRAMING_OR_AUTHORIZATION: ReadonlySet<HeaderKind> = new Set([
   HeaderKind.host,
   HeaderKind.contentLength,
@@ -82,7 +72,6 @@ const FRAMING_OR_AUTHORIZATION: ReadonlySet<HeaderKind> = new Set([
 const classified = new Map<string, HeaderKind>()
 const MAX_CLASSIFIED = 2048
 
-/** Returns the kind of a field name in any case. */
 export function headerKind(name: string): HeaderKind {
   const known = classified.get(name)
   if (known !== undefined) return known
@@ -103,24 +92,18 @@ function classify(name: string): HeaderKind {
   const kind = KNOWN.get(bare)
   if (kind === undefined) return HeaderKind.other
   if (FRAMING_OR_AUTHORIZATION.has(kind)) return HeaderKind.refusedLookAlike
-  return SET_BY_SIDECAR.has(kind) ? HeaderKind.droppedLookAlike : HeaderKind.other
+  const isSetBySidecar = kind === HeaderKind.forwarded || kind === HeaderKind.requestId
+  return isSetBySidecar ? HeaderKind.droppedLookAlike : HeaderKind.other
 }
 
-/**
- * Whether a field may follow a body as a trailer: not framing, identity, hop-by-hop, `Authorization`, headers that the
- * sidecar sets, or connection options (RFC 9110, section 6.5.1).
- */
+/** A trailer must not be a field that the sidecar or one hop interprets (RFC 9110, section 6.5.1). */
 export function isTrailer(name: string, connectionOptions: ReadonlySet<string> | undefined): boolean {
   const kind = headerKind(name)
   const passes = kind === HeaderKind.other || kind === HeaderKind.origin || kind === HeaderKind.corsMethod
   return passes && !connectionOptions?.has(name.toLowerCase())
 }
 
-/**
- * Adds the options of one `Connection` line (RFC 9110, section 7.6.1).
- *
- * @returns undefined when it lists a name whose removal would change framing or identity
- */
+/** Adds the options of a `Connection` line; undefined if removing one of them would change framing or identity. */
 export function addConnectionOptions(
   options: Set<string> | undefined,
   value: string,
@@ -128,15 +111,9 @@ export function addConnectionOptions(
   const all = options ?? new Set<string>()
   for (const part of value.split(',')) {
     const name = part.trim().toLowerCase()
-    switch (headerKind(name)) {
-      case HeaderKind.host:
-      case HeaderKind.authorization:
-      case HeaderKind.contentLength:
-      case HeaderKind.transferEncoding:
-      case HeaderKind.refusedLookAlike:
-      case HeaderKind.identity:
-        return undefined
-    }
+    const kind = headerKind(name)
+    if (kind === HeaderKind.identity || kind === HeaderKind.refusedLookAlike) return undefined
+    if (FRAMING_OR_AUTHORIZATION.has(kind)) return undefined
     if (name !== '') all.add(name)
   }
   return all
