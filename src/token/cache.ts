@@ -1,7 +1,6 @@
 /**
- * Caches verified tokens, so that a token is verified once and not for every request.
+ * Caches accepted tokens, so that a token is verified once and not for every request.
  * In: a verifier. Out: a `Verify` that returns the verdict on a cached token as a value, without a promise.
- * Only accepted tokens are cached: refused ones cannot push them out.
  */
 import { LRUCache } from 'lru-cache'
 import { NO_ASSERTION, type SignAssertion } from './issue.ts'
@@ -9,34 +8,28 @@ import type { Verdict, Verified, Verify, VerifyUncached } from './verify.ts'
 
 export interface TokenCacheOptions {
   readonly verifyUncached: VerifyUncached
-  /** Signs the assertion that is cached with a token; absent if `identity.assertion` is off. */
   readonly signAssertion?: SignAssertion | undefined
-  /** The maximum of cached tokens, at least 1; the least recently used one is evicted. */
   readonly maxTokens: number
-  /** A token is verified again after this time. */
   readonly maxAgeSeconds: number
-  /** The clock, in epoch milliseconds. */
   readonly now: () => number
 }
 
 export interface TokenCache {
   readonly verify: Verify
-  /** Empties the cache: must be called whenever keys, credentials or revocations have changed. */
+  /** Must be called whenever keys, credentials or revocations have changed. */
   clear(): void
   readonly hits: number
   readonly misses: number
   readonly evictions: number
-  /** Tokens in the cache. */
   readonly size: number
 }
 
 export function createTokenCache(options: TokenCacheOptions): TokenCache {
   const { verifyUncached, signAssertion = async () => NO_ASSERTION, maxTokens, maxAgeSeconds, now } = options
-  const counts = { hits: 0, misses: 0, evictions: 0 }
   const entries = new LRUCache<string, Verified>({
     max: maxTokens,
     dispose: (_entry, _token, why) => {
-      if (why === 'evict') counts.evictions++
+      if (why === 'evict') cache.evictions++
     },
   })
   const inFlight = new Map<string, Promise<Verdict>>()
@@ -47,12 +40,12 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     if (entry !== undefined) {
       // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
       if (now() < entry.usableUntil) {
-        counts.hits++
+        cache.hits++
         return entry
       }
       entries.delete(token)
     }
-    counts.misses++
+    cache.misses++
     return inFlight.get(token) ?? verifyOnce(token)
   }
 
@@ -80,24 +73,19 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     return pending
   }
 
-  return {
+  const cache = {
     verify: lookUp,
     clear() {
       generation++
       entries.clear()
       inFlight.clear()
     },
-    get hits() {
-      return counts.hits
-    },
-    get misses() {
-      return counts.misses
-    },
-    get evictions() {
-      return counts.evictions
-    },
+    hits: 0,
+    misses: 0,
+    evictions: 0,
     get size() {
       return entries.size
     },
   }
+  return cache
 }

@@ -1,6 +1,6 @@
 /**
  * Explains a token to an operator.
- * In: any text. Out: the verdict, the reason in words, and the readable parts of the token. Never the signature, so that the
+ * In: any text. Out: the verdict, the reason in words, and the token's readable parts. Never the signature, so that the
  * explanation of a valid token is not itself a token.
  */
 import type { IsRevoked } from '../credentials/revocations.ts'
@@ -33,10 +33,8 @@ export interface Inspection {
 
 export interface InspectOptions {
   readonly verify: Verify
-  /** Absent where another sidecar keeps the credentials. */
   readonly credentialStatus?: (accountId: string, accessKey: string) => CredentialStatus
   readonly isRevoked: IsRevoked
-  /** The clock, in epoch milliseconds. */
   readonly now: () => number
 }
 

@@ -11,33 +11,18 @@ import { type Identity, MAX_TOKEN_BYTES } from './verify.ts'
 
 export interface SignerOptions {
   readonly keys: () => KeyRing
-  /** Claim `iss`. */
   readonly issuer: string
-  /** Claim `aud`: that of assertions differs from that of access tokens. */
+  /** That of assertions differs from that of access tokens, so that neither passes for the other. */
   readonly audience: string
-  /** The default lifetime of a token, or the maximum of an assertion, which ends with its token at the latest. */
+  /** The default of a token, or the maximum of an assertion, which ends with its token at the latest. */
   readonly lifetimeSeconds: number
-  /** The clock, in epoch milliseconds. */
   readonly now: () => number
 }
 
-/** A new token and its identity. */
-export interface IssuedToken {
-  readonly token: string
-  readonly identity: Identity
-}
-
-/** Issues one token with a lifetime in whole seconds. No two tokens are equal. */
-export type Issue = (name: CredentialName, lifetimeSeconds?: number) => Promise<IssuedToken>
-
-/**
- * Creates an issuer.
- *
- * @returns a function that rejects when there is no signing key, or when the verifier would refuse a name
- */
-export function createIssuer(options: SignerOptions): Issue {
+/** The created function rejects when there is no signing key, or when the verifier would refuse a name. */
+export function createIssuer(options: SignerOptions) {
   const { keys, lifetimeSeconds, now } = options
-  return async ({ accountId, accessKey }, lifetime = lifetimeSeconds) => {
+  return async ({ accountId, accessKey }: CredentialName, lifetime = lifetimeSeconds) => {
     const { signing } = keys()
     if (signing === undefined) throw new Error('no signing key')
     checkName('account id', accountId)
@@ -61,7 +46,6 @@ export const NO_ASSERTION: Assertion = { assertion: undefined, renewAt: Number.P
 
 export type SignAssertion = (identity: Identity) => Promise<Assertion>
 
-/** Creates the function that signs assertions. */
 export function createAssertionSigner(options: SignerOptions): SignAssertion {
   const { keys, lifetimeSeconds, now } = options
   return async (identity) => {
@@ -78,7 +62,7 @@ export function createAssertionSigner(options: SignerOptions): SignAssertion {
   }
 }
 
-/** Signs an identity as a compact JWS; `issuedAt` in epoch seconds. */
+/** `issuedAt`: epoch seconds. */
 function sign(
   { accountId, accessKey, tokenId, expiresAt }: Identity,
   typ: string,

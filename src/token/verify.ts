@@ -12,19 +12,15 @@ import type { CredentialStatus } from '../credentials/store.ts'
 import { isKid } from '../keys/jwk.ts'
 import type { KeyRing, VerificationKey } from '../keys/key-ring.ts'
 
-/** The identity in a verified token. */
 export interface Identity {
-  /** Claim `sub`: the account, any Unicode text without control characters. */
   readonly accountId: string
-  /** Claim `client_id`: the access key the token was issued for. */
   readonly accessKey: string
-  /** Claim `jti`. */
   readonly tokenId: string
-  /** Claim `exp`, in epoch seconds. */
+  /** Epoch seconds. */
   readonly expiresAt: number
 }
 
-/** Every reason for a refusal; the label `reason` of `auth_sidecar_token_checks_total`. */
+/** The label `reason` of `auth_sidecar_token_checks_total`. */
 export const REFUSAL_REASONS = [
   'missing',
   'malformed',
@@ -36,13 +32,11 @@ export const REFUSAL_REASONS = [
   'revoked',
 ] as const
 
-/** `missing` and `malformed` also apply to the `Authorization` header. */
 export type RefusalReason = (typeof REFUSAL_REASONS)[number]
 
 export interface Accepted {
   readonly ok: true
   readonly identity: Identity
-  /** The identity as a JWS, if `identity.assertion` is on. */
   readonly assertion?: string | undefined
 }
 
@@ -53,19 +47,14 @@ export interface Refused {
   readonly claim?: string
 }
 
-/** The outcome of a token check. A refusal is a value, never an exception. */
 export type Verdict = Accepted | Refused
 
-/**
- * Checks one compact JWS. Returns a cached verdict as a value, any other as a promise, which rejects only on an internal
- * fault.
- */
+/** Returns a cached verdict as a value, any other as a promise, which rejects only on an internal fault. */
 export type Verify = (token: string) => Verdict | Promise<Verdict>
 
-/** The largest token that is accepted, in bytes. */
 export const MAX_TOKEN_BYTES = 8192
 
-/** Header parameters that change the meaning of a token. A token with one of them is refused. */
+/** Header parameters that change the meaning of a token. */
 export const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
 
 /** In UTF-16 units: `jti` becomes a header line of the forwarded request. */
@@ -74,31 +63,25 @@ const MAX_JTI_LENGTH = 256
 /** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
 
-/** A positive verdict of the verifier. */
 export interface Verified extends Accepted {
   /** Epoch milliseconds: the end of the token or of its credential. */
   readonly usableUntil: number
 }
 
-/** Checks a token without a cache. Returns a value when no signature has to be checked. */
+/** Returns a value when no signature has to be checked. Rejects only on an internal fault. */
 export type VerifyUncached = (token: string) => Refused | Promise<Verified | Refused>
 
 export interface VerifierOptions {
   readonly keys: () => KeyRing
   /** Fetches newer keys of another issuer; called for an unknown but valid `kid`. Does not reject. */
   readonly refreshKeys?: ((kid: string) => Promise<unknown>) | undefined
-  /** The status of the credential that a token was issued for; absent where another sidecar has the credentials. */
+  /** Absent where another sidecar has the credentials. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
   readonly isRevoked?: IsRevoked
-  /** `iss` must equal it. */
   readonly issuer: string
-  /** `aud` must equal it, or be an array that holds it. */
   readonly audience: string
-  /** The maximum of `exp - iat`. */
   readonly maxLifetimeSeconds: number
-  /** Maximum difference between the issuer's clock and ours. */
   readonly clockToleranceSeconds: number
-  /** The clock, in epoch milliseconds. */
   readonly now: () => number
 }
 
@@ -106,7 +89,6 @@ const MALFORMED: Refused = { ok: false, reason: 'malformed' }
 const UNKNOWN_KEY: Refused = { ok: false, reason: 'unknown_key' }
 const ALGORITHM: Refused = { ok: false, reason: 'algorithm' }
 
-/** Creates a verifier. Its promise rejects only on an internal fault. */
 export function createVerifier(options: VerifierOptions): VerifyUncached {
   const { keys, refreshKeys } = options
   return (token) => {
@@ -169,10 +151,7 @@ async function verifySigned(
 const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
 const SHAPE = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
-/**
- * Whether a text has the shape of a compact JWS in its canonical spelling. jose accepts many spellings of one token, and
- * each would take an entry of the cache.
- */
+/** Canonical: jose accepts many spellings of one token, and each would take an entry of the cache. */
 function hasTokenShape(token: string): boolean {
   return token.length <= MAX_TOKEN_BYTES && SHAPE.test(token)
 }
