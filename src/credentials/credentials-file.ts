@@ -1,12 +1,11 @@
 /**
  * Loads the credentials file (YAML 1.2, core schema).
- * Out: credentials, or every problem as `file:line:column: path message`. No problem repeats a value, which may be a hash
- * or a misplaced secret.
+ * Out: credentials, or problems as `file:line:column: path message`, which repeat no value: it may be a misplaced secret.
  */
 import { z } from 'zod'
 import { boolean, must } from '../config/values.ts'
 import { type Loaded, readRegularFile } from '../reload/files.ts'
-import { readRows } from '../reload/parse-thread.ts'
+import { type Parse, readRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
 import { name, namesProblem, text, time } from './names.ts'
 import { parseSecretHash } from './secret-hash.ts'
@@ -15,16 +14,14 @@ import { type Credential, type CredentialIndex, createCredentialIndex } from './
 /** About 100,000 credentials. */
 const MAX_BYTES = 16_777_216
 
-/** Reads the file without parsing it. Never rejects. */
 export const readCredentialsFile = (file: string) => readRegularFile(file, MAX_BYTES)
 
-/** Loads the credentials as an index. Problems begin with the path. Never rejects. */
 export function loadCredentialsFile(file: string): Promise<Loaded<CredentialIndex>> {
   const index = createCredentialIndex()
   return load(file, index, index.add)
 }
 
-/** Loads the credentials in the order of the file. Problems begin with the path. Never rejects. */
+/** In the order of the file. */
 export function listCredentialsFile(file: string): Promise<Loaded<readonly Credential[]>> {
   const list: Credential[] = []
   return load(file, list, (credential) => list.push(credential))
@@ -35,17 +32,14 @@ async function load<T>(file: string, value: T, add: (credential: Credential) => 
   return read.ok ? { ok: true, value, warnings: read.permissionWarnings } : read
 }
 
-/** Parses the bytes of a file. Problems are lines, `line:column: path message`. */
-export function parse(bytes: Uint8Array): Loaded<readonly Credential[]> {
-  return parseFile(bytes, fileSchema)
-}
+export const parse: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
 
 const secretHash = text((value) => {
   const parsed = parseSecretHash(value)
   return typeof parsed === 'string' ? parsed : undefined
 })
 
-/** A list of maps. A repeated value of `member` is reported together with all other problems. */
+/** A list of maps with distinct values of `member`. A repetition is reported together with all other problems. */
 const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) =>
   z.array(item, must('must be a list')).superRefine(
     (list, context) => {

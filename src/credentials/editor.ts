@@ -1,7 +1,6 @@
 /**
  * Changes credentials by name: the interface, and the implementation for a file (`postgres/editor.ts` has the other).
- * A file keeps its comments and order, is valid before and after, and is replaced atomically under the lock `<file>.lock`.
- * A symbolic link stays a link.
+ * The file keeps comments and order, and is replaced atomically under the lock `<file>.lock`; a symbolic link stays a link.
  */
 import { realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -11,7 +10,6 @@ import { listCredentialsFile, parse, readCredentialsFile } from './credentials-f
 import type { Credential, CredentialName } from './store.ts'
 
 export interface NewCredential extends CredentialName {
-  /** As `hashSecret` writes it. */
   readonly secretHash: string
   /** RFC 3339. */
   readonly expiresAt?: string
@@ -23,7 +21,6 @@ export type Changed = { readonly ok: true } | NotDone
 export interface CredentialEditor {
   list(): Promise<Loaded<readonly Credential[]> | NotDone>
   add(credential: NewCredential): Promise<Changed>
-  /** Disables or enables; without effect where it is so already. */
   setDisabled(name: CredentialName, disabled: boolean): Promise<Changed>
   remove(name: CredentialName): Promise<Changed>
 }
@@ -35,11 +32,7 @@ const INITIAL_TEXT = `# Accounts and their credentials. Change them with \`stora
 accounts: []
 `
 
-/**
- * Creates an editor; `add` creates a missing file.
- *
- * @param lockRetries - how often a lock of another writer is tried again, 100 ms apart
- */
+/** `add` creates a missing file. `lockRetries`: as for {@link withLock}. */
 export function createFileEditor(file: string, lockRetries?: number): CredentialEditor {
   const notDone = (unusable: boolean, ...problems: readonly string[]): NotDone => ({
     ok: false,
@@ -119,18 +112,10 @@ export function createFileEditor(file: string, lockRetries?: number): Credential
 }
 
 /** Changes the document of a valid file, or returns the problem. */
-type Edit = (document: Document, location: Location) => string | undefined
-type NodePath = readonly (string | number)[]
+type Edit = (document: Document, location: ReturnType<typeof locate>) => string | undefined
 
-/** The paths of a credential and of its account; undefined where there is none. */
-interface Location {
-  readonly account: NodePath | undefined
-  readonly path: NodePath | undefined
-  /** Whether the account has no other credential. */
-  readonly isOnly: boolean
-}
-
-function locate(document: Document, { accountId, accessKey }: CredentialName): Location {
+/** The paths of a credential and of its account, undefined where there is none. `isOnly`: the account has no other. */
+function locate(document: Document, { accountId, accessKey }: CredentialName) {
   const { accounts }: { accounts: { accountId: string; credentials: CredentialName[] }[] } = document.toJS()
   const at = accounts.findIndex((account) => account.accountId === accountId)
   const credentials = accounts[at]?.credentials ?? []
@@ -151,7 +136,7 @@ function hasAlias(document: Document): boolean {
   return found
 }
 
-function append(document: Document, list: NodePath, item: object): void {
+function append(document: Document, list: readonly (string | number)[], item: object): void {
   const node = document.getIn(list, true)
   // An empty `[]` becomes a block: a flow list would put everything on one line.
   if (isCollection(node) && node.items.length === 0) node.flow = false

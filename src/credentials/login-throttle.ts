@@ -1,15 +1,14 @@
 /**
- * Refuses logins of a pair of account and client address after too many failures within a window.
- * Other addresses and other accounts are untouched, unknown accounts count alike, and a refused login is never checked.
- * Memory: at most 50,000 pairs in an LRU cache, about 250 bytes each (12 MB). To evict its own pair, a client has to fail
- * 50,000 other logins first.
+ * Refuses logins of a pair of account and client address after too many failures within a window. Unknown accounts count
+ * alike, and a refused login is never checked. Memory: at most 50,000 pairs in an LRU cache, about 250 bytes each (12 MB).
+ * To evict its own pair, a client has to fail 50,000 other logins first.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { clientNetwork, type LoginVerdict } from './store.ts'
 
 /** Permission for one login, or the whole seconds (at least 1) after which the client may try again. */
-export type LoginPermission =
+type LoginPermission =
   | {
       readonly ok: true
       /** Must be called once the login has ended. `rejected` is a failure; `accepted` clears the pair. */
@@ -17,16 +16,13 @@ export type LoginPermission =
     }
   | { readonly ok: false; readonly retryAfterSeconds: number }
 
-export interface LoginThrottle {
-  check(accountId: string, address: string): LoginPermission
-}
+export type LoginThrottle = ReturnType<typeof createLoginThrottle>
 
-export interface LoginThrottleOptions {
-  /** How many failures a pair has in one window. */
+interface LoginThrottleOptions {
+  /** Failures of a pair in one window, which begins with the first of them. */
   readonly count: number
-  /** The length of a window, which begins with its first failure. */
   readonly windowSeconds: number
-  /** Milliseconds of a clock that is never set; default `performance.now`. */
+  /** Monotonic milliseconds. */
   readonly now?: () => number
 }
 
@@ -36,7 +32,7 @@ export function createLoginThrottle({
   count,
   windowSeconds,
   now = () => performance.now(),
-}: LoginThrottleOptions): LoginThrottle {
+}: LoginThrottleOptions) {
   const failures = new LRUCache<string, number>({
     // Not `max`, which allocates memory for all entries at the start, and clears it with the last entry: 100 µs a login.
     maxSize: MAX_PAIRS,
@@ -48,7 +44,7 @@ export function createLoginThrottle({
   })
   const inFlight = new Map<string, number>()
   return {
-    check(accountId, address) {
+    check(accountId: string, address: string): LoginPermission {
       // The digest, because the account name is the client's choice and may be long.
       const pair = `${hash('sha256', accountId, 'base64url')} ${clientNetwork(address)}`
       const failed = failures.get(pair) ?? 0

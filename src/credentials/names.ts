@@ -5,13 +5,10 @@
 import { z } from 'zod'
 import { must } from '../config/values.ts'
 
-/** The longest account identifier, access key or secret, in Unicode code points. */
-export const MAX_FIELD_CODE_POINTS = 1024
+/** The longest account identifier, access key or secret. */
+const MAX_FIELD_CODE_POINTS = 1024
 
-/**
- * Returns why a text is not a valid secret, or undefined. A secret is exactly the bytes of its UTF-8 form, spaces, control
- * characters and both spellings of an accented letter included.
- */
+/** Why a text is not a valid secret, or undefined. Spaces, control characters and both spellings of an accent count. */
 export function secretProblem(text: string): string | undefined {
   // A code point is one or two UTF-16 units: the cheap bound spares counting a long text.
   const tooLong = text.length > 2 * MAX_FIELD_CODE_POINTS || [...text].length > MAX_FIELD_CODE_POINTS
@@ -21,21 +18,14 @@ export function secretProblem(text: string): string | undefined {
   return undefined
 }
 
-/**
- * Returns why a text is not a valid account or access key name, or undefined. Control characters (Unicode category Cc) are
- * refused, too: a name becomes a token's claim, a header value and a line of a log.
- */
+/** Why a text is not a valid name, or undefined. It becomes a claim, a header value and a part of a log line. */
 export function nameProblem(text: string): string | undefined {
   return secretProblem(text) ?? (/\p{Cc}/u.test(text) ? 'must not hold control characters' : undefined)
 }
 
-/**
- * The maximum length of both names of a credential in a token, as JSON in UTF-8. The rest of 8 KiB is enough for all other
- * claims and the signature of an RSA key of 4096 bits. Two names of 1024 ASCII characters fit; one may be in any script.
- */
+/** Both names as JSON in UTF-8: all other claims and an RSA-4096 signature fit into the rest of a token's 8 KiB. */
 export const MAX_NAMES_BYTES = 5120
 
-/** Returns why account and access key are too long together for one token, or undefined. */
 export function namesProblem(accountId: string, accessKey: string): string | undefined {
   const bytes = [accountId, accessKey].reduce(
     (sum, name) => sum + Buffer.byteLength(JSON.stringify(name)) - 2,

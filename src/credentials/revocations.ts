@@ -1,10 +1,7 @@
-/**
- * Revoked tokens, from a file and from PostgreSQL, as an immutable index: a check costs the same however long the list is.
- * Problems have a line and a column, and repeat no value of the file.
- */
+/** Revoked tokens, from a file or PostgreSQL, as an immutable index: a check costs the same however long the list is. */
 import { z } from 'zod'
 import type { Loaded } from '../reload/files.ts'
-import { readRows } from '../reload/parse-thread.ts'
+import { type Parse, readRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
 import { name, time } from './names.ts'
 
@@ -17,15 +14,11 @@ export interface Revocation {
   readonly issuedBefore?: number | null | undefined
 }
 
-/** The claims that a revocation can match. */
+/** The claims that a revocation can match: `jti`, `sub`, `client_id` and `iat` (epoch seconds). */
 export interface RevocableToken {
-  /** Claim `jti`. */
   readonly tokenId: string
-  /** Claim `sub`. */
   readonly accountId: string
-  /** Claim `client_id`. */
   readonly accessKey: string
-  /** Claim `iat`, in epoch seconds. */
   readonly issuedAt: number
 }
 
@@ -33,7 +26,6 @@ export type IsRevoked = (token: RevocableToken) => boolean
 
 export interface Revocations {
   readonly isRevoked: IsRevoked
-  /** The number of entries. */
   readonly size: number
 }
 
@@ -61,11 +53,7 @@ export function createRevocations(list: readonly Revocation[]): Revocations {
 /** About half a million revocations. */
 const MAX_BYTES = 33_554_432
 
-/**
- * Creates a loader. It never rejects.
- *
- * @param settings - `required`: false for the default path, whose file may be missing until it has existed once
- */
+/** `required`: false for the default path, whose file may be missing until it has existed once. */
 export function createRevocationsLoader(settings: { readonly file: string; readonly required: boolean }) {
   const { file, required } = settings
   let mayBeMissing = !required
@@ -79,10 +67,7 @@ export function createRevocationsLoader(settings: { readonly file: string; reado
   }
 }
 
-/** Parses the bytes of a revocations file. Problems are lines, `line:column: path message`. */
-export function parse(bytes: Uint8Array): Loaded<readonly Revocation[]> {
-  return parseFile(bytes, fileSchema)
-}
+export const parse: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)
 
 const EMPTY = 'without entries, write `revocations: []`'
 const revocationSchema = z

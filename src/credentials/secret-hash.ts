@@ -10,7 +10,6 @@ export type SecretScheme = 'sha256' | 'scrypt'
 
 interface SecretHash {
   readonly digest: Buffer
-  /** Absent for `$sha256$`. */
   readonly scrypt?: ScryptInput
 }
 
@@ -41,28 +40,18 @@ const sha256Form = /^\$sha256\$([A-Za-z0-9+/]{43})$/
 const scryptForm =
   /^\$scrypt\$ln=([1-9]\d?),r=([1-9]\d{0,2}),p=([1-9]\d{0,2})\$([A-Za-z0-9+/]{22,86})\$([A-Za-z0-9+/]{43})$/
 
-/** Creates a secret of 256 random bits: 43 characters of base64url. */
 export function generateSecret(): string {
   return randomBytes(32).toString('base64url')
 }
 
-/**
- * Hashes the exact UTF-8 bytes of a secret: no trimming, no normalization, no truncation.
- *
- * @param scheme - `sha256` only for a secret of {@link generateSecret}
- */
+/** Neither trims, normalizes nor truncates. @param scheme - `sha256` only for a secret of {@link generateSecret} */
 export async function hashSecret(secret: string, scheme: SecretScheme): Promise<string> {
   if (scheme === 'sha256') return `$sha256$${base64(sha256(secret))}`
   const salt = randomBytes(SALT_BYTES)
   return `${NEW_PREFIX}$${base64(salt)}$${base64(await runScrypt(secret, { salt, parameters: NEW_PARAMETERS }))}`
 }
 
-/**
- * Reads a stored hash. Refuses scrypt parameters weaker than every OWASP set, and those that need more than 64 MiB or
- * twice the work of the strongest set.
- *
- * @returns the hash, or the problem, which follows the name of the field and repeats nothing of the text
- */
+/** A stored hash, or the problem, which follows the name of the field and repeats nothing of the text. */
 export function parseSecretHash(text: string): SecretHash | string {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
   if (sha256Digest !== undefined) return { digest: sha256Digest }
@@ -84,10 +73,7 @@ export function parseSecretHash(text: string): SecretHash | string {
   return { digest, scrypt: { salt, parameters } }
 }
 
-/**
- * Whether a secret matches a stored hash. scrypt takes a thread of libuv's pool about 0.2 s, SHA-256 takes microseconds.
- * Rejects when the text is no valid hash, or the machine lacks the memory.
- */
+/** scrypt takes a thread of libuv's pool about 0.2 s. Rejects if the text is no valid hash, or memory is short. */
 export async function verifySecret(secret: string, text: string): Promise<boolean> {
   const hash = parseSecretHash(text)
   if (typeof hash === 'string') throw new Error('a stored hash cannot be parsed')
@@ -95,7 +81,7 @@ export async function verifySecret(secret: string, text: string): Promise<boolea
   return timingSafeEqual(computed, hash.digest)
 }
 
-/** A hash that no secret matches and that costs as much as any of its kind. @param prefix - such as `$sha256` or `$scrypt$ln=14,r=8,p=5` */
+/** A hash that no secret matches, as costly as any of its kind. @param prefix - `$sha256` or `$scrypt$ln=14,r=8,p=5` */
 export function dummyHash(prefix: string): string {
   const salt = prefix === '$sha256' ? '' : `$${base64(randomBytes(SALT_BYTES))}`
   return `${prefix}${salt}$${base64(randomBytes(DIGEST_BYTES))}`

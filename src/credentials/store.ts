@@ -1,7 +1,6 @@
 /**
- * Credentials: their index, the status that token checks ask for, and the check of logins.
- * Every failed login takes the same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for an
- * unknown account too. scrypt runs one at a time, with a short queue.
+ * Credentials: their index, the status that token checks ask for, and the check of logins. Every failed login takes the
+ * same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for an unknown account too.
  */
 import { createHmac, randomBytes } from 'node:crypto'
 import ipaddr from 'ipaddr.js'
@@ -14,7 +13,7 @@ export interface CredentialName {
 }
 
 export interface Credential extends CredentialName {
-  /** As `hashSecret` writes it; `parseSecretHash` accepts it. */
+  /** As `hashSecret` writes it. */
   readonly secretHash: string
   /** Epoch milliseconds; `Infinity` when it never expires. */
   readonly expiresAt: number
@@ -42,7 +41,7 @@ export function createCredentialIndex(credentials: Iterable<Credential> = []) {
     size: () => byName.size,
     hasAccount: (accountId: string) => accounts.has(accountId),
     find: (name: CredentialName) => byName.get(keyOf(name)),
-    /** The distinct scrypt parameters of all credentials, such as `$scrypt$ln=14,r=8,p=5`; empty without scrypt. */
+    /** The distinct ones, such as `$scrypt$ln=14,r=8,p=5`. */
     scryptParameters: () => [...scryptParameters],
   }
 }
@@ -57,35 +56,29 @@ export function isActive({ disabled, expiresAt }: Credential, now: number): bool
   return !disabled && now < expiresAt
 }
 
-/** The three fields of a login, exactly as sent. */
 export interface Login extends CredentialName {
   readonly secret: string
 }
 
-/**
- * `rejected` covers unknown account, unknown key, wrong secret, disabled and expired credential: the client must not
- * tell them apart. `busy`: the scrypt queue is full. `unavailable`: the store cannot be read, or scrypt failed.
- */
+/** `rejected`: the client must not learn why. `busy`: the scrypt queue is full. `unavailable`: store or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
-/** Whether tokens of a credential are valid, and until when (epoch seconds; `Infinity` when it never expires). */
+/** Whether tokens of a credential are valid. `until`: epoch seconds, or `Infinity`. */
 export type CredentialStatus = { readonly active: true; readonly until: number } | { readonly active: false }
 
 export interface CredentialStore {
-  /** Checks a login; never rejects. @param address - the client's; clients share the scrypt queue fairly */
+  /** Never rejects. @param address - the client's; clients share the scrypt queue fairly */
   authenticate(login: Login, address?: string): Promise<LoginVerdict>
   /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
   hasAccount(accountId: string): boolean
-  /** Called when a token is verified. Cached tokens are verified again after a change, which empties the cache. */
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
 }
 
 export interface CredentialStoreOptions {
-  /** The current credentials; called for each login and lookup, and again after scrypt. */
   readonly credentials: () => CredentialIndex
   /** Epoch milliseconds. */
   readonly now: () => number
-  /** Called with the cause when a login ends `unavailable`. */
+  /** A login ended `unavailable`. */
   readonly onFault?: (cause: unknown) => void
 }
 
@@ -98,11 +91,8 @@ export function createCredentialStore({
   const selectionKey = randomBytes(32)
   const queue = createScryptQueue()
 
-  /**
-   * Returns a dummy hash for a login without an scrypt credential. Of several parameter sets, an HMAC of the name selects
-   * one: a fixed choice would single out accounts with other parameters, a random one would differ between attempts.
-   */
   function dummyFor({ accountId, accessKey }: Login, parameters: readonly string[]): string | undefined {
+    // A fixed choice would single out accounts with other parameters, a random one would differ between attempts.
     const drawn = createHmac('sha256', selectionKey)
       .update(JSON.stringify([accountId, accessKey]))
       .digest()
@@ -110,7 +100,6 @@ export function createCredentialStore({
     return prefix && dummyHash(prefix)
   }
 
-  /** Whether the credential still exists with this hash and is active. */
   function isCurrent(login: Login, secretHash: string): boolean {
     const newest = credentials().find(login)
     return newest !== undefined && newest.secretHash === secretHash && isActive(newest, now())
@@ -155,8 +144,7 @@ const MAX_JOBS = 17
 
 /**
  * Runs scrypt one at a time: jose verifies tokens on the same four threads of libuv's pool, and with 40 runs at once a
- * verification waited 6.5 s. A network may have at most as many jobs as there are free slots, so one network can fill at
- * most half of the queue.
+ * token waited 6.5 s. A network may have as many jobs as there are free slots, so it can fill at most half of the queue.
  */
 function createScryptQueue() {
   const limit = pLimit(1)
@@ -180,10 +168,7 @@ function createScryptQueue() {
   }
 }
 
-/**
- * Maps a client address to the key under which its logins are counted; a text that is no IP address is its own key.
- * One machine with IPv6 usually owns a /64 (RFC 7421), so a /64 is one client; an IPv4 address, plain or mapped, is one.
- */
+/** The key under which logins of a client address are counted: one machine with IPv6 usually owns a /64 (RFC 7421). */
 export function clientNetwork(address: string): string {
   if (!ipaddr.isValid(address)) return address
   const parsed = ipaddr.process(address)

@@ -17,7 +17,6 @@ const CONNECT_MS = 2000
 const PERCENT = 'special characters of the password must be percent-encoded'
 const SSL_MODES = ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']
 
-/** Reads and checks the URL file. Never rejects. */
 export async function readUrlFile(file: string): Promise<Loaded<PostgresTarget>> {
   const read = await readRegularFile(file, MAX_URL_BYTES)
   if (!read.ok) return read
@@ -52,7 +51,6 @@ function parseUrl(text: string): PostgresTarget | string {
   }
 }
 
-/** The options of every connection, for `pg.Client` and `pg.Pool`; each query rejects after `queryMs`. */
 export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
   connectionString: url,
   fallback_application_name: 'storage-auth-sidecar',
@@ -61,10 +59,9 @@ export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
   keepAlive: true,
 })
 
-export interface PostgresFailure {
+interface PostgresFailure {
   /** `down` and `timeout` may pass by themselves; `unusable` needs a change in the database or in the URL. */
   readonly kind: 'down' | 'timeout' | 'unusable'
-  /** Follows the name of the database. */
   readonly message: string
 }
 
@@ -74,7 +71,7 @@ const RUN_MIGRATE =
 /** The tables lack the row that records changes, as after a partial restore: no change would be found. */
 export class MissingRevision extends Error {}
 
-/** By SQLSTATE. */
+/** SQLSTATE codes. */
 const UNUSABLE: Readonly<Record<string, string>> = {
   '3D000': 'there is no database of that name',
   '3F000': `its tables are missing: ${RUN_MIGRATE}`,
@@ -85,7 +82,7 @@ const UNUSABLE: Readonly<Record<string, string>> = {
   '28P01': 'it refuses this user or the password',
 }
 
-/** Explains a failure, without the detail of a server's error, which quotes rows. */
+/** Without the detail of a server's error, which quotes rows. The message follows the name of the database. */
 export function postgresFailure(error: unknown): PostgresFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
   if (error instanceof MissingRevision) {

@@ -1,6 +1,4 @@
-/**
- * The `credentials` commands on PostgreSQL: tables, changes and import. Each change is one statement or one transaction.
- */
+/** The `credentials` commands on PostgreSQL: tables, changes and import. Each is one statement or one transaction. */
 import pg from 'pg'
 import type { NotDone } from '../../reload/files.ts'
 import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from '../editor.ts'
@@ -20,11 +18,9 @@ interface Session {
   readonly client: pg.Client
   /** Of the URL file. */
   readonly warnings: readonly string[]
-  /** Reports that this change is impossible. */
   readonly refuse: (problem: string) => NotDone
 }
 
-/** Calls `run` with a new connection. Never rejects. */
 async function inDatabase<T>(urlFile: string, run: (session: Session) => Promise<T>): Promise<T | NotDone> {
   const named = await readUrlFile(urlFile)
   if (!named.ok) return { ok: false, unusable: true, problems: named.problems }
@@ -49,7 +45,6 @@ async function inDatabase<T>(urlFile: string, run: (session: Session) => Promise
 }
 
 export function createPostgresEditor(urlFile: string): CredentialEditor {
-  /** Changes one row, or reports why there is none. */
   const changeOne = (text: string, values: readonly unknown[], ifNone: string): Promise<Changed> =>
     inDatabase<Changed>(urlFile, async ({ client, refuse }) => {
       const { rowCount } = await client.query(text, [...values])
@@ -91,7 +86,7 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
   }
 }
 
-/** Creates the tables, or brings them up to date. `created`: what was missing, in words. */
+/** `created`: what was missing, in words. */
 export function migrate(urlFile: string) {
   return inDatabase(urlFile, async ({ client, warnings }) => {
     const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
@@ -106,11 +101,7 @@ export function migrate(urlFile: string) {
 
 export type Imported = { readonly ok: true; readonly imported: number; readonly replaced: number } | NotDone
 
-/**
- * Imports credentials, all of them or none; others stay as they are.
- *
- * @param replace - whether existing credentials get secret, expiry and state; otherwise one of them stops the import
- */
+/** All or none. `replace`: existing ones get secret, expiry and state; otherwise one of them stops the import. */
 export function importCredentials(
   urlFile: string,
   credentials: readonly Credential[],

@@ -1,7 +1,6 @@
 /**
- * The tables of the credentials database, as one idempotent script. PostgreSQL 13 is the oldest version.
- * Triggers count each statement that changes a table in `revision`. `stamp` is random: after a restore from a backup a number
- * may come again, the pair of number and stamp does not.
+ * The tables of the credentials database, as one idempotent script for PostgreSQL 13 or newer. Triggers count each change in
+ * `revision`. `stamp` is random: after a restore from a backup a number may come again, the pair of number and stamp not.
  */
 
 /** The rule of `nameProblem`, for rows written by hand. */

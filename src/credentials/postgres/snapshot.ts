@@ -1,7 +1,6 @@
 /**
- * Reads all rows of the credentials database at one revision.
- * Pages within one transaction, so that requests are served in between. A row without a valid credential is left out and
- * reported by its id; no problem repeats a name or a hash.
+ * Reads all rows of the credentials database at one revision, in pages, so that requests are served in between.
+ * A row without a valid credential is left out and reported by its id; no problem repeats a name or a hash.
  */
 import type { ClientBase, Pool } from 'pg'
 import { nameProblem, namesProblem } from '../names.ts'
@@ -57,11 +56,7 @@ export async function readSnapshot(pool: Pool): Promise<Snapshot> {
   }
 }
 
-/**
- * Reads the revision, which differs after every change.
- *
- * @throws MissingRevision
- */
+/** Differs after every change. @throws MissingRevision */
 export async function readRevision(database: Pool | ClientBase): Promise<string> {
   const { rows } = await database.query<{ revision: string }>(
     `SELECT number || ' ' || stamp AS revision FROM storage_auth.revision`,
@@ -79,7 +74,6 @@ async function* pages<T>(client: ClientBase, table: string, columns: string) {
   }
 }
 
-/** Returns why a row is not a valid credential, or undefined. */
 export function rowProblem({ id, accountId, accessKey, secretHash }: CredentialRow): string | undefined {
   const hash = parseSecretHash(secretHash)
   const problems = [

@@ -16,21 +16,19 @@ import { clientConfig, type PostgresTarget, postgresFailure, readUrlFile } from 
 import { readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'credentials'> {
-  /** Path of the file that holds the URL; read again whenever connections are replaced. */
+  /** Read again whenever connections are replaced. */
   readonly urlFile: string
-  /** How many connections logins, polls and reads may use. */
   readonly poolSize: number
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
-  /** Called right after a change is active: cached verdicts must be dropped now. */
+  /** A change is active: cached verdicts must be dropped now. */
   readonly onChange: () => void
   readonly onReload?: (result: 'ok' | 'failed') => void
-  /** Milliseconds between two polls. */
   readonly pollMs?: number
 }
 
 export type PostgresStore = ReturnType<typeof openPostgresStore>
 
-/** `ok`: there is a snapshot. Problems are those that only an operator can solve: no URL, no tables, no access. */
+/** `ok`: there is a snapshot. Problems only an operator can solve: no URL, tables or access; none after a stop. */
 interface Opened {
   readonly ok: boolean
   readonly problems: readonly string[]
@@ -44,7 +42,7 @@ const QUERY_MS = 1000
 const MAX_LOGINS = 1000
 const MAX_PROBLEMS_LOGGED = 20
 
-/** Connects, and reconnects until it is stopped. Nothing here rejects. */
+/** Nothing here rejects. */
 export function openPostgresStore(options: PostgresStoreOptions) {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   let target: PostgresTarget | undefined
@@ -88,7 +86,6 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   }
   return {
     store,
-    /** Resolves with the outcome; not `ok` and without problems if the store is stopped before. */
     opened,
     revocations: () => snapshot.revocations,
     /** A condition of readiness: a sidecar with a snapshot stays ready. */
@@ -97,7 +94,6 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       ok: isOpen,
       ...(isOpen && { state: isDown ? 'database down, last snapshot active' : 'current' }),
     }),
-    /** Reads the URL file and every row again. */
     async reload(): Promise<void> {
       if (!isOpen || isStopped) return
       await reading?.catch(() => {})
@@ -106,7 +102,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       await update().catch(() => {})
       pause.abort() // the next poll finds out whether the database is down
     },
-    /** Closes all connections. The last snapshot stays active. */
+    /** The last snapshot stays active. */
     stop(): Promise<void> {
       isStopped = true
       pause.abort()
@@ -144,12 +140,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     settle({ ok: false, problems: [] })
   }
 
-  /**
-   * Makes the snapshot at least as new as this call.
-   *
-   * @param mayRetry - on new connections: the server may have closed idle ones
-   * @throws when the database does not answer
-   */
+  /** Makes the snapshot at least as new as this call. `mayRetry`: on new connections, as idle ones may be closed. */
   async function update(mayRetry = pool !== undefined): Promise<void> {
     pool ??= connect()
     const used = pool
