@@ -1,6 +1,6 @@
 /**
  * Loads the credentials file (YAML 1.2, core schema).
- * Out: credentials, or problems as `file:line:column: path message`, which repeat no value: it may be a misplaced secret.
+ * Out: credentials, or problems as `file:line:column: path message`. They repeat no value: it may be a secret.
  */
 import { z } from 'zod'
 import { boolean, must } from '../config/values.ts'

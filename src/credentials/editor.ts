@@ -1,6 +1,6 @@
 /**
  * Changes credentials by name: the interface, and the implementation for a file (`postgres/editor.ts` has the other).
- * The file keeps comments and order, and is replaced atomically under the lock `<file>.lock`; a symbolic link stays a link.
+ * A file keeps comments and order, and is replaced atomically under the lock `<file>.lock`; a symbolic link stays.
  */
 import { realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'

@@ -1,7 +1,7 @@
 /**
- * Refuses logins of a pair of account and client address after too many failures within a window. Unknown accounts count
- * alike, and a refused login is never checked. Memory: at most 50,000 pairs in an LRU cache, about 250 bytes each (12 MB).
- * To evict its own pair, a client has to fail 50,000 other logins first.
+ * Refuses logins of a pair of account and client address after too many failures within a window. Unknown accounts
+ * count alike, and a refused login is never checked. Memory: at most 50,000 pairs in an LRU cache, 250 bytes each. To
+ * evict its own pair, a client has to fail 50,000 other logins first.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
@@ -34,7 +34,7 @@ export function createLoginThrottle({
   now = () => performance.now(),
 }: LoginThrottleOptions) {
   const failures = new LRUCache<string, number>({
-    // Not `max`, which allocates memory for all entries at the start, and clears it with the last entry: 100 µs a login.
+    // Not `max`, which allocates memory for all entries at the start, and clears it with the last one: 100 µs a login.
     maxSize: MAX_PAIRS,
     sizeCalculation: () => 1,
     ttl: windowSeconds * 1000 - 1, // an entry is stale once it is older than this

@@ -1,4 +1,4 @@
-/** Revoked tokens, from a file or PostgreSQL, as an immutable index: a check costs the same however long the list is. */
+/** Revoked tokens, from a file or PostgreSQL, as an immutable index: a check costs the same whatever its size. */
 import { z } from 'zod'
 import type { Loaded } from '../reload/files.ts'
 import { type Parse, readRows } from '../reload/parse-thread.ts'

@@ -60,7 +60,7 @@ export interface Login extends CredentialName {
   readonly secret: string
 }
 
-/** `rejected`: the client must not learn why. `busy`: the scrypt queue is full. `unavailable`: store or scrypt failed. */
+/** `rejected`: the client must not learn why. `busy`: scrypt queue full. `unavailable`: store or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
 /** Whether tokens of a credential are valid. `until`: epoch seconds, or `Infinity`. */
@@ -144,7 +144,7 @@ const MAX_JOBS = 17
 
 /**
  * Runs scrypt one at a time: jose verifies tokens on the same four threads of libuv's pool, and with 40 runs at once a
- * token waited 6.5 s. A network may have as many jobs as there are free slots, so it can fill at most half of the queue.
+ * token waited 6.5 s. A network may have as many jobs as there are free slots, which is at most half of the queue.
  */
 function createScryptQueue() {
   const limit = pLimit(1)

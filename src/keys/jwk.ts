@@ -16,7 +16,6 @@ import { integer, matching, must } from '../config/values.ts'
 import type { Loaded } from '../reload/files.ts'
 import { ALGORITHMS, type Algorithm, type SigningKey, type VerificationKey } from './key-ring.ts'
 
-/** A checked key, ready for use. */
 export interface ImportedKey {
   readonly verification: VerificationKey
   /** Absent when the JWK holds a public key only. */
@@ -71,17 +70,12 @@ const jwkSchema = z.discriminatedUnion(
   { error: ({ code }) => (code === 'invalid_union' ? `must be one of ${ALGORITHMS.join(', ')}` : undefined) },
 )
 
-/** Whether a kid can be part of a file name, and so of the header of a valid token. */
+/** A kid must be valid as a part of a file name. */
 export function isKid(kid: string): boolean {
   return KID.test(kid)
 }
 
-/**
- * Checks and imports one JWK. Members that the schema does not name have no effect and are not published. Never
- * rejects.
- *
- * @param createdAt - the age of a key without `iat`, in epoch seconds
- */
+/** Publishes only members of the schema. Never rejects. @param createdAt - without `iat`, in epoch seconds */
 export async function importKey(jwk: object, createdAt: number): Promise<Loaded<ImportedKey>> {
   const parsed = jwkSchema.safeParse(jwk)
   if (!parsed.success) {
@@ -114,7 +108,7 @@ export async function importKey(jwk: object, createdAt: number): Promise<Loaded<
   }
 }
 
-/** Generates a private JWK with `kid`, `alg`, `use` and `iat` (`createdAt`, epoch seconds). */
+/** A private JWK. @param createdAt - epoch seconds */
 export async function generateKey(alg: Algorithm, kid: string, createdAt: number) {
   const members: JWK =
     alg === 'HS256'
@@ -123,7 +117,7 @@ export async function generateKey(alg: Algorithm, kid: string, createdAt: number
   return { kid, alg, use: 'sig', ...members, iat: createdAt }
 }
 
-/** A new kid: algorithm, day of `createdAt` (epoch seconds) and 32 random bits, nothing derived from the key. */
+/** Algorithm, day of `createdAt` (epoch seconds) and 32 random bits, nothing derived from the key. */
 export function newKid(alg: Algorithm, createdAt: number): string {
   const day = new Date(createdAt * 1000).toISOString().slice(0, 10).replaceAll('-', '')
   return `${alg.toLowerCase()}-${day}-${randomBytes(4).toString('hex')}`

@@ -1,7 +1,6 @@
 /**
- * Changes a key directory: adds a key, activates one, retires one.
- * Each change replaces files atomically under a lock, in an order that leaves a valid directory after every step. New
- * files get mode 0600.
+ * Changes a key directory: adds a key, activates one, retires one. Each change replaces files (mode 0600) atomically
+ * under a lock, in an order that leaves a valid directory after every step.
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -23,7 +22,6 @@ interface KeyChange {
   readonly now: () => number
 }
 
-/** A key that was added. */
 export interface KeyAdded {
   readonly ok: true
   readonly kid: string
@@ -34,10 +32,8 @@ export interface KeyAdded {
 }
 
 /**
- * Generates a key and writes its file; creates a missing directory (mode 0700). The key signs when it is the first
- * private one or with `activate`; otherwise it is only published, so that every verifier has it before it signs.
- *
- * @throws file system errors, or `ELOCKED`
+ * Creates a missing directory (mode 0700). The key signs when it is the first private one or with `activate`; otherwise
+ * it is only published, so that every verifier has it before it signs. @throws file system errors, or `ELOCKED`
  */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
@@ -69,7 +65,7 @@ async function createDirectory(path: string): Promise<void> {
   }
 }
 
-/** Makes a key sign, and writes into the outgoing key's file when it stopped. Throws as {@link addKey} does. */
+/** Writes into the outgoing key's file when it stopped signing. @throws as {@link addKey} */
 export async function activateKey(
   change: KeyChange & { readonly kid: string },
 ): Promise<{ readonly ok: true; readonly previous?: string } | NotDone> {
@@ -85,13 +81,13 @@ export async function activateKey(
   })
 }
 
-/** Removes a key that does not sign, once no token signed by it can be valid. Throws as {@link addKey} does. */
+/** Removes a key that does not sign, once no token signed by it can be valid. @throws as {@link addKey} */
 export async function retireKey(
   change: KeyChange & {
     readonly kid: string
     /** The longest lifetime of a token plus the clock tolerance. */
     readonly maxLifetimeSeconds: number
-    /** Removes the key though tokens signed by it may be valid; they are refused from then on. */
+    /** Removes the key although tokens signed by it may be valid. */
     readonly force?: boolean
   },
 ): Promise<{ readonly ok: true } | NotDone> {
@@ -110,7 +106,6 @@ export async function retireKey(
   })
 }
 
-/** Reads the directory and changes it under a lock: a dot file, which readers ignore. */
 function changeDirectory<T>(
   directory: string,
   change: (keys: KeyDirectory) => Promise<T | NotDone>,
@@ -123,8 +118,8 @@ function changeDirectory<T>(
 }
 
 /**
- * Makes `kid` sign. Writes the `signedUntil` values first: if the last write fails, the old key keeps signing and its
- * value is corrected on the next change. Where the signing key is unknown, each key without a value may have signed.
+ * Writes the `signedUntil` values first: if the last write fails, the old key keeps signing and its value is corrected
+ * on the next change. Where the signing key is unknown, each key without a value may have signed.
  */
 async function handOver(directory: string, keys: KeyDirectory, kid: string, nowMs: number): Promise<void> {
   for (const { verification, document } of privateFiles(keys.files)) {

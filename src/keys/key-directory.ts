@@ -1,7 +1,7 @@
 /**
- * Reads and lists a key directory: one JWK per file `<kid>.jwk.json`, and a text file `active` that names the signing key.
- * In: the directory. Out: the key ring, or every problem, each with its file and without its content. Dot files (the
- * `..data` of a Kubernetes volume, the lock) are ignored, symbolic links are followed.
+ * Reads and lists a key directory: one JWK per file `<kid>.jwk.json`, and a text file `active` with the signing kid.
+ * Out: the key ring, or every problem, each with its file and without its content. Dot files (the `..data` of a
+ * Kubernetes volume, the lock) are ignored, symbolic links are followed.
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -9,10 +9,7 @@ import { fileErrorReason, type Loaded, readRegularFile } from '../reload/files.t
 import { type ImportedKey, importKey, isKid } from './jwk.ts'
 import { type KeyRing, tokensEndAt } from './key-ring.ts'
 
-/** The file that names the signing key. */
 export const ACTIVE_FILE = 'active'
-
-/** Follows the kid in the name of a key file. */
 export const KEY_FILE_SUFFIX = '.jwk.json'
 
 /** Whether a change of a file with this name can change the ring. */
@@ -22,7 +19,6 @@ export function isKeyFileName(name: string): boolean {
 
 const MAX_FILE_BYTES = 65_536
 
-/** One valid key file. */
 export interface KeyFile extends ImportedKey {
   /** The JSON document, private members included: for rewriting the file, never for output. */
   readonly document: object
@@ -32,7 +28,6 @@ export interface KeyFile extends ImportedKey {
 export interface KeyDirectory {
   /** By kid. */
   readonly files: ReadonlyMap<string, KeyFile>
-  /** Whether there is a file `active`. */
   readonly hasActive: boolean
   /** The key that signs: the one that `active` names or, without that file, the only private one. */
   readonly signing?: KeyFile
@@ -45,11 +40,7 @@ export interface KeyDirectory {
 const NO_ASSERTION_KEY =
   'identity.assertion.enabled needs a private key here, and not one for HS256: upstreams verify with its public half'
 
-/**
- * Loads the key ring. A directory without a private key is valid: it only verifies. Never rejects.
- *
- * @param signsAssertions - whether upstreams verify what the key signs
- */
+/** A directory without a private key is valid: it only verifies. @param signsAssertions - for upstreams to verify */
 export async function loadKeyRing(directory: string, signsAssertions = false): Promise<Loaded<KeyRing>> {
   const { files, signing, ambiguity, problems, warnings } = await readKeyDirectory(directory)
   if (problems.length > 0) return { ok: false, problems }
@@ -64,14 +55,13 @@ export async function loadKeyRing(directory: string, signsAssertions = false): P
   }
 }
 
-/** Finds the key that signs, or says why it is not clear. `active`: the kid in that file. */
 function findSigning(
   files: ReadonlyMap<string, KeyFile>,
-  active: string | undefined,
+  activeKid: string | undefined,
 ): Pick<KeyDirectory, 'signing' | 'ambiguity'> {
   if (files.size === 0) return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX})` }
-  if (active !== undefined) {
-    const file = files.get(active)
+  if (activeKid !== undefined) {
+    const file = files.get(activeKid)
     if (file === undefined) return { ambiguity: `${ACTIVE_FILE} names a key that is not there` }
     return file.signing
       ? { signing: file }
@@ -86,7 +76,7 @@ function findSigning(
 export const privateFiles = (files: KeyDirectory['files']): readonly KeyFile[] =>
   [...files.values()].filter(({ signing }) => signing !== undefined)
 
-/** Reads every file of a key directory. Never rejects. */
+/** Never rejects. */
 export async function readKeyDirectory(directory: string): Promise<KeyDirectory> {
   const files = new Map<string, KeyFile>()
   const problems: string[] = []
@@ -122,7 +112,6 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   return { files, hasActive: active !== undefined, ...signing, problems, warnings }
 }
 
-/** Problems begin with the path. */
 async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> {
   const refused = (...problems: readonly string[]): Loaded<KeyFile> => ({
     ok: false,
@@ -151,14 +140,9 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
   }
 }
 
-/** One key, without any part of it. Times are RFC 3339 in UTC. */
 export type KeyListEntry = ReturnType<typeof listKeys>[number]
 
-/**
- * Lists the keys of a directory, oldest first.
- *
- * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
- */
+/** Oldest first; times in RFC 3339. @param longestSeconds - the longest lifetime of a token plus the clock tolerance */
 export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number) {
   return [...files.values()]
     .sort((a, b) => a.verification.createdAt - b.verification.createdAt)

@@ -23,22 +23,15 @@ export interface VerificationKey {
   readonly signedUntil?: number
 }
 
-/** The key that signs new tokens. */
-export interface SigningKey {
-  readonly kid: string
-  readonly alg: Algorithm
-  /** A private key, or the secret key of HS256. */
-  readonly key: CryptoKey
-}
+/** `key`: a private key, or the secret key of HS256. */
+export type SigningKey = Pick<VerificationKey, 'kid' | 'alg' | 'key'>
 
 export interface KeyRing {
-  /** By `kid`. */
   readonly verification: ReadonlyMap<string, VerificationKey>
   /** Absent in a sidecar that only verifies. */
   readonly signing?: SigningKey
 }
 
-/** The `signedUntil` of a key that never signed. */
 export const NEVER_SIGNED = 0
 
 /** How long a sidecar may sign with the former key after `active` has changed. */
@@ -50,9 +43,7 @@ export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
 }
 
 /**
- * Returns when the last token of a key that does not sign has expired, in epoch seconds (0: at once); undefined where
- * it is not known when the key stopped signing.
- *
+ * When the last token of a key that does not sign has expired, in epoch seconds (0: at once); undefined if not known.
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
  */
 export function tokensEndAt({ signedUntil }: VerificationKey, longestSeconds: number): number | undefined {
@@ -61,11 +52,8 @@ export function tokensEndAt({ signedUntil }: VerificationKey, longestSeconds: nu
 }
 
 /**
- * For how many seconds tokens of each key may still be valid. A key without a time at which it stopped signing counts as
- * signing, and so does one that never signed: another sidecar may have read `active` earlier.
- *
- * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
- * @param now - epoch milliseconds
+ * For how many seconds tokens of each key may still be valid. A key without a time at which it stopped signing counts
+ * as signing, and so does one that never signed: another sidecar may have read `active` earlier. `now`: milliseconds.
  */
 export function tokenLifetimes(
   { verification, signing }: KeyRing,

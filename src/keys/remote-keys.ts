@@ -1,8 +1,7 @@
 /**
- * Keeps the keys of another issuer current: fetches its JWK Set (RFC 7517, section 5) every minute and, for an unknown kid,
- * at once, but at most every five seconds. The last good set stays while the issuer is down or its set is bad.
- * A fetch is bounded in time and size and follows no redirect. Problems contain neither the query of the URL, which may be a
- * secret, nor anything of the response.
+ * Keeps the keys of another issuer current: fetches its JWK Set (RFC 7517, section 5) every minute and for an unknown
+ * kid, bounded in time and size, without redirects. The last good set stays while the issuer is down or its set is bad.
+ * Problems contain neither the query of the URL, which may be a secret, nor anything of the response.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
@@ -20,7 +19,7 @@ export interface RemoteKeysOptions {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   /** Epoch milliseconds. */
   readonly now: () => number
-  /** Called right after a different set has become the current one. */
+  /** A different set has become the current one. */
   readonly onChange?: () => void
   readonly onFetch?: (result: ReloadResult) => void
 }
@@ -36,7 +35,7 @@ const START_RETRY_MS = 1000
 /** How long a request waits for a fetch in flight, which continues when the issuer takes longer. */
 const WAIT_MS = 1000
 
-/** Begins to fetch. The timer keeps the process alive until `stop`. Nothing here rejects. */
+/** Fetches until `stop`; its timer keeps the process alive. Nothing here rejects. */
 export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKeysOptions) {
   const { origin, pathname } = new URL(url)
   const from = `${origin}${pathname}` // the query may be a secret
@@ -56,17 +55,15 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
   void fetchNow()
 
   return {
-    /** The current keys; none before the first good set. */
     ring: () => ring,
     /** Resolves with true once there is a good set, with false if it is stopped before. */
     firstSet: () => first,
-    /** Whether a good set has arrived, how many seconds ago the last one did, and the result of the last fetch. */
     state: () => ({
       loaded: goodAt !== undefined,
       ...(goodAt !== undefined && { ageSeconds: Math.max(0, (now() - goodAt) / 1000) }),
       ...(lastFetch !== undefined && { lastFetch }),
     }),
-    /** Fetches the set for a kid that is not in the ring, if that is due. Resolves within two seconds with whether the ring has it. */
+    /** Fetches for an unknown kid, if due. Resolves within two seconds with whether the ring has it. */
     async refresh(kid: string): Promise<boolean> {
       // A fetch in flight may have begun before the key was published.
       await fetchInFlight()
@@ -79,12 +76,10 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
       if (!ring.verification.has(kid)) await fetchInFlight()
       return ring.verification.has(kid)
     },
-    /** Fetches the set now, due or not. */
     async refetch(): Promise<void> {
       await fetching
       await fetchNow()
     },
-    /** Ends all fetches. */
     stop(): void {
       stopping.abort()
       clearTimeout(timer)
@@ -145,14 +140,10 @@ const MAX_BYTES = 1_048_576
 /** Issuers have a handful; importing a key costs time. */
 const MAX_KEYS = 100
 
-/** A response that is no JWK Set. The message follows "the JWK Set". */
+/** The message follows "the JWK Set". */
 class UnusableResponse extends Error {}
 
-/**
- * Creates a function that fetches the set and checks its keys. Calls at the same time share one fetch. It never rejects.
- *
- * @param options - `now`: epoch milliseconds; `timeoutMs`: to the last byte, default 5000; `signal`: ends the fetches
- */
+/** The loader never rejects; concurrent calls share a fetch. `now`: milliseconds; `timeoutMs`: to the last byte. */
 export function createJwkSetLoader(
   url: string,
   options: { readonly now: () => number; readonly timeoutMs?: number; readonly signal?: AbortSignal },
@@ -175,10 +166,7 @@ export function createJwkSetLoader(
   }
 }
 
-/**
- * Imports the keys of a set under the rules for key files. A key that cannot be used is ignored with a warning, as
- * sets may serve others, too. A set with a private or symmetric key is refused: that key has leaked.
- */
+/** Keys that cannot be used are ignored with a warning, as sets may serve others, too. */
 async function importJwkSet(keys: readonly JWK[], now: number): Promise<Loaded<KeyRing>> {
   if (keys.length > MAX_KEYS) throw new UnusableResponse(`holds more than ${MAX_KEYS} keys`)
   if (keys.some((jwk) => Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))) {

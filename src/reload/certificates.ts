@@ -1,7 +1,6 @@
 /**
- * Loads the certificates of the data listener and of upstreams from PEM files (RFC 7468).
- * The files of one set become active together: the key is that of the first certificate.
- * Problems name the setting and the file, and never quote the file.
+ * Loads the certificates of the data listener and of upstreams from PEM files (RFC 7468). The files of one set become
+ * active together: the key is that of the first certificate. Problems name setting and file, and never quote the file.
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
@@ -14,7 +13,6 @@ interface CertificateFile {
   readonly path: string
 }
 
-/** Files that become active together. */
 export interface CertificateSet {
   /** `listener`, or `upstream:` and a prefix; the label `certificate` of metrics. */
   readonly name: string
@@ -25,7 +23,7 @@ export interface CertificateSet {
   readonly ca?: CertificateFile | undefined
 }
 
-/** The content of the files of a set, for `setSecureContext` and `createSecureContext`. */
+/** For `setSecureContext` and `createSecureContext`. */
 export type CertificateMaterial = { readonly [Part in 'cert' | 'key' | 'ca']?: Buffer }
 
 export interface Certificates {
@@ -35,13 +33,10 @@ export interface Certificates {
   readonly expiresAt?: number
 }
 
-/** The name of the data listener's set. */
 export const LISTENER_CERTIFICATES = 'listener'
-
-/** The name of an upstream's set. */
 export const upstreamName = (prefix: string) => `upstream:${prefix}`
 
-/** The sets that name a file: the listener's first, then the upstreams' in their order. */
+/** The sets that name a file. */
 export function certificateSets({ listen, upstreams = [] }: FileSettings): CertificateSet[] {
   const named = (setting: string, path: string | undefined) =>
     path === undefined ? undefined : { setting, path }
@@ -69,17 +64,12 @@ export const certificatePaths = ({ cert, key, ca }: CertificateSet): string[] =>
 /** Five times a bundle of all public CAs. */
 const MAX_BYTES = 1_048_576
 
-/**
- * Loads a set and checks that it can be used. Never rejects.
- *
- * @param now - epoch milliseconds, for warnings about expiry
- */
+/** Checks that a set can be used. Never rejects. @param now - epoch milliseconds, for warnings about expiry */
 export async function loadCertificates(set: CertificateSet, now: number): Promise<Loaded<Certificates>> {
   const problems: string[] = []
   const report = ({ setting, path }: CertificateFile, message: string) =>
     void problems.push(`${setting}: ${path}: ${message}`)
 
-  /** Reads and parses one file; undefined when it is not named or not usable. */
   async function read<T extends object>(
     file: CertificateFile | undefined,
     parse: (pem: string) => T | string,
@@ -126,7 +116,7 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
 
 const BEGIN_CERTIFICATE = '-----BEGIN CERTIFICATE-----'
 
-/** The certificates, or the problem. `X509Certificate` parses only the first of a text; OpenSSL's messages may quote it. */
+/** The chain, or the problem. `X509Certificate` parses only the first of a text; OpenSSL's messages may quote it. */
 function parseChain(pem: string): X509Certificate[] | string {
   const [, ...blocks] = pem.split(BEGIN_CERTIFICATE)
   if (blocks.length === 0) return `holds no certificate in PEM (${BEGIN_CERTIFICATE})`
@@ -139,7 +129,6 @@ function parseChain(pem: string): X509Certificate[] | string {
   }
 }
 
-/** The key, or the problem. */
 function parsePrivateKey(pem: string): KeyObject | string {
   if (/-----BEGIN ENCRYPTED PRIVATE KEY-----|Proc-Type: 4,ENCRYPTED/.test(pem)) {
     return 'is encrypted; must be a private key without a passphrase'

@@ -54,11 +54,9 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
 }
 
 /**
- * Replaces a file atomically, and keeps its owner and mode; a new one gets mode 0600 and the owner of its directory. A
- * symbolic link is replaced itself.
+ * Replaces a file atomically (a symbolic link itself), and keeps owner and mode; a new one gets mode 0600 and the owner
+ * of its directory. On an error of `node:fs` the former version stays.
  * Not write-file-atomic: its 7.0.1 ignores short writes and puts a truncated file in place on a full disk.
- *
- * @throws what `node:fs` throws; the former version is untouched then
  */
 export async function replaceFile(path: string, text: string): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`
@@ -82,7 +80,7 @@ export async function replaceFile(path: string, text: string): Promise<void> {
   await directory.close()
 }
 
-/** Why a command changed nothing, one line each. `unusable`: what it would change is missing, unreachable or invalid. */
+/** Why a command changed nothing. `unusable`: what it would change is missing, unreachable or invalid. */
 export interface NotDone {
   readonly ok: false
   readonly unusable: boolean
@@ -93,12 +91,7 @@ export interface NotDone {
 const LOCK_STALE_MS = 10_000
 const LOCK_RETRY_MS = 100
 
-/**
- * Calls `change` while no other command holds the lock, a directory of this path.
- *
- * @param retries - how often a lock of another command is tried again, 100 ms apart
- * @throws `ELOCKED`, or what `node:fs` throws
- */
+/** The lock is a directory. @param retries - while it is held, 100 ms apart. @throws `ELOCKED`, or as `node:fs` */
 export async function withLock<T>(lockfilePath: string, change: () => Promise<T>, retries = 50): Promise<T> {
   // Imported when needed: it installs exit handlers, which a serving process should not have.
   const { lock } = await import('proper-lockfile')
@@ -142,7 +135,6 @@ const REASONS: Readonly<Record<string, string>> = {
   ELOCKED: `another command is changing it (it holds the lock); if that command was killed, try again in ${LOCK_STALE_MS / 1000} seconds`,
 }
 
-/** Why a file operation failed, in plain words, or the system's code. */
 export function fileErrorReason(error: unknown): string {
   const code = fileErrorCode(error)
   return REASONS[code] ?? code

@@ -1,12 +1,12 @@
 /**
- * Reads files of rows; parses large ones in a worker thread, so that requests do not wait. This module is the thread's entry, too.
+ * Reads files of rows; parses large ones in a worker thread (its entry is this module), so that requests do not wait.
  * The thread is reused: its compiled code parses four times faster than that of a new thread.
  */
 import { once } from 'node:events'
 import { MessageChannel, type MessagePort, parentPort, Worker } from 'node:worker_threads'
 import { type Loaded, type ReadFile, readRegularFile } from './files.ts'
 
-/** Parses the bytes of a file. A module exports it as `parse`. */
+/** A module exports it as `parse`. Problems are lines, `line:column: path message`. */
 export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
 export interface RowsFile<T> {
@@ -26,11 +26,7 @@ const BATCH = 500
 
 let reusedThread: Worker | undefined
 
-/**
- * Calls `add` with each row. Never rejects.
- *
- * @returns the file as it was read, or its problems, each with the path
- */
+/** Calls `add` with each row. Returns the file as it was read, or its problems, each with the path. Never rejects. */
 export async function readRows<T>(file: RowsFile<T>, add: (row: T) => void): Promise<ReadFile> {
   const { path, maxBytes, parse } = file
   const read = await readRegularFile(path, maxBytes)

@@ -1,7 +1,6 @@
 /**
- * A value that is reloaded when its files change.
+ * A value that is reloaded when its files change; only a valid new version replaces the active one.
  * Polls `stat`, which also sees renames, Kubernetes' `..data` swaps and changes on network file systems.
- * A new version becomes active only if it is valid. Otherwise the last good version stays active.
  */
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -14,25 +13,22 @@ export const RELOAD_RESULTS = ['ok', 'failed'] as const
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
 export interface ReloadableOptions<T> {
-  /** The content of the files, such as `keys`; for log lines. */
+  /** For log lines, such as `keys`. */
   readonly subject: string
   /** Files, or directories whose files count. */
   readonly paths: readonly string[]
   /** Which files of a directory count; default: all but dot files and `.tmp` files, which never count. */
   readonly includes?: (name: string) => boolean
-  /** Reads and validates the newest version. Does not reject. */
   readonly load: () => Promise<Loaded<T>>
-  /** Called right after a new value became active. */
   readonly onChange?: (value: T) => void
   readonly onReload?: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
-  /** Milliseconds between two polls. */
   readonly pollMs?: number
 }
 
 export interface Reloadable<T> {
   current(): T
-  /** Starts polling, which does not keep the process alive. */
+  /** Does not keep the process alive. */
   start(): void
   /** Loads the files now, changed or not. Never rejects. */
   reload(): Promise<void>
@@ -40,20 +36,20 @@ export interface Reloadable<T> {
 }
 
 /**
- * A version is loaded once two polls found the same state: a file may be half-written before. After this many polls with
- * a change it is reported if it is bad: a key may follow its certificate late.
+ * A version is loaded once two polls found the same state: a file may be half-written before. After this many polls
+ * with a change it is reported if it is bad: a key may follow its certificate late.
  */
 const MAX_CHANGED_POLLS = 5
 
-/** After so many it is loaded although the files still change. Not earlier: a part of a list of revocations is valid, too. */
+/** Then it is loaded although the files still change. Not earlier: a part of a list of revocations is valid, too. */
 const MAX_UNSTABLE_POLLS = 50
 
-/** A rejected version is read again after so many polls: the cause may have been ours, such as no free file descriptor. */
+/** A rejected version is read again after these: the cause may have been ours, such as no free file descriptor. */
 const RETRY_POLLS = 25
 
 const MAX_LOGGED_PROBLEMS = 20
 
-/** Loads the first value. Never rejects. */
+/** Never rejects. */
 export async function createReloadable<T>(options: ReloadableOptions<T>): Promise<Loaded<Reloadable<T>>> {
   const { subject, load, onChange, onReload, log, pollMs = 200 } = options
   // Before the files are read: the next poll finds a change made since.

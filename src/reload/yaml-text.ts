@@ -1,7 +1,6 @@
 /**
- * Parses YAML 1.2 with the position of each value.
- * In: one document; JSON is YAML. Repeated keys, unknown tags and aliases that multiply are mistakes.
- * Out: the value, or every problem. Messages never repeat the text: it may be the wrong file, and hold secrets.
+ * Parses a YAML 1.2 document. Repeated keys, unknown tags and aliases that multiply are mistakes. Out: the value and
+ * its positions, or every problem. Messages never repeat the text: it may be the wrong file, and hold secrets.
  */
 import { isUtf8 } from 'node:buffer'
 import {
@@ -23,7 +22,7 @@ import type { Loaded } from './files.ts'
 /** A step into a value: a member name or a list index. */
 export type Step = string | number
 
-/** Writes a path as the documentation does: `upstreams[0].url`. Unusual names are quoted and truncated. */
+/** As the documentation does: `upstreams[0].url`. Unusual names are quoted and truncated. */
 export function writePath(steps: readonly Step[]): string {
   let path = ''
   for (const step of steps) {
@@ -33,22 +32,18 @@ export function writePath(steps: readonly Step[]): string {
   return path
 }
 
-/** Line and column, both counted from 1. */
-export interface Position {
+/** Both counted from 1. */
+interface Position {
   readonly line: number
   readonly column: number
 }
 
-/** A YAML document, or the mistakes of a text that is none. */
-export type ParsedYaml =
+type ParsedYaml =
   | {
       readonly ok: true
       /** Maps as plain objects; null for an empty document. */
       readonly value: unknown
-      /**
-       * The position of the value at `steps`, or of the nearest value around it in the text;
-       * with `key`, that of the name of the last step.
-       */
+      /** Of the value at `steps`, or of the nearest one around it; with `key`, of the name of the last step. */
       readonly position: (steps: readonly Step[], key?: 'key') => Position
     }
   | {
@@ -58,14 +53,11 @@ export type ParsedYaml =
 
 type Mistake = readonly [message: string, offset: number]
 
-/**
- * No valid file comes near them. The composer recurses: it reports an overflow of the stack hundreds of times, or ends the
- * process. It compares each name of a map with all others: 90,000 took a minute.
- */
+/** The composer recurses: it reports an overflow of the stack hundreds of times, or ends the process. */
 const MAX_DEPTH = 100
+/** The composer compares each name of a map with all others: 90,000 took a minute. */
 const MAX_MEMBERS = 1000
 
-/** Parses a text. Never throws. */
 export function parseYaml(text: string): ParsedYaml {
   const lines = new LineCounter()
   const positionAt = (offset: number): Position => {
@@ -97,7 +89,6 @@ export function parseYaml(text: string): ParsedYaml {
   }
 }
 
-/** The tokens of a text, up to the one that exceeds a limit. */
 function* boundedTokens(text: string, parser: Parser, lines: LineCounter) {
   lines.addNewLine(0)
   for (const lexeme of new Lexer().lex(text)) {

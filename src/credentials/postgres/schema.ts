@@ -1,6 +1,6 @@
 /**
- * The tables of the credentials database, as one idempotent script for PostgreSQL 13 or newer. Triggers count each change in
- * `revision`. `stamp` is random: after a restore from a backup a number may come again, the pair of number and stamp not.
+ * The tables of the credentials database, as one idempotent script for PostgreSQL 13 or newer. Triggers count changes
+ * in `revision`. `stamp` is random: after a restore from a backup a number may come again, the pair does not.
  */
 
 /** The rule of `nameProblem`, for rows written by hand. */
