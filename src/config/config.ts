@@ -1,6 +1,4 @@
-/**
- * The configuration as the program uses it: the settings, the rules across settings, and derived values.
- */
+/** The configuration as the program uses it: the settings, the rules across settings, and derived values. */
 import type { z } from 'zod'
 import {
   CREDENTIALS_FILE,
@@ -119,7 +117,7 @@ export interface FileSettings {
   readonly upstreams?: Config['upstreams'] | undefined
 }
 
-/** The settings of an invalid configuration that name files and are valid by themselves. */
+/** Those of an invalid configuration that are valid by themselves. */
 export function fileSettings(tree: object): FileSettings {
   const { shape } = settingsSchema
   const valid = <T>(schema: z.ZodType<T>, ...steps: string[]) => schema.safeParse(valueAt(tree, steps)).data

@@ -2,7 +2,6 @@
  * Loads the configuration: defaults, then the file, then the environment, then flags; the later wins.
  * Out: a complete, frozen configuration with the origin of every value, or every problem at once.
  */
-import { readFileSync } from 'node:fs'
 import type { z } from 'zod'
 import { type Step, writePath } from '../reload/yaml-text.ts'
 import { type Config, configSchema, type FileSettings, fileSettings } from './config.ts'
@@ -42,16 +41,16 @@ export interface LoadOptions {
   /** The settings file; default: the one that `SIDECAR_CONFIG` names, if any. */
   readonly file?: string | undefined
   readonly env: NamedValues
-  /** By full name: `{ '--listen-port': '8080' }`. */
+  /** Such as `{ '--listen-port': '8080' }`. */
   readonly flags: NamedValues
   /** Whether a configuration without an upstream is a problem; default true. */
   readonly needsUpstream?: boolean
 }
 
-/** Loads and checks the configuration. Problems are values; nothing is thrown. */
+/** Never throws. */
 export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
   const { env, flags, file = env[FILE_VARIABLE], needsUpstream = true } = options
-  const fromFile = file === undefined ? NO_FILE : readFile(file, (path) => readFileSync(path))
+  const fromFile = file === undefined ? NO_FILE : readFile(file)
   const named = readNamed({ ...ownVariables(env), ...flags })
   const tree = named.values.reduce<unknown>(
     (tree, { setting, value }) => withValue(tree, setting.steps, value),
@@ -83,7 +82,7 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
 
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
 
-/** The issues of the schema as problems: one for each value, although it may violate its requirement in several ways. */
+/** One problem for each value, although it may violate its requirement in several ways. */
 function describe(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {
   const problems = new Map<string, Problem>()
   for (const issue of issues) {

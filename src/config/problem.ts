@@ -3,11 +3,9 @@
  * repeats the value, which may be a misplaced secret.
  */
 
-/** One mistake in the settings or in a file that they name. */
 export interface Problem {
   /** The setting (`upstreams[0].url`), or '' for a mistake of a complete source. */
   readonly path: string
-  /** Plain words, one line, no value. */
   readonly message: string
   /** `file:line:column`, a variable, a flag, or `default` where no source gave a value. */
   readonly origin: string
@@ -38,10 +36,7 @@ export function formatProblems(problems: readonly Problem[]): string {
 /** The comparison takes time quadratic in the length. */
 const MAX_NAME_LENGTH = 64
 
-/**
- * Returns the candidate with the most similar spelling, or undefined when none is close. Case and the separators
- * `.`, `_` and `-` do not count; a prefix of exactly one candidate is close.
- */
+/** The candidate with the most similar spelling, case and separators aside; undefined if none is close. */
 export function nearest(name: string, candidates: readonly string[]): string | undefined {
   if (name.length > MAX_NAME_LENGTH) return undefined
   const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')

@@ -35,7 +35,6 @@ const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 
 /** Runs a check on invalid input too, so that all mistakes are reported at once. The input may have any shape. */
 export const RUN_ON_INVALID_INPUT = { when: () => true }
 
-/** A member of a list: a map with these members only. */
 function member<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
   return z.strictObject(shape, {
     error: ({ code }) => (code === 'invalid_type' ? requirement : undefined),
@@ -83,7 +82,6 @@ function described<Kind extends z.ZodType>(kind: Kind, description: string, exam
   return kind.meta({ description, examples: [example] })
 }
 
-/** A list, empty by default. */
 function list<Member extends z.ZodType>(member: Member, requirement: string, description: string) {
   return z.array(member, requirement).default([]).describe(description)
 }
@@ -95,7 +93,6 @@ function section<Shape extends z.core.$ZodLooseShape>(description: string, shape
   return group.prefault({} as z.input<typeof group>).describe(description)
 }
 
-/** The settings as the file, the environment and the flags give them. */
 export const settingsSchema = z
   .strictObject({
     listen: section('Data listener: what clients connect to.', {

@@ -12,17 +12,14 @@ export interface Setting {
   readonly steps: readonly string[]
   readonly variable: string
   readonly flag: string
-  /** What it means, with its unit; one line. */
   readonly description: string
   /** Such as `must be an integer from 1 to 1000000`. */
   readonly requirement: string
-  /** Of a value that is present. */
   readonly schema: z.core.$ZodType
   /** Undefined where there is none, or where it depends on other settings. */
   readonly default: unknown
 }
 
-/** Every setting, in the order of the schema. */
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
 /** The names below `steps`: of a group, or of the maps in a list; none below a value. */
@@ -37,7 +34,6 @@ export function namesBelow(steps: readonly Step[]): readonly string[] {
   return schema instanceof z.ZodObject ? Object.keys(schema.shape) : []
 }
 
-/** The value that `steps` lead to, undefined where there is none. */
 export function valueAt(value: unknown, steps: readonly Step[]): unknown {
   return steps.reduce(
     (inner: unknown, step) =>

@@ -1,7 +1,5 @@
-/**
- * Reads the sources of settings: the YAML file, environment variables and flags.
- * In: their text. Out: unchecked values with their locations.
- */
+/** Reads settings from the YAML file, environment variables and flags. Out: unchecked values with their locations. */
+import { readFileSync } from 'node:fs'
 import { z } from 'zod'
 import { fileErrorReason } from '../reload/files.ts'
 import { parseYaml, type Step } from '../reload/yaml-text.ts'
@@ -17,7 +15,6 @@ export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 /** Short names of settings. A URL of an upstream means one upstream at prefix `/`. */
 const SHORT = { SIDECAR_UPSTREAM_URL: 'upstreams', '--upstream-url': 'upstreams', '--port': 'listen.port' }
 
-/** The settings by each of their names. */
 const NAMES = new Map(
   SETTINGS.flatMap((setting) => {
     const short = Object.entries(SHORT).flatMap(([name, path]) => (path === setting.path ? [name] : []))
@@ -37,15 +34,15 @@ export interface FileValues {
 
 export const NO_FILE: FileValues = { tree: {}, problems: [], locationOf: () => 'default' }
 
-/** Reads the settings file. A file that cannot be used has no tree. */
-export function readFile(file: string, read: (path: string) => Uint8Array): FileValues {
+/** A file that cannot be used has no tree. */
+export function readFile(file: string): FileValues {
   const problem = (message: string, origin: string): Problem => ({ path: '', message, origin })
   const unusable = (...problems: readonly Problem[]) => ({ ...NO_FILE, tree: undefined, problems })
   if (file === '')
     return unusable(problem('must be the path of a settings file', `--config or ${FILE_VARIABLE}`))
   let text: string
   try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(read(file))
+    text = new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(file))
   } catch (error) {
     return unusable(problem(`cannot read the configuration: ${fileErrorReason(error)}`, file))
   }
@@ -90,28 +87,23 @@ export function withValue(
   return isMap(branch) ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) } : branch
 }
 
-/** The variables of an environment that are meant for this program. */
 export function ownVariables(environment: NamedValues): NamedValues {
   const isOwn = ([name, value = '']: [string, string | undefined]) =>
     name.startsWith('SIDECAR_') && name !== FILE_VARIABLE && !isServiceLink(name, value)
   return Object.fromEntries(Object.entries(environment).filter(isOwn))
 }
 
-/**
- * Whether Kubernetes sets a variable for a Service of the namespace: one called `sidecar-admin` adds
- * `SIDECAR_ADMIN_PORT=tcp://10.0.0.7:8081` to each pod, which must not keep the sidecar from starting.
- */
+/** Kubernetes sets `SIDECAR_ADMIN_PORT=tcp://10.0.0.7:8081` in each pod beside a Service called `sidecar-admin`. */
 function isServiceLink(name: string, value: string): boolean {
   if (/_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name))
     return true
   return name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value)
 }
 
-/** A value that a variable or flag gives to a setting. Not checked yet. */
+/** A value that a variable or flag (`name`) gives to a setting. Not checked yet. */
 export interface NamedValue {
   readonly setting: Setting
   readonly value: unknown
-  /** The variable or flag. */
   readonly name: string
 }
 

@@ -24,7 +24,6 @@ function satisfying(isValid: (text: string) => boolean, requirement: string) {
   return z.string(must(requirement)).refine(isValid, must(requirement))
 }
 
-/** An integer within bounds, both included. */
 export function integer(min: number, max: number, requirement = `must be an integer from ${min} to ${max}`) {
   return z.int(must(requirement)).min(min, must(requirement)).max(max, must(requirement))
 }
