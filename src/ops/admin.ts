@@ -45,7 +45,7 @@ export function createAdminListener(
   const { onError } = options
   const status = createStatusReporter(config, sources, options)
   const pages = new Map<string, () => Promise<Page>>()
-  // Rendered once for all requests of a turn of the event loop, and never twice at a time: pipelined requests cost as one.
+  // Rendered once per turn of the event loop and never twice at a time: pipelined requests cost as one.
   const page = (path: string, render: () => Promise<Page>) => {
     let pending: Promise<Page> | undefined
     pages.set(path, () => {

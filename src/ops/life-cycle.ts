@@ -1,7 +1,7 @@
 /**
- * The life cycle of a sidecar: start, run, drain, stop, each once.
- * It listens for clients only after everything that decides on access is loaded. Draining: lame duck (still accepting, each
- * answer closes its connection, so that load balancers move on), no new connections, time for requests in flight, the end.
+ * The life cycle of a sidecar: start, run, drain, stop, each once. It listens for clients only after everything that
+ * decides on access is loaded. Draining: lame duck (still accepting, but each answer closes its connection, so that
+ * load balancers move on), no new connections, time for requests in flight, the end.
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -20,25 +20,23 @@ export interface DrainReport {
   readonly cut: number
 }
 
-/** Where a sidecar listens. */
 export interface Addresses {
   readonly data: AddressInfo
   readonly admin: AddressInfo
 }
 
-export interface LifeCycleOptions {
+interface LifeCycleOptions {
   readonly listener: Pick<Listener, 'listen' | 'close' | 'closeIdle' | 'closeTunnels' | 'abort' | 'inFlight'>
   readonly admin: Pick<Listener, 'listen' | 'close'>
   readonly authData: Pick<AuthData, 'whenComplete' | 'stop'>
   readonly forwarder: { close(): void }
   readonly shutdown: Config['shutdown']
   readonly onListening: (where: Addresses) => void
-  /** `inFlight`: requests being handled when draining begins. */
   readonly onDraining: (inFlight: number) => void
   readonly onStopped: (report: DrainReport) => void
 }
 
-/** How often connections that have become idle are closed, in milliseconds. */
+/** Between two closings of idle connections. */
 const STEP_MS = 50
 
 export function createLifeCycle(options: LifeCycleOptions) {
@@ -106,14 +104,11 @@ export function createLifeCycle(options: LifeCycleOptions) {
     isRunning: () => phase === 'running',
     /** Whether connections end with their next answer. */
     isDraining: () => phase === 'draining',
-    /** Whether the drain deadline has passed and requests are being cut off. */
     isAborting: () => aborting,
-    /** Rejects when a port is not available, and listens on neither. */
     start(): Promise<Addresses> {
       started ??= start()
       return started
     },
-    /** `lameDuck`: continues to accept for a while first, if it was running. A second call waits for the same end. */
     stop({ lameDuck }: { readonly lameDuck: boolean } = { lameDuck: false }): Promise<DrainReport> {
       stopped ??= stop(lameDuck && phase === 'running')
       return stopped

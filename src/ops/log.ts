@@ -19,10 +19,7 @@ const SECRET_FIELDS = ['authorization', 'headers', 'rawPacket', 'secret', 'token
 /** Where log lines go, without ever making the writer wait. */
 export type LogDestination = ReturnType<typeof openLogDestination>
 
-/**
- * Opens standard output for lines. A pipe must be in non-blocking mode, or a write to a full one blocks a thread of
- * libuv; Node sets it when `process.stdout` is first used.
- */
+/** A pipe must be non-blocking, which Node sets on the first use of `process.stdout`, or a full one blocks a thread. */
 export function openLogDestination() {
   const stream = pino.destination({ dest: 1, sync: false, maxLength: MAX_WAITING, maxWrite: MAX_WRITE })
   let dropped = 0
@@ -36,11 +33,10 @@ export function openLogDestination() {
     write(line: string): void {
       if (open) stream.write(line)
     },
-    /** How many lines were dropped because the reader was too slow. */
     get dropped() {
       return dropped
     },
-    /** Writes the queued lines, for at most `waitMs` milliseconds, and accepts no more. */
+    /** Writes the queued lines, for at most `waitMs`, and accepts no more. */
     async close(waitMs = 500): Promise<void> {
       open = false
       const closed = new Promise((resolve) => stream.once('close', resolve))
@@ -50,7 +46,6 @@ export function openLogDestination() {
   }
 }
 
-/** `level`: the minimum severity. */
 export function createLog(level: string, destination: DestinationStream): Logger {
   return pino(
     {
@@ -64,7 +59,7 @@ export function createLog(level: string, destination: DestinationStream): Logger
   )
 }
 
-/** Logs errors of a listener, such as running out of file descriptors. */
+/** Such as running out of file descriptors. */
 export function logListenErrors(log: Logger): (error: unknown) => void {
   return (error) => log.error({ err: error }, 'listening socket error')
 }
@@ -77,10 +72,7 @@ function serializeError(error: unknown): unknown {
   return { type: name, code, message, stack }
 }
 
-/**
- * Text from a client, truncated to `maxLength` characters, without characters that control a terminal, break a line or reverse
- * the direction of text (CVE-2021-42574).
- */
+/** A client's text, truncated, without what controls a terminal, breaks a line or reverses text (CVE-2021-42574). */
 export function loggable(text: string, maxLength = 256): string {
   const truncated = text.length > maxLength ? `${text.slice(0, maxLength)}…` : text
   return truncated.replace(/[\p{Cc}\p{Zl}\p{Zp}\u{202A}-\u{202E}\u{2066}-\u{2069}]/gu, '\u{FFFD}')

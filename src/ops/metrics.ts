@@ -1,6 +1,6 @@
 /**
- * The Prometheus metrics: their names, labels and values.
- * Labels come from closed sets, never a path, an account or a token; their series exist at zero from the first scrape on.
+ * The Prometheus metrics: their names, labels and values. Labels come from closed sets, never a path, an account or a
+ * token; their series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { ROUTES, type Route } from '../gate/decide.ts'
@@ -63,27 +63,23 @@ export interface MetricSources {
   readonly listener: () => { inFlight: number; connections: number; droppedConnections: number }
   /** The key that signs, created at `createdAt` epoch seconds; undefined in a sidecar that only verifies. */
   readonly signingKey: () => { readonly kid: string; readonly createdAt: number } | undefined
-  /** How long tokens of each key may still be valid, in seconds. */
   readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
-  /** Active revocations. */
   readonly revocations: () => number
   readonly pools: () => readonly { upstream: string; connections: number; queued: number }[]
   /** Active certificates of our own and when they expire, in epoch milliseconds. */
   readonly certificates: () => readonly { readonly certificate: string; readonly expiresAt: number }[]
-  /** The state of another issuer's keys, where `keys.jwksUrl` is set. */
+  /** With `keys.jwksUrl`. */
   readonly remoteKeys?: (() => { readonly ageSeconds?: number }) | undefined
   readonly ready: () => boolean
   readonly logLinesDropped: () => number
 }
 
-/** Counts events as they happen. */
 export type Metrics = ReturnType<typeof createMetrics>
 
 export interface MetricsOptions {
-  /** Prefixes of the upstreams. */
+  /** Prefixes. */
   readonly upstreams: readonly string[]
   readonly subjects: readonly ReloadKind[]
-  /** False with `enforcement: report`. */
   readonly enforcing: boolean
   readonly sources: MetricSources
   /** Epoch milliseconds. */
@@ -98,7 +94,6 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
   const { counter, total, histogram, gauge, gaugeBy } = create
   const { listener, cache, pools, remoteKeys } = sources
 
-  // Values of other components.
   gauge('requests_in_flight', 'sum', () => listener().inFlight)
   gauge('client_connections', 'sum', () => listener().connections)
   total('client_connections_dropped_total', () => listener().droppedConnections)
@@ -132,7 +127,6 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
   )
   if (remoteKeys !== undefined) gauge('jwks_age_seconds', 'max', () => remoteKeys().ageSeconds)
 
-  // Counts and durations of events.
   const requests = counter('requests_total', ['route', 'method', 'status'])
   const checks = counter('token_checks_total', ['result', 'reason'])
   const issued = counter('tokens_issued_total')
@@ -156,7 +150,6 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
   // `labels()` is not used to look up children once: they hash their labels at each call all the same.
   return {
     registry,
-    /** A request has ended. `seconds`: from its head to the end of its response. */
     onRequest(route: Route, method = 'other', status: number, seconds: number): void {
       requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
       durations.observe({ route }, seconds)
@@ -170,12 +163,11 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
     }),
     onBytes: (direction: 'in' | 'out', count: number): void => bytes.inc({ direction }, count),
     onReload: createReloadMetrics(create, subjects, now),
-    /** A fetch of another issuer's keys has ended. */
     onFetch: (result: ReloadResult): void => fetches?.inc({ result }),
   }
 }
 
-/** Creates the metrics of reloads. Each worker loads the same version, so their counts are not added up. */
+/** Each worker loads the same version, so their counts are not added up. */
 function createReloadMetrics(
   { common, gaugeBy }: ReturnType<typeof metricsIn>,
   subjects: readonly ReloadKind[],
@@ -193,10 +185,7 @@ function createReloadMetrics(
   gaugeBy('subject', 'reload_failing', 'max', () =>
     [...failingParts].map(([subject, parts]) => [subject, Number(parts.size > 0)]),
   )
-  /**
-   * A new version was loaded (`ok`) or could not be used (`failed`). `part`: one of several under the subject, which is failing
-   * while any of its parts is.
-   */
+  /** `part`: one of several under the subject, which is failing while any of them is. */
   return (subject: ReloadKind, result: ReloadResult, part = ''): void => {
     const parts = failingParts.get(subject)
     if (parts === undefined) return
@@ -208,7 +197,7 @@ function createReloadMetrics(
   }
 }
 
-/** Functions that create metrics in a registry; `read` is called at each scrape. */
+/** `read` is called at each scrape. */
 function metricsIn(registry: Registry) {
   const common = (name: keyof typeof HELP) => ({
     name: `auth_sidecar_${name}`,
@@ -246,7 +235,6 @@ function metricsIn(registry: Registry) {
           else this.set(value)
         },
       }),
-    /** Values by that of the label. */
     gaugeBy: (label: string, name: Name, aggregator: Aggregator, read: () => (readonly [string, number])[]) =>
       new Gauge({
         ...common(name),

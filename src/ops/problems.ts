@@ -1,6 +1,4 @@
-/**
- * The problems of the sidecar in words, for the head line and the title of the status page.
- */
+/** The problems of the sidecar in words, worst first, for the head line and the title of the status page. */
 import type { Status } from './status.ts'
 
 const FAILING_CRITICAL = 0.05
@@ -13,12 +11,11 @@ const DAY_SECONDS = 86_400
 /** Outcomes of an unreachable upstream. */
 const UNREACHABLE = /^(?:connection_refused|connection_timeout|dns_error|destination_)/
 
-export interface StatusProblem {
+interface StatusProblem {
   readonly severity: 'critical' | 'warning'
   readonly text: string
 }
 
-/** Lists the problems, worst first. */
 export function statusProblems(status: Status): StatusProblem[] {
   const critical: string[] = []
   const warning: string[] = []

@@ -1,10 +1,9 @@
 /**
- * Samples of the counters over the last ten minutes, for the status page.
- * In: metric families. Out: how much the counters grew between two samples. Memory is bounded, as label sets are closed.
+ * Samples of the counters over the last ten minutes, for the status page. In: metric families. Out: how much the
+ * counters grew between two samples. Memory is bounded, as label sets are closed.
  */
 import type { Registry } from 'prom-client'
 
-/** One metric with its series. */
 export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 
 export type Labels = MetricFamily['values'][number]['labels']
@@ -24,7 +23,6 @@ export interface Sample {
   readonly row: readonly number[]
 }
 
-/** How much the counters grew between two samples. */
 export type Growth = ReturnType<Columns['growth']>
 
 /** Packs metrics into rows of numbers: a column is a series. */
@@ -65,7 +63,6 @@ export class Columns {
     }
     return {
       seconds,
-      /** By the value of one label. */
       by,
       total: (metric: string, where?: Labels) => sum(by(metric, '', where)),
       /** Null if the interval is empty. */
@@ -84,10 +81,7 @@ export function rounded(value: number): number {
   return Number(value.toPrecision(4))
 }
 
-/**
- * Estimates percentiles in seconds from cumulative buckets by upper bound (`le`), as Prometheus' `histogram_quantile`
- * does; null where nothing was observed.
- */
+/** Estimates in seconds, as Prometheus' `histogram_quantile` does, from cumulative buckets by upper bound (`le`). */
 function percentiles(buckets: ReadonlyMap<string, number>) {
   const ascending = [...buckets]
     .map(([le, count]) => ({ bound: le === '+Inf' ? Infinity : Number(le), count }))

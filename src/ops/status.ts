@@ -22,13 +22,10 @@ export interface ReadyCheck {
 
 /** The data of the admin listener: of this process, or collected from workers. */
 export interface AdminSources {
-  /** Every condition of readiness; the sidecar is ready when all of them hold. */
   readonly ready: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
-  /** The public keys, as a JWK Set (RFC 7517); undefined before a worker has responded. */
+  /** A JWK Set (RFC 7517); undefined before a worker has responded. */
   readonly jwks: () => unknown
-  /** The metrics as text, such as a registry of prom-client. */
   readonly exposition: { readonly contentType: string; metrics(): Promise<string> }
-  /** The metrics of the status page. */
   readonly statusMetrics: () => Promise<readonly MetricFamily[]>
 }
 
@@ -41,7 +38,6 @@ export interface AdminOptions {
 
 export type Status = Awaited<ReturnType<ReturnType<typeof createStatusReporter>['report']>>
 
-/** Creates the reporter. It takes samples between `start` and `stop`. */
 export function createStatusReporter(
   { upstreams, credentials, cache }: Pick<Config, 'upstreams' | 'credentials' | 'cache'>,
   { ready, statusMetrics }: Pick<AdminSources, 'ready' | 'statusMetrics'>,
@@ -218,14 +214,13 @@ export function createStatusReporter(
   }
 
   return {
-    /** Takes a sample now and every five seconds. */
     start(): void {
       void sample()
       timer = setInterval(sample, SAMPLE_EVERY_MS).unref()
     },
     stop: () => clearInterval(timer),
     sample,
-    /** The state now. Rejects when the metrics cannot be read. */
+    /** Rejects when the metrics cannot be read. */
     report,
   }
 }
