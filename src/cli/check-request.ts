@@ -1,6 +1,4 @@
-/**
- * The requests of `check`, each on its own connection and bounded in time and size.
- */
+/** The requests of `check`, each on its own connection and bounded in time and size. */
 import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
@@ -26,7 +24,7 @@ export async function send(
   url: URL,
   { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
 ): Promise<Response> {
-  // Not AbortSignal.timeout, whose timer does not keep the process alive: an unasked 101 ends the request without an event.
+  // Not AbortSignal.timeout, whose timer does not keep the process alive: an unasked 101 ends the request silently.
   const limit = new AbortController()
   const timer = setTimeout(() => limit.abort(), REQUEST_MS)
   const { signal } = limit

@@ -1,13 +1,10 @@
-/**
- * Shared by commands: streams, the two kinds of failure, output and arguments.
- */
+/** Shared by commands: streams, the two kinds of failure, output and arguments. */
 import { isUtf8 } from 'node:buffer'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import { nameProblem, namesProblem, secretProblem } from '../credentials/names.ts'
 import { fileErrorReason, type NotDone } from '../reload/files.ts'
 
-/** Streams and environment, of the process or of a test. */
 export interface CommandIo {
   readonly stdin: Readable
   readonly stdout: Writable
@@ -27,7 +24,7 @@ export class UsageFailure extends Error {
   readonly exitCode = 2
 }
 
-/** A command that writes to the given streams, and throws instead of ending the process. */
+/** Throws instead of ending the process. */
 export function createCommand(name: string, description: string, io: CommandIo): Command {
   return new Command(name)
     .description(description)
@@ -58,7 +55,7 @@ export function formatTable(rows: readonly (readonly string[])[]): string {
   return rows.map((row) => line(row).trimEnd()).join('\n')
 }
 
-/** The value of a result, or the failure that ends the command. */
+/** The value of a result; throws the failure that ends the command. */
 export function unwrap<R extends { readonly ok: true } | Failed>(
   result: R,
 ): Extract<R, { readonly ok: true }> {
@@ -70,11 +67,7 @@ export function unwrap<R extends { readonly ok: true } | Failed>(
 /** Without `unusable`, settings, keys or credentials are. */
 type Failed = Omit<NotDone, 'unusable'> & Partial<NotDone>
 
-/**
- * The account and access key that options name.
- *
- * @throws {UsageFailure} where a token could not carry them
- */
+/** @throws UsageFailure where a token could not carry the names */
 export function checkNames({ account, accessKey }: { readonly account: string; readonly accessKey: string }) {
   const problems = [
     ['--account', nameProblem(account)],
@@ -88,7 +81,6 @@ export function checkNames({ account, accessKey }: { readonly account: string; r
 /** More than any secret or token takes. */
 const MAX_STDIN_BYTES = 65_536
 
-/** Reads stdin to its end, or until it exceeds the limit. */
 export async function readStdin(stdin: Readable): Promise<Buffer> {
   const chunks: Buffer[] = []
   for await (const chunk of stdin) {
@@ -98,12 +90,7 @@ export async function readStdin(stdin: Readable): Promise<Buffer> {
   return Buffer.concat(chunks)
 }
 
-/**
- * Reads a secret from stdin to its end: every byte counts, save one final newline.
- *
- * @param timeoutMs - how long to wait; without it, for ever
- * @throws {UsageFailure} where it is no secret, or none arrives in time
- */
+/** Every byte counts, save one final newline. @throws UsageFailure where it is no secret, or none arrives in time */
 export async function readSecret(stdin: Readable, timeoutMs?: number): Promise<string> {
   if (timeoutMs !== undefined) addAbortSignal(AbortSignal.timeout(timeoutMs), stdin)
   const bytes = await readStdin(stdin).catch((error: Error) => {
@@ -117,19 +104,17 @@ export async function readSecret(stdin: Readable, timeoutMs?: number): Promise<s
   return secret
 }
 
-/** The path of a file or directory, for commander's `argParser`: a variable of the shell may be empty. */
+/** A variable of the shell may be empty. */
 export function parsePath(text: string): string {
   if (text === '') throw new InvalidArgumentError('It must not be empty.')
   return text
 }
 
-/** An integer number of seconds in plain decimals, for commander's `argParser`. */
 export function parseSeconds(text: string): number {
   if (!/^\d{1,10}$/.test(text)) throw new InvalidArgumentError('It must be an integer number of seconds.')
   return Number(text)
 }
 
-/** A port number in plain decimals, for commander's `argParser`. */
 export function parsePort(text: string): number {
   if (!/^\d{1,5}$/.test(text) || Number(text) > 65535) {
     throw new InvalidArgumentError('It must be a number from 0 to 65535.')

@@ -1,6 +1,4 @@
-/**
- * `config check | show | schema`, and the settings that commands take as flags.
- */
+/** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { fileProblems, InvalidAuthData } from '../auth-data.ts'
 import {
@@ -56,7 +54,7 @@ export async function everyProblem(loaded: LoadedConfig | NotLoaded): Promise<Pr
   return [...loaded.problems, ...located(await fileProblems(loaded.files), loaded)]
 }
 
-/** Problems of files, each with the location of the setting that names the file. */
+/** With the location of the setting that names the file. */
 function located(problems: readonly Problem[], { originOf }: Pick<LoadedConfig, 'originOf'>) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }
@@ -67,7 +65,7 @@ export function asUsage(error: unknown, loaded: LoadedConfig): unknown {
   return new UsageFailure(formatProblems(located(error.problems, loaded)))
 }
 
-/** @throws {UsageFailure} with every problem of the settings */
+/** @throws UsageFailure with every problem */
 export function usable(loaded: LoadedConfig | NotLoaded): LoadedConfig {
   if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
   return loaded

@@ -1,6 +1,6 @@
 /**
- * `credentials add|list|disable|enable|remove|migrate|import`: credentials in a file or in PostgreSQL. Only `add` prints a
- * secret, once; no command prints a hash. Modules of the database are loaded only where one is named.
+ * `credentials add|list|disable|enable|remove|migrate|import`: credentials in a file or in PostgreSQL. Only `add`
+ * prints a secret, once; no command prints a hash. Modules of the database are loaded only where one is named.
  */
 import { randomBytes } from 'node:crypto'
 import type { Command } from 'commander'
@@ -67,7 +67,7 @@ Revocations are rows of storage_auth.revocations: one of jti, account_id and acc
 optional issued_before. Every change of both tables is active within a second, however it is made.
 `
 
-/** @param now - epoch milliseconds, which decide whether a credential has expired */
+/** @param now - epoch milliseconds */
 export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
   const print = printer(io)
   const warn = warner(io)

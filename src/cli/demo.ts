@@ -1,7 +1,6 @@
 /**
- * `demo`: the sidecar in front of a small storage API, in this process, until a signal stops it. Everything is kept in
- * `.sidecar/` under the working directory: stored objects stay; keys, credential and settings are created at each start,
- * as only the hash of an earlier secret is kept. Once requests are served, lines to paste are printed.
+ * `demo`: the sidecar in front of a small storage API, until a signal stops it. Keeps everything in `.sidecar/`: stored
+ * objects stay; keys, credential and settings are created at each start, as only the hash of an earlier secret is kept.
  */
 import { once } from 'node:events'
 import { chmod, mkdir, rm, writeFile } from 'node:fs/promises'
@@ -60,7 +59,6 @@ async function runDemo(io: CommandIo, deps: ServeDependencies, { port, adminPort
   }
 }
 
-/** Fails with one line when a port cannot be listened on. */
 async function expectFree(port: number, flag: string): Promise<void> {
   const probe = createServer().listen(port, '127.0.0.1')
   await once(probe, 'listening').catch((fault: NodeJS.ErrnoException) => {
@@ -70,7 +68,7 @@ async function expectFree(port: number, flag: string): Promise<void> {
   await new Promise((resolve) => probe.close(resolve))
 }
 
-/** Writes the settings file, all that it names, and a small text file to upload. Only the owner can read them. */
+/** Writes the settings file, all that it names, and a file to upload. Only the owner can read them. */
 async function prepareWorkspace(directory: string, { port, adminPort }: Ports, upstreamUrl: string) {
   await mkdir(directory, { recursive: true, mode: 0o700 })
   await chmod(directory, 0o700)
@@ -101,10 +99,7 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
   return { configFile, sampleFile: await write('hello.txt', 'Hello, storage.\n'), login }
 }
 
-/**
- * The lines to paste: comments and complete commands for a POSIX shell with curl. Comments hold no character that a shell
- * interprets: an interactive zsh runs them as commands.
- */
+/** Lines to paste. Comments hold no character that a shell interprets: an interactive zsh runs them as commands. */
 export function guide(
   { login, sampleFile }: { readonly login: object; readonly sampleFile: string },
   { data, admin }: Addresses,

@@ -1,6 +1,4 @@
-/**
- * `keys add|list|activate|retire`: the keys that sign and verify tokens. Never prints a private key.
- */
+/** `keys add|list|activate|retire`: the keys that sign and verify tokens. Never prints a private key. */
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isKid } from '../keys/jwk.ts'
 import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
@@ -44,7 +42,7 @@ A rotation that refuses no token that is alive:
   storage-auth-sidecar keys retire --directory keys OLD_KID
 `
 
-/** @param now - the clock, in epoch milliseconds */
+/** @param now - epoch milliseconds */
 export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
   const print = printer(io)
   const warn = warner(io)
@@ -112,7 +110,6 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
   return group
 }
 
-/** Makes a change; a refusal or a fault of the file system becomes a failure of the command. */
 async function applyChange<T extends { readonly ok: true }>(
   directory: string,
   change: () => Promise<T | NotDone>,

@@ -1,6 +1,4 @@
-/**
- * The program: its commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
- */
+/** The commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
 import { closeSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { Command, CommanderError } from 'commander'
@@ -18,7 +16,6 @@ Examples:
   storage-auth-sidecar serve --config sidecar.yaml
   storage-auth-sidecar help credentials`
 
-/** Runs a command, and ends the process. */
 export async function runProgram(signals: Signals): Promise<void> {
   process.exitCode = 1 // in case that nothing keeps the process alive before the command has ended
   let stdoutError: string | undefined
@@ -34,7 +31,7 @@ export async function runProgram(signals: Signals): Promise<void> {
   // A pager may read slowly; a reader that disconnects ends the wait.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
   if (stdoutError !== undefined) process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
-  // Node would make both blocking at exit, also for the processes that share them: a write to a full pipe would never end.
+  // Node would make both blocking at exit, also for processes that share them: a write to a full pipe would not end.
   if (process.argv[2] === 'worker') for (const fd of [1, 2]) closeSync(fd)
   process.exit(stdoutError !== undefined && code === 0 ? 1 : code)
 }
@@ -54,7 +51,6 @@ async function run(loaders: Loaders): Promise<void> {
   await program.parseAsync()
 }
 
-/** Prints an error without its stack. */
 function exitCodeOf(error: Error): number {
   // Commander has printed its own message; a request for help or the version is no error.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2

@@ -53,7 +53,6 @@ async function serve(loaded: LoadedConfig, deps: ServeDependencies): Promise<voi
 /** Node's error of a listener; `hostname` replaces address and port when the name has no address. */
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
-/** A port that is not available is a system error: one line, exit code 1. */
 function rethrowFault(error: ListenError): void {
   if (error instanceof StoppedWhileStarting) return
   const { code, syscall, address, hostname, port, message } = error

@@ -1,6 +1,6 @@
 /**
- * The signals of a long-running process. They are recorded from `listen()` on, so that one that arrives while modules
- * load is not lost. The first SIGTERM or SIGINT requests a stop; a second one ends the process at once. Imports nothing.
+ * The signals of a long-running process, recorded from `listen()` on: one that arrives while modules load is not lost,
+ * so this imports nothing. The first SIGTERM or SIGINT requests a stop, a second one ends the process at once.
  */
 
 export type StopSignal = 'SIGTERM' | 'SIGINT'
@@ -15,12 +15,11 @@ export class Signals {
     this.#hungUp = true
   }
 
-  /** @param echoMs - a second signal within this time of the first is a duplicate of it, in milliseconds */
+  /** @param echoMs - a second signal within this time is a duplicate of the first */
   constructor(echoMs: number) {
     this.#echoMs = echoMs
   }
 
-  /** Handles signals from now on. */
   listen(): Promise<StopSignal> {
     this.#stop ??= new Promise((resolve) => {
       let firstAt: number | undefined
@@ -43,7 +42,7 @@ export class Signals {
     for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
   }
 
-  /** Sets what SIGHUP does; does it at once if one has arrived already. */
+  /** Acts at once if a SIGHUP has arrived already. */
   onHangUp(act: () => void): void {
     this.#onHangUp = act
     if (this.#hungUp) act()

@@ -1,6 +1,4 @@
-/**
- * `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a given one.
- */
+/** `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a given one. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { type AuthData, openAuthData } from '../auth-data.ts'
@@ -47,10 +45,7 @@ Examples:
   storage-auth-sidecar token inspect --config sidecar.yaml "$TOKEN"
   pbpaste | storage-auth-sidecar token inspect --config sidecar.yaml --json`
 
-/**
- * @param options.now - the clock, in epoch milliseconds
- * @param options.waitMs - how long `inspect` waits for another issuer or a database
- */
+/** `now`: epoch milliseconds; `waitMs`: how long `inspect` waits for another issuer or a database. */
 export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = {}): Command {
   const print = printer(io)
   const warn = warner(io)

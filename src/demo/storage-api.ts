@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 
 interface Metadata {
-  /** The request path as it was sent, byte for byte. */
+  /** The request path as it was sent. */
   readonly key: string
   readonly size: number
   /** SHA-256 of the bytes in hex, in double quotes. */
@@ -20,10 +20,7 @@ interface Metadata {
   readonly contentType: string
 }
 
-/**
- * Listens on a free port of 127.0.0.1 and keeps objects below `directory`. File names are digests of the account and of
- * the key: no key reaches outside. `onFault` receives the cause of every 500.
- */
+/** File names are digests of the account and of the key: no key reaches outside `directory`. */
 export async function startStorageApi(directory: string, onFault: (fault: unknown) => void) {
   const uploads = join(directory, 'uploads')
   rmSync(uploads, { recursive: true, force: true })
