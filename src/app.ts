@@ -1,9 +1,6 @@
 /**
- * The composition root: wires one sidecar from its settings.
- *
+ * The composition root: wires one sidecar from validated settings. It listens after keys and credentials are loaded.
  *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
- *
- * In: validated settings. Out: a sidecar that starts and stops. It listens after keys and credentials are loaded.
  */
 import type { Registry } from 'prom-client'
 import { openAuthData } from './auth-data.ts'
@@ -30,46 +27,34 @@ import { createTokenCache } from './token/cache.ts'
 import { createAssertionSigner, createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 
-export interface AppOptions {
+interface AppOptions {
   readonly config: Config
   readonly log: Logger
-  /** Log lines lost so far. */
   readonly logLinesDropped?: () => number
-  /** Epoch milliseconds; default `Date.now`. */
+  /** Epoch milliseconds. */
   readonly now?: () => number
   /** One of several processes that share the data listener: without an admin listener. */
   readonly worker?: boolean
 }
 
 export interface App {
-  /**
-   * Listens on both ports; resolves with the addresses. The admin listener responds, not ready, while another issuer or a
-   * database is awaited. Rejects when a port is not available, and listens on neither.
-   */
+  /** The admin listener responds, not ready, while this waits. Rejects if a port is taken, and listens on neither. */
   start(): Promise<Addresses>
-  /** Loads keys, credentials, revocations and certificates again, changed or not. */
+  /** Loads everything again, changed or not. */
   reload(): Promise<void>
-  /**
-   * Drains: lets requests in flight finish. A second call waits for the same end.
-   * `lameDuck`: continues to accept for `shutdown.lameDuckSeconds` first, if it was running.
-   */
+  /** `lameDuck`: continues to accept for a while first, if it was running. A second call waits for the same end. */
   stop(how?: { readonly lameDuck: boolean }): Promise<DrainReport>
 }
 
 /** A sidecar that serves requests in this process. */
 export interface ServingApp extends App {
-  /** For the admin listener. */
   readonly sources: AdminSources
   readonly registry: Registry
-  /** Aborts every client connection, for a process that ends without a drain. */
+  /** For a process that ends without a drain. */
   abort(): void
 }
 
-/**
- * Creates a sidecar: loads keys and credentials and starts to keep them current. Listens on nothing yet.
- *
- * @throws InvalidAuthData with every problem of keys, credentials and certificates
- */
+/** @throws InvalidAuthData with every problem of keys, credentials and certificates */
 export async function createApp({
   config,
   log,

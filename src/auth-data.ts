@@ -30,7 +30,6 @@ import {
   type ReloadResult,
 } from './reload/reloadable.ts'
 
-/** Keys, credentials, revocations or certificates that cannot be used. */
 export class InvalidAuthData extends Error {
   override readonly name = 'InvalidAuthData'
   readonly problems: readonly Problem[]
@@ -40,16 +39,14 @@ export class InvalidAuthData extends Error {
   }
 }
 
-/** The active values; each function returns the current one. */
 export type AuthData = Awaited<ReturnType<typeof openAuthData>>
 
 export interface AuthDataOptions {
   readonly log: Logger
   /** Epoch milliseconds. */
   readonly now: () => number
-  /** Called right after keys, credentials or revocations changed, which invalidates cached verdicts. */
+  /** Keys, credentials or revocations have changed: cached verdicts must be dropped now. */
   readonly onChange?: () => void
-  /** Called right after the data listener's certificates changed. */
   readonly onListenerCertificates?: (material: CertificateMaterial) => void
   /** `part`: the name of the certificate set. */
   readonly onReload?: (subject: ReloadKind, result: ReloadResult, part?: string) => void
@@ -59,13 +56,13 @@ export interface AuthDataOptions {
 const NO_KEYS: KeyRing = { verification: new Map() }
 const DATABASE_SETTING = 'credentials.postgres.urlFile'
 
-/** Every problem of every file that the settings name. Never rejects. */
+/** Never rejects. */
 export async function fileProblems(settings: FileSettings): Promise<readonly Problem[]> {
   const log = createLog('silent', { write() {} })
   return (await openFiles(settings, { log, now: Date.now })).problems
 }
 
-/** Loads the files. Nothing is polled before `start`. Never rejects. */
+/** Nothing is polled before `start`. Never rejects. */
 async function openFiles(settings: FileSettings, options: AuthDataOptions) {
   const { keys, credentials, revocations, identity } = settings
   const { log, now, onChange = () => {}, onReload, onListenerCertificates } = options
@@ -147,11 +144,7 @@ async function openFiles(settings: FileSettings, options: AuthDataOptions) {
   return { keyRing, accounts, revoked, certificates, problems, warnings }
 }
 
-/**
- * Loads the files, then starts to poll them and to query the other issuer and the database.
- *
- * @throws InvalidAuthData with every problem of the files; nothing was started then
- */
+/** @throws InvalidAuthData with every problem of the files; nothing was started then */
 export async function openAuthData(config: Config, options: AuthDataOptions) {
   const { log, now, onChange = () => {}, onReload } = options
   const { keys, credentials } = config
@@ -188,23 +181,21 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
     /** The label `subject` of reloads. */
     subjects,
     keys: remote?.ring ?? keyRing?.current ?? (() => NO_KEYS),
-    /** Fetches an unknown kid; like `remoteKeys` only with `keys.jwksUrl`. */
+    /** Like `remoteKeys` only with `keys.jwksUrl`. */
     refreshKeys: remote?.refresh,
     remoteKeys: remote?.state,
     /** Absent in a verify-only sidecar. */
     credentials: fileStore ?? database?.store,
     isRevoked,
-    /** The number of active revocations. */
     revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates: {
       /** Undefined where the data listener does not speak TLS. */
       listener: () => certificates.get(LISTENER_CERTIFICATES)?.current().material,
-      /** The TLS context for an upstream; undefined where the settings name no file. */
+      /** Undefined where the settings name no file. */
       upstream(prefix: string) {
         const set = certificates.get(upstreamName(prefix))
         return set && (() => set.current().context)
       },
-      /** When the certificates that the sidecar presents expire, in epoch milliseconds, by the name of their set. */
       expiries: () =>
         [...certificates].flatMap(([certificate, set]) => {
           const { expiresAt } = set.current()
@@ -216,11 +207,7 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
       ...(accounts ? [{ name: 'credentials', ok: true }] : []),
       ...(database ? [database.check()] : []),
     ],
-    /**
-     * Waits for the other issuer and the database. Resolves with false if it is stopped before they respond.
-     *
-     * @throws InvalidAuthData if an operator must change the database or its URL
-     */
+    /** False if it is stopped before. @throws InvalidAuthData if an operator must change the database or its URL */
     async whenComplete() {
       if ((await remote?.firstSet()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
@@ -228,7 +215,7 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
         throw new InvalidAuthData(problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
       return ok
     },
-    /** Loads everything again, changed or not. Never rejects. */
+    /** Never rejects. */
     async refresh() {
       await Promise.all([...files.map((file) => file.reload()), remote?.refetch(), database?.reload()])
     },

@@ -1,10 +1,9 @@
 /**
- * The catalogue of public errors: status, code and message of every refusal that a client can receive. The data listener
- * sends no other code, except `contract.authenticationFailedCode`; messages of `InvalidArgument` may be more specific
- * (`server/login-body.ts`). The cause goes to the log and, as an error type of RFC 9209, to `Proxy-Status`.
+ * The catalogue of public errors: every refusal that a client can receive. There is no other code, except
+ * `contract.authenticationFailedCode`; messages of `InvalidArgument` may be more specific (`server/login-body.ts`).
+ * The cause goes to the log and, as an error type of RFC 9209, to `Proxy-Status`.
  */
 
-/** One refusal as the client sees it. */
 export interface PublicError {
   readonly status: 400 | 401 | 403 | 405 | 408 | 417 | 431 | 500 | 503
   readonly code:
