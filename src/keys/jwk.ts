@@ -75,7 +75,7 @@ export function isKid(kid: string): boolean {
   return KID.test(kid)
 }
 
-/** Publishes only members of the schema. Never rejects. @param createdAt - without `iat`, in epoch seconds */
+/** Publishes only members of the schema. Never rejects. @param createdAt - of a key without `iat`, epoch seconds */
 export async function importKey(jwk: object, createdAt: number): Promise<Loaded<ImportedKey>> {
   const parsed = jwkSchema.safeParse(jwk)
   if (!parsed.success) {

@@ -1,7 +1,4 @@
-/**
- * The active keys: every key that verifies, and the one that signs.
- * A ring is an immutable snapshot: a reload is one assignment, and no request sees half of it.
- */
+/** The active keys. A ring is an immutable snapshot: a reload is one assignment, and no request sees half of it. */
 import type { CryptoKey, JWK } from 'jose'
 
 /** The accepted signature algorithms; each key pins its own (RFC 8725, section 3.1). */
