@@ -15,17 +15,12 @@ interface SecretHash {
 
 interface ScryptInput {
   readonly salt: Buffer
-  /** N, r and p of RFC 7914, section 2. */
-  readonly parameters: {
-    readonly cost: number
-    readonly blockSize: number
-    readonly parallelization: number
-  }
+  readonly parameters: typeof NEW_PARAMETERS
 }
 
 const DIGEST_BYTES = 32
 const SALT_BYTES = 16
-/** The strongest set of OWASP's Password Storage Cheat Sheet that needs only 16 MiB. */
+/** N, r and p (RFC 7914): the strongest set of OWASP's Password Storage Cheat Sheet that needs only 16 MiB. */
 const NEW_PARAMETERS = { cost: 2 ** 14, blockSize: 8, parallelization: 5 }
 const NEW_PREFIX = '$scrypt$ln=14,r=8,p=5'
 

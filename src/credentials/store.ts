@@ -89,7 +89,7 @@ export function createCredentialStore({
 }: CredentialStoreOptions): CredentialStore {
   const dummySha256 = dummyHash('$sha256')
   const selectionKey = randomBytes(32)
-  const queue = createScryptQueue()
+  const verifyInQueue = createScryptQueue()
 
   function dummyFor({ accountId, accessKey }: Login, parameters: readonly string[]): string | undefined {
     // A fixed choice would single out accounts with other parameters, a random one would differ between attempts.
@@ -116,7 +116,7 @@ export function createCredentialStore({
       ? storedHash
       : dummyFor(login, index.scryptParameters())
     if (scryptHash === undefined) return 'rejected'
-    const matches = await queue.verify(clientNetwork(address), login.secret, scryptHash)
+    const matches = await verifyInQueue(clientNetwork(address), login.secret, scryptHash)
     if (matches === 'busy') return 'busy'
     return matches && isCurrent(login, scryptHash) ? 'accepted' : 'rejected'
   }
@@ -149,22 +149,17 @@ const MAX_JOBS = 17
 function createScryptQueue() {
   const limit = pLimit(1)
   const jobsOf = new Map<string, number>()
-  let jobs = 0
-  return {
-    async verify(client: string, secret: string, hash: string): Promise<boolean | 'busy'> {
-      const own = jobsOf.get(client) ?? 0
-      if (own >= MAX_JOBS - jobs) return 'busy'
-      jobs++
-      jobsOf.set(client, own + 1)
-      try {
-        return await limit(verifySecret, secret, hash)
-      } finally {
-        jobs--
-        const left = (jobsOf.get(client) ?? 1) - 1
-        if (left > 0) jobsOf.set(client, left)
-        else jobsOf.delete(client)
-      }
-    },
+  return async (client: string, secret: string, hash: string): Promise<boolean | 'busy'> => {
+    const own = jobsOf.get(client) ?? 0
+    if (own >= MAX_JOBS - limit.activeCount - limit.pendingCount) return 'busy'
+    jobsOf.set(client, own + 1)
+    try {
+      return await limit(verifySecret, secret, hash)
+    } finally {
+      const left = (jobsOf.get(client) ?? 1) - 1
+      if (left > 0) jobsOf.set(client, left)
+      else jobsOf.delete(client)
+    }
   }
 }
 
