@@ -1,5 +1,4 @@
 /** The commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
-import { closeSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { Command, CommanderError } from 'commander'
 import type { App, ServingApp } from '../app.ts'
@@ -31,8 +30,6 @@ export async function runProgram(signals: Signals): Promise<void> {
   // A pager may read slowly; a reader that disconnects ends the wait.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
   if (stdoutError !== undefined) process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
-  // Node would make both blocking at exit, also for processes that share them: a write to a full pipe would not end.
-  if (process.argv[2] === 'worker') for (const fd of [1, 2]) closeSync(fd)
   process.exit(stdoutError !== undefined && code === 0 ? 1 : code)
 }
 
@@ -85,7 +82,7 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
     const app: App =
       count === 1
         ? await serveHere(config, log)
-        : (await import('../workers/primary.ts')).createPrimary(config, log, count)
+        : (await import('../workers/primary.ts')).createPrimary(config, log, destination, count)
     signals.onHangUp(() => void app.reload())
     return app
   }

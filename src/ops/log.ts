@@ -10,9 +10,6 @@ export type { Logger } from 'pino'
 /** Maximum bytes queued for a slow reader; further lines are dropped. */
 const MAX_WAITING = 1024 * 1024
 
-/** Writes of up to PIPE_BUF bytes to a pipe are atomic (pipe(7)): lines of several workers do not mix. */
-const MAX_WRITE = 4096
-
 /** Fields that are never logged, whatever their value. Headers may hold a token. */
 const SECRET_FIELDS = ['authorization', 'headers', 'rawPacket', 'secret', 'token']
 
@@ -21,7 +18,7 @@ export type LogDestination = ReturnType<typeof openLogDestination>
 
 /** A pipe must be non-blocking, which Node sets on the first use of `process.stdout`, or a full one blocks a thread. */
 export function openLogDestination() {
-  const stream = pino.destination({ dest: 1, sync: false, maxLength: MAX_WAITING, maxWrite: MAX_WRITE })
+  const stream = pino.destination({ dest: 1, sync: false, maxLength: MAX_WAITING })
   let dropped = 0
   let open = true
   stream.on('drop', () => dropped++)

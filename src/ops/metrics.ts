@@ -197,8 +197,8 @@ function createReloadMetrics(
   }
 }
 
-/** `read` is called at each scrape. */
-function metricsIn(registry: Registry) {
+/** Functions that create metrics in a registry; `read` is called at each scrape. */
+export function metricsIn(registry: Registry) {
   const common = (name: keyof typeof HELP) => ({
     name: `auth_sidecar_${name}`,
     help: HELP[name],

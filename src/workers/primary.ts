@@ -5,6 +5,7 @@
 import cluster, { type Worker } from 'node:cluster'
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
+import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AggregatorRegistry, Counter, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
@@ -12,7 +13,8 @@ import { InvalidAuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { createAdminListener } from '../ops/admin.ts'
 import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
-import { type Logger, logListenErrors } from '../ops/log.ts'
+import { type LogDestination, type Logger, logListenErrors } from '../ops/log.ts'
+import { metricsIn } from '../ops/metrics.ts'
 import type { ReadyCheck } from '../ops/status.ts'
 import type { FromWorker, MetricsScope, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
@@ -26,7 +28,7 @@ const STOP_MARGIN_MS = 3000
 type LastMessages = { [Message in FromWorker as Message['type']]?: Message['value'] }
 
 /** Creates a sidecar of `count` workers. Its `start` rejects with the first error of a worker. */
-export function createPrimary(config: Config, log: Logger, count: number): App {
+export function createPrimary(config: Config, log: Logger, destination: LogDestination, count: number): App {
   const init: ToWorker = { type: 'init', config: shareOf(config, count) }
   const { connections } = init.config.limits
   if (connections < Math.ceil(config.limits.connections / count)) {
@@ -61,6 +63,8 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
     registers,
   })
 
+  metricsIn(own).total('log_lines_dropped_total', () => destination.dropped)
+
   // A worker that has ended emits `exit`; without a callback a failed send is an `error` event.
   const send = (worker: Worker, message: ToWorker) => worker.send(message, () => {})
   const kill = (worker: Worker) => worker.process.kill('SIGKILL')
@@ -78,6 +82,9 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
       throw error
     }
     log.info({ pid }, 'worker started')
+    const { stdout, stderr } = worker.process
+    if (stdout) createInterface(stdout).on('line', (line) => destination.write(`${line}\n`))
+    stderr?.on('data', (text) => process.stderr.write(text))
     const last: LastMessages = {}
     worker.on('message', ({ type, value }: FromWorker) => {
       Object.assign(last, { [type]: value })
@@ -154,7 +161,8 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
   const start = async (): Promise<Addresses> => {
     // Round robin: connections last long, and every worker gets its share of them.
     cluster.schedulingPolicy = cluster.SCHED_RR
-    cluster.setupPrimary({ args: ['worker'] })
+    // A worker that inherited standard output would make a pipe blocking, also for this process.
+    cluster.setupPrimary({ args: ['worker'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
     try {
       const adminAddress = await admin.listen()
       const [data] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
@@ -179,7 +187,7 @@ export function createPrimary(config: Config, log: Logger, count: number): App {
     const ended = workers().map((worker) => {
       if (listening.has(worker)) send(worker, { type: 'stop', lameDuck })
       else kill(worker)
-      return new Promise((resolve) => worker.once('exit', resolve))
+      return new Promise((resolve) => worker.process.once('close', resolve)) // after its last line
     })
     await Promise.all(ended)
     clearTimeout(killing)
