@@ -1,29 +1,31 @@
 /**
- * The body of a login.
- * In: the header lines and bytes of a POST to the token endpoint. Out: the login, or a message for the client that names
- * the invalid field and never repeats its value. Accepts only UTF-8 JSON without a BOM.
+ * Reads the body of a login: UTF-8 JSON without a BOM.
+ * In: a POST to the token endpoint. Out: the login, or a refusal that names the invalid field, never its value.
  */
-
 import { nameProblem, secretProblem } from '../credentials/names.ts'
 import type { Login } from '../credentials/store.ts'
+import { ERRORS, type PublicError } from '../errors.ts'
+import type { SidecarRequest, SidecarResponse } from './context.ts'
 
-/** The largest body of a login. */
-export const MAX_LOGIN_BYTES = 16 * 1024
+const MAX_BYTES = 16 * 1024
 
-/** The message for a larger one. */
-export const TOO_LARGE = `The body is larger than ${MAX_LOGIN_BYTES / 1024} KiB.`
+type Refusal = { readonly ok: false; readonly error: PublicError }
+type Reading = { readonly ok: true; readonly login: Login } | Refusal
 
-/** Returns the problem of a login's headers, checked before its body is read. */
-export function loginHeadersProblem(rawHeaders: readonly string[]): string | undefined {
+const invalid = (message: string): Refusal => ({ ok: false, error: { ...ERRORS.invalidArgument, message } })
+const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
+
+/** Refuses a login by its head, before `100 Continue`. */
+export function refuseLoginHead({ rawHeaders, context }: SidecarRequest): Refusal | undefined {
   const types: string[] = []
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = (rawHeaders[at] as string).toLowerCase()
-    if (name === 'content-encoding') return 'Content-Encoding is not accepted here.'
+    if (name === 'content-encoding') return invalid('Content-Encoding is not accepted here.')
     if (name === 'content-type') types.push(rawHeaders[at + 1] as string)
   }
-  return types.length <= 1 && types.every(isJsonInUtf8)
-    ? undefined
-    : 'Content-Type must be application/json, in UTF-8.'
+  if (types.length > 1 || !types.every(isJsonInUtf8))
+    return invalid('Content-Type must be application/json, in UTF-8.')
+  return (context.admitted?.contentLength ?? 0) > MAX_BYTES ? TOO_LARGE : undefined
 }
 
 function isJsonInUtf8(contentType: string): boolean {
@@ -40,16 +42,45 @@ function isJsonInUtf8(contentType: string): boolean {
   )
 }
 
+/** Never rejects; stays pending when the client closes. */
+export async function readLogin(req: SidecarRequest, res: SidecarResponse): Promise<Reading> {
+  const { context } = req
+  if (context.admitted?.expectsContinue) {
+    context.continued = true
+    res.writeContinue()
+  }
+  const body = await readBody(req)
+  context.callbacks = undefined
+  return 'ok' in body ? body : parseLogin(body)
+}
+
+function readBody(req: SidecarRequest): Promise<Buffer | Refusal> {
+  const { context } = req
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = []
+    const stop = (refusal: Refusal) => {
+      req.removeListener('data', onData)
+      resolve(refusal)
+    }
+    const onData = (chunk: Buffer) => {
+      context.bytesIn += chunk.length
+      chunks.push(chunk)
+      if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
+    }
+    context.callbacks = {
+      onIdle: () => stop({ ok: false, error: ERRORS.requestTimeout }),
+      onMalformedBody: () => stop({ ok: false, error: ERRORS.malformedRequest }),
+    }
+    req.on('data', onData)
+    req.once('end', () => resolve(Buffer.concat(chunks)))
+  })
+}
+
 const FIELDS = [
   ['accountId', nameProblem],
   ['accessKey', nameProblem],
   ['secret', secretProblem],
 ] as const
-
-/** A parsed login, or the message for the client. */
-export type ParsedLogin =
-  | { readonly ok: true; readonly login: Login }
-  | { readonly ok: false; readonly message: string }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
@@ -63,17 +94,16 @@ function refuseInexact(_key: string, value: unknown): unknown {
   return value
 }
 
-/** Parses a complete body. Unknown fields are ignored; every invalid field is named. */
-export function parseLogin(body: Uint8Array): ParsedLogin {
+/** Ignores unknown fields; names every invalid one. */
+function parseLogin(body: Buffer): Reading {
   let value: unknown
   try {
     value = JSON.parse(utf8.decode(body), refuseInexact)
   } catch {
-    return { ok: false, message: 'The body must be JSON, in UTF-8.' }
+    return invalid('The body must be JSON, in UTF-8.')
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    return { ok: false, message: 'The body must be a JSON object.' }
-  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    return invalid('The body must be a JSON object.')
   const sent = new Map<string, unknown>(Object.entries(value))
   const fields: Record<string, string> = {}
   const problems: string[] = []
@@ -86,6 +116,6 @@ export function parseLogin(body: Uint8Array): ParsedLogin {
   }
   const { accountId, accessKey, secret } = fields
   return problems.length > 0 || accountId === undefined || accessKey === undefined || secret === undefined
-    ? { ok: false, message: problems.join(' ') }
+    ? invalid(problems.join(' '))
     : { ok: true, login: { accountId, accessKey, secret } }
 }

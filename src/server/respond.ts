@@ -1,39 +1,30 @@
 /**
  * The sidecar's own responses: JSON with a `Content-Length` (a published client drops chunked error bodies) and
- * `Cache-Control: no-store` unless the caller sets another, errors with `Proxy-Status` (RFC 9209); CORS headers for allowed
- * origins.
+ * by default `Cache-Control: no-store`; errors with `Proxy-Status` (RFC 9209); CORS headers for allowed origins.
  */
 import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
 import { mustCloseAfter, type SidecarRequest, type SidecarResponse } from './context.ts'
 
-/** Details of a refusal beside its public error. */
 export interface ErrorDetails {
   /** An error type of RFC 9209, section 2.3. */
   readonly errorType: string
   /** A word of a closed set, never client input. */
   readonly details?: string
-  /** Seconds, for 503; default 1. */
-  readonly retryAfterSeconds?: number
-  /** Whether the connection must end with the response. */
+  /** For 503. */
+  readonly retryAfterSeconds?: number | undefined
   readonly close?: boolean
-  /** Additional header names and values, alternating. */
+  /** Names and values, alternating. */
   readonly headers?: readonly string[]
 }
 
 export interface ResponderOptions {
-  /** Whether connections end with their next response, because the process drains. */
   readonly isDraining: () => boolean
-  /** Setting `cors.allowedOrigins`. */
   readonly allowedOrigins: readonly string[]
 }
 
 /** Sends responses. Does nothing if a response has begun or the client has closed. */
 export interface Responder {
-  /**
-   * @param body - serialized as JSON; undefined for no body
-   * @param headers - names and values alternating
-   */
   send(
     req: SidecarRequest,
     res: SidecarResponse,
@@ -43,11 +34,9 @@ export interface Responder {
     close?: boolean,
   ): void
   refuse(req: SidecarRequest, res: SidecarResponse, error: PublicError, details: ErrorDetails): void
-  /** Whether an `Origin` is allowed. */
   allows(origin: string | undefined): origin is string
 }
 
-/** In `Proxy-Status` (RFC 9209). */
 const PROXY_NAME = 'storage-auth-sidecar'
 
 export function createResponder({ isDraining, allowedOrigins }: ResponderOptions): Responder {
@@ -95,7 +84,7 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
   }
 }
 
-/** The response to bytes that are not a request, for which Node has no response object. */
+/** For bytes that are not a request: Node has no response object for them. */
 export function parserErrorResponse({ status, code, message }: PublicError, requestId: string): string {
   const body = JSON.stringify({ code, message })
   return (
@@ -105,7 +94,6 @@ export function parserErrorResponse({ status, code, message }: PublicError, requ
   )
 }
 
-/** Whether bytes of the request's body may still be unread when its response ends. */
 function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
   return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
 }
@@ -119,9 +107,8 @@ export const DRAIN_IDLE_MS = 5_000
 export const DRAIN_MS = 30_000
 
 /**
- * Drains the unread body of a request, then calls `done`: at its end, after 5 s without a byte, or after 30 s. Clients that
- * send the complete body before they read (Python, Java; every client over TLS) lose a response that is followed by a
- * reset. nginx's lingering close has the same bounds.
+ * Drains the unread body of a request, then calls `done`, within the bounds of nginx's lingering close. Clients that
+ * send the complete body before they read (Python, Java; all over TLS) lose a response that is followed by a reset.
  */
 export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
   const finish = () => {

@@ -1,6 +1,6 @@
 /**
  * The token endpoint: credentials in exchange for a token, and the seconds a token has left.
- * In: a request on one of the endpoint's paths. Out: a documented response, byte for byte the same for every rejected login.
+ * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { CredentialStore, Login } from '../credentials/store.ts'
@@ -8,20 +8,17 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import type { IssueFailure } from '../ops/metrics.ts'
 import type { Identity } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
-import { loginHeadersProblem, MAX_LOGIN_BYTES, parseLogin, TOO_LARGE } from './login-body.ts'
+import { readLogin, refuseLoginHead } from './login-body.ts'
 import type { Responder } from './respond.ts'
 
 export interface TokenEndpointOptions {
   readonly responder: Responder
   /** Absent in a sidecar that only verifies. */
   readonly credentials: CredentialStore | undefined
-  /** Whether there is a key to sign with. */
   readonly canIssue: () => boolean
   readonly throttle: LoginThrottle
   readonly issue: (login: Login) => Promise<{ readonly token: string; readonly identity: Identity }>
-  /** The address by which failed logins are counted. */
   readonly clientAddress: (req: SidecarRequest) => string
-  /** Epoch milliseconds. */
   readonly now: () => number
   readonly contract: {
     readonly expirationSec: 'integer' | 'string'
@@ -31,20 +28,16 @@ export interface TokenEndpointOptions {
   readonly onIssueFailure: (reason: IssueFailure) => void
 }
 
-/** Answers requests on the token endpoint's paths. */
 export interface TokenEndpoint {
   /** POST: issues a token. Rejects only on an internal fault. */
   issue(req: SidecarRequest, res: SidecarResponse): Promise<void>
-  /** GET and HEAD: the seconds that a verified token has left. */
+  /** GET and HEAD. */
   timeLeft(req: SidecarRequest, res: SidecarResponse, identity: Identity): void
   /** Any other method: a CORS preflight of an allowed origin (Fetch standard), or 405. */
   otherMethod(req: SidecarRequest, res: SidecarResponse): void
 }
 
-/**
- * Delay of the 503 for a throttled login or a full queue. Without it, 200 clients that ignore `Retry-After` sent 6,000
- * logins a second and starved token checks of CPU time.
- */
+/** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const REJECTION_DELAY_MS = 250
 
 export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoint {
@@ -69,11 +62,10 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     const unavailable = error.status === 503 ? 'proxy_internal_response' : 'http_request_error'
     responder.refuse(req, res, error, {
       errorType: reason === 'rejected' ? 'http_request_denied' : unavailable,
-      ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
+      retryAfterSeconds,
     })
   }
 
-  /** Refuses a throttled login, or one beyond the queue, after a delay. */
   const failLater = (
     req: SidecarRequest,
     res: SidecarResponse,
@@ -87,39 +79,18 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     req.context.callbacks = { onIdle() {}, onClosed: () => clearTimeout(timer) }
   }
 
-  /** Reads the login, or refuses the request and returns undefined. */
-  async function readLogin(req: SidecarRequest, res: SidecarResponse): Promise<Login | undefined> {
-    const { context } = req
-    const headersProblem = loginHeadersProblem(req.rawHeaders)
-    const tooLarge = (context.admitted?.contentLength ?? 0) > MAX_LOGIN_BYTES
-    if (headersProblem !== undefined || tooLarge) {
-      fail(req, res, 'invalid', invalid(headersProblem ?? TOO_LARGE))
-      return undefined
-    }
-    if (context.admitted?.expectsContinue) {
-      context.continued = true
-      res.writeContinue()
-    }
-    const body = await readBody(req)
-    context.callbacks = undefined
-    if (!body.ok) {
-      fail(req, res, 'invalid', body.error)
-      return undefined
-    }
-    const parsed = parseLogin(body.bytes)
-    if (parsed.ok) return parsed.login
-    fail(req, res, 'invalid', invalid(parsed.message))
-    return undefined
-  }
-
   return {
     async issue(req, res) {
       if (credentials === undefined || !options.canIssue()) {
         fail(req, res, 'unavailable', ERRORS.serviceNotReady)
         return
       }
-      const login = await readLogin(req, res)
-      if (login === undefined) return
+      const read = refuseLoginHead(req) ?? (await readLogin(req, res))
+      if (!read.ok) {
+        fail(req, res, 'invalid', read.error)
+        return
+      }
+      const { login } = read
       if (credentials.hasAccount(login.accountId)) req.context.loginAccount = login.accountId
       const address = options.clientAddress(req)
       const attempt = throttle.check(login.accountId, address)
@@ -165,33 +136,4 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       })
     },
   }
-}
-
-const invalid = (message: string): PublicError => ({ ...ERRORS.invalidArgument, message })
-
-type Body =
-  | { readonly ok: true; readonly bytes: Buffer }
-  | { readonly ok: false; readonly error: PublicError }
-
-/** Reads a body of at most {@link MAX_LOGIN_BYTES}. Never rejects; stays pending when the client closes. */
-function readBody(req: SidecarRequest): Promise<Body> {
-  const { context } = req
-  return new Promise((resolve) => {
-    const chunks: Buffer[] = []
-    const stop = (error: PublicError) => {
-      req.removeListener('data', onData)
-      resolve({ ok: false, error })
-    }
-    const onData = (chunk: Buffer) => {
-      context.bytesIn += chunk.length
-      chunks.push(chunk)
-      if (context.bytesIn > MAX_LOGIN_BYTES) stop(invalid(TOO_LARGE))
-    }
-    context.callbacks = {
-      onIdle: () => stop(ERRORS.requestTimeout),
-      onMalformedBody: () => stop(ERRORS.malformedRequest),
-    }
-    req.on('data', onData)
-    req.once('end', () => resolve({ ok: true, bytes: Buffer.concat(chunks) }))
-  })
 }
