@@ -1,30 +1,20 @@
 /**
  * Counts and logs a request when its response is over: metrics, bytes, access log.
- * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the one
- * that a login named, if it exists.
+ * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the
+ * one that a login named, if it exists.
  */
 import { randomUUID } from 'node:crypto'
-import type { PublicError } from '../errors.ts'
 import { type Logger, loggable } from '../ops/log.ts'
 import type { Metrics } from '../ops/metrics.ts'
-import type { Peer } from './client-address.ts'
-import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
+import type { RequestContext, SidecarRequest } from './context.ts'
+import type { ListenerOptions } from './listener.ts'
 
 export interface AccessLogOptions {
   readonly metrics: Pick<Metrics, 'onRequest' | 'onBytes'>
   readonly log: Logger
-  /** Setting `log.access`. */
   readonly access: 'all' | 'errors' | 'off'
   readonly clientAddress: (req: SidecarRequest) => string
-  /** Whether the drain deadline has passed and requests are being aborted. */
   readonly isAborting: () => boolean
-}
-
-export interface AccessLog {
-  /** `finished`: the complete response was sent. */
-  onRequestEnd(req: SidecarRequest, res: SidecarResponse, finished: boolean): void
-  /** For bytes that the parser refused; returns the request id of the response. */
-  onParserError(error: PublicError, peer: Peer): string
 }
 
 /** The client closed the connection before the response was complete; no client receives this status. */
@@ -38,7 +28,7 @@ export function createAccessLog({
   access,
   clientAddress,
   isAborting,
-}: AccessLogOptions): AccessLog {
+}: AccessLogOptions): Pick<ListenerOptions, 'onRequestEnd' | 'onParserError'> {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
     const { admitted } = context
@@ -90,7 +80,6 @@ function isError({ reason, wouldRefuse }: RequestContext, status: number): boole
   return status >= 500 || reason !== undefined || wouldRefuse !== undefined
 }
 
-/** The status under which a request is counted. */
 function finalStatus({ reason, isUpgraded }: RequestContext, status: number, finished: boolean): number {
   if (isUpgraded) return 101
   if (finished) return status

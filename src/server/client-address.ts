@@ -5,24 +5,21 @@
  */
 import { BlockList, isIP, SocketAddress } from 'node:net'
 
-/** The facts of one client connection. */
 export interface Peer {
-  /** The address the connection comes from; IPv4-mapped IPv6 as IPv4. */
+  /** IPv4-mapped IPv6 as IPv4. */
   readonly address: string
-  /** Whether its forwarding headers are accepted. */
   readonly trusted: boolean
-  /** Our `X-Forwarded-*` lines except that of the host, each with its line end. */
+  /** Without that of the host; each with its line end. */
   readonly xForwardedLines: string
-  /** Our `Forwarded` up to the host. */
+  /** `Forwarded` up to the host. */
   readonly forwardedPrefix: string
 }
 
-/** Reads the addresses of connections and requests. `trust`: CIDRs and single addresses. */
+/** `trust`: CIDRs and single addresses. */
 export function createAddresses(trust: readonly string[]) {
   const trusted = trustList(trust)
   let port: number | undefined
   return {
-    /** Describes the peer of a connection. */
     peerOf(
       socket: { readonly remoteAddress?: string | undefined; readonly localPort?: number | undefined },
       tls: boolean,
@@ -39,10 +36,7 @@ export function createAddresses(trust: readonly string[]) {
         forwardedPrefix: `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`,
       }
     },
-    /**
-     * Returns the client's own address: the connection's or, behind trusted proxies, the nearest address of
-     * `X-Forwarded-For` that is not trusted.
-     */
+    /** Returns the peer's address or, behind trusted proxies, the nearest of `X-Forwarded-For` that is not trusted. */
     clientAddress(peer: Peer, forwardedFor: string | readonly string[] | undefined): string {
       let nearest = peer.address
       if (!peer.trusted || forwardedFor === undefined) return nearest
@@ -70,7 +64,7 @@ function trustList(trust: readonly string[]): TrustList {
     const address = normalize(text)
     if (address === undefined) throw new Error(`not an address or CIDR: ${entry}`)
     const prefix = Number(bits ?? (isIP(text) === 6 ? 128 : 32))
-    // An IPv4-mapped range has 96 bits more than the IPv4 range; a shorter one, such as `::ffff:0:0/64`, is an IPv6 range.
+    // An IPv4-mapped range has 96 bits more than its IPv4 range; a shorter one (`::ffff:0:0/64`) is an IPv6 range.
     if (isIP(text) === 4) list.ipv4.addSubnet(address, prefix, 'ipv4')
     else if (isIP(address) === 4 && prefix >= 96) list.ipv4.addSubnet(address, prefix - 96, 'ipv4')
     else list.ipv6.addSubnet(text, prefix, 'ipv6')

@@ -14,17 +14,16 @@ import type { Peer } from './client-address.ts'
 /** A client's connection. Pipelined requests wait in it and are handled one after the other. */
 export class ClientConnection {
   readonly socket: Socket
-  /** The TCP connection; under TLS another than `socket`. */
+  /** Under TLS another than `socket`. */
   readonly tcpSocket: Socket
   readonly peer: Peer
-  /** The request being handled. */
   current: SidecarResponse | undefined
   readonly waiting: SidecarResponse[] = []
   /** No further request is accepted. */
   isEnding = false
   /** `socket.bytesRead` at the end of the previous response. */
   bytesBefore: number
-  /** The refusal of bytes that the parser rejected; sent after the responses to earlier requests. */
+  /** Sent after the responses to earlier requests. */
   parserError: PublicError | undefined
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer) {
@@ -44,22 +43,19 @@ export class ClientConnection {
 
 const connections = new WeakMap<Duplex, ClientConnection>()
 
-/** Returns the connection of a socket that the data listener accepted. */
 export function connectionOf(socket: Duplex): ClientConnection | undefined {
   return connections.get(socket)
 }
 
-/** Callbacks of the component that serves a request asynchronously. */
+/** Implemented by a component that serves a request asynchronously. */
 export interface RequestCallbacks {
   /** The client socket was idle for `timeouts.idleSeconds`. */
   onIdle(): void
-  /** The response is over. `finished`: it was sent completely. */
+  /** The response is over. */
   onClosed?(finished: boolean): void
-  /** Node's parser failed within the request's body. */
   onMalformedBody?(): void
 }
 
-/** Facts of one request, filled in by the stages. */
 export class RequestContext {
   readonly connection: ClientConnection
   id = ''
@@ -69,19 +65,16 @@ export class RequestContext {
   route: Route = 'proxy'
   /** Absent before admission, and when it refused the request. */
   admitted: Admitted | undefined
-  /** The verdict on a valid token. */
   caller: Accepted | undefined
-  /** The identity of a token that was issued to this request. */
   issuedTo: Identity | undefined
   /** The account that a login named, if there is such an account. */
   loginAccount: string | undefined
   /** The reason of a failure or refusal: a word of a closed set, never client input. */
   reason: string | undefined
-  /** Report mode: the reason for which the token would have been refused. */
+  /** The reason that report mode ignored. */
   wouldRefuse: string | undefined
-  /** Body bytes from the client. */
+  /** Body bytes, from and to the client. */
   bytesIn = 0
-  /** Body bytes to the client. */
   bytesOut = 0
   /** `100 Continue` has been sent. */
   continued = false
@@ -91,13 +84,10 @@ export class RequestContext {
   overLimit = false
   /** Node's parser failed within the request's body. */
   isBodyMalformed = false
-  /** The end of the connection marks the end of the response. */
   closeDelimited = false
   /** Set when Node detached the socket for `Upgrade` or CONNECT. `firstBytes`: those after the head. */
   upgrade: { readonly firstBytes: Buffer; readonly response: SidecarResponse } | undefined
-  /** The response has been written; the rest of the request's body is being drained. */
   isDrainingBody = false
-  /** The connection was upgraded to WebSocket. */
   isUpgraded = false
   /** Set by the token endpoint, a transfer or a tunnel, and while an unread body is drained. */
   callbacks: RequestCallbacks | undefined
@@ -107,7 +97,6 @@ export class RequestContext {
   }
 }
 
-/** A request as the listener creates it. */
 export class SidecarRequest extends IncomingMessage {
   readonly context: RequestContext
 
@@ -120,8 +109,8 @@ export class SidecarRequest extends IncomingMessage {
 }
 
 /**
- * Whether the connection must close after the response: the client asked for it, or Node before 24.9 (22.21) has discarded bytes
- * after the head of a request with an unserved `Upgrade`, which may be part of a pipelined request.
+ * Whether the connection must close after the response: the client asked for it, or Node before 24.9 (22.21) discarded
+ * bytes after the head of a request with an unserved `Upgrade`, which may be part of a pipelined request.
  */
 export function mustCloseAfter({
   context,
@@ -143,5 +132,4 @@ export function mustCloseAfter({
   return readBytes !== headBytes
 }
 
-/** A response as the listener creates it. */
 export class SidecarResponse extends ServerResponse<SidecarRequest> {}

@@ -1,13 +1,12 @@
 /**
  * Handles a request: carries out the decision of the gate.
- * In: a request and its response. Out: a response by the upstream, the token endpoint or the responder, also after an
- * internal fault.
+ * In: a request. Out: a response by the upstream, the token endpoint or the responder, also after an internal fault.
  */
 import { randomUUID } from 'node:crypto'
 import { ERRORS } from '../errors.ts'
 import { requestIdOf } from '../gate/admission.ts'
 import type { Decided, Decision } from '../gate/decide.ts'
-import type { Accepted, Identity } from '../token/verify.ts'
+import type { Accepted } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import type { Responder } from './respond.ts'
 import type { TokenEndpoint } from './token-endpoint.ts'
@@ -17,16 +16,13 @@ export interface HandleOptions {
   readonly tokenEndpoint: TokenEndpoint
   readonly forward: (req: SidecarRequest, res: SidecarResponse) => void
   readonly responder: Responder
-  /** The identity as header names and values alternating. */
   readonly identityHeaders: (caller: Accepted) => readonly string[]
-  /** Setting `forwardAuth.maxAgeSeconds`. */
+  /** For which a proxy may cache a forward-auth response. */
   readonly maxAgeSeconds: number
-  /** Epoch milliseconds. */
   readonly now: () => number
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
-/** Creates the function that handles a request. It never throws. */
 export function createHandle(options: HandleOptions): (req: SidecarRequest, res: SidecarResponse) => void {
   const { decide, tokenEndpoint, responder } = options
 
@@ -58,7 +54,8 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       return
     }
     if (context.upgrade !== undefined && context.admitted?.webSocket !== true) {
-      refuseUpgrade(req, res)
+      context.reason = 'upgrade'
+      responder.refuse(req, res, ERRORS.upgradeRefused, { errorType: 'http_request_error', close: true })
       return
     }
     switch (decision.act) {
@@ -84,9 +81,9 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     }
   }
 
-  /** Answers a forward-auth request. */
   const allow = (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => {
-    const age = cacheSeconds(caller?.identity)
+    const left = caller === undefined ? 0 : caller.identity.expiresAt - Math.ceil(options.now() / 1000)
+    const age = Math.min(options.maxAgeSeconds, left)
     responder.send(req, res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.
       ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
@@ -94,12 +91,6 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       age > 0 ? `private, max-age=${age}` : 'no-store',
       ...(caller === undefined ? [] : options.identityHeaders(caller)),
     ])
-  }
-
-  /** Seconds for which a proxy may cache the decision: at most until the token expires. */
-  const cacheSeconds = (identity: Identity | undefined): number => {
-    if (identity === undefined) return 0
-    return Math.min(options.maxAgeSeconds, identity.expiresAt - Math.ceil(options.now() / 1000))
   }
 
   const refuse = (
@@ -125,30 +116,21 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     })
   }
 
-  const refuseUpgrade = (req: SidecarRequest, res: SidecarResponse) => {
-    req.context.reason = 'upgrade'
-    responder.refuse(req, res, ERRORS.upgradeRefused, { errorType: 'http_request_error', close: true })
-  }
-
-  const handleRequest = (req: SidecarRequest, res: SidecarResponse) => {
-    const { context } = req
-    const { request, route, decision } = decide(req)
-    context.admitted = request
-    context.route = route
-    context.id = (request === undefined ? requestIdOf(req.rawHeaders) : request.requestId) ?? randomUUID()
-    // Node emits `request` before it reports an invalid chunked body or coding: a microtask later `isBodyMalformed` is set.
-    if (decision instanceof Promise || request?.chunked === true) {
-      Promise.resolve(decision)
-        .then((resolved) => carryOut(req, res, resolved))
-        .catch((error: unknown) => fault(req, res, error))
-    } else {
-      carryOut(req, res, decision)
-    }
-  }
-
   return (req, res) => {
+    const { context } = req
     try {
-      handleRequest(req, res)
+      const { request, route, decision } = decide(req)
+      context.admitted = request
+      context.route = route
+      context.id = (request === undefined ? requestIdOf(req.rawHeaders) : request.requestId) ?? randomUUID()
+      // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
+      if (decision instanceof Promise || request?.chunked === true) {
+        Promise.resolve(decision)
+          .then((resolved) => carryOut(req, res, resolved))
+          .catch((error: unknown) => fault(req, res, error))
+      } else {
+        carryOut(req, res, decision)
+      }
     } catch (error) {
       fault(req, res, error)
     }

@@ -1,7 +1,7 @@
 /**
  * The data listener: one Node http(s) server, and the only place that knows its options and events.
- * In: client connections. Out: calls of `handle`, one request at a time per connection, and of `onRequestEnd` when a response
- * is over. Bytes that Node's parser refuses get a documented response here.
+ * In: client connections. Out: calls of `handle`, one request at a time per connection; a documented response to bytes
+ * that Node's parser refuses.
  */
 import { constants } from 'node:crypto'
 import { createServer, type Server, type ServerOptions } from 'node:http'
@@ -14,13 +14,12 @@ import type { Peer } from './client-address.ts'
 import { ClientConnection, connectionOf, SidecarRequest, SidecarResponse } from './context.ts'
 import { DRAIN_IDLE_MS, DRAIN_MS, parserErrorResponse } from './respond.ts'
 
-/** The listener's certificate and key. With client CAs (`ca`), clients must present a certificate. */
+/** With `ca`, clients must present a certificate. */
 export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
 
 export interface ListenerOptions {
   readonly host: string
   readonly port: number
-  /** Absent for plain HTTP. */
   readonly certificates: ListenerCertificates | undefined
   readonly limits: {
     readonly headerBytes: number
@@ -32,10 +31,9 @@ export interface ListenerOptions {
     readonly idleSeconds: number
     readonly keepAliveSeconds: number
   }
-  /** Whether WebSocket handshakes are served. */
   readonly upgrade: boolean
   readonly peerOf: (socket: Socket, tls: boolean) => Peer
-  /** Handles a request. Must not throw. */
+  /** Must not throw. */
   readonly handle: (req: SidecarRequest, res: SidecarResponse) => void
   /** Called once for each handled request. `finished`: its response was sent completely. */
   readonly onRequestEnd: (req: SidecarRequest, res: SidecarResponse, finished: boolean) => void
@@ -47,28 +45,24 @@ export interface ListenerOptions {
 }
 
 export interface Listener {
-  /** Resolves with the address. Rejects when it is not available. */
+  /** Rejects when the address is not available. */
   listen(): Promise<AddressInfo>
   /** Accepts no more connections; resolves when the last one is closed. */
   close(): Promise<void>
-  /** Closes connections without a request. */
   closeIdle(): void
   closeTunnels(): void
-  /** Aborts every connection; returns the number of aborted requests. */
+  /** Returns the number of aborted requests. */
   abort(): number
   setCertificates(certificates: ListenerCertificates): void
   /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
   readonly inFlight: number
   readonly connections: number
-  /** Connections closed at once because `limits.connections` were open. */
   readonly droppedConnections: number
 }
 
-/** Creates a listener that does not listen yet. */
 export function createListener(options: ListenerOptions): Listener {
   const { limits, timeouts } = options
   const open = new Set<ClientConnection>()
-  /** TCP connections whose TLS handshake is not done. */
   const handshaking = new Set<Socket>()
   const tls = options.certificates !== undefined
   /** Longer than Node waits for the rest of a head, in milliseconds. */
@@ -102,7 +96,7 @@ export function createListener(options: ListenerOptions): Listener {
   // Node's default drops lines beyond 1,000 from `rawHeaders`, but its parser obeys them. Admission enforces the limit.
   server.maxHeadersCount = 0
 
-  /** Enforces `limits.connections`. Not `maxConnections`: before Node 22.12 full workers pass a connection on endlessly. */
+  /** In place of `maxConnections`, with which full workers before Node 22.12 pass a connection on endlessly. */
   const hasRoom = (socket: Socket): boolean => {
     if (open.size + handshaking.size < limits.connections) return true
     droppedConnections++
@@ -280,7 +274,6 @@ export function createListener(options: ListenerOptions): Listener {
     if (connection.current === undefined) respondToParserError(connection, connection.parserError)
   })
 
-  /** Ends a connection with the response to bytes that are not a request. */
   function respondToParserError({ socket, peer }: ClientConnection, error: PublicError): void {
     endConnection(socket, parserErrorResponse(error, options.onParserError(error, peer)))
   }
@@ -296,7 +289,7 @@ export function createListener(options: ListenerOptions): Listener {
         })
       }),
     async close() {
-      // The HTTP server's own `close` destroys connections whose responses are not flushed, and ends the check of late heads.
+      // The HTTP server's `close` destroys connections with unflushed responses, and ends the check of late heads.
       await new Promise<void>((resolve) => NetServer.prototype.close.call(server, () => resolve()))
       // Node calls back before the last sockets emit `close`, which completes their requests.
       while (open.size > 0) await new Promise(setImmediate)
@@ -324,10 +317,7 @@ export function createListener(options: ListenerOptions): Listener {
     get inFlight() {
       let count = 0
       for (const { current, waiting } of open) {
-        const { isUpgraded, isDrainingBody } = current?.req.context ?? {
-          isUpgraded: true,
-          isDrainingBody: true,
-        }
+        const { isUpgraded = true, isDrainingBody = true } = current?.req.context ?? {}
         count += waiting.length + (isUpgraded || isDrainingBody ? 0 : 1)
       }
       return count
@@ -350,7 +340,6 @@ const isHeadBegun = ({ socket, bytesBefore }: ClientConnection) => socket.bytesR
 /** Without a listener an error would end the process; `close` follows in any case. */
 function ignoreError(): void {}
 
-/** Ends a connection with a response. */
 function endConnection(socket: Socket, text = ''): void {
   socket.end(text, 'latin1')
   dropUnread(socket)
@@ -364,7 +353,6 @@ function dropUnread(socket: Socket): void {
   socket.once('close', () => clearTimeout(deadline))
 }
 
-/** Whether no response can be sent any more. */
 function isLost({ code = '' }: NodeJS.ErrnoException): boolean {
   return code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('ERR_SSL_')
 }
