@@ -1,6 +1,6 @@
 /**
  * Classifies header names.
- * In: a field name as received. Out: its kind. Names are folded as careless upstreams fold them: lower-cased, with `-` for
+ * In: a field name as received. Out: its kind. Names are folded as careless upstreams do: lower-cased, with `-` for
  * all but letters and digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
 
