@@ -33,15 +33,15 @@ export function createForwarder(options: ForwarderOptions) {
     const address = upstreamAddress(url, options.secureContextOf?.(prefix))
     const pool = new UpstreamPool({ ...options, address })
     const transfer: TunnelOptions = { ...options, pool, events: options.events(prefix) }
-    return { prefix, address, pool, transfer }
+    return { prefix, path: prefix.replace(/\/$/, ''), address, pool, transfer }
   })
-  const upstreamOf = createPrefixRouting(upstreams)
+  const longestFirst = upstreams.toSorted((a, b) => b.path.length - a.path.length)
 
   const begin = (req: SidecarRequest, res: SidecarResponse): true => {
     const { context } = req
     const { admitted: request, caller } = context
     if (request === undefined) throw new Error('a request is forwarded only after admission')
-    const upstream = upstreamOf(request.path)
+    const upstream = longestFirst.find(({ path }) => isWithin(request.path, path))
     if (upstream === undefined) {
       const fault = 'destination_not_found'
       context.reason = fault
@@ -95,16 +95,7 @@ export function createForwarder(options: ForwarderOptions) {
   }
 }
 
-/** The longest prefix on a segment boundary wins; raw bytes are compared. */
-function createPrefixRouting<T extends { readonly prefix: string }>(
-  upstreams: readonly T[],
-): (path: string) => T | undefined {
-  const longestFirst = upstreams
-    .map((upstream) => ({ prefix: upstream.prefix.replace(/\/$/, ''), upstream }))
-    .sort((a, b) => b.prefix.length - a.prefix.length)
-  return (path) =>
-    longestFirst.find(
-      ({ prefix }) =>
-        path.startsWith(prefix) && (path.length === prefix.length || path.charCodeAt(prefix.length) === 0x2f),
-    )?.upstream
+/** Compares raw bytes; a prefix ends on a segment boundary. */
+function isWithin(path: string, prefix: string): boolean {
+  return path.startsWith(prefix) && (path.length === prefix.length || path.charCodeAt(prefix.length) === 0x2f)
 }
