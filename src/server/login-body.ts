@@ -87,9 +87,7 @@ const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 /** Throws for values without an exact form (a number beyond a double, a lone surrogate), also in ignored fields. */
 function refuseInexact(_key: string, value: unknown): unknown {
   const isExact =
-    typeof value === 'string'
-      ? !/\p{Surrogate}/u.test(value)
-      : typeof value !== 'number' || Number.isFinite(value)
+    typeof value === 'string' ? value.isWellFormed() : typeof value !== 'number' || Number.isFinite(value)
   if (!isExact) throw new RangeError('a value that cannot be represented')
   return value
 }
