@@ -5,6 +5,7 @@
  */
 import { Signals } from './cli/signals.ts'
 
+// Under `npm start`, Ctrl-C arrives twice: from the terminal, and passed on by npm.
 const signals = new Signals(process.env['npm_lifecycle_event'] === 'start' ? 500 : 0)
 const command = process.argv[2]
 if (command === 'serve' || command === 'demo') void signals.listen()

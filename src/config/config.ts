@@ -1,5 +1,6 @@
 /** The configuration as the program uses it: the settings, the rules across settings, and derived values. */
 import type { z } from 'zod'
+import { isWithin } from '../gate/decide.ts'
 import {
   CREDENTIALS_FILE,
   KEYS_DIRECTORY,
@@ -27,9 +28,11 @@ type Settings = z.output<typeof settingsSchema>
 
 /** The rules across settings. A rule is skipped while a setting that it reads is invalid by itself. */
 function checkAcross(settings: Settings, context: z.RefinementCtx): void {
+  // An unknown name does not make its group invalid. The dot at the end keeps `a.b` apart from `a.bc`; '.' is the root.
   const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
   const invalid = known.map(({ path = [] }) => `${path.join('.')}.`)
   if (invalid.includes('.')) return
+  /** A path is valid unless there is an issue at it, below it or above it. */
   const areValid = (...paths: string[]) =>
     paths.every((path) => !invalid.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one)))
   const isSet = (path: string) => (valueAt(settings, path.split('.')) ?? false) !== false
@@ -72,9 +75,6 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
     if (overlap) report('admin.port', 'must be another port than listen.port')
   }
 }
-
-/** Whether a path is `parent` or lies below it, on segment boundaries. */
-const isWithin = (path: string, parent: string) => path === parent || path.startsWith(`${parent}/`)
 
 const keySource = ({ jwksUrl, directory = KEYS_DIRECTORY }: Settings['keys']) =>
   jwksUrl === undefined ? { directory } : { jwksUrl }

@@ -106,12 +106,12 @@ function messageOf(issue: z.core.$ZodIssue, steps: readonly Step[]): string {
 
 /** The variable or flag that gave a value; for a missing member of a group, one that gave another member. */
 function nameOf(steps: readonly Step[], named: readonly NamedValue[], isMissing: boolean) {
-  const isWithin = (inner: readonly Step[], outer: readonly Step[]) =>
+  const beginsWith = (inner: readonly Step[], outer: readonly Step[]) =>
     outer.every((step, at) => step === inner[at])
-  const own = named.findLast(({ setting }) => isWithin(steps, setting.steps))
+  const own = named.findLast(({ setting }) => beginsWith(steps, setting.steps))
   const group = steps.slice(0, -1)
   const isMember = isMissing && group.length > 1
-  return (own ?? named.find(({ setting }) => isMember && isWithin(setting.steps, group)))?.name
+  return (own ?? named.find(({ setting }) => isMember && beginsWith(setting.steps, group)))?.name
 }
 
 /** The end of the message for an unknown name: the most similar setting, or all names that are known here. */

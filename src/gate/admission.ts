@@ -38,17 +38,19 @@ export interface Admitted {
 
 export type Admission =
   | { readonly ok: true; readonly request: Admitted }
+  /** `malformed`: the `RefusalReason` of two `Authorization` lines. */
   | { readonly ok: false; readonly error: PublicError; readonly reason: 'admission' | 'malformed' }
 
-const malformed: Admission = { ok: false, error: ERRORS.malformedRequest, reason: 'admission' }
+const badRequest: Admission = { ok: false, error: ERRORS.malformedRequest, reason: 'admission' }
 const tooLarge: Admission = { ok: false, error: ERRORS.headersTooLarge, reason: 'admission' }
 const badExpectation: Admission = { ok: false, error: ERRORS.expectationFailed, reason: 'admission' }
 const twoAuthorizations: Admission = { ok: false, error: ERRORS.invalidToken, reason: 'malformed' }
 
 export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const { method = '', url = '', rawHeaders: raw } = head
-  // Node's parser also accepts HTTP/0.9 and HTTP/2.0, and frames their responses differently.
-  if (method === 'CONNECT' || method === 'TRACE' || head.httpVersionMajor !== 1) return malformed
+  // TRACE would echo the identity headers to the client (RFC 9110, section 9.3.8). Node's parser also accepts HTTP/0.9
+  // and HTTP/2.0, and frames their responses differently.
+  if (method === 'CONNECT' || method === 'TRACE' || head.httpVersionMajor !== 1) return badRequest
   if (raw.length > 2 * maxHeaderLines) return tooLarge
   const http10 = head.httpVersionMinor === 0
   let host: string | undefined
@@ -67,16 +69,16 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
     const value = raw[at + 1] as string
     switch (headerKind(raw[at] as string)) {
       case HeaderKind.host:
-        if (host !== undefined || !isHost(value)) return malformed
+        if (host !== undefined || !isHost(value)) return badRequest
         host = value
         break
       case HeaderKind.contentLength:
-        if (contentLength !== undefined || !isContentLength(value)) return malformed
+        if (contentLength !== undefined || !isContentLength(value)) return badRequest
         contentLength = value
         break
       case HeaderKind.transferEncoding:
         // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
-        if (chunked || http10 || value.toLowerCase() !== 'chunked') return malformed
+        if (chunked || http10 || value.toLowerCase() !== 'chunked') return badRequest
         chunked = true
         break
       case HeaderKind.authorization:
@@ -85,7 +87,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         break
       case HeaderKind.connection:
         connectionOptions = addConnectionOptions(connectionOptions, value)
-        if (connectionOptions === undefined) return malformed
+        if (connectionOptions === undefined) return badRequest
         break
       case HeaderKind.upgrade:
         upgrade = upgrade === undefined ? value.toLowerCase() : 'several'
@@ -107,13 +109,13 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         break
       case HeaderKind.refusedLookAlike:
       case HeaderKind.invalid:
-        return malformed
+        return badRequest
     }
   }
-  if (chunked && contentLength !== undefined) return malformed
-  if (host === undefined && !http10) return malformed
+  if (chunked && contentLength !== undefined) return badRequest
+  if (host === undefined && !http10) return badRequest
   const target = originForm(url, host)
-  if (target === undefined) return malformed
+  if (target === undefined) return badRequest
   if (authorizations > 1) return twoAuthorizations
 
   const hasBody = chunked || (contentLength !== undefined && contentLength !== '0')

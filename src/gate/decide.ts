@@ -7,7 +7,7 @@ import type { Accepted, RefusalReason, Verdict, Verify } from '../token/verify.t
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 
 export type Decision =
-  /** `caller` is absent on a public route and in report mode; `wouldRefuse` is set in report mode. */
+  /** `caller` is absent on a public route and where report mode ignores a refusal, which is then `wouldRefuse`. */
   | { readonly act: 'forward'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
   | { readonly act: 'issue' }
   | { readonly act: 'timeLeft'; readonly caller: Accepted }
@@ -16,7 +16,7 @@ export type Decision =
   | { readonly act: 'otherMethod' }
   | { readonly act: 'refuse'; readonly error: PublicError; readonly reason: RefusalReason | 'admission' }
 
-/** `decision` is a promise only when a signature must be verified; it rejects only on an internal fault. */
+/** `decision` is a promise where `verify` returns one; it rejects only on an internal fault. */
 export interface Decided {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly request: Admitted | undefined
@@ -24,7 +24,7 @@ export interface Decided {
   readonly decision: Decision | Promise<Decision>
 }
 
-export interface DecideOptions {
+interface DecideOptions {
   readonly headerLines: number
   readonly enforcement: 'enforce' | 'report'
   readonly refusedTokenStatus: 400 | 401
@@ -90,7 +90,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
 const missing: Verdict = { ok: false, reason: 'missing' }
 const malformed: Verdict = { ok: false, reason: 'malformed' }
 
-/** Any case and one or more spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
+/** Scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
 function checkBearer(authorization: string | undefined, verify: Verify): Verdict | Promise<Verdict> {
   if (authorization === undefined) return missing
   if (authorization.charCodeAt(6) !== 0x20) return malformed
@@ -101,7 +101,7 @@ function checkBearer(authorization: string | undefined, verify: Verify): Verdict
   return start >= authorization.length ? malformed : verify(authorization.slice(start))
 }
 
-/** The label `route` of the metrics. */
+/** The label `route` of the metrics. `token_check`: GET or HEAD of the token endpoint, not the check of every token. */
 export const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth'] as const
 
 export type Route = (typeof ROUTES)[number]
@@ -111,7 +111,6 @@ function createRouteOf(options: DecideOptions): (request: Admitted) => Route | '
   const tokenPath = `${options.basePath}/v2/auth/token`
   const tokenPathSlash = `${tokenPath}/`
   const { forwardAuthPath } = options
-  const forwardAuthPrefix = `${forwardAuthPath}/`
   const publicRoutes = new Set(options.publicRoutes.map(({ method, path }) => `${method} ${path}`))
   const passPreflight = options.corsPreflight === 'pass'
   return ({ method, path, preflight }) => {
@@ -119,8 +118,13 @@ function createRouteOf(options: DecideOptions): (request: Admitted) => Route | '
       if (method === 'POST') return 'token_issue'
       return method === 'GET' || method === 'HEAD' ? 'token_check' : 'token_method'
     }
-    if (forwardAuthPath !== '' && `${path}/`.startsWith(forwardAuthPrefix)) return 'forward_auth'
+    if (forwardAuthPath !== '' && isWithin(path, forwardAuthPath)) return 'forward_auth'
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return 'public'
     return passPreflight && preflight ? 'public' : 'proxy'
   }
+}
+
+/** Compares raw bytes; a prefix ends on a segment boundary. `''` is the prefix of every path. */
+export function isWithin(path: string, prefix: string): boolean {
+  return path.startsWith(prefix) && (path.length === prefix.length || path.charCodeAt(prefix.length) === 0x2f)
 }

@@ -4,6 +4,7 @@
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
+import { isWithin } from '../gate/decide.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { requestHead, requestHeaderLines } from './request-headers.ts'
 import { Transfer, type UpstreamEvents } from './transfer.ts'
@@ -20,7 +21,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   }
 }
 
-export interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events'> {
+interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events'> {
   readonly upstreams: readonly { readonly prefix: string; readonly url: string }[]
   readonly secureContextOf?: (prefix: string) => (() => SecureContext) | undefined
   readonly limits: UpstreamPoolOptions['limits']
@@ -93,9 +94,4 @@ export function createForwarder(options: ForwarderOptions) {
       for (const { pool } of upstreams) pool.close()
     },
   }
-}
-
-/** Compares raw bytes; a prefix ends on a segment boundary. */
-function isWithin(path: string, prefix: string): boolean {
-  return path.startsWith(prefix) && (path.length === prefix.length || path.charCodeAt(prefix.length) === 0x2f)
 }

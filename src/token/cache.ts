@@ -1,12 +1,12 @@
 /**
- * Caches accepted tokens, so that a token is verified once and not for every request.
+ * Caches accepted tokens, so that a token is verified once and not for every request. Refused ones could evict them.
  * In: a verifier. Out: a `Verify` that returns the verdict on a cached token as a value, without a promise.
  */
 import { LRUCache } from 'lru-cache'
 import { NO_ASSERTION, type SignAssertion } from './issue.ts'
 import type { Verdict, Verified, Verify, VerifyUncached } from './verify.ts'
 
-export interface TokenCacheOptions {
+interface TokenCacheOptions {
   readonly verifyUncached: VerifyUncached
   readonly signAssertion?: SignAssertion | undefined
   readonly maxTokens: number
@@ -14,7 +14,7 @@ export interface TokenCacheOptions {
   readonly now: () => number
 }
 
-export interface TokenCache {
+interface TokenCache {
   readonly verify: Verify
   /** Must be called whenever keys, credentials or revocations have changed. */
   clear(): void

@@ -31,7 +31,7 @@ export interface Inspection {
   readonly claims: Members | null
 }
 
-export interface InspectOptions {
+interface InspectOptions {
   readonly verify: Verify
   readonly credentialStatus?: (accountId: string, accessKey: string) => CredentialStatus
   readonly isRevoked: IsRevoked

@@ -9,7 +9,7 @@ import type { CredentialName } from '../credentials/store.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
 import { type Identity, MAX_TOKEN_BYTES } from './verify.ts'
 
-export interface SignerOptions {
+interface SignerOptions {
   readonly keys: () => KeyRing
   readonly issuer: string
   /** That of assertions differs from that of access tokens, so that neither passes for the other. */
@@ -19,7 +19,7 @@ export interface SignerOptions {
   readonly now: () => number
 }
 
-/** The created function rejects when there is no signing key, or when the verifier would refuse a name. */
+/** `lifetime`: whole seconds. Rejects without a signing key, or if the verifier would refuse a name. */
 export function createIssuer(options: SignerOptions) {
   const { keys, lifetimeSeconds, now } = options
   return async ({ accountId, accessKey }: CredentialName, lifetime = lifetimeSeconds) => {

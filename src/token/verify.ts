@@ -49,7 +49,7 @@ export interface Refused {
 
 export type Verdict = Accepted | Refused
 
-/** Returns a cached verdict as a value, any other as a promise, which rejects only on an internal fault. */
+/** A promise where a signature is checked or keys are fetched, otherwise a value. Rejects only on an internal fault. */
 export type Verify = (token: string) => Verdict | Promise<Verdict>
 
 export const MAX_TOKEN_BYTES = 8192
@@ -68,7 +68,7 @@ export interface Verified extends Accepted {
   readonly usableUntil: number
 }
 
-/** Returns a value when no signature has to be checked. Rejects only on an internal fault. */
+/** As {@link Verify}, without a cache. */
 export type VerifyUncached = (token: string) => Refused | Promise<Verified | Refused>
 
 export interface VerifierOptions {
