@@ -1,20 +1,19 @@
 /**
  * Refuses logins of a pair of account and client address after too many failures within a window. Unknown accounts
- * count alike, and a refused login is never checked. Memory: at most 50,000 pairs in an LRU cache, 250 bytes each. To
- * evict its own pair, a client has to fail 50,000 other logins first.
+ * count alike, and a refused login is never checked. A login that could be one failure too many waits for those in
+ * flight. Memory: at most 50,000 pairs in an LRU cache, 250 bytes each. To evict its own pair, a client has to fail
+ * 50,000 other logins first.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
+import pLimit, { type LimitFunction } from 'p-limit'
 import { clientNetwork, type LoginVerdict } from './store.ts'
 
-/** Permission for one login, or the whole seconds (at least 1) after which the client may try again. */
-type LoginPermission =
-  | {
-      readonly ok: true
-      /** Must be called once the login has ended. `rejected` is a failure; `accepted` clears the pair. */
-      settle(verdict: LoginVerdict): void
-    }
-  | { readonly ok: false; readonly retryAfterSeconds: number }
+interface LoginOutcome {
+  readonly verdict: LoginVerdict | 'throttled'
+  /** Of a throttled login: whole seconds, at least 1. */
+  readonly retryAfterSeconds?: number
+}
 
 export type LoginThrottle = ReturnType<typeof createLoginThrottle>
 
@@ -27,6 +26,9 @@ interface LoginThrottleOptions {
 }
 
 const MAX_PAIRS = 50_000
+
+/** Logins of all pairs that wait for those in flight. */
+const MAX_WAITING = 1000
 
 export function createLoginThrottle({
   count,
@@ -42,29 +44,41 @@ export function createLoginThrottle({
     ttlResolution: 0,
     perf: { now },
   })
-  const inFlight = new Map<string, number>()
+  /** Of pairs with logins in flight. */
+  const limits = new Map<string, LimitFunction>()
+  let waiting = 0
   return {
-    check(accountId: string, address: string): LoginPermission {
+    /** Runs `check` when the pair may log in: `rejected` is a failure, `accepted` clears the pair. */
+    async attempt(
+      accountId: string,
+      address: string,
+      check: () => Promise<LoginVerdict>,
+    ): Promise<LoginOutcome> {
       // The digest, because the account name is the client's choice and may be long.
       const pair = `${hash('sha256', accountId, 'base64url')} ${clientNetwork(address)}`
-      const failed = failures.get(pair) ?? 0
-      const running = inFlight.get(pair) ?? 0
-      // An attempt in flight may fail: 200 guesses at once are no more than `count` one by one.
-      if (failed + running >= count) {
-        const leftMs = failed >= count ? failures.getRemainingTTL(pair) : 0
-        return { ok: false, retryAfterSeconds: Math.max(1, Math.ceil(leftMs / 1000)) }
-      }
-      inFlight.set(pair, running + 1)
-      return {
-        ok: true,
-        settle(verdict) {
-          const left = (inFlight.get(pair) ?? 1) - 1
-          if (left > 0) inFlight.set(pair, left)
-          else inFlight.delete(pair)
-          if (verdict === 'rejected') failures.set(pair, (failures.get(pair) ?? 0) + 1)
-          else if (verdict === 'accepted' && failures.has(pair)) failures.delete(pair)
-        },
-      }
+      const failed = () => failures.get(pair) ?? 0
+      // Every login in flight may fail: 200 guesses at once are no more than `count` one by one.
+      const attemptsLeft = () => Math.max(1, count - failed())
+      const limit = limits.get(pair) ?? pLimit(count)
+      limits.set(pair, limit)
+      limit.concurrency = attemptsLeft()
+      const mustWait = limit.activeCount >= limit.concurrency
+      if (mustWait && waiting >= MAX_WAITING) return { verdict: 'busy' }
+      if (mustWait) waiting++
+      return limit(async () => {
+        if (mustWait) waiting--
+        const outcome = failed() >= count ? throttled(pair) : { verdict: await check() }
+        if (outcome.verdict === 'rejected') failures.set(pair, failed() + 1)
+        else if (outcome.verdict === 'accepted' && failures.has(pair)) failures.delete(pair)
+        limit.concurrency = attemptsLeft()
+        if (limit.activeCount === 1 && limit.pendingCount === 0) limits.delete(pair)
+        return outcome
+      })
     },
+  }
+
+  function throttled(pair: string): LoginOutcome {
+    const retryAfterSeconds = Math.max(1, Math.ceil(failures.getRemainingTTL(pair) / 1000))
+    return { verdict: 'throttled', retryAfterSeconds }
   }
 }

@@ -72,6 +72,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     reason: 'busy' | 'throttled',
     retryAfterSeconds?: number,
   ) => {
+    if (res.destroyed) return // the client left while its login waited
     const timer = setTimeout(
       () => fail(req, res, reason, ERRORS.serviceNotReady, retryAfterSeconds),
       REJECTION_DELAY_MS,
@@ -93,14 +94,10 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       const { login } = read
       if (credentials.hasAccount(login.accountId)) req.context.loginAccount = login.accountId
       const address = options.clientAddress(req)
-      const attempt = throttle.check(login.accountId, address)
-      if (!attempt.ok) {
-        failLater(req, res, 'throttled', attempt.retryAfterSeconds)
-        return
-      }
-      const verdict = await credentials.authenticate(login, address)
-      attempt.settle(verdict)
-      if (verdict === 'busy') failLater(req, res, verdict)
+      const { verdict, retryAfterSeconds } = await throttle.attempt(login.accountId, address, async () =>
+        res.destroyed ? 'busy' : credentials.authenticate(login, address),
+      )
+      if (verdict === 'busy' || verdict === 'throttled') failLater(req, res, verdict, retryAfterSeconds)
       else if (verdict !== 'accepted')
         fail(req, res, verdict, verdict === 'rejected' ? rejected : ERRORS.serviceNotReady)
       else {

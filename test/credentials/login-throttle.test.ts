@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
 import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
 import type { LoginVerdict } from '../../src/credentials/store.ts'
@@ -7,95 +8,124 @@ function throttled() {
   const clock = { now: 1_800_000_000_000 }
   const throttle = createLoginThrottle({ count: 3, windowSeconds: 60, now: () => clock.now })
   /** Tries to log in, and returns the seconds to wait where that is refused. */
-  const login = (verdict: LoginVerdict, account = 'acme', address = '192.0.2.1'): number | undefined => {
-    const permission = throttle.check(account, address)
-    if (!permission.ok) return permission.retryAfterSeconds
-    permission.settle(verdict)
-    return undefined
-  }
-  const fail = (count: number) => Array.from({ length: count }, () => login('rejected'))
+  const login = async (verdict: LoginVerdict, account = 'acme', address = '192.0.2.1') =>
+    (await throttle.attempt(account, address, async () => verdict)).retryAfterSeconds
+  const fail = (count: number) => Promise.all(Array.from({ length: count }, () => login('rejected')))
   return { clock, throttle, login, fail }
+}
+
+/** Concurrent logins of one pair, whose checks the test ends in order of their start. */
+async function concurrent({ throttle }: ReturnType<typeof throttled>, count: number) {
+  const checks: ((verdict: LoginVerdict) => void)[] = []
+  const check = () => new Promise<LoginVerdict>((resolve) => checks.push(resolve))
+  const attempts = Array.from({ length: count }, () => throttle.attempt('acme', '192.0.2.1', check))
+  await setImmediate()
+  const end = async (at: number, verdict: LoginVerdict) => {
+    checks[at]?.(verdict)
+    await setImmediate()
+  }
+  return { attempts, started: () => checks.length, end }
 }
 
 t.test('after the allowed failures a pair is refused until the window has passed', async (t) => {
   const { clock, login, fail } = throttled()
-  t.same(fail(3), [undefined, undefined, undefined])
-  t.equal(login('accepted'), 60, 'the right secret too')
+  t.same(await fail(3), [undefined, undefined, undefined])
+  t.equal(await login('accepted'), 60, 'the right secret too')
   clock.now += 59_999
-  t.equal(login('accepted'), 1)
+  t.equal(await login('accepted'), 1)
   clock.now += 1
-  t.same(fail(4), [undefined, undefined, undefined, 60])
+  t.same(await fail(4), [undefined, undefined, undefined, 60])
 })
 
 t.test('a change of the system clock does not change the wait', async (t) => {
   const throttle = createLoginThrottle({ count: 1, windowSeconds: 60 })
-  const first = throttle.check('acme', '192.0.2.1')
-  if (first.ok) first.settle('rejected')
+  const attempt = () => throttle.attempt('acme', '192.0.2.1', async () => 'rejected')
+  await attempt()
   t.intercept(Date, 'now', { value: () => 0 })
-  t.match(throttle.check('acme', '192.0.2.1'), { ok: false, retryAfterSeconds: 60 })
+  t.same(await attempt(), { verdict: 'throttled', retryAfterSeconds: 60 })
 })
 
 t.test('other accounts and other addresses are not affected', async (t) => {
   const { login, fail } = throttled()
-  fail(3)
-  t.equal(login('accepted', 'other'), undefined)
-  t.equal(login('accepted', 'acme', '192.0.2.2'), undefined)
-  t.equal(login('accepted', 'acme', '::ffff:192.0.2.1'), 60, 'a mapped address is the same client')
+  await fail(3)
+  t.equal(await login('accepted', 'other'), undefined)
+  t.equal(await login('accepted', 'acme', '192.0.2.2'), undefined)
+  t.equal(await login('accepted', 'acme', '::ffff:192.0.2.1'), 60, 'a mapped address is the same client')
 })
 
 t.test('all addresses of one IPv6 /64 are one client', async (t) => {
   const { login } = throttled()
-  for (const last of ['1', '2', '3']) login('rejected', 'acme', `2001:db8::${last}`)
-  t.equal(login('accepted', 'acme', '2001:db8::4'), 60)
-  t.equal(login('accepted', 'acme', '2001:db8:0:1::4'), undefined)
+  for (const last of ['1', '2', '3']) await login('rejected', 'acme', `2001:db8::${last}`)
+  t.equal(await login('accepted', 'acme', '2001:db8::4'), 60)
+  t.equal(await login('accepted', 'acme', '2001:db8:0:1::4'), undefined)
 })
 
 t.test('clients behind NAT64 are distinguished by their IPv4 address', async (t) => {
   const { login } = throttled()
-  for (let times = 0; times < 3; times++) login('rejected', 'acme', '64:ff9b::c000:201')
-  t.equal(login('accepted', 'acme', '64:ff9b::c000:201'), 60)
-  t.equal(login('accepted', 'acme', '64:ff9b::c000:202'), undefined)
+  for (let times = 0; times < 3; times++) await login('rejected', 'acme', '64:ff9b::c000:201')
+  t.equal(await login('accepted', 'acme', '64:ff9b::c000:201'), 60)
+  t.equal(await login('accepted', 'acme', '64:ff9b::c000:202'), undefined)
 })
 
 t.test('an unchecked login is not a failure', async (t) => {
   const { login } = throttled()
   for (const verdict of ['busy', 'unavailable'] as const) {
-    for (let times = 0; times < 10; times++) t.equal(login(verdict), undefined)
+    for (let times = 0; times < 10; times++) t.equal(await login(verdict), undefined)
   }
 })
 
-t.test('200 concurrent attempts get no more than the allowed failures', async (t) => {
-  const { throttle, login } = throttled()
-  const permissions = Array.from({ length: 200 }, () => throttle.check('acme', '192.0.2.1'))
-  const allowed = permissions.filter((permission) => permission.ok)
-  t.equal(allowed.length, 3)
-  t.same(permissions.at(-1), { ok: false, retryAfterSeconds: 1 }, 'those in flight may still succeed')
-  for (const permission of allowed) permission.settle('rejected')
-  t.equal(login('accepted'), 60)
+t.test('200 concurrent guesses get no more checks than the allowed failures', async (t) => {
+  const { attempts, started, end } = await concurrent(throttled(), 200)
+  for (const at of [1, 0, 2]) {
+    t.equal(started(), 3, 'those in flight may fail')
+    await end(at, 'rejected')
+  }
+  const outcomes = await Promise.all(attempts)
+  t.equal(outcomes.filter(({ verdict }) => verdict === 'rejected').length, 3)
+  for (const outcome of outcomes.slice(3)) t.same(outcome, { verdict: 'throttled', retryAfterSeconds: 60 })
+  t.equal(started(), 3)
 })
 
-t.test('successful attempts free their slots at once', async (t) => {
-  const { throttle, login } = throttled()
-  const permissions = Array.from({ length: 3 }, () => throttle.check('acme', '192.0.2.1'))
-  for (const permission of permissions) if (permission.ok) permission.settle('accepted')
-  t.equal(login('accepted'), undefined)
+t.test('logins beyond the count wait, and none is refused before a failure', async (t) => {
+  const { attempts, started, end } = await concurrent(throttled(), 8)
+  await end(0, 'accepted')
+  t.equal(started(), 4)
+  await end(1, 'rejected')
+  t.equal(started(), 4, 'one failure leaves two attempts at a time')
+  await end(2, 'busy')
+  t.equal(started(), 5)
+  await end(3, 'accepted')
+  t.equal(started(), 7, 'a success clears the failure')
+  for (const at of [4, 5, 6, 7]) await end(at, 'accepted')
+  const verdicts = (await Promise.all(attempts)).map(({ verdict }) => verdict)
+  const accepted = 'accepted'
+  t.same(verdicts, [accepted, 'rejected', 'busy', accepted, accepted, accepted, accepted, accepted])
+})
+
+t.test('at most 1,000 logins wait, and other pairs are not affected', async (t) => {
+  const setup = throttled()
+  const { attempts, started, end } = await concurrent(setup, 1004)
+  t.same(await attempts[1003], { verdict: 'busy' })
+  t.equal((await setup.throttle.attempt('other', '192.0.2.1', async () => 'accepted')).verdict, 'accepted')
+  for (let at = 0; at < 1003; at++) await end(at, 'accepted')
+  t.equal(started(), 1003)
 })
 
 t.test('the table is bounded: beyond 50,000 pairs the least recently used is dropped', async (t) => {
   const { login, fail } = throttled()
-  fail(3)
+  await fail(3)
   for (let at = 0; at < 50_000; at++) {
-    login('rejected', `account ${at}`, '198.51.100.1')
-    if (at === 25_000) t.equal(login('accepted'), 60, 'a pair that is still used stays')
+    await login('rejected', `account ${at}`, '198.51.100.1')
+    if (at === 25_000) t.equal(await login('accepted'), 60, 'a pair that is still used stays')
   }
-  t.equal(login('accepted'), 60)
-  for (let at = 0; at < 50_000; at++) login('rejected', `another ${at}`, '198.51.100.1')
-  t.equal(login('rejected'), undefined)
+  t.equal(await login('accepted'), 60)
+  for (let at = 0; at < 50_000; at++) await login('rejected', `another ${at}`, '198.51.100.1')
+  t.equal(await login('rejected'), undefined)
 })
 
 t.test('an accepted login clears the failures of its pair', async (t) => {
   const { login, fail } = throttled()
-  fail(2)
-  t.equal(login('accepted'), undefined)
-  t.same(fail(4), [undefined, undefined, undefined, 60])
+  await fail(2)
+  t.equal(await login('accepted'), undefined)
+  t.same(await fail(4), [undefined, undefined, undefined, 60])
 })

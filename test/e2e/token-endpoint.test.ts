@@ -409,6 +409,29 @@ t.test('a success clears the failures before it', async (t) => {
   t.same(statuses, [403, 403, 200, 403, 403, 403, 503])
 })
 
+t.test('logins at once are throttled only after failures', async (t) => {
+  const setup = await startSetup(t, {
+    settings: { 'limits-login-failures-count': '3' },
+    credentials: [{ scheme: 'scrypt', secret: 'brought by a person' }],
+  })
+  const [login] = setup.sidecar.logins
+  const good = post(JSON.stringify(login))
+  const leaving = await Promise.all(Array.from({ length: 5 }, () => setup.send(good)))
+  const staying = Array.from({ length: 5 }, () => setup.ask(good))
+  for (const { socket } of leaving) socket.resetAndDestroy()
+  t.same(
+    (await Promise.all(staying)).map(({ status }) => status),
+    [200, 200, 200, 200, 200],
+  )
+  const guesses = await Promise.all(
+    Array.from({ length: 8 }, () => setup.ask(post(JSON.stringify({ ...login, secret: 'guess' })))),
+  )
+  t.same(guesses.map(({ status }) => status).sort(), [403, 403, 403, 503, 503, 503, 503, 503])
+  for (const { status, headers } of guesses)
+    if (status === 503) t.ok(Number(headers['retry-after']) > 50, 'until the window has passed')
+  t.equal(await setup.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="busy"}'), 0)
+})
+
 t.test('failures count for the client behind a trusted proxy, not for the proxy', async (t) => {
   const setup = await startSetup(t, {
     settings: {
