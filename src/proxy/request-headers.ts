@@ -11,7 +11,7 @@ import type { Accepted } from '../token/verify.ts'
 export interface RequestHeadParts {
   readonly request: Admitted
   readonly rawHeaders: readonly string[]
-  /** Absent on a public route and in report mode: no identity headers are sent. */
+  /** Absent on a public route and where report mode ignores a refusal: no identity headers are sent. */
   readonly caller: Accepted | undefined
   readonly requestId: string
   readonly peer: Peer
@@ -117,7 +117,7 @@ function identityLines(caller: Accepted): string {
   return lines
 }
 
-/** Percent-encodes all but `!` to `~`, and `%` itself: reversible, and no value can inject a line. */
+/** Percent-encodes `%` and every character outside `!` to `~`: reversible, and no value can inject a line. */
 export function encodeIdentityValue(value: string): string {
   return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 }

@@ -63,6 +63,7 @@ export function responseTrailers(rawTrailers: readonly string[], head: HeadLines
   return trailers
 }
 
+/** `name`: in lower case. */
 export function headerValues({ rawHeaders }: HeadLines, name: string): string[] {
   return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
 }

@@ -13,6 +13,7 @@ export interface UpstreamHead {
   readonly status: number
   readonly statusText: string
   readonly rawHeaders: readonly string[]
+  /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
   readonly kinds: readonly HeaderKind[]
   readonly framing: Framing
   /** 0 unless the framing is `length`. */

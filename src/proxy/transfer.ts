@@ -1,7 +1,7 @@
 /**
  * The transfer: one request to the upstream and its response back, streaming both ways.
  * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, after a part was sent,
- * an aborted connection, so that a truncated object never looks complete. Memory: a buffer each way.
+ * an aborted connection, so that a truncated object never looks complete. Memory: a buffer each way, by backpressure.
  */
 import { MessageChannel } from 'node:worker_threads'
 import { ERRORS, type PublicError } from '../errors.ts'
@@ -40,7 +40,7 @@ export interface TransferOptions {
 
 /** A complete body up to this size is sent as a string, in one write with its head. */
 const MAX_STRING_BODY = 16 * 1024
-/** Smaller chunks are copied, or left to the garbage collector; the memory of larger ones is held until the write. */
+/** Download: larger chunks hold their read buffer, others are copied. Upload: larger ones are freed when written. */
 const COPY_THRESHOLD = 16 * 1024
 /** Maximum upload bytes buffered before the next `setImmediate` write. */
 const MAX_PENDING = 64 * 1024
@@ -48,12 +48,15 @@ const MAX_PENDING = 64 * 1024
 const MAX_IGNORED_BODY = 64 * 1024
 
 /**
- * What a transfer waits for, and what ends the wait:
+ * What a transfer waits for, and what ends the wait. Only a drain bounds its total duration.
  *
- *   a connection                   the pool: `upstreamConnectSeconds`, in the queue `upstreamResponseSeconds`
- *   the response head              the pool: `upstreamResponseSeconds`
- *   bytes of a body, their reader  `onIdle`: the client's socket is then idle, too; backpressure pauses it
- *   the end of an unread upload    `afterUnreadBody`
+ *   a connection                 the pool: `upstreamConnectSeconds`, in the queue `upstreamResponseSeconds`
+ *   the response head            the pool: `upstreamResponseSeconds`, from the end of the upload on
+ *   bytes of the upload          `onIdle`: `idleSeconds` of the client's socket (`server.timeout`, `listener.ts`)
+ *   the upstream to read them    `onIdle`: backpressure pauses the client's socket, which is then idle
+ *   bytes of the response        `onIdle`: the client's socket is idle, too
+ *   the client to read them      `onIdle`
+ *   the end of an unread upload  `afterUnreadBody`: 5 s without a byte, 30 s in all
  */
 export class Transfer implements UpstreamRequest, RequestCallbacks {
   readonly requestHead: string
@@ -150,13 +153,15 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     if (this.#pieces.length > 0) this.#writePieces()
     else if (this.#unsentHead !== undefined) {
       this.#writeHead(this.#unsentHead)
-      this.#res.write(NO_BYTES) // sends the head without waiting for the body
+      // Sends the head now; `flushHeaders` would write header bytes above 0x7F as UTF-8.
+      this.#res.write(NO_BYTES)
     }
   }
 
   onEnd(rawTrailers: readonly string[]): void {
     const head = this.#responseHead
     if (this.#pieces.length > 0) this.#writePieces()
+    // An upstream that refuses a request may leave its upload unread: the connection cannot be reused.
     if (!this.#isRequestWritten || (head !== undefined && head.status >= 400 && this.#mayLeaveUnreadBody()))
       this.#connection?.abandon()
     this.#settle('ok')
@@ -292,7 +297,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     const headers = responseHeaders(head, context.id, canChunk && head.framing === 'chunked')
     // Framed by close, or by chunks that an HTTP/1.0 client cannot read.
     context.closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
-    if (context.closeDelimited) this.#res.removeHeader('Transfer-Encoding')
+    if (context.closeDelimited) this.#res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
     const isEarly = !this.#isRequestWritten && head.framing === 'length'
     this.#closesConnection =
       isEarly || context.closeDelimited || this.#options.isDraining() || mustCloseAfter(this.#req)
@@ -358,8 +363,9 @@ const { port1: closedPort, port2 } = new MessageChannel()
 port2.close()
 
 /**
- * Returns a callback for `write` that frees a chunk of an upload: V8 marks its heap for each 64 MB outside it.
- * A transfer to a port takes memory from its owner, and a closed port drops it. Node 20: 1,200 -> 600 ms of CPU per GB.
+ * Returns a callback for `write` that frees an upload chunk, or undefined if it is small or shared. Each 64 MB of
+ * memory outside V8's heap starts a garbage collection. A transfer to a port takes memory from its owner, and a closed
+ * port drops it. Node 20: 1,200 -> 600 ms of CPU per GB.
  */
 function freeWhenWritten({ buffer, byteLength }: Buffer) {
   const isShared = byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)

@@ -9,7 +9,7 @@ import type { Metrics } from '../ops/metrics.ts'
 import type { RequestContext, SidecarRequest } from './context.ts'
 import type { ListenerOptions } from './listener.ts'
 
-export interface AccessLogOptions {
+interface AccessLogOptions {
   readonly metrics: Pick<Metrics, 'onRequest' | 'onBytes'>
   readonly log: Logger
   readonly access: 'all' | 'errors' | 'off'

@@ -11,13 +11,13 @@ import type { SidecarRequest, SidecarResponse } from './context.ts'
 import type { Responder } from './respond.ts'
 import type { TokenEndpoint } from './token-endpoint.ts'
 
-export interface HandleOptions {
+interface HandleOptions {
   readonly decide: (req: SidecarRequest) => Decided
   readonly tokenEndpoint: TokenEndpoint
   readonly forward: (req: SidecarRequest, res: SidecarResponse) => void
   readonly responder: Responder
   readonly identityHeaders: (caller: Accepted) => readonly string[]
-  /** For which a proxy may cache a forward-auth response. */
+  /** Maximum for which a proxy may cache a forward-auth response. */
   readonly maxAgeSeconds: number
   readonly now: () => number
   readonly onInternalError: (requestId: string, error: unknown) => void

@@ -6,7 +6,7 @@ import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
 import { mustCloseAfter, type SidecarRequest, type SidecarResponse } from './context.ts'
 
-export interface ErrorDetails {
+interface ErrorDetails {
   /** An error type of RFC 9209, section 2.3. */
   readonly errorType: string
   /** A word of a closed set, never client input. */
@@ -18,12 +18,12 @@ export interface ErrorDetails {
   readonly headers?: readonly string[]
 }
 
-export interface ResponderOptions {
+interface ResponderOptions {
   readonly isDraining: () => boolean
   readonly allowedOrigins: readonly string[]
 }
 
-/** Sends responses. Does nothing if a response has begun or the client has closed. */
+/** Sends responses; a body must be ASCII. Does nothing if a response has begun or the client has closed. */
 export interface Responder {
   send(
     req: SidecarRequest,

@@ -11,7 +11,7 @@ import type { SidecarRequest, SidecarResponse } from './context.ts'
 import { readLogin, refuseLoginHead } from './login-body.ts'
 import type { Responder } from './respond.ts'
 
-export interface TokenEndpointOptions {
+interface TokenEndpointOptions {
   readonly responder: Responder
   /** Absent in a sidecar that only verifies. */
   readonly credentials: CredentialStore | undefined
@@ -38,7 +38,7 @@ export interface TokenEndpoint {
 }
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
-const REJECTION_DELAY_MS = 250
+const RETRY_LATER_DELAY_MS = 250
 
 export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoint {
   const { responder, credentials, throttle, contract, now } = options
@@ -59,11 +59,9 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
   ) => {
     req.context.reason = reason
     options.onIssueFailure(reason)
-    const unavailable = error.status === 503 ? 'proxy_internal_response' : 'http_request_error'
-    responder.refuse(req, res, error, {
-      errorType: reason === 'rejected' ? 'http_request_denied' : unavailable,
-      retryAfterSeconds,
-    })
+    const fault = error.status === 503 ? 'proxy_internal_response' : 'http_request_error'
+    const errorType = reason === 'rejected' ? 'http_request_denied' : fault
+    responder.refuse(req, res, error, { errorType, retryAfterSeconds })
   }
 
   const failLater = (
@@ -75,7 +73,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     if (res.destroyed) return // the client left while its login waited
     const timer = setTimeout(
       () => fail(req, res, reason, ERRORS.serviceNotReady, retryAfterSeconds),
-      REJECTION_DELAY_MS,
+      RETRY_LATER_DELAY_MS,
     )
     req.context.callbacks = { onIdle() {}, onClosed: () => clearTimeout(timer) }
   }
