@@ -7,7 +7,7 @@ import { boolean, must } from '../config/values.ts'
 import { type Loaded, readRegularFile } from '../reload/files.ts'
 import { type Parse, readRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
-import { name, namesProblem, text, time } from './names.ts'
+import { name, namesProblem, textWithout, time } from './names.ts'
 import { parseSecretHash } from './secret-hash.ts'
 import { type Credential, type CredentialIndex, createCredentialIndex } from './store.ts'
 
@@ -34,7 +34,7 @@ async function load<T>(file: string, value: T, add: (credential: Credential) => 
 
 export const parse: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
 
-const secretHash = text((value) => {
+const secretHash = textWithout((value) => {
   const parsed = parseSecretHash(value)
   return typeof parsed === 'string' ? parsed : undefined
 })

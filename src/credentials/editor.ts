@@ -9,7 +9,7 @@ import { fileErrorReason, type Loaded, type NotDone, replaceFile, withLock } fro
 import { listCredentialsFile, parse, readCredentialsFile } from './credentials-file.ts'
 import type { Credential, CredentialName } from './store.ts'
 
-export interface NewCredential extends CredentialName {
+interface NewCredential extends CredentialName {
   readonly secretHash: string
   /** RFC 3339. */
   readonly expiresAt?: string

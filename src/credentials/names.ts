@@ -8,7 +8,7 @@ import { must } from '../config/values.ts'
 /** The longest account identifier, access key or secret. */
 const MAX_FIELD_CODE_POINTS = 1024
 
-/** Why a text is not a valid secret, or undefined. Spaces, control characters and both spellings of an accent count. */
+/** Why a text is not a valid secret, or undefined. Nothing is trimmed or normalized: every code point matters. */
 export function secretProblem(text: string): string | undefined {
   // A code point is one or two UTF-16 units: the cheap bound spares counting a long text.
   const tooLong = text.length > 2 * MAX_FIELD_CODE_POINTS || [...text].length > MAX_FIELD_CODE_POINTS
@@ -53,18 +53,18 @@ const string = z.string({
       : STRING.error(issue),
 })
 
-/** The member of a file that is a text without a problem. */
-export const text = (problemOf: (value: string) => string | undefined) =>
+/** Text for which `problemOf` finds no problem. */
+export const textWithout = (problemOf: (value: string) => string | undefined) =>
   string.superRefine((value, context) => {
     const problem = problemOf(value)
     if (problem !== undefined) context.addIssue(problem)
   })
 
-export const name = text(nameProblem)
+export const name = textWithout(nameProblem)
 
 const TIME = 'must be an RFC 3339 time with its zone, such as 2027-01-31T08:00:00Z'
 
 /** Out: epoch milliseconds. */
-export const time = text((value) => (parseTime(value) === undefined ? TIME : undefined)).transform((value) =>
-  Date.parse(value),
+export const time = textWithout((value) => (parseTime(value) === undefined ? TIME : undefined)).transform(
+  (value) => Date.parse(value),
 )

@@ -60,7 +60,7 @@ export interface Login extends CredentialName {
   readonly secret: string
 }
 
-/** `rejected`: the client must not learn why. `busy`: scrypt queue full. `unavailable`: store or scrypt failed. */
+/** `rejected`: the client must not learn why. `busy`: too many logins wait. `unavailable`: store or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
 /** Whether tokens of a credential are valid. `until`: epoch seconds, or `Infinity`. */
