@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
-import { fileErrorCode } from '../reload/files.ts'
+import { errorCode } from '../reload/files.ts'
 
 export const REQUEST_MS = 3000
 const MAX_BODY_CHARACTERS = 262_144
@@ -49,7 +49,7 @@ export async function send(
     }
     return { status, headers, body: text, fault: '', connected, certificateEnds: Date.parse(validTo) }
   } catch (error) {
-    const fault = signal.aborted ? 'timeout' : fileErrorCode(error)
+    const fault = signal.aborted ? 'timeout' : errorCode(error)
     return { status: 0, headers: {}, body: '', fault, connected, certificateEnds: Number.NaN }
   } finally {
     clearTimeout(timer)

@@ -4,7 +4,7 @@ import { isKid } from '../keys/jwk.ts'
 import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
 import { type KeyListEntry, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
-import { fileErrorCode, fileErrorReason, type NotDone } from '../reload/files.ts'
+import { errorCode, fileErrorReason, type NotDone } from '../reload/files.ts'
 import {
   CommandFailure,
   type CommandIo,
@@ -118,7 +118,7 @@ async function applyChange<T extends { readonly ok: true }>(
   try {
     outcome = await change()
   } catch (error) {
-    const code = fileErrorCode(error)
+    const code = errorCode(error)
     // `mkdir` fails with EEXIST if the path is a file.
     if (code === 'EEXIST') throw new UsageFailure(`${directory}: it is not a directory`)
     const message = `${directory}: ${fileErrorReason(error)}`

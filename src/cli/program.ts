@@ -4,7 +4,7 @@ import { Command, CommanderError } from 'commander'
 import type { App, ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
-import { fileErrorCode, fileErrorReason } from '../reload/files.ts'
+import { errorCode, fileErrorReason } from '../reload/files.ts'
 import { VERSION } from '../version.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import type { Signals } from './signals.ts'
@@ -21,7 +21,7 @@ export async function runProgram(signals: Signals): Promise<void> {
   // A closed stdout must not end the process. A listener also puts a pipe in non-blocking mode, which the log needs.
   process.stdout.on('error', (error) => {
     // EPIPE: the reader closed it. Any other error, such as a full disk, may have lost a new secret.
-    if (fileErrorCode(error) !== 'EPIPE') stdoutError ??= fileErrorReason(error)
+    if (errorCode(error) !== 'EPIPE') stdoutError ??= fileErrorReason(error)
   })
   process.stderr.on('error', () => {})
   const destination = openLogDestination()

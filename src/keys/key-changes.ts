@@ -4,7 +4,7 @@
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { fileErrorCode, type NotDone, replaceFile, withLock } from '../reload/files.ts'
+import { errorCode, type NotDone, replaceFile, withLock } from '../reload/files.ts'
 import { generateKey, newKid } from './jwk.ts'
 import {
   ACTIVE_FILE,
@@ -61,7 +61,7 @@ async function createDirectory(path: string): Promise<void> {
   try {
     await mkdir(path, { mode: 0o700 })
   } catch (error) {
-    if (fileErrorCode(error) !== 'EEXIST' || !(await stat(path)).isDirectory()) throw error
+    if (errorCode(error) !== 'EEXIST' || !(await stat(path)).isDirectory()) throw error
   }
 }
 

@@ -9,7 +9,7 @@ import type { FetchImplementation, JWK } from 'jose'
 import * as errors from 'jose/errors'
 import { createRemoteJWKSet, customFetch } from 'jose/jwks/remote'
 import type { Logger } from '../ops/log.ts'
-import { fileErrorCode, type Loaded } from '../reload/files.ts'
+import { errorCode, type Loaded } from '../reload/files.ts'
 import type { ReloadResult } from '../reload/reloadable.ts'
 import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import { type KeyRing, publicJwks, type VerificationKey } from './key-ring.ts'
@@ -210,5 +210,5 @@ function problemOf(error: unknown, timeoutMs: number): string {
   if (error instanceof errors.JOSEError) return 'is not a JWK Set'
   // `fetch` has the code of the system or of undici in the cause.
   const cause = error instanceof Error ? error.cause : undefined
-  return `cannot be fetched: ${fileErrorCode(cause)}`
+  return `cannot be fetched: ${errorCode(cause)}`
 }

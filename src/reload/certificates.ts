@@ -5,7 +5,7 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import type { FileSettings } from '../config/config.ts'
-import { fileErrorCode, type Loaded, readRegularFile } from './files.ts'
+import { errorCode, type Loaded, readRegularFile } from './files.ts'
 
 /** A file, and the setting that names it, such as `listen.tls.certFile`. */
 interface CertificateFile {
@@ -67,6 +67,7 @@ const MAX_BYTES = 1_048_576
 /** Checks that a set can be used. Never rejects. @param now - epoch milliseconds, for warnings about expiry */
 export async function loadCertificates(set: CertificateSet, now: number): Promise<Loaded<Certificates>> {
   const problems: string[] = []
+  // `auth-data.ts` takes the setting from the text before the first `: `.
   const report = ({ setting, path }: CertificateFile, message: string) =>
     void problems.push(`${setting}: ${path}: ${message}`)
 
@@ -102,7 +103,7 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
     context = createSecureContext(material)
   } catch (error) {
     const file = cert ?? key ?? ca
-    if (file) report(file, `cannot be used for TLS: ${fileErrorCode(error)}`)
+    if (file) report(file, `cannot be used for TLS: ${errorCode(error)}`)
     return { ok: false, problems }
   }
   const warnings = cert ? chainWarnings(cert.parsed, now).map((warning) => `${cert.path}: ${warning}`) : []

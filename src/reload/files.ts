@@ -49,7 +49,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       await file.close()
     }
   } catch (error) {
-    return refused(`cannot be read: ${fileErrorReason(error)}`, fileErrorCode(error) === 'ENOENT')
+    return refused(`cannot be read: ${fileErrorReason(error)}`, errorCode(error) === 'ENOENT')
   }
 }
 
@@ -91,7 +91,7 @@ export interface NotDone {
 const LOCK_STALE_MS = 10_000
 const LOCK_RETRY_MS = 100
 
-/** The lock is a directory. @param retries - while it is held, 100 ms apart. @throws `ELOCKED`, or as `node:fs` */
+/** Calls `change` under a lock, a directory. @param retries - 100 ms apart. @throws `ELOCKED`, or as `node:fs` does */
 export async function withLock<T>(lockfilePath: string, change: () => Promise<T>, retries = 50): Promise<T> {
   // Imported when needed: it installs exit handlers, which a serving process should not have.
   const { lock } = await import('proper-lockfile')
@@ -136,11 +136,11 @@ const REASONS: Readonly<Record<string, string>> = {
 }
 
 export function fileErrorReason(error: unknown): string {
-  const code = fileErrorCode(error)
+  const code = errorCode(error)
   return REASONS[code] ?? code
 }
 
-/** The system's code, such as `ENOSPC`. */
-export function fileErrorCode(error: unknown): string {
+/** The code of Node or the system, such as `ENOSPC`. */
+export function errorCode(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault'
 }

@@ -9,7 +9,7 @@ import { type Loaded, type ReadFile, readRegularFile } from './files.ts'
 /** A module exports it as `parse`. Problems are lines, `line:column: path message`. */
 export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
-export interface RowsFile<T> {
+interface RowsFile<T> {
   readonly path: string
   readonly maxBytes: number
   readonly parse: Parse<T>

@@ -5,7 +5,7 @@
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Logger } from '../ops/log.ts'
-import { fileErrorCode, type Loaded } from './files.ts'
+import { errorCode, type Loaded } from './files.ts'
 
 /** The label `result` of metrics. */
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
@@ -19,6 +19,7 @@ export interface ReloadableOptions<T> {
   readonly paths: readonly string[]
   /** Which files of a directory count; default: all but dot files and `.tmp` files, which never count. */
   readonly includes?: (name: string) => boolean
+  /** Must not reject the first time; later rejections are logged. */
   readonly load: () => Promise<Loaded<T>>
   readonly onChange?: (value: T) => void
   readonly onReload?: (result: ReloadResult) => void
@@ -37,17 +38,17 @@ export interface Reloadable<T> {
 
 /**
  * A version is loaded once two polls found the same state: a file may be half-written before. After this many polls
- * with a change it is reported if it is bad: a key may follow its certificate late.
+ * (1 s) with a change it is reported if it is bad: a key may follow its certificate late.
  */
 const MAX_CHANGED_POLLS = 5
 
-/** Then it is loaded although the files still change. Not earlier: a part of a list of revocations is valid, too. */
+/** After this many polls (10 s) unstable files are loaded, too. Not earlier: a part of a revocation list is valid. */
 const MAX_UNSTABLE_POLLS = 50
 
-/** A rejected version is read again after these: the cause may have been ours, such as no free file descriptor. */
+/** A rejected version is read again after this many polls (5 s): the cause may be ours, such as too many open files. */
 const RETRY_POLLS = 25
 
-const MAX_LOGGED_PROBLEMS = 20
+export const MAX_LOGGED_PROBLEMS = 20
 
 /** Never rejects. */
 export async function createReloadable<T>(options: ReloadableOptions<T>): Promise<Loaded<Reloadable<T>>> {
@@ -154,7 +155,7 @@ async function stateOf({
       }
       return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join()
     } catch (error) {
-      return fileErrorCode(error)
+      return errorCode(error)
     }
   }
   return JSON.stringify(await Promise.all(paths.map((path) => describe(path, true))))

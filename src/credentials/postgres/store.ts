@@ -5,6 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
+import { MAX_LOGGED_PROBLEMS } from '../../reload/reloadable.ts'
 import { createRevocations } from '../revocations.ts'
 import {
   type CredentialStore,
@@ -28,7 +29,7 @@ export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'cred
 
 export type PostgresStore = ReturnType<typeof openPostgresStore>
 
-/** `ok`: there is a snapshot. Problems only an operator can solve: no URL, tables or access; none after a stop. */
+/** `ok`: there is a snapshot. `problems`: those only an operator can solve (URL, tables, access); none after a stop. */
 interface Opened {
   readonly ok: boolean
   readonly problems: readonly string[]
@@ -40,7 +41,6 @@ const RETRY_MS = 500
 const QUERY_MS = 1000
 /** Logins that query the database or wait for it; more would delay polls. */
 const MAX_LOGINS = 1000
-const MAX_PROBLEMS_LOGGED = 20
 
 /** Nothing here rejects. */
 export function openPostgresStore(options: PostgresStoreOptions) {
@@ -69,7 +69,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   const current = createCredentialStore({ ...options, credentials: () => snapshot.credentials })
   const store: CredentialStore = {
     ...current,
-    async authenticate(...login) {
+    async authenticate(...args) {
       if (!isOpen || isDown || isStopped) return 'unavailable'
       if (logins >= MAX_LOGINS) return 'busy'
       logins++
@@ -81,7 +81,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       } finally {
         logins--
       }
-      return current.authenticate(...login)
+      return current.authenticate(...args)
     },
   }
   return {
@@ -184,7 +184,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     snapshot = fresh
     if (isOpen) onChange()
     report()
-    for (const problem of fresh.problems.slice(0, MAX_PROBLEMS_LOGGED)) {
+    for (const problem of fresh.problems.slice(0, MAX_LOGGED_PROBLEMS)) {
       log.warn({ database: target?.label, problem }, 'invalid row skipped')
     }
     const sizes = { credentials: fresh.credentials.size(), revocations: fresh.revocations.size }
