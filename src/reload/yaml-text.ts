@@ -4,6 +4,7 @@
  */
 import { isUtf8 } from 'node:buffer'
 import {
+  type Alias,
   Composer,
   type Document,
   isAlias,
@@ -13,6 +14,7 @@ import {
   isSeq,
   Lexer,
   LineCounter,
+  type Node,
   Parser,
   visit,
 } from 'yaml'
@@ -57,6 +59,8 @@ type Mistake = readonly [message: string, offset: number]
 const MAX_DEPTH = 100
 /** The composer compares each name of a map with all others: 90,000 took a minute. */
 const MAX_MEMBERS = 1000
+/** Resolving an alias takes time in proportion to the anchors of the document. */
+const MAX_ALIASES = 100
 
 export function parseYaml(text: string): ParsedYaml {
   const lines = new LineCounter()
@@ -78,14 +82,17 @@ export function parseYaml(text: string): ParsedYaml {
     if (document === undefined || excess !== undefined) {
       return refuse([[excess ?? 'not a document', parser.offset]])
     }
-    const mistakes = [...parserMistakes(document), ...looseAliases(document)]
+    const aliases = resolveAliases(document)
+    const mistakes = [...parserMistakes(document), ...aliases.mistakes]
     if (another !== undefined) mistakes.push(['more than one YAML document', another.range[0]])
     if (mistakes.length > 0) return refuse(mistakes)
-    const value: unknown = document.toJS()
-    return { ok: true, value, position: (steps, key) => positionAt(offsetOf(document, steps, key)) }
+    // Counts the anchor, too. Throws on aliases that multiply (a "billion laughs"), and on a wrong merge.
+    const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES + 1 })
+    const position = (steps: readonly Step[], key?: 'key') =>
+      positionAt(offsetOf(document.contents, aliases.targets, steps, key))
+    return { ok: true, value, position }
   } catch {
-    // The parser throws on aliases that multiply (a "billion laughs").
-    return refuse([['nested too deeply, or too many aliases', 0]])
+    return refuse([['aliases that multiply, or a merge (`<<`) of what is no map', 0]])
   }
 }
 
@@ -113,22 +120,38 @@ function parserMistakes({ errors, warnings }: Document): Mistake[] {
   ])
 }
 
-function looseAliases(document: Document): Mistake[] {
-  const loose: Mistake[] = []
+/** In one pass: `Alias.resolve` visits the whole document each time. */
+function resolveAliases(document: Document) {
+  const anchors = new Map<string, Node>()
+  const targets = new Map<Alias, Node>()
+  const mistakes: Mistake[] = []
   visit(document, {
-    Alias: (_key, alias) => {
-      if (alias.resolve(document) === undefined)
-        loose.push(['alias without an anchor before it', start(alias, 0)])
+    Node: (_key, node) => {
+      if (!isAlias(node)) {
+        if (node.anchor !== undefined) anchors.set(node.anchor, node)
+        return undefined
+      }
+      const target = anchors.get(node.source)
+      if (target === undefined) mistakes.push(['alias without an anchor before it', start(node, 0)])
+      else targets.set(node, target)
+      if (targets.size <= MAX_ALIASES) return undefined
+      mistakes.push([`more than ${MAX_ALIASES} aliases`, start(node, 0)])
+      return visit.BREAK
     },
   })
-  return loose
+  return { targets, mistakes }
 }
 
-function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undefined): number {
-  let node: unknown = document.contents
+function offsetOf(
+  contents: unknown,
+  targets: ReadonlyMap<unknown, Node>,
+  steps: readonly Step[],
+  key: 'key' | undefined,
+): number {
+  let node = contents
   let offset = start(node, 0)
   for (const [index, step] of steps.entries()) {
-    const around = isAlias(node) ? node.resolve(document) : node
+    const around = targets.get(node) ?? node
     if (isSeq(around)) {
       node = around.items[Number(step)]
       offset = start(node, offset)

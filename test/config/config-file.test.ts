@@ -147,16 +147,31 @@ listen: { host: *host }
   )
 })
 
-t.test('too many, self-referring or too deeply nested aliases are refused', async (t) => {
+t.test('more than 100 aliases are refused at the first one too many', async (t) => {
+  const routes = (aliases: number) =>
+    `publicRoutes:\n- { method: GET, path: &path /x }\n${'- { method: GET, path: *path }\n'.repeat(aliases)}`
+  t.equal(accepted({ yaml: routes(100) }).config.publicRoutes.length, 101)
+  for (const aliases of [101, 20_000]) {
+    t.strictSame(refused({ yaml: routes(aliases) }), [
+      ': not valid YAML: more than 100 aliases (sidecar.yaml:103:24)',
+    ])
+  }
+})
+
+t.test('aliases that multiply or refer to themselves, and a merge of a list, are refused', async (t) => {
   const laughs = Array.from(
     { length: 9 },
     (_, n) => `x${n + 1}: &x${n + 1} [${Array(9).fill(`*x${n}`).join(',')}]`,
   )
   t.strictSame(refused({ yaml: `x0: &x0 [lol]\n${laughs.join('\n')}` }), [
-    ': not valid YAML: nested too deeply, or too many aliases (sidecar.yaml:1:1)',
+    ': not valid YAML: aliases that multiply, or a merge (`<<`) of what is no map (sidecar.yaml:1:1)',
   ])
+  t.match(refused({ yaml: 'log: { <<: [{ level: info }, 1] }' }), [/a merge \(`<<`\) of what is no map/])
   t.match(refused({ yaml: 'publicRoutes: &x [*x]' }), [/^publicRoutes\[0\]: must be a map/])
   t.match(refused({ yaml: 'log: &x { level: *x }' }), [/^log.level: must be one of/])
+})
+
+t.test('a file that is nested too deeply is refused', async (t) => {
   const deep = [
     '['.repeat(200_000),
     '{a: '.repeat(20_000),
