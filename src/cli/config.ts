@@ -1,14 +1,8 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { fileProblems, InvalidAuthData } from '../auth-data.ts'
-import {
-  explain,
-  formatProblems,
-  type LoadedConfig,
-  loadConfig,
-  type NotLoaded,
-  type Problem,
-} from '../config/load.ts'
+import { explain, type LoadedConfig, loadConfig, type NotLoaded } from '../config/load.ts'
+import { formatProblems, type Problem } from '../config/problem.ts'
 import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
 import { type CommandIo, createCommand, formatTable, printer, UsageFailure } from './command-io.ts'

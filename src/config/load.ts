@@ -18,8 +18,6 @@ import {
   withValue,
 } from './sources.ts'
 
-export { formatProblems, type Problem } from './problem.ts'
-
 interface Origins {
   /** The source of the value of a setting: `file:line:column`, a variable, a flag or `default`. */
   readonly originOf: (path: string) => string

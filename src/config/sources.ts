@@ -22,9 +22,16 @@ const NAMES = new Map(
   }),
 )
 
+const PREFIX = 'SIDECAR_'
+
+/** Without the prefix, which would make any two names look alike. */
+const VARIABLES = [...NAMES.keys(), FILE_VARIABLE]
+  .filter((name) => name.startsWith(PREFIX))
+  .map((name) => name.slice(PREFIX.length))
+
 export const FLAGS: readonly string[] = [...NAMES.keys()].filter((name) => name.startsWith('--'))
 
-export interface FileValues {
+interface FileValues {
   /** Maps as plain objects; an empty group or list is left out, which means its defaults. */
   readonly tree: unknown
   readonly problems: readonly Problem[]
@@ -89,7 +96,7 @@ export function withValue(
 
 export function ownVariables(environment: NamedValues): NamedValues {
   const isOwn = ([name, value = '']: [string, string | undefined]) =>
-    name.startsWith('SIDECAR_') && name !== FILE_VARIABLE && !isServiceLink(name, value)
+    name.startsWith(PREFIX) && name !== FILE_VARIABLE && !isServiceLink(name, value)
   return Object.fromEntries(Object.entries(environment).filter(isOwn))
 }
 
@@ -107,23 +114,17 @@ export interface NamedValue {
   readonly name: string
 }
 
-/** Reads variables and flags. An unknown one is a problem: a typing mistake must not be ignored. */
+/** Reads variables and flags. An unknown variable is a problem: a typing mistake must not be ignored. */
 export function readNamed(given: NamedValues) {
   const values: NamedValue[] = []
   const problems: Problem[] = []
   for (const [name, text] of Object.entries(given)) {
     if (text === undefined) continue
     const setting = NAMES.get(name)
-    const prefix = name.startsWith('--') ? '--' : 'SIDECAR_'
-    const fullName = setting?.[prefix === '--' ? 'flag' : 'variable'] ?? ''
+    const fullName = setting?.[name.startsWith('--') ? 'flag' : 'variable'] ?? ''
     if (setting === undefined) {
-      // The common prefix would make any two names look alike.
-      const known = [...NAMES.keys(), `${prefix}CONFIG`].filter((one) => one.startsWith(prefix))
-      const meant = nearest(
-        name.slice(prefix.length),
-        known.map((one) => one.slice(prefix.length)),
-      )
-      const hint = meant === undefined ? '' : `; did you mean ${prefix}${meant}?`
+      const meant = nearest(name.slice(PREFIX.length), VARIABLES)
+      const hint = meant === undefined ? '' : `; did you mean ${PREFIX}${meant}?`
       problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
     } else if (name !== fullName && given[fullName] !== undefined) {
       problems.push({ path: setting.path, message: `cannot be used with ${fullName}`, origin: name })

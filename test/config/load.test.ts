@@ -1,7 +1,8 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
-import { explain, formatProblems, loadConfig } from '../../src/config/load.ts'
+import { explain, loadConfig } from '../../src/config/load.ts'
+import { formatProblems } from '../../src/config/problem.ts'
 import { accepted, refused } from './support.ts'
 
 t.test('the environment wins over the file, and flags over both', async (t) => {
