@@ -10,7 +10,7 @@ import { createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { createAdminListener } from './ops/admin.ts'
 import { type Addresses, createLifeCycle, type DrainReport } from './ops/life-cycle.ts'
-import { type Logger, logListenErrors } from './ops/log.ts'
+import { type Logger, logListenerErrors } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
 import type { AdminSources } from './ops/status.ts'
@@ -81,10 +81,10 @@ export async function createApp({
   const { issuer, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
   // Token checks.
-  const { refreshKeys, isRevoked } = authData
+  const { fetchKeysFor, isRevoked } = authData
   const credentialStatus = credentials?.credentialStatus
   const tokenCache = createTokenCache({
-    verifyUncached: createVerifier({ ...config.token, keys, refreshKeys, credentialStatus, isRevoked, now }),
+    verifyUncached: createVerifier({ ...config.token, keys, fetchKeysFor, credentialStatus, isRevoked, now }),
     ...(assertion.enabled && {
       signAssertion: createAssertionSigner({ ...assertion, keys, issuer, now }),
     }),
@@ -175,7 +175,7 @@ export async function createApp({
     clientAddress,
     isAborting: () => lifeCycle.isAborting(),
   })
-  const onListenError = logListenErrors(log)
+  const onListenError = logListenerErrors(log)
   const listener = createListener({
     ...config.listen,
     certificates: authData.certificates.listener(),
@@ -220,7 +220,7 @@ export async function createApp({
   }
   return {
     start: lifeCycle.start,
-    reload: authData.refresh,
+    reload: authData.reload,
     stop: lifeCycle.stop,
     sources,
     registry,

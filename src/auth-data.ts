@@ -12,7 +12,7 @@ import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
 import { createRemoteKeys } from './keys/remote-keys.ts'
 import { createLog, type Logger } from './ops/log.ts'
-import type { ReloadKind } from './ops/metrics.ts'
+import type { ReloadSubject } from './ops/metrics.ts'
 import type { ReadyCheck } from './ops/status.ts'
 import {
   type CertificateMaterial,
@@ -49,7 +49,7 @@ export interface AuthDataOptions {
   readonly onChange?: () => void
   readonly onListenerCertificates?: (material: CertificateMaterial) => void
   /** `part`: the name of the certificate set. */
-  readonly onReload?: (subject: ReloadKind, result: ReloadResult, part?: string) => void
+  readonly onReload?: (subject: ReloadSubject, result: ReloadResult, part?: string) => void
   readonly onFetch?: (result: ReloadResult) => void
 }
 
@@ -77,7 +77,7 @@ async function openFiles(settings: FileSettings, options: AuthDataOptions) {
   }
 
   async function open<T>(
-    subject: ReloadKind,
+    subject: ReloadSubject,
     setting: string | undefined,
     source: Pick<ReloadableOptions<T>, 'paths' | 'includes' | 'load' | 'onChange'>,
     part?: string,
@@ -170,7 +170,7 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
   const files = [keyRing, accounts, revoked, ...certificates.values()].filter((file) => file !== undefined)
   for (const file of files) file.start()
 
-  const subjects: ReloadKind[] = ['revocations']
+  const subjects: ReloadSubject[] = ['revocations']
   if (keyRing) subjects.push('keys')
   if (accounts ?? database) subjects.push('credentials')
   if (certificates.size > 0) subjects.push('certificates')
@@ -181,8 +181,8 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
     /** The label `subject` of reloads. */
     subjects,
     keys: remote?.ring ?? keyRing?.current ?? (() => NO_KEYS),
-    /** Like `remoteKeys` only with `keys.jwksUrl`. */
-    refreshKeys: remote?.refresh,
+    /** Fetches the keys for an unknown kid. Undefined without `keys.jwksUrl`, as `remoteKeys` is. */
+    fetchKeysFor: remote?.fetchFor,
     remoteKeys: remote?.state,
     /** Absent in a verify-only sidecar. */
     credentials: fileStore ?? database?.store,
@@ -207,7 +207,7 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
       ...(accounts ? [{ name: 'credentials', ok: true }] : []),
       ...(database ? [database.check()] : []),
     ],
-    /** False if it is stopped before. @throws InvalidAuthData if an operator must change the database or its URL */
+    /** Waits for issuer or database; false if stopped before. @throws InvalidAuthData if an operator must act */
     async whenComplete() {
       if ((await remote?.firstSet()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
@@ -216,8 +216,8 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
       return ok
     },
     /** Never rejects. */
-    async refresh() {
-      await Promise.all([...files.map((file) => file.reload()), remote?.refetch(), database?.reload()])
+    async reload() {
+      await Promise.all([...files.map((file) => file.reload()), remote?.reload(), database?.reload()])
     },
     async stop() {
       for (const file of files) file.stop()

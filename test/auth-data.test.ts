@@ -62,7 +62,7 @@ t.test('a change is active before onChange is called, and counted after it', asy
     ...['2 keys; false; true', 'credentials ok'],
   ])
   t.equal(trust.revocations(), 1)
-  await trust.refresh()
+  await trust.reload()
   t.strictSame(
     seen
       .slice(6)
@@ -73,7 +73,7 @@ t.test('a change is active before onChange is called, and counted after it', asy
   await trust.stop()
   rmSync(revocations)
   const { length } = seen
-  await trust.refresh()
+  await trust.reload()
   t.equal(seen.length, length, 'nothing happens once stopped')
   t.equal(trust.isRevoked(TOKEN), true)
 })

@@ -118,8 +118,9 @@ function changeDirectory<T>(
 }
 
 /**
- * Writes the `signedUntil` values first: if the last write fails, the old key keeps signing and its value is corrected
- * on the next change. Where the signing key is unknown, each key without a value may have signed.
+ * Makes `kid` the signing key. Writes the `signedUntil` values first: if the last write fails, the old key keeps
+ * signing and its value is corrected on the next change. Where the signing key is unknown, each key without a value may
+ * have signed.
  */
 async function handOver(directory: string, keys: KeyDirectory, kid: string, nowMs: number): Promise<void> {
   for (const { verification, document } of privateFiles(keys.files)) {

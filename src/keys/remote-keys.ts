@@ -64,7 +64,7 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
       ...(lastFetch !== undefined && { lastFetch }),
     }),
     /** Fetches for an unknown kid, if due. Resolves within two seconds with whether the ring has it. */
-    async refresh(kid: string): Promise<boolean> {
+    async fetchFor(kid: string): Promise<boolean> {
       // A fetch in flight may have begun before the key was published.
       await fetchInFlight()
       // The clock may be set back.
@@ -76,7 +76,7 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
       if (!ring.verification.has(kid)) await fetchInFlight()
       return ring.verification.has(kid)
     },
-    async refetch(): Promise<void> {
+    async reload(): Promise<void> {
       await fetching
       await fetchNow()
     },

@@ -56,9 +56,9 @@ export function createLog(level: string, destination: DestinationStream): Logger
   )
 }
 
-/** Such as running out of file descriptors. */
-export function logListenErrors(log: Logger): (error: unknown) => void {
-  return (error) => log.error({ err: error }, 'listening socket error')
+/** Logs faults of a listener, such as running out of file descriptors or a page that could not be created. */
+export function logListenerErrors(log: Logger): (error: unknown) => void {
+  return (error) => log.error({ err: error }, 'listener error')
 }
 
 /** Other fields are left out: Node attaches the raw bytes of a malformed request, its token included. */

@@ -55,7 +55,7 @@ export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unav
 export type IssueFailure = (typeof ISSUE_FAILURES)[number]
 
 /** The label `subject`. */
-export type ReloadKind = 'keys' | 'credentials' | 'revocations' | 'certificates'
+export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
 
 /** Values of other components, read at each scrape. */
 export interface MetricSources {
@@ -79,7 +79,7 @@ export type Metrics = ReturnType<typeof createMetrics>
 export interface MetricsOptions {
   /** Prefixes. */
   readonly upstreams: readonly string[]
-  readonly subjects: readonly ReloadKind[]
+  readonly subjects: readonly ReloadSubject[]
   readonly enforcing: boolean
   readonly sources: MetricSources
   /** Epoch milliseconds. */
@@ -170,7 +170,7 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
 /** Each worker loads the same version, so their counts are not added up. */
 function createReloadMetrics(
   { common, gaugeBy }: ReturnType<typeof metricsIn>,
-  subjects: readonly ReloadKind[],
+  subjects: readonly ReloadSubject[],
   now: () => number,
 ) {
   const reloads = new Counter({
@@ -186,7 +186,7 @@ function createReloadMetrics(
     [...failingParts].map(([subject, parts]) => [subject, Number(parts.size > 0)]),
   )
   /** `part`: one of several under the subject, which is failing while any of them is. */
-  return (subject: ReloadKind, result: ReloadResult, part = ''): void => {
+  return (subject: ReloadSubject, result: ReloadResult, part = ''): void => {
     const parts = failingParts.get(subject)
     if (parts === undefined) return
     reloads.inc({ subject, result })

@@ -74,7 +74,7 @@ export type VerifyUncached = (token: string) => Refused | Promise<Verified | Ref
 export interface VerifierOptions {
   readonly keys: () => KeyRing
   /** Fetches newer keys of another issuer; called for an unknown but valid `kid`. Does not reject. */
-  readonly refreshKeys?: ((kid: string) => Promise<unknown>) | undefined
+  readonly fetchKeysFor?: ((kid: string) => Promise<unknown>) | undefined
   /** Absent where another sidecar has the credentials. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
   readonly isRevoked?: IsRevoked
@@ -90,7 +90,7 @@ const UNKNOWN_KEY: Refused = { ok: false, reason: 'unknown_key' }
 const ALGORITHM: Refused = { ok: false, reason: 'algorithm' }
 
 export function createVerifier(options: VerifierOptions): VerifyUncached {
-  const { keys, refreshKeys } = options
+  const { keys, fetchKeysFor } = options
   return (token) => {
     const header = hasTokenShape(token) ? readHeader(token) : undefined
     if (header === undefined) return MALFORMED
@@ -101,7 +101,9 @@ export function createVerifier(options: VerifierOptions): VerifyUncached {
       if (key === undefined) return UNKNOWN_KEY
       return key.alg === alg ? verifySigned(token, key, options) : ALGORITHM
     }
-    return refreshKeys === undefined || keys().verification.has(kid) ? check() : refreshKeys(kid).then(check)
+    return fetchKeysFor === undefined || keys().verification.has(kid)
+      ? check()
+      : fetchKeysFor(kid).then(check)
   }
 }
 

@@ -13,7 +13,7 @@ import { InvalidAuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { createAdminListener } from '../ops/admin.ts'
 import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
-import { type LogDestination, type Logger, logListenErrors } from '../ops/log.ts'
+import { type LogDestination, type Logger, logListenerErrors } from '../ops/log.ts'
 import { metricsIn } from '../ops/metrics.ts'
 import type { ReadyCheck } from '../ops/status.ts'
 import type { FromWorker, MetricsScope, SerializedError, ToWorker, WorkerState } from './worker.ts'
@@ -154,7 +154,7 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
     },
     statusMetrics: async () => (await aggregate('status')).getMetricsAsJSON(),
   }
-  const onError = logListenErrors(log)
+  const onError = logListenerErrors(log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   const admin = createAdminListener({ ...config, cache }, sources, { now: Date.now, onError })
 

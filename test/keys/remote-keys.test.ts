@@ -139,11 +139,11 @@ t.test('the first valid set becomes active, and later a changed one', async (t) 
   clock.ms += 7000
   t.equal(keys.state().ageSeconds, 7)
   issuer.publish(second.publicJwk, first.publicJwk)
-  await keys.refetch()
+  await keys.reload()
   t.same(kids(), ['second', 'first'])
   const ring = keys.ring()
   issuer.publish(first.publicJwk, second.publicJwk)
-  await keys.refetch()
+  await keys.reload()
   t.equal(keys.ring(), ring, 'an equal set in another order keeps the ring')
   t.same([changes(), results], [2, ['ok', 'ok', 'ok']])
   t.notMatch(JSON.stringify(lines), 'canary')
@@ -156,7 +156,7 @@ t.test('the last valid set stays active while the issuer is down or publishes an
   for (const breakIt of [() => issuer.fail(500), () => issuer.publish(first.publicJwk, second.privateJwk)]) {
     breakIt()
     clock.ms += 1000
-    for (let times = 0; times < 2; times++) await keys.refetch()
+    for (let times = 0; times < 2; times++) await keys.reload()
     t.same(kids(), ['first'])
   }
   t.same([changes(), keys.state()], [1, { loaded: true, ageSeconds: 2, lastFetch: 'failed' }])
@@ -165,7 +165,7 @@ t.test('the last valid set stays active while the issuer is down or publishes an
   t.match(failures[0], { message: 'the JWK Set cannot be used, the last good one stays active' })
   t.notMatch(JSON.stringify(lines), String(second.privateJwk.d))
   issuer.publish(first.publicJwk)
-  await keys.refetch()
+  await keys.reload()
   t.same(keys.state(), { loaded: true, ageSeconds: 0, lastFetch: 'ok' })
   t.match(lines.at(-1), { level: 'info', message: /can be used again/ })
 })
@@ -174,14 +174,14 @@ t.test('forged kids cause at most one fetch in five seconds, whether the issuer 
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock } = await watch(t, issuer)
   await keys.firstSet()
-  const flood = () => Promise.all(Array.from({ length: 500 }, (_, n) => keys.refresh(`forged-${n}`)))
+  const flood = () => Promise.all(Array.from({ length: 500 }, (_, n) => keys.fetchFor(`forged-${n}`)))
   t.ok((await flood()).every((found) => !found))
   t.equal(issuer.requests.length, 2)
   clock.ms += 4999
   issuer.publish(second.publicJwk)
-  t.equal(await keys.refresh('second'), false)
+  t.equal(await keys.fetchFor('second'), false)
   clock.ms += 1
-  t.same(await Promise.all(['second', 'x', 'second'].map((kid) => keys.refresh(kid))), [true, false, true])
+  t.same(await Promise.all(['second', 'x', 'second'].map((kid) => keys.fetchFor(kid))), [true, false, true])
   t.equal(issuer.requests.length, 3, 'one fetch for all requests')
   issuer.fail(500)
   clock.ms += 5000
@@ -208,11 +208,11 @@ t.test('a fetch that began before the key was published is repeated', async (t) 
     release = () => void res.end(JSON.stringify({ keys: [first.publicJwk] }))
     issuer.publish(first.publicJwk, second.publicJwk)
   }
-  const refetched = keys.refetch()
+  const reloaded = keys.reload()
   await eventually(() => issuer.requests.length === 2, 'the request')
-  const found = [keys.refresh('second'), keys.refresh('second')]
+  const found = [keys.fetchFor('second'), keys.fetchFor('second')]
   release()
-  await refetched
+  await reloaded
   t.same(await Promise.all(found), [true, true])
   t.equal(issuer.requests.length, 3)
 })
@@ -226,7 +226,7 @@ t.test('a hanging issuer delays a request by at most 2 s; its late response is u
     release = () => void res.end(JSON.stringify({ keys: [third.publicJwk] }))
   }
   const started = performance.now()
-  t.equal(await keys.refresh('third'), false)
+  t.equal(await keys.fetchFor('third'), false)
   t.ok(performance.now() - started < 2500)
   release()
   await eventually(() => keys.ring().verification.has('third'), 'the set')
@@ -266,10 +266,10 @@ t.test('an exception of onChange is logged, and fetching continues', async (t) =
   const { keys, kids, lines } = await watch(t, issuer, () => {
     throw new Error('broken')
   })
-  await keys.refetch()
+  await keys.reload()
   t.match(lines.at(-1), { level: 'error', message: 'a JWK Set could not be applied' })
   issuer.publish(second.publicJwk)
-  await keys.refetch()
+  await keys.reload()
   t.same(kids(), ['second'])
 })
 
@@ -281,7 +281,7 @@ t.test('stop aborts a fetch in flight and ends fetching', async (t) => {
   keys.stop()
   t.equal(await keys.firstSet(), false)
   issuer.publish(first.publicJwk satisfies JWK)
-  await keys.refetch()
-  t.equal(await keys.refresh('first'), false)
+  await keys.reload()
+  t.equal(await keys.fetchFor('first'), false)
   t.same([issuer.requests.length, results], [1, []])
 })

@@ -182,12 +182,12 @@ t.test('a revoked token is refused', async (t) => {
 t.test('newer keys are fetched for an unknown kid only', async (t) => {
   let keys: KeyRing = { verification: new Map() }
   const asked: string[] = []
-  const refreshKeys = async (kid: string) => {
+  const fetchKeysFor = async (kid: string) => {
     asked.push(kid)
     if (kid === 'k') keys = ring
     return kid === 'k'
   }
-  const verify = verifierFor(ring, { keys: () => keys, refreshKeys })
+  const verify = verifierFor(ring, { keys: () => keys, fetchKeysFor })
   t.equal(reasonOf(await verify(await mint({ header: { kid: 'x' } }))), 'unknown_key')
   t.equal(reasonOf(await verify(await mint())), 'ok', 'accepted at its first use')
   t.equal(reasonOf(await verify(await mint())), 'ok')
@@ -197,7 +197,7 @@ t.test('newer keys are fetched for an unknown kid only', async (t) => {
   }
   t.same(asked, ['x', 'k'], 'nothing is fetched for a kid that no key can have')
   keys = { verification: new Map() }
-  const vanishing = verifierFor(ring, { keys: () => keys, refreshKeys: async () => true })
+  const vanishing = verifierFor(ring, { keys: () => keys, fetchKeysFor: async () => true })
   t.equal(reasonOf(await vanishing(await mint())), 'unknown_key', 'the key ring decides')
 })
 
