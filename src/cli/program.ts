@@ -18,7 +18,8 @@ Examples:
 export async function runProgram(signals: Signals): Promise<void> {
   process.exitCode = 1 // in case that nothing keeps the process alive before the command has ended
   let stdoutError: string | undefined
-  // A closed stdout must not end the process. A listener also puts a pipe in non-blocking mode, which the log needs.
+  // A closed stdout must not end the process. Using `process.stdout` also puts a pipe in non-blocking mode, which the
+  // log needs.
   process.stdout.on('error', (error) => {
     // EPIPE: the reader closed it. Any other error, such as a full disk, may have lost a new secret.
     if (errorCode(error) !== 'EPIPE') stdoutError ??= fileErrorReason(error)
