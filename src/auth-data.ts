@@ -56,10 +56,11 @@ export interface AuthDataOptions {
 const NO_KEYS: KeyRing = { verification: new Map() }
 const DATABASE_SETTING = 'credentials.postgres.urlFile'
 
-/** Never rejects. */
-export async function fileProblems(settings: FileSettings): Promise<readonly Problem[]> {
+/** Reads every file that the settings name. Never rejects. */
+export async function checkFiles(settings: FileSettings) {
   const log = createLog('silent', { write() {} })
-  return (await openFiles(settings, { log, now: Date.now })).problems
+  const { problems, warnings } = await openFiles(settings, { log, now: Date.now })
+  return { problems, warnings }
 }
 
 /** Nothing is polled before `start`. Never rejects. */

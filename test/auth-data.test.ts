@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type AuthDataOptions, fileProblems, openAuthData } from '../src/auth-data.ts'
+import { type AuthDataOptions, checkFiles, openAuthData } from '../src/auth-data.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/ops/log.ts'
 import { makeCertificate } from './support/certificates.ts'
@@ -99,7 +99,7 @@ t.test('all problems of all files are reported with their setting and without co
     listen: { tls: { certFile: path('good.pem'), keyFile: path('ca.pem') } },
     upstreams,
   }
-  const problems = await fileProblems(settings)
+  const { problems } = await checkFiles(settings)
   t.match(problems, [
     { path: 'keys.directory', message: /dir\.jwk\.json: is not a file/ },
     { path: 'keys.directory', message: /k1\.jwk\.json/ },
@@ -110,8 +110,10 @@ t.test('all problems of all files are reported with their setting and without co
   ])
   t.notMatch(JSON.stringify(problems), /canary/)
   const database = { credentials: { postgres: { urlFile: path('none'), poolSize: 1 } } }
-  t.match(await fileProblems(database), [{ path: 'credentials.postgres.urlFile', message: /none: cannot/ }])
-  t.strictSame(await fileProblems({}), [])
+  t.match(await checkFiles(database), {
+    problems: [{ path: 'credentials.postgres.urlFile', message: /none: cannot/ }],
+  })
+  t.strictSame(await checkFiles({}), { problems: [], warnings: [] })
 })
 
 t.test('with assertions a directory without a key for upstreams is a bad version', async (t) => {

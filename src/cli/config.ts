@@ -1,11 +1,11 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { fileProblems, InvalidAuthData } from '../auth-data.ts'
+import { checkFiles, InvalidAuthData } from '../auth-data.ts'
 import { explain, type LoadedConfig, loadConfig, type NotLoaded } from '../config/load.ts'
 import { formatProblems, type Problem } from '../config/problem.ts'
 import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
-import { type CommandIo, createCommand, formatTable, printer, UsageFailure } from './command-io.ts'
+import { type CommandIo, createCommand, formatTable, printer, UsageFailure, warner } from './command-io.ts'
 
 /** Values of flags by their name in camel case, from commander. */
 export type ParsedOptions = Readonly<Record<string, unknown>>
@@ -42,11 +42,13 @@ export function loadSettings(options: ParsedOptions, io: CommandIo, needsUpstrea
   return loadConfig({ file, env: io.env, flags, needsUpstream })
 }
 
-/** The problems of the settings, and those of the files that valid settings name. */
-export async function everyProblem(loaded: LoadedConfig | NotLoaded): Promise<Problem[]> {
-  if (loaded.ok) return located(await fileProblems(loaded.config), loaded)
-  return [...loaded.problems, ...located(await fileProblems(loaded.files), loaded)]
+/** The problems of the settings and of the files that valid settings name, and warnings about these files. */
+export async function checkAll(loaded: LoadedConfig | NotLoaded) {
+  const { problems, warnings } = await checkFiles(loaded.ok ? loaded.config : loaded.files)
+  return { problems: [...problemsOf(loaded), ...located(problems, loaded)], warnings }
 }
+
+const problemsOf = (loaded: LoadedConfig | NotLoaded) => (loaded.ok ? [] : loaded.problems)
 
 /** With the location of the setting that names the file. */
 function located(problems: readonly Problem[], { originOf }: Pick<LoadedConfig, 'originOf'>) {
@@ -79,7 +81,10 @@ export function configCommand(io: CommandIo): Command {
     .addHelpText('after', CHECK_EXAMPLES)
     .action(async (options: ParsedOptions) => {
       const loaded = loadSettings(options, io)
-      const problems = options['files'] ? await everyProblem(loaded) : loaded.ok ? [] : loaded.problems
+      const { problems, warnings } = options['files']
+        ? await checkAll(loaded)
+        : { problems: problemsOf(loaded), warnings: [] }
+      warnings.forEach(warner(io))
       if (options['json']) printJson({ ok: problems.length === 0, problems })
       if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
       if (!options['json']) print('the configuration is valid')

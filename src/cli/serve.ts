@@ -9,7 +9,7 @@ import type { LoadedConfig } from '../config/load.ts'
 import { formatProblems } from '../config/problem.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
 import { CommandFailure, type CommandIo, createCommand, UsageFailure } from './command-io.ts'
-import { addSettingFlags, asUsage, everyProblem, loadSettings, type ParsedOptions } from './config.ts'
+import { addSettingFlags, asUsage, checkAll, loadSettings, type ParsedOptions } from './config.ts'
 import type { StopSignal } from './signals.ts'
 
 export interface ServeDependencies {
@@ -29,7 +29,7 @@ export function serveCommand(io: CommandIo, deps: ServeDependencies): Command {
     .addHelpText('after', EXAMPLES)
     .action(async (options: ParsedOptions) => {
       const loaded = loadSettings(options, io)
-      if (!loaded.ok) throw new UsageFailure(formatProblems(await everyProblem(loaded)))
+      if (!loaded.ok) throw new UsageFailure(formatProblems((await checkAll(loaded)).problems))
       await serve(loaded, deps)
     })
 }
@@ -40,10 +40,11 @@ async function serve(loaded: LoadedConfig, deps: ServeDependencies): Promise<voi
     isStopping = true
     return signal
   })
+  const { config } = loaded
   try {
-    const app = await deps.createApp(loaded.config)
+    const app = await deps.createApp(config)
     // A process that is stopped while it starts does not begin to listen.
-    if (!isStopping) await Promise.race([app.start().catch(rethrowFault), stop])
+    if (!isStopping) await Promise.race([app.start().catch((error) => rethrowFault(error, config)), stop])
     const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
     if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
   } catch (error) {
@@ -54,12 +55,15 @@ async function serve(loaded: LoadedConfig, deps: ServeDependencies): Promise<voi
 /** Node's error of a listener; `hostname` replaces address and port when the name has no address. */
 type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'hostname' | 'port']?: unknown }
 
-function rethrowFault(error: ListenError): void {
+function rethrowFault(error: ListenError, { admin }: Config): void {
   if (error instanceof StoppedWhileStarting) return
   const { code, syscall, address, hostname, port, message } = error
   if (syscall === undefined) throw error
   if (syscall.startsWith('spawn')) throw new CommandFailure(`cannot start a worker: ${message}`)
-  if (code === 'EADDRINUSE') throw new CommandFailure(`port ${port} is in use`)
+  if (code === 'EADDRINUSE') {
+    const setting = port === admin.port ? 'admin.port' : 'listen.port'
+    throw new CommandFailure(`port ${port} is in use (${setting})`)
+  }
   const where = [address ?? hostname, port].filter((part) => part !== undefined).join(' port ')
   throw new CommandFailure(`cannot listen on ${where}: ${code}`)
 }

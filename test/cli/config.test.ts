@@ -1,10 +1,16 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { Command } from 'commander'
 import t from 'tap'
 import { UsageFailure } from '../../src/cli/command-io.ts'
 import { addSettingFlags, configCommand, loadSettings, usable } from '../../src/cli/config.ts'
 import { configJsonSchema } from '../../src/config/settings.ts'
+import { makeCertificate } from '../support/certificates.ts'
+import { makeCredentialsFile } from '../support/credentials.ts'
+import { makeKeyDirectory } from '../support/keys.ts'
 import { runCommand } from '../support/run-command.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const upstream = { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9000' }
 
@@ -25,6 +31,26 @@ t.test('check --json prints the result as JSON', async (t) => {
   const { failure, stdout } = await run(['check', '--json'], {})
   t.equal(failure?.exitCode, 2)
   t.match(JSON.parse(stdout), { ok: false, problems: [{ path: 'upstreams', origin: 'default' }] })
+})
+
+t.test('check --files prints warnings to stderr and succeeds', async (t) => {
+  const directory = await temporaryDirectory(t)
+  const { cert, key } = makeCertificate({ commonName: 'sidecar', notAfter: Date.now() - 1000 })
+  const certFile = join(directory, 'expired.pem')
+  const keyFile = join(directory, 'key.pem')
+  writeFileSync(certFile, cert)
+  writeFileSync(keyFile, key, { mode: 0o644 })
+  const keys = (await makeKeyDirectory(t)).directory
+  const { file } = await makeCredentialsFile(t)
+  const flags = ['--keys-directory', keys, '--credentials-file', file, '--listen-tls-cert-file', certFile]
+  const args = ['check', '--files', ...flags, '--listen-tls-key-file', keyFile]
+  const { failure, stdout, stderr } = await run(args)
+  t.strictSame([failure, stdout], [undefined, 'the configuration is valid\n'])
+  t.match(
+    stderr,
+    /^warning: .*expired\.pem: .* expired at .*\nwarning: .*key\.pem can be read by every user.*\n$/,
+  )
+  t.strictSame(JSON.parse((await run([...args, '--json'])).stdout), { ok: true, problems: [] })
 })
 
 t.test('show prints the effective settings, as a table and as JSON', async (t) => {

@@ -333,6 +333,6 @@ t.test('a port in use is reported in one line with exit code 1', async (t) => {
   const { files } = await prepareFiles(t)
   const flags = { ...files, 'upstream-url': 'http://127.0.0.1:9', 'listen-port': String(port) }
   const outcome = await runProgram(t, ['serve', ...serveArgs(flags)])
-  t.match(outcome, { code: 1, stderr: `port ${port} is in use\n` })
+  t.match(outcome, { code: 1, stderr: `port ${port} is in use (listen.port)\n` })
   t.notMatch(outcome.stdout, 'listening')
 })

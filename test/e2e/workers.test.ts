@@ -277,7 +277,7 @@ t.test('a worker that cannot start ends the sidecar with one message', async (t)
   const { port } = await recordingUpstream(t)
   const inUse = await runProgram(t, ['serve', ...serveArgs({ ...flags, 'listen-port': String(port) })])
   t.equal(inUse.code, 1)
-  t.equal(inUse.stderr, `port ${port} is in use\n`)
+  t.equal(inUse.stderr, `port ${port} is in use (listen.port)\n`)
 })
 
 t.test('the worker command is refused without a primary', async (t) => {
