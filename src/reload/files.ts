@@ -87,11 +87,15 @@ export interface NotDone {
   readonly problems: readonly string[]
 }
 
-/** A lock that is not renewed for so long is stale: its command was killed. */
-const LOCK_STALE_MS = 10_000
+/**
+ * A lock that is not renewed for so long is stale: its command was killed. Changing a credentials file of 16 MiB blocks
+ * the event loop, and with it the renewal, for 20 s.
+ */
+const LOCK_STALE_MS = 120_000
+const LOCK_RENEW_MS = 1000
 const LOCK_RETRY_MS = 100
 
-/** Calls `change` under a lock, a directory. @param retries - 100 ms apart. @throws `ELOCKED`, or as `node:fs` does */
+/** Calls `change` under a lock, a directory. @param retries - 100 ms apart. @throws `ELOCKED`, `ERELEASED` if it is lost */
 export async function withLock<T>(lockfilePath: string, change: () => Promise<T>, retries = 50): Promise<T> {
   // Imported when needed: it installs exit handlers, which a serving process should not have.
   const { lock } = await import('proper-lockfile')
@@ -100,6 +104,8 @@ export async function withLock<T>(lockfilePath: string, change: () => Promise<T>
     lockfilePath,
     realpath: false,
     stale: LOCK_STALE_MS,
+    update: LOCK_RENEW_MS,
+    onCompromised() {}, // `release` reports it
     retries: { retries, factor: 1, minTimeout: LOCK_RETRY_MS, maxTimeout: LOCK_RETRY_MS },
   })
   try {
@@ -132,12 +138,16 @@ const REASONS: Readonly<Record<string, string>> = {
   EROFS: 'the file system is read-only',
   ENOSPC: 'the disk is full',
   EDQUOT: 'the disk quota is used up',
-  ELOCKED: `another command is changing it (it holds the lock); if that command was killed, try again in ${LOCK_STALE_MS / 1000} seconds`,
+  ELOCKED: 'another command is changing it',
+  ERELEASED: 'the lock was lost: another command may have changed it, too',
 }
 
 export function fileErrorReason(error: unknown): string {
   const code = errorCode(error)
-  return REASONS[code] ?? code
+  const reason = REASONS[code] ?? code
+  // The lock of a killed command, or what else has its name.
+  const isLock = code === 'ELOCKED' && error instanceof Error && 'file' in error
+  return isLock ? `${reason}; if none runs, remove its lock ${error.file}` : reason
 }
 
 /** The code of Node or the system, such as `ENOSPC`. */
