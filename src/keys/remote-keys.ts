@@ -204,11 +204,15 @@ const fetchBounded: FetchImplementation = async (href, options) => {
   return new Response(Buffer.concat(chunks))
 }
 
+/** Such as 6000 and 10080: a port of another protocol. */
+const BLOCKED_PORT = 'cannot be fetched: the Fetch standard blocks its port; use another one'
+
 function problemOf(error: unknown, timeoutMs: number): string {
   if (error instanceof UnusableResponse) return error.message
   if (error instanceof errors.JWKSTimeout) return `did not arrive within ${timeoutMs / 1000} s`
   if (error instanceof errors.JOSEError) return 'is not a JWK Set'
   // `fetch` has the code of the system or of undici in the cause.
   const cause = error instanceof Error ? error.cause : undefined
+  if (cause instanceof Error && cause.message === 'bad port') return BLOCKED_PORT
   return `cannot be fetched: ${errorCode(cause)}`
 }
