@@ -73,6 +73,14 @@ t.test('a closed stdout is not a failure', async (t) => {
   t.match(await program.ended, { code: 0, signal: null })
 })
 
+t.test('a new secret whose reader has gone is a failure', async (t) => {
+  const file = join(t.testdir({}), 'credentials.yaml')
+  const program = startProgram(t, ['credentials', 'add', '--file', file, '--account', 'acme'])
+  program.child.stdout?.destroy()
+  t.equal((await program.ended).code, 1)
+  t.equal(program.stderr(), 'stdout cannot be written: its reader closed it\n')
+})
+
 t.test('an uncaught exception is logged and does not end the process', async (t) => {
   const { files } = await prepareFiles(t)
   const fault = "process.on('SIGUSR2', () => { throw new Error('not caught') })"

@@ -45,6 +45,13 @@ function withoutValue(text: string): string {
 
 export const printer = (io: CommandIo) => (text: string) => void io.stdout.write(`${text}\n`)
 
+/** For output that cannot be printed again: here a reader that has gone is a failure. */
+export const printOnce = (io: CommandIo, text: string) =>
+  new Promise<void>((resolve, reject) => {
+    const failed = (error: Error) => new CommandFailure(`stdout cannot be written: ${fileErrorReason(error)}`)
+    io.stdout.write(`${text}\n`, (error) => (error ? reject(failed(error)) : resolve()))
+  })
+
 export const warner = (io: CommandIo) => (warning: string) => void io.stderr.write(`warning: ${warning}\n`)
 
 /** Aligned columns; the first row holds the titles. */

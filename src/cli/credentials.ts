@@ -16,6 +16,7 @@ import {
   formatTable,
   parsePath,
   printer,
+  printOnce,
   readSecret,
   UsageFailure,
   unwrap,
@@ -99,7 +100,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       const secret = secretStdin ? await readSecret(io.stdin) : generateSecret()
       const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
       unwrap(await editor.add({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }))
-      print(JSON.stringify({ ...name, secret }))
+      await printOnce(io, JSON.stringify({ ...name, secret }))
     })
 
   subcommand('list', 'list credentials, without secrets and hashes').action(async (options: Options) => {

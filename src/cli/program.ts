@@ -21,7 +21,7 @@ export async function runProgram(signals: Signals): Promise<void> {
   // A closed stdout must not end the process. Using `process.stdout` also puts a pipe in non-blocking mode, which the
   // log needs.
   process.stdout.on('error', (error) => {
-    // EPIPE: the reader closed it. Any other error, such as a full disk, may have lost a new secret.
+    // EPIPE: the reader closed it, such as `head`. Any other error, such as a full disk, has lost output.
     if (errorCode(error) !== 'EPIPE') stdoutError ??= fileErrorReason(error)
   })
   process.stderr.on('error', () => {})
@@ -30,8 +30,9 @@ export async function runProgram(signals: Signals): Promise<void> {
   await destination.close()
   // A pager may read slowly; a reader that disconnects ends the wait.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
-  if (stdoutError !== undefined) process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
-  process.exit(stdoutError !== undefined && code === 0 ? 1 : code)
+  if (stdoutError === undefined || code !== 0) process.exit(code)
+  process.stderr.write(`stdout cannot be written: ${stdoutError}\n`)
+  process.exit(1)
 }
 
 async function run(loaders: Loaders): Promise<void> {

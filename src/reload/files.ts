@@ -138,6 +138,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EROFS: 'the file system is read-only',
   ENOSPC: 'the disk is full',
   EDQUOT: 'the disk quota is used up',
+  EPIPE: 'its reader closed it',
   ELOCKED: 'another command is changing it',
   ERELEASED: 'the lock was lost: another command may have changed it, too',
 }
