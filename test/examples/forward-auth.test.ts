@@ -16,6 +16,8 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 t.setTimeout(120_000)
 
+const LOGIN_FAILURES = 3
+
 /** The longest time that the cached example keeps a decision. */
 const MAX_AGE_SECONDS = 2
 
@@ -27,6 +29,8 @@ interface Proxy {
   readonly args: (file: string, directory: string) => readonly string[]
   /** Turns the example's text into a complete configuration. */
   readonly complete?: (text: string) => string
+  /** The part of the example that report mode must not have. */
+  readonly removesAuthorization: string
   readonly refusedStatus: 400 | 401
   readonly caches?: boolean
 }
@@ -40,6 +44,7 @@ const nginx: Omit<Proxy, 'name'> = {
     const paths = kinds.map((kind) => `${kind}_temp_path ${kind};`).join(' ')
     return `pid nginx.pid;\nevents {}\nhttp { access_log off; ${paths}\n${text}}\n`
   },
+  removesAuthorization: 'proxy_set_header Authorization "";',
   refusedStatus: 401,
 }
 
@@ -57,6 +62,7 @@ const PROXIES: readonly Proxy[] = [
     example: 'envoy.yaml',
     command: process.env['ENVOY'] ?? 'envoy',
     args: (file) => ['-c', file, '--use-dynamic-base-id', '--log-level', 'error', '--concurrency', '1'],
+    removesAuthorization: 'request_headers_to_remove: [authorization]',
     refusedStatus: 400,
   },
   {
@@ -64,6 +70,7 @@ const PROXIES: readonly Proxy[] = [
     example: 'Caddyfile',
     command: process.env['CADDY'] ?? 'caddy',
     args: (file) => ['run', '--adapter', 'caddyfile', '--config', file],
+    removesAuthorization: 'request_header -Authorization',
     refusedStatus: 400,
   },
   {
@@ -76,6 +83,7 @@ const PROXIES: readonly Proxy[] = [
       '--global.checkNewVersion=false',
       `--providers.file.filename=${file}`,
     ],
+    removesAuthorization: ', without-token',
     refusedStatus: 400,
   },
 ]
@@ -88,20 +96,27 @@ for (const proxy of PROXIES) {
   t.test(`${proxy.name} requests decisions`, { skip: absent(proxy.command) }, async (t) => {
     const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
     writeFileSync(revocations, 'revocations: []\n')
-    const start = async (settings: Record<string, string> = {}) => {
+    const start = async (settings: Record<string, string> = {}, omitted = '') => {
       const upstream = await recordingUpstream(t)
       const sidecar = await startSidecar(t, {
         settings: {
           'forward-auth-path': '/_auth',
           'forward-auth-max-age-seconds': String(proxy.caches ? MAX_AGE_SECONDS : 0),
           'contract-refused-token-status': String(proxy.refusedStatus),
+          'forwarded-trust': '127.0.0.1',
+          'limits-login-failures-count': String(LOGIN_FAILURES),
           'revocations-file': revocations,
           ...settings,
         },
       })
-      const port = await startProxy(t, proxy, sidecar.port, upstream.port)
-      const ask = async (head: string, lines: readonly string[] = [], body = ''): Promise<RawResponse> => {
-        const client = await rawClient(t, port)
+      const port = await startProxy(t, proxy, sidecar.port, upstream.port, omitted)
+      const ask = async (
+        head: string,
+        lines: readonly string[] = [],
+        body = '',
+        address = '127.0.0.1',
+      ): Promise<RawResponse> => {
+        const client = await rawClient(t, port, '127.0.0.1', address)
         client.send([`${head} HTTP/1.1`, 'Host: storage.example', ...lines, '', body].join('\r\n'))
         const response = await client.response()
         client.socket.destroy()
@@ -181,6 +196,26 @@ for (const proxy of PROXIES) {
       }
     })
 
+    await t.test('failed logins of one client address do not throttle another', async (t) => {
+      const logIn = async (login: object, address: string, lines: readonly string[] = []) => {
+        const body = JSON.stringify(login)
+        const head = ['Content-Type: application/json', `Content-Length: ${body.length}`, ...lines]
+        return (await ask('POST /v2/auth/token', head, body, address)).status
+      }
+      const [login] = sidecar.logins
+      const wrong = { ...login, secret: 'wrong' }
+      const statuses: number[] = []
+      for (let count = 0; count < LOGIN_FAILURES; count++) statuses.push(await logIn(wrong, '127.0.0.2'))
+      t.strictSame(statuses, Array(LOGIN_FAILURES).fill(403))
+      t.equal(await logIn({ ...login }, '127.0.0.2'), 503)
+      t.equal(
+        await logIn({ ...login }, '127.0.0.2', ['X-Forwarded-For: 192.0.2.1']),
+        503,
+        'a claim is ignored',
+      )
+      t.equal(await logIn({ ...login }, '127.0.0.3'), 200)
+    })
+
     await t.test('a cached decision is not requested again', { skip: !proxy.caches }, async (t) => {
       const token = await sidecar.mint({ lifetimeSeconds: 3600 })
       const before = decisions().length
@@ -208,13 +243,17 @@ for (const proxy of PROXIES) {
       t.ok(performance.now() - revoked < (MAX_AGE_SECONDS + 1.5) * 1000)
     })
 
-    await t.test('report mode removes forged identities', async (t) => {
-      const { upstream, ask } = await start({ enforcement: 'report' })
-      upstream.reply(OK)
-      const forged = HEADERS.map((name) => `${name}: forged`)
-      t.equal((await ask('GET /a', forged)).status, 200)
-      t.strictSame(namesLike(upstream.requests.at(-1)), [])
-    })
+    await t.test(
+      'report mode removes forged identities, and leaves Authorization to the service',
+      async (t) => {
+        const { upstream, ask } = await start({ enforcement: 'report' }, proxy.removesAuthorization)
+        upstream.reply(OK)
+        const forged = HEADERS.map((name) => `${name}: forged`)
+        t.equal((await ask('GET /a', [...forged, 'Authorization: Basic b2xk'])).status, 200)
+        t.strictSame(namesLike(upstream.requests.at(-1)), [])
+        t.match(upstream.requests.at(-1), { headers: { authorization: 'Basic b2xk' } })
+      },
+    )
 
     await t.test('no request passes while the sidecar is down', async (t) => {
       const before = upstream.requests.length
@@ -242,8 +281,14 @@ function namesLike(request: RecordedRequest | undefined): string[] {
     .sort()
 }
 
-/** Starts a proxy with its example; returns its port. */
-async function startProxy(t: Test, proxy: Proxy, sidecar: number, upstream: number): Promise<number> {
+/** Starts a proxy with its example, without the part `omitted`; returns its port. */
+async function startProxy(
+  t: Test,
+  proxy: Proxy,
+  sidecar: number,
+  upstream: number,
+  omitted: string,
+): Promise<number> {
   const directory = await temporaryDirectory(t)
   chmodSync(directory, 0o755) // nginx's workers are another user
   const file = join(directory, proxy.example)
@@ -251,7 +296,9 @@ async function startProxy(t: Test, proxy: Proxy, sidecar: number, upstream: numb
   const ports: Readonly<Record<string, number>> = { 8080: sidecar, 9000: upstream, 8000: port }
   const withPorts = (text: string) =>
     text.replaceAll(/\b(?:8080|9000|8000)\b/g, (name) => String(ports[name]))
-  const text = withPorts(readFileSync(`examples/forward-auth/${proxy.example}`, 'utf8'))
+  const example = readFileSync(`examples/forward-auth/${proxy.example}`, 'utf8')
+  if (!example.includes(omitted)) throw new Error(`${proxy.example} has no ${omitted}`)
+  const text = withPorts(example.replace(omitted, ''))
   writeFileSync(file, proxy.complete?.(text) ?? text)
   const child = spawn(proxy.command, proxy.args(file, directory).map(withPorts), {
     cwd: directory,
