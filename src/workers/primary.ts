@@ -37,8 +37,10 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
       'the limit of open files is low: each worker takes fewer connections',
     )
   }
-  /** Workers that accept connections, with the last message of each type. */
-  const listening = new Map<Worker, LastMessages>()
+  /** The last message of each type, of workers that have their settings. */
+  const lastMessages = new Map<Worker, LastMessages>()
+  /** Workers that accept connections. */
+  const listening = new Set<Worker>()
   let jwks: unknown
   let phase: 'starting' | 'running' | 'draining' = 'starting'
   let stopped: Promise<DrainReport> | undefined
@@ -91,10 +93,15 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
       worker.emit(type, value)
     })
     worker.on('error', (error) => log.error({ err: error, pid }, 'worker channel error'))
-    worker.on('init', () => send(worker, init))
+    worker.on('init', () => {
+      send(worker, init)
+      lastMessages.set(worker, last)
+    })
     worker.on('exit', (code, signal) => {
       log.info({ pid, code, signal }, 'worker ended')
-      if (phase !== 'draining' && listening.delete(worker)) void replace()
+      if (phase === 'draining') return
+      lastMessages.delete(worker)
+      if (listening.delete(worker)) void replace()
     })
     const failed = once(worker, 'failed').then(([error]) => {
       throw deserializeError(error)
@@ -103,7 +110,7 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
       throw new Error(`worker ${pid} ended`)
     })
     const [{ address, port, addressType }] = await Promise.race([once(worker, 'listening'), failed, ended])
-    listening.set(worker, last)
+    listening.add(worker)
     return { address, port, family: `IPv${addressType}` }
   }
   const replace = async (): Promise<void> => {
@@ -117,16 +124,17 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
     }
   }
 
-  /** Returns the states of the workers, and how many respond in time. Of the others, the states are the last ones. */
+  /** Returns the states of the workers, the last ones of those that do not respond, and how many listen and respond. */
   const ask = async (scope: MetricsScope) => {
     const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)
-    const answers = [...listening.keys()].map((worker): Promise<WorkerState[]> => {
+    const answers = [...lastMessages.keys()].map(async (worker): Promise<WorkerState[]> => {
       send(worker, { type: scope })
-      return once(worker, scope, { signal }).catch(() => [])
+      const answer = await once(worker, scope, { signal }).catch(() => [])
+      return listening.has(worker) ? answer : []
     })
     const current = (await Promise.all(answers)).flat()
     jwks = current[0]?.jwks ?? jwks
-    const states = [...listening.values()].flatMap((last) => last[scope] ?? [])
+    const states = [...lastMessages.values()].flatMap((last) => last[scope] ?? [])
     return { states, responding: current.length }
   }
   const aggregate = async (scope: MetricsScope): Promise<Registry> => {
@@ -193,7 +201,8 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
     clearTimeout(killing)
     await admin.close()
     const total = { drained: 0, cut: 0 }
-    for (const { stopped: report } of listening.values()) {
+    for (const worker of listening) {
+      const report = lastMessages.get(worker)?.stopped
       total.drained += report?.drained ?? 0
       total.cut += report?.cut ?? 1 // how many requests a killed worker had is unknown
     }
@@ -204,7 +213,7 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
   return {
     start,
     async reload() {
-      for (const worker of listening.keys()) send(worker, { type: 'reload' })
+      for (const worker of listening) send(worker, { type: 'reload' })
     },
     stop({ lameDuck } = { lameDuck: false }) {
       stopped ??= stop(lameDuck && phase === 'running')

@@ -3,7 +3,15 @@ import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { type ProgramOptions, prepareFiles, runProgram, serve, serveArgs } from '../support/program.ts'
+import { freePort } from '../support/free-port.ts'
+import {
+  type ProgramOptions,
+  prepareFiles,
+  runProgram,
+  serve,
+  serveArgs,
+  startProgram,
+} from '../support/program.ts'
 import { type RawClient, rawClient } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 
@@ -205,6 +213,27 @@ t.test('there are no keys before a worker has responded', async (t) => {
   for (const pid of pids()) process.kill(pid, 'SIGSTOP')
   t.equal((await admin('/.well-known/jwks.json')).status, 503)
   for (const pid of pids()) process.kill(pid, 'SIGCONT')
+})
+
+t.test('workers that wait for an issuer report their state', async (t) => {
+  const [issuer, port] = [await freePort(), await freePort()]
+  const flags = { 'keys-jwks-url': `http://127.0.0.1:${issuer}/`, 'upstream-url': 'http://127.0.0.1:9' }
+  const args = serveArgs({ ...flags, workers: '2', 'admin-port': String(port) })
+  const program = startProgram(t, ['serve', ...args])
+  const page = async (path: string) => (await fetch(`http://127.0.0.1:${port}${path}`)).text()
+  await program.until(() => program.log().some(({ problems }) => problems), 'a failed fetch')
+  await eventually(async () => /lastFetch/.test(await page('/readyz')), 'a check of a worker')
+  t.match(JSON.parse(await page('/readyz')), {
+    status: 'not ready',
+    checks: [{ name: 'keys', ok: false, lastFetch: 'failed' }, {}, { name: 'workers', state: '0 of 2' }],
+  })
+  const metrics = await page('/metrics')
+  t.match(metrics, /^auth_sidecar_build_info\{.*} 1$/m)
+  t.match(metrics, /^auth_sidecar_jwks_fetches_total\{result="failed"} [1-9]/m)
+  t.match(metrics, /^auth_sidecar_workers 0$/m)
+  t.equal(JSON.parse(await page('/.well-known/jwks.json')).code, 'ServiceNotReady')
+  program.child.kill('SIGTERM')
+  t.match(await program.ended, { code: 0 })
 })
 
 const hasPrlimit = spawnSync('prlimit', ['--version']).status === 0
