@@ -1,7 +1,6 @@
 /**
  * One connection to an upstream: one request at a time, and its response. It is reused only when both are complete and
- * no unsolicited byte arrived. A response in the event-loop turn in which its request was written is unsolicited, too:
- * an upstream must not choose the next client's response (response desync, CVE-2026-48931).
+ * no unsolicited byte arrived: an upstream must not choose the next client's response (response desync, CVE-2026-48931).
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
@@ -61,11 +60,8 @@ export interface UpstreamRequest extends ResponseSink {
 }
 
 export interface ConnectionOwner {
-  /** The current event-loop turn: increases before and after queued requests are written in the check phase. */
-  readonly turn: number
   takeBuffer(): Buffer
   returnBuffer(buffer: Buffer): void
-  onWritten(): void
   /** A response is complete; the connection can carry another request from the next turn on. */
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
@@ -89,7 +85,6 @@ export class UpstreamConnection {
   #isConnected = false
   #isReused = false
   #hasResponseBytes = false
-  #writtenInTurn = 0
   /** Filled by the next read; undefined under TLS, where Node allocates. */
   #buffer: Buffer | undefined
 
@@ -107,7 +102,7 @@ export class UpstreamConnection {
     this.deadline = performance.now() + connectMs
     this.#buffer = address.tls ? undefined : owner.takeBuffer()
     this.socket = address.open({
-      // Reused: Node's streams allocate 64 KiB per read, for which V8 marks the heap. Node 20: 1,000 -> 450 ms/GB.
+      // Reused: Node's streams allocate 64 KiB per read, which starts garbage collections. Node 20: 1,000 -> 450 ms/GB.
       buffer: () => this.#buffer ?? EMPTY,
       callback: (bytes, buffer) => {
         this.#onData(Buffer.from(buffer.buffer, buffer.byteOffset, bytes))
@@ -139,8 +134,6 @@ export class UpstreamConnection {
     this.deadline = Number.POSITIVE_INFINITY
     this.#parser.start(request, request.isHeadRequest)
     this.#hasResponseBytes = false
-    this.#writtenInTurn = this.#owner.turn
-    this.#owner.onWritten()
     request.onHeadWritten(this, this.socket.write(request.requestHead, 'latin1'))
   }
 
@@ -164,8 +157,7 @@ export class UpstreamConnection {
 
   #onData(chunk: Buffer): void {
     const request = this.#request
-    const isTooSoon = this.#isReused && !this.#hasResponseBytes && this.#writtenInTurn === this.#owner.turn
-    if (request === undefined || this.#parser.done || isTooSoon) {
+    if (request === undefined || this.#parser.done) {
       this.#fail('connection_terminated')
       return
     }
@@ -193,9 +185,11 @@ export class UpstreamConnection {
       this.socket.destroy()
       return
     }
-    if (this.socket.isPaused()) this.socket.resume() // otherwise a close is not noticed
     this.deadline = performance.now() + idleMs
-    this.#owner.onReusable(this)
+    if (this.socket.isPaused()) {
+      this.socket.resume()
+      setImmediate(() => this.#owner.onReusable(this)) // once the bytes that arrived in the pause have been read
+    } else this.#owner.onReusable(this)
   }
 
   #onEnd(): void {

@@ -1,7 +1,6 @@
 /**
  * The connections to one upstream: reused newest first, bounded in number, with a bounded queue of requests.
- * A connection is reused in the check phase after its response has ended, so that unsolicited bytes after that response
- * are noticed while it is idle.
+ * Requests are written in the check phase of the event loop, so that unsolicited bytes are noticed before.
  */
 import type { ResponseLimits } from './response-parser.ts'
 import {
@@ -23,14 +22,13 @@ const READ_BYTES = 64 * 1024
 const MAX_SPARE_BUFFERS = 16
 
 export class UpstreamPool implements ConnectionOwner {
-  turn = 0
   readonly #options: UpstreamPoolOptions
   readonly #open = new Set<UpstreamConnection>()
   #tunnels = 0
   /** The one used last is at the end. */
   readonly #idle: UpstreamConnection[] = []
   /** Connections whose response ended in this turn. */
-  #freed: UpstreamConnection[] = []
+  readonly #freed: UpstreamConnection[] = []
   /** Waiting requests in order of arrival, each with its monotonic deadline. */
   readonly #queue = new Map<UpstreamRequest, number>()
   readonly #spareBuffers: Buffer[] = []
@@ -48,21 +46,19 @@ export class UpstreamPool implements ConnectionOwner {
     return this.#open.size + this.#tunnels
   }
 
+  /** Requests for which there is no room. */
   get queued(): number {
-    return this.#queue.size
+    return Math.max(0, this.#excess)
   }
 
   acquire(request: UpstreamRequest): void {
-    for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
-      if (idle.socket.writable) {
-        idle.send(request)
-        return
-      }
+    const { limits, timeouts } = this.#options
+    if (this.#excess >= limits.upstreamQueue) {
+      request.onFault('connection_limit_reached', false)
+      return
     }
-    if (!this.#isFull()) this.connect(request)
-    else if (this.#queue.size < this.#options.limits.upstreamQueue)
-      this.#queue.set(request, performance.now() + this.#options.timeouts.upstreamResponseSeconds * 1000)
-    else request.onFault('connection_limit_reached', false)
+    this.#queue.set(request, performance.now() + timeouts.upstreamResponseSeconds * 1000)
+    this.#scheduleTurn()
   }
 
   /** A retry may exceed the limit by one: its old connection still counts. */
@@ -83,7 +79,7 @@ export class UpstreamPool implements ConnectionOwner {
 
   removeTunnel(): void {
     this.#tunnels--
-    this.#connectQueued()
+    this.#scheduleTurn()
   }
 
   /** Cancels a request that has no connection yet. */
@@ -107,10 +103,6 @@ export class UpstreamPool implements ConnectionOwner {
     if (this.#spareBuffers.length < MAX_SPARE_BUFFERS) this.#spareBuffers.push(buffer)
   }
 
-  onWritten(): void {
-    this.#scheduleTurn()
-  }
-
   onReusable(connection: UpstreamConnection): void {
     this.#freed.push(connection)
     this.#scheduleTurn()
@@ -120,7 +112,7 @@ export class UpstreamPool implements ConnectionOwner {
     this.#open.delete(connection)
     const at = this.#idle.indexOf(connection)
     if (at >= 0) this.#idle.splice(at, 1)
-    this.#connectQueued()
+    this.#scheduleTurn()
   }
 
   #scheduleTurn(): void {
@@ -129,22 +121,28 @@ export class UpstreamPool implements ConnectionOwner {
     setImmediate(this.#onTurn)
   }
 
+  /**
+   * Gives waiting requests a connection. Node reads sockets (poll phase), runs this (check phase), and reads again:
+   * bytes that arrived before a request was written are read before it is written.
+   */
   readonly #onTurn = (): void => {
     this.#isTurnScheduled = false
-    this.turn++
-    const freed = this.#freed
-    this.#freed = []
-    for (const connection of freed) {
-      if (!connection.socket.writable) continue // `onClosed` gives its slot to the next queued request
-      const next = this.#closed ? undefined : this.#nextQueued()
-      if (next !== undefined) connection.send(next)
-      else if (this.#closed) connection.abandon()
-      else this.#idle.push(connection)
+    for (const connection of this.#freed.splice(0)) {
+      if (this.#closed) connection.abandon()
+      else if (connection.socket.writable) this.#idle.push(connection)
     }
-    // Node reads sockets (poll phase), runs this (check phase), and reads again:
-    //   poll: a response ends, bytes after it are noticed | check: turn 1, next request, turn 2 | poll: its response
-    // A request that is written in a poll phase cannot have a response in the same one.
-    this.turn++
+    for (const request of this.#queue.keys()) {
+      const connection = this.#takeIdle()
+      if (connection === undefined && this.#isFull()) return
+      this.#queue.delete(request)
+      if (connection === undefined) this.connect(request)
+      else connection.send(request)
+    }
+  }
+
+  #takeIdle(): UpstreamConnection | undefined {
+    const connection = this.#idle.pop()
+    return connection === undefined || connection.socket.writable ? connection : this.#takeIdle()
   }
 
   #checkDeadlines(): void {
@@ -157,18 +155,12 @@ export class UpstreamPool implements ConnectionOwner {
     }
   }
 
-  #connectQueued(): void {
-    const next = this.#isFull() ? undefined : this.#nextQueued()
-    if (next !== undefined) this.connect(next)
-  }
-
   #isFull(): boolean {
     return this.connections >= this.#options.limits.upstreamConnections
   }
 
-  #nextQueued(): UpstreamRequest | undefined {
-    const [next] = this.#queue.keys()
-    if (next !== undefined) this.#queue.delete(next)
-    return next
+  /** Waiting requests minus those for which there is room. */
+  get #excess(): number {
+    return this.#queue.size - this.#idle.length - this.#options.limits.upstreamConnections + this.connections
   }
 }

@@ -2,6 +2,7 @@ import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
+import { prepareFiles, serve } from '../support/program.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
@@ -132,6 +133,27 @@ t.test('an unsolicited response at the moment of reuse is not used', async (t) =
   for (const answer of seen.keys()) t.match(answer, /^(GET 200 next|PUT 200 next|PUT 503 )$/)
   t.notMatch(client.received().toString(), /evil/)
   await recovers()
+})
+
+t.test('more requests than one read of all sockets returns are each sent once', async (t) => {
+  const upstream = await recordingUpstream(t)
+  const { files, token } = await prepareFiles(t)
+  const sidecar = await serve(t, { ...files, 'upstream-url': upstream.url })
+  const clients = await Promise.all(Array.from({ length: 1100 }, () => rawClient(t, sidecar.port)))
+  const all = async (method: string) => {
+    for (const client of clients)
+      client.send(`${method} /a HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
+    return new Set(await Promise.all(clients.map(async (client) => (await client.response()).status)))
+  }
+  t.same(await all('GET'), new Set([200]))
+  const sent = upstream.requests.length
+  // libuv reads up to 1,024 sockets at once, and again without a check phase if there were so many.
+  sidecar.child.kill('SIGSTOP')
+  const responses = all('DELETE')
+  await new Promise((resolve) => setTimeout(resolve, 200)) // the kernel has all requests
+  sidecar.child.kill('SIGCONT')
+  t.same(await responses, new Set([200]))
+  t.equal(upstream.requests.length, sent + clients.length)
 })
 
 t.test('a request on a stale connection', async (t) => {
