@@ -146,6 +146,7 @@ export async function createApp({
     secureContextOf: authData.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
     isDraining,
+    clockToleranceSeconds,
     refuse: (req, res, error, outcome) =>
       responder.refuse(req, res, error, {
         // RFC 9209 has one name for all errors of the client.

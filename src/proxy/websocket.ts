@@ -17,12 +17,17 @@ export interface TunnelOptions extends TransferOptions {
     readonly upstreamConnectSeconds: number
     readonly idleSeconds: number
   }
+  readonly clockToleranceSeconds: number
   readonly now: () => number
 }
+
+/** For which a client may read nothing of the last bytes. */
+const CLOSE_MS = 5000
 
 /** The longest delay of a Node timer, in milliseconds. */
 const MAX_TIMER_MS = 2 ** 31 - 1
 
+/** Sends the handshake with Node's client, and pipes the sockets after its 101. `lines`: see `requestHeaderLines`. */
 export function openTunnel(
   req: SidecarRequest,
   res: SidecarResponse,
@@ -92,7 +97,7 @@ export function openTunnel(
     const headers = [...clientHeaders(response, context.id), 'Connection', 'close']
     const hasEnd = 'content-length' in response.headers || 'transfer-encoding' in response.headers
     context.closeDelimited = !hasEnd && status !== 204 && status !== 304
-    if (context.closeDelimited) res.removeHeader('Transfer-Encoding')
+    if (context.closeDelimited) res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
     response.setTimeout(timeouts.idleSeconds * 1000, () => fail('connection_read_timeout'))
     try {
       res.writeHead(status, response.statusMessage ?? '', headers)
@@ -118,7 +123,7 @@ export function openTunnel(
     options.events.onFirstByte((performance.now() - context.startedAt) / 1000)
     context.isUpgraded = true
     pipeTunnel(req, response, socket, first)
-    closeAtExpiry(req, options.now)
+    closeAtExpiry(req, options)
   })
   upstream.end()
 }
@@ -137,7 +142,11 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   client.setTimeout(0)
   upstream.setTimeout(0)
   upstream.on('error', () => client.destroy())
-  upstream.on('close', () => client.destroySoon())
+  upstream.on('close', () => {
+    client.destroySoon()
+    // A write to a TLS socket that its client has reset may never end.
+    client.setTimeout(CLOSE_MS, () => client.destroy())
+  })
   client.on('close', () => upstream.destroy())
   client.on('data', (chunk: Buffer) => {
     context.bytesIn += chunk.length
@@ -149,11 +158,11 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   upstream.pipe(client)
 }
 
-function closeAtExpiry({ socket, context: { caller } }: SidecarRequest, now: () => number): void {
+function closeAtExpiry({ socket, context: { caller } }: SidecarRequest, options: TunnelOptions): void {
   if (caller === undefined) return
   let timer: NodeJS.Timeout
   const check = () => {
-    const leftMs = caller.identity.expiresAt * 1000 - now()
+    const leftMs = (caller.identity.expiresAt + options.clockToleranceSeconds) * 1000 - options.now()
     if (leftMs <= 0) socket.destroy()
     else timer = setTimeout(check, Math.min(leftMs, MAX_TIMER_MS))
   }

@@ -1,6 +1,6 @@
 /**
  * Client connections, and the request context: the facts that each stage adds.
- * Both are properties of the request class that Node's server creates, so http-proxy passes them on.
+ * The context is a property of the request class that Node's server creates, so http-proxy passes it on.
  */
 import { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -17,14 +17,15 @@ export class ClientConnection {
   /** Under TLS another than `socket`. */
   readonly tcpSocket: Socket
   readonly peer: Peer
+  /** The response to the request being handled; `waiting`: those of pipelined requests. */
   current: SidecarResponse | undefined
   readonly waiting: SidecarResponse[] = []
   /** No further request is accepted. */
   isEnding = false
   /** `socket.bytesRead` at the end of the previous response. */
   bytesBefore: number
-  /** Sent after the responses to earlier requests. */
-  parserError: PublicError | undefined
+  /** Sent after the responses to earlier requests; the connection ends with it. */
+  finalRefusal: PublicError | undefined
 
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer) {
     this.socket = socket
@@ -49,7 +50,7 @@ export function connectionOf(socket: Duplex): ClientConnection | undefined {
 
 /** Implemented by a component that serves a request asynchronously. */
 export interface RequestCallbacks {
-  /** The client socket was idle for `timeouts.idleSeconds`. */
+  /** The client socket was idle for `timeouts.idleSeconds`, or 5 s while an unread body is drained. */
   onIdle(): void
   /** The response is over. */
   onClosed?(finished: boolean): void
@@ -124,7 +125,8 @@ export function mustCloseAfter({
   if (options.has('close')) return true
   if (!options.has('upgrade') || context.upgrade !== undefined) return false
   if (context.pipelined) return true
-  let headBytes = method.length + url.length + ' HTTP/1.1'.length + 5
+  // `name: value` and CRLF for each line; another spelling has another length, and closes needlessly.
+  let headBytes = `${method} ${url} HTTP/1.1\r\n\r\n`.length
   for (let at = 0; at < rawHeaders.length; at += 2)
     headBytes += (rawHeaders[at]?.length ?? 0) + (rawHeaders[at + 1]?.length ?? 0) + 4
   const readBytes = socket.bytesRead - context.connection.bytesBefore

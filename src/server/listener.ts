@@ -12,7 +12,7 @@ import type { SecureContextOptions } from 'node:tls'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
 import { ClientConnection, connectionOf, SidecarRequest, SidecarResponse } from './context.ts'
-import { DRAIN_IDLE_MS, DRAIN_MS, parserErrorResponse } from './respond.ts'
+import { parserErrorResponse, UNREAD_BODY_IDLE_MS, UNREAD_BODY_MS } from './respond.ts'
 
 /** With `ca`, clients must present a certificate. */
 export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
@@ -87,6 +87,8 @@ export function createListener(options: ListenerOptions): Listener {
       req.headers.upgrade?.toLowerCase() === 'websocket' &&
       req.method === 'GET' &&
       req.httpVersionMinor === 1 &&
+      req.headers['content-length'] === undefined &&
+      req.headers['transfer-encoding'] === undefined &&
       req.context.connection.current === undefined,
   }
   const server: Server<typeof SidecarRequest, typeof SidecarResponse> & {
@@ -124,18 +126,20 @@ export function createListener(options: ListenerOptions): Listener {
     const tcpSockets = new Map<string, Socket>()
     server.on('connection', (tcpSocket: Socket) => {
       if (!hasRoom(tcpSocket)) return
-      const key = remoteKey(tcpSocket)
+      const key = addressesOf(tcpSocket)
       tcpSockets.set(key, tcpSocket)
       handshaking.add(tcpSocket)
       tcpSocket.once('close', () => {
-        tcpSockets.delete(key)
+        if (tcpSockets.get(key) === tcpSocket) tcpSockets.delete(key)
         handshaking.delete(tcpSocket)
       })
     })
     server.prependListener('secureConnection', (socket: Socket) => {
-      const tcpSocket = tcpSockets.get(remoteKey(socket)) ?? socket
-      handshaking.delete(tcpSocket)
-      if (!socket.destroyed) onConnection(socket, tcpSocket)
+      // A socket that the client has reset has no addresses any more.
+      const tcpSocket = tcpSockets.get(addressesOf(socket))
+      if (tcpSocket === undefined) socket.destroy()
+      else handshaking.delete(tcpSocket)
+      if (tcpSocket !== undefined && !socket.destroyed) onConnection(socket, tcpSocket)
     })
     server.on('tlsClientError', (error: NodeJS.ErrnoException) => options.onHandshakeFailed(error.code))
   } else {
@@ -191,7 +195,7 @@ export function createListener(options: ListenerOptions): Listener {
     }
     const next = connection.waiting.shift()
     if (next !== undefined) serve(connection, next)
-    else if (connection.parserError !== undefined) respondToParserError(connection, connection.parserError)
+    else if (connection.finalRefusal !== undefined) respondToParserError(connection, connection.finalRefusal)
   }
 
   server.on('request', onRequest)
@@ -211,7 +215,7 @@ export function createListener(options: ListenerOptions): Listener {
     socket.on('timeout', () => onTimeout(socket))
     if (connection.current !== undefined) {
       // Refused after the pending responses, unless the client closes.
-      connection.parserError = req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused
+      connection.finalRefusal = req.method === 'CONNECT' ? ERRORS.malformedRequest : ERRORS.upgradeRefused
       socket.once('end', () => socket.end())
       socket.resume()
       return
@@ -258,20 +262,23 @@ export function createListener(options: ListenerOptions): Listener {
 
   server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
     const connection = connectionOf(socket)
-    if (connection?.parserError !== undefined) return // errors of the bytes that the parser discards
+    if (connection?.finalRefusal !== undefined) return // errors of the bytes that the parser discards
     if (connection === undefined || !socket.writable || isLost(error)) {
       socket.destroy()
       return
     }
-    connection.parserError = PARSER_ERRORS.get(error.code) ?? ERRORS.malformedRequest
+    connection.finalRefusal = PARSER_ERRORS.get(error.code) ?? ERRORS.malformedRequest
     connection.isEnding = true
     const newest = connection.waiting.at(-1) ?? connection.current
-    // The error is in the body of the newest request. If that one waits, it gets the parser error's response.
-    if (newest !== undefined && !newest.req.complete && connection.waiting.pop() === undefined) {
-      newest.req.context.isBodyMalformed = true
-      newest.req.context.callbacks?.onMalformedBody?.()
+    if (newest !== undefined && !newest.req.complete) {
+      // The error is in its body. If it waits, the refusal takes its place.
+      const waited = connection.waiting.pop()
+      if (waited === undefined) {
+        newest.req.context.isBodyMalformed = true
+        newest.req.context.callbacks?.onMalformedBody?.()
+      }
     }
-    if (connection.current === undefined) respondToParserError(connection, connection.parserError)
+    if (connection.current === undefined) respondToParserError(connection, connection.finalRefusal)
   })
 
   function respondToParserError({ socket, peer }: ClientConnection, error: PublicError): void {
@@ -348,8 +355,8 @@ function endConnection(socket: Socket, text = ''): void {
 /** Drops bytes that still arrive for a time after the last response, because a reset could discard it. */
 function dropUnread(socket: Socket): void {
   socket.resume()
-  socket.setTimeout(DRAIN_IDLE_MS)
-  const deadline = setTimeout(() => socket.destroy(), DRAIN_MS)
+  socket.setTimeout(UNREAD_BODY_IDLE_MS)
+  const deadline = setTimeout(() => socket.destroy(), UNREAD_BODY_MS)
   socket.once('close', () => clearTimeout(deadline))
 }
 
@@ -362,8 +369,8 @@ const PARSER_ERRORS: ReadonlyMap<string | undefined, PublicError> = new Map<stri
   ['ERR_HTTP_REQUEST_TIMEOUT', ERRORS.requestTimeout],
 ])
 
-function remoteKey({ remoteAddress, remotePort }: Socket): string {
-  return `${remoteAddress} ${remotePort}`
+function addressesOf({ localAddress, remoteAddress, remotePort }: Socket): string {
+  return `${localAddress} ${remoteAddress} ${remotePort}`
 }
 
 function tlsOptions({ certificates = {}, timeouts }: ListenerOptions) {

@@ -103,11 +103,12 @@ function mayArrive({ headers, context: { continued, upgrade } }: SidecarRequest)
   return upgrade === undefined && (continued || headers.expect?.toLowerCase() !== '100-continue')
 }
 
-export const DRAIN_IDLE_MS = 5_000
-export const DRAIN_MS = 30_000
+/** The bounds of nginx's lingering close. */
+export const UNREAD_BODY_IDLE_MS = 5_000
+export const UNREAD_BODY_MS = 30_000
 
 /**
- * Drains the unread body of a request, then calls `done`, within the bounds of nginx's lingering close. Clients that
+ * Drains the unread body of a request, then calls `done`, within the bounds above. Clients that
  * send the complete body before they read (Python, Java; all over TLS) lose a response that is followed by a reset.
  */
 export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
@@ -115,10 +116,10 @@ export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
     clearTimeout(deadline)
     done()
   }
-  const deadline = setTimeout(finish, DRAIN_MS)
+  const deadline = setTimeout(finish, UNREAD_BODY_MS)
   req.context.isDrainingBody = true
   req.context.callbacks = { onIdle: finish }
-  req.socket.setTimeout(DRAIN_IDLE_MS)
+  req.socket.setTimeout(UNREAD_BODY_IDLE_MS)
   req.socket.once('close', () => clearTimeout(deadline))
   req.once('end', finish)
   req.socket.once('end', finish) // a malformed body does not end

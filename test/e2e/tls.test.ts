@@ -1,5 +1,6 @@
 import { execFile, spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
+import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect } from 'node:tls'
 import { promisify } from 'node:util'
@@ -7,6 +8,7 @@ import t from 'tap'
 import { WebSocket } from 'ws'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
+import { freePort } from '../support/free-port.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { type Secured, startSecured } from '../support/secured.ts'
@@ -213,6 +215,22 @@ t.test('a truncated object over TLS never looks complete', async (t) => {
   t.equal(await whole.closed(), 'end')
 })
 
+t.test('a client that reuses its port after a reset is reset, too', async (t) => {
+  const { upstream, sidecar, head, connect, recovers } = await startSecured(t)
+  upstream.reply((socket) => void socket.write('HTTP/1.1 200 OK\r\n\r\npart'))
+  const localPort = await freePort()
+  const first = connectTcp({ port: sidecar.port, host: '127.0.0.1', localPort })
+  await connect({ socket: first })
+  first.resetAndDestroy()
+  const client = await connect({ socket: connectTcp({ port: sidecar.port, host: '127.0.0.1', localPort }) })
+  client.send(head('GET /a'))
+  await client.until('part')
+  upstream.sockets.at(-1)?.resetAndDestroy()
+  t.equal(await client.closed(), 'reset')
+  t.notOk(sidecar.log.some(({ msg }) => msg === 'uncaught exception'))
+  await recovers()
+})
+
 t.test('over TLS a client that does not read is disconnected, a slow one is not', async (t) => {
   const settings = { 'timeouts-idle-seconds': '1' }
   const { upstream, sidecar, request } = await startSecured(t, { settings })
@@ -260,6 +278,26 @@ t.test('a WebSocket client talks to a WebSocket server over TLS', async (t) => {
     sidecar.metric(`auth_sidecar_transferred_bytes_total{direction="${direction}"}`)
   t.ok((await bytes('in')) >= big.length && (await bytes('in')) < big.length + 1000, 'what passed is counted')
   t.ok((await bytes('out')) >= big.length && (await bytes('out')) < big.length + 1000)
+})
+
+t.test('WebSocket clients that reset over TLS leave nothing behind', async (t) => {
+  const { upstream, sidecar, head, connect } = await startSecured(t, {
+    settings: { 'upgrade-enabled': 'true' },
+  })
+  const switched = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n'
+  upstream.reply((socket) => {
+    socket.write(switched)
+    setTimeout(() => socket.destroy(), 200)
+  })
+  for (let count = 0; count < 20; count++) {
+    const tcpSocket = connectTcp(sidecar.port, '127.0.0.1')
+    const client = await connect({ socket: tcpSocket })
+    const handshake = head('GET /chat', 'Connection: Upgrade', 'Upgrade: websocket')
+    await new Promise((resolve) => client.socket.write(handshake + 'x'.repeat(40_000), resolve))
+    tcpSocket.resetAndDestroy()
+  }
+  const tunnels = () => sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')
+  await eventually(async () => (await tunnels()) === 0, 'all tunnels to be closed')
 })
 
 t.test('a drain waits for requests, not for handshakes or unused connections', async (t) => {
