@@ -85,9 +85,13 @@ function readOptions() {
   const text = { type: 'string' } as const
   const flag = { type: 'boolean', default: false } as const
   const { values } = parseArgs({
-    options: { quick: flag, check: flag, only: text, peers: text, node: text },
+    options: { quick: flag, check: flag, help: flag, only: text, peers: text, node: text },
   })
-  const { quick, check } = values
+  const { quick, check, help } = values
+  if (help) {
+    console.log(USAGE)
+    process.exit(0)
+  }
   const only = names('only', values.only, SCENARIO_NAMES)
   const peers = names('peers', values.peers, PEER_NAMES)
   return {
