@@ -30,7 +30,8 @@ const REMEDIES = {
   token: 'check upstreams and the service',
   identity: 'let every route to the service pass the sidecar; log in; let --echo-path show the headers',
   admin: 'see /readyz and the log of the sidecar',
-  upstream: 'bind the service to loopback, or let a NetworkPolicy admit the sidecar only',
+  upstream:
+    'bind the service to loopback, or let a NetworkPolicy admit the sidecar only; run check from another host or pod',
   certificate: 'renew it (the sidecar reloads it), or name its CA in NODE_EXTRA_CA_CERTS',
 }
 

@@ -52,7 +52,7 @@ export function createStatusReporter(
   let lastRead: Sample | undefined
   let timer: NodeJS.Timeout | undefined
 
-  /** Reads the metrics, and records which upstreams responded and which failed since the last call. */
+  /** Reads the metrics, and records which upstreams responded and which failed since the last call, at most 5 s ago. */
   const read = async () => {
     const families = await statusMetrics()
     const to = columns.read(families, now())
@@ -172,7 +172,7 @@ export function createStatusReporter(
           failedRatio: share(failed, count),
           outcomes: Object.fromEntries([...outcomes].filter(([, occurred]) => occurred > 0)),
           lastFault: lastFault
-            ? { outcome: lastFault.outcome, time: new Date(lastFault.at).toISOString() }
+            ? { outcome: lastFault.outcome, seenAt: new Date(lastFault.at).toISOString() }
             : null,
           firstByte: tenMinutes.percentiles('auth_sidecar_upstream_response_seconds', where),
           connections: value('upstream_connections', where),

@@ -139,7 +139,7 @@ function showUpstreams(status) {
       [code(prefix), note(address)],
       [
         mark(kinds[state], state === 'idle' ? 'no requests' : state),
-        lastFault && note(`${lastFault.outcome} at ${clock(lastFault.time)}`),
+        lastFault && note(`${lastFault.outcome}, seen at ${clock(lastFault.seenAt)}`),
       ],
       [count(upstream.count), left > 0 ? note(`${count(left)} left by clients`) : undefined],
       [count(upstream.failed), note(percent(upstream.failedRatio))],

@@ -110,7 +110,7 @@ t.test('the page in a browser', async (t) => {
     t.match(upstreams, [{ state: 'failing', failed: 3, outcomes: { connection_refused: 3 } }])
     t.equal(await page.title(), '✕ Upstream / is unreachable: connection_refused · Storage auth sidecar')
     t.match(await page.locator('.verdict').innerText(), 'Upstream / is unreachable')
-    t.match(await visibleText(page), /failing\s+connection_refused at/)
+    t.match(await visibleText(page), /failing\s+connection_refused, seen at/)
   })
 
   await t.test('shows that the sidecar is unreachable, and since when', async (t) => {
@@ -180,7 +180,7 @@ t.test('the page after ten busy minutes', async (t) => {
       address: `https://${'storage.'.repeat(20)}example`,
     }
     const outcome = 'destination_ip_unroutable'
-    const failing = { ...upstream, ...state, state: 'failing', lastFault: { outcome, time: status.time } }
+    const failing = { ...upstream, ...state, state: 'failing', lastFault: { outcome, seenAt: status.time } }
     for (const [title, changed] of [
       [`✕ Upstream ${state.prefix} is unreachable: ${outcome}`, { upstreams: [failing] }],
       ['✕ 50 % of forwarded', { requests: { ...status.requests, failingRatio: 0.5 } }],

@@ -110,7 +110,7 @@ t.test('an upstream stays unreachable until it responds again, even if requests 
   for (let step = 0; step < 60; step++) await setup.step()
   t.match(await state(), {
     state: 'failing',
-    lastFault: { outcome: 'connection_refused', time: '2026-11-20T12:00:05.000Z' },
+    lastFault: { outcome: 'connection_refused', seenAt: '2026-11-20T12:00:05.000Z' },
   })
   setup.metrics.ofUpstream('/').onOutcome('ok')
   t.match(await state(), { state: 'ok', count: 2, failed: 1, failedRatio: 0.5 }, 'at once')
