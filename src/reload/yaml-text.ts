@@ -59,6 +59,8 @@ type Mistake = readonly [message: string, offset: number]
 const MAX_DEPTH = 100
 /** The composer compares each name of a map with all others: 90,000 took a minute. */
 const MAX_MEMBERS = 1000
+/** Half a million revocations have about one million. */
+const MAX_LINES = 2_000_000
 /** Resolving an alias takes time in proportion to the anchors of the document. */
 const MAX_ALIASES = 100
 
@@ -78,7 +80,7 @@ export function parseYaml(text: string): ParsedYaml {
     // Its warnings on stderr repeat the text.
     const composer = new Composer({ merge: true, logLevel: 'error' })
     const [document, another] = composer.compose(tokens, true, text.length)
-    const excess = excessOf(parser)
+    const excess = excessOf(parser, lines)
     if (document === undefined || excess !== undefined) {
       return refuse([[excess ?? 'not a document', parser.offset]])
     }
@@ -100,12 +102,13 @@ function* boundedTokens(text: string, parser: Parser, lines: LineCounter) {
   lines.addNewLine(0)
   for (const lexeme of new Lexer().lex(text)) {
     yield* parser.next(lexeme)
-    if (excessOf(parser) !== undefined) return
+    if (excessOf(parser, lines) !== undefined) return
   }
   yield* parser.end()
 }
 
-function excessOf({ stack }: Parser): string | undefined {
+function excessOf({ stack }: Parser, { lineStarts }: LineCounter): string | undefined {
+  if (lineStarts.length > MAX_LINES) return `more than ${MAX_LINES} lines`
   if (stack.length > MAX_DEPTH) return 'nested too deeply'
   const top = stack.at(-1)
   const isMap = top?.type === 'block-map' || (top?.type === 'flow-collection' && top.start.source === '{')

@@ -132,6 +132,14 @@ t.test('invalid YAML is a problem that quotes no content', async (t) => {
   for (const [text, problem] of texts) t.same(problemsOf(text), [problem], text)
 })
 
+t.test('a file of too many aliases or lines is refused at the first one too many', async (t) => {
+  const item = (expiresAt: string) => `  - { accessKey: k, secretHash: h, expiresAt: ${expiresAt} }\n`
+  t.same(problemsOf(`accounts:\n${item('&id001 x')}${item('*id001').repeat(20_000)}`), [
+    '103:47: is not valid YAML: more than 100 aliases',
+  ])
+  t.same(problemsOf('#\n'.repeat(2_500_000)), ['2000001:1: is not valid YAML: more than 2000000 lines'])
+})
+
 t.test('a secret in the wrong place is not echoed', async (t) => {
   const texts = [
     'accounts: [{ accountId: a, credentials: [{ accessKey: k, secretHash: "hush hush" }] }]',
