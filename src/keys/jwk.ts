@@ -34,7 +34,9 @@ const KID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/
 
 const is = <V extends string>(value: V, alg: Algorithm) =>
   z.literal(value, must(`must be ${value} for ${alg}`))
-const seconds = integer(0, Number.MAX_SAFE_INTEGER, 'must be an integer of epoch seconds').optional()
+/** The end of the year 9999. Milliseconds and microseconds of today are larger. */
+const MAX_SECONDS = 253_402_300_799
+const seconds = integer(0, MAX_SECONDS, 'must be an integer of epoch seconds').optional()
 const member = z.base64url(must('must be base64url'))
 /** `d`, and any other member of a private half. */
 const d = member.exactOptional()

@@ -175,7 +175,8 @@ async function importJwkSet(keys: readonly JWK[], now: number): Promise<Loaded<K
   const verification = new Map<string, VerificationKey>()
   const warnings: string[] = []
   for (const [index, jwk] of keys.entries()) {
-    const imported = await importKey(jwk, now)
+    // Its `iat` is not used, so a wrong unit there is no reason to ignore the key.
+    const imported = await importKey({ ...jwk, iat: undefined, signedUntil: undefined }, now)
     if (!imported.ok) {
       warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
       continue

@@ -80,6 +80,7 @@ t.test('refuses a key that does not match its alg or use', async (t) => {
       { ...jwk, signedUntil: -1 },
       'signedUntil must be an integer of epoch seconds',
     ],
+    ['iat in milliseconds', { ...jwk, iat: 1.8e12 }, 'iat must be an integer of epoch seconds'],
     ['no x', { ...jwk, x: undefined }, 'x is missing; must be base64url'],
     ['a number', { ...jwk, x: 12 }, 'x must be base64url'],
     ['padding', { ...jwk, x: `${jwk.x}=` }, 'x must be base64url'],
