@@ -119,9 +119,7 @@ function explain(
 /** Explains a malformed token without repeating any part of it. */
 function malformation(token: string, header: Members | null): string {
   if (/^bearer\s/i.test(token)) return 'It begins with the scheme: give what follows Bearer.'
-  if (token.length > MAX_TOKEN_BYTES) {
-    return `It has ${token.length} characters; the maximum is ${MAX_TOKEN_BYTES}.`
-  }
+  if (token.length > MAX_TOKEN_BYTES) return `It has more than ${MAX_TOKEN_BYTES} characters.`
   const parts = token.split('.')
   if (parts.length === 5)
     return 'It has five parts, as an encrypted token has; only signed ones are accepted.'

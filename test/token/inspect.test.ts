@@ -64,7 +64,7 @@ t.test('each malformed token is explained without echoing it', async (t) => {
   const payload = part({ sub: 'acme' })
   for (const [token, sentence] of [
     [`Bearer ${header}.${payload}.AAAA`, /^It begins with the scheme/],
-    [`${header}.${payload}.${'A'.repeat(8192)}`, /^It has 8\d{3} characters; the maximum is 8192/],
+    [`${header}.${payload}.${'A'.repeat(8192)}`, /^It has more than 8192 characters/],
     ['canary', /^It has one part;/],
     [`${header}.${payload}.AAAA.AAAA`, /^It has 4 parts;/],
     [`${header}.AAAA.AAAA.AAAA.AAAA`, /^It has five parts, as an encrypted token/],
