@@ -40,7 +40,8 @@ const dateTime = z.iso.datetime({ offset: true })
 
 /** Parses an RFC 3339 time with its zone and, in UTC, a year of four digits: epoch milliseconds, or undefined. */
 export function parseTime(text: string): number | undefined {
-  const milliseconds = dateTime.safeParse(text).success ? Date.parse(text) : Number.NaN
+  const upperCase = text.toUpperCase() // RFC 3339 allows `t` and `z`, the pattern does not
+  const milliseconds = dateTime.safeParse(upperCase).success ? Date.parse(upperCase) : Number.NaN
   return new Date(milliseconds).toJSON()?.length === 24 ? milliseconds : undefined
 }
 
@@ -66,5 +67,5 @@ const TIME = 'must be an RFC 3339 time with its zone, such as 2027-01-31T08:00:0
 
 /** Out: epoch milliseconds. */
 export const time = textWithout((value) => (parseTime(value) === undefined ? TIME : undefined)).transform(
-  (value) => Date.parse(value),
+  (value) => Number(parseTime(value)),
 )

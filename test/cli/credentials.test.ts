@@ -84,6 +84,8 @@ t.test('a credential expires at the given time', async (t) => {
   const add = ['add', '--file', file, '--account', 'acme', '--expires-at']
   t.equal(await verdict(file, await json([...add, '2027-01-01T01:00:00+01:00'])), 'rejected')
   t.equal(await verdict(file, await json([...add, '2027-01-01T01:00:00Z'])), 'accepted')
+  t.equal(await verdict(file, await json([...add, '2027-01-01t01:00:00z'])), 'accepted')
+  t.equal(await verdict(file, await json([...add, '2027-01-01t00:00:00z'])), 'rejected')
 })
 
 t.test('list shows everything except secrets and hashes', async (t) => {

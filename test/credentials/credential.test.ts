@@ -52,7 +52,9 @@ t.test('a credential is active until it expires or is disabled', async (t) => {
 
 t.test('a time is RFC 3339 with its zone', async (t) => {
   t.equal(parseTime('2027-01-31T08:00:00.5+02:00'), Date.parse('2027-01-31T06:00:00.5Z'))
+  t.equal(parseTime('2027-01-31t08:00:00z'), Date.parse('2027-01-31T08:00:00Z'))
   for (const text of [
+    ...['2016-12-31T23:59:60Z', '2027-01-31 08:00:00Z'],
     ...['', '2027-01-31', '2027-01-31T08:00:00', '2027-02-30T08:00:00Z', '9999-12-31T23:59:59-12:00'],
     '31 Jan 2027 08:00 UTC',
   ]) {
