@@ -118,9 +118,12 @@ async function checkSidecar({ url, echoPath }: CheckOptions, credential: object 
   const probe = new URL(`${url.origin}${echoPath ?? PROBE_PATH}`)
   // OPTIONS is safe: whatever answers, nothing is written.
   const first = await send(endpoint, { method: 'OPTIONS' })
-  const certificate = url.protocol === 'https:' ? [judgeCertificate(first)] : []
+  const certificate = url.protocol === 'https:' ? judgeCertificate(first) : []
   const clock = judgeClock(first)
-  if (first.status === 0) return [failure('reachable', `no HTTP response: ${first.fault}`), ...certificate]
+  if (first.status === 0) {
+    const fault = first.fault === 'EPROTO' ? 'the port speaks no TLS, or no known version of it' : first.fault
+    return [failure('reachable', `no HTTP response: ${fault}`), ...certificate]
+  }
   const noLogin = echoPath
     ? [warning('identity', 'not checked: needs --account, --access-key and --secret-stdin')]
     : []
@@ -247,15 +250,16 @@ async function checkUpstream(url: URL): Promise<Finding> {
   return ok('upstream', 'the service does not answer from here')
 }
 
-function judgeCertificate({ fault, certificateEnds }: Response): Finding {
-  if (fault === 'CERT_HAS_EXPIRED') return failure('certificate', 'the certificate has expired')
+/** None where no certificate has arrived. */
+function judgeCertificate({ fault, certificateEnds }: Response): Finding[] {
+  if (fault === 'CERT_HAS_EXPIRED') return [failure('certificate', 'the certificate has expired')]
   // The codes of OpenSSL, and of Node where the name is another one.
   if (/CERT|ISSUER|SIGNATURE/.test(fault))
-    return failure('certificate', 'the certificate is not trusted here')
-  if (Number.isNaN(certificateEnds)) return failure('certificate', 'there is no TLS handshake')
+    return [failure('certificate', 'the certificate is not trusted here')]
+  if (Number.isNaN(certificateEnds)) return []
   const days = Math.floor((certificateEnds - Date.now()) / 86_400_000)
-  if (days < MIN_CERTIFICATE_DAYS) return warning('certificate', `the certificate ends in ${days} days`)
-  return ok('certificate', `the certificate is valid for ${days} days`)
+  if (days < MIN_CERTIFICATE_DAYS) return [warning('certificate', `the certificate ends in ${days} days`)]
+  return [ok('certificate', `the certificate is valid for ${days} days`)]
 }
 
 const below = ({ origin, pathname }: URL, path: string) =>
