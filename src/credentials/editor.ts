@@ -2,10 +2,17 @@
  * Changes credentials by name: the interface, and the implementation for a file (`postgres/editor.ts` has the other).
  * A file keeps comments and order, and is replaced atomically under the lock `<file>.lock`; a symbolic link stays.
  */
-import { realpath } from 'node:fs/promises'
-import { basename, dirname, join } from 'node:path'
+import { readlink, realpath } from 'node:fs/promises'
+import { basename, dirname, resolve } from 'node:path'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
-import { fileErrorReason, type Loaded, type NotDone, replaceFile, withLock } from '../reload/files.ts'
+import {
+  errorCode,
+  fileErrorReason,
+  type Loaded,
+  type NotDone,
+  replaceFile,
+  withLock,
+} from '../reload/files.ts'
 import { listCredentialsFile, parse, readCredentialsFile } from './credentials-file.ts'
 import type { Credential, CredentialName } from './store.ts'
 
@@ -44,9 +51,7 @@ export function createFileEditor(file: string, lockRetries?: number): Credential
   async function change(name: CredentialName, edit: Edit, initialText?: string): Promise<Changed> {
     try {
       // Two names of one file share one lock.
-      const target = await realpath(file).catch(async () =>
-        join(await realpath(dirname(file)), basename(file)),
-      )
+      const target = await realTarget(file)
       return await withLock(
         `${target}.lock`,
         () => changeLocked(target, name, edit, initialText),
@@ -108,6 +113,18 @@ export function createFileEditor(file: string, lockRetries?: number): Credential
         document.deleteIn(isOnly ? path.slice(0, 2) : path)
         return undefined
       }),
+  }
+}
+
+/** As `realpath`, but the file itself may be missing, behind symbolic links too. */
+async function realTarget(file: string): Promise<string> {
+  try {
+    return await realpath(file)
+  } catch (error) {
+    if (errorCode(error) !== 'ENOENT') throw error
+    const link = await readlink(file).catch(() => undefined)
+    const path = resolve(await realpath(dirname(file)), link ?? basename(file))
+    return link === undefined ? path : realTarget(path)
   }
 }
 

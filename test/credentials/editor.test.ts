@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, stat, symlink, utimes, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, readlink, stat, symlink, utimes, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import fc from 'fast-check'
 import { lock } from 'proper-lockfile'
@@ -197,6 +197,28 @@ t.test('a symbolic link is preserved, and both names share one lock', async (t) 
     entries.map((entry) => entry.isSymbolicLink()),
     [false, true],
   )
+})
+
+t.test('a symbolic link to a missing file is followed by add, also through other links', async (t) => {
+  const directory = await temporaryDirectory(t)
+  await mkdir(join(directory, 'data'))
+  await symlink('data/second.yaml', join(directory, 'first.yaml'))
+  await symlink('../third.yaml', join(directory, 'data', 'second.yaml'))
+  await symlink('loop.yaml', join(directory, 'loop.yaml'))
+  await symlink('none/x.yaml', join(directory, 'lost.yaml'))
+  const editor = createFileEditor(join(directory, 'first.yaml'))
+  t.match(await editor.setDisabled(NEW, true), { ok: false, unusable: true })
+  t.same(await editor.add(NEW), { ok: true })
+  t.same(await keysIn(join(directory, 'third.yaml')), ['new'])
+  t.equal(await readlink(join(directory, 'first.yaml')), 'data/second.yaml')
+  t.equal(await readlink(join(directory, 'data', 'second.yaml')), '../third.yaml')
+  for (const [name, problem] of [
+    ['loop.yaml', /: too many symbolic links, or a loop of them$/],
+    ['lost.yaml', /: there is no such file or directory$/],
+  ] as const) {
+    t.match(await createFileEditor(join(directory, name)).add(NEW), { ok: false, problems: [problem] })
+  }
+  t.equal(await readlink(join(directory, 'lost.yaml')), 'none/x.yaml')
 })
 
 t.test('an invalid file is reported and not changed, and no change makes a file invalid', async (t) => {
