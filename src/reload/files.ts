@@ -136,6 +136,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EACCES: 'permission denied',
   EPERM: 'permission denied',
   EROFS: 'the file system is read-only',
+  EBUSY: 'it is in use, perhaps as a mount point: mount its directory in place of the single file',
   ENOSPC: 'the disk is full',
   EDQUOT: 'the disk quota is used up',
   EPIPE: 'its reader closed it',

@@ -1,10 +1,11 @@
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { appendFileSync, chmodSync, mkdirSync, readFileSync, symlinkSync, utimesSync } from 'node:fs'
 import { chmod, chown, mkdir, readdir, readFile, rmdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { readRegularFile, replaceFile, withLock } from '../../src/reload/files.ts'
+import { runProgram } from '../support/program.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** The text of a file, or the problem without the path and whether the file is missing. */
@@ -83,6 +84,21 @@ t.test(
     await chown(file, 65532, 65532)
     await replaceFile(file, 'second')
     t.match(await stat(file), { uid: 65532, gid: 65532 })
+  },
+)
+
+t.test(
+  'a file that is mounted by itself is not replaced, and the reason is in words',
+  { skip: spawnSync('unshare', ['-rm', 'true']).status !== 0 && 'needs a mount namespace' },
+  async (t) => {
+    const file = join(t.testdir({ 'credentials.yaml': 'accounts: []\n' }), 'credentials.yaml')
+    const runner = ['unshare', '-rm', 'sh', '-c', 'mount --bind "$0" "$0" && exec "$@"', file]
+    const added = await runProgram(t, ['credentials', 'add', '--file', file, '--account', 'acme'], { runner })
+    t.match(added, {
+      code: 1,
+      stderr: `${file}: cannot be written: it is in use, perhaps as a mount point: mount its directory`,
+    })
+    t.equal(readFileSync(file, 'utf8'), 'accounts: []\n')
   },
 )
 
