@@ -100,6 +100,17 @@ credentials: { file: /none/credentials.yaml }
   t.match(await runProgram(t, ['config', 'check', ...args], { env }), { code: 2, stderr: /has 3 problems/ })
 })
 
+t.test('settings are read from a pipe, and at most 1 MiB of them', async (t) => {
+  const runner = ['bash', '-c', 'exec "$@" --config <(echo "listen:"; echo "  port: 81")', 'bash']
+  const piped = await runProgram(t, ['config', 'show', '--upstream-url', 'http://a'], { runner })
+  t.match(piped, { code: 0, stdout: /^listen\.port +81 /m })
+  for (const command of [['serve'], ['config', 'check']]) {
+    const { code, stderr } = await runProgram(t, [...command, '--config', '/dev/zero'])
+    t.equal(code, 2)
+    t.match(stderr, 'is larger than 1048576 bytes (/dev/zero)')
+  }
+})
+
 t.test('serve reports a failure in one line', async (t) => {
   const { files } = await prepareFiles(t)
   const args = ['serve', ...serveArgs({ ...files, 'upstream-url': 'http://127.0.0.1:9' })]
