@@ -7,7 +7,17 @@ import { createServer } from 'node:http'
 import { createRemoteJWKSet, jwtVerify } from 'jose'
 
 // Cached for ten minutes. An unknown kid, as after a key rotation, is fetched at once, but not more often than every 5 s.
-const keys = createRemoteJWKSet(new URL(process.env.JWKS_URL), { cooldownDuration: 5000 })
+const jwks = createRemoteJWKSet(new URL(process.env.JWKS_URL), { cooldownDuration: 5000 })
+
+class KeysUnavailable extends Error {}
+
+/** The key of an assertion. Only an unknown kid is the caller's fault. */
+async function keys(header, token) {
+  return jwks(header, token).catch((cause) => {
+    if (cause.code === 'ERR_JWKS_NO_MATCHING_KEY') throw cause
+    throw new KeysUnavailable('cannot fetch the keys', { cause })
+  })
+}
 
 /** The caller of a request; rejects when the assertion is missing or not for this service. */
 async function callerOf(request) {
@@ -21,10 +31,16 @@ async function callerOf(request) {
   return { account: payload.sub, accessKey: payload.client_id, tokenId: payload.jti, expiresAt: payload.exp }
 }
 
+function refusal(error) {
+  if (!(error instanceof KeysUnavailable))
+    return [403, { code: 'NotAuthenticated', message: 'This service wants a signed assertion.' }]
+  console.error(error)
+  return [503, { code: 'ServiceNotReady', message: 'The caller cannot be verified now. Retry later.' }]
+}
+
 const server = createServer(async (request, response) => {
-  const caller = await callerOf(request).catch(() => undefined)
-  const body = caller ?? { code: 'NotAuthenticated', message: 'This service wants a signed assertion.' }
-  response.writeHead(caller === undefined ? 403 : 200, { 'Content-Type': 'application/json' })
+  const [status, body] = await callerOf(request).then((caller) => [200, caller], refusal)
+  response.writeHead(status, { 'Content-Type': 'application/json' })
   response.end(JSON.stringify(body))
 })
 

@@ -1,17 +1,21 @@
 """A storage service that verifies its caller, in Python: it accepts the signed assertion and ignores the other identity headers.
 
-    pip install pyjwt cryptography
+    pip install "pyjwt>=2.8" cryptography
     PORT=9000 JWKS_URL=http://127.0.0.1:8081/.well-known/jwks.json python3 assertion.py
 """
 
 import json
 import os
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import jwt
 
 # Cached for ten minutes. An unknown kid, as after a key rotation, is fetched at once.
 keys = jwt.PyJWKClient(os.environ["JWKS_URL"], lifespan=600, timeout=5)
+
+# The caller is not at fault when the keys cannot be fetched.
+KEY_FAULTS = (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, OSError, ValueError)
 
 
 def caller_of(headers):
@@ -42,6 +46,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         try:
             status, body = 200, caller_of(self.headers)
+        except KEY_FAULTS as fault:
+            print("cannot fetch the keys:", fault, file=sys.stderr, flush=True)
+            status, body = 503, {"code": "ServiceNotReady", "message": "The caller cannot be verified now. Retry later."}
         except jwt.PyJWTError:
             status, body = 403, {"code": "NotAuthenticated", "message": "This service wants a signed assertion."}
         content = json.dumps(body).encode()

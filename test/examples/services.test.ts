@@ -10,6 +10,7 @@ import t, { type Test } from 'tap'
 import { publicJwks } from '../../src/keys/key-ring.ts'
 import { createAssertionSigner } from '../../src/token/issue.ts'
 import { eventually } from '../support/eventually.ts'
+import { freePort } from '../support/free-port.ts'
 import { makeKey, makeKeyDirectory } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
 import { startSidecar } from '../support/sidecar.ts'
@@ -27,6 +28,7 @@ const NAMES = [
 interface Service {
   readonly port: number
   log(): Record<string, unknown>[]
+  stderr(): string
 }
 
 /** Starts a service on a free port; it says which. */
@@ -39,10 +41,13 @@ async function start(
   // Without what tap adds to the environment to measure coverage.
   const child: ChildProcess = spawn('env', ['-u', 'NODE_OPTIONS', command, ...args], {
     env: { ...process.env, PORT: '0', ...env },
-    stdio: ['ignore', 'pipe', 'inherit'],
+    stdio: ['ignore', 'pipe', 'pipe'],
   })
   t.teardown(() => child.kill('SIGKILL'))
-  let stdout = ''
+  let [stdout, stderr] = ['', '']
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text
+  })
   child.stdout?.setEncoding('utf8').on('data', (text: string) => {
     stdout += text
   })
@@ -51,8 +56,11 @@ async function start(
       .split('\n')
       .slice(0, -1)
       .map((line) => JSON.parse(line))
-  await eventually(() => log().some(({ msg }) => msg === 'listening'), `${command} to listen`)
-  return { port: Number(log()[0]?.['port']), log }
+  await eventually(
+    () => log().some(({ msg }) => msg === 'listening'),
+    () => `${command} to listen: ${stderr}`,
+  )
+  return { port: Number(log()[0]?.['port']), log, stderr: () => stderr }
 }
 
 /** What must hold of each of them. */
@@ -162,10 +170,10 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
   const service = await start(t, command, args, {
     JWKS_URL: `http://127.0.0.1:${port}/.well-known/jwks.json`,
   })
-  const ask = async (assertion: string | undefined) => {
+  const ask = async (assertion: string | undefined, { port } = service) => {
     const headers: Record<string, string> = { 'X-Authenticated-Account-Id': 'root' }
     if (assertion !== undefined) headers['X-Authenticated-Assertion'] = assertion
-    const response = await fetch(`http://127.0.0.1:${service.port}/`, { headers })
+    const response = await fetch(`http://127.0.0.1:${port}/`, { headers })
     return { status: response.status, body: JSON.parse(await response.text()) }
   }
   const expiresAt = Math.floor(Date.now() / 1000) + 600
@@ -207,6 +215,11 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
     t.match(await ask(assertion), { status: 403, body: { code: 'NotAuthenticated' } }, name)
   }
   t.equal(fetches, 1, 'the keys are cached')
+
+  const unreachable = `http://127.0.0.1:${await freePort()}/.well-known/jwks.json`
+  const cutOff = await start(t, command, args, { JWKS_URL: unreachable })
+  t.match(await ask(await mint({}), cutOff), { status: 503, body: { code: 'ServiceNotReady' } })
+  await eventually(() => cutOff.stderr().includes('cannot fetch the keys'), 'a line on stderr')
 }
 
 /** Why a language is skipped, if it is. */

@@ -20,7 +20,10 @@ import (
 	"time"
 )
 
-var errRefused = errors.New("the assertion is missing or not for this service")
+var (
+	errRefused = errors.New("the assertion is missing or not for this service")
+	errNoKeys  = errors.New("the keys cannot be fetched")
+)
 
 // keySet caches the sidecar's public keys. An unknown kid, as after a key rotation, is fetched at most every 5 s.
 type keySet struct {
@@ -28,21 +31,32 @@ type keySet struct {
 	mutex   sync.Mutex
 	keys    map[string]*ecdsa.PublicKey
 	fetched time.Time
+	fault   error // of the last fetch
 }
 
 var client = http.Client{Timeout: 5 * time.Second}
 
-func (set *keySet) find(kid string) *ecdsa.PublicKey {
+// find returns errNoKeys where the caller is not at fault.
+func (set *keySet) find(kid string) (*ecdsa.PublicKey, error) {
 	set.mutex.Lock()
 	defer set.mutex.Unlock()
 	age := time.Since(set.fetched)
 	if (set.keys[kid] == nil && age > 5*time.Second) || age > 10*time.Minute {
 		set.fetched = time.Now()
-		if keys, err := fetch(set.url); err == nil {
+		var keys map[string]*ecdsa.PublicKey
+		if keys, set.fault = fetch(set.url); set.fault == nil {
 			set.keys = keys
+		} else {
+			log.Printf("cannot fetch the keys: %v", set.fault)
 		}
 	}
-	return set.keys[kid]
+	if key := set.keys[kid]; key != nil {
+		return key, nil
+	}
+	if set.fault != nil {
+		return nil, errNoKeys
+	}
+	return nil, errRefused
 }
 
 func fetch(url string) (map[string]*ecdsa.PublicKey, error) {
@@ -51,6 +65,9 @@ func fetch(url string) (map[string]*ecdsa.PublicKey, error) {
 		return nil, err
 	}
 	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, errors.New(response.Status)
+	}
 	var set struct {
 		Keys []struct{ Kid, Alg, X, Y string }
 	}
@@ -86,9 +103,13 @@ func (set *keySet) verify(assertion string) (*claims, error) {
 	if json.Unmarshal(decode(parts[0]), &header) != nil || header.Alg != "ES256" || header.Typ != "upstream-assertion+jwt" {
 		return nil, errRefused
 	}
-	key, signature := set.find(header.Kid), decode(parts[2])
+	key, err := set.find(header.Kid)
+	if err != nil {
+		return nil, err
+	}
+	signature := decode(parts[2])
 	digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
-	if key == nil || len(signature) != 64 || !ecdsa.Verify(key, digest[:], number(signature[:32]), number(signature[32:])) {
+	if len(signature) != 64 || !ecdsa.Verify(key, digest[:], number(signature[:32]), number(signature[32:])) {
 		return nil, errRefused
 	}
 	var caller claims
@@ -112,8 +133,11 @@ func main() {
 		status, body := http.StatusForbidden, map[string]any{"code": "NotAuthenticated", "message": "This service wants a signed assertion."}
 		values := r.Header.Values("X-Authenticated-Assertion")
 		if len(values) == 1 {
-			if c, err := keys.verify(values[0]); err == nil {
+			c, err := keys.verify(values[0])
+			if err == nil {
 				status, body = http.StatusOK, map[string]any{"account": c.Account, "accessKey": c.AccessKey, "tokenId": c.TokenID, "expiresAt": c.ExpiresAt}
+			} else if errors.Is(err, errNoKeys) {
+				status, body = http.StatusServiceUnavailable, map[string]any{"code": "ServiceNotReady", "message": "The caller cannot be verified now. Retry later."}
 			}
 		}
 		w.Header().Set("Content-Type", "application/json")
