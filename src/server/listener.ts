@@ -11,7 +11,13 @@ import type { Duplex } from 'node:stream'
 import type { SecureContextOptions } from 'node:tls'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
-import { ClientConnection, connectionOf, SidecarRequest, SidecarResponse } from './context.ts'
+import {
+  ClientConnection,
+  connectionOf,
+  forgetConnection,
+  SidecarRequest,
+  SidecarResponse,
+} from './context.ts'
 import { parserErrorResponse, UNREAD_BODY_IDLE_MS, UNREAD_BODY_MS } from './respond.ts'
 
 /** With `ca`, clients must present a certificate. */
@@ -112,7 +118,7 @@ export function createListener(options: ListenerOptions): Listener {
     socket.once('end', onSocketEnded)
   }
   function onSocketClosed(this: Socket): void {
-    const connection = connectionOf(this)
+    const connection = forgetConnection(this)
     if (connection !== undefined) open.delete(connection)
   }
   /** Runs before Node ends a half-closed connection, which would make a response framed by close look complete. */
