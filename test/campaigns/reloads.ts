@@ -16,7 +16,7 @@ import { serve } from '../support/program.ts'
 import { mintToken } from '../support/tokens.ts'
 import { WAYS_OF_WRITING } from '../support/ways-of-writing.ts'
 
-const rounds = Number(process.argv[2] ?? 50)
+const rounds = 2 * Math.ceil(Number(process.argv[2] ?? 50) / 2) // even: a good version is the last
 const [first, second] = [await makeKey('ES256', 'first'), await makeKey('ES256', 'second')]
 const token = await mintToken({ key: first, claims: { sub: 'acme', client_id: 'AK0', jti: 'token-1' } })
 const secretHash = `$sha256$${createHash('sha256').update('secret').digest('base64').slice(0, 43)}`
