@@ -186,10 +186,8 @@ export class UpstreamConnection {
       return
     }
     this.deadline = performance.now() + idleMs
-    if (this.socket.isPaused()) {
-      this.socket.resume()
-      setImmediate(() => this.#owner.onReusable(this)) // once the bytes that arrived in the pause have been read
-    } else this.#owner.onReusable(this)
+    if (this.socket.isPaused()) this.socket.resume() // otherwise a close is not noticed
+    this.#owner.onReusable(this)
   }
 
   #onEnd(): void {

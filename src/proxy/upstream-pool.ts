@@ -73,6 +73,7 @@ export class UpstreamPool implements ConnectionOwner {
 
   /** Counts a tunnel, which opens its own connection, and closes an idle one for it. Returns whether there is room. */
   addTunnel(): boolean {
+    if (this.#excess >= 0) return false
     const idle = this.#isFull() ? this.#idle.shift() : undefined
     if (idle === undefined && this.#isFull()) return false
     idle?.abandon() // still counted until `close`
@@ -131,17 +132,20 @@ export class UpstreamPool implements ConnectionOwner {
    */
   readonly #onTurn = (): void => {
     this.#isTurnScheduled = false
-    for (const connection of this.#freed.splice(0)) {
-      if (this.#closed) connection.abandon()
-      else if (connection.socket.writable) this.#idle.push(connection)
-    }
+    const freed = this.#freed.splice(0)
     for (let [next] = this.#queue; next !== undefined; [next] = this.#queue) {
       const connection = this.#takeIdle()
-      if (connection === undefined && this.#isFull()) return
+      if (connection === undefined && (this.#isFull() || this.#queue.length <= freed.length)) break
       this.#queue.shift()
       if (connection === undefined) this.connect(next.request)
       else connection.send(next.request)
     }
+    // For the next turn: a socket that was paused may have bytes after the response.
+    for (const connection of freed) {
+      if (this.#closed) connection.abandon()
+      else if (connection.socket.writable) this.#idle.push(connection)
+    }
+    if (this.#queue.length > 0 && this.#idle.length > 0) this.#scheduleTurn()
   }
 
   #takeIdle(): UpstreamConnection | undefined {
@@ -164,8 +168,7 @@ export class UpstreamPool implements ConnectionOwner {
 
   /** Waiting requests minus those for which there is room. */
   get #excess(): number {
-    return (
-      this.#queue.length - this.#idle.length - this.#options.limits.upstreamConnections + this.connections
-    )
+    const unused = this.#idle.length + this.#freed.length
+    return this.#queue.length - unused - this.#options.limits.upstreamConnections + this.connections
   }
 }
