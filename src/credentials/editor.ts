@@ -3,7 +3,7 @@
  * A file keeps comments and order, and is replaced atomically under the lock `<file>.lock`; a symbolic link stays.
  */
 import { readlink, realpath } from 'node:fs/promises'
-import { basename, dirname, resolve } from 'node:path'
+import { basename, dirname, isAbsolute, join } from 'node:path'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
 import {
   errorCode,
@@ -116,15 +116,20 @@ export function createFileEditor(file: string, lockRetries?: number): Credential
   }
 }
 
+/** As in Linux. */
+const MAX_LINKS = 40
+
 /** As `realpath`, but the file itself may be missing, behind symbolic links too. */
-async function realTarget(file: string): Promise<string> {
+async function realTarget(file: string, links = MAX_LINKS): Promise<string> {
   try {
     return await realpath(file)
   } catch (error) {
-    if (errorCode(error) !== 'ENOENT') throw error
+    if (errorCode(error) !== 'ENOENT' || links === 0) throw error
     const link = await readlink(file).catch(() => undefined)
-    const path = resolve(await realpath(dirname(file)), link ?? basename(file))
-    return link === undefined ? path : realTarget(path)
+    const directory = await realpath(dirname(file))
+    if (link === undefined) return join(directory, basename(file))
+    // Not normalized: the system resolves `..` after the links before it.
+    return realTarget(isAbsolute(link) ? link : `${directory}/${link}`, links - 1)
   }
 }
 

@@ -65,15 +65,18 @@ export function createLoginThrottle({
       const mustWait = limit.activeCount >= limit.concurrency
       if (mustWait && waiting >= MAX_WAITING) return { verdict: 'busy' }
       if (mustWait) waiting++
-      return limit(async () => {
-        if (mustWait) waiting--
-        const outcome = failed() >= count ? throttled(pair) : { verdict: await check() }
-        if (outcome.verdict === 'rejected') failures.set(pair, failed() + 1)
-        else if (outcome.verdict === 'accepted' && failures.has(pair)) failures.delete(pair)
-        limit.concurrency = attemptsLeft()
-        if (limit.activeCount === 1 && limit.pendingCount === 0) limits.delete(pair)
-        return outcome
-      })
+      try {
+        return await limit(async () => {
+          if (mustWait) waiting--
+          const outcome = failed() >= count ? throttled(pair) : { verdict: await check() }
+          if (outcome.verdict === 'rejected') failures.set(pair, failed() + 1)
+          else if (outcome.verdict === 'accepted' && failures.has(pair)) failures.delete(pair)
+          limit.concurrency = attemptsLeft()
+          return outcome
+        })
+      } finally {
+        if (limit.activeCount === 0 && limit.pendingCount === 0) limits.delete(pair)
+      }
     },
   }
 

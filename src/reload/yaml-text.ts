@@ -137,7 +137,7 @@ function resolveAliases(document: Document) {
       const target = anchors.get(node.source)
       if (target === undefined) mistakes.push(['alias without an anchor before it', start(node, 0)])
       else targets.set(node, target)
-      if (targets.size <= MAX_ALIASES) return undefined
+      if (targets.size + mistakes.length <= MAX_ALIASES) return undefined
       mistakes.push([`more than ${MAX_ALIASES} aliases`, start(node, 0)])
       return visit.BREAK
     },
