@@ -168,8 +168,11 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
       if (problem !== undefined) violation(`${names[0]}: a client received a response ${problem}`, received)
     }
     let last = -1
+    let isOver = false
     for (const response of responses) {
       const [name] = valuesOf(response.fields, NAME_HEADER)
+      if (isOver) complain('after the complete one to a request whose body is broken')
+      isOver = tracked.get(name ?? '')?.request.fate === 'broken'
       count(name === undefined ? `own ${response.status}` : 'from the upstream')
       const at = name === undefined ? last : names.indexOf(name)
       if (name === undefined) complain(ownProblem(response))
@@ -300,11 +303,12 @@ function send(script: Script, port: number): Promise<{ received: string; how: En
       sent = to
       if (sent < script.bytes.length) setTimeout(write, next % 2)
       else if (script.leave === 'abort') setTimeout(settle, script.bytes.length % 5, 'aborted')
-      else if (script.leave !== 'wait') socket.end()
+      else if (script.leave !== 'wait' && script.leave !== 'reset') socket.end()
     }
     socket.on('connect', write)
     socket.on('data', (text: string) => {
       received += text
+      if (script.leave === 'reset') settle('aborted')
     })
     socket.on('end', () => settle('closed'))
     socket.on('error', () => settle('reset'))

@@ -21,6 +21,7 @@ export function randomReply(random: Random, name: string): Reply {
   const head = `HTTP/1.1 ${random.pick(['200 OK', '200 OK', '404 Not Found', '500 Oops'])}\r\nX-Fz: ${name}\r\n`
   const sized = `${head}Content-Length: ${content.length}\r\n\r\n${content}`
   const chunked = `${head}Transfer-Encoding: chunked\r\n\r\n${content.length.toString(16)};e\r\n${content}\r\n0\r\n\r\n`
+  const bodiless = (status: string) => `HTTP/1.1 ${status}\r\nX-Fz: ${name}\r\n\r\n`
   const fine = (bytes: string, ending: Reply['ending'] = 'keep'): Reply => ({
     pieces: cut(random, bytes),
     ending,
@@ -36,8 +37,15 @@ export function randomReply(random: Random, name: string): Reply {
     [2, () => fine(sized, 'close')],
     [1, () => bad(`${head}Connection: close\r\n\r\n${content}`, 'reset')],
     [1, () => fine(`HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n${sized}`)],
-    [1, () => ({ ...fine(`HTTP/1.1 204 No Content\r\nX-Fz: ${name}\r\n\r\n`), content: '' })],
+    [1, () => ({ ...fine(bodiless('204 No Content')), content: '' })],
     [1, () => ({ ...fine(sized, 'close'), early: true, good: false })],
+    // Early responses of every framing, after which the rest of the body is read.
+    [1, () => ({ ...fine(random.pick([sized, chunked])), early: true })],
+    [1, () => ({ ...fine(`${head}Content-Length: 0\r\n\r\n`), content: '', early: true })],
+    [1, () => ({ ...fine(bodiless('204 No Content')), content: '', early: true })],
+    [1, () => ({ ...fine(bodiless('304 Not Modified')), content: '', early: true })],
+    // Long names of few characters: what reads them must not take quadratic time.
+    [1, () => fine(`${head}${longName(random)}: v\r\nContent-Length: ${content.length}\r\n\r\n${content}`)],
     // A second response that no client asked for, and bytes after a bodiless one.
     [1, () => bad(`${sized}HTTP/1.1 200 OK\r\nX-Fz: poison\r\nContent-Length: 6\r\n\r\npoison`, 'keep')],
     [1, () => bad(`HTTP/1.1 204 No Content\r\nX-Fz: ${name}\r\nContent-Length: 6\r\n\r\npoison`, 'keep')],
@@ -62,6 +70,12 @@ export function randomReply(random: Random, name: string): Reply {
         ),
     ],
   ])()
+}
+
+/** A field name of thousands of characters, of one or two kinds between two letters. */
+export function longName(random: Random): string {
+  const unit = random.pick(['-', '_', '.', '-_', 'a-'])
+  return `a${unit.repeat(random.int(1000, 12_000) / unit.length)}b`
 }
 
 function cut(random: Random, bytes: string): string[] {

@@ -3,7 +3,7 @@
  * everything that happens on it, so that one connection can be played again alone.
  */
 import { createRandom, type Random } from './random.ts'
-import { type Reply, randomReply } from './replies.ts'
+import { longName, type Reply, randomReply } from './replies.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'
 
 /**
@@ -54,8 +54,11 @@ export interface Script {
   readonly bytes: string
   /** Where the bytes are cut into writes, ascending. */
   readonly cuts: readonly number[]
-  /** `abort`: resets the connection after its last write. `cut`: some of the last bytes are never sent. */
-  readonly leave: 'wait' | 'half-close' | 'abort' | 'cut'
+  /**
+   * `abort`: resets the connection after its last write; `reset`: as soon as a response has begun. `cut`: some of the last
+   * bytes are never sent.
+   */
+  readonly leave: 'wait' | 'half-close' | 'abort' | 'reset' | 'cut'
 }
 
 const SEVERITY: readonly Fate[] = ['plain', 'loose', 'broken', 'refused', 'damaged']
@@ -73,7 +76,7 @@ export function makeScript(seed: number, connection: number, trust: CampaignTrus
     makeRequest(random, `${id}.${index}z`, trust, index === count ? 'last' : oddity),
   )
   let bytes = requests.map((request) => request.bytes).join('')
-  const leave = random.chance(0.65) ? 'wait' : random.pick(['half-close', 'abort', 'cut'] as const)
+  const leave = random.chance(0.65) ? 'wait' : random.pick(['half-close', 'abort', 'reset', 'cut'] as const)
   if (leave === 'cut') bytes = bytes.slice(0, random.int(1, bytes.length - 1))
   const cuts = new Set<number>()
   if (random.chance(0.4))
@@ -266,6 +269,8 @@ const TWISTS: readonly (readonly [weight: number, twist: Twist, part?: Part])[] 
   ],
   [3, line('refused', 'Transfer_Encoding: 5~content_length: 5~TRANSFER_ENCODING: chunked')],
   [4, line('plain', 'X-Forwarded-For: 6.6.6.6~Forwarded: for=6.6.6.6~X-Forwarded-Host: evil')],
+  [1, (draft, random) => line('plain', `${longName(random)}: v`)(draft, random)],
+  [1, (draft, random) => line('plain', `Connection: ${longName(random)}`)(draft, random)],
   [3, line('plain', 'x-amz-meta-my_key: v~X_Plain: a~x-empty:~X-Plain:no space~X-Eight-Bit: \xe4\xff')],
   [2, field('plain', 'X-Request-Id', `ok-1~a b~~${'x'.repeat(129)}`)],
   [3, line('refused', 'Authorization: Bearer x~authorization: Basic eA==~Authorization:')],

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { createTrust, expired, forged, type Login, MAIN } from '../../bench/trust.ts'
+import { REFUSAL_REASONS } from '../../src/token/verify.ts'
 import { serveArgs } from '../support/program.ts'
 
 export interface Identity {
@@ -74,6 +75,9 @@ export interface SidecarProcess {
   stop(): Promise<void>
 }
 
+/** Reasons of refusals, which strangers can cause: whatever the client does then, no 5xx is counted. */
+const REFUSALS = new Set([...REFUSAL_REASONS, 'admission', 'parser', 'method', 'invalid', 'rejected'])
+
 /** Starts `serve` on free ports of the loopback interface, in front of an upstream. */
 export async function startSidecar(
   trust: CampaignTrust,
@@ -109,7 +113,8 @@ export async function startSidecar(
   await new Promise<void>((resolve, reject) => {
     createInterface({ input: child.stdout }).on('line', (line) => {
       look(line)
-      const { level, msg, listener, port } = JSON.parse(line)
+      const { level, msg, listener, port, status, reason } = JSON.parse(line)
+      if (status >= 500 && REFUSALS.has(reason)) complaints.push(`a refusal is counted as a fault: ${line}`)
       if (level === 'error' || level === 'fatal' || level >= 50) complaints.push(line)
       if (msg === 'listening') ports.set(listener, port)
       if (ports.size === 2) resolve()
