@@ -301,7 +301,7 @@ function send(script: Script, port: number): Promise<{ received: string; how: En
       const to = script.cuts[next++] ?? script.bytes.length
       socket.write(script.bytes.slice(sent, to), 'latin1')
       sent = to
-      if (sent < script.bytes.length) setTimeout(write, next % 2)
+      if (sent < script.bytes.length) setTimeout(write, script.pauseMs)
       else if (script.leave === 'abort') setTimeout(settle, script.bytes.length % 5, 'aborted')
       else if (script.leave !== 'wait' && script.leave !== 'reset') socket.end()
     }

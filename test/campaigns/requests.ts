@@ -54,6 +54,8 @@ export interface Script {
   readonly bytes: string
   /** Where the bytes are cut into writes, ascending. */
   readonly cuts: readonly number[]
+  /** Milliseconds between two writes; long ones let an early response overtake the rest of an upload. */
+  readonly pauseMs: number
   /**
    * `abort`: resets the connection after its last write; `reset`: as soon as a response has begun. `cut`: some of the last
    * bytes are never sent.
@@ -81,7 +83,8 @@ export function makeScript(seed: number, connection: number, trust: CampaignTrus
   const cuts = new Set<number>()
   if (random.chance(0.4))
     for (let left = random.int(1, 6); left > 0; left--) cuts.add(random.int(1, bytes.length))
-  return { requests, bytes, cuts: [...cuts].sort((a, b) => a - b), leave }
+  const pauseMs = random.pick([0, 1, 1, 20])
+  return { requests, bytes, cuts: [...cuts].sort((a, b) => a - b), pauseMs, leave }
 }
 
 function makeRequest(
