@@ -1,6 +1,6 @@
 /** The configuration as the program uses it: the settings, the rules across settings, and derived values. */
 import type { z } from 'zod'
-import { isWithin } from '../gate/decide.ts'
+import { isWithin } from '../http/request-target.ts'
 import {
   CREDENTIALS_FILE,
   KEYS_DIRECTORY,

@@ -6,7 +6,14 @@
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
-import { addConnectionOptions, HeaderKind, headerKind } from './header-names.ts'
+import {
+  type ConnectionOptions,
+  nominatesFramingOrIdentity,
+  connectionOptions as optionsWith,
+} from '../http/connection-options.ts'
+import { HeaderKind, headerKind } from '../http/header-names.ts'
+import { isRequestId } from '../http/request-ids.ts'
+import { originForm, pathOf } from '../http/request-target.ts'
 
 export type RequestHead = Readonly<
   Pick<IncomingMessage, 'method' | 'url' | 'httpVersionMajor' | 'httpVersionMinor' | 'rawHeaders'>
@@ -29,8 +36,7 @@ export interface Admitted {
   readonly webSocket: boolean
   /** The client's, if it sent exactly one that is valid. */
   readonly requestId: string | undefined
-  /** Lower-cased. */
-  readonly connectionOptions: ReadonlySet<string> | undefined
+  readonly connectionOptions: ConnectionOptions | undefined
   readonly origin: string | undefined
   /** A CORS preflight (Fetch standard). */
   readonly preflight: boolean
@@ -60,7 +66,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   let authorizations = 0
   let requestId: string | undefined
   let requestIds = 0
-  let connectionOptions: Set<string> | undefined
+  let connectionOptions: ConnectionOptions | undefined
   let upgrade: string | undefined
   let expectsContinue = false
   let origin: string | undefined
@@ -86,8 +92,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         authorization = value
         break
       case HeaderKind.connection:
-        connectionOptions = addConnectionOptions(connectionOptions, value)
-        if (connectionOptions === undefined) return badRequest
+        connectionOptions = optionsWith(connectionOptions, value)
         break
       case HeaderKind.upgrade:
         upgrade = upgrade === undefined ? value.toLowerCase() : 'several'
@@ -113,19 +118,19 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
     }
   }
   if (chunked && contentLength !== undefined) return badRequest
+  if (connectionOptions !== undefined && nominatesFramingOrIdentity(connectionOptions)) return badRequest
   if (host === undefined && !http10) return badRequest
   const target = originForm(url, host)
   if (target === undefined) return badRequest
   if (authorizations > 1) return twoAuthorizations
 
   const hasBody = chunked || (contentLength !== undefined && contentLength !== '0')
-  const query = target.indexOf('?')
   return {
     ok: true,
     request: {
       method,
       target,
-      path: query < 0 ? target : target.slice(0, query),
+      path: pathOf(target),
       host,
       authorization,
       hasBody,
@@ -146,41 +151,10 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   }
 }
 
-/** The request id of a refused head, if it has exactly one that is valid. */
-export function requestIdOf(rawHeaders: readonly string[]): string | undefined {
-  const ids = rawHeaders.filter(
-    (_, at) => at % 2 === 1 && headerKind(rawHeaders[at - 1] as string) === HeaderKind.requestId,
-  )
-  return ids.length === 1 && isRequestId(ids[0]) ? ids[0] : undefined
-}
-
-/** Safe in a header, in a log line and in a shell. */
-function isRequestId(value: string | undefined): value is string {
-  return value !== undefined && /^[A-Za-z0-9._-]{1,128}$/.test(value)
-}
-
 /** A canonical decimal number that a double represents exactly. */
 function isContentLength(value: string): boolean {
   return /^(?:0|[1-9][0-9]{0,14})$/.test(value)
 }
-
-/** Accepts the absolute form when its authority equals `Host` (RFC 9112, section 3.2.2), and no other form. */
-function originForm(url: string, host: string | undefined): string | undefined {
-  let target = url
-  if (url.charCodeAt(0) !== 0x2f) {
-    const scheme = /^https?:\/\//i.exec(url)
-    if (scheme === null || host === undefined) return undefined
-    const rest = url.slice(scheme[0].length)
-    if (rest.slice(0, host.length).toLowerCase() !== host.toLowerCase()) return undefined
-    target = rest.slice(host.length)
-    if (target === '' || target.charCodeAt(0) === 0x3f) target = `/${target}`
-    else if (target.charCodeAt(0) !== 0x2f) return undefined
-  }
-  return HAS_FORBIDDEN.test(target) ? undefined : target
-}
-
-/** Controls, the space and `#`: a target has no fragment. */
-const HAS_FORBIDDEN = /[\x00-\x20#\x7f]/
 
 /** A registered name without the comma, which separates lists (RFC 3986, section 3.2.2), and an optional port. */
 const NAMED_HOST = /^[\w.~!$&'()*+;=%-]+(?::([0-9]{0,5}))?$/

@@ -3,6 +3,7 @@
  * In: the head of a request. Out: a value, whose effects are left to `server/handle.ts`.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
+import { isWithin } from '../http/request-target.ts'
 import type { Accepted, RefusalReason, Verdict, Verify } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 
@@ -122,9 +123,4 @@ function createRouteOf(options: DecideOptions): (request: Admitted) => Route | '
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return 'public'
     return passPreflight && preflight ? 'public' : 'proxy'
   }
-}
-
-/** Compares raw bytes; a prefix ends on a segment boundary. `''` is the prefix of every path. */
-export function isWithin(path: string, prefix: string): boolean {
-  return path.startsWith(prefix) && (path.length === prefix.length || path.charCodeAt(prefix.length) === 0x2f)
 }

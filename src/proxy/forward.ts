@@ -4,7 +4,7 @@
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
-import { isWithin } from '../gate/decide.ts'
+import { isWithin } from '../http/request-target.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { requestHead, requestHeaderLines } from './request-headers.ts'
 import { Transfer, type UpstreamEvents } from './transfer.ts'

@@ -4,7 +4,9 @@
  * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
  */
 import type { Admitted } from '../gate/admission.ts'
-import { HeaderKind, headerKind, isTrailer } from '../gate/header-names.ts'
+import { type ConnectionOptions, isTrailer } from '../http/connection-options.ts'
+import { HeaderKind, headerKind } from '../http/header-names.ts'
+import { ownCopy } from '../http/own-copy.ts'
 import type { Peer } from '../server/client-address.ts'
 import type { Accepted } from '../token/verify.ts'
 
@@ -76,7 +78,7 @@ function forwardedLines(peer: Peer, host: string | undefined): string {
 
 export function requestTrailers(
   rawTrailers: readonly string[],
-  options: ReadonlySet<string> | undefined,
+  options: ConnectionOptions | undefined,
 ): string {
   let trailers = ''
   for (let at = 0; at < rawTrailers.length; at += 2) {
@@ -111,8 +113,7 @@ function identityLines(caller: Accepted): string {
   let lines = ''
   const headers = identityHeaders(caller)
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
-  // Flattened by a copy: V8 keeps a concatenation as a tree of its pieces, 1.1 KB for each cached token.
-  lines = Buffer.from(lines, 'latin1').toString('latin1')
+  lines = ownCopy(lines) // 1.1 KB less for each cached token
   rendered.set(caller, lines)
   return lines
 }

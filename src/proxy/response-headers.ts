@@ -3,10 +3,11 @@
  * In: the upstream's response head. Out: the header list for the client: the same order and multiplicity, without
  * hop-by-hop headers and identity headers (an upstream that echoes its request would leak them).
  */
-import { HeaderKind, isTrailer } from '../gate/header-names.ts'
+import { isTrailer } from '../http/connection-options.ts'
+import { HeaderKind } from '../http/header-names.ts'
 import type { UpstreamHead } from './response-parser.ts'
 
-type HeadLines = Pick<UpstreamHead, 'rawHeaders' | 'kinds'>
+type HeadLines = Pick<UpstreamHead, 'rawHeaders' | 'kinds' | 'connectionOptions'>
 
 /** Returns names and values, alternating. `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
 export function responseHeaders(
@@ -14,8 +15,7 @@ export function responseHeaders(
   requestId: string,
   hasTrailers: boolean,
 ): string[] {
-  const { rawHeaders, kinds, status } = head
-  const connectionOptions = connectionOptionsOf(head)
+  const { rawHeaders, kinds, connectionOptions, status } = head
   const headers: string[] = []
   let lengthAt = -1
   for (let line = 0; line < kinds.length; line++) {
@@ -53,8 +53,10 @@ export function responseHeaders(
   return headers
 }
 
-export function responseTrailers(rawTrailers: readonly string[], head: HeadLines): [string, string][] {
-  const connectionOptions = connectionOptionsOf(head)
+export function responseTrailers(
+  rawTrailers: readonly string[],
+  { connectionOptions }: Pick<UpstreamHead, 'connectionOptions'>,
+): [string, string][] {
   const trailers: [string, string][] = []
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
@@ -64,16 +66,6 @@ export function responseTrailers(rawTrailers: readonly string[], head: HeadLines
 }
 
 /** `name`: in lower case. */
-export function headerValues({ rawHeaders }: HeadLines, name: string): string[] {
+export function headerValues({ rawHeaders }: Pick<UpstreamHead, 'rawHeaders'>, name: string): string[] {
   return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
-}
-
-function connectionOptionsOf({ rawHeaders, kinds }: HeadLines): ReadonlySet<string> | undefined {
-  let names: Set<string> | undefined
-  for (let line = 0; line < kinds.length; line++) {
-    if (kinds[line] !== HeaderKind.connection) continue
-    names ??= new Set()
-    for (const name of (rawHeaders[2 * line + 1] as string).split(',')) names.add(name.trim().toLowerCase())
-  }
-  return names
 }

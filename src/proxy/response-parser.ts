@@ -3,7 +3,8 @@
  * In: chunks as the socket reads them. Out: calls on a sink. Stricter than a client must be, because a misread response
  * reaches another client: two lengths, a length beside chunks, bare line feeds and unknown codings are errors.
  */
-import { HeaderKind, headerKind } from '../gate/header-names.ts'
+import { type ConnectionOptions, connectionOptions as optionsWith } from '../http/connection-options.ts'
+import { HeaderKind, headerKind } from '../http/header-names.ts'
 import { ResponseSyntaxError } from './upstream-errors.ts'
 
 /** What marks the end of a body. `close`: the end of the connection. */
@@ -15,6 +16,7 @@ export interface UpstreamHead {
   readonly rawHeaders: readonly string[]
   /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
   readonly kinds: readonly HeaderKind[]
+  readonly connectionOptions: ConnectionOptions | undefined
   readonly framing: Framing
   /** 0 unless the framing is `length`. */
   readonly contentLength: number
@@ -224,7 +226,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
 
   let length = -1
   let chunked = false
-  let close = http10
+  let connectionOptions: ConnectionOptions | undefined
   let keepAliveSeconds: number | undefined
   for (let line = 0; line < kinds.length; line++) {
     const value = rawHeaders[2 * line + 1] as string
@@ -239,7 +241,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
         chunked = true
         break
       case HeaderKind.connection:
-        if (/(?:^|,)\s*close\s*(?:,|$)/i.test(value)) close = true
+        connectionOptions = optionsWith(connectionOptions, value)
         break
       case HeaderKind.keepAlive:
         keepAliveSeconds = Number(
@@ -252,7 +254,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   // A response without a body may have both: they describe that of a GET.
   if (chunked && length >= 0 && !isBodiless) throw new ResponseSyntaxError('a length beside chunks')
   // A 204 that announces a body may be followed by it: the connection is not reused.
-  if (status === 204 && (chunked || length > 0)) close = true
+  const isFollowed = status === 204 && (chunked || length > 0)
   let framing: Framing = 'close'
   if (isBodiless) framing = 'none'
   else if (chunked) framing = 'chunked'
@@ -262,9 +264,10 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     statusText: statusLine.slice(13),
     rawHeaders,
     kinds,
+    connectionOptions,
     framing,
     contentLength: framing === 'length' ? length : 0,
-    keepAlive: !close && framing !== 'close',
+    keepAlive: !http10 && !isFollowed && framing !== 'close' && connectionOptions?.has('close') !== true,
     keepAliveSeconds: Number.isNaN(keepAliveSeconds) ? undefined : keepAliveSeconds,
   }
 }

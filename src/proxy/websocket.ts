@@ -5,7 +5,8 @@
  */
 import { type ClientRequest, type IncomingMessage, request } from 'node:http'
 import type { Socket } from 'node:net'
-import { HeaderKind, headerKind } from '../gate/header-names.ts'
+import { connectionOptions } from '../http/connection-options.ts'
+import { HeaderKind, headerKind } from '../http/header-names.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { responseHeaders } from './response-headers.ts'
 import type { TransferOptions } from './transfer.ts'
@@ -170,9 +171,18 @@ function closeAtExpiry({ socket, context: { caller } }: SidecarRequest, options:
   socket.once('close', () => clearTimeout(timer))
 }
 
-function clientHeaders({ rawHeaders, statusCode = 0 }: IncomingMessage, requestId: string): string[] {
+function clientHeaders(
+  { headers, rawHeaders, statusCode = 0 }: IncomingMessage,
+  requestId: string,
+): string[] {
   const kinds = rawHeaders.filter((_, at) => at % 2 === 0).map(headerKind)
-  return responseHeaders({ rawHeaders, kinds, status: statusCode }, requestId, false)
+  const options =
+    headers.connection === undefined ? undefined : connectionOptions(undefined, headers.connection)
+  return responseHeaders(
+    { rawHeaders, kinds, connectionOptions: options, status: statusCode },
+    requestId,
+    false,
+  )
 }
 
 /** Header lines as names and values alternating; without `Trailer`, which Node refuses on a request without a body. */

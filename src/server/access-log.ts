@@ -3,7 +3,7 @@
  * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the
  * one that a login named, if it exists.
  */
-import { randomUUID } from 'node:crypto'
+import { newRequestId } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../ops/log.ts'
 import type { Metrics } from '../ops/metrics.ts'
 import type { RequestContext, SidecarRequest } from './context.ts'
@@ -67,7 +67,7 @@ export function createAccessLog({
       if (access === 'all' || (access === 'errors' && isError(context, status))) writeLine(req, status, ms)
     },
     onParserError({ status }, { address }) {
-      const requestId = randomUUID()
+      const requestId = newRequestId()
       metrics.onRequest('proxy', undefined, status, 0)
       if (access !== 'off') log.info({ requestId, status, reason: 'parser', client: address }, 'request')
       return requestId

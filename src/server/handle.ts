@@ -2,10 +2,9 @@
  * Handles a request: carries out the decision of the gate.
  * In: a request. Out: a response by the upstream, the token endpoint or the responder, also after an internal fault.
  */
-import { randomUUID } from 'node:crypto'
 import { ERRORS } from '../errors.ts'
-import { requestIdOf } from '../gate/admission.ts'
 import type { Decided, Decision } from '../gate/decide.ts'
+import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { Accepted } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import type { Responder } from './respond.ts'
@@ -28,7 +27,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
 
   const fault = (req: SidecarRequest, res: SidecarResponse, error: unknown) => {
     const { context } = req
-    if (context.id === '') context.id = randomUUID()
+    if (context.id === '') context.id = newRequestId()
     options.onInternalError(context.id, error)
     context.reason = 'internal'
     if (res.headersSent) context.connection.abort()
@@ -122,7 +121,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       const { request, route, decision } = decide(req)
       context.admitted = request
       context.route = route
-      context.id = (request === undefined ? requestIdOf(req.rawHeaders) : request.requestId) ?? randomUUID()
+      context.id = request === undefined ? requestIdOf(req.rawHeaders) : (request.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
       if (decision instanceof Promise || request?.chunked === true) {
         Promise.resolve(decision)

@@ -3,6 +3,7 @@
  * In: a verifier. Out: a `Verify` that returns the verdict on a cached token as a value, without a promise.
  */
 import { LRUCache } from 'lru-cache'
+import { ownCopy } from '../http/own-copy.ts'
 import { NO_ASSERTION, type SignAssertion } from './issue.ts'
 import type { Verdict, Verified, Verify, VerifyUncached } from './verify.ts'
 
@@ -62,8 +63,7 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
         if (!verdict.ok) return verdict
         const usableUntil = Math.min(verdict.usableUntil, signed.renewAt, now() + maxAgeSeconds * 1000)
         const entry = { ...verdict, usableUntil, assertion: signed.assertion }
-        // Copied: a slice of the header line would keep the complete line in memory.
-        entries.set(Buffer.from(token, 'latin1').toString('latin1'), entry)
+        entries.set(ownCopy(token), entry)
         return entry
       })
       .finally(() => {

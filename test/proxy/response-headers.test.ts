@@ -1,10 +1,15 @@
 import t from 'tap'
-import { headerKind } from '../../src/gate/header-names.ts'
+import { type ConnectionOptions, connectionOptions } from '../../src/http/connection-options.ts'
+import { HeaderKind, headerKind } from '../../src/http/header-names.ts'
 import { responseHeaders, responseTrailers } from '../../src/proxy/response-headers.ts'
 
 const headOf = (rawHeaders: readonly string[], status = 200) => {
   const kinds = rawHeaders.filter((_, at) => at % 2 === 0).map(headerKind)
-  return { rawHeaders, kinds, status }
+  let options: ConnectionOptions | undefined
+  for (let at = 0; at < kinds.length; at++)
+    if (kinds[at] === HeaderKind.connection)
+      options = connectionOptions(options, rawHeaders[2 * at + 1] ?? '')
+  return { rawHeaders, kinds, connectionOptions: options, status }
 }
 
 /** What passes to the client before the request id. */

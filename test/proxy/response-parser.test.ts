@@ -33,6 +33,7 @@ t.test('a head is parsed byte for byte', async (t) => {
   )
   const { kinds: _, ...rest } = head ?? {}
   t.strictSame(rest, {
+    connectionOptions: undefined,
     status: 201,
     statusText: 'Very  created ',
     rawHeaders: [

@@ -3,6 +3,7 @@
  * In: a field name as received. Out: its kind. Names are folded as careless upstreams do: lower-cased, with `-` for
  * all but letters and digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
+import { ownCopy } from './own-copy.ts'
 
 /** The kind of a field name. Numbers, because every header of every request is switched on them. */
 export const HeaderKind = {
@@ -61,13 +62,6 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['access-control-request-method', HeaderKind.corsMethod],
 ])
 
-const FRAMING_OR_AUTHORIZATION: ReadonlySet<HeaderKind> = new Set([
-  HeaderKind.host,
-  HeaderKind.contentLength,
-  HeaderKind.transferEncoding,
-  HeaderKind.authorization,
-])
-
 /** Classified spellings: a lookup replaces the folding. Bounded, because clients choose their spellings. */
 const classified = new Map<string, HeaderKind>()
 const MAX_CLASSIFIED = 2048
@@ -76,45 +70,37 @@ export function headerKind(name: string): HeaderKind {
   const known = classified.get(name)
   if (known !== undefined) return known
   const kind = classify(name)
-  if (classified.size < MAX_CLASSIFIED && name.length <= 64) classified.set(name, kind)
+  if (classified.size < MAX_CLASSIFIED && name.length <= 64) classified.set(ownCopy(name), kind)
   return kind
 }
 
+const DASH = 0x2d
+
+/** Linear in the name, which may be as long as `limits.headerBytes`. */
 function classify(name: string): HeaderKind {
   const lower = name.toLowerCase()
   const known = KNOWN.get(lower)
   if (known !== undefined) return known
   if (!/^[!#$%&'*+.^_`|~\w-]+$/.test(name)) return HeaderKind.invalid
-  // `Authorization_` and `-Host` fold to a name with a dash at one end: looked up without it.
+  // `Authorization_` and `-Host` fold to a name with dashes at its ends: looked up without them.
   const folded = lower.replace(/[^a-z0-9]/g, '-')
-  const bare = folded.replace(/^-+|-+$/g, '')
-  if (folded.startsWith(IDENTITY_PREFIX) || bare.startsWith(IDENTITY_PREFIX)) return HeaderKind.identity
-  const kind = KNOWN.get(bare)
+  let start = 0
+  while (folded.charCodeAt(start) === DASH) start++
+  if (folded.startsWith(IDENTITY_PREFIX, start)) return HeaderKind.identity
+  let end = folded.length
+  while (end > start && folded.charCodeAt(end - 1) === DASH) end--
+  const kind = KNOWN.get(folded.slice(start, end))
   if (kind === undefined) return HeaderKind.other
-  if (FRAMING_OR_AUTHORIZATION.has(kind)) return HeaderKind.refusedLookAlike
+  if (isFramingOrAuthorization(kind)) return HeaderKind.refusedLookAlike
   const isSetBySidecar = kind === HeaderKind.forwarded || kind === HeaderKind.requestId
   return isSetBySidecar ? HeaderKind.droppedLookAlike : HeaderKind.other
 }
 
-/** A trailer must not be a field that the sidecar or one hop interprets (RFC 9110, section 6.5.1). */
-export function isTrailer(name: string, connectionOptions: ReadonlySet<string> | undefined): boolean {
-  const kind = headerKind(name)
-  const passes = kind === HeaderKind.other || kind === HeaderKind.origin || kind === HeaderKind.corsMethod
-  return passes && !connectionOptions?.has(name.toLowerCase())
-}
-
-/** Adds the options of a `Connection` line; undefined if removing one of them would change framing or identity. */
-export function addConnectionOptions(
-  options: Set<string> | undefined,
-  value: string,
-): Set<string> | undefined {
-  const all = options ?? new Set<string>()
-  for (const part of value.split(',')) {
-    const name = part.trim().toLowerCase()
-    const kind = headerKind(name)
-    if (kind === HeaderKind.identity || kind === HeaderKind.refusedLookAlike) return undefined
-    if (FRAMING_OR_AUTHORIZATION.has(kind)) return undefined
-    if (name !== '') all.add(name)
-  }
-  return all
+export function isFramingOrAuthorization(kind: HeaderKind): boolean {
+  return (
+    kind === HeaderKind.host ||
+    kind === HeaderKind.contentLength ||
+    kind === HeaderKind.transferEncoding ||
+    kind === HeaderKind.authorization
+  )
 }

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { HeaderKind, headerKind } from '../../src/gate/header-names.ts'
+import { HeaderKind, headerKind } from '../../src/http/header-names.ts'
 
 t.test('a header name is classified as a lenient upstream would read it', async (t) => {
   const table: Readonly<Partial<Record<keyof typeof HeaderKind, readonly string[]>>> = {
@@ -54,4 +54,14 @@ t.test('thousands of other names do not change how a name is classified', async 
   t.equal(headerKind('X_authenticated.UNSEEN_spelling'), HeaderKind.identity)
   t.equal(headerKind('content_LENGTH'), HeaderKind.refusedLookAlike)
   t.equal(headerKind('X-Unseen'), HeaderKind.other)
+})
+
+t.test('a name is classified in time linear in its length', async (t) => {
+  for (const filler of ['-', '_', '-a', 'a', '-_']) {
+    const name = `x${filler.repeat(30_000 / filler.length)}y`
+    const before = process.cpuUsage()
+    t.equal(headerKind(name), HeaderKind.other)
+    const { user } = process.cpuUsage(before)
+    t.ok(user < 20_000, `${user / 1000} ms for 30,000 characters of ${filler}`)
+  }
 })

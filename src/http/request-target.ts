@@ -1,0 +1,41 @@
+/**
+ * Request targets and their paths (RFC 9112, section 3.2), as the bytes that came: decoding or normalizing them could
+ * differ from the upstream's reading (CVE-2025-54576).
+ */
+
+/**
+ * Returns the origin form of a target, or undefined. Accepts the absolute form when its authority equals `host`
+ * (section 3.2.2), and no other form.
+ */
+export function originForm(url: string, host: string | undefined): string | undefined {
+  let target = url
+  if (url.charCodeAt(0) !== SLASH) {
+    const scheme = /^https?:\/\//i.exec(url)
+    if (scheme === null || host === undefined) return undefined
+    const rest = url.slice(scheme[0].length)
+    if (rest.slice(0, host.length).toLowerCase() !== host.toLowerCase()) return undefined
+    target = rest.slice(host.length)
+    if (target === '' || target.charCodeAt(0) === QUESTION_MARK) target = `/${target}`
+    else if (target.charCodeAt(0) !== SLASH) return undefined
+  }
+  return HAS_FORBIDDEN.test(target) ? undefined : target
+}
+
+/** The bytes before `?`. */
+export function pathOf(target: string): string {
+  const query = target.indexOf('?')
+  return query < 0 ? target : target.slice(0, query)
+}
+
+/** A prefix ends on a segment boundary; `''` is the prefix of every path. */
+export function isWithin(path: string, prefix: string): boolean {
+  return (
+    path.startsWith(prefix) && (path.length === prefix.length || path.charCodeAt(prefix.length) === SLASH)
+  )
+}
+
+const SLASH = 0x2f
+const QUESTION_MARK = 0x3f
+
+/** Controls, the space and `#`: a target has no fragment. */
+const HAS_FORBIDDEN = /[\x00-\x20#\x7f]/

@@ -1,0 +1,68 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import t from 'tap'
+import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
+import { headerKind } from '../../src/http/header-names.ts'
+import { identityHeaders, requestHead } from '../../src/proxy/request-headers.ts'
+import { createAddresses } from '../../src/server/client-address.ts'
+import { createTokenCache } from '../../src/token/cache.ts'
+import { admitted } from '../support/request-heads.ts'
+
+setFlagsFromString('--expose-gc')
+const collectGarbage: () => void = runInNewContext('gc')
+
+const COUNT = 1000
+const LINE = 15_000
+
+/** A text cut from the middle of a line of its own. */
+function cut(text: string): string {
+  const line = Buffer.alloc(LINE, `${text},`).toString('latin1')
+  return line.slice(text.length + 1, 2 * text.length + 1)
+}
+
+/** Megabytes that stay on the heap after COUNT calls. */
+async function growth(fill: (at: number) => unknown): Promise<number> {
+  for (let at = 0; at < 10; at++) await fill(-at)
+  collectGarbage()
+  const before = process.memoryUsage().heapUsed
+  for (let at = 0; at < COUNT; at++) await fill(at)
+  collectGarbage()
+  return (process.memoryUsage().heapUsed - before) / 2 ** 20
+}
+
+t.test('no cache keeps the line from which its keys and values were cut', async (t) => {
+  const throttle = createLoginThrottle({ count: 20, windowSeconds: 60 })
+  const { clientAddress, peerOf } = createAddresses(['127.0.0.1'])
+  const peer = peerOf({ remoteAddress: '127.0.0.1' }, false)
+  const cache = createTokenCache({
+    verifyUncached: async () => ({
+      ok: true,
+      identity: { accountId: 'acme', accessKey: 'AK', tokenId: 'j', expiresAt: 4_000_000_000 },
+      usableUntil: Number.POSITIVE_INFINITY,
+    }),
+    maxTokens: 10_000,
+    maxAgeSeconds: 300,
+    now: Date.now,
+  })
+  const caches: Record<string, (at: number) => unknown> = {
+    'header names': (at) => headerKind(cut(`X-Meta-Of-An-Upstream-${at}`)),
+    'tokens and their identity lines': async (at) => {
+      const caller = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
+      if (!caller.ok) throw new Error('refused')
+      const request = admitted({})
+      identityHeaders(caller)
+      requestHead({
+        ...{ request, caller, peer, rawHeaders: [], requestId: 'r', upstreamHost: 'h' },
+        keepAuthorization: false,
+      })
+    },
+    'failed logins': (at) => {
+      const address = clientAddress(peer, cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))
+      return throttle.attempt(cut(`an account with a long name ${at}`), address, async () => 'rejected')
+    },
+  }
+  for (const [name, fill] of Object.entries(caches)) {
+    const grown = await growth(fill)
+    t.ok(grown < 3, `${name}: ${grown.toFixed(1)} MB for ${COUNT} entries from ${(COUNT * LINE) / 1e6} MB`)
+  }
+})
