@@ -80,7 +80,8 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   #responseHead: UpstreamHead | undefined
   /** Parsed chunks of the response body that have not been sent. */
   #pieces: Buffer[] = []
-  #closesConnection = false
+  /** The chunks of the response are framed here, not by Node. */
+  #framesChunks = false
   #settled = false
 
   constructor(req: SidecarRequest, res: SidecarResponse, requestHead: string, options: TransferOptions) {
@@ -167,9 +168,14 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     this.#settle('ok')
     if (this.#res.writableEnded) return
     if (this.#unsentHead !== undefined) this.#writeHead(this.#unsentHead)
-    if (rawTrailers.length > 0 && head !== undefined && this.#res.chunkedEncoding)
-      this.#res.addTrailers(responseTrailers(rawTrailers, head))
-    this.#endResponse()
+    const trailers = head === undefined ? [] : responseTrailers(rawTrailers, head)
+    if (this.#framesChunks)
+      this.#res.write(
+        `0\r\n${trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`,
+        'latin1',
+      )
+    else if (trailers.length > 0 && this.#res.chunkedEncoding) this.#res.addTrailers(trailers)
+    this.#endResponse(head)
   }
 
   onFault(fault: UpstreamFault, stale: boolean): void {
@@ -281,7 +287,9 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
         ? this.#connection?.holdBuffer()
         : undefined
     const bytes = onWritten !== undefined && first !== undefined ? first : Buffer.concat(pieces)
+    if (this.#framesChunks) this.#res.write(`${bytes.length.toString(16)}\r\n`, 'latin1')
     const writable = this.#res.write(bytes, onWritten)
+    if (this.#framesChunks) this.#res.write('\r\n', 'latin1')
     if (writable || this.#isClientBlocked) return
     this.#isClientBlocked = true
     this.#connection?.socket.pause()
@@ -299,31 +307,27 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     // Framed by close, or by chunks that an HTTP/1.0 client cannot read.
     context.closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
     if (context.closeDelimited) this.#res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
-    const isEarly = !this.#isRequestWritten && head.framing === 'length'
-    this.#closesConnection =
-      isEarly || context.closeDelimited || this.#options.isDraining() || mustCloseAfter(this.#req)
-    if (this.#closesConnection) headers.push('Connection', 'close')
+    // The rest of an upload follows an early response: no further request is read (RFC 9112, section 9.6).
+    const isEarly = !this.#isRequestWritten && !this.#req.complete
+    if (isEarly || context.closeDelimited || this.#options.isDraining() || mustCloseAfter(this.#req))
+      headers.push('Connection', 'close')
     this.#res.writeHead(head.status, head.statusText, headers)
+    // Node sends the last chunk at `end()`, where it also closes the connection.
+    this.#framesChunks = isEarly && this.#res.chunkedEncoding
+    if (this.#framesChunks) this.#res.chunkedEncoding = false
   }
 
-  /**
-   * Ends the response; after an early one drains the unread upload and closes the connection. The drain comes first
-   * where `Connection: close` was sent, because Node closes at `end()`; otherwise last: `end()` sends the last chunk.
-   */
-  #endResponse(): void {
+  /** Ends the response; after an early one first drains the unread upload, because Node closes at `end()`. */
+  #endResponse(head: UpstreamHead | undefined): void {
     const req = this.#req
     const res = this.#res
-    if (this.#isRequestWritten || req.complete) res.end()
-    else if (this.#closesConnection) afterUnreadBody(req, () => res.end())
-    else {
-      const { connection } = req.context
-      connection.isEnding = true
-      // After Node has set its keep-alive timeout, which would replace ours.
-      res.once('close', () => {
-        if (!connection.socket.destroyed) afterUnreadBody(req, () => connection.socket.destroySoon())
-      })
+    if (this.#isRequestWritten || req.complete) {
       res.end()
+      return
     }
+    if (head?.framing === 'none') res.flushHeaders()
+    else res.write(NO_BYTES)
+    afterUnreadBody(req, () => res.end())
   }
 
   #awaitHead(): void {

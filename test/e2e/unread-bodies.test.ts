@@ -76,6 +76,69 @@ t.test('a client that writes its complete upload before it reads gets the early 
   }
 })
 
+/** Responses of an upstream that does not wait for the upload, complete and in full. */
+const EARLY: Readonly<Record<string, readonly [reply: string, line?: string]>> = {
+  'an empty body': ['403 Forbidden\r\nContent-Length: 0\r\n\r\n'],
+  'a body': ['413 Content Too Large\r\nContent-Length: 2\r\nX-Name: caf\xe9\r\n\r\nno'],
+  'no body': ['204 No Content\r\n\r\n'],
+  'not modified': ['304 Not Modified\r\nETag: "x"\r\n\r\n'],
+  chunks: [
+    '412 Failed\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nno\r\n0\r\nX-Sum: 1\r\n\r\n',
+  ],
+  'empty chunks': ['412 Failed\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
+  'a response to HEAD': ['200 OK\r\nContent-Length: 9\r\n\r\n', 'HEAD /large'],
+}
+
+t.test('an early response goes out at once, closes, and is the only one', async (t) => {
+  for (const [name, [reply, line = 'PUT /large']] of Object.entries(EARLY)) {
+    for (const [framing, rest] of [
+      ['Content-Length: 10', 'x'.repeat(9)],
+      ['Transfer-Encoding: chunked', '1\r\nx\r\n0\r\n\r\n'],
+      ['Transfer-Encoding: chunked', 'malformed\r\n'],
+      ['Transfer-Encoding: chunked', ''],
+    ] as const) {
+      await t.test(`${name}, ${framing} ${JSON.stringify(rest)}`, async (t) => {
+        const setup = await answeringEarly(
+          t,
+          1,
+          (socket) => void socket.resume().write(Buffer.from(`HTTP/1.1 ${reply}`, 'latin1')),
+        )
+        const client = await setup.send(setup.head(line, framing))
+        const response = await client.response({ head: line.startsWith('HEAD') })
+        t.equal(response.status, Number(reply.slice(0, 3)))
+        t.equal(response.headers['connection'], 'close')
+        if (name === 'a body') t.equal(response.headers['x-name'], 'caf\xe9')
+        if (name === 'chunks') t.strictSame([...response.rawTrailers], ['X-Sum', '1'])
+        t.notOk(client.socket.readableEnded, 'the upload is still read')
+        if (rest === '') client.socket.end()
+        else client.send(`${rest}${setup.head('GET /second')}`)
+        t.equal(await client.closed(), 'end')
+        t.equal(client.rest().toString(), '', 'there is no second response')
+        t.equal(await setup.outcome('ok'), 1)
+        t.equal(setup.upstream.sockets.length, 1, 'no other request is forwarded')
+        await setup.recovers()
+      })
+    }
+  }
+})
+
+t.test('an HTTP/1.0 client gets an early response without a reset', async (t) => {
+  for (const [name, [reply, line = 'PUT /large']] of Object.entries(EARLY)) {
+    const setup = await answeringEarly(
+      t,
+      1,
+      (socket) => void socket.resume().write(Buffer.from(`HTTP/1.1 ${reply}`, 'latin1')),
+    )
+    const client = await setup.connect()
+    client.socket.pause()
+    client.send(setup.head(line, `Content-Length: ${8 * MIB}`).replace('HTTP/1.1', 'HTTP/1.0'))
+    await new Promise((resolve) => client.socket.write(Buffer.alloc(8 * MIB), resolve))
+    client.socket.resume()
+    t.equal(await client.closed(), 'end', name)
+    t.match(client.received().toString('latin1'), new RegExp(`^HTTP/1.1 ${reply.slice(0, 3)} .*`), name)
+  }
+})
+
 t.test('an upstream reset after an early response results in that response or a 503', async (t) => {
   const { head, recovers, send } = await answeringEarly(t, 300_000, (socket) => {
     socket.write(FORBIDDEN)
