@@ -23,12 +23,8 @@ import {
   loadCertificates,
   upstreamName,
 } from './reload/certificates.ts'
-import {
-  createReloadable,
-  type Reloadable,
-  type ReloadableOptions,
-  type ReloadResult,
-} from './reload/reloadable.ts'
+import { openPolledFiles, type PolledFilesOptions } from './reload/polled-files.ts'
+import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
 
 export class InvalidAuthData extends Error {
   override readonly name = 'InvalidAuthData'
@@ -80,10 +76,10 @@ async function openFiles(settings: FileSettings, options: AuthDataOptions) {
   async function open<T>(
     subject: ReloadSubject,
     setting: string | undefined,
-    source: Pick<ReloadableOptions<T>, 'paths' | 'includes' | 'load' | 'onChange'>,
+    source: Pick<PolledFilesOptions<T>, 'paths' | 'includes' | 'load' | 'onChange'>,
     part?: string,
   ): Promise<Reloadable<T> | undefined> {
-    const opened = await createReloadable({
+    const opened = await openPolledFiles({
       ...source,
       subject,
       onReload: (result) => onReload?.(subject, result, part),

@@ -1,262 +1,107 @@
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { readRegularFile } from '../../src/reload/files.ts'
-import { createReloadable, type ReloadableOptions } from '../../src/reload/reloadable.ts'
+import { ATOMIC } from '../../src/reload/change-detector.ts'
+import type { Loaded } from '../../src/reload/files.ts'
+import { createReloadable } from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
-import { temporaryDirectory } from '../support/temporary-directory.ts'
 
-/** A loader of texts that are good when they end with a full stop. */
-const textIn =
-  (file: string): ReloadableOptions<string>['load'] =>
-  async () => {
-    const read = await readRegularFile(file, 1000)
-    if (!read.ok) return read
-    const text = String(read.bytes)
-    if (!text.endsWith('.')) return { ok: false, problems: ['does not end'] }
-    return { ok: true, value: text, warnings: text.includes('odd') ? ['it is odd'] : [] }
-  }
-
-/** A reloadable text in a file that holds `one.`, polled without pause to speak of. */
-async function setup(t: Test, options: Partial<ReloadableOptions<string>> = {}) {
-  const directory = join(await temporaryDirectory(t), 'files')
-  mkdirSync(directory)
-  const file = join(directory, 'file')
-  writeFileSync(file, 'one.')
+/** An atomic source without a version yet, and the events of its reloadable. */
+function setup(t: Test, pollMs = 3_600_000) {
   const events: string[] = []
-  const lines: { level: string; message: string; fields: Record<string, unknown> }[] = []
-  const to = (level: string) => (fields: object, message: string) =>
-    void lines.push({ level, message, fields: { ...fields } })
-  const created = await createReloadable<string>({
-    subject: 'texts',
-    paths: [file],
-    load: textIn(file),
-    onChange: (value) => events.push(value),
-    onReload: (result) => events.push(result),
-    log: { info: to('info'), warn: to('warn'), error: to('error') } as ReloadableOptions<string>['log'],
-    pollMs: 10,
-    ...options,
+  const source = {
+    shown: { ok: true, value: 'v1', warnings: [] } as Loaded<string>,
+    observations: 0,
+    gate: Promise.resolve(),
+    async observe() {
+      source.observations++
+      const { shown } = source
+      await source.gate
+      return shown
+    },
+    load: async (): Promise<Loaded<string>> => source.shown,
+    show: (value: string) => (source.shown = { ok: true, value, warnings: [] }),
+    fail: (problem: string) => (source.shown = { ok: false, problems: [problem] }),
+  }
+  const reloadable = createReloadable({
+    source,
+    initial: 'none',
+    limits: ATOMIC,
+    pollMs,
+    retryMs: 5,
+    onActive: (value) => events.push(`active ${value}`),
+    onFailed: (problems) => events.push(`failed ${problems.join()}`),
+    onRecovered: () => events.push('recovered'),
+    onPolled: (isCurrent) => events.push(isCurrent ? 'current' : 'stale'),
+    onFault: (error) => events.push(String(error)),
   })
-  if (!created.ok) throw new Error(created.problems.join())
-  const reloadable = created.value
+  t.teardown(reloadable.stop)
+  return { source, reloadable, events }
+}
+
+t.test('a source without a first version is tried again until it has one', async (t) => {
+  const { source, reloadable, events } = setup(t)
+  source.fail('down')
   reloadable.start()
-  const alive = setInterval(() => {}, 1000)
-  t.teardown(() => {
-    clearInterval(alive)
-    reloadable.stop()
-  })
-  const errors = () => lines.filter(({ level }) => level === 'error')
-  const becomes = (text: string) => eventually(() => reloadable.current() === text, text)
-  return { directory, file, reloadable, events, lines, errors, becomes }
-}
-
-/** Options of a polled directory, and a step that runs at the beginning of each poll after the first. */
-function eachPoll(file: string, step: (poll: number) => void) {
-  let poll = -1
-  return {
-    paths: [join(file, '..')],
-    includes: () => {
-      if (++poll > 0) step(poll)
-      return true
-    },
-  }
-}
-
-t.test('a directory is reloaded when a relevant file changes', async (t) => {
-  const root = await temporaryDirectory(t)
-  writeFileSync(join(root, 'a.key'), '')
-  let polls = 0
-  let loads = 0
-  const { events } = await setup(t, {
-    paths: [root],
-    includes: (name) => {
-      if (name === 'a.key') polls += 1
-      return name.endsWith('.key')
-    },
-    load: async () => ({ ok: true, value: `load ${++loads}`, warnings: [] }),
-  })
-  for (const name of ['.lock.key', 'b.key.tmp', 'note.txt']) writeFileSync(join(root, name), '')
-  const before = polls
-  await eventually(() => polls > before + 5, 'some polls')
-  t.strictSame(events, [])
-  writeFileSync(join(root, 'b.key'), '')
-  await eventually(() => events.length === 2, 'a new file')
-  rmSync(join(root, 'b.key'))
-  await eventually(() => events.length === 4, 'its removal')
-  t.equal(loads, 3)
-})
-
-t.test('a version that is still being written is not loaded', async (t) => {
-  const file = join(await temporaryDirectory(t), 'file')
-  writeFileSync(file, 'one.')
-  // Each of these is valid by itself.
-  const { events, becomes } = await setup(t, {
-    ...eachPoll(file, (poll) => poll <= 20 && writeFileSync(file, `${'part. '.repeat(poll)}end.`)),
-    load: textIn(file),
-  })
-  await becomes(`${'part. '.repeat(20)}end.`)
-  t.strictSame(events.filter((event) => event.startsWith('part')).length, 1)
-})
-
-t.test('files that change all the time are still loaded', async (t) => {
-  const file = join(await temporaryDirectory(t), 'file')
-  writeFileSync(file, 'one.')
-  const { events } = await setup(t, {
-    ...eachPoll(file, (poll) => writeFileSync(file, `${poll}.`)),
-    load: textIn(file),
-  })
-  await eventually(() => events.length >= 4, 'two versions')
-  t.notOk(events.includes('failed'))
-
-  const bad = join(await temporaryDirectory(t), 'file')
-  writeFileSync(bad, 'one.')
-  const other = await setup(t, {
-    ...eachPoll(bad, (poll) => writeFileSync(bad, 'x'.repeat(poll))),
-    load: textIn(bad),
-  })
-  await eventually(() => other.events.length > 0, 'a report')
-  t.equal(other.events[0], 'failed')
-})
-
-t.test('a version that changes while it is read is read again', async (t) => {
-  const { file, events, becomes } = await setup(t)
-  let reads = 0
-  const load: ReloadableOptions<string>['load'] = async () => {
-    const loaded = await textIn(file)()
-    if (++reads === 2) writeFileSync(file, 'three.')
-    return loaded
-  }
-  const other = await setup(t, { paths: [file], load })
-  writeFileSync(file, 'two.')
-  await eventually(() => other.reloadable.current() === 'three.', 'the last version')
-  t.strictSame(
-    other.events.filter((event) => event.endsWith('.')),
-    ['three.'],
+  await eventually(() => source.observations > 3, 'some polls')
+  t.equal(reloadable.current(), 'none')
+  source.show('v1')
+  await eventually(() => reloadable.current() === 'v1', 'the first version')
+  await eventually(() => events.at(-1) === 'current', 'the end of the poll')
+  t.same(
+    events.filter((event) => event !== 'stale'),
+    ['failed down', 'active v1', 'current'],
   )
-  await becomes('three.')
-  t.ok(events.includes('three.'))
 })
 
-t.test('files that match only after a second change are not reported', async (t) => {
-  const directory = await temporaryDirectory(t)
-  const [first, second] = [join(directory, 'first'), join(directory, 'second')]
-  const pair = (a: string, b: string) => [writeFileSync(first, a), writeFileSync(second, b)]
-  pair('one', 'one')
-  let failedLoads = 0
-  const { events, becomes } = await setup(t, {
-    paths: [first, second],
-    async load() {
-      const [a, b] = [readFileSync(first, 'utf8'), readFileSync(second, 'utf8')]
-      if (a === b) return { ok: true, value: a, warnings: [] }
-      // The second file follows after the first was found not to fit.
-      if (++failedLoads === 1) writeFileSync(second, a)
-      return { ok: false, problems: ['they do not fit'] }
-    },
-  })
-  writeFileSync(first, 'two')
-  await becomes('two')
-  await eventually(() => events.length === 2, 'the pair to be counted')
-  t.strictSame([failedLoads, events], [1, ['two', 'ok']])
+t.test('a refresh sees every change before it, and refreshes in the meantime share one poll', async (t) => {
+  const { source, reloadable } = setup(t)
+  let open = () => {}
+  source.gate = new Promise((resolve) => (open = resolve))
+  const early = reloadable.refresh()
+  await eventually(() => source.observations === 1, 'the first poll')
+  source.show('v2')
+  const late = Array.from({ length: 100 }, () => reloadable.refresh())
+  open()
+  t.equal(await early, true)
+  t.same(new Set(await Promise.all(late)), new Set([true]))
+  t.same([reloadable.current(), source.observations], ['v2', 2])
 })
 
-t.test('reload loads unchanged files and reports an invalid version every time', async (t) => {
-  const { reloadable, file, events, errors } = await setup(t, { pollMs: 3_600_000 })
-  await reloadable.reload()
-  t.strictSame(events, ['one.', 'ok'])
-  writeFileSync(file, 'two.')
-  await reloadable.reload()
-  t.equal(reloadable.current(), 'two.')
-  writeFileSync(file, 'bad')
-  await reloadable.reload()
-  await reloadable.reload()
-  t.strictSame(events.slice(4), ['failed', 'failed'])
-  t.equal(errors().length, 2)
+t.test('a source that fails keeps its last good version, and says when it is back', async (t) => {
+  const { source, reloadable, events } = setup(t)
+  t.equal(await reloadable.refresh(), true)
+  source.fail('down')
+  t.same([await reloadable.refresh(), await reloadable.refresh()], [false, false])
+  source.show('v1')
+  t.equal(await reloadable.refresh(), true)
+  t.equal(reloadable.current(), 'v1')
+  t.same(events, ['active v1', 'current', 'failed down', 'stale', 'stale', 'recovered', 'current'])
 })
 
-t.test('a rejected version that can be read later becomes active, and is reported only once', async (t) => {
-  let isReadable = true
-  let loads = 0
-  const { file, events, errors, becomes } = await setup(t, {
-    load: async () => {
-      loads++
-      if (!isReadable) return { ok: false, problems: ['cannot be read: EMFILE'] }
-      return { ok: true, value: loads === 1 ? 'one.' : 'two.', warnings: [] }
-    },
-  })
-  isReadable = false
-  writeFileSync(file, 'two.')
-  await eventually(() => events.length > 0, 'a report')
-  const reportedAt = loads
-  await eventually(() => loads >= reportedAt + 2, 'two more attempts')
-  t.strictSame(events, ['failed'])
-  t.equal(errors().length, 1)
-  isReadable = true
-  await becomes('two.')
-  t.strictSame(events, ['failed', 'two.', 'ok'])
-})
-
-t.test('warnings are logged, and long lists of problems are truncated', async (t) => {
-  const { file, lines, becomes } = await setup(t)
-  writeFileSync(file, 'an odd one.')
-  await becomes('an odd one.')
-  t.match(lines, [
-    { level: 'warn', message: 'it is odd' },
-    { level: 'info', message: 'new version active' },
-  ])
-  const problems = Array.from({ length: 5000 }, (_, line) => `${line}: is wrong`)
-  let loads = 0
-  const long = await setup(t, {
-    load: async () => (++loads === 1 ? { ok: true, value: '', warnings: [] } : { ok: false, problems }),
-  })
-  await long.reloadable.reload()
-  t.strictSame(long.errors()[0]?.fields, {
-    subject: 'texts',
-    problems: problems.slice(0, 20),
-    problemCount: 5000,
-  })
-})
-
-t.test('an exception of the loader or of onChange keeps the value and the polling', async (t) => {
-  const file = join(await temporaryDirectory(t), 'file')
-  writeFileSync(file, 'one.')
-  let loads = 0
-  const { reloadable, events, errors, becomes } = await setup(t, {
-    paths: [file],
-    load: async () => {
-      if (++loads === 2) throw new Error('a fault')
-      return textIn(file)()
-    },
-    onChange: (text) => {
-      if (text === 'two.') throw new Error('another fault')
-    },
-  })
-  await reloadable.reload()
-  t.strictSame([reloadable.current(), events], ['one.', ['failed']])
-  for (const text of ['two.', 'three.']) {
-    writeFileSync(file, text)
-    await becomes(text)
+t.test('a source that throws has failed, and is asked again', async (t) => {
+  const { source, reloadable, events } = setup(t)
+  source.load = async () => {
+    throw new Error('a fault')
   }
-  t.match(errors(), [
-    { fields: { err: { message: 'a fault' } } },
-    { fields: { problems: [/internal error/] } },
-    { fields: { err: { message: 'another fault' } } },
+  t.equal(await reloadable.refresh(), false)
+  source.load = async () => source.shown
+  t.equal(await reloadable.refresh(), true)
+  t.same(events, [
+    'Error: a fault',
+    'failed could not be loaded because of an internal error',
+    'stale',
+    'active v1',
+    'current',
   ])
 })
 
-t.test('after stop nothing changes, not even by a load in flight', async (t) => {
-  let finish = () => {}
-  let loads = 0
-  const { reloadable, events, file } = await setup(t, {
-    load: async () => {
-      if (++loads > 1) await new Promise<void>((resolve) => (finish = resolve))
-      return { ok: true, value: 'text', warnings: [] }
-    },
-  })
-  const reloaded = reloadable.reload()
-  await eventually(() => loads === 2, 'a load')
+t.test('after stop nothing is asked and nothing changes', async (t) => {
+  const { source, reloadable, events } = setup(t, 1)
+  reloadable.start()
+  await eventually(() => events.length > 3, 'some polls')
   reloadable.stop()
-  writeFileSync(file, 'two.')
-  finish()
-  await Promise.all([reloaded, reloadable.reload()])
-  t.strictSame([loads, events], [2, []])
+  const { observations } = source
+  source.show('v2')
+  t.equal(await reloadable.refresh(), false)
+  await reloadable.reload()
+  t.same([reloadable.current(), source.observations <= observations + 1], ['v1', true])
 })

@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { MAX_LOGGED_PROBLEMS } from '../../reload/reloadable.ts'
+import { MAX_LOGGED_PROBLEMS } from '../../reload/polled-files.ts'
 import { createRevocations } from '../revocations.ts'
 import {
   type CredentialStore,

@@ -1,0 +1,85 @@
+/**
+ * A value that is loaded from files and loaded again when they change.
+ * Polls `stat`, which also sees renames, Kubernetes' `..data` swaps and changes on network file systems.
+ */
+import { readdir, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Logger } from '../ops/log.ts'
+import type { ChangeLimits } from './change-detector.ts'
+import { errorCode, type Loaded } from './files.ts'
+import { createReloadable, type Reloadable, type ReloadResult } from './reloadable.ts'
+
+/** Names files. */
+export interface FilePaths {
+  /** Files, or directories whose files count. */
+  readonly paths: readonly string[]
+  /** Which files of a directory count; default: all but dot files and `.tmp` files, which never count. */
+  readonly includes?: (name: string) => boolean
+}
+
+export interface PolledFilesOptions<T> extends FilePaths {
+  /** For log lines, such as `keys`. */
+  readonly subject: string
+  /** Must not reject the first time; later rejections are logged. */
+  readonly load: () => Promise<Loaded<T>>
+  readonly onChange?: (value: T) => void
+  readonly onReload?: (result: ReloadResult) => void
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
+  readonly pollMs?: number
+}
+
+/** A file may be half-written. At a poll each 200 ms: 1 s, 10 s and 5 s. */
+const LIMITS: ChangeLimits = { pairPolls: 5, unstablePolls: 50, retryPolls: 25 }
+
+export const MAX_LOGGED_PROBLEMS = 20
+
+/** Loads the files; they are polled from `start` on. Never rejects. */
+export async function openPolledFiles<T>(options: PolledFilesOptions<T>): Promise<Loaded<Reloadable<T>>> {
+  const { subject, load, onChange, onReload, log, pollMs = 200 } = options
+  // Before the files are read: the next poll finds a change made since.
+  const version = await versionOf(options)
+  const first = await load()
+  if (!first.ok) return first
+  const reloadable = createReloadable({
+    source: { load, observe: async () => ({ ok: true, value: await versionOf(options), warnings: [] }) },
+    initial: first.value,
+    version,
+    limits: LIMITS,
+    pollMs,
+    retryMs: pollMs,
+    onActive(value, warnings) {
+      onChange?.(value)
+      for (const warning of warnings) log.warn({ subject }, warning)
+      log.info({ subject }, 'new version active')
+      onReload?.('ok')
+    },
+    onFailed(all) {
+      const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
+      const fields = { subject, problems, ...(all.length > problems.length && { problemCount: all.length }) }
+      log.error(fields, 'new version rejected, the last good one stays active')
+      onReload?.('failed')
+    },
+    onFault: (error) => log.error({ subject, err: error }, 'fault while reloading'),
+  })
+  return { ok: true, value: reloadable, warnings: first.warnings }
+}
+
+/** A text that differs after every change of the files or of the targets of symbolic links. Never rejects. */
+async function versionOf({ paths, includes = () => true }: FilePaths): Promise<string> {
+  const describe = async (path: string, listed: boolean): Promise<unknown> => {
+    try {
+      const stats = await stat(path, { bigint: true })
+      // The status of a directory changes with files that do not count, such as locks.
+      if (listed && stats.isDirectory()) {
+        const names = (await readdir(path)).filter((name) => isVisible(name) && includes(name)).sort()
+        return [names, await Promise.all(names.map((name) => describe(join(path, name), false)))]
+      }
+      return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join()
+    } catch (error) {
+      return errorCode(error)
+    }
+  }
+  return JSON.stringify(await Promise.all(paths.map((path) => describe(path, true))))
+}
+
+const isVisible = (name: string) => !name.startsWith('.') && !name.endsWith('.tmp')
