@@ -5,10 +5,10 @@
 import { randomBytes } from 'node:crypto'
 import type { Command } from 'commander'
 import { listCredentialsFile } from '../credentials/credentials-file.ts'
-import { type Changed, type CredentialEditor, createFileEditor } from '../credentials/editor.ts'
-import { parseTime } from '../credentials/names.ts'
+import { type CredentialEditor, createFileEditor } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
+import type { Changed } from '../credentials/yaml-editor.ts'
 import {
   type CommandIo,
   checkNames,
@@ -18,30 +18,29 @@ import {
   printer,
   printOnce,
   readSecret,
-  UsageFailure,
   unwrap,
   warner,
 } from './command-io.ts'
-
-interface Options {
-  readonly file?: string
-  readonly postgresUrlFile?: string
-  readonly json?: boolean
-}
+import {
+  addStoreFlags,
+  DATABASE,
+  openEditor as openStore,
+  parseTimeFlag,
+  type StoreFlags,
+} from './store-flags.ts'
 
 /** `add` chooses a new access key where none is given. */
-interface AddOptions extends Options {
+interface AddOptions extends StoreFlags {
   readonly account: string
   readonly accessKey?: string
   readonly secretStdin?: boolean
   readonly expiresAt?: string
 }
 
-type NameOptions = Options & { readonly account: string; readonly accessKey: string }
-type ImportOptions = Required<Options> & { readonly replace?: boolean }
+type NameOptions = StoreFlags & { readonly account: string; readonly accessKey: string }
+type ImportOptions = Required<StoreFlags> & { readonly replace?: boolean }
 
 const PROGRAM = 'storage-auth-sidecar credentials'
-const DATABASE = '--postgres-url-file <path>'
 
 const EXAMPLES = `
 Examples:
@@ -64,8 +63,7 @@ Grants, once the tables exist (the role names are yours):
   GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO sidecar;
   -- The role that runs \`credentials add\` and the like or writes revocations needs on top of that:
   GRANT INSERT, UPDATE, DELETE ON storage_auth.credentials, storage_auth.revocations TO operator;
-Revocations are rows of storage_auth.revocations: one of jti, account_id and access_key, and with the latter two an
-optional issued_before. Every change of both tables is active within a second, however it is made.
+Every change of both tables is active within a second, however it is made.
 `
 
 /** @param now - epoch milliseconds */
@@ -75,13 +73,10 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   const description = 'add, list, disable, enable and remove credentials, in a file or in PostgreSQL'
   const group = createCommand('credentials', description, io).addHelpText('after', EXAMPLES)
   const subcommand = (name: string, description: string, example = '') =>
-    group
-      .command(name)
-      .description(description)
-      .addHelpText('after', `\nExample:\n  ${PROGRAM} ${name} --file credentials.yaml${example}`)
-      .option('--file <path>', 'the credentials file', parsePath)
-      .option(DATABASE, 'or a file that holds the URL of the PostgreSQL database', parsePath)
-      .option('--json', 'print JSON')
+    addStoreFlags(group.command(name).description(description), 'credentials').addHelpText(
+      'after',
+      `\nExample:\n  ${PROGRAM} ${name} --file credentials.yaml${example}`,
+    )
 
   subcommand('add', 'add a credential, and print it with its secret as JSON, once', ' --account acme')
     .requiredOption('--account <id>', 'the account identifier')
@@ -92,18 +87,14 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       const editor = await openEditor(options)
       const { expiresAt, secretStdin } = options
       const name = checkNames({ accessKey: newAccessKey(), ...options })
-      if (expiresAt !== undefined && parseTime(expiresAt) === undefined) {
-        throw new UsageFailure(
-          '--expires-at must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z',
-        )
-      }
+      if (expiresAt !== undefined) parseTimeFlag('--expires-at', expiresAt)
       const secret = secretStdin ? await readSecret(io.stdin) : generateSecret()
       const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
       unwrap(await editor.add({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }))
       await printOnce(io, JSON.stringify({ ...name, secret }))
     })
 
-  subcommand('list', 'list credentials, without secrets and hashes').action(async (options: Options) => {
+  subcommand('list', 'list credentials, without secrets and hashes').action(async (options: StoreFlags) => {
     const { value, warnings } = unwrap(await (await openEditor(options)).list())
     warnings.forEach(warn)
     const listed = value.map((credential) => listEntry(credential, now()))
@@ -139,7 +130,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
     .addHelpText('after', MIGRATE_HELP)
-    .action(async ({ postgresUrlFile, json }: Required<Options>) => {
+    .action(async ({ postgresUrlFile, json }: Required<StoreFlags>) => {
       const { migrate } = await import('../credentials/postgres/editor.ts')
       const { created, warnings } = unwrap(await migrate(postgresUrlFile))
       warnings.forEach(warn)
@@ -171,16 +162,8 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
 
 type Change = (editor: CredentialEditor, name: ReturnType<typeof checkNames>) => Promise<Changed>
 
-async function openEditor({ file, postgresUrlFile }: Options): Promise<CredentialEditor> {
-  if (file !== undefined && postgresUrlFile !== undefined) {
-    throw new UsageFailure('--file and --postgres-url-file cannot be used together')
-  }
-  if (postgresUrlFile !== undefined) {
-    return (await import('../credentials/postgres/editor.ts')).createPostgresEditor(postgresUrlFile)
-  }
-  if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
-  return createFileEditor(file)
-}
+const openEditor = (flags: StoreFlags): Promise<CredentialEditor> =>
+  openStore(flags, createFileEditor, (editors, urlFile) => editors.createPostgresEditor(urlFile))
 
 /** Upper-case letters and digits only: it is typed, spoken and pasted into command lines. */
 function newAccessKey(): string {

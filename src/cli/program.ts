@@ -103,6 +103,7 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
     config: async () => (await import('./config.ts')).configCommand(io),
     keys: async () => (await import('./keys.ts')).keysCommand(io),
     credentials: async () => (await import('./credentials.ts')).credentialsCommand(io),
+    revocations: async () => (await import('./revocations.ts')).revocationsCommand(io),
     check: async () => (await import('./check.ts')).checkCommand(io),
     token: async () => (await import('./token.ts')).tokenCommand(io),
     worker: async () =>

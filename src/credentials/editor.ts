@@ -1,28 +1,15 @@
-/**
- * Changes credentials by name: the interface, and the implementation for a file (`postgres/editor.ts` has the other).
- * A file keeps comments and order, and is replaced atomically under the lock `<file>.lock`; a symbolic link stays.
- */
-import { readlink, realpath } from 'node:fs/promises'
-import { basename, dirname, isAbsolute, join } from 'node:path'
-import { type Document, isCollection, parseDocument, visit } from 'yaml'
-import {
-  errorCode,
-  fileErrorReason,
-  type Loaded,
-  type NotDone,
-  replaceFile,
-  withLock,
-} from '../reload/files.ts'
+/** Changes credentials by name: the interface, and the implementation for a file (`postgres/editor.ts` has the other). */
+import type { Document } from 'yaml'
+import type { Loaded, NotDone } from '../reload/files.ts'
 import { listCredentialsFile, parse, readCredentialsFile } from './credentials-file.ts'
 import type { Credential, CredentialName } from './store.ts'
+import { append, type Changed, changeYamlFile } from './yaml-editor.ts'
 
 interface NewCredential extends CredentialName {
   readonly secretHash: string
   /** RFC 3339. */
   readonly expiresAt?: string
 }
-
-export type Changed = { readonly ok: true } | NotDone
 
 /** Never rejects. Problems are free of secrets. */
 export interface CredentialEditor {
@@ -39,53 +26,11 @@ const INITIAL_TEXT = `# Accounts and their credentials. Change them with \`stora
 accounts: []
 `
 
-/** `add` creates a missing file. `lockRetries`: as for {@link withLock}. */
+/** `add` creates a missing file. `lockRetries`: as for `withLock`. */
 export function createFileEditor(file: string, lockRetries?: number): CredentialEditor {
-  const notDone = (unusable: boolean, ...problems: readonly string[]): NotDone => ({
-    ok: false,
-    unusable,
-    problems,
-  })
-  const failed = (what: string) => notDone(false, `${file}: ${what}`)
-
-  async function change(name: CredentialName, edit: Edit, initialText?: string): Promise<Changed> {
-    try {
-      // Two names of one file share one lock.
-      const target = await realTarget(file)
-      return await withLock(
-        `${target}.lock`,
-        () => changeLocked(target, name, edit, initialText),
-        lockRetries,
-      )
-    } catch (error) {
-      return failed(fileErrorReason(error))
-    }
-  }
-
-  async function changeLocked(
-    target: string,
-    name: CredentialName,
-    edit: Edit,
-    initialText?: string,
-  ): Promise<Changed> {
-    const read = await readCredentialsFile(target)
-    if (!read.ok && (!read.missing || initialText === undefined)) return notDone(true, ...read.problems)
-    const before = read.ok ? read.bytes : Buffer.from(initialText ?? '')
-    const valid = parse(before)
-    if (!valid.ok) return notDone(true, ...valid.problems.map((problem) => `${target}:${problem}`))
-    const document = parseDocument(before.toString())
-    if (hasAlias(document)) return failed('uses YAML aliases, which commands cannot change')
-    const problem = edit(document, locate(document, name))
-    if (problem !== undefined) return failed(problem)
-    const after = document.toString({ lineWidth: 0 })
-    if (!parse(Buffer.from(after)).ok) return failed('the change would leave it invalid')
-    try {
-      await replaceFile(target, after)
-      return { ok: true }
-    } catch (error) {
-      return failed(`cannot be written: ${fileErrorReason(error)}`)
-    }
-  }
+  const source = { file, read: readCredentialsFile, parse, lockRetries }
+  const change = (name: CredentialName, edit: Edit, initialText?: string) =>
+    changeYamlFile(source, (document) => edit(document, locate(document, name)), initialText)
 
   return {
     list: () => listCredentialsFile(file),
@@ -116,23 +61,6 @@ export function createFileEditor(file: string, lockRetries?: number): Credential
   }
 }
 
-/** As in Linux. */
-const MAX_LINKS = 40
-
-/** As `realpath`, but the file itself may be missing, behind symbolic links too. */
-async function realTarget(file: string, links = MAX_LINKS): Promise<string> {
-  try {
-    return await realpath(file)
-  } catch (error) {
-    if (errorCode(error) !== 'ENOENT' || links === 0) throw error
-    const link = await readlink(file).catch(() => undefined)
-    const directory = await realpath(dirname(file))
-    if (link === undefined) return join(directory, basename(file))
-    // Not normalized: the system resolves `..` after the links before it.
-    return realTarget(isAbsolute(link) ? link : `${directory}/${link}`, links - 1)
-  }
-}
-
 /** Changes the document of a valid file, or returns the problem. */
 type Edit = (document: Document, location: ReturnType<typeof locate>) => string | undefined
 
@@ -145,22 +73,4 @@ function locate(document: Document, { accountId, accessKey }: CredentialName) {
   const account = at === -1 ? undefined : ['accounts', at]
   const path = account && index !== -1 ? [...account, 'credentials', index] : undefined
   return { account, path, isOnly: credentials.length === 1 }
-}
-
-/** Editing an aliased node would change every place that uses it. */
-function hasAlias(document: Document): boolean {
-  let found = false
-  visit(document, {
-    Alias() {
-      found = true
-    },
-  })
-  return found
-}
-
-function append(document: Document, list: readonly (string | number)[], item: object): void {
-  const node = document.getIn(list, true)
-  // An empty `[]` becomes a block: a flow list would put everything on one line.
-  if (isCollection(node) && node.items.length === 0) node.flow = false
-  document.addIn(list, document.createNode(item))
 }

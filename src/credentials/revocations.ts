@@ -1,6 +1,6 @@
 /** Revoked tokens, from a file or PostgreSQL, as an immutable index: a check costs the same whatever its size. */
 import { z } from 'zod'
-import type { Loaded } from '../reload/files.ts'
+import { type Loaded, readRegularFile } from '../reload/files.ts'
 import { type Parse, readRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
 import { name, time } from './names.ts'
@@ -58,13 +58,26 @@ export function createRevocationsLoader(settings: { readonly file: string; reado
   const { file, required } = settings
   let mayBeMissing = !required
   return async (): Promise<Loaded<Revocations>> => {
-    const list: Revocation[] = []
-    const source = { path: file, maxBytes: MAX_BYTES, parse, moduleUrl: import.meta.url }
-    const read = await readRows(source, (revocation) => list.push(revocation))
+    const { read, list } = await readList(file)
     if (read.ok) mayBeMissing = false
     else if (!read.missing || !mayBeMissing) return read
     return { ok: true, value: createRevocations(list), warnings: [] }
   }
+}
+
+export const readRevocationsFile = (file: string) => readRegularFile(file, MAX_BYTES)
+
+/** In the order of the file. */
+export async function listRevocationsFile(file: string): Promise<Loaded<readonly Revocation[]>> {
+  const { read, list } = await readList(file)
+  return read.ok ? { ok: true, value: list, warnings: [] } : read
+}
+
+async function readList(path: string) {
+  const list: Revocation[] = []
+  const source = { path, maxBytes: MAX_BYTES, parse, moduleUrl: import.meta.url }
+  const read = await readRows(source, (revocation) => list.push(revocation))
+  return { read, list }
 }
 
 export const parse: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)

@@ -1,12 +1,18 @@
-/** The `credentials` commands on PostgreSQL: tables, changes and import. Each is one statement or one transaction. */
+/**
+ * The `credentials` and `revocations` commands on PostgreSQL: tables, changes and import. Each is one statement or one
+ * transaction.
+ */
 import pg from 'pg'
 import type { NotDone } from '../../reload/files.ts'
-import { type Changed, type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from '../editor.ts'
+import { type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from '../editor.ts'
 import { parseTime } from '../names.ts'
+import { NO_SUCH_REVOCATION, type RevocationEditor } from '../revocation-editor.ts'
+import type { Revocation } from '../revocations.ts'
 import type { Credential } from '../store.ts'
+import type { Changed } from '../yaml-editor.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA_SQL } from './schema.ts'
-import { CREDENTIAL_COLUMNS, type CredentialRow, rowProblem } from './snapshot.ts'
+import { CREDENTIAL_COLUMNS, type CredentialRow, REVOCATION_COLUMNS, rowProblem } from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
@@ -44,13 +50,16 @@ async function inDatabase<T>(urlFile: string, run: (session: Session) => Promise
   }
 }
 
-export function createPostgresEditor(urlFile: string): CredentialEditor {
-  const changeOne = (text: string, values: readonly unknown[], ifNone: string): Promise<Changed> =>
+const changeIn =
+  (urlFile: string) =>
+  (text: string, values: readonly unknown[], ifNone: string): Promise<Changed> =>
     inDatabase<Changed>(urlFile, async ({ client, refuse }) => {
       const { rowCount } = await client.query(text, [...values])
       return rowCount === 0 ? refuse(ifNone) : { ok: true }
     })
 
+export function createPostgresEditor(urlFile: string): CredentialEditor {
+  const changeOne = changeIn(urlFile)
   return {
     list: () =>
       inDatabase(urlFile, async ({ client, warnings }) => {
@@ -82,6 +91,31 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
         `DELETE FROM storage_auth.credentials WHERE ${BY_NAME}`,
         [accountId, accessKey],
         NO_SUCH_NAME,
+      ),
+  }
+}
+
+export function createPostgresRevocationEditor(urlFile: string): RevocationEditor {
+  return {
+    list: () =>
+      inDatabase(urlFile, async ({ client, warnings }) => {
+        const { rows } = await client.query<Revocation>(
+          `SELECT ${REVOCATION_COLUMNS} FROM storage_auth.revocations ORDER BY id`,
+        )
+        return { ok: true as const, value: rows, warnings }
+      }),
+    add: ({ jti, accountId, accessKey, issuedBefore }) =>
+      changeIn(urlFile)(
+        `INSERT INTO storage_auth.revocations (jti, account_id, access_key, issued_before)
+         VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000))`,
+        [jti, accountId, accessKey, issuedBefore],
+        NO_SUCH_REVOCATION,
+      ),
+    remove: ({ jti, accountId, accessKey }) =>
+      changeIn(urlFile)(
+        'DELETE FROM storage_auth.revocations WHERE jti = $1 OR account_id = $2 OR access_key = $3',
+        [jti, accountId, accessKey],
+        NO_SUCH_REVOCATION,
       ),
   }
 }

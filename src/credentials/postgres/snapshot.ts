@@ -23,7 +23,7 @@ export type CredentialRow = Credential & { readonly id: string }
 export const CREDENTIAL_COLUMNS = `id, account_id AS "accountId", access_key AS "accessKey",
   secret_hash AS "secretHash", disabled,
   coalesce(extract(epoch FROM expires_at) * 1000, 'Infinity')::float8 AS "expiresAt"`
-const REVOCATION_COLUMNS = `id, jti, account_id AS "accountId", access_key AS "accessKey",
+export const REVOCATION_COLUMNS = `id, jti, account_id AS "accountId", access_key AS "accessKey",
   (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBefore"`
 
 /** About 5 ms of work. */

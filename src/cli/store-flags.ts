@@ -1,0 +1,44 @@
+/** What commands on credentials and revocations share: where the entries are, in a file or in PostgreSQL, and times. */
+import type { Command } from 'commander'
+import { parseTime } from '../credentials/names.ts'
+import { parsePath, UsageFailure } from './command-io.ts'
+
+export interface StoreFlags {
+  readonly file?: string
+  readonly postgresUrlFile?: string
+  readonly json?: boolean
+}
+
+export const DATABASE = '--postgres-url-file <path>'
+
+export const addStoreFlags = (command: Command, subject: 'credentials' | 'revocations') =>
+  command
+    .option('--file <path>', `the ${subject} file`, parsePath)
+    .option(DATABASE, 'or a file that holds the URL of the PostgreSQL database', parsePath)
+    .option('--json', 'print JSON')
+
+/** Modules of the database are loaded only where one is named. */
+export async function openEditor<T>(
+  { file, postgresUrlFile }: StoreFlags,
+  inFile: (file: string) => T,
+  inDatabase: (editors: typeof import('../credentials/postgres/editor.ts'), urlFile: string) => T,
+): Promise<T> {
+  if (file !== undefined && postgresUrlFile !== undefined) {
+    throw new UsageFailure('--file and --postgres-url-file cannot be used together')
+  }
+  if (postgresUrlFile !== undefined) {
+    return inDatabase(await import('../credentials/postgres/editor.ts'), postgresUrlFile)
+  }
+  if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
+  return inFile(file)
+}
+
+/** RFC 3339 to epoch milliseconds. @throws UsageFailure that names the flag */
+export function parseTimeFlag(flag: string, text: string): number {
+  const time = parseTime(text)
+  if (time !== undefined) return time
+  const example = '2027-12-31T23:59:59Z'
+  throw new UsageFailure(
+    `${flag} must be an RFC 3339 time with its zone, in UTC before the year 10000: ${example}`,
+  )
+}

@@ -1,0 +1,109 @@
+/**
+ * Changes a YAML file of credentials or revocations: keeps comments and order, and replaces the file atomically under
+ * the lock `<file>.lock`; a symbolic link stays.
+ */
+import { readlink, realpath } from 'node:fs/promises'
+import { basename, dirname, isAbsolute, join } from 'node:path'
+import { type Document, isCollection, parseDocument, visit } from 'yaml'
+import {
+  errorCode,
+  fileErrorReason,
+  type NotDone,
+  type ReadFile,
+  replaceFile,
+  withLock,
+} from '../reload/files.ts'
+import type { Parse } from '../reload/parse-thread.ts'
+
+export type Changed = { readonly ok: true } | NotDone
+
+export interface YamlFile {
+  readonly file: string
+  readonly read: (file: string) => Promise<ReadFile>
+  readonly parse: Parse<unknown>
+  /** Of {@link withLock}. */
+  readonly lockRetries?: number | undefined
+}
+
+/** Changes the document of a valid file, or returns the problem. */
+export type Edit = (document: Document) => string | undefined
+
+/** Never rejects. @param initialText - the content to begin with where the file is missing; without it, a problem */
+export async function changeYamlFile(source: YamlFile, edit: Edit, initialText?: string): Promise<Changed> {
+  try {
+    // Two names of one file share one lock.
+    const target = await realTarget(source.file)
+    return await withLock(
+      `${target}.lock`,
+      () => changeLocked(target, source, edit, initialText),
+      source.lockRetries,
+    )
+  } catch (error) {
+    return notDone(false, `${source.file}: ${fileErrorReason(error)}`)
+  }
+}
+
+async function changeLocked(
+  target: string,
+  { file, read, parse }: YamlFile,
+  edit: Edit,
+  initialText?: string,
+): Promise<Changed> {
+  const failed = (what: string) => notDone(false, `${file}: ${what}`)
+  const found = await read(target)
+  if (!found.ok && (!found.missing || initialText === undefined)) return notDone(true, ...found.problems)
+  const before = found.ok ? found.bytes : Buffer.from(initialText ?? '')
+  const valid = parse(before)
+  if (!valid.ok) return notDone(true, ...valid.problems.map((problem) => `${target}:${problem}`))
+  const document = parseDocument(before.toString())
+  if (hasAlias(document)) return failed('uses YAML aliases, which commands cannot change')
+  const problem = edit(document)
+  if (problem !== undefined) return failed(problem)
+  const after = document.toString({ lineWidth: 0 })
+  if (!parse(Buffer.from(after)).ok) return failed('the change would leave it invalid')
+  try {
+    await replaceFile(target, after)
+    return { ok: true }
+  } catch (error) {
+    return failed(`cannot be written: ${fileErrorReason(error)}`)
+  }
+}
+
+function notDone(unusable: boolean, ...problems: readonly string[]): NotDone {
+  return { ok: false, unusable, problems }
+}
+
+/** As in Linux. */
+const MAX_LINKS = 40
+
+/** As `realpath`, but the file itself may be missing, behind symbolic links too. */
+async function realTarget(file: string, links = MAX_LINKS): Promise<string> {
+  try {
+    return await realpath(file)
+  } catch (error) {
+    if (errorCode(error) !== 'ENOENT' || links === 0) throw error
+    const link = await readlink(file).catch(() => undefined)
+    const directory = await realpath(dirname(file))
+    if (link === undefined) return join(directory, basename(file))
+    // Not normalized: the system resolves `..` after the links before it.
+    return realTarget(isAbsolute(link) ? link : `${directory}/${link}`, links - 1)
+  }
+}
+
+/** Editing an aliased node would change every place that uses it. */
+function hasAlias(document: Document): boolean {
+  let found = false
+  visit(document, {
+    Alias() {
+      found = true
+    },
+  })
+  return found
+}
+
+export function append(document: Document, list: readonly (string | number)[], item: object): void {
+  const node = document.getIn(list, true)
+  // An empty `[]` becomes a block: a flow list would put everything on one line.
+  if (isCollection(node) && node.items.length === 0) node.flow = false
+  document.addIn(list, document.createNode(item))
+}

@@ -1,0 +1,120 @@
+import { readFile, stat, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import t from 'tap'
+import { revocationsCommand } from '../../src/cli/revocations.ts'
+import { createRevocations, createRevocationsLoader } from '../../src/credentials/revocations.ts'
+import { NO_SERVER, openStore } from '../support/opened-store.ts'
+import { startPostgres } from '../support/postgres.ts'
+import { runCommand } from '../support/run-command.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
+
+const NOW = Date.parse('2027-01-01T00:00:00.250Z')
+const server = await startPostgres(t)
+const token = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAt: NOW / 1000 - 0.25 }
+
+const run = (...args: string[]) => runCommand((io) => revocationsCommand(io, { now: () => NOW }), args)
+
+async function json(...args: string[]) {
+  const { stdout, failure } = await run(...args)
+  if (failure !== undefined) throw new Error(failure.message)
+  return JSON.parse(stdout)
+}
+
+/** The same commands have the same effect in both stores. */
+async function revokesListsAndRemoves(
+  t: Tap,
+  store: readonly [string, string],
+  isRevoked: () => Promise<boolean>,
+) {
+  const now = { accountId: 'acme', issuedBefore: new Date(NOW).toISOString() }
+  t.same(await json('add', ...store, '--account', 'acme', '--issued-before', 'now'), now)
+  t.equal(await isRevoked(), true, 'a token of the same second too')
+  t.same(await json('add', ...store, '--jti', 'other'), { jti: 'other' })
+  const early = { accessKey: 'AK', issuedBefore: '1970-01-01T00:00:00.000Z' }
+  t.same(await json('add', ...store, '--access-key', 'AK', '--issued-before', '1970-01-01T00:00:00Z'), early)
+  t.same(await json('add', ...store, '--account', 'acme', '--issued-before', '2020-01-01T00:00:00Z'), {
+    accountId: 'acme',
+    issuedBefore: '2020-01-01T00:00:00.000Z',
+  })
+  t.equal((await json('list', ...store, '--json')).length, 4)
+  const table = `BY         NAME   ISSUED BEFORE
+accountId  acme   ${now.issuedBefore}
+jti        other  any time
+accessKey  AK     ${early.issuedBefore}
+accountId  acme   2020-01-01T00:00:00.000Z
+`
+  t.equal((await run('list', ...store)).stdout, table)
+  t.same(await json('remove', ...store, '--account', 'acme', '--json'), { accountId: 'acme', removed: true })
+  t.equal(await isRevoked(), false)
+  t.same(await json('list', ...store, '--json'), [{ jti: 'other' }, early])
+  t.match((await run('remove', ...store, '--account', 'acme')).failure, {
+    exitCode: 1,
+    message: /there is no such revocation$/,
+  })
+}
+
+type Tap = typeof t
+
+t.test('a file is created, and its entries are added, listed and removed', async (t) => {
+  const file = join(await temporaryDirectory(t), 'revocations.yaml')
+  await revokesListsAndRemoves(t, ['--file', file], async () => {
+    const loaded = await createRevocationsLoader({ file, required: true })()
+    return loaded.ok && loaded.value.isRevoked(token)
+  })
+  t.equal((await stat(file)).mode & 0o777, 0o600)
+})
+
+t.test('a database works the same', { skip: server === undefined && NO_SERVER }, async (t) => {
+  const database = await server?.createDatabase('tables')
+  const urlFile = database?.urlFile ?? ''
+  await revokesListsAndRemoves(t, ['--postgres-url-file', urlFile], async () => {
+    const store = await openStore(t, urlFile)
+    return store.revocations().isRevoked(token)
+  })
+})
+
+t.test('comments, order and layout of a file are kept', async (t) => {
+  const file = join(await temporaryDirectory(t), 'revocations.yaml')
+  const text = `# ours
+revocations:
+  # stolen laptop
+  - accessKey: "AK"
+    issuedBefore: 2026-01-01T00:00:00+01:00 # reported
+  - { jti: a }
+`
+  await writeFile(file, text)
+  await json('add', '--file', file, '--jti', 'b')
+  t.equal(await readFile(file, 'utf8'), `${text}  - jti: b\n`)
+  await run('remove', '--file', file, '--jti', 'b')
+  t.equal(await readFile(file, 'utf8'), text)
+})
+
+t.test('wrong usage and unusable files end with exit code 2, and change nothing', async (t) => {
+  const file = join(await temporaryDirectory(t), 'revocations.yaml')
+  await writeFile(file, 'revocations: 5\n')
+  const one = 'give exactly one of --jti, --account and --access-key'
+  const both = ['--account', 'a', '--access-key', 'b']
+  const times = ['--issued-before', 'yesterday']
+  for (const [args, message] of [
+    [['add', '--file', file], one],
+    [['add', '--file', file, ...both], one],
+    [['remove', '--file', file, ...both], one],
+    [['add', '--file', file, '--jti', 'a', '--issued-before', 'now'], /cannot be used together/],
+    [['add', '--file', file, '--account', 'a', ...times], /^--issued-before must be an RFC 3339 time/],
+    [['add', '--file', file, '--account', 'a\u0007'], 'the name must not hold control characters'],
+    [['add', '--file', file, '--account', ''], 'the name must be 1 to 1024 characters long'],
+    [['add', '--account', 'a'], '--file or --postgres-url-file is required'],
+    [['list', '--file', file], /:1:14: revocations must be a list/],
+    [['add', '--file', file, '--account', 'a'], /:1:14: revocations must be a list/],
+    [['list', '--file', `${file}.none`], /there is no such file/],
+    [['remove', '--file', `${file}.none`, '--jti', 'a'], /there is no such file/],
+  ] as const) {
+    t.match((await run(...args)).failure, { exitCode: 2, message }, args.join(' '))
+  }
+  t.equal(await readFile(file, 'utf8'), 'revocations: 5\n')
+})
+
+t.test('the bound of --issued-before now spares a login of a later second', async (t) => {
+  const revocations = createRevocations([{ accountId: 'acme', issuedBefore: NOW }])
+  t.equal(revocations.isRevoked({ ...token, issuedAt: token.issuedAt + 1 }), false)
+})
