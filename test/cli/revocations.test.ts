@@ -1,6 +1,6 @@
 import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { revocationsCommand } from '../../src/cli/revocations.ts'
 import { createRevocations, createRevocationsLoader } from '../../src/credentials/revocations.ts'
 import { NO_SERVER, openStore } from '../support/opened-store.ts'
@@ -22,7 +22,7 @@ async function json(...args: string[]) {
 
 /** The same commands have the same effect in both stores. */
 async function revokesListsAndRemoves(
-  t: Tap,
+  t: Test,
   store: readonly [string, string],
   isRevoked: () => Promise<boolean>,
 ) {
@@ -52,8 +52,6 @@ accountId  acme   2020-01-01T00:00:00.000Z
     message: /there is no such revocation$/,
   })
 }
-
-type Tap = typeof t
 
 t.test('a file is created, and its entries are added, listed and removed', async (t) => {
   const file = join(await temporaryDirectory(t), 'revocations.yaml')
