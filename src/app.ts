@@ -25,6 +25,7 @@ import { createResponder } from './server/respond.ts'
 import { createTokenEndpoint } from './server/token-endpoint.ts'
 import { createTokenCache } from './token/cache.ts'
 import { createAssertionSigner, createIssuer } from './token/issue.ts'
+import { ownIssuer } from './token/issuers.ts'
 import { createVerifier } from './token/verify.ts'
 
 interface AppOptions {
@@ -81,10 +82,15 @@ export async function createApp({
   const { issuer, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
   // Token checks.
-  const { fetchKeysFor, isRevoked } = authData
+  const { findKey, isRevoked } = authData
   const credentialStatus = credentials?.credentialStatus
   const tokenCache = createTokenCache({
-    verifyUncached: createVerifier({ ...config.token, keys, fetchKeysFor, credentialStatus, isRevoked, now }),
+    verifyUncached: createVerifier({
+      issuers: [ownIssuer({ ...config.token, findKey, credentialStatus })],
+      clockToleranceSeconds,
+      isRevoked,
+      now,
+    }),
     ...(assertion.enabled && {
       signAssertion: createAssertionSigner({ ...assertion, keys, issuer, now }),
     }),

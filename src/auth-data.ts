@@ -9,7 +9,7 @@ import type { PostgresStore } from './credentials/postgres/store.ts'
 import { createRevocationsLoader, type IsRevoked } from './credentials/revocations.ts'
 import { createCredentialStore } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
-import type { KeyRing } from './keys/key-ring.ts'
+import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
 import { createRemoteKeys } from './keys/remote-keys.ts'
 import { createLog, type Logger } from './ops/log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
@@ -178,8 +178,8 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
     /** The label `subject` of reloads. */
     subjects,
     keys: remote?.ring ?? keyRing?.current ?? (() => NO_KEYS),
-    /** Fetches the keys for an unknown kid. Undefined without `keys.jwksUrl`, as `remoteKeys` is. */
-    fetchKeysFor: remote?.fetchFor,
+    findKey: remote?.findKey ?? findKeyIn(keyRing?.current ?? (() => NO_KEYS)),
+    /** Undefined without `keys.jwksUrl`. */
     remoteKeys: remote?.state,
     /** Absent in a verify-only sidecar. */
     credentials: fileStore ?? database?.store,

@@ -7,6 +7,7 @@ import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog } from '../ops/log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
+import { ownIssuer } from '../token/issuers.ts'
 import { createVerifier } from '../token/verify.ts'
 import {
   CommandFailure,
@@ -79,7 +80,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
       }
       const issueToken = createIssuer({ ...config.token, keys: () => ring, now })
       const { token, identity } = await issueToken(subject, lifetimeSeconds)
-      const expiresAt = new Date(identity.expiresAt * 1000).toISOString()
+      const expiresAt = new Date(identity.expiresAtSeconds * 1000).toISOString()
       print(options.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
     })
 
@@ -91,9 +92,10 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
     .action(async (argument: string | undefined, options: ParsedOptions) => {
       const loaded = usable(loadSettings(options, io, false))
       const { config } = loaded
-      const { keys, isRevoked, credentials } = await loadAuthData(loaded, now, warn, waitMs)
+      const { findKey, isRevoked, credentials } = await loadAuthData(loaded, now, warn, waitMs)
       const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }
-      const verify = createVerifier({ ...config.token, ...sources, keys, now })
+      const issuers = [ownIssuer({ ...config.token, ...sources, findKey })] as const
+      const verify = createVerifier({ ...config.token, ...sources, issuers, now })
       const token = (argument ?? (await readStdin(io.stdin)).toString()).trim()
       const inspection = await inspectToken(token, { verify, ...sources, now })
       print(printable(options['json'] ? JSON.stringify(inspection) : report(inspection)))

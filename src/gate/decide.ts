@@ -45,11 +45,11 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
   const reportOnly = options.enforcement === 'report'
   const expired = { ...ERRORS.expiredToken, status: options.refusedTokenStatus }
   const invalid = { ...ERRORS.invalidToken, status: options.refusedTokenStatus }
+  // `expired` implies a valid signature.
   const refusal = (reason: RefusalReason): Decision => ({
     act: 'refuse',
     reason,
-    // `expired` implies a valid signature.
-    error: reason === 'expired' ? expired : invalid,
+    error: reason === 'unavailable' ? ERRORS.serviceNotReady : reason === 'expired' ? expired : invalid,
   })
 
   const checked = (route: Route, verdict: Verdict): Decision => {

@@ -29,6 +29,20 @@ export interface KeyRing {
   readonly signing?: SigningKey
 }
 
+/** The key of a token, or why there is none: the label `reason` of its refusal. */
+export type FoundKey = CryptoKey | 'unknown_key' | 'algorithm' | 'unavailable'
+
+/** Finds the key that a token's header names. A promise only where keys are fetched or imported; does not reject. */
+export type FindKey = (kid: string | undefined, alg: string) => FoundKey | Promise<FoundKey>
+
+export function findKeyIn(keys: () => KeyRing): FindKey {
+  return (kid = '', alg) => {
+    const key = keys().verification.get(kid)
+    if (key === undefined) return 'unknown_key'
+    return key.alg === alg ? key.key : 'algorithm'
+  }
+}
+
 export const NEVER_SIGNED = 0
 
 /** How long a sidecar may sign with the former key after `active` has changed. */

@@ -11,8 +11,8 @@ import { createRemoteJWKSet, customFetch } from 'jose/jwks/remote'
 import type { Logger } from '../ops/log.ts'
 import { errorCode, type Loaded } from '../reload/files.ts'
 import type { ReloadResult } from '../reload/reloadable.ts'
-import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
-import { type KeyRing, publicJwks, type VerificationKey } from './key-ring.ts'
+import { importKey, isKid, PRIVATE_MEMBERS } from './jwk.ts'
+import { type FindKey, findKeyIn, type KeyRing, publicJwks, type VerificationKey } from './key-ring.ts'
 
 export interface RemoteKeysOptions {
   readonly url: string
@@ -52,9 +52,10 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
   const first = new Promise<boolean>((resolve) => {
     settleFirst = resolve
   })
+  const inRing = findKeyIn(() => ring)
   void fetchNow()
 
-  return {
+  const keySet = {
     ring: () => ring,
     /** Resolves with true once there is a good set, with false if it is stopped before. */
     firstSet: () => first,
@@ -86,6 +87,12 @@ export function createRemoteKeys({ url, log, now, onChange, onFetch }: RemoteKey
       settleFirst(false)
     },
   }
+
+  const findKey: FindKey = (kid = '', alg) =>
+    ring.verification.has(kid) || !isKid(kid)
+      ? inRing(kid, alg)
+      : keySet.fetchFor(kid).then(() => inRing(kid, alg))
+  return { ...keySet, findKey }
 
   async function fetchInFlight(): Promise<void> {
     if (fetching !== undefined) await Promise.race([fetching, sleep(WAIT_MS, undefined, { ref: false })])

@@ -98,7 +98,7 @@ export function identityHeaders({ identity, assertion }: Accepted): string[] {
     'X-Authenticated-Token-Id',
     encodeIdentityValue(identity.tokenId),
     'X-Authenticated-Token-Expires',
-    String(identity.expiresAt),
+    String(identity.expiresAtSeconds),
   ]
   if (assertion !== undefined) headers.push('X-Authenticated-Assertion', assertion)
   return headers

@@ -163,7 +163,7 @@ function closeAtExpiry({ socket, context: { caller } }: SidecarRequest, options:
   if (caller === undefined) return
   let timer: NodeJS.Timeout
   const check = () => {
-    const leftMs = (caller.identity.expiresAt + options.clockToleranceSeconds) * 1000 - options.now()
+    const leftMs = (caller.identity.expiresAtSeconds + options.clockToleranceSeconds) * 1000 - options.now()
     if (leftMs <= 0) socket.destroy()
     else timer = setTimeout(check, Math.min(leftMs, MAX_TIMER_MS))
   }

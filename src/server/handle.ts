@@ -81,7 +81,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   }
 
   const allow = (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => {
-    const left = caller === undefined ? 0 : caller.identity.expiresAt - Math.ceil(options.now() / 1000)
+    const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(options.now() / 1000)
     const age = Math.min(options.maxAgeSeconds, left)
     responder.send(req, res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.

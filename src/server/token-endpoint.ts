@@ -45,8 +45,8 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
   const rejected: PublicError = { ...ERRORS.authenticationFailed, code: contract.authenticationFailedCode }
 
   /** Whole seconds left; 0 within the clock tolerance. */
-  const expirationSec = ({ expiresAt }: Identity): number | string => {
-    const left = Math.max(0, expiresAt - Math.floor(now() / 1000))
+  const expirationSec = ({ expiresAtSeconds }: Identity): number | string => {
+    const left = Math.max(0, expiresAtSeconds - Math.floor(now() / 1000))
     return contract.expirationSec === 'string' ? String(left) : left
   }
 

@@ -107,6 +107,8 @@ function explain(
       return 'The signature is not by the key that kid names, so the content is unproven.'
     case 'claims':
       return `The ${claim} is missing, or not that of an access token for this service.`
+    case 'unavailable':
+      return 'The keys of its issuer have not been fetched yet, so the content is unproven.'
     case 'expired':
       return 'The token was valid and has expired.'
     case 'revoked':

@@ -28,7 +28,12 @@ export function createIssuer(options: SignerOptions) {
     checkName('account id', accountId)
     checkName('access key', accessKey)
     const issuedAt = Math.floor(now() / 1000)
-    const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), expiresAt: issuedAt + lifetime }
+    const identity: Identity = {
+      accountId,
+      accessKey,
+      tokenId: randomUUID(),
+      expiresAtSeconds: issuedAt + lifetime,
+    }
     const token = await sign(identity, 'at+jwt', issuedAt, signing, options)
     if (token.length > MAX_TOKEN_BYTES) throw new Error('the names are too long for one token')
     return { token, identity }
@@ -52,19 +57,25 @@ export function createAssertionSigner(options: SignerOptions): SignAssertion {
     const { signing } = keys()
     const time = now()
     const issuedAt = Math.floor(time / 1000)
-    const expiresAt = Math.min(issuedAt + lifetimeSeconds, identity.expiresAt)
-    const endsAt = expiresAt * 1000
+    const expiresAtSeconds = Math.min(issuedAt + lifetimeSeconds, identity.expiresAtSeconds)
+    const endsAt = expiresAtSeconds * 1000
     if (signing === undefined || endsAt <= time) return NO_ASSERTION
     return {
-      assertion: await sign({ ...identity, expiresAt }, 'upstream-assertion+jwt', issuedAt, signing, options),
-      renewAt: expiresAt === identity.expiresAt ? endsAt : (time + endsAt) / 2,
+      assertion: await sign(
+        { ...identity, expiresAtSeconds },
+        'upstream-assertion+jwt',
+        issuedAt,
+        signing,
+        options,
+      ),
+      renewAt: expiresAtSeconds === identity.expiresAtSeconds ? endsAt : (time + endsAt) / 2,
     }
   }
 }
 
 /** `issuedAt`: epoch seconds. */
 function sign(
-  { accountId, accessKey, tokenId, expiresAt }: Identity,
+  { accountId, accessKey, tokenId, expiresAtSeconds }: Identity,
   typ: string,
   issuedAt: number,
   { alg, kid, key }: SigningKey,
@@ -77,7 +88,7 @@ function sign(
     .setSubject(accountId)
     .setJti(tokenId)
     .setIssuedAt(issuedAt)
-    .setExpirationTime(expiresAt)
+    .setExpirationTime(expiresAtSeconds)
     .sign(key)
 }
 

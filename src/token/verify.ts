@@ -1,23 +1,21 @@
 /**
  * Verifies bearer tokens (RFC 7519, RFC 8725, RFC 9068).
  * In: a compact JWS. Out: its identity and the end of its validity, or the reject reason.
- * The key selects the algorithm, not the token. Cheap checks come first.
+ * The unverified `iss` selects an issuer, whose keys and rules (`issuers.ts`) then decide alone. Cheap checks come first.
  */
-import type { JWTPayload } from 'jose'
+import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
-import { nameProblem, namesProblem } from '../credentials/names.ts'
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
-import { isKid } from '../keys/jwk.ts'
-import type { KeyRing, VerificationKey } from '../keys/key-ring.ts'
+import type { FindKey, FoundKey } from '../keys/key-ring.ts'
 
+/** `expiresAtSeconds`: since the epoch. */
 export interface Identity {
   readonly accountId: string
   readonly accessKey: string
   readonly tokenId: string
-  /** Epoch seconds. */
-  readonly expiresAt: number
+  readonly expiresAtSeconds: number
 }
 
 /** The label `reason` of `auth_sidecar_token_checks_total`. */
@@ -30,6 +28,8 @@ export const REFUSAL_REASONS = [
   'algorithm',
   'claims',
   'revoked',
+  /** There are no keys of its issuer yet. */
+  'unavailable',
 ] as const
 
 export type RefusalReason = (typeof REFUSAL_REASONS)[number]
@@ -57,9 +57,6 @@ export const MAX_TOKEN_BYTES = 8192
 /** Header parameters that change the meaning of a token. */
 export const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
 
-/** In UTF-16 units: `jti` becomes a header line of the forwarded request. */
-const MAX_JTI_LENGTH = 256
-
 /** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
 
@@ -71,57 +68,66 @@ export interface Verified extends Accepted {
 /** As {@link Verify}, without a cache. */
 export type VerifyUncached = (token: string) => Refused | Promise<Verified | Refused>
 
-export interface VerifierOptions {
-  readonly keys: () => KeyRing
-  /** Fetches newer keys of another issuer; called for an unknown but valid `kid`. Does not reject. */
-  readonly fetchKeysFor?: ((kid: string) => Promise<unknown>) | undefined
-  /** Absent where another sidecar has the credentials. */
-  readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
-  readonly isRevoked?: IsRevoked
-  readonly issuer: string
+/** An issuer whose tokens are accepted, with its keys and rules. */
+export interface TokenIssuer {
+  /** Equals `iss`. */
+  readonly name: string
   readonly audience: string
+  readonly findKey: FindKey
+  /** Accepted values of `typ` in lower case; undefined: it may be absent. */
+  readonly types: readonly (string | undefined)[]
   readonly maxLifetimeSeconds: number
+  /** The names, or the claim that does not give one. The claims are verified, but for what they give here. */
+  readonly namesOf: (claims: JWTPayload, token: string) => Omit<Identity, 'expiresAtSeconds'> | string
+  /** Absent for tokens without a credential of ours, and where another sidecar has the credentials. */
+  readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
+}
+
+export interface VerifierOptions {
+  /** The first is our own. Their names differ. */
+  readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
+  readonly isRevoked?: IsRevoked
   readonly clockToleranceSeconds: number
   readonly now: () => number
 }
 
 const MALFORMED: Refused = { ok: false, reason: 'malformed' }
-const UNKNOWN_KEY: Refused = { ok: false, reason: 'unknown_key' }
-const ALGORITHM: Refused = { ok: false, reason: 'algorithm' }
 
 export function createVerifier(options: VerifierOptions): VerifyUncached {
-  const { keys, fetchKeysFor } = options
+  const { issuers } = options
+  const [own] = issuers
+  const byName = new Map<unknown, TokenIssuer>(issuers.map((issuer) => [issuer.name, issuer]))
+  // Our own rules refuse a token of an unknown issuer, at the latest by its `iss`.
+  const issuerOf = (token: string) =>
+    (byName.size === 1 ? own : byName.get(members(token.split('.')[1])?.['iss'])) ?? own
   return (token) => {
     const header = hasTokenShape(token) ? readHeader(token) : undefined
     if (header === undefined) return MALFORMED
-    const { alg, kid } = header
-    if (kid === undefined || !isKid(kid)) return UNKNOWN_KEY
-    const check = () => {
-      const key = keys().verification.get(kid)
-      if (key === undefined) return UNKNOWN_KEY
-      return key.alg === alg ? verifySigned(token, key, options) : ALGORITHM
-    }
-    return fetchKeysFor === undefined || keys().verification.has(kid)
-      ? check()
-      : fetchKeysFor(kid).then(check)
+    const issuer = issuerOf(token)
+    const check = (key: FoundKey) =>
+      typeof key === 'string'
+        ? ({ ok: false, reason: key } as const)
+        : verifySigned(token, key, header, issuer, options)
+    const found = issuer.findKey(header.kid, header.alg)
+    return found instanceof Promise ? found.then(check) : check(found)
   }
 }
 
 async function verifySigned(
   token: string,
-  { key, alg }: VerificationKey,
-  options: VerifierOptions,
+  key: CryptoKey,
+  { alg, typ }: Header,
+  issuer: TokenIssuer,
+  { clockToleranceSeconds, now, isRevoked }: VerifierOptions,
 ): Promise<Verified | Refused> {
-  const { clockToleranceSeconds, issuer, audience, now, credentialStatus, isRevoked } = options
   let payload: JWTPayload
   let isExpired = false
   try {
     const verified = await jwtVerify(token, key, {
       algorithms: [alg],
-      typ: 'at+jwt',
-      issuer,
-      audience,
-      requiredClaims: ['sub', 'client_id', 'jti', 'iat', 'exp'],
+      issuer: issuer.name,
+      audience: issuer.audience,
+      requiredClaims: ['iat', 'exp'],
       clockTolerance: clockToleranceSeconds,
       currentDate: new Date(now()),
     })
@@ -137,16 +143,23 @@ async function verifySigned(
     else throw error
   }
   if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return invalid('payload')
-  const read = readClaims(payload, options)
-  if (!read.ok) return read
-  const { identity, issuedAt } = read
-  const expiresAt = identity.expiresAt + clockToleranceSeconds
-  if (isExpired || now() >= expiresAt * 1000) return { ok: false, reason: 'expired', claim: 'exp' }
-  const credential = credentialStatus?.(identity.accountId, identity.accessKey)
-  if (credential?.active === false || isRevoked?.({ ...identity, issuedAt })) {
+  if (!issuer.types.includes(typ)) return invalid('typ')
+  const { iat, exp } = payload
+  if (!isInteger(iat) || iat > now() / 1000 + clockToleranceSeconds) return invalid('iat')
+  if (!isInteger(exp) || exp <= iat || exp - iat > issuer.maxLifetimeSeconds) return invalid('exp')
+  const names = issuer.namesOf(payload, token)
+  if (typeof names === 'string') return invalid(names)
+  const endsAt = exp + clockToleranceSeconds
+  if (isExpired || now() >= endsAt * 1000) return { ok: false, reason: 'expired', claim: 'exp' }
+  const credential = issuer.credentialStatus?.(names.accountId, names.accessKey)
+  if (credential?.active === false || isRevoked?.({ ...names, issuedAt: iat })) {
     return { ok: false, reason: 'revoked' }
   }
-  return { ok: true, identity, usableUntil: Math.min(expiresAt, credential?.until ?? expiresAt) * 1000 }
+  return {
+    ok: true,
+    identity: { ...names, expiresAtSeconds: exp },
+    usableUntil: Math.min(endsAt, credential?.until ?? endsAt) * 1000,
+  }
 }
 
 /** A segment in canonical base64url (RFC 4648, section 3.5): no padding, and bits that encode nothing are zero. */
@@ -158,45 +171,34 @@ function hasTokenShape(token: string): boolean {
   return token.length <= MAX_TOKEN_BYTES && SHAPE.test(token)
 }
 
-/** The unverified `alg` and `kid` of the protected header. */
-function readHeader(token: string): { readonly alg: string; readonly kid: string | undefined } | undefined {
-  let header: unknown
-  try {
-    header = JSON.parse(Buffer.from(token.slice(0, token.indexOf('.')), 'base64url').toString())
-  } catch {
-    return undefined
-  }
-  if (typeof header !== 'object' || header === null) return undefined
-  if (REFUSED_PARAMETERS.some((name) => name in header)) return undefined
-  const { alg, kid }: { alg?: unknown; kid?: unknown } = header
-  if (typeof alg !== 'string' || (kid !== undefined && typeof kid !== 'string')) return undefined
-  return { alg, kid }
+/** Unverified. `typ`: lower-cased, without `application/`; '' if it is no string. */
+interface Header {
+  readonly alg: string
+  readonly kid: string | undefined
+  readonly typ: string | undefined
 }
 
-/** Checks the claims that jose does not: the names, and the bounds of `iat` and `exp`. */
-function readClaims(
-  { sub, client_id, jti, iat, exp }: JWTPayload,
-  { maxLifetimeSeconds, clockToleranceSeconds, now }: VerifierOptions,
-): { readonly ok: true; readonly identity: Identity; readonly issuedAt: number } | Refused {
-  if (!isName(sub)) return invalid('sub')
-  if (!isName(client_id) || namesProblem(sub, client_id) !== undefined) return invalid('client_id')
-  if (!isName(jti) || jti.length > MAX_JTI_LENGTH) return invalid('jti')
-  if (!isInteger(iat) || iat > now() / 1000 + clockToleranceSeconds) return invalid('iat')
-  if (!isInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds) return invalid('exp')
-  return {
-    ok: true,
-    identity: { accountId: sub, accessKey: client_id, tokenId: jti, expiresAt: exp },
-    issuedAt: iat,
+function readHeader(token: string): Header | undefined {
+  const header = members(token.slice(0, token.indexOf('.')))
+  if (header === undefined || REFUSED_PARAMETERS.some((name) => name in header)) return undefined
+  const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
+  if (typeof alg !== 'string' || (kid !== undefined && typeof kid !== 'string')) return undefined
+  const type = typeof typ === 'string' ? typ.toLowerCase().replace(/^application\//, '') : ''
+  return { alg, kid, typ: typ === undefined ? undefined : type }
+}
+
+/** The members of the JSON object in a segment, or undefined. */
+function members(segment = ''): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value: unknown = JSON.parse(Buffer.from(segment, 'base64url').toString())
+    return typeof value === 'object' && value !== null ? { ...value } : undefined
+  } catch {
+    return undefined
   }
 }
 
 function invalid(claim: string): Refused {
   return { ok: false, reason: 'claims', claim }
-}
-
-/** A name becomes part of a header and a log line: a control character could forge another. */
-function isName(value: unknown): value is string {
-  return typeof value === 'string' && nameProblem(value) === undefined
 }
 
 function isInteger(value: unknown): value is number {

@@ -176,7 +176,7 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
     const response = await fetch(`http://127.0.0.1:${port}/`, { headers })
     return { status: response.status, body: JSON.parse(await response.text()) }
   }
-  const expiresAt = Math.floor(Date.now() / 1000) + 600
+  const expiresAtSeconds = Math.floor(Date.now() / 1000) + 600
   const sign = createAssertionSigner({
     keys: () => key.ring,
     issuer: ISSUER,
@@ -185,7 +185,7 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
     now: Date.now,
   })
   for (const accountId of NAMES) {
-    const { assertion } = await sign({ accountId, accessKey: 'AK', tokenId: 'j', expiresAt })
+    const { assertion } = await sign({ accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds })
     t.match(await ask(assertion), {
       status: 200,
       body: { account: accountId, accessKey: 'AK', tokenId: 'j' },

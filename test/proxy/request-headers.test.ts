@@ -10,7 +10,7 @@ import { createAddresses } from '../../src/server/client-address.ts'
 import type { Accepted } from '../../src/token/verify.ts'
 import { admission, admitted, type HeadParts, HOST, type Line } from '../support/request-heads.ts'
 
-const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAt: 2_000_000_000 }
+const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAtSeconds: 2_000_000_000 }
 const caller: Accepted = { ok: true, identity }
 const socket = { remoteAddress: '192.0.2.7', localPort: 8080 }
 const untrusted = createAddresses([]).peerOf(socket, false)

@@ -1,9 +1,9 @@
 import { createLocalJWKSet, decodeJwt, decodeProtectedHeader, errors, jwtVerify } from 'jose'
 import t from 'tap'
-import type { KeyRing } from '../../src/keys/key-ring.ts'
-import { publicJwks } from '../../src/keys/key-ring.ts'
+import { findKeyIn, type KeyRing, publicJwks } from '../../src/keys/key-ring.ts'
 import { createTokenCache } from '../../src/token/cache.ts'
 import { createAssertionSigner } from '../../src/token/issue.ts'
+import { ownIssuer } from '../../src/token/issuers.ts'
 import { createVerifier } from '../../src/token/verify.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { AUDIENCE, ISSUER, mintToken } from '../support/tokens.ts'
@@ -32,8 +32,14 @@ async function setUp(
   const shared = { keys: () => state.ring, issuer: ISSUER, now: () => state.now }
   const signAssertion = createAssertionSigner({ ...shared, audience: ASSERTION_AUDIENCE, lifetimeSeconds })
   let signatures = 0
-  const limits = { maxLifetimeSeconds: 86_400, clockToleranceSeconds }
-  const verify = createVerifier({ ...shared, ...limits, audience: AUDIENCE, isRevoked: () => state.revoked })
+  const findKey = findKeyIn(shared.keys)
+  const own = ownIssuer({ ...shared, audience: AUDIENCE, findKey, maxLifetimeSeconds: 86_400 })
+  const verify = createVerifier({
+    ...shared,
+    issuers: [own],
+    clockToleranceSeconds,
+    isRevoked: () => state.revoked,
+  })
   const cache = createTokenCache({
     verifyUncached: verify,
     signAssertion: async (identity) => {

@@ -24,7 +24,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
 
 const good = (accountId = 'acme', usableUntil = START + 3_600_000): Verified => ({
   ok: true,
-  identity: { accountId, accessKey: 'AK', tokenId: 'j', expiresAt: usableUntil / 1000 },
+  identity: { accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds: usableUntil / 1000 },
   usableUntil,
 })
 const refusal: Refused = { ok: false, reason: 'signature' }

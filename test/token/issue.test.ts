@@ -27,7 +27,7 @@ t.test('a token contains the claims of RFC 9068 and no others', async (t) => {
     iat: issuedAt,
     exp: issuedAt + 3600,
   })
-  t.same(identity, { ...subject, tokenId: identity.tokenId, expiresAt: issuedAt + 3600 })
+  t.same(identity, { ...subject, tokenId: identity.tokenId, expiresAtSeconds: issuedAt + 3600 })
 })
 
 t.test('the key that is active at login signs the token', async (t) => {

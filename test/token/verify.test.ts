@@ -1,8 +1,9 @@
 import t from 'tap'
 import type { CredentialStatus } from '../../src/credentials/store.ts'
-import { ALGORITHMS, type KeyRing } from '../../src/keys/key-ring.ts'
+import { ALGORITHMS, type FindKey, type FoundKey, findKeyIn, type KeyRing } from '../../src/keys/key-ring.ts'
+import { ownIssuer } from '../../src/token/issuers.ts'
 import type { Verdict } from '../../src/token/verify.ts'
-import { createVerifier, type VerifierOptions } from '../../src/token/verify.ts'
+import { createVerifier, type TokenIssuer, type VerifierOptions } from '../../src/token/verify.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
 import { AUDIENCE, goodClaims, ISSUER, type MintOptions, mintToken } from '../support/tokens.ts'
 
@@ -15,11 +16,12 @@ const rules = {
   issuer: ISSUER,
   audience: AUDIENCE,
   maxLifetimeSeconds: 86_400,
-  clockToleranceSeconds: 0,
-  now: () => NOW,
 }
-const verifierFor = (ring: KeyRing, options: Partial<VerifierOptions> = {}) =>
-  createVerifier({ ...rules, keys: () => ring, ...options })
+type Options = Partial<VerifierOptions & TokenIssuer>
+const verifierFor = (ring: KeyRing, options: Options = {}) => {
+  const own = ownIssuer({ ...rules, findKey: findKeyIn(() => ring), ...options })
+  return createVerifier({ issuers: [own], clockToleranceSeconds: 0, now: () => NOW, ...options })
+}
 const mint = (options: Partial<MintOptions> = {}) => mintToken({ key, now: NOW, ...options })
 const reasonOf = (verdict: Verdict) => (verdict.ok ? 'ok' : verdict.reason)
 
@@ -52,7 +54,7 @@ t.test('a token of each algorithm is verified with the private and the public ke
       const verified = await verifierFor(ring)(await mint({ key: made, claims: { jti: 'j' } }))
       t.same(verified, {
         ok: true,
-        identity: { accountId: 'acme', accessKey: 'AKTEST', tokenId: 'j', expiresAt: exp },
+        identity: { accountId: 'acme', accessKey: 'AKTEST', tokenId: 'j', expiresAtSeconds: exp },
         usableUntil: exp * 1000,
       })
     }
@@ -60,7 +62,7 @@ t.test('a token of each algorithm is verified with the private and the public ke
 })
 
 /** `ok`, `expired`, or the claim at fault of a token with these changes of its claims. */
-async function faultOf(changes: object | string, options: Partial<VerifierOptions> = {}) {
+async function faultOf(changes: object | string, options: Options = {}) {
   const token = await mint(typeof changes === 'string' ? { claimsText: changes } : { claims: { ...changes } })
   const verified = await verifierFor(ring, options)(token)
   return verified.ok ? 'ok' : verified.reason === 'claims' ? verified.claim : verified.reason
@@ -179,26 +181,27 @@ t.test('a revoked token is refused', async (t) => {
   t.equal(reasonOf(await verifyWhen(true, exp * 1000)), 'expired')
 })
 
-t.test('newer keys are fetched for an unknown kid only', async (t) => {
-  let keys: KeyRing = { verification: new Map() }
-  const asked: string[] = []
-  const fetchKeysFor = async (kid: string) => {
-    asked.push(kid)
-    if (kid === 'k') keys = ring
-    return kid === 'k'
+t.test('the issuer is asked for the key that the header names', async (t) => {
+  const asked: unknown[] = []
+  const reasonWith = async (found: FoundKey, header = {}) => {
+    const findKey: FindKey = async (...names) => {
+      asked.push(names)
+      return found
+    }
+    return reasonOf(await verifierFor(ring, { findKey })(await mint({ header })))
   }
-  const verify = verifierFor(ring, { keys: () => keys, fetchKeysFor })
-  t.equal(reasonOf(await verify(await mint({ header: { kid: 'x' } }))), 'unknown_key')
-  t.equal(reasonOf(await verify(await mint())), 'ok', 'accepted at its first use')
-  t.equal(reasonOf(await verify(await mint())), 'ok')
-  t.equal(reasonOf(await verify(await mint({ header: { kid: undefined } }))), 'unknown_key')
+  for (const reason of ['unknown_key', 'algorithm', 'unavailable'] as const) {
+    t.equal(await reasonWith(reason), reason)
+  }
+  t.equal(await reasonWith('algorithm', { kid: undefined }), 'unknown_key', 'our own tokens have a kid')
+  t.same(asked, Array(3).fill(['k', 'ES256']))
   for (const kid of NO_KIDS) {
-    t.equal(reasonOf(await verify(await mint({ header: { kid } }))), 'unknown_key', JSON.stringify(kid))
+    t.equal(
+      reasonOf(await verifierFor(ring)(await mint({ header: { kid } }))),
+      'unknown_key',
+      JSON.stringify(kid),
+    )
   }
-  t.same(asked, ['x', 'k'], 'nothing is fetched for a kid that no key can have')
-  keys = { verification: new Map() }
-  const vanishing = verifierFor(ring, { keys: () => keys, fetchKeysFor: async () => true })
-  t.equal(reasonOf(await vanishing(await mint())), 'unknown_key', 'the key ring decides')
 })
 
 t.test('a failing key ring throws and gives no verdict', async (t) => {
