@@ -1,13 +1,13 @@
 /**
  * Refuses logins of a pair of account and client address after too many failures within a window. Unknown accounts
  * count alike, and a refused login is never checked. A login that could be one failure too many waits for those in
- * flight. Memory: at most 50,000 pairs in an LRU cache, 250 bytes each. To evict its own pair, a client has to fail
- * 50,000 other logins first.
+ * flight. Memory: at most 50,000 pairs in an LRU cache, 300 bytes each and 8 for each failure. To evict its own pair, a
+ * client has to fail 50,000 other logins first.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import pLimit, { type LimitFunction } from 'p-limit'
-import { clientNetwork, type LoginVerdict } from './store.ts'
+import { type CredentialName, clientNetwork, type LoginVerdict } from './store.ts'
 
 interface LoginOutcome {
   readonly verdict: LoginVerdict | 'throttled'
@@ -35,7 +35,8 @@ export function createLoginThrottle({
   windowSeconds,
   now = () => performance.now(),
 }: LoginThrottleOptions) {
-  const failures = new LRUCache<string, number>({
+  /** Of each pair: the failures, as digests of their access keys. */
+  const failures = new LRUCache<string, number[]>({
     // Not `max`, which allocates memory for all entries at the start, and clears it with the last one: 100 µs a login.
     maxSize: MAX_PAIRS,
     sizeCalculation: () => 1,
@@ -48,15 +49,19 @@ export function createLoginThrottle({
   const limits = new Map<string, LimitFunction>()
   let waiting = 0
   return {
-    /** Runs `check` when the pair may log in: `rejected` is a failure, `accepted` clears the pair. */
+    /**
+     * Runs `check` when the pair may log in: `rejected` is a failure, `accepted` removes those of its own access key.
+     * All of them would be too many: a client could guess the secret of another key between logins with its own.
+     */
     async attempt(
-      accountId: string,
+      { accountId, accessKey }: CredentialName,
       address: string,
       check: () => Promise<LoginVerdict>,
     ): Promise<LoginOutcome> {
       // The digest, because the account name is the client's choice and may be long.
       const pair = `${hash('sha256', accountId, 'base64url')} ${clientNetwork(address)}`
-      const failed = () => failures.get(pair) ?? 0
+      const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
+      const failed = () => failures.get(pair)?.length ?? 0
       // Every login in flight may fail: 200 guesses at once are no more than `count` one by one.
       const attemptsLeft = () => Math.max(1, count - failed())
       const limit = limits.get(pair) ?? pLimit(count)
@@ -69,8 +74,15 @@ export function createLoginThrottle({
         return await limit(async () => {
           if (mustWait) waiting--
           const outcome = failed() >= count ? throttled(pair) : { verdict: await check() }
-          if (outcome.verdict === 'rejected') failures.set(pair, failed() + 1)
-          else if (outcome.verdict === 'accepted' && failures.has(pair)) failures.delete(pair)
+          const keys = failures.get(pair) ?? []
+          if (outcome.verdict === 'rejected') {
+            keys.push(key)
+            failures.set(pair, keys)
+          } else if (outcome.verdict === 'accepted' && keys.includes(key)) {
+            const others = keys.filter((other) => other !== key)
+            if (others.length > 0) failures.set(pair, others)
+            else failures.delete(pair)
+          }
           limit.concurrency = attemptsLeft()
           return outcome
         })

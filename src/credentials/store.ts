@@ -2,7 +2,7 @@
  * Credentials: their index, the status that token checks ask for, and the check of logins. Every failed login takes the
  * same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for an unknown account too.
  */
-import { createHmac, randomBytes } from 'node:crypto'
+import { createHmac } from 'node:crypto'
 import ipaddr from 'ipaddr.js'
 import pLimit from 'p-limit'
 import { dummyHash, verifySecret } from './secret-hash.ts'
@@ -27,12 +27,15 @@ export function createCredentialIndex(credentials: Iterable<Credential> = []) {
   const accounts = new Set<string>()
   const byName = new Map<string, Credential>()
   const scryptParameters = new Set<string>()
+  /** Secret by its salt, the same in all processes, and the same after most changes. */
+  let smallestScryptHash: string | undefined
   function add(credential: Credential): void {
     const { accountId, secretHash } = credential
     accounts.add(accountId)
     byName.set(keyOf(credential), credential)
     if (secretHash.startsWith('$scrypt$')) {
       scryptParameters.add(secretHash.slice(0, secretHash.indexOf('$', '$scrypt$'.length)))
+      if (smallestScryptHash === undefined || secretHash < smallestScryptHash) smallestScryptHash = secretHash
     }
   }
   for (const credential of credentials) add(credential)
@@ -41,8 +44,16 @@ export function createCredentialIndex(credentials: Iterable<Credential> = []) {
     size: () => byName.size,
     hasAccount: (accountId: string) => accounts.has(accountId),
     find: (name: CredentialName) => byName.get(keyOf(name)),
-    /** The distinct ones, such as `$scrypt$ln=14,r=8,p=5`. */
-    scryptParameters: () => [...scryptParameters],
+    /**
+     * What a login costs that has no scrypt hash: parameters of those in use, such as `$scrypt$ln=14,r=8,p=5`. A fixed
+     * choice would single out accounts with other parameters; one that differs between attempts or workers, too.
+     */
+    scryptParametersFor({ accountId, accessKey }: CredentialName): string | undefined {
+      if (smallestScryptHash === undefined) return undefined
+      const name = JSON.stringify([accountId, accessKey])
+      const drawn = createHmac('sha256', smallestScryptHash).update(name).digest().readUInt32BE()
+      return [...scryptParameters].sort()[drawn % scryptParameters.size]
+    },
   }
 }
 
@@ -88,17 +99,7 @@ export function createCredentialStore({
   onFault,
 }: CredentialStoreOptions): CredentialStore {
   const dummySha256 = dummyHash('$sha256')
-  const selectionKey = randomBytes(32)
   const verifyInQueue = createScryptQueue()
-
-  function dummyFor({ accountId, accessKey }: Login, parameters: readonly string[]): string | undefined {
-    // A fixed choice would single out accounts with other parameters, a random one would differ between attempts.
-    const drawn = createHmac('sha256', selectionKey)
-      .update(JSON.stringify([accountId, accessKey]))
-      .digest()
-    const prefix = parameters[drawn.readUInt32BE() % parameters.length]
-    return prefix && dummyHash(prefix)
-  }
 
   function isCurrent(login: Login, secretHash: string): boolean {
     const newest = credentials().find(login)
@@ -112,10 +113,9 @@ export function createCredentialStore({
     // Always looked up: the right secret of a disabled credential takes the time of any failure.
     const isUsable = isCurrent(login, sha256Hash)
     if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'
-    const scryptHash = storedHash?.startsWith('$scrypt$')
-      ? storedHash
-      : dummyFor(login, index.scryptParameters())
-    if (scryptHash === undefined) return 'rejected'
+    const parameters = index.scryptParametersFor(login)
+    if (parameters === undefined) return 'rejected'
+    const scryptHash = storedHash?.startsWith('$scrypt$') ? storedHash : dummyHash(parameters)
     const matches = await verifyInQueue(clientNetwork(address), login.secret, scryptHash)
     if (matches === 'busy') return 'busy'
     return matches && isCurrent(login, scryptHash) ? 'accepted' : 'rejected'

@@ -92,7 +92,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       const { login } = read
       if (credentials.hasAccount(login.accountId)) req.context.loginAccount = login.accountId
       const address = options.clientAddress(req)
-      const { verdict, retryAfterSeconds } = await throttle.attempt(login.accountId, address, async () =>
+      const { verdict, retryAfterSeconds } = await throttle.attempt(login, address, async () =>
         res.destroyed ? 'busy' : credentials.authenticate(login, address),
       )
       if (verdict === 'busy' || verdict === 'throttled') failLater(req, res, verdict, retryAfterSeconds)

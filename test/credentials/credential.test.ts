@@ -30,19 +30,6 @@ t.test('a credential is found by account and access key', async (t) => {
   }
 })
 
-t.test('the index lists each set of scrypt parameters once', async (t) => {
-  const hashes = [
-    '$scrypt$ln=14,r=8,p=5$a$b',
-    '$scrypt$ln=14,r=8,p=5$c$d',
-    '$scrypt$ln=13,r=8,p=10$a$b',
-    '$sha256$x',
-  ]
-  const index = createCredentialIndex(
-    hashes.map((secretHash, at) => ({ ...credential, accessKey: `AK${at}`, secretHash })),
-  )
-  t.same(index.scryptParameters(), ['$scrypt$ln=14,r=8,p=5', '$scrypt$ln=13,r=8,p=10'])
-})
-
 t.test('a credential is active until it expires or is disabled', async (t) => {
   t.ok(isActive(credential, 1e15))
   t.notOk(isActive({ ...credential, disabled: true }, 0))

@@ -3,13 +3,15 @@ import t from 'tap'
 import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
 import type { LoginVerdict } from '../../src/credentials/store.ts'
 
+const NAME = { accountId: 'acme', accessKey: 'AK' }
+
 /** A throttle of three failures a minute, whose clock the test sets. */
 function throttled() {
   const clock = { now: 1_800_000_000_000 }
   const throttle = createLoginThrottle({ count: 3, windowSeconds: 60, now: () => clock.now })
   /** Tries to log in, and returns the seconds to wait where that is refused. */
-  const login = async (verdict: LoginVerdict, account = 'acme', address = '192.0.2.1') =>
-    (await throttle.attempt(account, address, async () => verdict)).retryAfterSeconds
+  const login = async (verdict: LoginVerdict, accountId = 'acme', address = '192.0.2.1', accessKey = 'AK') =>
+    (await throttle.attempt({ accountId, accessKey }, address, async () => verdict)).retryAfterSeconds
   const fail = (count: number) => Promise.all(Array.from({ length: count }, () => login('rejected')))
   return { clock, throttle, login, fail }
 }
@@ -18,7 +20,7 @@ function throttled() {
 async function concurrent({ throttle }: ReturnType<typeof throttled>, count: number) {
   const checks: ((verdict: LoginVerdict) => void)[] = []
   const check = () => new Promise<LoginVerdict>((resolve) => checks.push(resolve))
-  const attempts = Array.from({ length: count }, () => throttle.attempt('acme', '192.0.2.1', check))
+  const attempts = Array.from({ length: count }, () => throttle.attempt(NAME, '192.0.2.1', check))
   await setImmediate()
   const end = async (at: number, verdict: LoginVerdict) => {
     checks[at]?.(verdict)
@@ -39,7 +41,7 @@ t.test('after the allowed failures a pair is refused until the window has passed
 
 t.test('a change of the system clock does not change the wait', async (t) => {
   const throttle = createLoginThrottle({ count: 1, windowSeconds: 60 })
-  const attempt = () => throttle.attempt('acme', '192.0.2.1', async () => 'rejected')
+  const attempt = () => throttle.attempt(NAME, '192.0.2.1', async () => 'rejected')
   await attempt()
   t.intercept(Date, 'now', { value: () => 0 })
   t.same(await attempt(), { verdict: 'throttled', retryAfterSeconds: 60 })
@@ -106,7 +108,11 @@ t.test('at most 1,000 logins wait, and other pairs are not affected', async (t) 
   const setup = throttled()
   const { attempts, started, end } = await concurrent(setup, 1004)
   t.same(await attempts[1003], { verdict: 'busy' })
-  t.equal((await setup.throttle.attempt('other', '192.0.2.1', async () => 'accepted')).verdict, 'accepted')
+  t.equal(
+    (await setup.throttle.attempt({ ...NAME, accountId: 'other' }, '192.0.2.1', async () => 'accepted'))
+      .verdict,
+    'accepted',
+  )
   for (let at = 0; at < 1003; at++) await end(at, 'accepted')
   t.equal(started(), 1003)
 })
@@ -128,4 +134,18 @@ t.test('an accepted login clears the failures of its pair', async (t) => {
   await fail(2)
   t.equal(await login('accepted'), undefined)
   t.same(await fail(4), [undefined, undefined, undefined, 60])
+})
+
+t.test('an accepted login removes the failures of its own access key only', async (t) => {
+  const { clock, login } = throttled()
+  const guess = (verdict: LoginVerdict, accessKey: string) => login(verdict, 'acme', '192.0.2.1', accessKey)
+  for (let times = 0; times < 2; times++) {
+    await guess('rejected', 'victim')
+    clock.now += 1000
+    t.equal(await guess('accepted', 'own'), undefined)
+  }
+  await guess('rejected', 'own')
+  t.equal(await guess('accepted', 'own'), 58, 'refused, like any login of the pair')
+  clock.now += 58_000
+  t.equal(await guess('accepted', 'own'), undefined)
 })
