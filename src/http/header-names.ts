@@ -30,6 +30,10 @@ export const HeaderKind = {
   origin: 16,
   corsMethod: 17,
   keepAlive: 18,
+  /** Decides what a request needs of its caller's scope (`token/scopes.ts`). */
+  deciding: 19,
+  /** Overrides the method, or folds to a name of the kind above: refused where a scope restricts the caller. */
+  refusedIfScoped: 20,
 } as const
 
 export type HeaderKind = (typeof HeaderKind)[keyof typeof HeaderKind]
@@ -60,6 +64,16 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['forwarded', HeaderKind.forwarded],
   ['origin', HeaderKind.origin],
   ['access-control-request-method', HeaderKind.corsMethod],
+  ['if-none-match', HeaderKind.deciding],
+  ['overwrite', HeaderKind.deciding],
+  ['destination', HeaderKind.deciding],
+  ['x-amz-copy-source', HeaderKind.deciding],
+  ['x-goog-copy-source', HeaderKind.deciding],
+  ['x-ms-copy-source', HeaderKind.deciding],
+  ['x-copy-from', HeaderKind.deciding],
+  ['x-http-method-override', HeaderKind.refusedIfScoped],
+  ['x-http-method', HeaderKind.refusedIfScoped],
+  ['x-method-override', HeaderKind.refusedIfScoped],
 ])
 
 /** Classified spellings: a lookup replaces the folding. Bounded, because clients choose their spellings. */
@@ -92,6 +106,7 @@ function classify(name: string): HeaderKind {
   const kind = KNOWN.get(folded.slice(start, end))
   if (kind === undefined) return HeaderKind.other
   if (isFramingOrAuthorization(kind)) return HeaderKind.refusedLookAlike
+  if (kind === HeaderKind.deciding || kind === HeaderKind.refusedIfScoped) return HeaderKind.refusedIfScoped
   const isSetBySidecar = kind === HeaderKind.forwarded || kind === HeaderKind.requestId
   return isSetBySidecar ? HeaderKind.droppedLookAlike : HeaderKind.other
 }

@@ -44,6 +44,8 @@ export function requestHeaderLines(parts: RequestHeadParts): string {
       case HeaderKind.other:
       case HeaderKind.origin:
       case HeaderKind.corsMethod:
+      case HeaderKind.deciding:
+      case HeaderKind.refusedIfScoped:
       case HeaderKind.trailer:
         if (options?.has(name.toLowerCase())) continue
         break

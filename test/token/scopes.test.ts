@@ -1,0 +1,405 @@
+import { execFileSync, spawnSync } from 'node:child_process'
+import fc from 'fast-check'
+import t from 'tap'
+import { allows, coversScope, intersectScopes, parseScope, type Scope } from '../../src/token/scopes.ts'
+
+function scope(text: string): Scope {
+  const read = parseScope(text)
+  if (!read.ok) throw new Error(read.problem)
+  return read.scope
+}
+
+type Headers = readonly (readonly [string, string])[]
+
+function judge(text: string, method: string, path: string, headers: Headers = [], nominated: string[] = []) {
+  const request = { method, path, host: 'h:80', connectionOptions: new Set(nominated) }
+  return allows(scope(text), request, headers.flat())
+}
+
+t.test('a scope covers its path and all below it, on segment boundaries', async (t) => {
+  for (const [item, path, allowed] of [
+    ['/a', '/a', true],
+    ['/a', '/a/', true],
+    ['/a/', '/a', true],
+    ['/a', '/a/b/c', true],
+    ['/a', '/%61/x', true],
+    ['/%61', '/a/x', true],
+    ['/', '/', true],
+    ['/', '/x', true],
+    ['/a', '/', false],
+    ['/a', '/ab', false],
+    ['/a', '/A', false],
+    ['/a', '/a/x%2fy', true],
+    ['/a', '/a%2fx', false],
+    ['/a/x', '/a%2fx', false],
+    ['/a%2fx', '/a/x', false],
+    ['/a%2fx', '/a%2Fx/y', true],
+    ['/\xc3\xa9'.replace(/[^/]/g, encode), '/\xc3\xa9', true],
+    ['/a', '/a/b;v=1', true],
+    ['/a', '/a;v=1/b', false],
+  ] as const) {
+    t.equal(judge(`storage.read:${item}`, 'GET', path), allowed, `${item} and ${path}`)
+  }
+})
+
+function encode(byte: string): string {
+  return `%${byte.charCodeAt(0).toString(16)}`
+}
+
+/** CASES of paths that two readers could read differently; each is below `/a` to a reader that takes it literally. */
+const AMBIGUOUS_PATHS = [
+  ...['/a/../b', '/a/%2e%2e/b', '/a/%252e%252e/b', '/a%2f..%2fb', '/a/..%5cb', '/a/x\\y', '/a//b', '/a/./b'],
+  ...[
+    '/a/b/..;/c',
+    '/a/b/..%3b/c',
+    '/a/.;x',
+    '/a/%00',
+    '/a/%7f',
+    '/a/%c2%80',
+    '/a/%ff',
+    '/a/\xff',
+    '/a/%c0%ae',
+  ],
+  ...[
+    '/a/%zz',
+    '/a/%',
+    '/a/%4',
+    '/a/x%252fy',
+    '/a/x%255Cy',
+    '/a/x%2f',
+    '/a/..',
+    '/a/.',
+    '/a/x//',
+    '/a/%2f',
+    '//a',
+  ],
+]
+
+t.test('a path with several readings is never allowed, and is no path of an item', async (t) => {
+  for (const path of AMBIGUOUS_PATHS) {
+    t.notOk(judge('storage.read:/a storage.modify:/', 'GET', path), path)
+    t.notOk(judge('storage.read:/ storage.modify:/', 'COPY', '/a', [['Destination', path]]), `to ${path}`)
+    t.notOk(judge('storage.read:/', 'GET', '/a', [['X-Copy-From', path]]), `from ${path}`)
+    t.notOk(parseScope(`storage.read:${path}`).ok, `item ${path}`)
+  }
+})
+
+t.test('a bad scope is named by its item', async (t) => {
+  for (const [text, place] of [
+    ['', /empty/],
+    ['storage.read:/a  storage.read:/b', /item 2/],
+    [' storage.read:/a', /item 1/],
+    ['storage.read:/a ', /item 2/],
+    ['storage.read:/a\tstorage.read:/b', /item 1/],
+    ['storage.read:/a storage.write:/a', /item 2/],
+    ['storage.read', /item 1/],
+    ['storage.read:a', /item 1/],
+    ['Storage.read:/a', /item 1/],
+    ['storage.read:/a?x', /item 1/],
+    ['storage.read:/a#x', /item 1/],
+    ['storage.read:/é', /item 1/],
+    [`storage.read:/${'a'.repeat(2048)}`, /2048/],
+  ] as const) {
+    const read = parseScope(text)
+    t.match(read.ok ? '' : read.problem, place, JSON.stringify(text))
+  }
+})
+
+const ROWS: readonly (readonly [method: string, needs: string])[] = [
+  ...['GET', 'OPTIONS', 'PROPFIND'].map((method) => [method, 'read'] as const),
+  ['MKCOL', 'create'],
+  ...['PUT', 'POST', 'PATCH', 'DELETE', 'LOCK', 'UNLOCK', 'PROPPATCH', 'MERGE', 'get'].map(
+    (method) => [method, 'modify'] as const,
+  ),
+]
+
+t.test('each method needs its action', async (t) => {
+  const actions = ['read', 'create', 'modify']
+  const includes = (has: string, needs: string) => has === needs || (has === 'modify' && needs === 'create')
+  for (const action of actions) {
+    const text = `storage.${action}:/a`
+    for (const [method, needs] of ROWS) {
+      t.equal(judge(text, method, '/a/x'), includes(action, needs), `${method} with ${action}`)
+      t.notOk(judge(text, method, '/b'), `${method} outside`)
+    }
+    t.ok(judge(text, 'HEAD', '/a/x'), `HEAD with ${action}`)
+    for (const method of ['REPORT', 'SEARCH']) {
+      t.notOk(judge(text, method, '/a'), `${method} below the root`)
+      t.equal(judge(`storage.${action}:/`, method, '/a'), action === 'read', `${method} with ${action}:/`)
+    }
+  }
+})
+
+t.test('a header decides if it is read in one way and reaches the upstream', async (t) => {
+  const create = 'storage.create:/a'
+  const copy = 'storage.read:/r storage.create:/a'
+  const modify = 'storage.read:/r storage.modify:/a'
+  const to = (path: string): Headers => [['Destination', path]]
+  const keep: Headers = [['Overwrite', 'F']]
+  const from = (value: string, name = 'x-amz-copy-source'): Headers => [[name, value]]
+  const rows: readonly (readonly [string, string, string, Headers, boolean, string[]?])[] = [
+    [create, 'PUT', '/a/x', [['If-None-Match', '*']], true],
+    [create, 'PUT', '/a/x', [['If-None-Match', '*']], false, ['if-none-match']],
+    [create, 'PUT', '/a/x', [['If-None-Match', '*, "x"']], false],
+    [create, 'PUT', '/a/x', [['If-None-Match', '"x"']], false],
+    [modify, 'PUT', '/a/x', [['If-None-Match', '*, "x"']], true],
+    [
+      modify,
+      'PUT',
+      '/a/x',
+      [
+        ['If-None-Match', '*'],
+        ['if-none-match', '"x"'],
+      ],
+      false,
+    ],
+    [
+      create,
+      'PUT',
+      '/a/x',
+      [
+        ['If-None-Match', '*'],
+        ['If-None-Match', '*'],
+      ],
+      false,
+    ],
+    [
+      modify,
+      'GET',
+      '/r/x',
+      [
+        ['If-None-Match', '"x"'],
+        ['If-None-Match', '"y"'],
+      ],
+      true,
+    ],
+    [create, 'PUT', '/a/x', [['If_None_Match', '*']], false],
+    [copy, 'COPY', '/r/x', [...to('/a/y'), ...keep], true],
+    [copy, 'COPY', '/r/x', [...to('/a/y'), ['OVERWRITE', 'f']], true],
+    [copy, 'COPY', '/r/x', [...to('/a/y'), ...keep], false, ['overwrite']],
+    [copy, 'COPY', '/r/x', to('/a/y'), false],
+    [copy, 'COPY', '/r/x', [...to('/a/y'), ['Overwrite', 'T']], false],
+    [modify, 'COPY', '/r/x', to('/a/y'), true],
+    [modify, 'COPY', '/r/x', [...to('/a/y'), ['Overwrite', 'T'], ['Overwrite', 'F']], false],
+    [modify, 'COPY', '/r/x', [], false],
+    [modify, 'COPY', '/r/x', to(''), false],
+    [modify, 'COPY', '/r/x', to('/b'), false],
+    [modify, 'COPY', '/r/x', to('/a/y'), false, ['destination']],
+    [modify, 'COPY', '/r/x', [...to('/a/y'), ...to('/a/z')], false],
+    [modify, 'COPY', '/r/x', [...to('/a/y'), ...to('/a/y')], true],
+    [modify, 'COPY', '/r/x', to('HTTPS://H:80/a/y'), true],
+    [modify, 'COPY', '/r/x', to('http://h/a/y'), false],
+    [modify, 'COPY', '/r/x', to('http://u@h:80/a/y'), false],
+    [modify, 'COPY', '/r/x', to('//h:80/a/y'), false],
+    [modify, 'COPY', '/r/x', to('ftp://h:80/a/y'), false],
+    [modify, 'COPY', '/r/x', to('/a/y?z'), false],
+    [modify, 'COPY', '/r/x', to('/a/y, /b'), false],
+    [modify, 'COPY', '/r/x', to('a/y'), false],
+    [modify, 'MOVE', '/r/x', to('/a/y'), false],
+    [modify, 'MOVE', '/a/x', to('/a/y'), true],
+    [modify, 'MOVE', '/a/x', to('/r/y'), false],
+    [modify, 'DELETE', '/a/x', to('/b'), true],
+    [modify, 'PUT', '/a/x', from('/r/y'), true],
+    [modify, 'PUT', '/a/x', from('r/y'), true],
+    [modify, 'PUT', '/a/x', from('r/y:z?versionId=3/L4k'), true],
+    [modify, 'PUT', '/a/x', from('r%2Fy'), false],
+    [modify, 'PUT', '/a/x', from('%72/y'), true],
+    [modify, 'PUT', '/a/x', from('/r/y?versionId=x/../../b'), false],
+    [modify, 'PUT', '/a/x', from('/r/y?acl'), false],
+    [modify, 'PUT', '/a/x', from('b/y'), false],
+    [modify, 'PUT', '/a/x', from('b/y'), true, ['x-amz-copy-source']],
+    [modify, 'PUT', '/a/x', from('https://h:80/r/y'), true],
+    [modify, 'PUT', '/a/x', from('https://other/r/y'), false],
+    ['storage.read:/ storage.modify:/', 'PUT', '/a/x', from('arn:aws:s3:::r/y'), false],
+    ['storage.read:/ storage.modify:/', 'PUT', '/a/x', from(''), false],
+    [modify, 'PUT', '/a/x', [...from('/r/y'), ...from('/r/z')], false],
+    [modify, 'PUT', '/a/x', [...from('/r/y'), ...from('/b', 'x-ms-copy-source')], false],
+    [modify, 'HEAD', '/a/x', from('/b', 'X-Goog-Copy-Source'), false],
+    [modify, 'PUT', '/a/x', from('/r/y', 'X_Amz_Copy_Source'), false],
+    [modify, 'GET', '/r/x', [['X-HTTP-Method-Override', 'GET']], false],
+    [modify, 'GET', '/r/x', [['X-Http-Method', 'GET']], false, ['x-http-method']],
+    [modify, 'GET', '/r/x', [['x_method_override', 'DELETE']], false],
+    [
+      modify,
+      'GET',
+      '/r/x',
+      [
+        ['X-Method', 'DELETE'],
+        ['Origin', 'o'],
+        ['Depth', '1'],
+      ],
+      true,
+    ],
+  ]
+  for (const [text, method, path, headers, allowed, nominated] of rows) {
+    const name = `${method} ${path} ${JSON.stringify(headers)} ${nominated ?? ''} with ${text}`
+    t.equal(judge(text, method, path, headers, nominated), allowed, name)
+  }
+})
+
+t.test('an intersection keeps the narrower text', async (t) => {
+  for (const [a, b, both] of [
+    ['storage.read:/', 'storage.read:/a storage.read:/a', 'storage.read:/a storage.read:/a'],
+    [
+      'storage.read:/a storage.create:/b',
+      'storage.read:/a/b storage.modify:/',
+      'storage.read:/a/b storage.create:/b',
+    ],
+    ['storage.create:/a', 'storage.modify:/a/b', 'storage.create:/a/b'],
+    ['storage.read:/a', 'storage.modify:/a', ''],
+    ['storage.read:/a', 'storage.read:/ab', ''],
+    ['storage.read:/a%2fb', 'storage.read:/a', ''],
+  ] as const) {
+    t.equal(intersectScopes(scope(a), scope(b))?.text, both, `${a} and ${b}`)
+    t.equal(intersectScopes(scope(b), scope(a))?.text, both, `${b} and ${a}`)
+  }
+  t.equal(intersectScopes(undefined, scope('storage.read:/a'))?.text, 'storage.read:/a')
+  t.equal(intersectScopes(scope('storage.read:/a'), undefined)?.text, 'storage.read:/a')
+  t.equal(intersectScopes(undefined, undefined), undefined)
+})
+
+// The model reads bytes one by one, and segments as lists.
+
+const SLASH = -1
+
+/** Both readings of a path as lists of segments, or undefined if it has several. */
+function readingsOf(raw: string): readonly (readonly string[])[] | undefined {
+  const bytes: number[] = []
+  for (let at = 0; at < raw.length; at++) {
+    if (raw[at] !== '%') bytes.push(raw.charCodeAt(at))
+    else {
+      const hex = raw.slice(at + 1, at + 3)
+      if (!/^[0-9a-fA-F]{2}$/.test(hex)) return undefined
+      bytes.push(hex.toLowerCase() === '2f' ? SLASH : Number.parseInt(hex, 16))
+      at += 2
+    }
+  }
+  const texts = [0x2f, 0x01].map((slash) => Buffer.from(bytes.map((byte) => (byte === SLASH ? slash : byte))))
+  if (bytes.includes(0x01) || texts.some((text) => !Buffer.from(text.toString()).equals(text)))
+    return undefined
+  const [separated = '', literal = ''] = texts.map(String)
+  if (/[\u0000-\u001f\u007f-\u009f\\]/.test(separated) || !separated.startsWith('/')) return undefined
+  if (['%2e', '%2f', '%5c'].some((encoded) => separated.toLowerCase().includes(encoded))) return undefined
+  const segments = separated.slice(1).split('/')
+  if (segments.at(-1) === '') segments.pop()
+  const isBad = (segment: string) => segment === '' || ['.', '..'].includes(segment.split(';')[0] ?? '')
+  if (segments.some(isBad)) return undefined
+  const literals = literal.slice(1).split('/')
+  return [segments, literals.at(-1) === '' ? literals.slice(0, -1) : literals]
+}
+
+function modelAllows(items: readonly string[], action: string, path: string): boolean {
+  const readings = readingsOf(path)
+  const granted = items.map((item) => /^storage\.(\w+):(.*)$/.exec(item) ?? [])
+  return (readings ?? [[]]).every(
+    (segments, reading) =>
+      readings !== undefined &&
+      granted.some(([, has = '', prefix = '']) => {
+        const parent = readingsOf(prefix)?.[reading] ?? ['never']
+        const suffices = has === action || (has === 'modify' && action === 'create')
+        return suffices && parent.every((segment, index) => segments[index] === segment)
+      }),
+  )
+}
+
+const PIECES = [
+  ...[
+    '/',
+    '/',
+    '/',
+    'a',
+    'b',
+    'ab',
+    'A',
+    '.',
+    '..',
+    ';',
+    '%2e',
+    '%2F',
+    '%5c',
+    '\\',
+    '%25',
+    '2e',
+    '%00',
+    '%01',
+  ],
+  ...['%ff', '\xff', '%c3%a9', '\xc3\xa9', '%61', '%3b', '%7f', '%c2%85', '%zz', '%', '%20'],
+]
+const wildPath = fc.array(fc.constantFrom(...PIECES), { maxLength: 8 }).map((parts) => `/${parts.join('')}`)
+const tamePath = fc
+  .array(fc.constantFrom('/a', '/b', '/ab', '/%61', '/a%2fb'), { maxLength: 4 })
+  .map((parts) => parts.join('') || '/')
+const path = fc.oneof(wildPath, tamePath)
+const action = fc.constantFrom('read', 'create', 'modify')
+const item = fc.tuple(action, path).map(([action, path]) => `storage.${action}:${path}`)
+const items = fc.array(item, { minLength: 1, maxLength: 4 }).filter((list) => parseScope(list.join(' ')).ok)
+const METHOD_OF: Record<string, string> = { read: 'GET', create: 'MKCOL', modify: 'DELETE' }
+
+t.test('judgements and parsing agree with the model', async () => {
+  fc.assert(
+    fc.property(items, action, path, (items, action, path) => {
+      const judged = judge(items.join(' '), METHOD_OF[action] ?? '', path)
+      return judged === modelAllows(items, action, path)
+    }),
+    { numRuns: 20_000 },
+  )
+  fc.assert(
+    fc.property(path, (path) => {
+      const isAscii = /^[!-~]*$/.test(path)
+      return parseScope(`storage.read:${path}`).ok === (isAscii && readingsOf(path) !== undefined)
+    }),
+    { numRuns: 5000 },
+  )
+})
+
+t.test('an intersection allows what both allow, and covers no more', async () => {
+  fc.assert(
+    fc.property(items, items, action, tamePath, (a, b, action, path) => {
+      const both = intersectScopes(scope(a.join(' ')), scope(b.join(' ')))
+      const method = METHOD_OF[action] ?? ''
+      const request = { method, path, host: 'h', connectionOptions: undefined }
+      const allowedByBoth = judge(a.join(' '), method, path) && judge(b.join(' '), method, path)
+      const isExact = [...a, ...b, path].every((text) => !/%2f/i.test(text))
+      const allowed = both !== undefined && allows(both, request, [])
+      const isCovered = both !== undefined && coversScope(scope(a.join(' ')), both)
+      return isCovered && (isExact ? allowed === allowedByBoth : !allowed || allowedByBoth)
+    }),
+    { numRuns: 10_000 },
+  )
+})
+
+const PYTHON = process.env['SCITOKENS_PYTHON'] ?? 'python3'
+const hasScitokens = spawnSync(PYTHON, ['-c', 'import scitokens']).status === 0
+
+/** Where both agree: scitokens takes neither `/a/` for `/a` nor `modify` for `create`. */
+t.test(
+  'judgements agree with scitokens',
+  { skip: !hasScitokens && 'python3 has no scitokens' },
+  async (t) => {
+    const plain = fc
+      .array(fc.constantFrom('/a', '/b', '/ab', '/A', '/%61', '/a-b', '/a~'), { minLength: 1, maxLength: 4 })
+      .map((parts) => parts.join(''))
+    const anyItem = fc.tuple(action, plain).map(([action, path]) => `storage.${action}:${path}`)
+    const cases = fc.sample(fc.tuple(fc.array(anyItem, { minLength: 1, maxLength: 4 }), action, plain), 2000)
+    const script = `
+import json, sys, scitokens
+enforcer = scitokens.Enforcer('https://issuer', audience='storage')
+def allows(scope, action, path):
+    token = scitokens.SciToken(key=None)
+    token.update_claims({'iss': 'https://issuer', 'aud': 'storage', 'scope': ' '.join(scope)})
+    actions = ['create', 'modify'] if action == 'create' else [action]
+    return any(enforcer.test(token, 'storage.' + each, path) for each in actions)
+print(json.dumps([allows(*case) for case in json.load(sys.stdin)]))`
+    const verdicts: unknown = JSON.parse(
+      String(execFileSync(PYTHON, ['-c', script], { input: JSON.stringify(cases) })),
+    )
+    t.same(
+      verdicts,
+      cases.map(([items, action, path]) => judge(items.join(' '), METHOD_OF[action] ?? '', path)),
+    )
+    t.ok(
+      Array.isArray(verdicts) && verdicts.includes(true) && verdicts.includes(false),
+      'both verdicts occur',
+    )
+  },
+)
