@@ -16,6 +16,7 @@ import { statusMetrics } from './ops/samples.ts'
 import type { AdminSources } from './ops/status.ts'
 import { createForwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
+import { closesConnection } from './proxy/upstream-errors.ts'
 import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
@@ -74,6 +75,11 @@ export async function createApp({
   })
   const { keys, credentials } = authData
   const { assertion } = config.identity
+  const upstreams = config.upstreams.map(({ prefix, url, assertionAudience = assertion.audience }) => ({
+    prefix,
+    url,
+    assertionAudience,
+  }))
   const isDraining = () => lifeCycle.isDraining()
   const readyChecks = () => {
     const accepting = { name: 'accepting', ok: lifeCycle.isRunning() }
@@ -92,7 +98,13 @@ export async function createApp({
       now,
     }),
     ...(assertion.enabled && {
-      signAssertion: createAssertionSigner({ ...assertion, keys, issuer, now }),
+      signAssertions: createAssertionSigner({
+        audiences: [assertion.audience, ...upstreams.map(({ assertionAudience }) => assertionAudience)],
+        lifetimeSeconds: assertion.lifetimeSeconds,
+        keys,
+        issuer,
+        now,
+      }),
     }),
     ...config.cache,
     now,
@@ -146,7 +158,7 @@ export async function createApp({
     onIssueFailure: metrics.onIssueFailure,
   })
   const forwarder = createForwarder({
-    upstreams: config.upstreams,
+    upstreams,
     limits: config.limits,
     timeouts: config.timeouts,
     secureContextOf: authData.certificates.upstream,
@@ -157,7 +169,7 @@ export async function createApp({
       responder.refuse(req, res, error, {
         // RFC 9209 has one name for all errors of the client.
         errorType: outcome.startsWith('client_') ? 'http_request_error' : outcome,
-        close: outcome.startsWith('client_'),
+        close: closesConnection(outcome),
       }),
     events: metrics.ofUpstream,
     now,
@@ -167,7 +179,7 @@ export async function createApp({
     tokenEndpoint,
     forward: forwarder.forward,
     responder,
-    identityHeaders,
+    identityHeaders: (caller) => identityHeaders(caller, assertion.audience),
     maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
     now,
     onInternalError: (requestId, error) =>

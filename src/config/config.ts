@@ -52,6 +52,9 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
   if (areValid('identity.assertion', 'token.audience') && identity.assertion.enabled) {
     const message = 'must differ from token.audience: an assertion is not an access token'
     if (identity.assertion.audience === token.audience) report('identity.assertion.audience', message)
+    if (areValid('upstreams'))
+      for (const [index, { assertionAudience }] of settings.upstreams.entries())
+        if (assertionAudience === token.audience) report('upstreams', message, [index, 'assertionAudience'])
   }
   if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes')) {
     const endpoint = `${listen.basePath}/v2/auth/token`

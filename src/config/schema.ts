@@ -49,6 +49,9 @@ const upstream = member(UPSTREAM, {
   caFile: filePath.optional().describe('PEM file of the CAs that sign its certificate.'),
   certFile: filePath.optional().describe('PEM file of the client certificate that it receives.'),
   keyFile: filePath.optional().describe('PEM file of the private key of certFile.'),
+  assertionAudience: text
+    .optional()
+    .describe('Claim aud of its assertions, instead of that of all upstreams.'),
 }).superRefine((upstream, context) => {
   if (!(upstream instanceof Object)) return
   const partners = { caFile: 'caFile', certFile: 'keyFile', keyFile: 'certFile' } as const
@@ -130,7 +133,7 @@ export const settingsSchema = z
       .default([])
       .meta({
         description:
-          'Storage services requests are forwarded to, at least one: prefix, url and for https caFile, certFile, keyFile.',
+          'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
         examples: [[{ prefix: '/', url: 'http://127.0.0.1:9000' }]],
       }),
     token: section('Tokens, issued and verified.', {

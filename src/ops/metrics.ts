@@ -4,7 +4,12 @@
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { ROUTES, type Route } from '../gate/decide.ts'
-import { UPSTREAM_OUTCOMES, type UpstreamOutcome } from '../proxy/upstream-errors.ts'
+import {
+  STATUS_CLASSES,
+  statusClassOf,
+  UPSTREAM_OUTCOMES,
+  type UpstreamOutcome,
+} from '../proxy/upstream-errors.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import { REFUSAL_REASONS, type RefusalReason } from '../token/verify.ts'
 import { VERSION } from '../version.ts'
@@ -47,6 +52,7 @@ const HELP = {
   upstream_connections: 'Connections to the upstream, also those being opened.',
   upstream_queue: 'Requests that wait for a connection to the upstream.',
   upstream_requests_total: 'Forwarded requests by upstream and outcome.',
+  upstream_responses_total: 'Responses by upstream and status class.',
   upstream_response_seconds: 'Seconds from the request head to the head of the upstream response.',
 }
 
@@ -132,6 +138,7 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
   const issued = counter('tokens_issued_total')
   const failures = counter('token_issue_failures_total', ['reason'])
   const outcomes = counter('upstream_requests_total', ['upstream', 'outcome'])
+  const responses = counter('upstream_responses_total', ['upstream', 'class'])
   const bytes = counter('transferred_bytes_total', ['direction'])
   const fetches = remoteKeys && counter('jwks_fetches_total', ['result'])
   const durations = histogram('request_duration_seconds', 'route', ROUTES)
@@ -142,8 +149,10 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
   })
   for (const reason of ['ok', ...REFUSAL_REASONS] as const) checks.inc(checkLabels(reason), 0)
   for (const reason of ISSUE_FAILURES) failures.inc({ reason }, 0)
-  for (const upstream of upstreams)
+  for (const upstream of upstreams) {
     for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
+    for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
+  }
   for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
   for (const result of RELOAD_RESULTS) fetches?.inc({ result }, 0)
 
@@ -159,7 +168,11 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
     onIssueFailure: (reason: IssueFailure): void => failures.inc({ reason }),
     ofUpstream: (upstream: string) => ({
       onOutcome: (outcome: UpstreamOutcome): void => outcomes.inc({ upstream, outcome }),
-      onFirstByte: (seconds: number): void => firstBytes.observe({ upstream }, seconds),
+      onResponse(status: number, seconds: number): void {
+        const statusClass = statusClassOf(status)
+        if (statusClass !== undefined) responses.inc({ upstream, class: statusClass })
+        firstBytes.observe({ upstream }, seconds)
+      },
     }),
     onBytes: (direction: 'in' | 'out', count: number): void => bytes.inc({ direction }, count),
     onReload: createReloadMetrics(create, subjects, now),

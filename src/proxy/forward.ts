@@ -22,7 +22,11 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
 }
 
 interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events'> {
-  readonly upstreams: readonly { readonly prefix: string; readonly url: string }[]
+  readonly upstreams: readonly {
+    readonly prefix: string
+    readonly url: string
+    readonly assertionAudience: string
+  }[]
   readonly secureContextOf?: (prefix: string) => (() => SecureContext) | undefined
   readonly limits: UpstreamPoolOptions['limits']
   readonly forwardAuthorization: boolean
@@ -30,11 +34,11 @@ interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events'> {
 }
 
 export function createForwarder(options: ForwarderOptions) {
-  const upstreams = options.upstreams.map(({ prefix, url }) => {
+  const upstreams = options.upstreams.map(({ prefix, url, assertionAudience }) => {
     const address = upstreamAddress(url, options.secureContextOf?.(prefix))
     const pool = new UpstreamPool({ ...options, address })
     const transfer: TunnelOptions = { ...options, pool, events: options.events(prefix) }
-    return { prefix, path: prefix.replace(/\/$/, ''), address, pool, transfer }
+    return { prefix, path: prefix.replace(/\/$/, ''), address, pool, transfer, assertionAudience }
   })
   const longestFirst = upstreams.toSorted((a, b) => b.path.length - a.path.length)
 
@@ -59,6 +63,7 @@ export function createForwarder(options: ForwarderOptions) {
       keepAuthorization:
         context.wouldRefuse !== undefined || (options.forwardAuthorization && caller !== undefined),
       upstreamHost: upstream.address.host,
+      assertionAudience: upstream.assertionAudience,
     }
     if (context.upgrade === undefined) {
       new Transfer(req, res, requestHead(parts), upstream.transfer).start()

@@ -20,6 +20,7 @@ export interface RequestHeadParts {
   readonly keepAuthorization: boolean
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
   readonly upstreamHost: string
+  readonly assertionAudience: string
 }
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
@@ -67,8 +68,10 @@ export function requestHeaderLines(parts: RequestHeadParts): string {
   if (request.host === undefined) lines += `Host: ${parts.upstreamHost}\r\n`
   if (request.requestId === undefined) lines += `X-Request-Id: ${parts.requestId}\r\n`
   if (!forwardedSeen) lines += forwardedLines(peer, request.host)
-  if (caller !== undefined) lines += identityLines(caller)
-  return lines
+  if (caller === undefined) return lines
+  const assertion = caller.assertions?.get(parts.assertionAudience)
+  if (assertion !== undefined) lines += `X-Authenticated-Assertion: ${assertion}\r\n`
+  return lines + identityLines(caller)
 }
 
 /** The host is quoted: a token may not hold `:` (RFC 7239, section 4). */
@@ -90,8 +93,8 @@ export function requestTrailers(
   return `${trailers}\r\n`
 }
 
-/** Returns names and values, alternating. */
-export function identityHeaders({ identity, assertion }: Accepted): string[] {
+/** Returns names and values, alternating; without an assertion unless an audience is given. */
+export function identityHeaders({ identity, assertions }: Accepted, assertionAudience = ''): string[] {
   const headers = [
     'X-Authenticated-Account-Id',
     encodeIdentityValue(identity.accountId),
@@ -102,6 +105,7 @@ export function identityHeaders({ identity, assertion }: Accepted): string[] {
     'X-Authenticated-Token-Expires',
     String(identity.expiresAtSeconds),
   ]
+  const assertion = assertions?.get(assertionAudience)
   if (assertion !== undefined) headers.push('X-Authenticated-Assertion', assertion)
   return headers
 }

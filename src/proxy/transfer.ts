@@ -21,8 +21,8 @@ import type { UpstreamPool } from './upstream-pool.ts'
 
 export interface UpstreamEvents {
   onOutcome(outcome: UpstreamOutcome): void
-  /** Seconds from the request's start to the response head. */
-  onFirstByte(seconds: number): void
+  /** The head of a final response. `seconds`: since the request's start. */
+  onResponse(status: number, seconds: number): void
 }
 
 export interface TransferOptions {
@@ -127,7 +127,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
 
   onHead(head: UpstreamHead): void {
     if (this.#connection !== undefined) this.#connection.deadline = Number.POSITIVE_INFINITY
-    this.#options.events.onFirstByte((performance.now() - this.#req.context.startedAt) / 1000)
+    this.#options.events.onResponse(head.status, (performance.now() - this.#req.context.startedAt) / 1000)
     this.#unsentHead = head
     this.#responseHead = head
   }

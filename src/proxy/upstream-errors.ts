@@ -3,6 +3,7 @@
  * Names of faults are the error types of RFC 9209, section 2.3.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
+import { networkErrorOf } from '../http/network-errors.ts'
 
 export const UPSTREAM_OUTCOMES = [
   'ok',
@@ -40,34 +41,28 @@ export function faultError(fault: UpstreamFault): PublicError {
     : ERRORS.serviceNotReady
 }
 
-const BY_CODE: Readonly<Record<string, UpstreamFault>> = {
-  ECONNREFUSED: 'connection_refused',
-  ENOENT: 'connection_refused', // a unix socket that does not exist
-  EACCES: 'connection_refused',
-  EPERM: 'connection_refused',
-  ENOTFOUND: 'dns_error',
-  ETIMEDOUT: 'connection_timeout',
-  ENETUNREACH: 'destination_ip_unroutable',
-  EHOSTUNREACH: 'destination_ip_unroutable',
-  EADDRNOTAVAIL: 'destination_ip_unroutable',
-  ECONNRESET: 'connection_terminated',
-  EPIPE: 'connection_terminated',
-  EPROTO: 'tls_protocol_error',
-  // OpenSSL verification results without `CERT` in their name.
-  INVALID_CA: 'tls_certificate_error',
-  INVALID_PURPOSE: 'tls_certificate_error',
-  PATH_LENGTH_EXCEEDED: 'tls_certificate_error',
-  UNSPECIFIED: 'tls_certificate_error', // verification results without a name in Node, such as a key that is too small
+const KEEPS_CONNECTION: ReadonlySet<UpstreamOutcome> = new Set([
+  'connection_limit_reached',
+  'destination_not_found',
+  'http_protocol_error',
+  'proxy_internal_error',
+])
+
+/** A client of an upstream that shuts down should connect again, perhaps to another replica, before its next request. */
+export function closesConnection(outcome: UpstreamOutcome): boolean {
+  return !KEEPS_CONNECTION.has(outcome)
 }
 
 export function faultOf(error: unknown): UpstreamFault {
   if (error instanceof ResponseSyntaxError) return 'http_protocol_error'
-  const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
-  const known = BY_CODE[code]
-  if (known !== undefined) return known
-  if (code.startsWith('EAI_')) return 'dns_error'
-  if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_HANDSHAKE')) return 'tls_protocol_error'
-  // OpenSSL verification results (CERT_HAS_EXPIRED, SELF_SIGNED_CERT_IN_CHAIN, …) and Node's check of the host name.
-  if (code.includes('CERT') || code.startsWith('UNABLE_TO_')) return 'tls_certificate_error'
-  return code === '' || code.startsWith('ERR_') ? 'proxy_internal_error' : 'connection_terminated'
+  return networkErrorOf(error) ?? 'proxy_internal_error'
+}
+
+/** Classes of upstream statuses; there is no final response below 200. */
+export const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
+export type StatusClass = (typeof STATUS_CLASSES)[number]
+
+/** Undefined for a 101, and for a status that no class has. */
+export function statusClassOf(status: number): StatusClass | undefined {
+  return STATUS_CLASSES[Math.floor(status / 100) - 2]
 }

@@ -89,8 +89,8 @@ export function openTunnel(
   })
   upstream.on('response', (response) => {
     clearTimeout(timer)
-    options.events.onFirstByte((performance.now() - context.startedAt) / 1000)
     const { statusCode: status = 0 } = response
+    options.events.onResponse(status, (performance.now() - context.startedAt) / 1000)
     if (status < 200) {
       fail('http_protocol_error') // a 101 that names no protocol
       return
@@ -121,7 +121,7 @@ export function openTunnel(
       return
     }
     settle('ok')
-    options.events.onFirstByte((performance.now() - context.startedAt) / 1000)
+    options.events.onResponse(101, (performance.now() - context.startedAt) / 1000)
     context.isUpgraded = true
     pipeTunnel(req, response, socket, first)
     closeAtExpiry(req, options)

@@ -4,12 +4,12 @@
  */
 import { LRUCache } from 'lru-cache'
 import { ownCopy } from '../http/own-copy.ts'
-import { NO_ASSERTION, type SignAssertion } from './issue.ts'
+import { NO_ASSERTIONS, type SignAssertions } from './issue.ts'
 import type { Verdict, Verified, Verify, VerifyUncached } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: VerifyUncached
-  readonly signAssertion?: SignAssertion | undefined
+  readonly signAssertions?: SignAssertions | undefined
   readonly maxTokens: number
   readonly maxAgeSeconds: number
   readonly now: () => number
@@ -26,7 +26,13 @@ interface TokenCache {
 }
 
 export function createTokenCache(options: TokenCacheOptions): TokenCache {
-  const { verifyUncached, signAssertion = async () => NO_ASSERTION, maxTokens, maxAgeSeconds, now } = options
+  const {
+    verifyUncached,
+    signAssertions = async () => NO_ASSERTIONS,
+    maxTokens,
+    maxAgeSeconds,
+    now,
+  } = options
   const entries = new LRUCache<string, Verified>({
     max: maxTokens,
     dispose: (_entry, _token, why) => {
@@ -57,12 +63,12 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     if (!(found instanceof Promise)) return found
     const pending = found
       .then(async (verdict) => {
-        const signed = verdict.ok ? await signAssertion(verdict.identity) : NO_ASSERTION
+        const signed = verdict.ok ? await signAssertions(verdict.identity) : NO_ASSERTIONS
         // After a change the verdict may depend on a removed key, credential or list.
         if (started !== generation) return inFlight.get(token) ?? verifyOnce(token)
         if (!verdict.ok) return verdict
         const usableUntil = Math.min(verdict.usableUntil, signed.renewAt, now() + maxAgeSeconds * 1000)
-        const entry = { ...verdict, usableUntil, assertion: signed.assertion }
+        const entry = { ...verdict, usableUntil, assertions: signed.assertions }
         entries.set(ownCopy(token), entry)
         return entry
       })

@@ -12,16 +12,14 @@ import { type Identity, MAX_TOKEN_BYTES } from './verify.ts'
 interface SignerOptions {
   readonly keys: () => KeyRing
   readonly issuer: string
-  /** That of assertions differs from that of access tokens, so that neither passes for the other. */
-  readonly audience: string
   /** The default of a token, or the maximum of an assertion, which ends with its token at the latest. */
   readonly lifetimeSeconds: number
   readonly now: () => number
 }
 
 /** `lifetime`: whole seconds. Rejects without a signing key, or if the verifier would refuse a name. */
-export function createIssuer(options: SignerOptions) {
-  const { keys, lifetimeSeconds, now } = options
+export function createIssuer(options: SignerOptions & { readonly audience: string }) {
+  const { keys, issuer, audience, lifetimeSeconds, now } = options
   return async ({ accountId, accessKey }: CredentialName, lifetime = lifetimeSeconds) => {
     const { signing } = keys()
     if (signing === undefined) throw new Error('no signing key')
@@ -34,40 +32,46 @@ export function createIssuer(options: SignerOptions) {
       tokenId: randomUUID(),
       expiresAtSeconds: issuedAt + lifetime,
     }
-    const token = await sign(identity, 'at+jwt', issuedAt, signing, options)
+    const token = await sign(identity, 'at+jwt', issuedAt, signing, { issuer, audience })
     if (token.length > MAX_TOKEN_BYTES) throw new Error('the names are too long for one token')
     return { token, identity }
   }
 }
 
-export interface Assertion {
-  /** A compact JWS; absent when there is no signing key, and in the clock tolerance after the end of the token. */
-  readonly assertion: string | undefined
+export interface Assertions {
+  /** A compact JWS by audience; none without a signing key, and in the clock tolerance after the end of the token. */
+  readonly assertions: ReadonlyMap<string, string>
   /** Epoch milliseconds: at half of its lifetime, or at its end when it ends with the token. */
   readonly renewAt: number
 }
 
-export const NO_ASSERTION: Assertion = { assertion: undefined, renewAt: Number.POSITIVE_INFINITY }
+export const NO_ASSERTIONS: Assertions = { assertions: new Map(), renewAt: Number.POSITIVE_INFINITY }
 
-export type SignAssertion = (identity: Identity) => Promise<Assertion>
+export type SignAssertions = (identity: Identity) => Promise<Assertions>
 
-export function createAssertionSigner(options: SignerOptions): SignAssertion {
-  const { keys, lifetimeSeconds, now } = options
+/** `audiences`: each differs from that of access tokens, so that neither passes for the other. */
+export function createAssertionSigner(
+  options: SignerOptions & { readonly audiences: readonly string[] },
+): SignAssertions {
+  const { keys, issuer, lifetimeSeconds, now } = options
+  const audiences = [...new Set(options.audiences)]
   return async (identity) => {
     const { signing } = keys()
     const time = now()
     const issuedAt = Math.floor(time / 1000)
     const expiresAtSeconds = Math.min(issuedAt + lifetimeSeconds, identity.expiresAtSeconds)
     const endsAt = expiresAtSeconds * 1000
-    if (signing === undefined || endsAt <= time) return NO_ASSERTION
+    if (signing === undefined || endsAt <= time) return NO_ASSERTIONS
+    const signAs = async (audience: string) =>
+      [
+        audience,
+        await sign({ ...identity, expiresAtSeconds }, 'upstream-assertion+jwt', issuedAt, signing, {
+          issuer,
+          audience,
+        }),
+      ] as const
     return {
-      assertion: await sign(
-        { ...identity, expiresAtSeconds },
-        'upstream-assertion+jwt',
-        issuedAt,
-        signing,
-        options,
-      ),
+      assertions: new Map(await Promise.all(audiences.map(signAs))),
       renewAt: expiresAtSeconds === identity.expiresAtSeconds ? endsAt : (time + endsAt) / 2,
     }
   }
@@ -79,7 +83,7 @@ function sign(
   typ: string,
   issuedAt: number,
   { alg, kid, key }: SigningKey,
-  { issuer, audience }: SignerOptions,
+  { issuer, audience }: { readonly issuer: string; readonly audience: string },
 ): Promise<string> {
   return new SignJWT({ client_id: accessKey })
     .setProtectedHeader({ alg, kid, typ })

@@ -37,7 +37,8 @@ export type RefusalReason = (typeof REFUSAL_REASONS)[number]
 export interface Accepted {
   readonly ok: true
   readonly identity: Identity
-  readonly assertion?: string | undefined
+  /** Signed identities by audience. */
+  readonly assertions?: ReadonlyMap<string, string>
 }
 
 export interface Refused {

@@ -1,10 +1,11 @@
 /** X-Authenticated-Assertion, from a login to the upstream that verifies it. */
-import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose'
+import { createRemoteJWKSet, decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose'
 import t from 'tap'
 import { activateKey, addKey } from '../../src/keys/key-changes.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
-import { OK } from '../support/recording-upstream.ts'
+import { rawClient } from '../support/raw-client.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -72,4 +73,32 @@ t.test('assertions without a key that upstreams can verify are a configuration e
       message: /identity\.assertion\.enabled needs a private key/,
     })
   }
+})
+
+t.test('each upstream gets an assertion with its own audience', async (t) => {
+  const archive = await recordingUpstream(t)
+  const upstream = await recordingUpstream(t)
+  const sidecar = await startSidecar(t, {
+    settings: {
+      ...ENABLED,
+      'forward-auth-path': '/_auth',
+      'forwarded-trust': '["127.0.0.1"]',
+      upstreams: JSON.stringify([
+        { prefix: '/', url: upstream.url },
+        { prefix: '/archive', url: archive.url, assertionAudience: 'archive' },
+      ]),
+    },
+  })
+  const get = async (path: string) => {
+    const client = await rawClient(t, sidecar.port)
+    client.send(`GET ${path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
+    return client.response()
+  }
+  for (const path of ['/o', '/archive/o', '/o']) t.equal((await get(path)).status, 200)
+  const asserted = (headers: Readonly<Record<string, string>> | undefined) => headers?.[NAME] ?? ''
+  const [first, second] = upstream.requests.map(({ headers }) => asserted(headers))
+  t.equal(decodeJwt(first ?? '').aud, 'storage-upstream')
+  t.equal(second, first, 'signed once')
+  t.equal(decodeJwt(asserted(archive.requests[0]?.headers)).aud, 'archive')
+  t.equal(asserted((await get('/_auth')).headers), first)
 })

@@ -110,8 +110,8 @@ t.test('an early response goes out at once, closes, and is the only one', async 
         if (name === 'a body') t.equal(response.headers['x-name'], 'caf\xe9')
         if (name === 'chunks') t.strictSame([...response.rawTrailers], ['X-Sum', '1'])
         t.notOk(client.socket.readableEnded, 'the upload is still read')
-        if (rest === '') client.socket.end()
-        else client.send(`${rest}${setup.head('GET /second')}`)
+        if (rest !== '') client.send(`${rest}${setup.head('GET /second')}`)
+        if (!rest.endsWith('x')) client.socket.end() // a malformed body has no end
         t.equal(await client.closed(), 'end')
         t.equal(client.rest().toString(), '', 'there is no second response')
         t.equal(await setup.outcome('ok'), 1)

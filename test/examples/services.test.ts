@@ -180,13 +180,13 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
   const sign = createAssertionSigner({
     keys: () => key.ring,
     issuer: ISSUER,
-    audience: 'storage-upstream',
+    audiences: ['storage-upstream'],
     lifetimeSeconds: 300,
     now: Date.now,
   })
   for (const accountId of NAMES) {
-    const { assertion } = await sign({ accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds })
-    t.match(await ask(assertion), {
+    const { assertions } = await sign({ accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds })
+    t.match(await ask(assertions.get('storage-upstream')), {
       status: 200,
       body: { account: accountId, accessKey: 'AK', tokenId: 'j' },
     })

@@ -53,6 +53,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       identityHeaders(caller)
       requestHead({
         ...{ request, caller, peer, rawHeaders: [], requestId: 'r', upstreamHost: 'h' },
+        assertionAudience: '',
         keepAuthorization: false,
       })
     },

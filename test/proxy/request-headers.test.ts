@@ -36,6 +36,7 @@ function head(parts: HeadParts, more: Partial<RequestHeadParts> = {}): string {
     peer: untrusted,
     keepAuthorization: false,
     upstreamHost: 'upstream.internal:9000',
+    assertionAudience: 'storage-upstream',
     ...more,
   })
 }

@@ -30,7 +30,11 @@ async function setUp(
     failing: false,
   }
   const shared = { keys: () => state.ring, issuer: ISSUER, now: () => state.now }
-  const signAssertion = createAssertionSigner({ ...shared, audience: ASSERTION_AUDIENCE, lifetimeSeconds })
+  const signAssertions = createAssertionSigner({
+    ...shared,
+    audiences: [ASSERTION_AUDIENCE, 'archive', ASSERTION_AUDIENCE],
+    lifetimeSeconds,
+  })
   let signatures = 0
   const findKey = findKeyIn(shared.keys)
   const own = ownIssuer({ ...shared, audience: AUDIENCE, findKey, maxLifetimeSeconds: 86_400 })
@@ -42,10 +46,10 @@ async function setUp(
   })
   const cache = createTokenCache({
     verifyUncached: verify,
-    signAssertion: async (identity) => {
+    signAssertions: async (identity) => {
       signatures++
       if (state.failing) throw new Error('no entropy')
-      return signAssertion(identity)
+      return signAssertions(identity)
     },
     maxTokens: 10,
     maxAgeSeconds: 86_400,
@@ -54,7 +58,7 @@ async function setUp(
   const token = await mintToken({ key, now: START, lifetimeSeconds: tokenSeconds, claims: { jti: 'j' } })
   const check = () => cache.verify(token)
   const assertionOf = (verdict: Awaited<ReturnType<typeof check>>) =>
-    verdict.ok ? verdict.assertion : undefined
+    verdict.ok ? verdict.assertions?.get(ASSERTION_AUDIENCE) : undefined
   return {
     state,
     cache,
@@ -114,7 +118,8 @@ t.test('an assertion is renewed at half of its lifetime, once for concurrent req
   const first = await now()
   state.now = START + 150_000
   for (const verdict of await Promise.all([check(), check()])) {
-    t.ok(verdict.ok && verdict.assertion !== first && verdict.assertion === atOnce())
+    const assertion = verdict.ok ? verdict.assertions?.get(ASSERTION_AUDIENCE) : undefined
+    t.ok(assertion !== undefined && assertion !== first && assertion === atOnce())
   }
   t.equal(claims(atOnce()).exp, Math.floor(state.now / 1000) + 300)
   t.equal(signatures(), 2)
