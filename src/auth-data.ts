@@ -52,10 +52,19 @@ export interface AuthDataOptions {
 const NO_KEYS: KeyRing = { verification: new Map() }
 const DATABASE_SETTING = 'credentials.postgres.urlFile'
 
-/** Reads every file that the settings name. Never rejects. */
-export async function checkFiles(settings: FileSettings) {
+/** Reads every file that the settings name. Never rejects. @param connects - also to the database, if the URL is valid */
+export async function checkFiles(settings: FileSettings, connects = false) {
   const log = createLog('silent', { write() {} })
   const { problems, warnings } = await openFiles(settings, { log, now: Date.now })
+  const urlFile = settings.credentials?.postgres?.urlFile
+  if (!connects || urlFile === undefined || problems.some(({ path }) => path === DATABASE_SETTING)) {
+    return { problems, warnings }
+  }
+  const { checkDatabase } = await import('./credentials/postgres/editor.ts')
+  const checked = await checkDatabase(urlFile)
+  if (!checked.ok && checked.unusable) {
+    problems.push(...checked.problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
+  } else if (!checked.ok) warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
   return { problems, warnings }
 }
 

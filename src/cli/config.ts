@@ -42,9 +42,12 @@ export function loadSettings(options: ParsedOptions, io: CommandIo, needsUpstrea
   return loadConfig({ file, env: io.env, flags, needsUpstream })
 }
 
-/** The problems of the settings and of the files that valid settings name, and warnings about these files. */
-export async function checkAll(loaded: LoadedConfig | NotLoaded) {
-  const { problems, warnings } = await checkFiles(loaded.ok ? loaded.config : loaded.files)
+/**
+ * The problems of the settings and of the files that valid settings name, and warnings about these files.
+ * @param connects - also to the database
+ */
+export async function checkAll(loaded: LoadedConfig | NotLoaded, connects = false) {
+  const { problems, warnings } = await checkFiles(loaded.ok ? loaded.config : loaded.files, connects)
   return { problems: [...problemsOf(loaded), ...located(problems, loaded)], warnings }
 }
 
@@ -82,7 +85,7 @@ export function configCommand(io: CommandIo): Command {
     .action(async (options: ParsedOptions) => {
       const loaded = loadSettings(options, io)
       const { problems, warnings } = options['files']
-        ? await checkAll(loaded)
+        ? await checkAll(loaded, true)
         : { problems: problemsOf(loaded), warnings: [] }
       warnings.forEach(warner(io))
       if (options['json']) printJson({ ok: problems.length === 0, problems })

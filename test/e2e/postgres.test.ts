@@ -186,3 +186,37 @@ t.test('a permanent database error is reported with its remedy and exits with 2'
     },
   )
 })
+
+t.test('config check --files connects to the database, or says that it did not', async (t) => {
+  const { database, flags } = await prepare(t)
+  const [{ hba_file: hba } = {}] = await database.sql<{ hba_file: string }>('SHOW hba_file')
+  const rules = ['host all checked 127.0.0.1/32 scram-sha-256', 'host all all 127.0.0.1/32 trust']
+  await database.sql(`COPY (VALUES ('${rules.join("'), ('")}')) TO '${hba}'`)
+  await database.sql('SELECT pg_reload_conf()')
+  await database.sql("CREATE ROLE checked LOGIN PASSWORD 'hush-hush'")
+  const check = async (url: string) => {
+    await writeFile(database.urlFile, url)
+    const started = performance.now()
+    const outcome = await runProgram(t, ['config', 'check', '--files', ...serveArgs(flags)])
+    t.notMatch(outcome.stdout + outcome.stderr, /hush|wrong/)
+    return { ...outcome, late: performance.now() - started > 9000 }
+  }
+  const place = `${database.urlFile}: the database 127.0.0.1:${port}/${database.name}`
+  const url = (user: string) => database.url.replace('postgres@', user)
+  t.match(await check(database.url), { code: 0, stderr: '' })
+  for (const [user, problem] of [
+    ['checked:wrong@', 'it refuses this user or the password'],
+    ['checked:hush-hush@', 'this user lacks a privilege there'],
+  ] as const) {
+    t.match(await check(url(user)), { code: 2, stderr: `credentials.postgres.urlFile: ${place}: ${problem}` })
+  }
+  await server.freeze()
+  const silent = await check(database.url)
+  server.thaw()
+  t.match(silent, { code: 0, late: false })
+  t.match(silent.stderr, `warning: not checked: ${place}: it does not answer in time`)
+  t.match(await check('postgres://me:hush@db.example/accounts'), {
+    code: 2,
+    stderr: 'needs ?sslmode=verify-full',
+  })
+})

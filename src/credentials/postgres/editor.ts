@@ -12,10 +12,19 @@ import type { Credential } from '../store.ts'
 import type { Changed } from '../yaml-editor.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA_SQL } from './schema.ts'
-import { CREDENTIAL_COLUMNS, type CredentialRow, REVOCATION_COLUMNS, rowProblem } from './snapshot.ts'
+import {
+  CREDENTIAL_COLUMNS,
+  type CredentialRow,
+  REVOCATION_COLUMNS,
+  readRevision,
+  rowProblem,
+} from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
+
+/** Together with the time to connect, less than 5 s. */
+const CHECK_MS = 2000
 
 const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
 const BY_NAME = `${NAME_KEY} = storage_auth.name_key($1, $2)`
@@ -27,11 +36,15 @@ interface Session {
   readonly refuse: (problem: string) => NotDone
 }
 
-async function inDatabase<T>(urlFile: string, run: (session: Session) => Promise<T>): Promise<T | NotDone> {
+async function inDatabase<T>(
+  urlFile: string,
+  run: (session: Session) => Promise<T>,
+  statementMs = STATEMENT_MS,
+): Promise<T | NotDone> {
   const named = await readUrlFile(urlFile)
   if (!named.ok) return { ok: false, unusable: true, problems: named.problems }
   const { value: target, warnings } = named
-  const client = new pg.Client(clientConfig(target, STATEMENT_MS))
+  const client = new pg.Client(clientConfig(target, statementMs))
   client.on('error', () => {}) // without it the event ends the process; the next query rejects anyway
   const failed = (unusable: boolean, problem: string): NotDone => ({
     ok: false,
@@ -119,6 +132,19 @@ export function createPostgresRevocationEditor(urlFile: string): RevocationEdito
       ),
   }
 }
+
+/** Whether a sidecar can use the tables; `unusable` is false where the database did not answer, within 5 s. */
+export const checkDatabase = (urlFile: string) =>
+  inDatabase(
+    urlFile,
+    async ({ client, warnings }) => {
+      await readRevision(client)
+      await client.query(`SELECT ${CREDENTIAL_COLUMNS} FROM storage_auth.credentials LIMIT 0`)
+      await client.query(`SELECT ${REVOCATION_COLUMNS} FROM storage_auth.revocations LIMIT 0`)
+      return { ok: true as const, warnings }
+    },
+    CHECK_MS,
+  )
 
 /** `created`: what was missing, in words. */
 export function migrate(urlFile: string) {

@@ -16,10 +16,10 @@ async function read(content: string | Buffer, mode = 0o600) {
 
 t.test('a label has only host, port and database', async (t) => {
   const labels = {
-    'postgres://me:hush@db.example:6432/accounts': 'db.example:6432/accounts',
-    'postgresql://me:hush@db.example/accounts': 'db.example:5432/accounts',
+    'postgres://me:hush@db.example:6432/accounts?sslmode=verify-full': 'db.example:6432/accounts',
+    'postgresql://me:hush@db.example/accounts?sslmode=disable': 'db.example:5432/accounts',
     'postgres://me:hush@[::1]/accounts?application_name=x': '::1:5432/accounts',
-    'postgres://me:h%2Fu%40s%23h@db.example/accounts': 'db.example:5432/accounts',
+    'postgres://me:h%2Fu%40s%23h@127.0.0.9/accounts': '127.0.0.9:5432/accounts',
     'postgres://me:hush@/accounts?host=/run/postgresql': '/run/postgresql:5432/accounts',
     'postgres:///accounts?host=/run/postgresql': '/run/postgresql:5432/accounts',
   }
@@ -49,13 +49,20 @@ t.test('an invalid URL is a problem that does not echo the URL', async (t) => {
     ['postgres://me:hush@db/accounts?sslmode=verify-full&sslmode=off', mode],
     ['postgres://me:hush@db/accounts?sslmode=verify-full&sslrootcert=/nowhere/hush.pem', unusable],
   ]
+  const remote = 'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS'
+  for (const host of ['db', 'localhost.example', '192.0.2.1', '[2001:db8::1]', '0.0.0.0']) {
+    for (const mode of ['', '?ssl=true', '?sslmode=prefer', '?sslmode=disable&sslmode=no-verify']) {
+      contents.push([`postgres://me:hush@${host}/accounts${mode}`, remote])
+    }
+  }
+  contents.push(['postgres://me:hush@localhost/accounts?host=db', remote])
   for (const [content, problem] of contents) {
     t.same(await read(content), { ok: false, problems: [`${file}: ${problem}`] }, problem)
   }
 })
 
 t.test('a world-readable file gets a warning', async (t) => {
-  const { warnings } = { warnings: [], ...(await read('postgres://me:hush@db/accounts', 0o644)) }
+  const { warnings } = { warnings: [], ...(await read('postgres://me:hush@localhost/accounts', 0o644)) }
   t.same(warnings, [`${file} can be read by every user of this machine`])
 })
 
@@ -74,7 +81,7 @@ t.test('TLS is always verified unless the URL disables it', async (t) => {
   const onWarning = ({ message }: Error) => void warned.push(message)
   process.on('warning', onWarning)
   for (const [given, exact] of modes) {
-    const base = 'postgres://me:hush@db/accounts?'
+    const base = 'postgres://me:hush@localhost/accounts?'
     t.match(await read(base + given), { ok: true, value: { url: base + exact } }, given)
   }
   await new Promise((resolve) => setImmediate(resolve))
