@@ -9,7 +9,7 @@ import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { createAdminListener } from './ops/admin.ts'
-import { type Addresses, createLifeCycle, type DrainReport } from './ops/life-cycle.ts'
+import { type Addresses, createLifeCycle, type DrainReport, type Phase } from './ops/life-cycle.ts'
 import { type Logger, logListenerErrors } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
@@ -64,15 +64,7 @@ export async function createApp({
   now = Date.now,
   worker = false,
 }: AppOptions): Promise<ServingApp> {
-  // Its callbacks use parts that are created below: it calls none of them before it returns.
-  const authData = await openAuthData(config, {
-    log,
-    now,
-    onChange: () => tokenCache.clear(),
-    onReload: (...reload) => metrics.onReload(...reload),
-    onListenerCertificates: (certificates) => listener.setCertificates(certificates),
-    onFetch: (result) => metrics.onFetch(result),
-  })
+  const authData = await openAuthData(config, { log, now })
   const { keys, credentials } = authData
   const { assertion } = config.identity
   const upstreams = config.upstreams.map(({ prefix, url, assertionAudience = assertion.audience }) => ({
@@ -80,9 +72,10 @@ export async function createApp({
     url,
     assertionAudience,
   }))
-  const isDraining = () => lifeCycle.isDraining()
+  const phase: Phase = { name: 'starting', isAborting: false }
+  const isDraining = () => phase.name === 'draining'
   const readyChecks = () => {
-    const accepting = { name: 'accepting', ok: lifeCycle.isRunning() }
+    const accepting = { name: 'accepting', ok: phase.name === 'running' }
     return [...authData.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
   }
   const { issuer, maxLifetimeSeconds, clockToleranceSeconds } = config.token
@@ -113,18 +106,7 @@ export async function createApp({
     upstreams: config.upstreams.map(({ prefix }) => prefix),
     subjects: authData.subjects,
     enforcing: config.enforcement === 'enforce',
-    sources: {
-      cache: () => tokenCache,
-      listener: () => listener,
-      signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
-      tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
-      revocations: authData.revocations,
-      pools: () => forwarder.pools(),
-      certificates: authData.certificates.expiries,
-      remoteKeys: authData.remoteKeys,
-      ready: () => readyChecks().every(({ ok }) => ok),
-      logLinesDropped,
-    },
+    fetchesKeys: authData.remoteKeys !== undefined,
     now,
   })
   const { registry } = metrics
@@ -192,7 +174,7 @@ export async function createApp({
     log,
     access: config.log.access,
     clientAddress,
-    isAborting: () => lifeCycle.isAborting(),
+    isAborting: () => phase.isAborting,
   })
   const onListenError = logListenerErrors(log)
   const listener = createListener({
@@ -207,6 +189,24 @@ export async function createApp({
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError,
   })
+  metrics.readFrom({
+    cache: tokenCache,
+    listener,
+    signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
+    tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
+    revocations: authData.revocations,
+    pools: forwarder.pools,
+    certificates: authData.certificates.expiries,
+    remoteKeys: authData.remoteKeys,
+    ready: () => readyChecks().every(({ ok }) => ok),
+    logLinesDropped,
+  })
+  authData.start({
+    onChange: () => tokenCache.clear(), // a cached token may have been revoked, or signed by a key that is gone
+    onListenerCertificates: (material) => listener.setCertificates(material),
+    onReload: metrics.onReload,
+    onFetch: metrics.onFetch,
+  })
   const sources: AdminSources = {
     ready: readyChecks,
     jwks: () => publicJwks(keys()),
@@ -215,6 +215,7 @@ export async function createApp({
   }
   let reminder: NodeJS.Timeout | undefined
   const lifeCycle = createLifeCycle({
+    phase,
     listener,
     admin: worker ? NO_ADMIN : createAdminListener(config, sources, { now, onError: onListenError }),
     authData,

@@ -2,14 +2,15 @@
  * Opens everything that decides on access (keys, credentials, revocations) and the certificates, and keeps it current.
  * In: settings. Out: functions that return the active values.
  */
+import type { SecureContext } from 'node:tls'
 import type { Config, FileSettings } from './config/config.ts'
 import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { PostgresStore } from './credentials/postgres/store.ts'
 import { createRevocationsLoader, type IsRevoked } from './credentials/revocations.ts'
-import { createCredentialStore } from './credentials/store.ts'
+import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
-import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
+import { type FindKey, findKeyIn, type KeyRing } from './keys/key-ring.ts'
 import { createRemoteKeys } from './keys/remote-keys.ts'
 import { createLog, type Logger } from './ops/log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
@@ -23,6 +24,7 @@ import {
   loadCertificates,
   upstreamName,
 } from './reload/certificates.ts'
+import type { Loaded } from './reload/files.ts'
 import { openPolledFiles, type PolledFilesOptions } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
 
@@ -35,12 +37,39 @@ export class InvalidAuthData extends Error {
   }
 }
 
-export type AuthData = Awaited<ReturnType<typeof openAuthData>>
+export interface AuthData {
+  /** The labels `subject` of reloads. */
+  readonly subjects: readonly ReloadSubject[]
+  readonly keys: () => KeyRing
+  readonly findKey: FindKey
+  /** Undefined without `keys.jwksUrl`. */
+  readonly remoteKeys: (() => { readonly ageSeconds?: number }) | undefined
+  /** Absent in a verify-only sidecar. */
+  readonly credentials: CredentialStore | undefined
+  readonly isRevoked: IsRevoked
+  /** How many there are. */
+  readonly revocations: () => number
+  readonly certificates: {
+    /** Undefined where the data listener does not speak TLS. */
+    listener(): CertificateMaterial | undefined
+    /** Undefined where the settings name no file. */
+    upstream(prefix: string): (() => SecureContext) | undefined
+    /** When they expire, in epoch milliseconds. */
+    expiries(): readonly { readonly certificate: string; readonly expiresAt: number }[]
+  }
+  /** Conditions of readiness. */
+  checks(): readonly ReadyCheck[]
+  /** Polls from now on. Called once. */
+  start(events?: AuthDataEvents): void
+  /** Waits for issuer or database; false if stopped before. @throws InvalidAuthData if an operator must act */
+  whenComplete(): Promise<boolean>
+  /** Loads everything again, changed or not. Never rejects. */
+  reload(): Promise<void>
+  /** Ends the polling. The values stay. */
+  stop(): Promise<void>
+}
 
-export interface AuthDataOptions {
-  readonly log: Logger
-  /** Epoch milliseconds. */
-  readonly now: () => number
+export interface AuthDataEvents {
   /** Keys, credentials or revocations have changed: cached verdicts must be dropped now. */
   readonly onChange?: () => void
   readonly onListenerCertificates?: (material: CertificateMaterial) => void
@@ -49,13 +78,32 @@ export interface AuthDataOptions {
   readonly onFetch?: (result: ReloadResult) => void
 }
 
+interface Clock {
+  readonly log: Logger
+  /** Epoch milliseconds. */
+  readonly now: () => number
+}
+
+/** The files of one subject. */
+type Source<T> = Pick<PolledFilesOptions<T>, 'paths' | 'includes' | 'load' | 'onChange'> & {
+  readonly subject: ReloadSubject
+  readonly part?: string
+}
+
 const NO_KEYS: KeyRing = { verification: new Map() }
 const DATABASE_SETTING = 'credentials.postgres.urlFile'
+
+/** Names the setting in the problems of a loader. */
+async function problemsOf<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
+  const loaded = await loading
+  if (loaded.ok) return loaded
+  return { ok: false, problems: loaded.problems.map((problem) => fileProblem(setting, problem)) }
+}
 
 /** Reads every file that the settings name. Never rejects. @param connects - also to the database, if the URL is valid */
 export async function checkFiles(settings: FileSettings, connects = false) {
   const log = createLog('silent', { write() {} })
-  const { problems, warnings } = await openFiles(settings, { log, now: Date.now })
+  const { problems, warnings } = await openFiles(settings, { log, now: Date.now }, () => ({}))
   const urlFile = settings.credentials?.postgres?.urlFile
   if (!connects || urlFile === undefined || problems.some(({ path }) => path === DATABASE_SETTING)) {
     return { problems, warnings }
@@ -68,137 +116,116 @@ export async function checkFiles(settings: FileSettings, connects = false) {
   return { problems, warnings }
 }
 
-/** Nothing is polled before `start`. Never rejects. */
-async function openFiles(settings: FileSettings, options: AuthDataOptions) {
+/** Nothing is polled before `start`. Never rejects. @param events - those at the time of a reload */
+async function openFiles(settings: FileSettings, { log, now }: Clock, events: () => AuthDataEvents) {
   const { keys, credentials, revocations, identity } = settings
-  const { log, now, onChange = () => {}, onReload, onListenerCertificates } = options
   const problems: Problem[] = []
   const warnings: string[] = []
-  /** `setting`: the setting that names the file; undefined for certificates, whose problems begin with it. */
-  const report = (setting: string | undefined, messages: readonly string[]): undefined => {
-    for (const text of messages) {
-      const [path = '', ...rest] = setting === undefined ? text.split(': ') : [setting, text]
-      problems.push(fileProblem(path, rest.join(': ')))
-    }
-  }
+  const onChange = () => events().onChange?.()
 
-  async function open<T>(
-    subject: ReloadSubject,
-    setting: string | undefined,
-    source: Pick<PolledFilesOptions<T>, 'paths' | 'includes' | 'load' | 'onChange'>,
-    part?: string,
-  ): Promise<Reloadable<T> | undefined> {
-    const opened = await openPolledFiles({
-      ...source,
-      subject,
-      onReload: (result) => onReload?.(subject, result, part),
-      log,
-    })
-    if (!opened.ok) return report(setting, opened.problems)
-    warnings.push(...opened.warnings)
-    return opened.value
+  async function open<T>({ part, ...source }: Source<T>): Promise<Reloadable<T> | undefined> {
+    const onReload = (result: ReloadResult) => events().onReload?.(source.subject, result, part)
+    const opened = await openPolledFiles({ ...source, onReload, log })
+    if (opened.ok) warnings.push(...opened.warnings)
+    else problems.push(...opened.problems)
+    return opened.ok ? opened.value : undefined
   }
 
   const { directory } = keys ?? {}
   const keyRing =
     directory === undefined
       ? undefined
-      : await open('keys', 'keys.directory', {
+      : await open({
+          subject: 'keys',
           paths: [directory],
           includes: isKeyFileName,
-          load: () => loadKeyRing(directory, identity?.assertion.enabled),
+          load: () => problemsOf('keys.directory', loadKeyRing(directory, identity?.assertion.enabled)),
           onChange,
         })
   const { file, postgres } = credentials ?? {}
   const accounts =
     file === undefined
       ? undefined
-      : await open('credentials', 'credentials.file', {
+      : await open({
+          subject: 'credentials',
           paths: [file],
-          load: () => loadCredentialsFile(file),
+          load: () => problemsOf('credentials.file', loadCredentialsFile(file)),
           onChange,
         })
   if (postgres !== undefined) {
     const { readUrlFile } = await import('./credentials/postgres/connection.ts')
-    const read = await readUrlFile(postgres.urlFile)
+    const read = await problemsOf(DATABASE_SETTING, readUrlFile(postgres.urlFile))
     if (read.ok) warnings.push(...read.warnings)
-    else report(DATABASE_SETTING, read.problems)
+    else problems.push(...read.problems)
   }
+  const loadRevocations = revocations && createRevocationsLoader(revocations)
   const revoked =
-    revocations &&
-    (await open('revocations', 'revocations.file', {
+    loadRevocations &&
+    (await open({
+      subject: 'revocations',
       paths: [revocations.file],
-      load: createRevocationsLoader(revocations),
+      load: () => problemsOf('revocations.file', loadRevocations()),
       onChange,
     }))
   const certificates = new Map<string, Reloadable<Certificates>>()
   for (const set of certificateSets(settings)) {
-    const opened = await open(
-      'certificates',
-      undefined,
-      {
-        paths: certificatePaths(set),
-        load: () => loadCertificates(set, now()),
-        onChange({ material }) {
-          if (set.name === LISTENER_CERTIFICATES) onListenerCertificates?.(material)
-        },
+    const opened = await open({
+      subject: 'certificates',
+      part: set.name,
+      paths: certificatePaths(set),
+      load: () => loadCertificates(set, now()),
+      onChange({ material }) {
+        if (set.name === LISTENER_CERTIFICATES) events().onListenerCertificates?.(material)
       },
-      set.name,
-    )
+    })
     if (opened !== undefined) certificates.set(set.name, opened)
   }
   return { keyRing, accounts, revoked, certificates, problems, warnings }
 }
 
-/** @throws InvalidAuthData with every problem of the files; nothing was started then */
-export async function openAuthData(config: Config, options: AuthDataOptions) {
-  const { log, now, onChange = () => {}, onReload } = options
-  const { keys, credentials } = config
-  const { keyRing, accounts, revoked, certificates, problems, warnings } = await openFiles(config, options)
+/** Reads the files; nothing is polled, fetched or connected before `start`. @throws InvalidAuthData with every problem */
+export async function openAuthData(config: Config, { log, now }: Clock): Promise<AuthData> {
+  let events: AuthDataEvents = {}
+  const opened = await openFiles(config, { log, now }, () => events)
+  const { keyRing, accounts, revoked, certificates, problems, warnings } = opened
   if (problems.length > 0) throw new InvalidAuthData(problems)
   for (const warning of warnings) log.warn(warning)
+  const onChange = () => events.onChange?.()
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
-  const remote = keys.jwksUrl === undefined ? undefined : createRemoteKeys({ ...options, url: keys.jwksUrl })
+  const url = config.keys.jwksUrl
+  const remote =
+    url === undefined
+      ? undefined
+      : createRemoteKeys({ url, log, now, onChange, onFetch: (result) => events.onFetch?.(result) })
   let database: PostgresStore | undefined
-  if (credentials.postgres !== undefined) {
+  if (config.credentials.postgres !== undefined) {
     // Imported on demand: most sidecars have no database, and its client loads slowly.
     const { openPostgresStore } = await import('./credentials/postgres/store.ts')
-    database = openPostgresStore({
-      ...credentials.postgres,
-      log,
-      now,
-      onChange,
-      onReload: (result) => onReload?.('credentials', result),
-      onFault,
-    })
+    const onReload = (result: ReloadResult) => events.onReload?.('credentials', result)
+    database = openPostgresStore({ ...config.credentials.postgres, log, now, onChange, onReload, onFault })
   }
   const fileStore = accounts && createCredentialStore({ credentials: accounts.current, now, onFault })
   const files = [keyRing, accounts, revoked, ...certificates.values()].filter((file) => file !== undefined)
-  for (const file of files) file.start()
 
   const subjects: ReloadSubject[] = ['revocations']
   if (keyRing) subjects.push('keys')
   if (accounts ?? database) subjects.push('credentials')
   if (certificates.size > 0) subjects.push('certificates')
-  const isRevoked: IsRevoked = (token) =>
-    revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true
+
+  const keys = remote?.ring ?? keyRing?.current ?? (() => NO_KEYS)
 
   return {
-    /** The label `subject` of reloads. */
     subjects,
-    keys: remote?.ring ?? keyRing?.current ?? (() => NO_KEYS),
-    findKey: remote?.findKey ?? findKeyIn(keyRing?.current ?? (() => NO_KEYS)),
-    /** Undefined without `keys.jwksUrl`. */
+    keys,
+    findKey: remote?.findKey ?? findKeyIn(keys),
     remoteKeys: remote?.state,
-    /** Absent in a verify-only sidecar. */
     credentials: fileStore ?? database?.store,
-    isRevoked,
+    isRevoked: (token) =>
+      revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true,
     revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates: {
-      /** Undefined where the data listener does not speak TLS. */
       listener: () => certificates.get(LISTENER_CERTIFICATES)?.current().material,
-      /** Undefined where the settings name no file. */
-      upstream(prefix: string) {
+      upstream(prefix) {
         const set = certificates.get(upstreamName(prefix))
         return set && (() => set.current().context)
       },
@@ -208,12 +235,15 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
           return expiresAt === undefined ? [] : [{ certificate, expiresAt }]
         }),
     },
-    checks: (): ReadyCheck[] => [
+    checks: () => [
       { name: 'keys', ok: remote?.state().loaded ?? true, ...remote?.state() },
       ...(accounts ? [{ name: 'credentials', ok: true }] : []),
       ...(database ? [database.check()] : []),
     ],
-    /** Waits for issuer or database; false if stopped before. @throws InvalidAuthData if an operator must act */
+    start(subscribed = {}) {
+      events = subscribed
+      for (const file of files) file.start()
+    },
     async whenComplete() {
       if ((await remote?.firstSet()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
@@ -221,7 +251,6 @@ export async function openAuthData(config: Config, options: AuthDataOptions) {
         throw new InvalidAuthData(problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
       return ok
     },
-    /** Never rejects. */
     async reload() {
       await Promise.all([...files.map((file) => file.reload()), remote?.reload(), database?.reload()])
     },

@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type AuthDataOptions, checkFiles, openAuthData } from '../src/auth-data.ts'
+import { type AuthDataEvents, checkFiles, openAuthData } from '../src/auth-data.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/ops/log.ts'
 import { makeCertificate } from './support/certificates.ts'
@@ -11,11 +11,7 @@ import { makeKey, makeKeyDirectory, writeKey } from './support/keys.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
 
 /** Opens what the flags name. */
-async function open(
-  t: Test,
-  flags: Readonly<Record<string, string>>,
-  options: Partial<AuthDataOptions> = {},
-) {
+async function open(t: Test, flags: Readonly<Record<string, string>>, events: AuthDataEvents = {}) {
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   const log: Record<string, unknown>[] = []
@@ -24,8 +20,8 @@ async function open(
   const trust = await openAuthData(loaded.config, {
     log: createLog('info', { write: (line: string) => void log.push(JSON.parse(line)) }),
     now: Date.now,
-    ...options,
   })
+  trust.start(events)
   t.teardown(trust.stop)
   return { trust, log }
 }

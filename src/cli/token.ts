@@ -123,6 +123,7 @@ async function loadAuthData(
   try {
     const log = createLog('warn', { write })
     const authData = await openAuthData({ ...config, listen, upstreams: [] }, { log, now })
+    authData.start()
     const isComplete = await Promise.race([
       authData.whenComplete(),
       sleep(waitMs, false, { ref: false }),

@@ -25,7 +25,16 @@ export interface Addresses {
   readonly admin: AddressInfo
 }
 
+/** Where the sidecar is in its life. `createLifeCycle` writes it; other components only read. */
+export interface Phase {
+  /** Draining: connections end with their next answer. */
+  name: 'starting' | 'running' | 'draining'
+  /** The drain deadline has passed. */
+  isAborting: boolean
+}
+
 interface LifeCycleOptions {
+  readonly phase: Phase
   readonly listener: Pick<Listener, 'listen' | 'close' | 'closeIdle' | 'closeTunnels' | 'abort' | 'inFlight'>
   readonly admin: Pick<Listener, 'listen' | 'close'>
   readonly authData: Pick<AuthData, 'whenComplete' | 'stop'>
@@ -40,9 +49,7 @@ interface LifeCycleOptions {
 const STEP_MS = 50
 
 export function createLifeCycle(options: LifeCycleOptions) {
-  const { listener, admin, authData, shutdown } = options
-  let phase: 'starting' | 'running' | 'draining' = 'starting'
-  let aborting = false
+  const { phase, listener, admin, authData, shutdown } = options
   let started: Promise<Addresses> | undefined
   let stopped: Promise<DrainReport> | undefined
 
@@ -53,7 +60,7 @@ export function createLifeCycle(options: LifeCycleOptions) {
         throw new StoppedWhileStarting('stopped before clients were accepted')
       // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }
-      if (phase === 'starting') phase = 'running'
+      if (phase.name === 'starting') phase.name = 'running'
       options.onListening(where)
       return where
     } catch (error) {
@@ -78,15 +85,15 @@ export function createLifeCycle(options: LifeCycleOptions) {
       await Promise.race([closed, sleep(STEP_MS)])
     }
     listener.closeTunnels()
-    aborting = open
+    phase.isAborting = open
     const cut = open ? listener.abort() : 0
     await closed
     return { drained: Math.max(0, inFlight - cut), cut }
   }
 
   const stop = async (lameDuck: boolean): Promise<DrainReport> => {
-    const wasStarting = phase === 'starting'
-    phase = 'draining'
+    const wasStarting = phase.name === 'starting'
+    phase.name = 'draining'
     options.onDraining(listener.inFlight)
     if (wasStarting) {
       await authData.stop() // a start that waits ends here; what it has opened is closed below
@@ -101,16 +108,12 @@ export function createLifeCycle(options: LifeCycleOptions) {
   }
 
   return {
-    isRunning: () => phase === 'running',
-    /** Whether connections end with their next answer. */
-    isDraining: () => phase === 'draining',
-    isAborting: () => aborting,
     start(): Promise<Addresses> {
       started ??= start()
       return started
     },
     stop({ lameDuck }: { readonly lameDuck: boolean } = { lameDuck: false }): Promise<DrainReport> {
-      stopped ??= stop(lameDuck && phase === 'running')
+      stopped ??= stop(lameDuck && phase.name === 'running')
       return stopped
     },
   }

@@ -65,8 +65,8 @@ export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificat
 
 /** Values of other components, read at each scrape. */
 export interface MetricSources {
-  readonly cache: () => { hits: number; misses: number; evictions: number; size: number }
-  readonly listener: () => { inFlight: number; connections: number; droppedConnections: number }
+  readonly cache: { hits: number; misses: number; evictions: number; size: number }
+  readonly listener: { inFlight: number; connections: number; droppedConnections: number }
   /** The key that signs, created at `createdAt` epoch seconds; undefined in a sidecar that only verifies. */
   readonly signingKey: () => { readonly kid: string; readonly createdAt: number } | undefined
   readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
@@ -87,51 +87,24 @@ export interface MetricsOptions {
   readonly upstreams: readonly string[]
   readonly subjects: readonly ReloadSubject[]
   readonly enforcing: boolean
-  readonly sources: MetricSources
+  /** With `keys.jwksUrl`. */
+  readonly fetchesKeys: boolean
   /** Epoch milliseconds. */
   readonly now: () => number
 }
 
-export function createMetrics({ upstreams, subjects, enforcing, sources, now }: MetricsOptions) {
+export function createMetrics({ upstreams, subjects, enforcing, fetchesKeys, now }: MetricsOptions) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   for (const name of MISNAMED_METRICS) registry.removeSingleMetric(name)
   const create = metricsIn(registry)
-  const { counter, total, histogram, gauge, gaugeBy } = create
-  const { listener, cache, pools, remoteKeys } = sources
+  const { counter, histogram, gauge } = create
 
-  gauge('requests_in_flight', 'sum', () => listener().inFlight)
-  gauge('client_connections', 'sum', () => listener().connections)
-  total('client_connections_dropped_total', () => listener().droppedConnections)
-  total('token_cache_hits_total', () => cache().hits)
-  total('token_cache_misses_total', () => cache().misses)
-  total('token_cache_evictions_total', () => cache().evictions)
-  gauge('token_cache_entries', 'sum', () => cache().size)
-  gaugeBy('upstream', 'upstream_connections', 'sum', () =>
-    pools().map(({ upstream, connections }) => [upstream, connections]),
-  )
-  gaugeBy('upstream', 'upstream_queue', 'sum', () =>
-    pools().map(({ upstream, queued }) => [upstream, queued]),
-  )
-  gaugeBy('kid', 'signing_key_age_seconds', 'max', () => {
-    const key = sources.signingKey()
-    return key === undefined ? [] : [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAt)]]
-  })
-  gaugeBy('kid', 'key_token_lifetime_seconds', 'max', () =>
-    sources.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
-  )
-  gaugeBy('certificate', 'certificate_not_after_timestamp_seconds', 'min', () =>
-    sources.certificates().map(({ certificate, expiresAt }) => [certificate, expiresAt / 1000]),
-  )
-  gauge('revocations', 'max', sources.revocations)
-  total('log_lines_dropped_total', sources.logLinesDropped)
-  gauge('ready', 'min', () => Number(sources.ready()))
   gauge('enforcing', 'min', () => Number(enforcing))
   new Gauge({ ...create.common('build_info'), labelNames: ['version', 'node'], aggregator: 'max' }).set(
     { version: VERSION, node: process.version },
     1,
   )
-  if (remoteKeys !== undefined) gauge('jwks_age_seconds', 'max', () => remoteKeys().ageSeconds)
 
   const requests = counter('requests_total', ['route', 'method', 'status'])
   const checks = counter('token_checks_total', ['result', 'reason'])
@@ -140,7 +113,7 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
   const outcomes = counter('upstream_requests_total', ['upstream', 'outcome'])
   const responses = counter('upstream_responses_total', ['upstream', 'class'])
   const bytes = counter('transferred_bytes_total', ['direction'])
-  const fetches = remoteKeys && counter('jwks_fetches_total', ['result'])
+  const fetches = fetchesKeys ? counter('jwks_fetches_total', ['result']) : undefined
   const durations = histogram('request_duration_seconds', 'route', ROUTES)
   const firstBytes = histogram('upstream_response_seconds', 'upstream', upstreams)
   const checkLabels = (reason: 'ok' | RefusalReason) => ({
@@ -177,7 +150,45 @@ export function createMetrics({ upstreams, subjects, enforcing, sources, now }: 
     onBytes: (direction: 'in' | 'out', count: number): void => bytes.inc({ direction }, count),
     onReload: createReloadMetrics(create, subjects, now),
     onFetch: (result: ReloadResult): void => fetches?.inc({ result }),
+    /** Adds the metrics of values that other components have. Called once. */
+    readFrom: (sources: MetricSources): void => readFrom(create, sources, now),
   }
+}
+
+/** Counters and gauges whose values other components have. */
+function readFrom(
+  { total, gauge, gaugeBy }: ReturnType<typeof metricsIn>,
+  sources: MetricSources,
+  now: () => number,
+): void {
+  const { listener, cache, pools, remoteKeys } = sources
+  gauge('requests_in_flight', 'sum', () => listener.inFlight)
+  gauge('client_connections', 'sum', () => listener.connections)
+  total('client_connections_dropped_total', () => listener.droppedConnections)
+  total('token_cache_hits_total', () => cache.hits)
+  total('token_cache_misses_total', () => cache.misses)
+  total('token_cache_evictions_total', () => cache.evictions)
+  gauge('token_cache_entries', 'sum', () => cache.size)
+  gaugeBy('upstream', 'upstream_connections', 'sum', () =>
+    pools().map(({ upstream, connections }) => [upstream, connections]),
+  )
+  gaugeBy('upstream', 'upstream_queue', 'sum', () =>
+    pools().map(({ upstream, queued }) => [upstream, queued]),
+  )
+  gaugeBy('kid', 'signing_key_age_seconds', 'max', () => {
+    const key = sources.signingKey()
+    return key === undefined ? [] : [[key.kid, Math.max(0, Math.floor(now() / 1000) - key.createdAt)]]
+  })
+  gaugeBy('kid', 'key_token_lifetime_seconds', 'max', () =>
+    sources.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
+  )
+  gaugeBy('certificate', 'certificate_not_after_timestamp_seconds', 'min', () =>
+    sources.certificates().map(({ certificate, expiresAt }) => [certificate, expiresAt / 1000]),
+  )
+  gauge('revocations', 'max', sources.revocations)
+  total('log_lines_dropped_total', sources.logLinesDropped)
+  gauge('ready', 'min', () => Number(sources.ready()))
+  if (remoteKeys !== undefined) gauge('jwks_age_seconds', 'max', () => remoteKeys().ageSeconds)
 }
 
 /** Each worker loads the same version, so their counts are not added up. */

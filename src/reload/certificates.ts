@@ -5,6 +5,7 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import type { FileSettings } from '../config/config.ts'
+import { fileProblem, type Problem } from '../config/problem.ts'
 import { errorCode, type Loaded, readRegularFile } from './files.ts'
 
 /** A file, and the setting that names it, such as `listen.tls.certFile`. */
@@ -65,11 +66,13 @@ export const certificatePaths = ({ cert, key, ca }: CertificateSet): string[] =>
 const MAX_BYTES = 1_048_576
 
 /** Checks that a set can be used. Never rejects. @param now - epoch milliseconds, for warnings about expiry */
-export async function loadCertificates(set: CertificateSet, now: number): Promise<Loaded<Certificates>> {
-  const problems: string[] = []
-  // `auth-data.ts` takes the setting from the text before the first `: `.
+export async function loadCertificates(
+  set: CertificateSet,
+  now: number,
+): Promise<Loaded<Certificates, Problem>> {
+  const problems: Problem[] = []
   const report = ({ setting, path }: CertificateFile, message: string) =>
-    void problems.push(`${setting}: ${path}: ${message}`)
+    void problems.push(fileProblem(setting, `${path}: ${message}`))
 
   async function read<T extends object>(
     file: CertificateFile | undefined,
@@ -78,7 +81,7 @@ export async function loadCertificates(set: CertificateSet, now: number): Promis
     if (file === undefined) return undefined
     const found = await readRegularFile(file.path, MAX_BYTES)
     if (!found.ok)
-      return void problems.push(...found.problems.map((problem) => `${file.setting}: ${problem}`))
+      return void problems.push(...found.problems.map((problem) => fileProblem(file.setting, problem)))
     const parsed = parse(found.bytes.toString('latin1'))
     return typeof parsed === 'string' ? report(file, parsed) : { ...file, ...found, parsed }
   }

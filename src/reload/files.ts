@@ -8,9 +8,9 @@ import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 
 /** A usable value, or every reason why there is none. Problems and warnings are lines without secrets. */
-export type Loaded<T> =
+export type Loaded<T, P = string> =
   | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
-  | { readonly ok: false; readonly problems: readonly string[] }
+  | { readonly ok: false; readonly problems: readonly P[] }
 
 /** The outcome of reading. Problems begin with the path. */
 export type ReadFile =

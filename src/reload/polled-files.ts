@@ -4,6 +4,7 @@
  */
 import { readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
+import type { Problem } from '../config/problem.ts'
 import type { Logger } from '../ops/log.ts'
 import type { ChangeLimits } from './change-detector.ts'
 import { errorCode, type Loaded } from './files.ts'
@@ -21,7 +22,7 @@ export interface PolledFilesOptions<T> extends FilePaths {
   /** For log lines, such as `keys`. */
   readonly subject: string
   /** Must not reject the first time; later rejections are logged. */
-  readonly load: () => Promise<Loaded<T>>
+  readonly load: () => Promise<Loaded<T, Problem>>
   readonly onChange?: (value: T) => void
   readonly onReload?: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
@@ -34,14 +35,23 @@ const LIMITS: ChangeLimits = { pairPolls: 5, unstablePolls: 50, retryPolls: 25 }
 export const MAX_LOGGED_PROBLEMS = 20
 
 /** Loads the files; they are polled from `start` on. Never rejects. */
-export async function openPolledFiles<T>(options: PolledFilesOptions<T>): Promise<Loaded<Reloadable<T>>> {
+export async function openPolledFiles<T>(
+  options: PolledFilesOptions<T>,
+): Promise<Loaded<Reloadable<T>, Problem>> {
   const { subject, load, onChange, onReload, log, pollMs = 200 } = options
   // Before the files are read: the next poll finds a change made since.
   const version = await versionOf(options)
   const first = await load()
   if (!first.ok) return first
   const reloadable = createReloadable({
-    source: { load, observe: async () => ({ ok: true, value: await versionOf(options), warnings: [] }) },
+    source: {
+      observe: async () => ({ ok: true, value: await versionOf(options), warnings: [] }),
+      async load() {
+        const loaded = await load()
+        if (loaded.ok) return loaded
+        return { ok: false, problems: loaded.problems.map(({ path, message }) => `${path}: ${message}`) }
+      },
+    },
     initial: first.value,
     version,
     limits: LIMITS,

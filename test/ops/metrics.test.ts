@@ -15,8 +15,8 @@ const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth']
 const SUBJECTS = ['keys', 'credentials', 'revocations', 'certificates'] as const
 
 const SOURCES: MetricSources = {
-  cache: () => ({ hits: 7, misses: 3, evictions: 2, size: 1 }),
-  listener: () => ({ inFlight: 4, connections: 6, droppedConnections: 8 }),
+  cache: { hits: 7, misses: 3, evictions: 2, size: 1 },
+  listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
   signingKey: () => ({ kid: 'k1', createdAt: 1000 }),
   tokenLifetimes: () => [
     { kid: 'k1', seconds: 86_400 },
@@ -39,10 +39,11 @@ function metricsOf(sources: Partial<MetricSources> = {}, options: Partial<Metric
     upstreams: ['/', '/b'],
     subjects: SUBJECTS,
     enforcing: true,
-    sources: { ...SOURCES, ...sources },
+    fetchesKeys: true,
     now: () => 61_500_000,
     ...options,
   })
+  metrics.readFrom({ ...SOURCES, ...sources })
   const scrape = async () => parseMetrics(await metrics.registry.metrics())
   return { metrics, scrape }
 }
@@ -136,7 +137,7 @@ t.test('fetches of a JWK Set are counted, and its age is absent before the first
   t.equal(sampleValue(samples, 'auth_sidecar_jwks_age_seconds'), 7)
   t.equal(sampleValue(samples, 'auth_sidecar_jwks_fetches_total', { result: 'failed' }), 1)
   t.equal(sampleValue(samples, 'auth_sidecar_jwks_fetches_total', { result: 'ok' }), 0)
-  const own = await metricsOf({ remoteKeys: undefined }).scrape()
+  const own = await metricsOf({ remoteKeys: undefined }, { fetchesKeys: false }).scrape()
   t.notOk(
     own.some(({ name }) => name.startsWith('auth_sidecar_jwks_')),
     'only with keys.jwksUrl',

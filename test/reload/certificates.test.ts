@@ -30,7 +30,9 @@ async function setOf(t: Test, contents: Contents) {
 async function complaints(t: Test, contents: Contents, now = Date.now()): Promise<string[]> {
   const { directory, set } = await setOf(t, contents)
   const loaded = await loadCertificates(set, now)
-  const lines = loaded.ok ? loaded.warnings : loaded.problems
+  const lines = loaded.ok
+    ? loaded.warnings
+    : loaded.problems.map(({ path, message }) => `${path}: ${message}`)
   return lines.map((line) => line.replaceAll(`${directory}/`, ''))
 }
 
@@ -49,7 +51,7 @@ t.test('a chain with its key and authorities is loaded unchanged', async (t) => 
   }
   const { set } = await setOf(t, contents)
   const loaded = await loadCertificates(set, Date.now())
-  if (!loaded.ok) throw new Error(loaded.problems.join())
+  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   t.strictSame(loaded.warnings, [])
   for (const member of ['cert', 'key', 'ca'] as const) {
     t.equal(String(loaded.value.material[member]), contents[member])

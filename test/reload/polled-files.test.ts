@@ -1,19 +1,22 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
+import { fileProblem } from '../../src/config/problem.ts'
 import { readRegularFile } from '../../src/reload/files.ts'
 import { openPolledFiles, type PolledFilesOptions } from '../../src/reload/polled-files.ts'
 import { eventually } from '../support/eventually.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
+
+const problem = (message: string) => fileProblem('texts.file', message)
 
 /** A loader of texts that are good when they end with a full stop. */
 const textIn =
   (file: string): PolledFilesOptions<string>['load'] =>
   async () => {
     const read = await readRegularFile(file, 1000)
-    if (!read.ok) return read
+    if (!read.ok) return { ok: false, problems: read.problems.map(problem) }
     const text = String(read.bytes)
-    if (!text.endsWith('.')) return { ok: false, problems: ['does not end'] }
+    if (!text.endsWith('.')) return { ok: false, problems: [problem('does not end')] }
     return { ok: true, value: text, warnings: text.includes('odd') ? ['it is odd'] : [] }
   }
 
@@ -37,7 +40,7 @@ async function setup(t: Test, options: Partial<PolledFilesOptions<string>> = {})
     pollMs: 10,
     ...options,
   })
-  if (!created.ok) throw new Error(created.problems.join())
+  if (!created.ok) throw new Error(JSON.stringify(created.problems))
   const reloadable = created.value
   reloadable.start()
   const alive = setInterval(() => {}, 1000)
@@ -122,7 +125,7 @@ t.test('files that match only after a second change are not reported', async (t)
       if (a === b) return { ok: true, value: a, warnings: [] }
       // The second file follows after the first was found not to fit.
       if (++failedLoads === 1) writeFileSync(second, a)
-      return { ok: false, problems: ['they do not fit'] }
+      return { ok: false, problems: [problem('they do not fit')] }
     },
   })
   writeFileSync(first, 'two')
@@ -156,12 +159,13 @@ t.test('warnings are logged, and long lists of problems are truncated', async (t
   const problems = Array.from({ length: 5000 }, (_, line) => `${line}: is wrong`)
   let loads = 0
   const long = await setup(t, {
-    load: async () => (++loads === 1 ? { ok: true, value: '', warnings: [] } : { ok: false, problems }),
+    load: async () =>
+      ++loads === 1 ? { ok: true, value: '', warnings: [] } : { ok: false, problems: problems.map(problem) },
   })
   await long.reloadable.reload()
   t.strictSame(long.errors()[0]?.fields, {
     subject: 'texts',
-    problems: problems.slice(0, 20),
+    problems: problems.slice(0, 20).map((text) => `texts.file: ${text}`),
     problemCount: 5000,
   })
 })

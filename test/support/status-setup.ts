@@ -29,19 +29,20 @@ export function statusSetup(options: SetupOptions = {}) {
     upstreams: upstreams.map(({ prefix }) => prefix),
     subjects: ['revocations', 'keys', 'credentials'],
     enforcing: options.enforcing ?? true,
-    sources: {
-      cache: () => cache,
-      listener: () => ({ inFlight: 3, connections: 7, droppedConnections: 0 }),
-      signingKey: () => undefined,
-      tokenLifetimes: () => [],
-      revocations: () => 2,
-      certificates: () => [],
-      ready: () => true,
-      pools: () => upstreams.map(({ prefix: upstream }) => ({ upstream, connections: 4, queued: 1 })),
-      logLinesDropped: () => 0,
-      ...options.sources,
-    },
+    fetchesKeys: false,
     now,
+  })
+  metrics.readFrom({
+    cache,
+    listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
+    signingKey: () => undefined,
+    tokenLifetimes: () => [],
+    revocations: () => 2,
+    certificates: () => [],
+    ready: () => true,
+    pools: () => upstreams.map(({ prefix: upstream }) => ({ upstream, connections: 4, queued: 1 })),
+    logLinesDropped: () => 0,
+    ...options.sources,
   })
   const { registry } = metrics
   const faults: unknown[] = []
