@@ -17,6 +17,9 @@ export type Decision =
   | { readonly act: 'otherMethod' }
   | { readonly act: 'refuse'; readonly error: PublicError; readonly reason: RefusalReason | 'admission' }
 
+/** A decision that lets the request pass. */
+export type Passed = Extract<Decision, { caller: Accepted | undefined }>
+
 /** `decision` is a promise where `verify` returns one; it rejects only on an internal fault. */
 export interface Decided {
   /** Absent if the request was not admitted: then the connection must close. */

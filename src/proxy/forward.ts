@@ -44,12 +44,13 @@ export function createForwarder(options: ForwarderOptions) {
 
   const begin = (req: SidecarRequest, res: SidecarResponse): true => {
     const { context } = req
-    const { admitted: request, caller } = context
+    const { admitted: request, passed } = context
+    const caller = passed?.caller
     if (request === undefined) throw new Error('a request is forwarded only after admission')
     const upstream = longestFirst.find(({ path }) => isWithin(request.path, path))
     if (upstream === undefined) {
       const fault = 'destination_not_found'
-      context.reason = fault
+      context.fail(fault)
       options.refuse(req, res, faultError(fault), fault)
       return true
     }
@@ -61,7 +62,8 @@ export function createForwarder(options: ForwarderOptions) {
       peer: context.connection.peer,
       // Report mode forwards a refused token unchanged; a public route never forwards one.
       keepAuthorization:
-        context.wouldRefuse !== undefined || (options.forwardAuthorization && caller !== undefined),
+        (passed?.act === 'forward' && passed.wouldRefuse !== undefined) ||
+        (options.forwardAuthorization && caller !== undefined),
       upstreamHost: upstream.address.host,
       assertionAudience: upstream.assertionAudience,
     }

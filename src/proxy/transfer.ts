@@ -7,11 +7,11 @@ import { MessageChannel } from 'node:worker_threads'
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
   mustCloseAfter,
-  type RequestCallbacks,
+  type RequestHandler,
   type SidecarRequest,
   type SidecarResponse,
 } from '../server/context.ts'
-import { afterUnreadBody } from '../server/respond.ts'
+import { endAfterBody } from '../server/unread-body.ts'
 import { requestTrailers } from './request-headers.ts'
 import { headerValues, responseHeaders, responseTrailers } from './response-headers.ts'
 import type { UpstreamHead } from './response-parser.ts'
@@ -56,9 +56,9 @@ const MAX_IGNORED_BODY = 64 * 1024
  *   the upstream to read them    `onIdle`: backpressure pauses the client's socket, which is then idle
  *   bytes of the response        `onIdle`: the client's socket is idle, too
  *   the client to read them      `onIdle`
- *   the end of an unread upload  `afterUnreadBody`: 5 s without a byte, 30 s in all
+ *   the end of an unread upload  `endAfterBody`: 5 s without a byte, 30 s in all
  */
-export class Transfer implements UpstreamRequest, RequestCallbacks {
+export class Transfer implements UpstreamRequest, RequestHandler {
   readonly requestHead: string
   readonly isHeadRequest: boolean
   readonly #req: SidecarRequest
@@ -80,8 +80,8 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   #responseHead: UpstreamHead | undefined
   /** Parsed chunks of the response body that have not been sent. */
   #pieces: Buffer[] = []
-  /** The chunks of the response are framed here, not by Node. */
-  #framesChunks = false
+  /** The response began before the end of the upload: it closes the connection. */
+  #isEarly = false
   #settled = false
 
   constructor(req: SidecarRequest, res: SidecarResponse, requestHead: string, options: TransferOptions) {
@@ -98,7 +98,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   }
 
   start(): void {
-    this.#req.context.callbacks = this
+    this.#req.context.handOver(this)
     this.#options.pool.acquire(this)
   }
 
@@ -133,7 +133,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   }
 
   onBody(chunk: Buffer, complete: boolean): void {
-    this.#req.context.bytesOut += chunk.length
+    this.#req.context.countOut(chunk.length)
     const head = this.#unsentHead
     if (
       head !== undefined &&
@@ -168,14 +168,16 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     this.#settle('ok')
     if (this.#res.writableEnded) return
     if (this.#unsentHead !== undefined) this.#writeHead(this.#unsentHead)
-    const trailers = head === undefined ? [] : responseTrailers(rawTrailers, head)
-    if (this.#framesChunks)
-      this.#res.write(
-        `0\r\n${trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`,
-        'latin1',
-      )
-    else if (trailers.length > 0 && this.#res.chunkedEncoding) this.#res.addTrailers(trailers)
-    this.#endResponse(head)
+    const hasTrailers = rawTrailers.length > 0 && head !== undefined && this.#res.chunkedEncoding
+    const trailers = hasTrailers ? responseTrailers(rawTrailers, head) : undefined
+    if (this.#isEarly) {
+      if (head?.framing === 'none') this.#res.flushHeaders()
+      else this.#res.write(NO_BYTES)
+      endAfterBody(this.#req, this.#res, trailers)
+    } else {
+      if (trailers !== undefined) this.#res.addTrailers(trailers)
+      this.#res.end()
+    }
   }
 
   onFault(fault: UpstreamFault, stale: boolean): void {
@@ -192,8 +194,8 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
 
   // Calls of the listener.
 
-  onClosed(finished: boolean): void {
-    if (finished || this.#settled) return
+  onRelease(): void {
+    if (this.#settled) return
     this.#giveUpUpstream()
     this.#settle('client_aborted')
   }
@@ -220,11 +222,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
   }
 
   #startUpload(writable: boolean): void {
-    const { context } = this.#req
-    if (context.admitted?.expectsContinue === true) {
-      context.continued = true
-      this.#res.writeContinue()
-    }
+    this.#res.continueIfExpected()
     this.#req.on('data', (chunk: Buffer) => this.#onUploadData(chunk))
     this.#req.once('end', () => this.#onUploadEnd())
     if (!writable) this.#pauseUpload()
@@ -232,7 +230,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
 
   #onUploadData(chunk: Buffer): void {
     if (this.#settled) return
-    this.#req.context.bytesIn += chunk.length
+    this.#req.context.countIn(chunk.length)
     // Written right after a read of all sockets: a failed write would discard the response of an upstream that refuses
     // the upload and closes. Measured with such an upstream: 42 % of its responses lost -> 3 %.
     if (this.#upload.push(chunk) === 1) setImmediate(() => setImmediate(() => this.#writeUpload()))
@@ -287,9 +285,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
         ? this.#connection?.holdBuffer()
         : undefined
     const bytes = onWritten !== undefined && first !== undefined ? first : Buffer.concat(pieces)
-    if (this.#framesChunks) this.#res.write(`${bytes.length.toString(16)}\r\n`, 'latin1')
     const writable = this.#res.write(bytes, onWritten)
-    if (this.#framesChunks) this.#res.write('\r\n', 'latin1')
     if (writable || this.#isClientBlocked) return
     this.#isClientBlocked = true
     this.#connection?.socket.pause()
@@ -305,29 +301,12 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     const canChunk = httpVersionMinor > 0 && !this.isHeadRequest
     const headers = responseHeaders(head, context.id, canChunk && head.framing === 'chunked')
     // Framed by close, or by chunks that an HTTP/1.0 client cannot read.
-    context.closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
-    if (context.closeDelimited) this.#res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
+    const closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
     // The rest of an upload follows an early response: no further request is read (RFC 9112, section 9.6).
-    const isEarly = !this.#isRequestWritten && !this.#req.complete
-    if (isEarly || context.closeDelimited || this.#options.isDraining() || mustCloseAfter(this.#req))
+    this.#isEarly = !this.#isRequestWritten && !this.#req.complete
+    if (this.#isEarly || closeDelimited || this.#options.isDraining() || mustCloseAfter(this.#req))
       headers.push('Connection', 'close')
-    this.#res.writeHead(head.status, head.statusText, headers)
-    // Node sends the last chunk at `end()`, where it also closes the connection.
-    this.#framesChunks = isEarly && this.#res.chunkedEncoding
-    if (this.#framesChunks) this.#res.chunkedEncoding = false
-  }
-
-  /** Ends the response; after an early one first drains the unread upload, because Node closes at `end()`. */
-  #endResponse(head: UpstreamHead | undefined): void {
-    const req = this.#req
-    const res = this.#res
-    if (this.#isRequestWritten || req.complete) {
-      res.end()
-      return
-    }
-    if (head?.framing === 'none') res.flushHeaders()
-    else res.write(NO_BYTES)
-    afterUnreadBody(req, () => res.end())
+    this.#res.writeForwardedHead(head.status, head.statusText, headers, closeDelimited)
   }
 
   #awaitHead(): void {
@@ -357,7 +336,7 @@ export class Transfer implements UpstreamRequest, RequestCallbacks {
     this.#connection = undefined
     if (this.#settled) return
     this.#settled = true
-    if (outcome !== 'ok') this.#req.context.reason = outcome
+    if (outcome !== 'ok') this.#req.context.fail(outcome)
     this.#options.events.onOutcome(outcome)
   }
 }

@@ -45,7 +45,7 @@ export function openTunnel(
     clearTimeout(timer)
     if (settled) return false
     settled = true
-    if (outcome !== 'ok') context.reason = outcome
+    if (outcome !== 'ok') context.fail(outcome)
     options.events.onOutcome(outcome)
     return true
   }
@@ -61,14 +61,16 @@ export function openTunnel(
     fail('connection_limit_reached')
     return
   }
-  context.callbacks = {
+  let isOpen = false
+  context.handOver({
     onIdle() {},
-    onClosed: () => {
+    onRelease: () => {
+      if (isOpen) return
       settle('client_aborted')
       upstream?.destroy()
       pool.removeTunnel()
     },
-  }
+  })
   upstream = request({
     createConnection: () => address.open(),
     method: 'GET',
@@ -97,17 +99,16 @@ export function openTunnel(
     }
     const headers = [...clientHeaders(response, context.id), 'Connection', 'close']
     const hasEnd = 'content-length' in response.headers || 'transfer-encoding' in response.headers
-    context.closeDelimited = !hasEnd && status !== 204 && status !== 304
-    if (context.closeDelimited) res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
+    const closeDelimited = !hasEnd && status !== 204 && status !== 304
     response.setTimeout(timeouts.idleSeconds * 1000, () => fail('connection_read_timeout'))
     try {
-      res.writeHead(status, response.statusMessage ?? '', headers)
+      res.writeForwardedHead(status, response.statusMessage ?? '', headers, closeDelimited)
     } catch {
       fail('http_protocol_error') // such as a control character, which Node parses but does not write
       return
     }
     response.on('data', (chunk: Buffer) => {
-      context.bytesOut += chunk.length
+      context.countOut(chunk.length)
     })
     response.on('error', () => fail('http_response_incomplete'))
     response.once('end', () => settle('ok'))
@@ -122,7 +123,16 @@ export function openTunnel(
     }
     settle('ok')
     options.events.onResponse(101, (performance.now() - context.startedAt) / 1000)
-    context.isUpgraded = true
+    isOpen = true
+    res.statusCode = 101 // written below, but counted by the access log
+    context.handOver({
+      state: 'tunnel',
+      onIdle() {},
+      onRelease: () => {
+        upstream.destroy()
+        pool.removeTunnel()
+      },
+    })
     pipeTunnel(req, response, socket, first)
     closeAtExpiry(req, options)
   })
@@ -138,8 +148,8 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   client.write(first)
   const firstBytes = context.upgrade?.firstBytes
   if (firstBytes !== undefined) upstream.write(firstBytes)
-  context.bytesIn = firstBytes?.length ?? 0
-  context.bytesOut = first.length
+  context.countIn(firstBytes?.length ?? 0)
+  context.countOut(first.length)
   client.setTimeout(0)
   upstream.setTimeout(0)
   upstream.on('error', () => client.destroy())
@@ -150,16 +160,17 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   })
   client.on('close', () => upstream.destroy())
   client.on('data', (chunk: Buffer) => {
-    context.bytesIn += chunk.length
+    context.countIn(chunk.length)
   })
   upstream.on('data', (chunk: Buffer) => {
-    context.bytesOut += chunk.length
+    context.countOut(chunk.length)
   })
   client.pipe(upstream)
   upstream.pipe(client)
 }
 
-function closeAtExpiry({ socket, context: { caller } }: SidecarRequest, options: TunnelOptions): void {
+function closeAtExpiry({ socket, context: { passed } }: SidecarRequest, options: TunnelOptions): void {
+  const caller = passed?.caller
   if (caller === undefined) return
   let timer: NodeJS.Timeout
   const check = () => {

@@ -6,6 +6,7 @@
 import { newRequestId } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../ops/log.ts'
 import type { Metrics } from '../ops/metrics.ts'
+import type { RefusalReason } from '../token/verify.ts'
 import type { RequestContext, SidecarRequest } from './context.ts'
 import type { ListenerOptions } from './listener.ts'
 
@@ -31,8 +32,8 @@ export function createAccessLog({
 }: AccessLogOptions): Pick<ListenerOptions, 'onRequestEnd' | 'onParserError'> {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
-    const { admitted } = context
-    const identity = context.caller?.identity ?? context.issuedTo
+    const { admitted, passed } = context
+    const identity = passed?.caller?.identity ?? context.issuedTo
     const account = identity?.accountId ?? context.loginAccount
     const path = admitted?.path ?? originPath(req.url ?? '')
     log.info(
@@ -43,7 +44,7 @@ export function createAccessLog({
         route: context.route,
         status,
         reason: context.reason,
-        wouldRefuse: context.wouldRefuse,
+        wouldRefuse: wouldRefuse(context),
         bytesIn: context.bytesIn,
         bytesOut: context.bytesOut,
         ms: Math.round(ms * 1000) / 1000,
@@ -59,7 +60,7 @@ export function createAccessLog({
     onRequestEnd(req, res, finished) {
       const { context } = req
       const ms = performance.now() - context.startedAt
-      if (!finished && isAborting() && !context.isUpgraded) context.reason = 'drain_deadline'
+      if (!finished && isAborting() && res.statusCode !== 101) context.fail('drain_deadline')
       const status = finalStatus(context, res.statusCode, finished)
       metrics.onRequest(context.route, req.method, status, ms / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
@@ -76,13 +77,18 @@ export function createAccessLog({
 }
 
 /** Faults, refusals and 5xx; an upstream's 404 is routine in storage. */
-function isError({ reason, wouldRefuse }: RequestContext, status: number): boolean {
-  return status >= 500 || reason !== undefined || wouldRefuse !== undefined
+function isError(context: RequestContext, status: number): boolean {
+  return status >= 500 || context.reason !== undefined || wouldRefuse(context) !== undefined
 }
 
-function finalStatus({ reason, isUpgraded }: RequestContext, status: number, finished: boolean): number {
-  if (isUpgraded) return 101
-  if (finished) return status
+/** The reason that report mode ignored. */
+function wouldRefuse({ passed }: RequestContext): RefusalReason | undefined {
+  return passed === undefined || passed.act === 'timeLeft' ? undefined : passed.wouldRefuse
+}
+
+/** 101 once a tunnel is open. */
+function finalStatus({ reason }: RequestContext, status: number, finished: boolean): number {
+  if (finished || status === 101) return status
   return reason === undefined || reason.startsWith('client_') ? CLIENT_CLOSED : ABORTED
 }
 

@@ -7,8 +7,8 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { PublicError } from '../errors.ts'
 import type { Admitted } from '../gate/admission.ts'
-import type { Route } from '../gate/decide.ts'
-import type { Accepted, Identity } from '../token/verify.ts'
+import type { Decided, Passed, Route } from '../gate/decide.ts'
+import type { Identity } from '../token/verify.ts'
 import type { Peer } from './client-address.ts'
 
 /** A client's connection. Pipelined requests wait in it and are handled one after the other. */
@@ -37,7 +37,7 @@ export class ClientConnection {
 
   /** Destroys it; with a reset if the close would look like the end of a response. */
   abort(): void {
-    if (this.current?.req.context.closeDelimited === true) this.tcpSocket.resetAndDestroy()
+    if (this.current?.isCloseDelimited === true) this.tcpSocket.resetAndDestroy()
     else this.socket.destroy()
   }
 }
@@ -58,53 +58,109 @@ export function forgetConnection(socket: Duplex): ClientConnection | undefined {
   return connection
 }
 
-/** Implemented by a component that serves a request asynchronously. */
-export interface RequestCallbacks {
+/** A component that serves a request: the token endpoint, a transfer, a tunnel, the drain of an unread body. */
+export interface RequestHandler {
+  /** Absent while the request counts as in flight. */
+  readonly state?: 'tunnel' | 'drain'
   /** The client socket was idle for `timeouts.idleSeconds`, or 5 s while an unread body is drained. */
   onIdle(): void
-  /** The response is over. */
-  onClosed?(finished: boolean): void
+  /** Node's parser failed within the request's body. */
   onMalformedBody?(): void
+  /** Called once: another handler has taken the request over, or its response is over. */
+  onRelease?(): void
 }
 
+/** The facts of a request, grouped by the file that adds them. */
 export class RequestContext {
   readonly connection: ClientConnection
-  id = ''
+
+  // listener.ts, on arrival.
+
   /** Monotonic milliseconds. */
   startedAt = 0
-  /** `proxy` before routing, and for requests refused at admission. */
-  route: Route = 'proxy'
-  /** Absent before admission, and when it refused the request. */
-  admitted: Admitted | undefined
-  caller: Accepted | undefined
-  issuedTo: Identity | undefined
-  /** The account that a login named, if there is such an account. */
-  loginAccount: string | undefined
-  /** The reason of a failure or refusal: a word of a closed set, never client input. */
-  reason: string | undefined
-  /** The reason that report mode ignored. */
-  wouldRefuse: string | undefined
-  /** Body bytes, from and to the client. */
-  bytesIn = 0
-  bytesOut = 0
-  /** `100 Continue` has been sent. */
-  continued = false
+  /** Set when Node detached the socket for `Upgrade` or CONNECT. `firstBytes`: those after the head. */
+  upgrade: { readonly firstBytes: Buffer; readonly response: SidecarResponse } | undefined
   /** Received before an earlier response was over. */
   pipelined = false
   /** More requests were pipelined than `limits.inFlightPerConnection`. */
   overLimit = false
-  /** Node's parser failed within the request's body. */
   isBodyMalformed = false
-  closeDelimited = false
-  /** Set when Node detached the socket for `Upgrade` or CONNECT. `firstBytes`: those after the head. */
-  upgrade: { readonly firstBytes: Buffer; readonly response: SidecarResponse } | undefined
-  isDrainingBody = false
-  isUpgraded = false
-  /** Set by the token endpoint, a transfer or a tunnel, and while an unread body is drained. */
-  callbacks: RequestCallbacks | undefined
+
+  // handle.ts, by the decision of the gate.
+
+  id = ''
+  decided: Decided | undefined
+  passed: Passed | undefined
+
+  // token-endpoint.ts.
+
+  issuedTo: Identity | undefined
+  /** The account that a login named, if there is such an account. */
+  loginAccount: string | undefined
+
+  #handler: RequestHandler | undefined
+  #reason: string | undefined
+  #bytesIn = 0
+  #bytesOut = 0
 
   constructor(connection: ClientConnection) {
     this.connection = connection
+  }
+
+  /** Absent before admission, and when it refused the request. */
+  get admitted(): Admitted | undefined {
+    return this.decided?.request
+  }
+
+  /** `proxy` before routing, and for requests refused at admission. */
+  get route(): Route {
+    return this.decided?.route ?? 'proxy'
+  }
+
+  get handler(): RequestHandler | undefined {
+    return this.#handler
+  }
+
+  /** Makes `handler` the only one that serves the request; the handler before it lets go. */
+  handOver(handler: RequestHandler): void {
+    const previous = this.#handler
+    this.#handler = handler
+    previous?.onRelease?.()
+  }
+
+  /** The handler lets go, and none takes over. */
+  release(): void {
+    const previous = this.#handler
+    this.#handler = undefined
+    previous?.onRelease?.()
+  }
+
+  /** The reason of a failure or refusal, the latest one. */
+  get reason(): string | undefined {
+    return this.#reason
+  }
+
+  /** `reason`: a word of a closed set, never client input. */
+  fail(reason: string): void {
+    this.#reason = reason
+  }
+
+  /** Body bytes from the client. */
+  get bytesIn(): number {
+    return this.#bytesIn
+  }
+
+  /** Body bytes to the client. */
+  get bytesOut(): number {
+    return this.#bytesOut
+  }
+
+  countIn(bytes: number): void {
+    this.#bytesIn += bytes
+  }
+
+  countOut(bytes: number): void {
+    this.#bytesOut += bytes
   }
 }
 
@@ -144,4 +200,31 @@ export function mustCloseAfter({
   return readBytes !== headBytes
 }
 
-export class SidecarResponse extends ServerResponse<SidecarRequest> {}
+export class SidecarResponse extends ServerResponse<SidecarRequest> {
+  #isContinued = false
+  #isCloseDelimited = false
+
+  /** `100 Continue` has been sent. */
+  get isContinued(): boolean {
+    return this.#isContinued
+  }
+
+  /** The end of the connection is the end of the body. */
+  get isCloseDelimited(): boolean {
+    return this.#isCloseDelimited
+  }
+
+  /** Before the body is read: asks a client for it that waits. */
+  continueIfExpected(): void {
+    if (this.#isContinued || this.req.context.admitted?.expectsContinue !== true) return
+    this.#isContinued = true
+    this.writeContinue()
+  }
+
+  /** Writes the head of an upstream's response. */
+  writeForwardedHead(status: number, reason: string, headers: string[], closeDelimited: boolean): void {
+    this.#isCloseDelimited = closeDelimited
+    if (closeDelimited) this.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
+    this.writeHead(status, reason, headers)
+  }
+}

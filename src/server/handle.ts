@@ -29,7 +29,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     const { context } = req
     if (context.id === '') context.id = newRequestId()
     options.onInternalError(context.id, error)
-    context.reason = 'internal'
+    context.fail('internal')
     if (res.headersSent) context.connection.abort()
     else responder.refuse(req, res, ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
   }
@@ -47,32 +47,30 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     }
     // After the token check, so that clients without a token cannot cause 5xx.
     if (context.overLimit) {
-      context.reason = 'pipeline_limit'
+      context.fail('pipeline_limit')
       const details = { errorType: 'connection_limit_reached', close: true }
       responder.refuse(req, res, ERRORS.serviceNotReady, details)
       return
     }
     if (context.upgrade !== undefined && context.admitted?.webSocket !== true) {
-      context.reason = 'upgrade'
+      context.fail('upgrade')
       responder.refuse(req, res, ERRORS.upgradeRefused, { errorType: 'http_request_error', close: true })
       return
     }
     switch (decision.act) {
       case 'forward':
-        context.caller = decision.caller
-        context.wouldRefuse = decision.wouldRefuse
+        context.passed = decision
         options.forward(req, res)
         return
       case 'issue':
         tokenEndpoint.issue(req, res).catch((error: unknown) => fault(req, res, error))
         return
       case 'timeLeft':
-        context.caller = decision.caller
+        context.passed = decision
         tokenEndpoint.timeLeft(req, res, decision.caller.identity)
         return
       case 'allow':
-        context.caller = decision.caller
-        context.wouldRefuse = decision.wouldRefuse
+        context.passed = decision
         allow(req, res, decision.caller)
         return
       case 'otherMethod':
@@ -98,7 +96,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     decision: Extract<Decision, { act: 'refuse' }>,
   ) => {
     const { error, reason } = decision
-    req.context.reason = reason
+    req.context.fail(reason)
     const { admitted, isBodyMalformed, overLimit } = req.context
     const close = admitted === undefined || isBodyMalformed || overLimit
     if (reason === 'admission') {
@@ -118,9 +116,9 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   return (req, res) => {
     const { context } = req
     try {
-      const { request, route, decision } = decide(req)
-      context.admitted = request
-      context.route = route
+      const decided = decide(req)
+      const { request, decision } = decided
+      context.decided = decided
       context.id = request === undefined ? requestIdOf(req.rawHeaders) : (request.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
       if (decision instanceof Promise || request?.chunked === true) {

@@ -18,7 +18,8 @@ import {
   SidecarRequest,
   SidecarResponse,
 } from './context.ts'
-import { parserErrorResponse, UNREAD_BODY_IDLE_MS, UNREAD_BODY_MS } from './respond.ts'
+import { parserErrorResponse } from './respond.ts'
+import { UNREAD_BODY_IDLE_MS, UNREAD_BODY_MS } from './unread-body.ts'
 
 /** With `ca`, clients must present a certificate. */
 export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
@@ -125,7 +126,7 @@ export function createListener(options: ListenerOptions): Listener {
   function onSocketEnded(this: Socket): void {
     const connection = connectionOf(this)
     const { current } = connection ?? {}
-    if (current?.req.context.closeDelimited === true && !current.writableEnded) connection?.abort()
+    if (current?.isCloseDelimited === true && !current.writableEnded) connection?.abort()
   }
   if (tls) {
     // A reset needs the TCP socket: a TLS socket has none.
@@ -182,10 +183,10 @@ export function createListener(options: ListenerOptions): Listener {
 
   function onResponseClosed(this: SidecarResponse): void {
     const { req } = this
-    const { connection, callbacks } = req.context
+    const { connection } = req.context
     const finished = this.writableFinished
     connection.current = undefined
-    callbacks?.onClosed?.(finished)
+    req.context.release()
     options.onRequestEnd(req, this, finished)
     const { socket } = connection
     connection.bytesBefore = socket.bytesRead
@@ -235,8 +236,9 @@ export function createListener(options: ListenerOptions): Listener {
     res.shouldKeepAlive = false
     res.assignSocket(socket)
     res.once('finish', () => {
-      context.isDrainingBody = true
+      res.detachSocket(socket)
       endConnection(socket)
+      res.emit('close')
     })
     serve(connection, res)
   }
@@ -249,7 +251,7 @@ export function createListener(options: ListenerOptions): Listener {
     if (res !== undefined && !res.writableEnded) {
       // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
       socket.setTimeout(socket.timeout ?? 0)
-      res.req.context.callbacks?.onIdle()
+      res.req.context.handler?.onIdle()
     } else if (
       connection !== undefined &&
       res === undefined &&
@@ -281,7 +283,7 @@ export function createListener(options: ListenerOptions): Listener {
       const waited = connection.waiting.pop()
       if (waited === undefined) {
         newest.req.context.isBodyMalformed = true
-        newest.req.context.callbacks?.onMalformedBody?.()
+        newest.req.context.handler?.onMalformedBody?.()
       }
     }
     if (connection.current === undefined) respondToParserError(connection, connection.finalRefusal)
@@ -317,7 +319,8 @@ export function createListener(options: ListenerOptions): Listener {
       for (const tcpSocket of handshaking) tcpSocket.destroy()
     },
     closeTunnels() {
-      for (const { current, socket } of open) if (current?.req.context.isUpgraded === true) socket.destroy()
+      for (const { current, socket } of open)
+        if (current?.req.context.handler?.state === 'tunnel') socket.destroy()
     },
     abort() {
       const { inFlight } = this
@@ -330,8 +333,8 @@ export function createListener(options: ListenerOptions): Listener {
     get inFlight() {
       let count = 0
       for (const { current, waiting } of open) {
-        const { isUpgraded = true, isDrainingBody = true } = current?.req.context ?? {}
-        count += waiting.length + (isUpgraded || isDrainingBody ? 0 : 1)
+        const isInFlight = current !== undefined && current.req.context.handler?.state === undefined
+        count += waiting.length + Number(isInFlight)
       }
       return count
     },

@@ -44,13 +44,9 @@ function isJsonInUtf8(contentType: string): boolean {
 
 /** Never rejects; stays pending when the client closes. */
 export async function readLogin(req: SidecarRequest, res: SidecarResponse): Promise<Reading> {
-  const { context } = req
-  if (context.admitted?.expectsContinue) {
-    context.continued = true
-    res.writeContinue()
-  }
+  res.continueIfExpected()
   const body = await readBody(req)
-  context.callbacks = undefined
+  req.context.release()
   return 'ok' in body ? body : parseLogin(body)
 }
 
@@ -63,14 +59,14 @@ function readBody(req: SidecarRequest): Promise<Buffer | Refusal> {
       resolve(refusal)
     }
     const onData = (chunk: Buffer) => {
-      context.bytesIn += chunk.length
+      context.countIn(chunk.length)
       chunks.push(chunk)
       if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
     }
-    context.callbacks = {
+    context.handOver({
       onIdle: () => stop({ ok: false, error: ERRORS.requestTimeout }),
       onMalformedBody: () => stop({ ok: false, error: ERRORS.malformedRequest }),
-    }
+    })
     req.on('data', onData)
     req.once('end', () => resolve(Buffer.concat(chunks)))
   })

@@ -5,6 +5,7 @@
 import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
 import { mustCloseAfter, type SidecarRequest, type SidecarResponse } from './context.ts'
+import { endAfterBody, hasUnreadBody } from './unread-body.ts'
 
 interface ErrorDetails {
   /** An error type of RFC 9209, section 2.3. */
@@ -62,11 +63,11 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
     const mustClose = close || unread || isDraining() || mustCloseAfter(req)
     if (mustClose) list.push('Connection', 'close')
     res.writeHead(status, STATUS_CODES[status] ?? '', list)
-    if (req.method !== 'HEAD') context.bytesOut += text.length
-    if (unread && mayArrive(req)) {
+    if (req.method !== 'HEAD') context.countOut(text.length)
+    if (unread) {
       res.flushHeaders() // `write` alone would not send a head without a body: HEAD, 204
       res.write(text, 'latin1')
-      afterUnreadBody(req, () => res.end())
+      endAfterBody(req, res)
     } else {
       res.end(text, 'latin1')
     }
@@ -92,36 +93,4 @@ export function parserErrorResponse({ status, code, message }: PublicError, requ
     `Cache-Control: no-store\r\nProxy-Status: ${PROXY_NAME}; error=http_request_error\r\n` +
     `X-Request-Id: ${requestId}\r\nDate: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${body}`
   )
-}
-
-function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
-  return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
-}
-
-/** A client that waits for `100 Continue` sends no body, and an upgraded socket has no parser. */
-function mayArrive({ headers, context: { continued, upgrade } }: SidecarRequest): boolean {
-  return upgrade === undefined && (continued || headers.expect?.toLowerCase() !== '100-continue')
-}
-
-/** The bounds of nginx's lingering close. */
-export const UNREAD_BODY_IDLE_MS = 5_000
-export const UNREAD_BODY_MS = 30_000
-
-/**
- * Drains the unread body of a request, then calls `done`, within the bounds above. Clients that
- * send the complete body before they read (Python, Java; all over TLS) lose a response that is followed by a reset.
- */
-export function afterUnreadBody(req: SidecarRequest, done: () => void): void {
-  const finish = () => {
-    clearTimeout(deadline)
-    done()
-  }
-  const deadline = setTimeout(finish, UNREAD_BODY_MS)
-  req.context.isDrainingBody = true
-  req.context.callbacks = { onIdle: finish }
-  req.socket.setTimeout(UNREAD_BODY_IDLE_MS)
-  req.socket.once('close', () => clearTimeout(deadline))
-  req.once('end', finish)
-  req.socket.once('end', finish) // a malformed body does not end
-  req.resume()
 }

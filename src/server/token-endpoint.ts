@@ -57,7 +57,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     error: PublicError,
     retryAfterSeconds?: number,
   ) => {
-    req.context.reason = reason
+    req.context.fail(reason)
     options.onIssueFailure(reason)
     const fault = error.status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const errorType = reason === 'rejected' ? 'http_request_denied' : fault
@@ -75,7 +75,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       () => fail(req, res, reason, ERRORS.serviceNotReady, retryAfterSeconds),
       RETRY_LATER_DELAY_MS,
     )
-    req.context.callbacks = { onIdle() {}, onClosed: () => clearTimeout(timer) }
+    req.context.handOver({ onIdle() {}, onRelease: () => clearTimeout(timer) })
   }
 
   return {
@@ -124,7 +124,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
         ])
         return
       }
-      req.context.reason = 'method'
+      req.context.fail('method')
       responder.refuse(req, res, ERRORS.methodNotAllowed, {
         errorType: 'http_request_error',
         headers: ['Allow', 'GET, HEAD, POST'],

@@ -1,0 +1,48 @@
+/**
+ * The end of a response whose request has not been read completely: the rest of the body is drained, within the bounds
+ * of nginx's lingering close. Clients that send everything before they read (Python, Java; all over TLS) lose a response
+ * that is followed by a reset.
+ */
+import type { SidecarRequest, SidecarResponse } from './context.ts'
+
+export const UNREAD_BODY_IDLE_MS = 5_000
+export const UNREAD_BODY_MS = 30_000
+
+export function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
+  return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
+}
+
+/**
+ * Ends a response that says `Connection: close` and whose body has been written. Node closes at `end()`, so the drain
+ * comes first. `trailers`: of a chunked response.
+ */
+export function endAfterBody(
+  req: SidecarRequest,
+  res: SidecarResponse,
+  trailers: readonly (readonly [name: string, value: string])[] = [],
+): void {
+  if (res.chunkedEncoding) {
+    res.chunkedEncoding = false
+    res.write(`0\r\n${trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`, 'latin1')
+  }
+  if (req.readableEnded || !mayArrive(req, res)) {
+    res.end()
+    return
+  }
+  const { context, socket } = req
+  const finish = () => res.end()
+  const deadline = setTimeout(finish, UNREAD_BODY_MS)
+  context.handOver({ state: 'drain', onIdle: finish, onRelease: () => clearTimeout(deadline) })
+  socket.setTimeout(UNREAD_BODY_IDLE_MS)
+  req.once('end', finish)
+  socket.once('end', finish) // a malformed body does not end
+  req.resume()
+}
+
+/** A client that waits for `100 Continue` sends no body, and an upgraded socket has no parser. */
+function mayArrive(
+  { headers, context: { upgrade } }: SidecarRequest,
+  { isContinued }: SidecarResponse,
+): boolean {
+  return upgrade === undefined && (isContinued || headers.expect?.toLowerCase() !== '100-continue')
+}
