@@ -8,7 +8,7 @@ import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import { createAdminListener } from './ops/admin.ts'
+import { type AdminListener, createAdminListener } from './ops/admin.ts'
 import { type Addresses, createLifeCycle, type DrainReport, type Phase } from './ops/life-cycle.ts'
 import { type Logger, logListenerErrors } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
@@ -17,6 +17,7 @@ import type { AdminSources } from './ops/status.ts'
 import { createForwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
 import { closesConnection } from './proxy/upstream-errors.ts'
+import { ADMIN_CERTIFICATES, LISTENER_CERTIFICATES } from './reload/certificates.ts'
 import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
@@ -179,7 +180,7 @@ export async function createApp({
   const onListenError = logListenerErrors(log)
   const listener = createListener({
     ...config.listen,
-    certificates: authData.certificates.listener(),
+    certificates: authData.certificates.material(LISTENER_CERTIFICATES),
     limits: config.limits,
     timeouts: config.timeouts,
     upgrade: config.upgrade.enabled,
@@ -201,23 +202,33 @@ export async function createApp({
     ready: () => readyChecks().every(({ ok }) => ok),
     logLinesDropped,
   })
-  authData.start({
-    onChange: () => tokenCache.clear(), // a cached token may have been revoked, or signed by a key that is gone
-    onListenerCertificates: (material) => listener.setCertificates(material),
-    onReload: metrics.onReload,
-    onFetch: metrics.onFetch,
-  })
   const sources: AdminSources = {
     ready: readyChecks,
     jwks: () => publicJwks(keys()),
     exposition: registry,
     statusMetrics: () => statusMetrics(registry),
   }
+  const admin = worker
+    ? NO_ADMIN
+    : createAdminListener(config, sources, {
+        certificates: authData.certificates.material(ADMIN_CERTIFICATES),
+        now,
+        onError: onListenError,
+      })
+  authData.start({
+    onChange: () => tokenCache.clear(), // a cached token may have been revoked, or signed by a key that is gone
+    onCertificates(name, material) {
+      if (name === LISTENER_CERTIFICATES) listener.setCertificates(material)
+      if (name === ADMIN_CERTIFICATES) admin.setCertificates(material)
+    },
+    onReload: metrics.onReload,
+    onFetch: metrics.onFetch,
+  })
   let reminder: NodeJS.Timeout | undefined
   const lifeCycle = createLifeCycle({
     phase,
     listener,
-    admin: worker ? NO_ADMIN : createAdminListener(config, sources, { now, onError: onListenError }),
+    admin,
     authData,
     forwarder,
     shutdown: config.shutdown,
@@ -252,4 +263,8 @@ const REPORT_MODE = 'report mode: requests without a valid token are forwarded'
 const HOUR_MS = 3_600_000
 
 /** In a worker the primary process runs and logs the admin listener. */
-const NO_ADMIN = { listen: async () => ({ address: '', family: '', port: 0 }), close: async () => {} }
+const NO_ADMIN: AdminListener = {
+  listen: async () => ({ address: '', family: '', port: 0 }),
+  close: async () => {},
+  setCertificates() {},
+}

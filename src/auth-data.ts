@@ -16,11 +16,11 @@ import { createLog, type Logger } from './ops/log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
 import type { ReadyCheck } from './ops/status.ts'
 import {
+  ADMIN_CERTIFICATES,
   type CertificateMaterial,
   type Certificates,
   certificatePaths,
   certificateSets,
-  LISTENER_CERTIFICATES,
   loadCertificates,
   upstreamName,
 } from './reload/certificates.ts'
@@ -50,8 +50,8 @@ export interface AuthData {
   /** How many there are. */
   readonly revocations: () => number
   readonly certificates: {
-    /** Undefined where the data listener does not speak TLS. */
-    listener(): CertificateMaterial | undefined
+    /** Undefined where the listener of this name does not speak TLS. */
+    material(name: string): CertificateMaterial | undefined
     /** Undefined where the settings name no file. */
     upstream(prefix: string): (() => SecureContext) | undefined
     /** When they expire, in epoch milliseconds. */
@@ -72,7 +72,8 @@ export interface AuthData {
 export interface AuthDataEvents {
   /** Keys, credentials or revocations have changed: cached verdicts must be dropped now. */
   readonly onChange?: () => void
-  readonly onListenerCertificates?: (material: CertificateMaterial) => void
+  /** `name`: of the certificate set. */
+  readonly onCertificates?: (name: string, material: CertificateMaterial) => void
   /** `part`: the name of the certificate set. */
   readonly onReload?: (subject: ReloadSubject, result: ReloadResult, part?: string) => void
   readonly onFetch?: (result: ReloadResult) => void
@@ -114,6 +115,13 @@ export async function checkFiles(settings: FileSettings, connects = false) {
     problems.push(...checked.problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
   } else if (!checked.ok) warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
   return { problems, warnings }
+}
+
+/** The certificates of the admin listener alone, for a process that serves no clients. @throws InvalidAuthData */
+export async function openAdminCertificates({ admin }: Config, clock: Clock, events: AuthDataEvents) {
+  const { certificates, problems } = await openFiles({ admin }, clock, () => events)
+  if (problems.length > 0) throw new InvalidAuthData(problems)
+  return certificates.get(ADMIN_CERTIFICATES)
 }
 
 /** Nothing is polled before `start`. Never rejects. @param events - those at the time of a reload */
@@ -174,9 +182,7 @@ async function openFiles(settings: FileSettings, { log, now }: Clock, events: ()
       part: set.name,
       paths: certificatePaths(set),
       load: () => loadCertificates(set, now()),
-      onChange({ material }) {
-        if (set.name === LISTENER_CERTIFICATES) events().onListenerCertificates?.(material)
-      },
+      onChange: ({ material }) => events().onCertificates?.(set.name, material),
     })
     if (opened !== undefined) certificates.set(set.name, opened)
   }
@@ -224,7 +230,7 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
       revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true,
     revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates: {
-      listener: () => certificates.get(LISTENER_CERTIFICATES)?.current().material,
+      material: (name) => certificates.get(name)?.current().material,
       upstream(prefix) {
         const set = certificates.get(upstreamName(prefix))
         return set && (() => set.current().context)

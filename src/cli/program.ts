@@ -84,7 +84,7 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
     const app: App =
       count === 1
         ? await serveHere(config, log)
-        : (await import('../workers/primary.ts')).createPrimary(config, log, destination, count)
+        : await (await import('../workers/primary.ts')).createPrimary(config, log, destination, count)
     signals.onHangUp(() => void app.reload())
     return app
   }

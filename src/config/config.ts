@@ -116,6 +116,7 @@ export interface FileSettings {
   readonly credentials?: Config['credentials'] | undefined
   readonly revocations?: Config['revocations'] | undefined
   readonly listen?: Pick<Config['listen'], 'tls'>
+  readonly admin?: Pick<Config['admin'], 'tls'>
   readonly identity?: Config['identity'] | undefined
   readonly upstreams?: Config['upstreams'] | undefined
 }
@@ -133,6 +134,7 @@ export function fileSettings(tree: object): FileSettings {
     credentials: credentials && credentialSource(credentials, mayIssue),
     revocations: revocations && revocationSource(revocations),
     listen: { tls: valid(shape.listen.unwrap().shape.tls, 'listen', 'tls') },
+    admin: { tls: valid(shape.admin.unwrap().shape.tls, 'admin', 'tls') },
     identity: valid(shape.identity, 'identity'),
     upstreams: valid(shape.upstreams, 'upstreams'),
   }

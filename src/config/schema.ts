@@ -126,6 +126,21 @@ export const settingsSchema = z
     admin: section('Admin listener: metrics, health, public keys.', {
       host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
       port: setting(integer(0, 65535), 8081, 'TCP port; 0 lets the system choose one.'),
+      tls: z
+        .strictObject({
+          certFile: described(
+            filePath,
+            'PEM file of the chain that probes, scrapers and sidecars receive.',
+            '/etc/storage-auth-sidecar/admin-tls/tls.crt',
+          ),
+          keyFile: described(
+            filePath,
+            'PEM file of the private key of certFile.',
+            '/etc/storage-auth-sidecar/admin-tls/tls.key',
+          ),
+        })
+        .optional()
+        .describe('TLS on the admin listener; plain HTTP without it. Files are re-read on change.'),
     }),
     upstreams: z
       .array(upstream, `must be a list; each member ${UPSTREAM}`)

@@ -4,9 +4,11 @@
  */
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import { createServer, type ServerResponse } from 'node:http'
+import type { ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Config } from '../config/config.ts'
+import type { CertificateMaterial } from '../reload/certificates.ts'
+import { createAdminServer } from './admin-server.ts'
 import { statusProblems } from './problems.ts'
 import { type AdminOptions, type AdminSources, createStatusReporter } from './status.ts'
 
@@ -37,11 +39,19 @@ const FILES = [
   ['/uplot.css', STYLE, 'uplot/dist/uPlot.min.css'],
 ] as const
 
+export interface AdminListener {
+  /** Rejects when the address cannot be bound. */
+  listen(): Promise<AddressInfo>
+  close(): Promise<void>
+  /** For new connections; without effect on a listener that speaks plain HTTP. */
+  setCertificates(certificates: CertificateMaterial): void
+}
+
 export function createAdminListener(
   config: Pick<Config, 'admin' | 'upstreams' | 'credentials' | 'cache'>,
   sources: AdminSources,
   options: AdminOptions,
-) {
+): AdminListener {
   const { onError } = options
   const status = createStatusReporter(config, sources, options)
   const pages = new Map<string, () => Promise<Page>>()
@@ -83,7 +93,7 @@ export function createAdminListener(
     page(path, async () => ({ status: 200, type, body: await readFile(file) }))
   }
 
-  const server = createServer({ requestTimeout: 5000, connectionsCheckingInterval: 500 }, (req, res) => {
+  const server = createAdminServer(options.certificates, (req, res) => {
     req.resume()
     const { method, url = '' } = req
     if (method !== 'GET' && method !== 'HEAD') {
@@ -95,13 +105,9 @@ export function createAdminListener(
       return send(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
     void render().then((rendered) => send(res, rendered))
   })
-  server.timeout = 10_000 // closes connections of clients that do not read
-  server.maxConnections = 256 // more than probes, scrapers and people need
-  server.maxRequestsPerSocket = 100
 
   return {
-    /** Rejects when the address cannot be bound. */
-    async listen(): Promise<AddressInfo> {
+    async listen() {
       server.listen(config.admin.port, config.admin.host)
       await once(server, 'listening')
       server.on('error', onError)
@@ -114,6 +120,7 @@ export function createAdminListener(
         server.close(() => resolve())
         server.closeAllConnections()
       }),
+    setCertificates: (certificates) => server.setSecureContext?.(certificates),
   }
 }
 

@@ -3,6 +3,7 @@
  * In: metrics, readiness, some settings. Out: current rates, counts of ten minutes. Nothing in it is secret.
  */
 import type { Config } from '../config/config.ts'
+import type { CertificateMaterial } from '../reload/certificates.ts'
 import { VERSION } from '../version.ts'
 import { Columns, type Growth, type Labels, type MetricFamily, rounded, type Sample, sum } from './samples.ts'
 
@@ -30,6 +31,8 @@ export interface AdminSources {
 }
 
 export interface AdminOptions {
+  /** Of `admin.tls`; undefined: plain HTTP. */
+  readonly certificates?: CertificateMaterial | undefined
   /** Epoch milliseconds. */
   readonly now: () => number
   /** Called with faults of the listening socket, and of samples and pages that could not be created. */

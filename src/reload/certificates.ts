@@ -1,5 +1,5 @@
 /**
- * Loads the certificates of the data listener and of upstreams from PEM files (RFC 7468). The files of one set become
+ * Loads the certificates of both listeners and of upstreams from PEM files (RFC 7468). The files of one set become
  * active together: the key is that of the first certificate. Problems name setting and file, and never quote the file.
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
@@ -15,7 +15,7 @@ interface CertificateFile {
 }
 
 export interface CertificateSet {
-  /** `listener`, or `upstream:` and a prefix; the label `certificate` of metrics. */
+  /** `listener`, `admin`, or `upstream:` and a prefix; the label `certificate` of metrics. */
   readonly name: string
   /** The chain that the sidecar presents, its own certificate first. */
   readonly cert?: CertificateFile | undefined
@@ -35,10 +35,11 @@ export interface Certificates {
 }
 
 export const LISTENER_CERTIFICATES = 'listener'
+export const ADMIN_CERTIFICATES = 'admin'
 export const upstreamName = (prefix: string) => `upstream:${prefix}`
 
 /** The sets that name a file. */
-export function certificateSets({ listen, upstreams = [] }: FileSettings): CertificateSet[] {
+export function certificateSets({ listen, admin, upstreams = [] }: FileSettings): CertificateSet[] {
   const named = (setting: string, path: string | undefined) =>
     path === undefined ? undefined : { setting, path }
   const { certFile, keyFile, clientCaFile } = listen?.tls ?? {}
@@ -48,6 +49,11 @@ export function certificateSets({ listen, upstreams = [] }: FileSettings): Certi
       cert: named('listen.tls.certFile', certFile),
       key: named('listen.tls.keyFile', keyFile),
       ca: named('listen.tls.clientCaFile', clientCaFile),
+    },
+    {
+      name: ADMIN_CERTIFICATES,
+      cert: named('admin.tls.certFile', admin?.tls?.certFile),
+      key: named('admin.tls.keyFile', admin?.tls?.keyFile),
     },
     ...upstreams.map(({ prefix, certFile, keyFile, caFile }, index) => ({
       name: upstreamName(prefix),

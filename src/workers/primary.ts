@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AggregatorRegistry, Counter, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
-import { InvalidAuthData } from '../auth-data.ts'
+import { InvalidAuthData, openAdminCertificates } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { createAdminListener } from '../ops/admin.ts'
 import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
@@ -27,8 +27,16 @@ const STOP_MARGIN_MS = 3000
 
 type LastMessages = { [Message in FromWorker as Message['type']]?: Message['value'] }
 
-/** Creates a sidecar of `count` workers. Its `start` rejects with the first error of a worker. */
-export function createPrimary(config: Config, log: Logger, destination: LogDestination, count: number): App {
+/**
+ * Creates a sidecar of `count` workers. Its `start` rejects with the first error of a worker.
+ * @throws InvalidAuthData with every problem of the admin listener's certificates
+ */
+export async function createPrimary(
+  config: Config,
+  log: Logger,
+  destination: LogDestination,
+  count: number,
+): Promise<App> {
   const init: ToWorker = { type: 'init', config: shareOf(config, count) }
   const { connections } = init.config.limits
   if (connections < Math.ceil(config.limits.connections / count)) {
@@ -164,13 +172,24 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
   }
   const onError = logListenerErrors(log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
-  const admin = createAdminListener({ ...config, cache }, sources, { now: Date.now, onError })
+  // Workers open these files too, and count their reloads.
+  const certificates = await openAdminCertificates(
+    config,
+    { log, now: Date.now },
+    { onCertificates: (_name, material) => admin.setCertificates(material) },
+  )
+  const admin = createAdminListener({ ...config, cache }, sources, {
+    certificates: certificates?.current().material,
+    now: Date.now,
+    onError,
+  })
 
   const start = async (): Promise<Addresses> => {
     // Round robin: connections last long, and every worker gets its share of them.
     cluster.schedulingPolicy = cluster.SCHED_RR
     // A worker that inherited standard output would make a pipe blocking, also for this process.
     cluster.setupPrimary({ args: ['worker'], stdio: ['ignore', 'pipe', 'pipe', 'ipc'] })
+    certificates?.start()
     try {
       const adminAddress = await admin.listen()
       const [data] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
@@ -182,6 +201,7 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
     } catch (error) {
       if (phase !== 'draining') workers().forEach(kill)
       phase = 'draining'
+      certificates?.stop()
       await admin.close()
       throw error
     }
@@ -199,6 +219,7 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
     })
     await Promise.all(ended)
     clearTimeout(killing)
+    certificates?.stop()
     await admin.close()
     const total = { drained: 0, cut: 0 }
     for (const worker of listening) {
@@ -214,6 +235,7 @@ export function createPrimary(config: Config, log: Logger, destination: LogDesti
     start,
     async reload() {
       for (const worker of listening) send(worker, { type: 'reload' })
+      await certificates?.reload()
     },
     stop({ lameDuck } = { lameDuck: false }) {
       stopped ??= stop(lameDuck && phase === 'running')

@@ -205,6 +205,22 @@ t.test('the examples without the component have the same container', async (t) =
   for (const copy of copies) t.strictSame({ ...copy, image: '' }, { ...component, image: '' })
 })
 
+const ADMIN_CLIENTS = [
+  { podSelector: { matchLabels: { 'app.kubernetes.io/name': 'prometheus' } } },
+  { podSelector: { matchExpressions: [{ key: 'storage-auth-sidecar', operator: 'Exists' }] } },
+]
+
+t.test('the admin port is open to Prometheus and sidecars alone, in every policy', (t) => {
+  for (const [name, resources] of Object.entries(all))
+    for (const { kind, spec } of resources) {
+      const { ingress } = Object(kind === 'NetworkPolicy' && spec)
+      if (ingress?.length !== 2) continue
+      t.match(ingress[1].from, ADMIN_CLIENTS, name)
+      t.equal(ingress[1].from.length, 2)
+    }
+  t.end()
+})
+
 t.test('only the two ports of the sidecar are open, also if the guide changes them', async (t) => {
   const { listen, admin } = settingsSchema.parse({})
   for (const [resources, data, administration] of [
@@ -213,10 +229,7 @@ t.test('only the two ports of the sidecar are open, also if the guide changes th
   ] as const) {
     t.match(resources.find(({ kind }) => kind === 'NetworkPolicy')?.spec, {
       policyTypes: ['Ingress'],
-      ingress: [
-        { ports: [{ port: data }] },
-        { ports: [{ port: administration }], from: [{ namespaceSelector: {} }] },
-      ],
+      ingress: [{ ports: [{ port: data }] }, { ports: [{ port: administration }], from: ADMIN_CLIENTS }],
     })
     const [sidecar] = podsOf(resources)[0]?.spec.initContainers ?? []
     t.strictSame(

@@ -1,3 +1,4 @@
+import { connect } from 'node:net'
 import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
 import { createAdminListener } from '../../src/ops/admin.ts'
@@ -183,4 +184,44 @@ t.test('a connection serves a bounded number of requests', async (t) => {
   for (let count = 1; count < 100; count++) t.equal((await client.response()).status, 200)
   t.match(await client.response(), { status: 200, headers: { connection: 'close' } })
   t.equal((await client.response()).status, 503)
+})
+
+t.test('probes are answered within a second beside as many connections as clients can open', async (t) => {
+  const { get, port } = await adminListener(t)
+  const page = 'GET /uplot.js HTTP/1.1\r\nHost: a\r\n\r\n'
+  for (const [kind, bytes] of Object.entries({ idle: '', 'half-sent': 'GET /metr', slow: page.repeat(4) })) {
+    const sockets = Array.from({ length: 1200 }, () => {
+      const socket = connect(port, '127.0.0.1', () => socket.pause().write(bytes))
+      return socket.on('error', () => {})
+    })
+    await eventually(() => sockets.every(({ connecting }) => !connecting), 'all to be connected')
+    await get('/livez') // after the burst, whose cost is that of this process too
+    for (let probe = 0; probe < 5; probe++) {
+      const from = performance.now()
+      t.equal((await get('/livez')).status, 200, kind)
+      t.ok(performance.now() - from < 1000, `${kind}: ${Math.round(performance.now() - from)} ms`)
+    }
+    for (const socket of sockets) socket.destroy()
+  }
+})
+
+t.test('the oldest idle connection makes room, not one whose response is awaited', async (t) => {
+  const exposition = { contentType: 'text/plain', metrics: () => new Promise<string>(() => {}) }
+  const { get, port } = await adminListener(t, { exposition })
+  const busy = await rawClient(t, port)
+  busy.send('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
+  const clients = await Promise.all(Array.from({ length: 1023 }, () => rawClient(t, port)))
+  const closed: number[] = []
+  for (const [at, client] of clients.entries())
+    void client.closed().then(
+      () => closed.push(at),
+      () => {},
+    )
+  void busy.closed().then(
+    () => closed.push(-1),
+    () => {},
+  )
+  t.equal((await get('/livez')).status, 200)
+  await eventually(() => closed.length > 0, 'one to be closed')
+  t.strictSame(closed, [0])
 })
