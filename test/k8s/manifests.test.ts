@@ -253,6 +253,11 @@ t.test('the monitoring component scrapes the admin port and completes the runboo
   for (const { alert, annotations } of rules) {
     t.equal(annotations.runbook_url, `https://wiki.example.com/ops#${alert.toLowerCase()}`)
   }
+  const dashboard =
+    both.find(({ metadata }) => metadata.name === 'storage-auth-sidecar-dashboard')?.data ?? {}
+  const { templating } = JSON.parse(dashboard['storage-auth-sidecar.dashboard.json'] ?? '')
+  t.match(templating.list, [{ name: 'runbook', query: 'https://wiki.example.com/ops' }])
+  t.notMatch(JSON.stringify(both), 'runbooks.example')
 })
 
 t.test('the example runs: log in with the printed credential, and reach the container', async (t) => {

@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
+import { tableUnder } from '../support/markdown.ts'
 import { ALERTS, RULES, skipWithout } from './rules.ts'
 
 type Labels = Readonly<Record<string, string>>
@@ -14,36 +15,59 @@ const SECOND = { ...JOB, pod: 'api-2', instance: '10.0.0.2:8081' }
 
 const of = (name: string, labels: Labels = {}, pod: Labels = POD) =>
   `${name}{${Object.entries({ ...pod, ...labels }).map(([label, value]) => `${label}="${value}"`)}}`
-const requests = (status: number, route = 'proxy') =>
-  of('auth_sidecar_requests_total', { route, method: 'GET', status: `${status}` })
 const checks = (reason: string) =>
   of('auth_sidecar_token_checks_total', { result: reason === 'ok' ? 'accepted' : 'rejected', reason })
-const outcome = (name: string) => of('auth_sidecar_upstream_requests_total', { upstream: '/', outcome: name })
+const outcome = (name: string, upstream = '/') =>
+  of('auth_sidecar_upstream_requests_total', { upstream, outcome: name })
+const response = (status: string, upstream = '/') =>
+  of('auth_sidecar_upstream_responses_total', { upstream, class: status })
+/** Responses a minute, and those among them with 5xx, over all samples of the case. */
+const served = (good: number, bad: number, samples: number, upstream = '/'): Series => ({
+  [outcome('ok', upstream)]: `0+${good + bad}x${samples}`,
+  [outcome('http_response_timeout', upstream)]: `0x${samples}`,
+  [response('2xx', upstream)]: `0+${good}x${samples}`,
+  [response('5xx', upstream)]: `0+${bad}x${samples}`,
+})
 const failed = (reason: string) => of('auth_sidecar_token_issue_failures_total', { reason })
 const ready = (pod = POD) => of('auth_sidecar_ready', {}, pod)
-const up = (pod = POD) => of('up', {}, pod)
+const up = (pod = POD, labels: Labels = {}) => of('up', labels, pod)
+/** A target of the operator: its label is the name of the container. */
+const CONTAINER = { container: 'storage-auth-sidecar' }
 const issued = of('auth_sidecar_tokens_issued_total')
-const signingKey = of('auth_sidecar_signing_key_age_seconds', { kid: 'k' })
+const SIGNING_KEY = 'auth_sidecar_signing_key_age_seconds'
+const signingKey = of(SIGNING_KEY, { kid: 'k' })
 const build = of('auth_sidecar_build_info')
 const starts = of('process_start_time_seconds')
 const certificate = of('auth_sidecar_certificate_not_after_timestamp_seconds', { certificate: 'listener' })
 const enforcing = of('auth_sidecar_enforcing')
 const reloadFailing = of('auth_sidecar_reload_failing', { subject: 'keys' })
-const jwksAge = of('auth_sidecar_jwks_age_seconds')
+const restarts = of('auth_sidecar_worker_restarts_total')
+const ISSUER = { issuer: 'https://issuer.example' }
+const jwksAge = of('auth_sidecar_jwks_age_seconds', ISSUER)
+const reloaded = (subject: string) => of('auth_sidecar_reloads_total', { subject, result: 'ok' })
+const fetches = of('auth_sidecar_jwks_fetches_total', { ...ISSUER, result: 'ok' })
 const DAY = 86_400
 
 /** An hour of good traffic, then every request finds the upstream gone. */
 const OUTAGE: Series = {
-  [requests(200)]: '0+100x60 6000x30',
-  [requests(503)]: '0x60 0+100x30',
+  [response('2xx')]: '0+100x60 6000x30',
+  [response('5xx')]: '0x90',
   [outcome('ok')]: '0+100x60 6000x30',
   [outcome('connection_refused')]: '0x60 0+100x30',
 }
+/** Eleven minutes of it, then good traffic again. */
+const OVER: Series = {
+  [response('2xx')]: '0+100x300 30000x11 30100+100x400',
+  [response('5xx')]: '0x720',
+  [outcome('ok')]: '0+100x300 30000x11 30100+100x400',
+  [outcome('connection_refused')]: '0x300 0+100x11 1100x410',
+}
+/** Five hours of good checks, then none. */
+const STOPPED = '0+60x300 18000x60'
+const CAME = '0x300 0+60x60'
 /** Floods that a client without credentials can cause: made-up tokens, guessed secrets, a full login queue. */
 const FLOOD: Series = {
-  [requests(200)]: '0+20x90',
-  [requests(400)]: '0+900x90',
-  [requests(503, 'token_issue')]: '0+900x90',
+  ...served(20, 0, 90),
   [checks('ok')]: '0+20x90',
   [checks('unknown_key')]: '0+300x90',
   [checks('malformed')]: '0+300x90',
@@ -59,6 +83,33 @@ const FLOOD: Series = {
 }
 const state = (text: string, pod: Labels = POD) => ({ ...pod, state: text })
 const NOT_READY = state('is not ready')
+const SILENT = state('does not respond to its scrape')
+const ISSUER_KEYS = { ...POD, ...ISSUER, subject: 'issuer keys' }
+const UPSTREAM = { ...JOB, upstream: '/' }
+/** The old pod ends at minute 10; a new one, which has never responded, is there from minute 5. */
+const ROLLOUT: Series = {
+  [of('auth_sidecar_build_info', CONTAINER)]: '1x10 stale',
+  [ready()]: '1x10 stale',
+  [up(POD, CONTAINER)]: '1x10 stale',
+  [up(SECOND, CONTAINER)]: '_x5 0x30',
+}
+const STILL_THERE: Series = { [ready()]: '1x30', [up(POD, CONTAINER)]: '1x30' }
+/** One of fifty requests takes as long as the bucket. */
+const slow = (aMinute: number, bucket: string): Series =>
+  Object.fromEntries(
+    [
+      ['bucket', '0.5', 0.98],
+      ['bucket', bucket, 1],
+      ['bucket', '+Inf', 1],
+      ['count', undefined, 1],
+    ].map(([part, le, share]) => [
+      of(`auth_sidecar_upstream_response_seconds_${part}`, {
+        upstream: '/',
+        ...(le !== undefined && { le: `${le}` }),
+      }),
+      `0+${aMinute * Number(share)}x60`,
+    ]),
+  )
 const QUEUE = of('auth_sidecar_upstream_queue', { upstream: '/' })
 /** Shortages by the text of the alert. */
 const OVERLOADED: Readonly<Record<string, Series>> = {
@@ -70,7 +121,7 @@ const OVERLOADED: Readonly<Record<string, Series>> = {
     [build]: '1x15',
   },
   'queues requests because limits.upstreamConnections are busy': { [QUEUE]: '3x15' },
-  'drops log lines because its output is not read in time': {
+  'drops log lines because its output takes none': {
     [of('auth_sidecar_log_lines_dropped_total')]: '0+1x15',
   },
 }
@@ -81,12 +132,31 @@ const OVERLOADED: Readonly<Record<string, Series>> = {
  */
 const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[] = [
   ['Down', 'no replica is ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '0x10' }, JOB],
-  ['Down', 'no replica responds', 30, { [ready()]: '1x5', [up()]: '1x5 0x30' }, JOB],
+  ['Down', 'no replica responds', 30, { [build]: '1x5', [up()]: '1x5 0x30' }, JOB],
+  ['Down', 'new pods never start, the old one has gone', 30, ROLLOUT, JOB],
+  ['Down', 'new pods never start, the old one still serves', 30, { ...ROLLOUT, ...STILL_THERE }],
+  ['Down', 'the first pods never start', 30, { [up(SECOND, CONTAINER)]: '0x30' }, JOB],
+  [
+    'Down',
+    'the port of the app beside it responds',
+    30,
+    { ...ROLLOUT, [up(POD, { container: 'app' })]: '1x30' },
+    JOB,
+  ],
   ['Down', 'one of two is ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '1x10' }],
-  ['Down', 'another program does not respond', 30, { [up()]: '0x30' }],
-  ['UpstreamUnreachable', 'the upstream is gone for three minutes', 63, OUTAGE, { ...JOB, upstream: '/' }],
+  [
+    'Down',
+    'another program does not respond',
+    30,
+    { [up()]: '0x30', [up(SECOND, { container: 'app' })]: '0x30' },
+  ],
+  ['UpstreamUnreachable', 'the upstream is gone for three minutes', 63, OUTAGE, UPSTREAM],
+  ['UpstreamUnreachable', 'it is back for four minutes: it outlasts what it inhibits', 315, OVER, UPSTREAM],
+  ['UpstreamUnreachable', 'it is back for ten minutes', 322, OVER],
   ['Failing', 'the upstream is gone for three minutes: its own alert is first', 63, OUTAGE],
-  ['Failing', 'the upstream is gone for six minutes', 66, OUTAGE, JOB],
+  ['Failing', 'the upstream is gone for six minutes', 66, OUTAGE, UPSTREAM],
+  ['Failing', 'it is back for six minutes: no second page', 318, OVER],
+  ['FailingSlowly', 'it has paged, and is over', 360, OVER],
   [
     'UpstreamUnreachable',
     'a tenth fails',
@@ -99,34 +169,81 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     60,
     { [outcome('ok')]: '0+1x60', [outcome('client_aborted')]: '0+10x60' },
   ],
-  ['Failing', 'two of a hundred fail', 90, { [requests(200)]: '0+98x90', [requests(500)]: '0+2x90' }, JOB],
+  ['Failing', 'two of a hundred fail', 90, served(98, 2, 90), UPSTREAM],
   [
     'Failing',
-    'two of a hundred fail beside a flood of made-up tokens',
+    'another upstream fails beside one that is gone',
     90,
-    { [requests(200)]: '0+98x90', [requests(500)]: '0+2x90', [requests(400)]: '0+9000x90' },
-    JOB,
+    { ...OUTAGE, ...served(98, 2, 90, '/archive') },
+    UPSTREAM,
+    { ...UPSTREAM, upstream: '/archive' },
   ],
-  ['Failing', 'four of a thousand fail', 90, { [requests(200)]: '0+996x90', [requests(500)]: '0+4x90' }],
-  ['Failing', 'it is over', 85, { [requests(200)]: '0+100x90', [requests(503)]: '0+20x50 1000x40' }],
+  ['Failing', 'four of a thousand fail', 90, served(996, 4, 90)],
+  ['Failing', 'clients leave', 90, { ...served(98, 0, 90), [outcome('client_aborted')]: '0+9x90' }],
+  ['Failing', 'three requests fail in an hour', 60, { ...served(0, 0, 60), [response('5xx')]: '0x20 3x40' }],
+  ['FailingSlowly', 'two of a thousand fail for three days', 4320, served(29940, 60, 150), UPSTREAM],
+  ['FailingSlowly', 'one of ten thousand fails', 4320, served(29997, 3, 150)],
+  ['UpstreamSlow', 'the 99th percentile is between 2.5 and 5 s', 40, slow(40, '5'), UPSTREAM],
+  ['UpstreamSlow', 'it is between 1 and 2.5 s', 40, slow(40, '2.5')],
+  ['UpstreamSlow', 'six requests an hour', 40, slow(1, '5')],
   [
-    'Failing',
-    'three requests fail in an hour',
-    60,
-    { [requests(200)]: '0x60', [requests(503)]: '0x20 3x40' },
+    'ClientsRefused',
+    'the credentials file is empty',
+    320,
+    { [checks('ok')]: STOPPED, [checks('revoked')]: CAME },
+    { ...JOB, what: 'token' },
   ],
   [
-    'FailingSlowly',
-    'two of a thousand fail for three days',
-    4320,
-    { [requests(200)]: '0+29940x150', [requests(500)]: '0+60x150' },
-    JOB,
+    'ClientsRefused',
+    'it is empty, and clients wait before they try again, beside made-up tokens',
+    320,
+    { [checks('ok')]: STOPPED, [checks('revoked')]: '0x300 0+10x60', [checks('unknown_key')]: '0+900x360' },
+    { ...JOB, what: 'token' },
   ],
   [
-    'FailingSlowly',
-    'one of ten thousand fails',
-    4320,
-    { [requests(200)]: '0+29997x150', [requests(500)]: '0+3x150' },
+    'ClientsRefused',
+    'the keys are others, beside made-up tokens',
+    320,
+    {
+      [checks('ok')]: STOPPED,
+      [checks('unknown_key')]: '0+900x300 270000+960x60',
+      [reloaded('keys')]: '0x299 1x61',
+    },
+    { ...JOB, what: 'token' },
+  ],
+  [
+    'ClientsRefused',
+    'no secret is right any more',
+    320,
+    { [issued]: STOPPED, [failed('rejected')]: CAME, [reloaded('credentials')]: '0x299 1x61' },
+    { ...JOB, what: 'login' },
+  ],
+  [
+    'ClientsRefused',
+    'clients stop for the night, and strangers come',
+    320,
+    {
+      [checks('ok')]: STOPPED,
+      [checks('unknown_key')]: CAME,
+      [checks('expired')]: '0+3x360',
+      [checks('missing')]: CAME,
+      [checks('malformed')]: CAME,
+      [issued]: STOPPED,
+      [failed('rejected')]: CAME,
+      [reloaded('keys')]: '0x360',
+    },
+  ],
+  [
+    'ClientsRefused',
+    'one of ten clients is refused',
+    320,
+    { [checks('ok')]: '0+60x300 18000+54x60', [checks('revoked')]: '0x300 0+6x60' },
+  ],
+  [
+    'ClientsRefused',
+    'report mode forwards them',
+    320,
+    { [checks('ok')]: STOPPED, [checks('revoked')]: CAME, [enforcing]: '0x360' },
   ],
   [
     'LoginsFailing',
@@ -163,8 +280,14 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     { [reloadFailing]: '1x10' },
     { ...POD, subject: 'keys' },
   ],
-  ['ReloadFailing', 'the issuer is away', 10, { [jwksAge]: '301x10' }, { ...POD, subject: 'issuer keys' }],
-  ['ReloadFailing', 'all is loaded', 10, { [reloadFailing]: '0x10', [jwksAge]: '59x10' }],
+  ['ReloadFailing', 'the issuer is away', 10, { [jwksAge]: '301x10' }, ISSUER_KEYS],
+  ['ReloadFailing', 'the issuer never responded', 20, { [fetches]: '0x20' }, ISSUER_KEYS],
+  [
+    'ReloadFailing',
+    'all is loaded',
+    10,
+    { [reloadFailing]: '0x10', [jwksAge]: '59x10', [fetches]: '0+1x10' },
+  ],
   [
     'CertificateExpiring',
     'ten days are left',
@@ -184,26 +307,47 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     { [ready()]: '0x10', [ready(SECOND)]: '1x10' },
     NOT_READY,
   ],
+  ['ReplicaUnhealthy', 'one does not respond', 30, { [build]: '1x5', [up()]: '1x5 0x30' }, SILENT],
   [
     'ReplicaUnhealthy',
-    'one does not respond',
+    'a new pod never starts, the old one still serves',
     30,
-    { [build]: '1x5', [up()]: '1x5 0x30' },
-    state('does not respond to its scrape'),
-  ],
-  [
-    'ReplicaUnhealthy',
-    'it restarts every five minutes',
-    30,
-    { [build]: '1x30', [starts]: '0x4 300x4 600x4 900x4 1200x4 1500x4' },
-    state('has restarted more than twice in 30 minutes'),
+    { ...ROLLOUT, ...STILL_THERE },
+    { ...SILENT, ...SECOND },
   ],
   ['ReplicaUnhealthy', 'it starts', 4, { [ready()]: '0 0 1x3', [build]: '1x4', [starts]: '60x4' }],
+  [
+    'Restarting',
+    'the process does, every five minutes',
+    30,
+    { [build]: '1x30', [starts]: '0x4 300x4 600x4 900x4 1200x4 1500x4' },
+    { ...POD, what: 'process' },
+  ],
+  ['Restarting', 'a worker did', 30, { [restarts]: '0x10 1x20' }, { ...POD, what: 'worker' }],
+  [
+    'Restarting',
+    'one restart, no worker',
+    30,
+    { [build]: '1x30', [starts]: '0x9 540x20', [restarts]: '0x30' },
+  ],
+  [
+    'ClockSkew',
+    'a replica is a minute behind',
+    30,
+    { [signingKey]: '100+60x30', [of(SIGNING_KEY, { kid: 'k' }, SECOND)]: '40+60x30' },
+    { ...JOB, kid: 'k' },
+  ],
+  [
+    'ClockSkew',
+    'two keys of different age',
+    30,
+    { [signingKey]: '100+60x30', [of(SIGNING_KEY, { kid: 'l' }, SECOND)]: '40+60x30' },
+  ],
   ...Object.entries(OVERLOADED).map(
     ([text, series]) => ['Overloaded', text, 15, series, state(text)] as const,
   ),
   ['Overloaded', 'a burst is over', 15, { [QUEUE]: '0x10 3 0x10' }],
-  ...['Down', 'UpstreamUnreachable', 'Failing', 'LoginsFailing'].map(
+  ...['Down', 'UpstreamUnreachable', 'Failing', 'LoginsFailing', 'ClientsRefused'].map(
     (critical) => [critical, 'a flood of requests without credentials: nothing critical', 90, FLOOD] as const,
   ),
 ]
@@ -272,15 +416,29 @@ t.test('each alert fires under its condition and only then', { skip }, async (t)
   }
 })
 
-t.test('each alert has a section in the runbook, and labels for its text', async (t) => {
-  const runbook = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8')
+t.test('each alert has a row and a section in the runbook, and labels for its text', async (t) => {
+  const runbook = readFileSync('docs/alerts.md', 'utf8')
+  const rows = tableUnder('docs/alerts.md', '# Alerts').map(({ alert, severity, for: duration }) => [
+    /\[(\w+)\]/.exec(alert ?? '')?.[1],
+    /^\w+/.exec(severity ?? '')?.[0],
+    duration,
+  ])
+  t.strictSame(
+    rows.toSorted(),
+    ALERTS.map(({ alert = '', labels, for: duration = '0m' }) => [
+      alert.replace('AuthSidecar', ''),
+      /critical$|warning/.exec(labels?.['severity'] ?? '')?.[0],
+      duration,
+    ]).toSorted(),
+  )
   const sections = [...runbook.matchAll(/^#+ (AuthSidecar\w+)$/gm)].map(([, name]) => name)
   t.strictSame(sections.sort(), ALERTS.map(({ alert }) => alert).sort())
   for (const { alert = '', annotations = {} } of ALERTS) {
     t.match(annotations['runbook_url'], new RegExp(`^https://.+#${alert.toLowerCase()}$`))
     const [, , , , fired = {}] =
       CASES.find(([name, , , , fires]) => `AuthSidecar${name}` === alert && fires) ?? []
-    const labels = { ...fired, ...(alert.endsWith('CertificateExpiring') && { ...JOB, certificate: '' }) }
+    const certificate = alert.endsWith('CertificateExpiring') && { ...JOB, certificate: '' }
+    const labels = { ...fired, ...certificate, ...(alert.endsWith('ReloadFailing') && ISSUER) }
     const text = `${annotations['summary']} ${annotations['description']}`
     for (const [, label = ''] of text.matchAll(/\$labels\.(\w+)/g))
       t.ok(label in labels, `${alert}: ${label}`)
