@@ -57,14 +57,14 @@ const OUTAGE: Series = {
 }
 /** Eleven minutes of it, then good traffic again. */
 const OVER: Series = {
-  [response('2xx')]: '0+100x300 30000x11 30100+100x400',
-  [response('5xx')]: '0x720',
-  [outcome('ok')]: '0+100x300 30000x11 30100+100x400',
-  [outcome('connection_refused')]: '0x300 0+100x11 1100x410',
+  [response('2xx')]: '0+100x60 6000x11 6100+100x60',
+  [response('5xx')]: '0x130',
+  [outcome('ok')]: '0+100x60 6000x11 6100+100x60',
+  [outcome('connection_refused')]: '0x60 0+100x11 1100x60',
 }
-/** Five hours of good checks, then none. */
-const STOPPED = '0+60x300 18000x60'
-const CAME = '0x300 0+60x60'
+/** Five hours of good checks, then none. A sample is of five minutes. */
+const STOPPED = '0+300x60 18000x12'
+const CAME = '0x60 0+300x12'
 /** Floods that a client without credentials can cause: made-up tokens, guessed secrets, a full login queue. */
 const FLOOD: Series = {
   ...served(20, 0, 90),
@@ -127,8 +127,8 @@ const OVERLOADED: Readonly<Record<string, Series>> = {
 }
 
 /**
- * Alert, situation, minute of the check, series, labels of the alerts that fire. A series has a sample a minute, or
- * one every 30 minutes where the check is after a day.
+ * Alert, situation, minute of the check, series, labels of the alerts that fire. A series has a sample a minute; where
+ * the check is after four hours one every 5 minutes, after a day every 30.
  */
 const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[] = [
   ['Down', 'no replica is ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '0x10' }, JOB],
@@ -151,12 +151,12 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     { [up()]: '0x30', [up(SECOND, { container: 'app' })]: '0x30' },
   ],
   ['UpstreamUnreachable', 'the upstream is gone for three minutes', 63, OUTAGE, UPSTREAM],
-  ['UpstreamUnreachable', 'it is back for four minutes: it outlasts what it inhibits', 315, OVER, UPSTREAM],
-  ['UpstreamUnreachable', 'it is back for ten minutes', 322, OVER],
+  ['UpstreamUnreachable', 'it is back for four minutes: it outlasts what it inhibits', 75, OVER, UPSTREAM],
+  ['UpstreamUnreachable', 'it is back for ten minutes', 82, OVER],
   ['Failing', 'the upstream is gone for three minutes: its own alert is first', 63, OUTAGE],
   ['Failing', 'the upstream is gone for six minutes', 66, OUTAGE, UPSTREAM],
-  ['Failing', 'it is back for six minutes: no second page', 318, OVER],
-  ['FailingSlowly', 'it has paged, and is over', 360, OVER],
+  ['Failing', 'it is back for six minutes: no second page', 78, OVER],
+  ['FailingSlowly', 'it has paged, and is over', 120, OVER],
   [
     'UpstreamUnreachable',
     'a tenth fails',
@@ -197,7 +197,7 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     'ClientsRefused',
     'it is empty, and clients wait before they try again, beside made-up tokens',
     320,
-    { [checks('ok')]: STOPPED, [checks('revoked')]: '0x300 0+10x60', [checks('unknown_key')]: '0+900x360' },
+    { [checks('ok')]: STOPPED, [checks('revoked')]: '0x60 0+50x12', [checks('unknown_key')]: '0+4500x72' },
     { ...JOB, what: 'token' },
   ],
   [
@@ -206,8 +206,8 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     320,
     {
       [checks('ok')]: STOPPED,
-      [checks('unknown_key')]: '0+900x300 270000+960x60',
-      [reloaded('keys')]: '0x299 1x61',
+      [checks('unknown_key')]: '0+4500x60 270000+4800x12',
+      [reloaded('keys')]: '0x59 1x13',
     },
     { ...JOB, what: 'token' },
   ],
@@ -215,7 +215,7 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     'ClientsRefused',
     'no secret is right any more',
     320,
-    { [issued]: STOPPED, [failed('rejected')]: CAME, [reloaded('credentials')]: '0x299 1x61' },
+    { [issued]: STOPPED, [failed('rejected')]: CAME, [reloaded('credentials')]: '0x59 1x13' },
     { ...JOB, what: 'login' },
   ],
   [
@@ -225,25 +225,25 @@ const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[]
     {
       [checks('ok')]: STOPPED,
       [checks('unknown_key')]: CAME,
-      [checks('expired')]: '0+3x360',
+      [checks('expired')]: '0+15x72',
       [checks('missing')]: CAME,
       [checks('malformed')]: CAME,
       [issued]: STOPPED,
       [failed('rejected')]: CAME,
-      [reloaded('keys')]: '0x360',
+      [reloaded('keys')]: '0x72',
     },
   ],
   [
     'ClientsRefused',
     'one of ten clients is refused',
     320,
-    { [checks('ok')]: '0+60x300 18000+54x60', [checks('revoked')]: '0x300 0+6x60' },
+    { [checks('ok')]: '0+300x60 18000+270x12', [checks('revoked')]: '0x60 0+30x12' },
   ],
   [
     'ClientsRefused',
     'report mode forwards them',
     320,
-    { [checks('ok')]: STOPPED, [checks('revoked')]: CAME, [enforcing]: '0x360' },
+    { [checks('ok')]: STOPPED, [checks('revoked')]: CAME, [enforcing]: '0x72' },
   ],
   [
     'LoginsFailing',
@@ -375,8 +375,8 @@ t.test('each alert fires under its condition and only then', { skip }, async (t)
     rules: rules.map(({ annotations: _, ...rule }) => rule),
   }))
   const directory = t.testdir({ 'rules.json': JSON.stringify({ groups }) })
-  for (const minutes of [1, 30]) {
-    const tests = CASES.filter(([, , at]) => at > 1440 === minutes > 1).map(
+  for (const minutes of [1, 5, 30]) {
+    const tests = CASES.filter(([, , at]) => minutes === (at > 1440 ? 30 : at > 240 ? 5 : 1)).map(
       ([alert, when, at, series, ...fires]) => ({
         name: `${alert}: ${when}`,
         interval: `${minutes}m`,
