@@ -21,6 +21,8 @@ import {
 interface Options {
   readonly directory: string
   readonly json?: boolean
+  readonly config?: string
+  readonly maxLifetimeSeconds?: number
 }
 
 interface AddOptions extends Options {
@@ -30,14 +32,14 @@ interface AddOptions extends Options {
 }
 
 interface RetireOptions extends Options {
-  readonly maxLifetimeSeconds: number
   readonly force?: boolean
 }
 
 const EXAMPLES = `
 A rotation that refuses no token that is alive:
   storage-auth-sidecar keys add --directory keys          # published, does not sign yet
-  storage-auth-sidecar keys activate --directory keys KID # once every sidecar has loaded it
+  # Once every sidecar has loaded it; the lifetime of tokens is noted for the old key:
+  storage-auth-sidecar keys activate --directory keys --config sidecar.yaml KID
   storage-auth-sidecar keys list --directory keys         # says when the old key can go
   storage-auth-sidecar keys retire --directory keys OLD_KID
 `
@@ -56,12 +58,20 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       .addHelpText('after', `\nExample:\n  storage-auth-sidecar keys ${name} ${example}`)
       .requiredOption('--directory <path>', 'the directory of the keys', parsePath)
       .option('--json', 'print JSON')
-  const maxLifetime = new Option(
-    '--max-lifetime-seconds <n>',
-    'the longest lifetime that tokens are given, and token.clockToleranceSeconds',
-  )
-    .argParser(parseSeconds)
-    .default(86_400)
+      .option('--config <file>', 'the settings of the sidecars, which say how long tokens live', parsePath)
+      .addOption(
+        new Option(
+          '--max-lifetime-seconds <n>',
+          'or that lifetime, and token.clockToleranceSeconds (default: as noted when the key stopped signing)',
+        ).argParser(parseSeconds),
+      )
+  /** Undefined where nothing says it: no guess, as a token that is alive would be refused. */
+  async function longestSeconds({ config, maxLifetimeSeconds }: Options): Promise<number | undefined> {
+    if (config === undefined || maxLifetimeSeconds !== undefined) return maxLifetimeSeconds
+    const { loadSettings, usable } = await import('./config.ts') // not needed otherwise, and slow to load
+    const { token } = usable(loadSettings({ config }, io, false)).config
+    return token.maxLifetimeSeconds + token.clockToleranceSeconds
+  }
 
   subcommand(
     'add',
@@ -72,7 +82,8 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     .option('--kid <kid>', 'its name (default: algorithm, day and a random part)', kid)
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
     .action(async ({ activate = false, ...options }: AddOptions) => {
-      const added = await applyChange(options.directory, () => addKey({ ...options, activate, now }))
+      const change = { ...options, activate, now, longestSeconds: await longestSeconds(options) }
+      const added = await applyChange(options.directory, () => addKey(change))
       const created = new Date(added.createdAt * 1000).toISOString()
       print(JSON.stringify({ kid: added.kid, alg: added.alg, active: added.active, created }))
     })
@@ -81,30 +92,29 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     'list',
     'list the keys, which of them signs, and when each can be retired',
     '--directory keys --json',
-  )
-    .addOption(maxLifetime)
-    .action(async ({ directory, json, maxLifetimeSeconds }: RetireOptions) => {
-      const keys = await readKeyDirectory(directory)
-      if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
-      keys.warnings.forEach(warn)
-      const entries = listKeys(keys, maxLifetimeSeconds)
-      print(json ? JSON.stringify(entries) : table(entries, now()))
-    })
+  ).action(async ({ directory, json, ...options }: Options) => {
+    const keys = await readKeyDirectory(directory)
+    if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
+    keys.warnings.forEach(warn)
+    const entries = listKeys(keys, await longestSeconds({ directory, ...options }))
+    print(json ? JSON.stringify(entries) : table(entries, now()))
+  })
 
   subcommand('activate', 'let a key sign, and record when the previous key stopped', '--directory keys KID')
     .argument('<kid>', 'the key', kid)
-    .action(async (kid: string, { directory, json }: Options) => {
-      const { previous } = await applyChange(directory, () => activateKey({ directory, kid, now }))
+    .action(async (kid: string, { json, ...options }: Options) => {
+      const change = { ...options, kid, now, longestSeconds: await longestSeconds(options) }
+      const { previous } = await applyChange(options.directory, () => activateKey(change))
       if (json) print(JSON.stringify({ active: kid, previous: previous ?? null }))
       else print(`${kid} signs${previous === undefined ? '' : ` in place of ${previous}`}`)
     })
 
   subcommand('retire', 'remove a key, once no token signed by it can be alive', '--directory keys OLD_KID')
     .argument('<kid>', 'the key', kid)
-    .addOption(maxLifetime)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
     .action(async (kid: string, { json, force = false, ...options }: RetireOptions) => {
-      await applyChange(options.directory, () => retireKey({ ...options, kid, now, force }))
+      const change = { ...options, kid, now, force, longestSeconds: await longestSeconds(options) }
+      await applyChange(options.directory, () => retireKey(change))
       print(json ? JSON.stringify({ retired: kid }) : `retired ${kid}`)
     })
   return group

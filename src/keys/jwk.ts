@@ -1,7 +1,8 @@
 /**
  * Checks, imports and generates single keys as JWKs (RFC 7517; members: RFC 7518, section 6, and RFC 8037).
  * In: a parsed JSON object. Out: keys pinned to one algorithm, or every problem. A problem never quotes a value.
- * Two members are our own: `iat` (created) and `signedUntil` (stopped signing, 0: never signed), in epoch seconds.
+ * Three members are our own: `iat` (created) and `signedUntil` (stopped signing, 0: never signed), in epoch seconds,
+ * and `tokenSeconds` (how long its tokens live at most).
  */
 import { KeyObject, randomBytes, webcrypto } from 'node:crypto'
 // By part: the index of jose also loads encryption, which is not used.
@@ -48,6 +49,7 @@ const common = {
     .optional(),
   iat: seconds,
   signedUntil: seconds,
+  tokenSeconds: integer(1, MAX_SECONDS, 'must be an integer of seconds').optional(),
 }
 const ec = <A extends Algorithm>(alg: A, crv: string) =>
   z.object({ ...common, alg: z.literal(alg), kty: is('EC', alg), crv: is(crv, alg), x: member, y: member, d })
@@ -83,8 +85,9 @@ export async function importKey(jwk: object, createdAt: number): Promise<Loaded<
   if (!parsed.success) {
     return refused(...parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
   }
-  const { kid, alg, use: _use, key_ops: _ops, iat = createdAt, signedUntil, ...members } = parsed.data
-  const described = { kid, alg, createdAt: iat, ...(signedUntil !== undefined && { signedUntil }) }
+  const { use: _use, key_ops: _ops, iat = createdAt, signedUntil, tokenSeconds, ...rest } = parsed.data
+  const { kid, alg, ...members } = rest
+  const described = { kid, alg, createdAt: iat, signedUntil, tokenSeconds }
   try {
     if (members.kty === 'oct') {
       const secret = Buffer.from(members.k, 'base64url')

@@ -18,6 +18,8 @@ import { type Algorithm, NEVER_SIGNED, tokensEndAt } from './key-ring.ts'
 
 interface KeyChange {
   readonly directory: string
+  /** The longest lifetime of a token plus the clock tolerance, if it is known; default: what the key's file recorded. */
+  readonly longestSeconds?: number | undefined
   /** Epoch milliseconds. */
   readonly now: () => number
 }
@@ -49,7 +51,7 @@ export async function addKey(
     const active = change.activate === true || privateFiles(keys.files).length === 0
     const generated = await generateKey(alg, kid, createdAt)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
-    if (active) await handOver(directory, keys, kid, now())
+    if (active) await handOver(change, keys, kid)
     return { ok: true, kid, alg, active, createdAt }
   })
 }
@@ -65,18 +67,18 @@ async function createDirectory(path: string): Promise<void> {
   }
 }
 
-/** Writes into the outgoing key's file when it stopped signing. @throws as {@link addKey} */
+/** Writes into the outgoing key's file when it stopped signing, and how long its tokens live. @throws as {@link addKey} */
 export async function activateKey(
   change: KeyChange & { readonly kid: string },
 ): Promise<{ readonly ok: true; readonly previous?: string } | NotDone> {
-  const { directory, kid, now } = change
+  const { directory, kid } = change
   return changeDirectory(directory, async (keys) => {
     const incoming = keys.files.get(kid)
     if (incoming === undefined) return refused(`there is no key ${kid}`)
     if (incoming.signing === undefined) return refused(`of ${kid} only the public half is here`)
     const previous = keys.signing?.verification.kid
-    await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined })
-    await handOver(directory, keys, kid, now())
+    await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined, tokenSeconds: undefined })
+    await handOver(change, keys, kid)
     return { ok: true, ...(previous !== undefined && previous !== kid && { previous }) }
   })
 }
@@ -85,8 +87,6 @@ export async function activateKey(
 export async function retireKey(
   change: KeyChange & {
     readonly kid: string
-    /** The longest lifetime of a token plus the clock tolerance. */
-    readonly maxLifetimeSeconds: number
     /** Removes the key although tokens signed by it may be valid. */
     readonly force?: boolean
   },
@@ -97,7 +97,7 @@ export async function retireKey(
     if (file === undefined) return refused(`there is no key ${kid}`)
     if (keys.ambiguity !== undefined) return refused(`${keys.ambiguity}; activate one first`)
     if (keys.signing === file) return refused(`${kid} signs new tokens; activate another key first`)
-    const from = tokensEndAt(file.verification, change.maxLifetimeSeconds)
+    const from = tokensEndAt(file.verification, change.longestSeconds)
     if (change.force !== true && (from === undefined || now() < from * 1000)) {
       return refused(`${whyKept(file, from)}; --force removes it all the same`)
     }
@@ -122,11 +122,16 @@ function changeDirectory<T>(
  * signing and its value is corrected on the next change. Where the signing key is unknown, each key without a value may
  * have signed.
  */
-async function handOver(directory: string, keys: KeyDirectory, kid: string, nowMs: number): Promise<void> {
+async function handOver(
+  { directory, longestSeconds, now }: KeyChange,
+  keys: KeyDirectory,
+  kid: string,
+): Promise<void> {
   for (const { verification, document } of privateFiles(keys.files)) {
     const maySign = keys.signing === undefined || keys.signing.verification === verification
     if (verification.kid === kid || (verification.signedUntil !== undefined && !maySign)) continue
-    await writeKey(directory, verification.kid, { ...document, signedUntil: Math.ceil(nowMs / 1000) })
+    const recorded = { signedUntil: Math.ceil(now() / 1000), tokenSeconds: longestSeconds }
+    await writeKey(directory, verification.kid, { ...document, ...recorded })
   }
   await writeActive(directory, kid)
 }
@@ -139,9 +144,12 @@ function writeKey(directory: string, kid: string, document: object): Promise<voi
   return replaceFile(join(directory, `${kid}${KEY_FILE_SUFFIX}`), `${JSON.stringify(document, null, 2)}\n`)
 }
 
-function whyKept({ verification: { kid }, signing }: KeyFile, from: number | undefined): string {
+function whyKept({ verification: { kid, signedUntil }, signing }: KeyFile, from: number | undefined): string {
   if (from !== undefined) {
     return `tokens signed by ${kid} can be alive until ${new Date(from * 1000).toISOString()}`
+  }
+  if (signedUntil !== undefined) {
+    return `tokens signed by ${kid} can be alive until an unknown time: give --config or --max-lifetime-seconds`
   }
   if (signing === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`
   return `the file of ${kid} does not record when it stopped signing; run 'keys activate' with the active key to add it`

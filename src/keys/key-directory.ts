@@ -142,8 +142,8 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
 
 export type KeyListEntry = ReturnType<typeof listKeys>[number]
 
-/** Oldest first; times in RFC 3339. @param longestSeconds - the longest lifetime of a token plus the clock tolerance */
-export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number) {
+/** Oldest first; times in RFC 3339. @param longestSeconds - as for {@link tokensEndAt} */
+export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number | undefined) {
   return [...files.values()]
     .sort((a, b) => a.verification.createdAt - b.verification.createdAt)
     .map((file) => {

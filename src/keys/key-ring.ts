@@ -17,7 +17,9 @@ export interface VerificationKey {
   /** When the key was created (`iat` of its JWK, else the file's modification time), in epoch seconds. */
   readonly createdAt: number
   /** When the key stopped signing, in epoch seconds; {@link NEVER_SIGNED}; absent when it is not known. */
-  readonly signedUntil?: number
+  readonly signedUntil?: number | undefined
+  /** How long its tokens live at most, with the clock tolerance; recorded when it stopped signing, if it was known. */
+  readonly tokenSeconds?: number | undefined
 }
 
 /** `key`: a private key, or the secret key of HS256. */
@@ -55,15 +57,19 @@ export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
 
 /**
  * When the last token of a key that does not sign has expired, in epoch seconds (0: at once); undefined if not known.
- * @param longestSeconds - the longest lifetime of a token plus the clock tolerance
+ * @param longestSeconds - the longest lifetime of a token plus the clock tolerance; default: as recorded in the key's file
  */
-export function tokensEndAt({ signedUntil }: VerificationKey, longestSeconds: number): number | undefined {
+export function tokensEndAt(
+  { signedUntil, tokenSeconds }: VerificationKey,
+  longestSeconds: number | undefined,
+): number | undefined {
   if (signedUntil === undefined || signedUntil === NEVER_SIGNED) return signedUntil
-  return signedUntil + RELOAD_SECONDS + longestSeconds
+  const seconds = longestSeconds ?? tokenSeconds
+  return seconds === undefined ? undefined : signedUntil + RELOAD_SECONDS + seconds
 }
 
 /**
- * For how many seconds tokens of each key may still be valid. A key without a time at which it stopped signing counts
+ * For how many seconds tokens of each key may be valid at most. A key without a time at which it stopped signing counts
  * as signing, and so does one that never signed: another sidecar may have read `active` earlier. `now`: milliseconds.
  */
 export function tokenLifetimes(

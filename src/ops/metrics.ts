@@ -30,7 +30,8 @@ const HELP = {
   enforcing: '1 while refused tokens are refused, 0 with enforcement: report.',
   jwks_age_seconds: 'Seconds since the issuer last sent a good JWK Set.',
   jwks_fetches_total: 'Fetches of the JWK Set by result.',
-  key_token_lifetime_seconds: 'Seconds until the last token signed by the key has expired; 0: retire it.',
+  key_token_lifetime_seconds:
+    'Seconds in which tokens signed by the key may be valid, at most: by token.maxLifetimeSeconds. 0: retire it.',
   log_lines_dropped_total: 'Log lines dropped because stdout was read too slowly.',
   ready: '1 while requests are accepted and everything they need is loaded, else 0.',
   reload_failing: '1 while the newest version cannot be used and an older one is active, else 0.',

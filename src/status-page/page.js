@@ -201,7 +201,7 @@ function showKeys({ keys, issuer, certificates }) {
     secondsLeft < 0 ? 'expired ' : `expires in ${age(secondsLeft)} `,
     time(expiresAt, expiresAt.slice(0, 10)),
   ])
-  const titles = ['Key', 'Use', 'Age', 'Tokens live for']
+  const titles = ['Key', 'Use', 'Age', 'Tokens live at most']
   fill('keys', table(['Keys ', quiet(caption)], titles, rows), facts(...ends))
 }
 

@@ -91,7 +91,7 @@ t.test('only an existing private key can be activated', async (t) => {
 t.test('activating repairs an ambiguous directory; each key counts as having signed', async (t) => {
   const directory = t.testdir({})
   for (const kid of ['a', 'b', 'c']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
-  t.match(await retireKey({ directory, kid: 'a', now, maxLifetimeSeconds: 60 }), {
+  t.match(await retireKey({ directory, kid: 'a', now, longestSeconds: 60 }), {
     unusable: false,
     problems: [/several private keys/],
   })
@@ -105,7 +105,7 @@ t.test('activating repairs an ambiguous directory; each key counts as having sig
 
 t.test('a key that never signed can be retired at once, the signing key never', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
-  const options = { directory, now, maxLifetimeSeconds: 60 }
+  const options = { directory, now, longestSeconds: 60 }
   t.match(await retireKey({ ...options, kid, force: true }), {
     unusable: false,
     problems: [/signs new tokens/],
@@ -118,7 +118,7 @@ t.test('a key that never signed can be retired at once, the signing key never', 
 t.test('a key without a recorded end of signing is kept', async (t) => {
   const directory = t.testdir({ active: 'new' })
   for (const kid of ['old', 'new']) writeKey(directory, (await makeKey('ES256', kid)).privateJwk)
-  const options = { directory, kid: 'old', maxLifetimeSeconds: 60 }
+  const options = { directory, kid: 'old', longestSeconds: 60 }
   t.match(await retireKey({ ...options, now }), { unusable: false, problems: [/does not record when/] })
   t.match(await activateKey({ directory, kid: 'new', now }), { ok: true })
   t.match(await retireKey({ ...options, now }), { unusable: false, problems: [/alive until/] })
@@ -130,7 +130,7 @@ t.test('force removes a key whose tokens may still be valid', async (t) => {
   await add(directory, { kid: 'old' })
   await add(directory, { activate: true })
   writeKey(directory, (await makeKey('EdDSA', 'half')).publicJwk)
-  const options = { directory, now, maxLifetimeSeconds: 60 }
+  const options = { directory, now, longestSeconds: 60 }
   t.match(await retireKey({ ...options, kid: 'half' }), { unusable: false, problems: [/sign elsewhere/] })
   for (const kid of ['half', 'old']) t.same(await retireKey({ ...options, kid, force: true }), { ok: true })
   t.equal((await readKeyDirectory(directory)).files.size, 1)
