@@ -6,7 +6,7 @@ import type { Registry } from 'prom-client'
 import { openAuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
-import { createDecide } from './gate/decide.ts'
+import { checkBearer, createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { type AdminListener, createAdminListener } from './ops/admin.ts'
 import { type Addresses, createLifeCycle, type DrainReport, type Phase } from './ops/life-cycle.ts'
@@ -147,7 +147,7 @@ export async function createApp({
     secureContextOf: authData.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
     isDraining,
-    clockToleranceSeconds,
+    recheck: (authorization) => checkBearer(authorization, tokenCache.verify),
     refuse: (req, res, error, outcome) =>
       responder.refuse(req, res, error, {
         // RFC 9209 has one name for all errors of the client.
@@ -216,7 +216,10 @@ export async function createApp({
         onError: onListenError,
       })
   authData.start({
-    onChange: () => tokenCache.clear(), // a cached token may have been revoked, or signed by a key that is gone
+    onChange() {
+      tokenCache.clear() // a cached token may have been revoked, or signed by a key that is gone
+      forwarder.recheckTunnels()
+    },
     onCertificates(name, material) {
       if (name === LISTENER_CERTIFICATES) listener.setCertificates(material)
       if (name === ADMIN_CERTIFICATES) admin.setCertificates(material)

@@ -95,7 +95,7 @@ const missing: Verdict = { ok: false, reason: 'missing' }
 const malformed: Verdict = { ok: false, reason: 'malformed' }
 
 /** Scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
-function checkBearer(authorization: string | undefined, verify: Verify): Verdict | Promise<Verdict> {
+export function checkBearer(authorization: string | undefined, verify: Verify): Verdict | Promise<Verdict> {
   if (authorization === undefined) return missing
   if (authorization.charCodeAt(6) !== 0x20) return malformed
   const scheme = authorization.slice(0, 6)

@@ -21,7 +21,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   }
 }
 
-interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events'> {
+interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events' | 'tunnelChecks'> {
   readonly upstreams: readonly {
     readonly prefix: string
     readonly url: string
@@ -34,10 +34,11 @@ interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events'> {
 }
 
 export function createForwarder(options: ForwarderOptions) {
+  const tunnelChecks = new Set<() => void>()
   const upstreams = options.upstreams.map(({ prefix, url, assertionAudience }) => {
     const address = upstreamAddress(url, options.secureContextOf?.(prefix))
     const pool = new UpstreamPool({ ...options, address })
-    const transfer: TunnelOptions = { ...options, pool, events: options.events(prefix) }
+    const transfer: TunnelOptions = { ...options, pool, events: options.events(prefix), tunnelChecks }
     return { prefix, path: prefix.replace(/\/$/, ''), address, pool, transfer, assertionAudience }
   })
   const longestFirst = upstreams.toSorted((a, b) => b.path.length - a.path.length)
@@ -97,6 +98,10 @@ export function createForwarder(options: ForwarderOptions) {
         connections: pool.connections,
         queued: pool.queued,
       })),
+    /** Must be called when keys, credentials or revocations have changed. */
+    recheckTunnels(): void {
+      for (const check of tunnelChecks) check()
+    },
     close(): void {
       for (const { pool } of upstreams) pool.close()
     },

@@ -8,7 +8,8 @@ import type { Socket } from 'node:net'
 import { connectionOptions } from '../http/connection-options.ts'
 import { HeaderKind, headerKind } from '../http/header-names.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
-import { responseHeaders } from './response-headers.ts'
+import type { Verdict } from '../token/verify.ts'
+import { responseHeaders, responseTrailers } from './response-headers.ts'
 import type { TransferOptions } from './transfer.ts'
 import type { UpstreamAddress } from './upstream-connection.ts'
 import { faultError, faultOf, type UpstreamFault, type UpstreamOutcome } from './upstream-errors.ts'
@@ -18,12 +19,18 @@ export interface TunnelOptions extends TransferOptions {
     readonly upstreamConnectSeconds: number
     readonly idleSeconds: number
   }
-  readonly clockToleranceSeconds: number
+  /** Verifies the token of an open tunnel again. */
+  readonly recheck: (authorization: string | undefined) => Verdict | Promise<Verdict>
+  /** The checks of the tokens of open tunnels. */
+  readonly tunnelChecks: Set<() => void>
   readonly now: () => number
 }
 
 /** For which a client may read nothing of the last bytes. */
 const CLOSE_MS = 5000
+
+/** Idle time before the first probe; libuv gives up after ten more, one second apart. */
+const KEEP_ALIVE_MS = 60_000
 
 /** The longest delay of a Node timer, in milliseconds. */
 const MAX_TIMER_MS = 2 ** 31 - 1
@@ -97,8 +104,9 @@ export function openTunnel(
       fail('http_protocol_error') // a 101 that names no protocol
       return
     }
-    const headers = [...clientHeaders(response, context.id), 'Connection', 'close']
-    const hasEnd = 'content-length' in response.headers || 'transfer-encoding' in response.headers
+    const isChunked = response.headers['transfer-encoding'] !== undefined
+    const headers = [...clientHeaders(response, context.id, isChunked), 'Connection', 'close']
+    const hasEnd = isChunked || 'content-length' in response.headers
     const closeDelimited = !hasEnd && status !== 204 && status !== 304
     response.setTimeout(timeouts.idleSeconds * 1000, () => fail('connection_read_timeout'))
     try {
@@ -111,7 +119,10 @@ export function openTunnel(
       context.countOut(chunk.length)
     })
     response.on('error', () => fail('http_response_incomplete'))
-    response.once('end', () => settle('ok'))
+    response.once('end', () => {
+      if (isChunked) res.addTrailers(responseTrailers(response.rawTrailers, headLines(response)))
+      settle('ok')
+    })
     response.pipe(res)
   })
   upstream.on('upgrade', (response, socket: Socket, first) => {
@@ -134,14 +145,14 @@ export function openTunnel(
       },
     })
     pipeTunnel(req, response, socket, first)
-    closeAtExpiry(req, options)
+    closeWhenRefused(req, options)
   })
   upstream.end()
 }
 
 function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: Socket, first: Buffer): void {
   const { context, socket: client } = req
-  const headers = clientHeaders(response, context.id)
+  const headers = clientHeaders(response, context.id, false)
   let head = `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n`
   for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
   client.write(`${head}\r\n`, 'latin1')
@@ -152,6 +163,8 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   context.countOut(first.length)
   client.setTimeout(0)
   upstream.setTimeout(0)
+  context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
+  upstream.setKeepAlive(true, KEEP_ALIVE_MS)
   upstream.on('error', () => client.destroy())
   upstream.on('close', () => {
     client.destroySoon()
@@ -169,31 +182,39 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   upstream.pipe(client)
 }
 
-function closeAtExpiry({ socket, context: { passed } }: SidecarRequest, options: TunnelOptions): void {
+/** Checks the token now, whenever auth data changes, and when the verdict ends: it may have been revoked meanwhile. */
+function closeWhenRefused({ socket, context }: SidecarRequest, options: TunnelOptions): void {
+  const { passed, admitted } = context
   const caller = passed?.caller
   if (caller === undefined) return
-  let timer: NodeJS.Timeout
-  const check = () => {
-    const leftMs = (caller.identity.expiresAtSeconds + options.clockToleranceSeconds) * 1000 - options.now()
-    if (leftMs <= 0) socket.destroy()
-    else timer = setTimeout(check, Math.min(leftMs, MAX_TIMER_MS))
+  const { recheck, tunnelChecks, now } = options
+  let timer: NodeJS.Timeout | undefined
+  const check = async () => {
+    const verdict = await Promise.resolve(recheck(admitted?.authorization)).catch(() => undefined)
+    clearTimeout(timer)
+    if (verdict?.ok !== true) socket.destroy()
+    if (verdict?.ok !== true || socket.destroyed) return
+    timer = setTimeout(check, Math.min(Math.max(verdict.usableUntil - now(), 0), MAX_TIMER_MS))
   }
-  check()
-  socket.once('close', () => clearTimeout(timer))
+  tunnelChecks.add(check)
+  socket.once('close', () => {
+    tunnelChecks.delete(check)
+    clearTimeout(timer)
+  })
+  void check()
 }
 
-function clientHeaders(
-  { headers, rawHeaders, statusCode = 0 }: IncomingMessage,
-  requestId: string,
-): string[] {
-  const kinds = rawHeaders.filter((_, at) => at % 2 === 0).map(headerKind)
-  const options =
-    headers.connection === undefined ? undefined : connectionOptions(undefined, headers.connection)
-  return responseHeaders(
-    { rawHeaders, kinds, connectionOptions: options, status: statusCode },
-    requestId,
-    false,
-  )
+function headLines({ rawHeaders, headers: { connection } }: IncomingMessage) {
+  return {
+    rawHeaders,
+    kinds: rawHeaders.filter((_, at) => at % 2 === 0).map(headerKind),
+    connectionOptions: connection === undefined ? undefined : connectionOptions(undefined, connection),
+  }
+}
+
+function clientHeaders(response: IncomingMessage, requestId: string, hasTrailers: boolean): string[] {
+  const { statusCode: status = 0 } = response
+  return responseHeaders({ ...headLines(response), status }, requestId, hasTrailers)
 }
 
 /** Header lines as names and values alternating; without `Trailer`, which Node refuses on a request without a body. */

@@ -5,7 +5,7 @@
 import { LRUCache } from 'lru-cache'
 import { ownCopy } from '../http/own-copy.ts'
 import { NO_ASSERTIONS, type SignAssertions } from './issue.ts'
-import type { Verdict, Verified, Verify, VerifyUncached } from './verify.ts'
+import type { Accepted, Verdict, Verify, VerifyUncached } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: VerifyUncached
@@ -33,7 +33,7 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     maxAgeSeconds,
     now,
   } = options
-  const entries = new LRUCache<string, Verified>({
+  const entries = new LRUCache<string, Accepted>({
     max: maxTokens,
     dispose: (_entry, _token, why) => {
       if (why === 'evict') cache.evictions++

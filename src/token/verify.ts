@@ -37,6 +37,8 @@ export type RefusalReason = (typeof REFUSAL_REASONS)[number]
 export interface Accepted {
   readonly ok: true
   readonly identity: Identity
+  /** Epoch milliseconds at which the token must be verified again: its end at the latest, or that of its credential. */
+  readonly usableUntil: number
   /** Signed identities by audience. */
   readonly assertions?: ReadonlyMap<string, string>
 }
@@ -61,13 +63,8 @@ export const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
 /** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
 
-export interface Verified extends Accepted {
-  /** Epoch milliseconds: the end of the token or of its credential. */
-  readonly usableUntil: number
-}
-
 /** As {@link Verify}, without a cache. */
-export type VerifyUncached = (token: string) => Refused | Promise<Verified | Refused>
+export type VerifyUncached = (token: string) => Refused | Promise<Accepted | Refused>
 
 /** An issuer whose tokens are accepted, with its keys and rules. */
 export interface TokenIssuer {
@@ -120,7 +117,7 @@ async function verifySigned(
   { alg, typ }: Header,
   issuer: TokenIssuer,
   { clockToleranceSeconds, now, isRevoked }: VerifierOptions,
-): Promise<Verified | Refused> {
+): Promise<Accepted | Refused> {
   let payload: JWTPayload
   let isExpired = false
   try {

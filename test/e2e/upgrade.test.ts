@@ -1,11 +1,16 @@
 import { createHash } from 'node:crypto'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
+import { join } from 'node:path'
 import t from 'tap'
 import { WebSocket } from 'ws'
 import { eventually } from '../support/eventually.ts'
+import { makeKey, writeKey } from '../support/keys.ts'
+import type { RawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { echoServer } from '../support/websocket.ts'
 
 const ON = { 'upgrade-enabled': 'true' }
@@ -259,6 +264,82 @@ t.test('the tunnel ends with either side, with the token, and when the sidecar s
   await sidecar.stop()
   await last.client.closed()
   t.match(sidecar.log.at(-1), { msg: 'stopped', cut: 0 })
+})
+
+t.test('a tunnel ends within a second when its token would be refused', async (t) => {
+  const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
+  writeFileSync(revocations, 'revocations: []\n')
+  const ends = (seconds: number) => new Date(Date.now() + seconds * 1000).toISOString()
+  const { upstream, sidecar, send } = await startSetup(t, {
+    settings: { ...ON, 'revocations-file': revocations },
+    credentials: [
+      { accessKey: 'kept' },
+      { accessKey: 'disabled' },
+      { accessKey: 'ends', expiresAt: ends(4) },
+    ],
+  })
+  upstream.reply(SWITCHED)
+  const open = async (accessKey: string, jti = accessKey) => {
+    const client = await send(handshake(await sidecar.mint({ claims: { client_id: accessKey, jti } })))
+    await client.until('Sec-WebSocket-Accept')
+    return client
+  }
+  const kept = await open('kept')
+  const endsWithin = async (name: string, seconds: number, change: () => void, client: RawClient) => {
+    const began = performance.now()
+    change()
+    await client.closed()
+    const took = (performance.now() - began) / 1000
+    t.ok(took < seconds + 2, `${name}: ${took} s, where a second and what a busy machine needs are allowed`)
+  }
+  await endsWithin('its credential expires', 4, () => {}, await open('ends'))
+  const revoke = () => writeFileSync(revocations, 'revocations:\n- jti: gone\n')
+  await endsWithin('it is revoked', 1, revoke, await open('kept', 'gone'))
+  const file = readFileSync(sidecar.credentialsFile, 'utf8')
+  const disable = () =>
+    writeFileSync(
+      sidecar.credentialsFile,
+      file.replace(/( +)- accessKey: disabled\n/, '$&$1  disabled: true\n'),
+    )
+  await endsWithin('its credential is disabled', 1, disable, await open('disabled'))
+  t.notOk(kept.socket.readableEnded, 'another tunnel stays open')
+  const { directory, kid } = sidecar.key
+  const { privateJwk } = await makeKey('ES256', 'next')
+  const replaceKey = () => {
+    writeKey(directory, privateJwk)
+    rmSync(join(directory, `${kid}.jwk.json`))
+  }
+  await endsWithin('its key is removed', 1, replaceKey, kept)
+})
+
+/** Whether the kernel has a timer for an idle connection, by its local and its remote port. */
+const hasKeepAlive = (local = 0, remote = 0) => {
+  const hex = (port: number) => port.toString(16).toUpperCase().padStart(4, '0')
+  const line = new RegExp(`:${hex(local)} \\w+:${hex(remote)} \\w+ \\w+:\\w+ 02:`)
+  return line.test(readFileSync('/proc/net/tcp', 'latin1'))
+}
+
+t.test(
+  'TCP keep-alive finds a vanished peer on both sides of a tunnel',
+  { skip: process.platform !== 'linux' },
+  async (t) => {
+    const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
+    upstream.reply(SWITCHED)
+    const client = await send(handshake(sidecar.token))
+    await client.until('Sec-WebSocket-Accept')
+    t.ok(hasKeepAlive(sidecar.port, client.socket.localPort))
+    t.ok(hasKeepAlive(upstream.sockets[0]?.remotePort, upstream.port))
+  },
+)
+
+t.test('trailers of a refused handshake pass', async (t) => {
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
+  upstream.reply(
+    'HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nno\r\n0\r\nX-Sum: 1\r\nX-Authenticated-A: b\r\n\r\n',
+  )
+  const { headers, rawTrailers } = await (await send(handshake(sidecar.token))).response()
+  t.equal(headers['trailer'], 'X-Sum')
+  t.strictSame([...rawTrailers], ['X-Sum', '1'])
 })
 
 t.test('a client that disconnects during the handshake leaks nothing', async (t) => {

@@ -2,15 +2,15 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t from 'tap'
 import { createTokenCache } from '../../src/token/cache.ts'
-import type { Refused, Verdict, Verified } from '../../src/token/verify.ts'
+import type { Accepted, Refused, Verdict } from '../../src/token/verify.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
 
 /** A cache over a verifier whose verdicts the test gives by hand, and a clock that the test sets. */
 function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   const clock = { now: START }
-  const asked: { answer: (verified: Verified | Refused) => void; fail: (fault: Error) => void }[] = []
-  const verify = () => new Promise<Verified | Refused>((answer, fail) => asked.push({ answer, fail }))
+  const asked: { answer: (verified: Accepted | Refused) => void; fail: (fault: Error) => void }[] = []
+  const verify = () => new Promise<Accepted | Refused>((answer, fail) => asked.push({ answer, fail }))
   const cache = createTokenCache({ verifyUncached: verify, maxTokens, maxAgeSeconds, now: () => clock.now })
   const check = cache.verify
   /** Checks a token that the verifier accepts. */
@@ -22,7 +22,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   return { clock, asked, cache, check, accept }
 }
 
-const good = (accountId = 'acme', usableUntil = START + 3_600_000): Verified => ({
+const good = (accountId = 'acme', usableUntil = START + 3_600_000): Accepted => ({
   ok: true,
   identity: { accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds: usableUntil / 1000 },
   usableUntil,
