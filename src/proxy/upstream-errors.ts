@@ -41,16 +41,19 @@ export function faultError(fault: UpstreamFault): PublicError {
     : ERRORS.serviceNotReady
 }
 
-const KEEPS_CONNECTION: ReadonlySet<UpstreamOutcome> = new Set([
-  'connection_limit_reached',
-  'destination_not_found',
-  'http_protocol_error',
-  'proxy_internal_error',
+/** The upstream is not there: it may be shutting down, and its replica with it. */
+const UNREACHABLE: ReadonlySet<UpstreamOutcome> = new Set([
+  'connection_refused',
+  'connection_terminated',
+  'connection_timeout',
+  'destination_ip_unroutable',
+  'dns_error',
+  'http_response_incomplete',
 ])
 
-/** A client of an upstream that shuts down should connect again, perhaps to another replica, before its next request. */
+/** Whether the client should connect again, perhaps to another replica, before its next request. */
 export function closesConnection(outcome: UpstreamOutcome): boolean {
-  return !KEEPS_CONNECTION.has(outcome)
+  return UNREACHABLE.has(outcome) || outcome.startsWith('client_')
 }
 
 export function faultOf(error: unknown): UpstreamFault {

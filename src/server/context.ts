@@ -35,9 +35,12 @@ export class ClientConnection {
     connections.set(socket, this)
   }
 
-  /** Destroys it; with a reset if the close would look like the end of a response. */
+  /**
+   * Destroys it; with a reset if a response has begun: clients that do not count its bytes (Ruby's `Net::HTTP`) take a
+   * close for its end.
+   */
   abort(): void {
-    if (this.current?.isCloseDelimited === true) this.tcpSocket.resetAndDestroy()
+    if (this.current?.headersSent === true) this.tcpSocket.resetAndDestroy()
     else this.socket.destroy()
   }
 }

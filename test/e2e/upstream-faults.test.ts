@@ -159,6 +159,7 @@ t.test('a truncated body never looks complete', async (t) => {
             })
             client.send(`GET / HTTP/${version}\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
             const closed = await client.closed()
+            if (!together) t.equal(closed, 'reset', 'for clients that do not count')
             const received = client.received().toString('latin1')
             if (received === '' || received.startsWith('HTTP/1.1 5')) {
               t.ok(together, 'nothing or an error, only where nothing had been sent')
@@ -167,7 +168,7 @@ t.test('a truncated body never looks complete', async (t) => {
             } else if (/^transfer-encoding: chunked/im.test(received)) {
               t.notMatch(received, /\r\n0\r\n/, 'no last chunk')
             } else {
-              t.equal(closed, 'reset', 'no clean end')
+              t.equal(closed, 'reset')
             }
             t.equal(await count(), before + 1)
           })
