@@ -1,9 +1,9 @@
 # The storage auth sidecar: the compiled program and its production packages on a distroless Node, without shell, npm
 # or compiler.
 #
-#   docker build -t storage-auth-sidecar:0.1.0 --build-arg VERSION=0.1.0 --build-arg REVISION=$(git rev-parse HEAD) .
+#   docker build -t storage-auth-sidecar:0.2.0-dev --build-arg VERSION=0.2.0-dev --build-arg REVISION=$(git rev-parse HEAD) .
 #   docker run --user "$(id -u):$(id -g)" --read-only --cap-drop ALL -p 8080:8080 -p 127.0.0.1:8081:8081 \
-#     -v "$PWD/etc:/etc/storage-auth-sidecar:ro" storage-auth-sidecar:0.1.0 \
+#     -v "$PWD/etc:/etc/storage-auth-sidecar:ro" storage-auth-sidecar:0.2.0-dev \
 #     serve --config /etc/storage-auth-sidecar/sidecar.yaml
 #
 # `--user`: key files have mode 0600, so the process must run as their owner. For reproducible builds name the base
