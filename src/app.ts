@@ -9,6 +9,7 @@ import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { checkBearer, createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { type AdminListener, createAdminListener } from './ops/admin.ts'
+import { createAudit } from './ops/audit.ts'
 import { type Addresses, createLifeCycle, type DrainReport, type Phase } from './ops/life-cycle.ts'
 import { type Logger, logListenerErrors } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
@@ -128,6 +129,7 @@ export async function createApp({
   const addresses = createAddresses(config.forwarded.trust)
   const clientAddress = ({ context, headers }: SidecarRequest) =>
     addresses.clientAddress(context.connection.peer, headers['x-forwarded-for'])
+  const audit = createAudit({ log, enabled: config.log.audit, clientAddress })
   const tokenEndpoint = createTokenEndpoint({
     responder,
     credentials,
@@ -139,6 +141,7 @@ export async function createApp({
     contract: config.contract,
     onIssued: metrics.onTokenIssued,
     onIssueFailure: metrics.onIssueFailure,
+    audit,
   })
   const forwarder = createForwarder({
     upstreams,
@@ -224,7 +227,10 @@ export async function createApp({
       if (name === LISTENER_CERTIFICATES) listener.setCertificates(material)
       if (name === ADMIN_CERTIFICATES) admin.setCertificates(material)
     },
-    onReload: metrics.onReload,
+    onReload(subject, result, part) {
+      metrics.onReload(subject, result, part)
+      audit.reload(subject, result)
+    },
     onFetch: metrics.onFetch,
   })
   let reminder: NodeJS.Timeout | undefined

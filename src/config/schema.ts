@@ -275,6 +275,7 @@ export const settingsSchema = z
         'info',
         'Minimum severity.',
       ),
+      audit: setting(boolean, true, 'Whether logins, logouts, links and reloads have a line each.'),
       access: setting(oneOf(['all', 'errors', 'off']), 'errors', 'errors: 5xx, faults and refusals only.'),
     }),
     workers: setting(integerOrAuto(1024), 1, 'Processes that share the listener; auto: one for each core.'),

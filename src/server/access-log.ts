@@ -4,6 +4,7 @@
  * one that a login named, if it exists.
  */
 import { newRequestId } from '../http/request-ids.ts'
+import { traceIdOf } from '../http/trace-context.ts'
 import { type Logger, loggable } from '../ops/log.ts'
 import type { Metrics } from '../ops/metrics.ts'
 import type { RefusalReason } from '../token/verify.ts'
@@ -51,6 +52,7 @@ export function createAccessLog({
         account: account && loggable(account),
         tokenId: identity && loggable(identity.tokenId),
         client: clientAddress(req),
+        traceId: traceIdOf(req.headers['traceparent']),
       },
       'request',
     )

@@ -100,6 +100,8 @@ export class RequestContext {
   issuedTo: Identity | undefined
   /** The account that a login named, if there is such an account. */
   loginAccount: string | undefined
+  /** The access key that a login named, if its credential is active. */
+  loginAccessKey: string | undefined
 
   #handler: RequestHandler | undefined
   #reason: string | undefined

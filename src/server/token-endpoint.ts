@@ -5,6 +5,7 @@
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { CredentialStore, Login } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import type { Audit } from '../ops/audit.ts'
 import type { IssueFailure } from '../ops/metrics.ts'
 import type { Identity } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
@@ -26,6 +27,7 @@ interface TokenEndpointOptions {
   }
   readonly onIssued: () => void
   readonly onIssueFailure: (reason: IssueFailure) => void
+  readonly audit: Pick<Audit, 'request'>
 }
 
 export interface TokenEndpoint {
@@ -50,6 +52,12 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     return contract.expirationSec === 'string' ? String(left) : left
   }
 
+  const recordFailure = (req: SidecarRequest, reason: IssueFailure) => {
+    options.onIssueFailure(reason)
+    const { loginAccount: account, loginAccessKey: accessKey } = req.context
+    options.audit.request(req, { event: 'login_failed', reason, account, accessKey })
+  }
+
   const fail = (
     req: SidecarRequest,
     res: SidecarResponse,
@@ -58,7 +66,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     retryAfterSeconds?: number,
   ) => {
     req.context.fail(reason)
-    options.onIssueFailure(reason)
+    recordFailure(req, reason)
     const fault = error.status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const errorType = reason === 'rejected' ? 'http_request_denied' : fault
     responder.refuse(req, res, error, { errorType, retryAfterSeconds })
@@ -91,6 +99,8 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       }
       const { login } = read
       if (credentials.hasAccount(login.accountId)) req.context.loginAccount = login.accountId
+      if (credentials.credentialStatus(login.accountId, login.accessKey).active)
+        req.context.loginAccessKey = login.accessKey
       const address = options.clientAddress(req)
       const { verdict, retryAfterSeconds } = await throttle.attempt(login, address, async () =>
         res.destroyed ? 'busy' : credentials.authenticate(login, address),
@@ -100,11 +110,13 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
         fail(req, res, verdict, verdict === 'rejected' ? rejected : ERRORS.serviceNotReady)
       else {
         const { token, identity } = await options.issue(login).catch((fault: unknown) => {
-          options.onIssueFailure('internal')
+          recordFailure(req, 'internal')
           throw fault
         })
         req.context.issuedTo = identity
         options.onIssued()
+        const { accountId: account, accessKey, tokenId } = identity
+        options.audit.request(req, { event: 'login', account, accessKey, tokenId })
         responder.send(req, res, 200, { token, expirationSec: expirationSec(identity) })
       }
     },

@@ -8,6 +8,7 @@ import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 
 const PAGE = 'docs/operations.md'
+const TRACEPARENT = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'
 /** Documented, but only with a setting that this test does not use. */
 const CONDITIONAL = /jwks|worker|certificate/
 
@@ -32,7 +33,7 @@ t.test('the page has every metric, label and label value, and every access log f
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
   const at = `http://127.0.0.1:${sidecar.port}/a`
   await fetch(at)
-  await fetch(at, { headers: { Authorization: `Bearer ${sidecar.token}` } })
+  await fetch(at, { headers: { Authorization: `Bearer ${sidecar.token}`, traceparent: TRACEPARENT } })
   const lines = () => sidecar.log.filter(({ msg }) => msg === 'request')
   await eventually(() => lines().length === 2, 'both access lines')
 

@@ -1,0 +1,72 @@
+/**
+ * The audit log: one line for each login, logout, link and reload. Fields are a closed set; their values are ours, or
+ * known to be: an account or access key that a client names is left out unless it exists.
+ */
+import { traceIdOf } from '../http/trace-context.ts'
+import type { ReloadResult } from '../reload/reloadable.ts'
+import type { SidecarRequest } from '../server/context.ts'
+import { type Logger, loggable } from './log.ts'
+import type { IssueFailure, ReloadSubject } from './metrics.ts'
+
+/** Who acted. */
+interface Actor {
+  readonly account?: string | undefined
+  readonly accessKey?: string | undefined
+  readonly tokenId?: string | undefined
+}
+
+/** What a request did. */
+export type AuditedRequest = Actor &
+  (
+    | { readonly event: 'login' | 'logout' }
+    | { readonly event: 'login_failed'; readonly reason: IssueFailure }
+    | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
+  )
+
+/** Of a line, beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
+export interface AuditLine extends Actor {
+  readonly event: AuditedRequest['event'] | 'reload'
+  readonly outcome?: ReloadResult
+  readonly reason?: string
+  readonly subject?: ReloadSubject
+  readonly linkId?: string
+  readonly client?: string
+  readonly requestId?: string
+  readonly traceId?: string | undefined
+}
+
+export interface Audit {
+  /** Something that a request did; called once it is done. */
+  request(req: SidecarRequest, what: AuditedRequest): void
+  /** A new version became active, or was rejected. */
+  reload(subject: ReloadSubject, outcome: ReloadResult): void
+}
+
+interface AuditOptions {
+  readonly log: Logger
+  readonly enabled: boolean
+  readonly clientAddress: (req: SidecarRequest) => string
+}
+
+export function createAudit({ log, enabled, clientAddress }: AuditOptions): Audit {
+  if (!enabled) return { request() {}, reload() {} }
+  const write = (line: AuditLine) => log.info(line, 'audit')
+  const text = (value: string | undefined) => (value === undefined ? undefined : loggable(value))
+  return {
+    request(req, what) {
+      const { account, accessKey, tokenId } = what
+      write({
+        event: what.event,
+        ...(what.event === 'login_failed' ? { reason: what.reason } : { outcome: 'ok' }),
+        account: text(account),
+        accessKey: text(accessKey),
+        tokenId: text(tokenId),
+        ...('linkId' in what && { linkId: loggable(what.linkId) }),
+        client: clientAddress(req),
+        requestId: req.context.id,
+        traceId: traceIdOf(req.headers['traceparent']),
+      })
+    },
+    reload: (subject, outcome) => write({ event: 'reload', subject, outcome }),
+  }
+}
