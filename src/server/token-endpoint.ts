@@ -99,12 +99,12 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       }
       const { login } = read
       if (credentials.hasAccount(login.accountId)) req.context.loginAccount = login.accountId
-      if (credentials.credentialStatus(login.accountId, login.accessKey).active)
-        req.context.loginAccessKey = login.accessKey
       const address = options.clientAddress(req)
       const { verdict, retryAfterSeconds } = await throttle.attempt(login, address, async () =>
         res.destroyed ? 'busy' : credentials.authenticate(login, address),
       )
+      if (verdict !== 'unavailable' && credentials.credentialStatus(login.accountId, login.accessKey).active)
+        req.context.loginAccessKey = login.accessKey
       if (verdict === 'busy' || verdict === 'throttled') failLater(req, res, verdict, retryAfterSeconds)
       else if (verdict !== 'accepted')
         fail(req, res, verdict, verdict === 'rejected' ? rejected : ERRORS.serviceNotReady)
