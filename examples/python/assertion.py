@@ -1,6 +1,6 @@
 """A storage service that verifies its caller, in Python: it accepts the signed assertion and ignores the other identity headers.
 
-    pip install "pyjwt>=2.8" cryptography
+    pip install "pyjwt>=2.14" cryptography
     PORT=9000 JWKS_URL=http://127.0.0.1:8081/.well-known/jwks.json python3 assertion.py
 """
 
@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import jwt
 
-# Cached for ten minutes. An unknown kid, as after a key rotation, is fetched at once.
-keys = jwt.PyJWKClient(os.environ["JWKS_URL"], lifespan=600, timeout=5)
+# Cached for ten minutes. An unknown kid, as after a key rotation, is fetched at most every 30 s: a caller may make up any.
+keys = jwt.PyJWKClient(os.environ["JWKS_URL"], lifespan=600, timeout=5, cooldown_duration=30)
 
 # The caller is not at fault when the keys cannot be fetched.
 KEY_FAULTS = (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, OSError, ValueError)

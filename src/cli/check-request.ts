@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
+import { type NetworkError, networkErrorOf } from '../http/network-errors.ts'
 import { errorCode } from '../reload/files.ts'
 
 export const REQUEST_MS = 3000
@@ -14,6 +15,7 @@ export interface Response {
   readonly headers: IncomingHttpHeaders
   readonly body: string
   readonly fault: string
+  readonly error?: NetworkError | undefined
   readonly connected: boolean
   /** When the certificate of the server ends, in epoch milliseconds; NaN without TLS. */
   readonly certificateEnds: number
@@ -50,7 +52,8 @@ export async function send(
     return { status, headers, body: text, fault: '', connected, certificateEnds: Date.parse(validTo) }
   } catch (error) {
     const fault = signal.aborted ? 'timeout' : errorCode(error)
-    return { status: 0, headers: {}, body: '', fault, connected, certificateEnds: Number.NaN }
+    const failed = { status: 0, headers: {}, body: '', connected, certificateEnds: Number.NaN }
+    return { ...failed, fault, error: networkErrorOf(error) }
   } finally {
     clearTimeout(timer)
     request.destroy()

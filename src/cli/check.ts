@@ -32,7 +32,7 @@ const REMEDIES = {
   admin: 'see /readyz and the log of the sidecar',
   upstream:
     'bind the service to loopback, or let a NetworkPolicy admit the sidecar only; run check from another host or pod',
-  certificate: 'renew it (the sidecar reloads it), or name its CA in NODE_EXTRA_CA_CERTS',
+  certificate: 'renew it (the sidecar reloads it)',
 }
 
 export interface Finding {
@@ -110,7 +110,7 @@ async function readCredential({ account, accessKey, secretStdin }: CheckOptions,
   const given = [account, accessKey, secretStdin].filter((option) => option !== undefined).length
   if (given === 0) return undefined
   if (given < 3) throw new UsageFailure('--account, --access-key and --secret-stdin go together')
-  return { accountId: account, accessKey, secret: await readSecret(io.stdin, REQUEST_MS) }
+  return { accountId: account, accessKey, secret: await readSecret(io, REQUEST_MS) }
 }
 
 async function checkSidecar({ url, echoPath }: CheckOptions, credential: object | undefined) {
@@ -121,18 +121,25 @@ async function checkSidecar({ url, echoPath }: CheckOptions, credential: object 
   const certificate = url.protocol === 'https:' ? judgeCertificate(first) : []
   const clock = judgeClock(first)
   if (first.status === 0) {
-    const fault = first.fault === 'EPROTO' ? 'the port speaks no TLS, or no known version of it' : first.fault
-    return [failure('reachable', `no HTTP response: ${fault}`), ...certificate]
+    const isTls = first.error !== 'tls_protocol_error'
+    const fault = isTls ? first.fault : 'the port speaks no TLS, or no known version of it'
+    return [...certificate, failure('reachable', `no HTTP response: ${fault}`)]
   }
-  const noLogin = echoPath
-    ? [warning('identity', 'not checked: needs --account, --access-key and --secret-stdin')]
-    : []
+  const server = judgeEndpoint(first)
   const [refusals, exposure, session] = await Promise.all([
     checkRefusals(probe),
     checkExposure(url),
-    credential === undefined ? noLogin : checkLogin(endpoint, probe, credential, echoPath !== undefined),
+    server.status === 'ok' && credential !== undefined
+      ? checkLogin(endpoint, probe, credential, echoPath !== undefined)
+      : notChecked(credential !== undefined, echoPath !== undefined),
   ])
-  return [judgeEndpoint(first), ...refusals, clock, exposure, ...session, ...certificate]
+  return [server, ...refusals, clock, exposure, ...session, ...certificate]
+}
+
+/** A secret goes to no other server than the sidecar. */
+function notChecked(hasCredential: boolean, isEcho: boolean): Finding[] {
+  if (hasCredential) return [warning('login', 'not checked: the secret is not sent to another server')]
+  return isEcho ? [warning('identity', 'not checked: needs --account, --access-key and --secret-stdin')] : []
 }
 
 function judgeEndpoint(response: Response): Finding {
@@ -251,11 +258,17 @@ async function checkUpstream(url: URL): Promise<Finding> {
 }
 
 /** None where no certificate has arrived. */
-function judgeCertificate({ fault, certificateEnds }: Response): Finding[] {
+function judgeCertificate({ fault, error, certificateEnds }: Response): Finding[] {
   if (fault === 'CERT_HAS_EXPIRED') return [failure('certificate', 'the certificate has expired')]
-  // The codes of OpenSSL, and of Node where the name is another one.
-  if (/CERT|ISSUER|SIGNATURE/.test(fault))
-    return [failure('certificate', 'the certificate is not trusted here')]
+  if (fault === 'ERR_TLS_CERT_ALTNAME_INVALID') {
+    return [failure('certificate', 'the certificate is for another name', 'use a name of it in --url')]
+  }
+  if (/SELF_SIGNED|UNABLE_TO_(?:GET_ISSUER|VERIFY_LEAF)/.test(fault)) {
+    const remedy = 'name the file of its CA in NODE_EXTRA_CA_CERTS'
+    return [failure('certificate', 'the CA of the certificate is not known here', remedy)]
+  }
+  if (error === 'tls_certificate_error')
+    return [failure('certificate', `the certificate is not valid (${fault})`)]
   if (Number.isNaN(certificateEnds)) return []
   const days = Math.floor((certificateEnds - Date.now()) / 86_400_000)
   if (days < MIN_CERTIFICATE_DAYS) return [warning('certificate', `the certificate ends in ${days} days`)]
@@ -273,10 +286,10 @@ const describe = ({ status, fault }: Response) => (status === 0 ? fault : `statu
 
 const find =
   (status: Finding['status']) =>
-  (check: Finding['check'], message: string): Finding => ({
+  (check: Finding['check'], message: string, remedy = REMEDIES[check]): Finding => ({
     check,
     status,
     message,
-    ...(status !== 'ok' && { remedy: REMEDIES[check] }),
+    ...(status !== 'ok' && { remedy }),
   })
 const [ok, warning, failure] = [find('ok'), find('warning'), find('failure')]

@@ -1,6 +1,8 @@
 /** Shared by commands: streams, the two kinds of failure, output and arguments. */
 import { isUtf8 } from 'node:buffer'
-import { addAbortSignal, type Readable, type Writable } from 'node:stream'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline/promises'
+import { addAbortSignal, type Readable, Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import { nameProblem, namesProblem, secretProblem } from '../credentials/names.ts'
 import { fileErrorReason, type NotDone } from '../reload/files.ts'
@@ -97,18 +99,42 @@ export async function readStdin(stdin: Readable): Promise<Buffer> {
   return Buffer.concat(chunks)
 }
 
-/** Every byte counts, save one final newline. @throws UsageFailure where it is no secret, or none arrives in time */
-export async function readSecret(stdin: Readable, timeoutMs?: number): Promise<string> {
+/**
+ * Every byte counts, save one final newline. A terminal shows a prompt and echoes nothing.
+ * @throws UsageFailure where it is no secret, or none arrives in time (a terminal may take its time)
+ */
+export async function readSecret({ stdin, stderr }: CommandIo, timeoutMs?: number): Promise<string> {
+  const isTerminal = 'isTTY' in stdin && stdin.isTTY === true
+  const secret = isTerminal ? await promptSecret(stdin, stderr) : await readPipedSecret(stdin, timeoutMs)
+  const problem = secretProblem(secret)
+  if (problem !== undefined) throw new UsageFailure(`the secret on stdin ${problem}`)
+  return secret
+}
+
+async function promptSecret(input: Readable, stderr: Writable): Promise<string> {
+  // readline puts the terminal in raw mode, without its echo, and writes its own echo to the output.
+  const output = new Writable({ write: (_chunk, _encoding, done) => done() })
+  const terminal = createInterface({ input, output, terminal: true })
+  stderr.write('Secret (not shown): ')
+  try {
+    // Ctrl-C rejects, Ctrl-D closes without an answer.
+    const secret = await Promise.race([terminal.question(''), once(terminal, 'close')]).catch(() => [])
+    if (typeof secret !== 'string') throw new UsageFailure('no secret has been given')
+    return secret
+  } finally {
+    terminal.close()
+    stderr.write('\n')
+  }
+}
+
+async function readPipedSecret(stdin: Readable, timeoutMs?: number): Promise<string> {
   if (timeoutMs !== undefined) addAbortSignal(AbortSignal.timeout(timeoutMs), stdin)
   const bytes = await readStdin(stdin).catch((error: Error) => {
     const isLate = error.name === 'AbortError'
     throw new UsageFailure(isLate ? 'no secret has arrived on stdin' : `stdin: ${fileErrorReason(error)}`)
   })
   if (!isUtf8(bytes)) throw new UsageFailure('the secret on stdin is not UTF-8 text')
-  const secret = bytes.toString().replace(/\n$/, '')
-  const problem = secretProblem(secret)
-  if (problem !== undefined) throw new UsageFailure(`the secret on stdin ${problem}`)
-  return secret
+  return bytes.toString().replace(/\n$/, '')
 }
 
 /** A variable of the shell may be empty. */

@@ -18,6 +18,7 @@ import {
   printer,
   printOnce,
   readSecret,
+  UsageFailure,
   unwrap,
   warner,
 } from './command-io.ts'
@@ -88,7 +89,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       const { expiresAt, secretStdin } = options
       const name = checkNames({ accessKey: newAccessKey(), ...options })
       if (expiresAt !== undefined) parseTimeFlag('--expires-at', expiresAt)
-      const secret = secretStdin ? await readSecret(io.stdin) : generateSecret()
+      const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
       const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
       unwrap(await editor.add({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }))
       await printOnce(io, JSON.stringify({ ...name, secret }))
@@ -164,6 +165,16 @@ type Change = (editor: CredentialEditor, name: ReturnType<typeof checkNames>) =>
 
 const openEditor = (flags: StoreFlags): Promise<CredentialEditor> =>
   openStore(flags, createFileEditor, (editors, urlFile) => editors.createPostgresEditor(urlFile))
+
+const MIN_CHOSEN_CHARACTERS = 12
+
+async function readChosenSecret(io: CommandIo): Promise<string> {
+  const secret = await readSecret(io)
+  if ([...secret].length >= MIN_CHOSEN_CHARACTERS) return secret
+  throw new UsageFailure(
+    `a secret of fewer than ${MIN_CHOSEN_CHARACTERS} characters can be guessed: choose a longer one, or leave out --secret-stdin`,
+  )
+}
 
 /** Upper-case letters and digits only: it is typed, spoken and pasted into command lines. */
 function newAccessKey(): string {

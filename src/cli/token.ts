@@ -42,8 +42,10 @@ Example:
 const INSPECT_EXAMPLES = `
 Exits with 0 when the token is accepted, with 1 when it is refused.
 
+Give the token on stdin: arguments can be read by every user of the machine.
+
 Examples:
-  storage-auth-sidecar token inspect --config sidecar.yaml "$TOKEN"
+  printf %s "$TOKEN" | storage-auth-sidecar token inspect --config sidecar.yaml
   pbpaste | storage-auth-sidecar token inspect --config sidecar.yaml --json`
 
 /** `now`: epoch milliseconds; `waitMs`: how long `inspect` waits for another issuer or a database. */

@@ -87,7 +87,7 @@ const cases: Record<string, { unless: Parameters<typeof deployment>[0]; bad: str
       res.writeHead(400, { 'Proxy-Status': 'storage-auth-sidecar; error=http_request_denied' })
       return !!res.end('{"code":"InvalidToken","message":""}')
     },
-    bad: ['failure endpoint'],
+    bad: ['failure endpoint', 'warning login'],
   },
   'a token that does not reach the service': {
     unless: (req, res) => {
@@ -139,6 +139,19 @@ t.test('another kind of server is detected, and none of its output is printed', 
   t.notMatch(run.stdout + run.failure?.message, /canary|\u001b/)
 })
 
+t.test('a secret is sent to no other server than the sidecar', async (t) => {
+  const methods = new Set<string | undefined>()
+  const url = await serving(t, (req, res) => {
+    methods.add(req.method)
+    res.writeHead(405).end()
+  })
+  const { bad, failure } = await check(['--url', url, ...LOGIN])
+  t.match(bad, ['failure endpoint', 'failure enforcement'])
+  t.ok(bad.includes('warning login'))
+  t.equal(failure?.exitCode, 1)
+  t.same([...methods].sort(), ['GET', 'OPTIONS'])
+})
+
 t.test('a service that responds without the sidecar is detected', async (t) => {
   const url = await serving(t, deployment())
   const answering = await serving(t, (_req, res) => res.end('hi'))
@@ -164,7 +177,9 @@ t.test('an untrusted certificate is detected, and no secret is sent', async (t) 
   const { cert, key } = makeCertificate({ commonName: 'a', names: ['127.0.0.1'] })
   const server = createHttps({ cert, key }, () => void requests++)
   const url = `https://127.0.0.1:${await listen(t, server)}`
-  t.strictSame((await check(['--url', url, ...LOGIN])).bad, ['failure reachable', 'failure certificate'])
+  const { bad, checks } = await check(['--url', url, ...LOGIN])
+  t.strictSame(bad, ['failure certificate', 'failure reachable'])
+  t.match(checks[0], { message: /the CA of the certificate is not known/, remedy: /NODE_EXTRA_CA_CERTS/ })
   t.equal(requests, 0)
 })
 

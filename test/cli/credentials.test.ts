@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { chmod, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
@@ -6,6 +7,7 @@ import { makeCredentialsFile } from '../support/credentials.ts'
 import { loadFileStore } from '../support/file-store.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
+import { startProgram } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -43,14 +45,16 @@ t.test('add creates the file and a credential, and its printed secret logs in', 
 })
 
 t.test('a secret from stdin is read byte for byte, without one final newline', async (t) => {
+  const hush = 'hush of twelve'
   const secrets: [string, string][] = [
-    ['hush', 'hush'],
-    ['hush\n', 'hush'],
-    ['hush\r\n', 'hush\r'],
-    ['hush\r\n\n', 'hush\r\n'],
-    ['hush\n\n', 'hush\n'],
-    [' hush\r', ' hush\r'],
-    [`\ufeff${'é'.normalize('NFD')}`, `\ufeff${'é'.normalize('NFD')}`],
+    [hush, hush],
+    [`${hush}\n`, hush],
+    [`${hush}\r\n`, `${hush}\r`],
+    [`${hush}\r\n\n`, `${hush}\r\n`],
+    [`${hush}\n\n`, `${hush}\n`],
+    [` ${hush}\r`, ` ${hush}\r`],
+    [`\ufeff${'é'.normalize('NFD')}${hush}`, `\ufeff${'é'.normalize('NFD')}${hush}`],
+    ['12 character\n', '12 character'],
     [`${'😀'.repeat(1024)}\n`, '😀'.repeat(1024)],
   ]
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
@@ -63,13 +67,51 @@ t.test('a secret from stdin is read byte for byte, without one final newline', a
   t.notMatch(await readFile(file, 'utf8'), /sha256|hush/)
 })
 
+t.test(
+  'a terminal prompts for the secret and does not echo it',
+  { skip: !existsSync('/usr/bin/script') },
+  async (t) => {
+    const file = join(await temporaryDirectory(t), 'credentials.yaml')
+    const runner = ['bash', '-c', 'exec script -qec "$(printf "%q " "$@")" /dev/null', 'bash']
+    const type = async (keys: string) => {
+      const args = [
+        'credentials',
+        'add',
+        '--file',
+        file,
+        '--account',
+        'a',
+        '--access-key',
+        'k',
+        '--secret-stdin',
+      ]
+      const program = startProgram(t, args, { runner, stdio: ['pipe', 'pipe', 'pipe'] })
+      await program.until(() => program.stdout().includes('Secret (not shown): '), 'the prompt')
+      program.child.stdin?.write(keys)
+      return { code: (await program.ended).code, shown: program.stdout() }
+    }
+    for (const key of ['half a sec\x03', '\x04']) {
+      t.match(await type(key), { code: 2, shown: /^Secret \(not shown\): \r\nno secret has been given\r\n$/ })
+    }
+    const { code, shown } = await type('a chosen secreX\x7ft\r')
+    t.match(
+      shown,
+      /^Secret \(not shown\): \r\n\{"accountId":"a","accessKey":"k","secret":"a chosen secret"\}\r\n$/,
+    )
+    t.equal(code, 0)
+    t.equal(await verdict(file, { accountId: 'a', accessKey: 'k', secret: 'a chosen secret' }), 'accepted')
+  },
+)
+
 t.test('a secret that no client could send is refused', async (t) => {
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
-  const secrets: [string | Buffer, string][] = [
+  const secrets: [string | Buffer, string | RegExp][] = [
     ['', 'the secret on stdin must be 1 to 1024 characters long'],
     ['\n', 'the secret on stdin must be 1 to 1024 characters long'],
     ['x'.repeat(1025), 'the secret on stdin must be 1 to 1024 characters long'],
     [Buffer.from([0x68, 0xff]), 'the secret on stdin is not UTF-8 text'],
+    ['11characters\n'.slice(1), /^a secret of fewer than 12 characters can be guessed: choose a longer one/],
+    ['😀'.repeat(11), /^a secret of fewer than 12 characters/],
   ]
   for (const [stdin, message] of secrets) {
     const { failure, stdout } = await run(['add', '--file', file, '--account', 'a', '--secret-stdin'], stdin)
@@ -229,7 +271,7 @@ t.test('with PostgreSQL commands behave and print as with a file', { skip: NO_SE
   const acme = ['--account', 'acme', '--access-key', 'AK1']
   t.match(await both(['add', ...acme]), { stdout: '{"accountId":"acme","accessKey":"AK1","secret":"…"}\n' })
   t.match(await both(['add', ...acme]), { exitCode: 1, stdout: '' })
-  await both(['add', '--account', 'other', '--access-key', 'k', '--secret-stdin'], 'hush\n')
+  await both(['add', '--account', 'other', '--access-key', 'k', '--secret-stdin'], 'hush-hush-hush\n')
   await both(['add', '--account', 'acme', '--access-key', 'old', '--expires-at', '2027-01-01T00:00:00Z'])
   t.match(await both(['disable', ...acme]), { stdout: 'disabled\n' })
   t.match(await both(['list']), {
