@@ -66,7 +66,6 @@ const AMBIGUOUS_PATHS = [
     '/a/%4',
     '/a/x%252fy',
     '/a/x%255Cy',
-    '/a/x%2f',
     '/a/..',
     '/a/.',
     '/a/x//',
