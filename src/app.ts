@@ -161,7 +161,7 @@ export async function createApp({
     now,
   })
   const handle = createHandle({
-    decide,
+    decide: (req) => decide(req, req.context.connection.peer.trusted),
     tokenEndpoint,
     forward: forwarder.forward,
     responder,

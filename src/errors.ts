@@ -12,6 +12,7 @@ export interface PublicError {
     | 'InvalidToken'
     | 'Authentication failed'
     | 'AuthenticationFailed'
+    | 'AccessDenied'
     | 'InternalError'
     | 'ServiceNotReady'
   readonly message: string
@@ -54,6 +55,7 @@ export const ERRORS = {
   expiredToken: { status: 400, code: 'ExpiredToken', message: 'Token expired.' },
   invalidToken: { status: 400, code: 'InvalidToken', message: 'Token is not valid.' },
   authenticationFailed: { status: 403, code: 'Authentication failed', message: 'Authentication failed.' },
+  accessDenied: { status: 403, code: 'AccessDenied', message: 'The token does not allow this request.' },
   internalError: {
     status: 500,
     code: 'InternalError',

@@ -6,6 +6,7 @@ import { addAbortSignal, type Readable, Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
 import { nameProblem, namesProblem, secretProblem } from '../credentials/names.ts'
 import { fileErrorReason, type NotDone } from '../reload/files.ts'
+import { scopeProblem } from '../token/scopes.ts'
 
 export interface CommandIo {
   readonly stdin: Readable
@@ -76,11 +77,18 @@ export function unwrap<R extends { readonly ok: true } | Failed>(
 /** Without `unusable`, settings, keys or credentials are. */
 type Failed = Omit<NotDone, 'unusable'> & Partial<NotDone>
 
-/** @throws UsageFailure where a token could not carry the names */
-export function checkNames({ account, accessKey }: { readonly account: string; readonly accessKey: string }) {
+interface NameFlags {
+  readonly account: string
+  readonly accessKey: string
+  readonly scope?: string | undefined
+}
+
+/** @throws UsageFailure where a token could not carry them */
+export function checkNames({ account, accessKey, scope }: NameFlags) {
   const problems = [
     ['--account', nameProblem(account)],
-    ['--access-key', nameProblem(accessKey) ?? namesProblem(account, accessKey)],
+    ['--access-key', nameProblem(accessKey) ?? namesProblem(account, accessKey, scope)],
+    ['--scope', scope === undefined ? undefined : scopeProblem(scope)],
   ]
   for (const [flag, problem] of problems)
     if (problem !== undefined) throw new UsageFailure(`${flag} ${problem}`)

@@ -3,7 +3,7 @@
  * prints a secret, once; no command prints a hash. Modules of the database are loaded only where one is named.
  */
 import { randomBytes } from 'node:crypto'
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import { listCredentialsFile } from '../credentials/credentials-file.ts'
 import { type CredentialEditor, createFileEditor } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
@@ -36,10 +36,14 @@ interface AddOptions extends StoreFlags {
   readonly accessKey?: string
   readonly secretStdin?: boolean
   readonly expiresAt?: string
+  readonly scope?: string
 }
 
 type NameOptions = StoreFlags & { readonly account: string; readonly accessKey: string }
 type ImportOptions = Required<StoreFlags> & { readonly replace?: boolean }
+
+const SCOPE_HELP =
+  'what it may do at most: storage.read:/path, storage.create:/path, storage.modify:/path, separated by a space'
 
 const PROGRAM = 'storage-auth-sidecar credentials'
 
@@ -49,6 +53,7 @@ Examples:
   printf %s "$SECRET" | ${PROGRAM} add --file credentials.yaml \\
     --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z
   ${PROGRAM} list --file credentials.yaml --json
+  ${PROGRAM} restrict --file credentials.yaml --account acme --access-key backup --scope 'storage.read:/photos'
   ${PROGRAM} disable --file credentials.yaml --account acme --access-key backup
   ${PROGRAM} migrate --postgres-url-file postgres.url
   ${PROGRAM} add --postgres-url-file postgres.url --account acme
@@ -84,14 +89,22 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     .option('--access-key <key>', 'the access key (default: a new one)')
     .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')
     .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone')
+    .option('--scope <scope>', SCOPE_HELP)
     .action(async (options: AddOptions) => {
       const editor = await openEditor(options)
-      const { expiresAt, secretStdin } = options
+      const { expiresAt, secretStdin, scope } = options
       const name = checkNames({ accessKey: newAccessKey(), ...options })
       if (expiresAt !== undefined) parseTimeFlag('--expires-at', expiresAt)
       const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
       const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
-      unwrap(await editor.add({ ...name, secretHash, ...(expiresAt !== undefined && { expiresAt }) }))
+      unwrap(
+        await editor.add({
+          ...name,
+          secretHash,
+          ...(expiresAt !== undefined && { expiresAt }),
+          ...(scope !== undefined && { scope }),
+        }),
+      )
       await printOnce(io, JSON.stringify({ ...name, secret }))
     })
 
@@ -99,11 +112,11 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     const { value, warnings } = unwrap(await (await openEditor(options)).list())
     warnings.forEach(warn)
     const listed = value.map((credential) => listEntry(credential, now()))
-    const rows = listed.map(({ accountId, accessKey, disabled, active, secretKind, expiresAt }) => {
+    const rows = listed.map(({ accountId, accessKey, disabled, active, secretKind, expiresAt, scope }) => {
       const state = disabled ? 'disabled' : active ? 'active' : 'expired'
-      return [accountId, accessKey, state, secretKind, expiresAt ?? 'never']
+      return [accountId, accessKey, state, secretKind, expiresAt ?? 'never', scope ?? 'everything']
     })
-    const titles = ['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES']
+    const titles = ['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES', 'MAY']
     print(options.json ? JSON.stringify(listed) : formatTable([titles, ...rows]))
   })
 
@@ -124,6 +137,25 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     editor.setDisabled(name, false),
   )
   change('remove', `remove a credential${ended}`, { removed: true }, (editor, name) => editor.remove(name))
+
+  subcommand(
+    'restrict',
+    'let a credential and its tokens do less or, again, more',
+    " --account acme --access-key AK1 --scope 'storage.read:/photos'",
+  )
+    .requiredOption('--account <id>', 'the account identifier')
+    .requiredOption('--access-key <key>', 'the access key')
+    .addOption(new Option('--scope <scope>', SCOPE_HELP).conflicts('unrestricted'))
+    .option('--unrestricted', 'instead of --scope: lift the restriction')
+    .action(async (options: NameOptions & { readonly scope?: string; readonly unrestricted?: true }) => {
+      const { scope, unrestricted, json } = options
+      if (scope === undefined && !unrestricted)
+        throw new UsageFailure('--scope or --unrestricted is required')
+      const name = checkNames(options)
+      unwrap(await (await openEditor(options)).restrict(name, scope))
+      const text = scope === undefined ? 'unrestricted' : 'restricted'
+      print(json ? JSON.stringify({ ...name, scope: scope ?? null }) : text)
+    })
 
   group
     .command('migrate')
@@ -182,13 +214,14 @@ function newAccessKey(): string {
 }
 
 function listEntry(credential: Credential, now: number) {
-  const { accountId, accessKey, disabled, expiresAt, secretHash } = credential
+  const { accountId, accessKey, disabled, expiresAt, secretHash, scope = null } = credential
   return {
     accountId,
     accessKey,
     active: isActive(credential, now),
     disabled,
     expiresAt: expiresAt === Number.POSITIVE_INFINITY ? null : new Date(expiresAt).toISOString(),
+    scope,
     secretKind: secretHash.startsWith('$sha256$') ? 'generated' : 'chosen',
   }
 }

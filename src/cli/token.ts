@@ -139,13 +139,14 @@ async function loadAuthData(
 }
 
 function report(inspection: Inspection): string {
-  const { reason, explanation, kid, alg, timeLeftSeconds, revoked, credentialActive } = inspection
+  const { reason, explanation, kid, alg, timeLeftSeconds, scope, revoked, credentialActive } = inspection
   const lines = [
     ['verdict', reason === null ? 'valid' : `refused (${reason})`],
     ['', explanation],
     ['kid', JSON.stringify(kid)],
     ['alg', JSON.stringify(alg)],
     ['time left', timeLeftSeconds === null ? 'unknown' : `${timeLeftSeconds} s`],
+    ...(reason === null ? [['may', scope ?? 'everything']] : []),
     ['revoked', revoked === null ? 'unknown' : revoked ? 'yes' : 'no'],
     ['credential', credentialActive === null ? 'unknown' : credentialActive ? 'active' : 'not active'],
     ['header', JSON.stringify(inspection.header, null, 2)],

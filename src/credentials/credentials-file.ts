@@ -7,6 +7,7 @@ import { boolean, must } from '../config/values.ts'
 import { type Loaded, readRegularFile } from '../reload/files.ts'
 import { type Parse, readRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
+import { scopeProblem } from '../token/scopes.ts'
 import { name, namesProblem, textWithout, time } from './names.ts'
 import { parseSecretHash } from './secret-hash.ts'
 import { type Credential, type CredentialIndex, createCredentialIndex } from './store.ts'
@@ -60,6 +61,7 @@ const credentialSchema = z.strictObject(
     secretHash,
     expiresAt: time.default(Number.POSITIVE_INFINITY),
     disabled: boolean.default(false),
+    scope: textWithout(scopeProblem).optional(),
   },
   must('must be a map with accessKey and secretHash'),
 )
@@ -73,8 +75,8 @@ const accountSchema = z
     must('must be a map with accountId and credentials'),
   )
   .superRefine(({ accountId, credentials }, context) => {
-    for (const [index, { accessKey }] of credentials.entries()) {
-      const message = namesProblem(accountId, accessKey)
+    for (const [index, { accessKey, scope }] of credentials.entries()) {
+      const message = namesProblem(accountId, accessKey, scope)
       const path = ['credentials', index, 'accessKey']
       if (message !== undefined) context.addIssue({ code: 'custom', path, message })
     }

@@ -9,6 +9,7 @@ interface NewCredential extends CredentialName {
   readonly secretHash: string
   /** RFC 3339. */
   readonly expiresAt?: string
+  readonly scope?: string | undefined
 }
 
 /** Never rejects. Problems are free of secrets. */
@@ -16,6 +17,8 @@ export interface CredentialEditor {
   list(): Promise<Loaded<readonly Credential[]> | NotDone>
   add(credential: NewCredential): Promise<Changed>
   setDisabled(name: CredentialName, disabled: boolean): Promise<Changed>
+  /** Undefined lifts the restriction. */
+  restrict(name: CredentialName, scope: string | undefined): Promise<Changed>
   remove(name: CredentialName): Promise<Changed>
 }
 
@@ -50,6 +53,13 @@ export function createFileEditor(file: string, lockRetries?: number): Credential
         if (path === undefined) return NO_SUCH_NAME
         if (disabled) document.setIn([...path, 'disabled'], true)
         else document.deleteIn([...path, 'disabled'])
+        return undefined
+      }),
+    restrict: (name, scope) =>
+      change(name, (document, { path }) => {
+        if (path === undefined) return NO_SUCH_NAME
+        if (scope !== undefined) document.setIn([...path, 'scope'], scope)
+        else document.deleteIn([...path, 'scope'])
         return undefined
       }),
     remove: (name) =>

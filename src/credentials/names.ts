@@ -26,14 +26,14 @@ export function nameProblem(text: string): string | undefined {
 /** Both names as JSON in UTF-8: all other claims and an RSA-4096 signature fit into the rest of a token's 8 KiB. */
 export const MAX_NAMES_BYTES = 5120
 
-export function namesProblem(accountId: string, accessKey: string): string | undefined {
-  const bytes = [accountId, accessKey].reduce(
+export function namesProblem(accountId: string, accessKey: string, scope = ''): string | undefined {
+  const bytes = [accountId, accessKey, scope].reduce(
     (sum, name) => sum + Buffer.byteLength(JSON.stringify(name)) - 2,
     0,
   )
   return bytes <= MAX_NAMES_BYTES
     ? undefined
-    : `must be shorter: account and access key together may have ${MAX_NAMES_BYTES} bytes in UTF-8`
+    : `must be shorter: account, access key and scope together may have ${MAX_NAMES_BYTES} bytes in UTF-8`
 }
 
 const dateTime = z.iso.datetime({ offset: true })

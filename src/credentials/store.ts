@@ -18,6 +18,8 @@ export interface Credential extends CredentialName {
   /** Epoch milliseconds; `Infinity` when it never expires. */
   readonly expiresAt: number
   readonly disabled: boolean
+  /** As text; undefined or, from PostgreSQL, null: unrestricted. */
+  readonly scope?: string | null | undefined
 }
 
 /** Credentials by name. A reload replaces the index, so a login sees one version of all credentials. */
@@ -74,8 +76,10 @@ export interface Login extends CredentialName {
 /** `rejected`: the client must not learn why. `busy`: too many logins wait. `unavailable`: store or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
-/** Whether tokens of a credential are valid. `until`: epoch seconds, or `Infinity`. */
-export type CredentialStatus = { readonly active: true; readonly until: number } | { readonly active: false }
+/** Whether tokens of a credential are valid, and what they may do at most. `until`: epoch seconds, or `Infinity`. */
+export type CredentialStatus =
+  | { readonly active: true; readonly until: number; readonly scope?: Credential['scope'] }
+  | { readonly active: false }
 
 export interface CredentialStore {
   /** Never rejects. @param address - the client's; clients share the scrypt queue fairly */
@@ -134,7 +138,8 @@ export function createCredentialStore({
     credentialStatus(accountId, accessKey) {
       const credential = credentials().find({ accountId, accessKey })
       if (credential === undefined || !isActive(credential, now())) return { active: false }
-      return { active: true, until: credential.expiresAt / 1000 }
+      const { expiresAt, scope } = credential
+      return { active: true, until: expiresAt / 1000, scope }
     },
   }
 }

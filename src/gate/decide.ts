@@ -4,18 +4,26 @@
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import { isWithin } from '../http/request-target.ts'
+import { allows, type Scope } from '../token/scopes.ts'
 import type { Accepted, RefusalReason, Verdict, Verify } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
+import { namedRequest } from './named-request.ts'
 
 export type Decision =
-  /** `caller` is absent on a public route and where report mode ignores a refusal, which is then `wouldRefuse`. */
+  /** `caller` is absent on a public route and where report mode ignores a refused token; `wouldRefuse` says why. */
   | { readonly act: 'forward'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
   | { readonly act: 'issue' }
   | { readonly act: 'timeLeft'; readonly caller: Accepted }
   /** Forward auth: 200 with the identity headers. */
   | { readonly act: 'allow'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
   | { readonly act: 'otherMethod' }
-  | { readonly act: 'refuse'; readonly error: PublicError; readonly reason: RefusalReason | 'admission' }
+  | {
+      readonly act: 'refuse'
+      readonly error: PublicError
+      readonly reason: RefusalReason | 'admission'
+      /** Of a valid token that does not allow the request. */
+      readonly caller?: Accepted
+    }
 
 /** A decision that lets the request pass. */
 export type Passed = Extract<Decision, { caller: Accepted | undefined }>
@@ -42,7 +50,8 @@ interface DecideOptions {
   readonly onCheck: (reason: 'ok' | RefusalReason) => void
 }
 
-export function createDecide(options: DecideOptions): (head: RequestHead) => Decided {
+/** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
+export function createDecide(options: DecideOptions): (head: RequestHead, peerTrusted?: boolean) => Decided {
   const { verify, onCheck, headerLines } = options
   const routeOf = createRouteOf(options)
   const reportOnly = options.enforcement === 'report'
@@ -55,16 +64,27 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
     error: reason === 'unavailable' ? ERRORS.serviceNotReady : reason === 'expired' ? expired : invalid,
   })
 
-  const checked = (route: Route, verdict: Verdict): Decision => {
-    onCheck(verdict.ok ? 'ok' : verdict.reason)
+  const checked = (checking: Checking, verdict: Verdict): Decision => {
+    const { route } = checking
     const act = route === 'forward_auth' ? 'allow' : 'forward'
+    if (
+      verdict.ok &&
+      verdict.identity.scope !== undefined &&
+      !isWithinScope(checking, verdict.identity.scope)
+    ) {
+      onCheck('scope')
+      return reportOnly
+        ? { act, caller: verdict, wouldRefuse: 'scope' }
+        : { act: 'refuse', error: ERRORS.accessDenied, reason: 'scope', caller: verdict }
+    }
+    onCheck(verdict.ok ? 'ok' : verdict.reason)
     if (verdict.ok)
       return route === 'token_check' ? { act: 'timeLeft', caller: verdict } : { act, caller: verdict }
     if (reportOnly && route !== 'token_check') return { act, caller: undefined, wouldRefuse: verdict.reason }
     return refusal(verdict.reason)
   }
 
-  return (head) => {
+  return (head, peerTrusted = false) => {
     const admission = admit(head, headerLines)
     if (!admission.ok) {
       const { error, reason } = admission
@@ -82,13 +102,29 @@ export function createDecide(options: DecideOptions): (head: RequestHead) => Dec
       case 'token_method':
         return { request, route: 'token_check', decision: { act: 'otherMethod' } }
     }
+    const checking = { route, request, rawHeaders: head.rawHeaders, peerTrusted }
     const verdict = checkBearer(request.authorization, verify)
     const decision =
       verdict instanceof Promise
-        ? verdict.then((resolved) => checked(route, resolved))
-        : checked(route, verdict)
+        ? verdict.then((resolved) => checked(checking, resolved))
+        : checked(checking, verdict)
     return { request, route, decision }
   }
+}
+
+/** A request whose token is being checked. */
+interface Checking {
+  readonly route: Route
+  readonly request: Admitted
+  readonly rawHeaders: readonly string[]
+  readonly peerTrusted: boolean
+}
+
+function isWithinScope({ route, request, rawHeaders, peerTrusted }: Checking, scope: Scope): boolean {
+  if (route === 'token_check') return true
+  if (route !== 'forward_auth') return allows(scope, request, rawHeaders)
+  const named = peerTrusted ? namedRequest(request, rawHeaders) : undefined
+  return named !== undefined && allows(scope, named, rawHeaders)
 }
 
 const missing: Verdict = { ok: false, reason: 'missing' }

@@ -63,8 +63,9 @@ export function createForwarder(options: ForwarderOptions) {
       peer: context.connection.peer,
       // Report mode forwards a refused token unchanged; a public route never forwards one.
       keepAuthorization:
-        (passed?.act === 'forward' && passed.wouldRefuse !== undefined) ||
-        (options.forwardAuthorization && caller !== undefined),
+        caller === undefined
+          ? passed?.act === 'forward' && passed.wouldRefuse !== undefined
+          : options.forwardAuthorization,
       upstreamHost: upstream.address.host,
       assertionAudience: upstream.assertionAudience,
     }

@@ -105,6 +105,7 @@ export function identityHeaders({ identity, assertions }: Accepted, assertionAud
     'X-Authenticated-Token-Expires',
     String(identity.expiresAtSeconds),
   ]
+  if (identity.scope !== undefined) headers.push('X-Authenticated-Scope', identity.scope.text)
   const assertion = assertions?.get(assertionAudience)
   if (assertion !== undefined) headers.push('X-Authenticated-Assertion', assertion)
   return headers

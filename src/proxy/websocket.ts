@@ -8,6 +8,7 @@ import type { Socket } from 'node:net'
 import { connectionOptions } from '../http/connection-options.ts'
 import { HeaderKind, headerKind } from '../http/header-names.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
+import { allows } from '../token/scopes.ts'
 import type { Verdict } from '../token/verify.ts'
 import { responseHeaders, responseTrailers } from './response-headers.ts'
 import type { TransferOptions } from './transfer.ts'
@@ -183,16 +184,18 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
 }
 
 /** Checks the token now, whenever auth data changes, and when the verdict ends: it may have been revoked meanwhile. */
-function closeWhenRefused({ socket, context }: SidecarRequest, options: TunnelOptions): void {
+function closeWhenRefused({ socket, context, rawHeaders }: SidecarRequest, options: TunnelOptions): void {
   const { passed, admitted } = context
-  const caller = passed?.caller
-  if (caller === undefined) return
+  if (passed?.caller === undefined || admitted === undefined) return
+  const isReported = passed.act === 'forward' && passed.wouldRefuse !== undefined
   const { recheck, tunnelChecks, now } = options
   let timer: NodeJS.Timeout | undefined
   const check = async () => {
-    const verdict = await Promise.resolve(recheck(admitted?.authorization)).catch(() => undefined)
+    const verdict = await Promise.resolve(recheck(admitted.authorization)).catch(() => undefined)
     clearTimeout(timer)
-    if (verdict?.ok !== true) socket.destroy()
+    const scope = verdict?.ok === true && !isReported ? verdict.identity.scope : undefined
+    const isAllowed = scope === undefined || allows(scope, admitted, rawHeaders)
+    if (verdict?.ok !== true || !isAllowed) socket.destroy()
     if (verdict?.ok !== true || socket.destroyed) return
     timer = setTimeout(check, Math.min(Math.max(verdict.usableUntil - now(), 0), MAX_TIMER_MS))
   }

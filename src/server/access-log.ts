@@ -34,7 +34,7 @@ export function createAccessLog({
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
     const { admitted, passed } = context
-    const identity = passed?.caller?.identity ?? context.issuedTo
+    const identity = passed?.caller?.identity ?? context.deniedTo ?? context.issuedTo
     const account = identity?.accountId ?? context.loginAccount
     const path = admitted?.path ?? originPath(req.url ?? '')
     log.info(

@@ -94,6 +94,8 @@ export class RequestContext {
   id = ''
   decided: Decided | undefined
   passed: Passed | undefined
+  /** Of a valid token that does not allow the request. */
+  deniedTo: Identity | undefined
 
   // token-endpoint.ts.
 

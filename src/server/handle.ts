@@ -80,7 +80,8 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
 
   const allow = (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => {
     const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(options.now() / 1000)
-    const age = Math.min(options.maxAgeSeconds, left)
+    // A decision for one request of a restricted token is none for another.
+    const age = caller?.identity.scope === undefined ? Math.min(options.maxAgeSeconds, left) : 0
     responder.send(req, res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.
       ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
@@ -95,8 +96,9 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     res: SidecarResponse,
     decision: Extract<Decision, { act: 'refuse' }>,
   ) => {
-    const { error, reason } = decision
+    const { error, reason, caller } = decision
     req.context.fail(reason)
+    req.context.deniedTo = caller?.identity
     const { admitted, isBodyMalformed, overLimit } = req.context
     const close = admitted === undefined || isBodyMalformed || overLimit
     if (reason === 'admission') {

@@ -10,9 +10,12 @@ import type { SidecarRequest, SidecarResponse } from './context.ts'
 const MAX_BYTES = 16 * 1024
 
 type Refusal = { readonly ok: false; readonly error: PublicError }
-type Reading = { readonly ok: true; readonly login: Login } | Refusal
+type Reading = { readonly ok: true; readonly login: Login; readonly scope: string | undefined } | Refusal
 
-const invalid = (message: string): Refusal => ({ ok: false, error: { ...ERRORS.invalidArgument, message } })
+export const invalid = (message: string): Refusal => ({
+  ok: false,
+  error: { ...ERRORS.invalidArgument, message },
+})
 const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
 /** Refuses a login by its head, before `100 Continue`. */
@@ -108,8 +111,11 @@ function parseLogin(body: Buffer): Reading {
     if (problem !== undefined) problems.push(`${field} ${problem}.`)
     else fields[field] = String(text)
   }
+  // Its text is checked once the secret has been: what a login asks for must not change how it fails.
+  const scope = sent.get('scope')
+  if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
   const { accountId, accessKey, secret } = fields
   return problems.length > 0 || accountId === undefined || accessKey === undefined || secret === undefined
     ? invalid(problems.join(' '))
-    : { ok: true, login: { accountId, accessKey, secret } }
+    : { ok: true, login: { accountId, accessKey, secret }, scope: scope?.toString() }
 }

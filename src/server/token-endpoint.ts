@@ -3,13 +3,14 @@
  * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
-import type { CredentialStore, Login } from '../credentials/store.ts'
+import type { CredentialName, CredentialStatus, CredentialStore } from '../credentials/store.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Audit } from '../ops/audit.ts'
 import type { IssueFailure } from '../ops/metrics.ts'
+import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import type { Identity } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
-import { readLogin, refuseLoginHead } from './login-body.ts'
+import { invalid, readLogin, refuseLoginHead } from './login-body.ts'
 import type { Responder } from './respond.ts'
 
 interface TokenEndpointOptions {
@@ -18,7 +19,9 @@ interface TokenEndpointOptions {
   readonly credentials: CredentialStore | undefined
   readonly canIssue: () => boolean
   readonly throttle: LoginThrottle
-  readonly issue: (login: Login) => Promise<{ readonly token: string; readonly identity: Identity }>
+  readonly issue: (
+    subject: CredentialName & { readonly scope: Scope | undefined },
+  ) => Promise<{ readonly token: string; readonly identity: Identity }>
   readonly clientAddress: (req: SidecarRequest) => string
   readonly now: () => number
   readonly contract: {
@@ -38,6 +41,13 @@ export interface TokenEndpoint {
   /** Any other method: a CORS preflight of an allowed origin (Fetch standard), or 405. */
   otherMethod(req: SidecarRequest, res: SidecarResponse): void
 }
+
+type Granted =
+  | { readonly ok: true; readonly scope: Scope | undefined }
+  | { readonly ok: false; readonly error: PublicError; readonly reason: 'invalid' | 'rejected' }
+
+/** That of every field of a login. */
+const MAX_ASKED_LENGTH = 1024
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
@@ -70,6 +80,19 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     const fault = error.status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const errorType = reason === 'rejected' ? 'http_request_denied' : fault
     responder.refuse(req, res, error, { errorType, retryAfterSeconds })
+  }
+
+  /** What a login gets: what it asks for within what its credential may do, or all of that. */
+  const grant = (asked: string | undefined, credential: CredentialStatus): Granted => {
+    const refused = (problem: string): Granted => ({ ...invalid(`scope ${problem}.`), reason: 'invalid' })
+    if (!credential.active) return { ok: false, error: rejected, reason: 'rejected' } // disabled a moment ago
+    const own = validScope(credential.scope)
+    if (asked === undefined) return { ok: true, scope: own }
+    const read = asked.length > MAX_ASKED_LENGTH ? undefined : parseScope(asked)
+    if (read?.ok !== true) return refused(read?.problem ?? `must have at most ${MAX_ASKED_LENGTH} characters`)
+    return own === undefined || coversScope(own, read.scope)
+      ? read
+      : refused('has an item that the credential does not cover')
   }
 
   const failLater = (
@@ -109,7 +132,13 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       else if (verdict !== 'accepted')
         fail(req, res, verdict, verdict === 'rejected' ? rejected : ERRORS.serviceNotReady)
       else {
-        const { token, identity } = await options.issue(login).catch((fault: unknown) => {
+        const granted = grant(read.scope, credentials.credentialStatus(login.accountId, login.accessKey))
+        if (!granted.ok) {
+          fail(req, res, granted.reason, granted.error)
+          return
+        }
+        const subject = { ...login, scope: granted.scope }
+        const { token, identity } = await options.issue(subject).catch((fault: unknown) => {
           recordFailure(req, 'internal')
           throw fault
         })

@@ -22,6 +22,8 @@ export interface Inspection {
   readonly alg: string | null
   /** Whole seconds until `exp`, 0 afterwards; null without a valid `exp`. */
   readonly timeLeftSeconds: number | null
+  /** What an accepted token may do now; null when it is unrestricted, empty when it may do nothing. */
+  readonly scope: string | null
   /** Whether a revocation or the end of its credential ended it early; null when claims for that are missing. */
   readonly revoked: boolean | null
   /** Null when the token names no credential, or another sidecar keeps the credentials. */
@@ -65,6 +67,7 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
+    scope: verdict.ok ? (verdict.identity.scope?.text ?? null) : null,
     revoked: credentialActive === false || isListed,
     credentialActive,
     header,
@@ -111,6 +114,8 @@ function explain(
       return 'The keys of its issuer have not been fetched yet, so the content is unproven.'
     case 'expired':
       return 'The token was valid and has expired.'
+    case 'scope':
+      return 'The token does not allow the request.'
     case 'revoked':
       return credentialActive === false
         ? 'The credential that the token was issued for is disabled, removed or expired.'

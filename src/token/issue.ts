@@ -7,6 +7,7 @@ import { SignJWT } from 'jose/jwt/sign'
 import { nameProblem } from '../credentials/names.ts'
 import type { CredentialName } from '../credentials/store.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
+import type { Scope } from './scopes.ts'
 import { type Identity, MAX_TOKEN_BYTES } from './verify.ts'
 
 interface SignerOptions {
@@ -17,10 +18,14 @@ interface SignerOptions {
   readonly now: () => number
 }
 
+interface Subject extends CredentialName {
+  readonly scope?: Scope | undefined
+}
+
 /** `lifetime`: whole seconds. Rejects without a signing key, or if the verifier would refuse a name. */
 export function createIssuer(options: SignerOptions & { readonly audience: string }) {
   const { keys, issuer, audience, lifetimeSeconds, now } = options
-  return async ({ accountId, accessKey }: CredentialName, lifetime = lifetimeSeconds) => {
+  return async ({ accountId, accessKey, scope }: Subject, lifetime = lifetimeSeconds) => {
     const { signing } = keys()
     if (signing === undefined) throw new Error('no signing key')
     checkName('account id', accountId)
@@ -31,9 +36,10 @@ export function createIssuer(options: SignerOptions & { readonly audience: strin
       accessKey,
       tokenId: randomUUID(),
       expiresAtSeconds: issuedAt + lifetime,
+      scope,
     }
     const token = await sign(identity, 'at+jwt', issuedAt, signing, { issuer, audience })
-    if (token.length > MAX_TOKEN_BYTES) throw new Error('the names are too long for one token')
+    if (token.length > MAX_TOKEN_BYTES) throw new Error('the names and the scope are too long for one token')
     return { token, identity }
   }
 }
@@ -79,13 +85,13 @@ export function createAssertionSigner(
 
 /** `issuedAt`: epoch seconds. */
 function sign(
-  { accountId, accessKey, tokenId, expiresAtSeconds }: Identity,
+  { accountId, accessKey, tokenId, expiresAtSeconds, scope }: Identity,
   typ: string,
   issuedAt: number,
   { alg, kid, key }: SigningKey,
   { issuer, audience }: { readonly issuer: string; readonly audience: string },
 ): Promise<string> {
-  return new SignJWT({ client_id: accessKey })
+  return new SignJWT({ client_id: accessKey, ...(scope !== undefined && { scope: scope.text }) })
     .setProtectedHeader({ alg, kid, typ })
     .setIssuer(issuer)
     .setAudience(audience)

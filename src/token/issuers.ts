@@ -3,6 +3,7 @@
  * identity. Keys and rules of two issuers never mix (RFC 8725, section 3.8).
  */
 import { nameProblem, namesProblem } from '../credentials/names.ts'
+import { parseScope } from './scopes.ts'
 import type { TokenIssuer } from './verify.ts'
 
 interface OwnOptions
@@ -16,10 +17,15 @@ export function ownIssuer({ issuer, findKey, ...options }: OwnOptions): TokenIss
     name: issuer,
     findKey: (kid, alg) => (kid === undefined ? 'unknown_key' : findKey(kid, alg)),
     types: ['at+jwt'],
-    namesOf({ sub, client_id, jti }) {
+    namesOf({ sub, client_id, jti, ...claims }) {
       if (!isName(sub)) return 'sub'
       if (!isName(client_id) || namesProblem(sub, client_id) !== undefined) return 'client_id'
-      return isTokenId(jti) ? { accountId: sub, accessKey: client_id, tokenId: jti } : 'jti'
+      if (!isTokenId(jti)) return 'jti'
+      const names = { accountId: sub, accessKey: client_id, tokenId: jti }
+      const { scope } = claims
+      if (scope === undefined) return names
+      const read = typeof scope === 'string' ? parseScope(scope) : undefined
+      return read?.ok ? { ...names, scope: read.scope } : 'scope'
     },
   }
 }

@@ -33,8 +33,8 @@ export type ScopeReading =
   /** `problem` follows the name of the field and repeats nothing of the text. */
   | { readonly ok: false; readonly problem: string }
 
-/** About 60 items. The scope becomes a claim and a header line. */
-export const MAX_SCOPE_LENGTH = 2048
+/** About 100 items. The scope becomes a claim and a header line. */
+export const MAX_SCOPE_LENGTH = 4096
 
 /** In origin form, but without query and fragment. */
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
@@ -59,6 +59,20 @@ export function parseScope(text: string): ScopeReading {
     items.push({ text: part, action, separated: bare(separated), literal: bare(literal) })
   }
   return { ok: true, scope: { text, items } }
+}
+
+/** Why a text is not a scope, or undefined. */
+export function scopeProblem(text: string): string | undefined {
+  const read = parseScope(text)
+  return read.ok ? undefined : read.problem
+}
+
+/** @throws Error for a text that was not checked when it was loaded */
+export function validScope(text: string | null | undefined): Scope | undefined {
+  if (text == null) return undefined
+  const read = parseScope(text)
+  if (!read.ok) throw new Error(`a scope ${read.problem}`)
+  return read.scope
 }
 
 function bare(path: string): string {

@@ -9,6 +9,7 @@ import { jwtVerify } from 'jose/jwt/verify'
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
 import type { FindKey, FoundKey } from '../keys/key-ring.ts'
+import { intersectScopes, type Scope, validScope } from './scopes.ts'
 
 /** `expiresAtSeconds`: since the epoch. */
 export interface Identity {
@@ -16,6 +17,8 @@ export interface Identity {
   readonly accessKey: string
   readonly tokenId: string
   readonly expiresAtSeconds: number
+  /** Undefined: unrestricted. Of a verified token: what the token and its credential both allow. */
+  readonly scope?: Scope | undefined
 }
 
 /** The label `reason` of `auth_sidecar_token_checks_total`. */
@@ -28,6 +31,7 @@ export const REFUSAL_REASONS = [
   'algorithm',
   'claims',
   'revoked',
+  'scope',
   /** There are no keys of its issuer yet. */
   'unavailable',
 ] as const
@@ -155,7 +159,11 @@ async function verifySigned(
   }
   return {
     ok: true,
-    identity: { ...names, expiresAtSeconds: exp },
+    identity: {
+      ...names,
+      scope: intersectScopes(names.scope, validScope(credential?.scope)),
+      expiresAtSeconds: exp,
+    },
     usableUntil: Math.min(endsAt, credential?.until ?? endsAt) * 1000,
   }
 }

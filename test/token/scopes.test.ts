@@ -60,18 +60,7 @@ const AMBIGUOUS_PATHS = [
     '/a/\xff',
     '/a/%c0%ae',
   ],
-  ...[
-    '/a/%zz',
-    '/a/%',
-    '/a/%4',
-    '/a/x%252fy',
-    '/a/x%255Cy',
-    '/a/..',
-    '/a/.',
-    '/a/x//',
-    '/a/%2f',
-    '//a',
-  ],
+  ...['/a/%zz', '/a/%', '/a/%4', '/a/x%252fy', '/a/x%255Cy', '/a/..', '/a/.', '/a/x//', '/a/%2f', '//a'],
 ]
 
 t.test('a path with several readings is never allowed, and is no path of an item', async (t) => {
@@ -97,7 +86,7 @@ t.test('a bad scope is named by its item', async (t) => {
     ['storage.read:/a?x', /item 1/],
     ['storage.read:/a#x', /item 1/],
     ['storage.read:/é', /item 1/],
-    [`storage.read:/${'a'.repeat(2048)}`, /2048/],
+    [`storage.read:/${'a'.repeat(4096)}`, /4096/],
   ] as const) {
     const read = parseScope(text)
     t.match(read.ok ? '' : read.problem, place, JSON.stringify(text))

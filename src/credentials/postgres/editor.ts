@@ -86,17 +86,23 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
         const value = rows.filter((row) => rowProblem(row) === undefined)
         return { ok: true as const, value, warnings: [...warnings, ...leftOut] }
       }),
-    add: ({ accountId, accessKey, secretHash, expiresAt }) =>
+    add: ({ accountId, accessKey, secretHash, expiresAt, scope }) =>
       changeOne(
-        `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at)
-         VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000)) ON CONFLICT (${NAME_KEY}) DO NOTHING`,
-        [accountId, accessKey, secretHash, expiresAt === undefined ? null : parseTime(expiresAt)],
+        `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at, scope)
+         VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000), $5) ON CONFLICT (${NAME_KEY}) DO NOTHING`,
+        [accountId, accessKey, secretHash, expiresAt === undefined ? null : parseTime(expiresAt), scope],
         NAME_TAKEN,
       ),
     setDisabled: ({ accountId, accessKey }, disabled) =>
       changeOne(
         `UPDATE storage_auth.credentials SET disabled = $3 WHERE ${BY_NAME}`,
         [accountId, accessKey, disabled],
+        NO_SUCH_NAME,
+      ),
+    restrict: ({ accountId, accessKey }, scope) =>
+      changeOne(
+        `UPDATE storage_auth.credentials SET scope = $3 WHERE ${BY_NAME}`,
+        [accountId, accessKey, scope],
         NO_SUCH_NAME,
       ),
     remove: ({ accountId, accessKey }) =>
@@ -168,17 +174,18 @@ export function importCredentials(
   { replace }: { readonly replace: boolean },
 ): Promise<Imported> {
   const ifPresent = replace
-    ? 'UPDATE SET secret_hash = excluded.secret_hash, expires_at = excluded.expires_at, disabled = excluded.disabled'
+    ? 'UPDATE SET secret_hash = excluded.secret_hash, expires_at = excluded.expires_at, disabled = excluded.disabled, ' +
+      'scope = excluded.scope'
     : 'NOTHING'
   return inDatabase<Imported>(urlFile, async ({ client, refuse }) => {
     await client.query('BEGIN') // a failure closes the connection, which rolls back
     // JSON writes `Infinity` as null. `xmax` is 0 in a row that is new.
     const { rows } = await client.query<{ replaced: boolean }>(
-      `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at, disabled)
-       SELECT account_id, access_key, secret_hash, to_timestamp(expires_at / 1000), disabled
+      `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at, disabled, scope)
+       SELECT account_id, access_key, secret_hash, to_timestamp(expires_at / 1000), disabled, scope
        FROM ROWS FROM (json_to_recordset($1)
-         AS ("accountId" text, "accessKey" text, "secretHash" text, "expiresAt" float8, disabled bool))
-         WITH ORDINALITY AS imported (account_id, access_key, secret_hash, expires_at, disabled, position)
+         AS ("accountId" text, "accessKey" text, "secretHash" text, "expiresAt" float8, disabled bool, scope text))
+         WITH ORDINALITY AS imported (account_id, access_key, secret_hash, expires_at, disabled, scope, position)
        ORDER BY position ON CONFLICT (${NAME_KEY}) DO ${ifPresent} RETURNING xmax <> 0 AS replaced`,
       [JSON.stringify(credentials)],
     )

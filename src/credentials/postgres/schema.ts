@@ -2,10 +2,14 @@
  * The tables of the credentials database, as one idempotent script for PostgreSQL 13 or newer. Triggers count changes
  * in `revision`. `stamp` is random: after a restore from a backup a number may come again, the pair does not.
  */
+import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
 
 /** The rule of `nameProblem`, for rows written by hand. */
 const isName = (column: string) =>
   `char_length(${column}) BETWEEN 1 AND 1024 AND ${column} !~ '[\\u0001-\\u001F\\u007F-\\u009F]'`
+
+/** Of `parseScope`, which also looks at the path. */
+const ITEM = 'storage\\.(read|create|modify):/[!-~]*'
 
 const trigger = (table: string) => `
 DROP TRIGGER IF EXISTS note_change ON storage_auth.${table};
@@ -29,6 +33,8 @@ CREATE TABLE IF NOT EXISTS storage_auth.credentials (
   disabled boolean NOT NULL DEFAULT false,
   created_at timestamptz NOT NULL DEFAULT now()
 );
+ALTER TABLE storage_auth.credentials ADD COLUMN IF NOT EXISTS scope text COLLATE "C"
+  CHECK (char_length(scope) <= ${MAX_SCOPE_LENGTH} AND scope ~ '^${ITEM}( ${ITEM})*$');
 -- Hashed, because an index entry holds at most 2.7 kB; no name contains U+0001.
 CREATE OR REPLACE FUNCTION storage_auth.name_key(account_id text, access_key text) RETURNS bytea
   LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp

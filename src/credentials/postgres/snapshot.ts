@@ -3,6 +3,7 @@
  * A row without a valid credential is left out and reported by its id; no problem repeats a name or a hash.
  */
 import type { ClientBase, Pool } from 'pg'
+import { scopeProblem } from '../../token/scopes.ts'
 import { nameProblem, namesProblem } from '../names.ts'
 import { createRevocations, type Revocation, type Revocations } from '../revocations.ts'
 import { parseSecretHash } from '../secret-hash.ts'
@@ -21,7 +22,7 @@ export interface Snapshot {
 export type CredentialRow = Credential & { readonly id: string }
 
 export const CREDENTIAL_COLUMNS = `id, account_id AS "accountId", access_key AS "accessKey",
-  secret_hash AS "secretHash", disabled,
+  secret_hash AS "secretHash", disabled, scope,
   coalesce(extract(epoch FROM expires_at) * 1000, 'Infinity')::float8 AS "expiresAt"`
 export const REVOCATION_COLUMNS = `id, jti, account_id AS "accountId", access_key AS "accessKey",
   (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBefore"`
@@ -74,12 +75,19 @@ async function* pages<T>(client: ClientBase, table: string, columns: string) {
   }
 }
 
-export function rowProblem({ id, accountId, accessKey, secretHash }: CredentialRow): string | undefined {
+export function rowProblem({
+  id,
+  accountId,
+  accessKey,
+  secretHash,
+  scope,
+}: CredentialRow): string | undefined {
   const hash = parseSecretHash(secretHash)
   const problems = [
     ['account_id', nameProblem(accountId)],
-    ['access_key', nameProblem(accessKey) ?? namesProblem(accountId, accessKey)],
+    ['access_key', nameProblem(accessKey) ?? namesProblem(accountId, accessKey, scope ?? '')],
     ['secret_hash', typeof hash === 'string' ? hash : undefined],
+    ['scope', scope == null ? undefined : scopeProblem(scope)],
   ]
   const [column, problem] = problems.find(([, problem]) => problem !== undefined) ?? []
   return problem && `credentials, row ${id}: ${column} ${problem}`

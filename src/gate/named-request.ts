@@ -1,0 +1,31 @@
+/**
+ * Forward auth of a restricted token: the request to judge, as a trusted proxy names it.
+ * In: the proxy's request. Out: method, path and host of the request it asks for, or undefined where they are missing or
+ * have several values: a proxy that sets one pair of headers may pass the client's spelling of the other.
+ */
+import { originForm, pathOf } from '../http/request-target.ts'
+import type { ScopedRequest } from '../token/scopes.ts'
+import type { Admitted } from './admission.ts'
+
+const PAIRS = [
+  ['x-forwarded-method', 'x-forwarded-uri'],
+  ['x-original-method', 'x-original-uri'],
+] as const
+
+export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): ScopedRequest | undefined {
+  const valuesOf = (name: string) =>
+    rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
+  const named = PAIRS.map(([method, target]) => [valuesOf(method), valuesOf(target)] as const).filter(
+    ([methods, targets]) => methods.length + targets.length > 0,
+  )
+  const [[[method] = [], [target] = []] = []] = named
+  const isUnambiguous = named.every(
+    ([methods, targets]) =>
+      methods.length === 1 && targets.length === 1 && methods[0] === method && targets[0] === target,
+  )
+  const origin = isUnambiguous ? originForm(target ?? '', undefined) : undefined
+  if (origin === undefined || method === undefined) return undefined
+  const hosts = valuesOf('x-forwarded-host')
+  const host = hosts.length === 0 ? asking.host : hosts.length === 1 ? hosts[0] : undefined
+  return { method, path: pathOf(origin), host, connectionOptions: asking.connectionOptions }
+}
