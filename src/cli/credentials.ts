@@ -114,9 +114,17 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     const listed = value.map((credential) => listEntry(credential, now()))
     const rows = listed.map(({ accountId, accessKey, disabled, active, secretKind, expiresAt, scope }) => {
       const state = disabled ? 'disabled' : active ? 'active' : 'expired'
-      return [accountId, accessKey, state, secretKind, expiresAt ?? 'never', scope ?? 'everything']
+      return [
+        accountId,
+        accessKey,
+        state,
+        secretKind,
+        expiresAt ?? 'never',
+        ...(scope === undefined ? [] : [scope]),
+      ]
     })
-    const titles = ['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES', 'MAY']
+    const titles = ['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES']
+    if (listed.some(({ scope }) => scope !== undefined)) titles.push('SCOPE')
     print(options.json ? JSON.stringify(listed) : formatTable([titles, ...rows]))
   })
 
@@ -214,14 +222,14 @@ function newAccessKey(): string {
 }
 
 function listEntry(credential: Credential, now: number) {
-  const { accountId, accessKey, disabled, expiresAt, secretHash, scope = null } = credential
+  const { accountId, accessKey, disabled, expiresAt, secretHash, scope } = credential
   return {
     accountId,
     accessKey,
     active: isActive(credential, now),
     disabled,
     expiresAt: expiresAt === Number.POSITIVE_INFINITY ? null : new Date(expiresAt).toISOString(),
-    scope,
     secretKind: secretHash.startsWith('$sha256$') ? 'generated' : 'chosen',
+    ...(scope != null && { scope }),
   }
 }

@@ -146,7 +146,7 @@ function report(inspection: Inspection): string {
     ['kid', JSON.stringify(kid)],
     ['alg', JSON.stringify(alg)],
     ['time left', timeLeftSeconds === null ? 'unknown' : `${timeLeftSeconds} s`],
-    ...(reason === null ? [['may', scope ?? 'everything']] : []),
+    ...(scope === null ? [] : [['scope', scope === '' ? 'nothing' : scope]]),
     ['revoked', revoked === null ? 'unknown' : revoked ? 'yes' : 'no'],
     ['credential', credentialActive === null ? 'unknown' : credentialActive ? 'active' : 'not active'],
     ['header', JSON.stringify(inspection.header, null, 2)],

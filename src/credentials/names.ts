@@ -31,9 +31,10 @@ export function namesProblem(accountId: string, accessKey: string, scope = ''): 
     (sum, name) => sum + Buffer.byteLength(JSON.stringify(name)) - 2,
     0,
   )
+  const parts = scope === '' ? 'account and access key' : 'account, access key and scope'
   return bytes <= MAX_NAMES_BYTES
     ? undefined
-    : `must be shorter: account, access key and scope together may have ${MAX_NAMES_BYTES} bytes in UTF-8`
+    : `must be shorter: ${parts} together may have ${MAX_NAMES_BYTES} bytes in UTF-8`
 }
 
 const dateTime = z.iso.datetime({ offset: true })

@@ -53,7 +53,7 @@ t.test('no token is issued for names that the verifier would refuse', async (t) 
   const long = '𝒜'.repeat(1024)
   await t.resolves(issue({ accountId: long, accessKey: 'AK1' }))
   await t.rejects(issue({ accountId: long, accessKey: long }), {
-    message: 'the names are too long for one token',
+    message: 'the names and the scope are too long for one token',
   })
 })
 
