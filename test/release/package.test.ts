@@ -1,17 +1,19 @@
 import { spawnSync } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const PACKAGE = JSON.parse(readFileSync('package.json', 'utf8'))
 
-// Without NODE_OPTIONS: coverage and loaders of the test run are not for npm.
-const npm = spawnSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
-  encoding: 'utf8',
-  env: { ...process.env, NODE_OPTIONS: '' },
-})
-/** The paths in the package. */
-const paths: readonly string[] = JSON.parse(npm.stdout)[0].files.map(({ path }: { path: string }) => path)
+/** Runs a program without NODE_OPTIONS: coverage and loaders of the test run are not for it. */
+const run = (command: string, args: readonly string[], cwd = '.') =>
+  spawnSync(command, args, { cwd, encoding: 'utf8', env: { ...process.env, NODE_OPTIONS: '' } })
+const npm = run('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'])
+/** The paths in the package, without the packages that it brings. */
+const paths = JSON.parse(npm.stdout)[0]
+  .files.map(({ path }: { path: string }) => path)
+  .filter((path: string) => !path.startsWith('node_modules/'))
 
 const noGit = spawnSync('git', ['rev-parse', 'HEAD']).status === 0 ? false : 'needs git, and a git checkout'
 t.test('the package holds program, documents and examples, and nothing else', { skip: noGit }, async (t) => {
@@ -35,6 +37,29 @@ t.test('the package contains every compiled file', { skip: notBuilt }, async (t)
     entry.isFile(),
   )
   for (const entry of compiled) t.ok(paths.includes(join(entry.parentPath, entry.name)), entry.name)
+})
+
+t.test('it installs its locked packages, without a network or a cache', { skip: notBuilt }, async (t) => {
+  const root = await temporaryDirectory(t) // outside the checkout, which npm would find
+  const flags = ['--ignore-scripts', '--no-audit', '--no-fund']
+  const [{ filename = '' } = {}] = JSON.parse(
+    run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', root]).stdout,
+  )
+  mkdirSync(join(root, 'empty'))
+  writeFileSync(join(root, 'empty/package.json'), '{}')
+  const cache = join(root, 'cache')
+  const install = ['install', '--offline', '--cache', cache, ...flags, join(root, filename)]
+  t.match(run('npm', install, join(root, 'empty')), { status: 0 })
+  const installed = join(root, 'empty/node_modules', PACKAGE.name)
+  const { packages } = JSON.parse(readFileSync('package-lock.json', 'utf8'))
+  const expected = Object.keys(packages).filter((path) => packages[path].inBundle)
+  t.ok(expected.length >= Object.keys(PACKAGE.dependencies).length)
+  for (const path of expected) {
+    const { version } = JSON.parse(readFileSync(join(installed, path, 'package.json'), 'utf8'))
+    t.equal(version, packages[path].version, path)
+  }
+  const { stdout } = run(join(root, 'empty/node_modules/.bin', PACKAGE.name), ['--version'])
+  t.equal(stdout.trim(), PACKAGE.version)
 })
 
 t.test('dependencies are pinned', async (t) => {
