@@ -23,7 +23,7 @@ import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
 import { createHandle } from './server/handle.ts'
-import { createListener } from './server/listener.ts'
+import { DataListener } from './server/listener.ts'
 import { createResponder } from './server/respond.ts'
 import { createTokenEndpoint } from './server/token-endpoint.ts'
 import { createTokenCache } from './token/cache.ts'
@@ -181,15 +181,20 @@ export async function createApp({
     isAborting: () => phase.isAborting,
   })
   const onListenError = logListenerErrors(log)
-  const listener = createListener({
-    ...config.listen,
+  const listener = new DataListener({
+    host: config.listen.host,
+    port: config.listen.port,
     certificates: authData.certificates.material(LISTENER_CERTIFICATES),
     limits: config.limits,
     timeouts: config.timeouts,
     upgrade: config.upgrade.enabled,
     peerOf: addresses.peerOf,
-    handle,
-    ...accessLog,
+    events: {
+      handle,
+      onRequestEnd: accessLog.onRequestEnd,
+      onParserError: accessLog.onParserError,
+      parserErrorResponse: responder.parserErrorResponse,
+    },
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError,
   })

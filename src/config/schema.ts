@@ -246,9 +246,8 @@ export const settingsSchema = z
         'Maximum number of header lines of a request or an upstream response.',
       ),
       connections: setting(integer(1, 1_000_000), 10000, 'Maximum client connections; more are closed.'),
-      inFlightPerConnection: setting(integer(1, 10_000), 16, 'Maximum number of waiting pipelined requests.'),
       upstreamConnections: setting(integer(1, 100_000), 256, 'Maximum number of connections to an upstream.'),
-      upstreamQueue: setting(integer(0, 1_000_000), 1024, 'Maximum requests that wait for an upstream.'),
+      upstreamQueue: setting(integer(1, 1_000_000), 1024, 'Maximum requests that wait for an upstream.'),
     }),
     timeouts: section('How long the sidecar waits.', {
       headersSeconds: setting(

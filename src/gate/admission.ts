@@ -32,6 +32,7 @@ export interface Admitted {
   readonly chunked: boolean
   readonly contentLength: number
   readonly expectsContinue: boolean
+  readonly offersUpgrade: boolean
   /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
   readonly webSocket: boolean
   /** The client's, if it sent exactly one that is valid. */
@@ -125,6 +126,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   if (authorizations > 1) return twoAuthorizations
 
   const hasBody = chunked || (contentLength !== undefined && contentLength !== '0')
+  const offersUpgrade = upgrade !== undefined && connectionOptions?.has('upgrade') === true
   return {
     ok: true,
     request: {
@@ -136,12 +138,8 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       hasBody,
       chunked,
       contentLength: contentLength === undefined ? 0 : Number(contentLength),
-      webSocket:
-        upgrade === 'websocket' &&
-        method === 'GET' &&
-        !hasBody &&
-        !http10 &&
-        connectionOptions?.has('upgrade') === true,
+      offersUpgrade,
+      webSocket: offersUpgrade && upgrade === 'websocket' && method === 'GET' && !hasBody && !http10,
       expectsContinue,
       requestId: requestIds === 1 && isRequestId(requestId) ? requestId : undefined,
       connectionOptions,

@@ -7,7 +7,7 @@ import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
-import type { Listener } from '../server/listener.ts'
+import type { DataListener } from '../server/listener.ts'
 
 /** A stop was requested while another issuer or a database was awaited. */
 export class StoppedWhileStarting extends Error {
@@ -35,8 +35,11 @@ export interface Phase {
 
 interface LifeCycleOptions {
   readonly phase: Phase
-  readonly listener: Pick<Listener, 'listen' | 'close' | 'closeIdle' | 'closeTunnels' | 'abort' | 'inFlight'>
-  readonly admin: Pick<Listener, 'listen' | 'close'>
+  readonly listener: Pick<
+    DataListener,
+    'listen' | 'close' | 'closeIdle' | 'closeTunnels' | 'abort' | 'inFlight'
+  >
+  readonly admin: Pick<DataListener, 'listen' | 'close'>
   readonly authData: Pick<AuthData, 'whenComplete' | 'stop'>
   readonly forwarder: { close(): void }
   readonly shutdown: Config['shutdown']

@@ -8,8 +8,8 @@ import { traceIdOf } from '../http/trace-context.ts'
 import { type Logger, loggable } from '../ops/log.ts'
 import type { Metrics } from '../ops/metrics.ts'
 import type { RefusalReason } from '../token/verify.ts'
+import type { ConnectionEvents } from './connection.ts'
 import type { RequestContext, SidecarRequest } from './context.ts'
-import type { ListenerOptions } from './listener.ts'
 
 interface AccessLogOptions {
   readonly metrics: Pick<Metrics, 'onRequest' | 'onBytes'>
@@ -30,7 +30,7 @@ export function createAccessLog({
   access,
   clientAddress,
   isAborting,
-}: AccessLogOptions): Pick<ListenerOptions, 'onRequestEnd' | 'onParserError'> {
+}: AccessLogOptions): Pick<ConnectionEvents, 'onRequestEnd' | 'onParserError'> {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
     const { admitted, passed } = context

@@ -2,64 +2,29 @@
  * Client connections, and the request context: the facts that each stage adds.
  * The context is a property of the request class that Node's server creates, so http-proxy passes it on.
  */
-import { IncomingMessage, ServerResponse } from 'node:http'
+import { createServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { PublicError } from '../errors.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decided, Passed, Route } from '../gate/decide.ts'
 import type { Identity } from '../token/verify.ts'
 import type { Peer } from './client-address.ts'
 
-/** A client's connection. Pipelined requests wait in it and are handled one after the other. */
-export class ClientConnection {
-  readonly socket: Socket
-  /** Under TLS another than `socket`. */
-  readonly tcpSocket: Socket
+/** A client's connection, as far as its requests know it. */
+export interface ClientConnection {
   readonly peer: Peer
-  /** The response to the request being handled; `waiting`: those of pipelined requests. */
-  current: SidecarResponse | undefined
-  readonly waiting: SidecarResponse[] = []
-  /** No further request is accepted. */
-  isEnding = false
-  /** `socket.bytesRead` at the end of the previous response. */
-  bytesBefore: number
-  /** Sent after the responses to earlier requests; the connection ends with it. */
-  finalRefusal: PublicError | undefined
-
-  constructor(socket: Socket, tcpSocket: Socket, peer: Peer) {
-    this.socket = socket
-    this.tcpSocket = tcpSocket
-    this.peer = peer
-    this.bytesBefore = socket.bytesRead
-    connections.set(socket, this)
-  }
-
   /**
    * Destroys it; with a reset if a response has begun: clients that do not count its bytes (Ruby's `Net::HTTP`) take a
    * close for its end.
    */
-  abort(): void {
-    if (this.current?.headersSent === true) this.tcpSocket.resetAndDestroy()
-    else this.socket.destroy()
-  }
-}
-
-const connections = new WeakMap<Duplex, ClientConnection>()
-
-export function connectionOf(socket: Duplex): ClientConnection | undefined {
-  return connections.get(socket)
+  abort(): void
 }
 
 /**
- * Collections of the young generation keep values of a WeakMap alive. Measured with a connection for each request on
- * Node 20: garbage collection took 5 % of the time, now 1.5 %.
+ * By socket. Forget closed ones: collections of the young generation keep values of a WeakMap alive. Measured with a
+ * connection for each request on Node 20: garbage collection took 5 % of the time, now 1.5 %.
  */
-export function forgetConnection(socket: Duplex): ClientConnection | undefined {
-  const connection = connections.get(socket)
-  connections.delete(socket)
-  return connection
-}
+export const connections = new WeakMap<Duplex, ClientConnection>()
 
 /** A component that serves a request: the token endpoint, a transfer, a tunnel, the drain of an unread body. */
 export interface RequestHandler {
@@ -77,16 +42,13 @@ export interface RequestHandler {
 export class RequestContext {
   readonly connection: ClientConnection
 
-  // listener.ts, on arrival.
+  // connection.ts and upgrades.ts, on arrival.
 
   /** Monotonic milliseconds. */
   startedAt = 0
   /** Set when Node detached the socket for `Upgrade` or CONNECT. `firstBytes`: those after the head. */
   upgrade: { readonly firstBytes: Buffer; readonly response: SidecarResponse } | undefined
-  /** Received before an earlier response was over. */
-  pipelined = false
-  /** More requests were pipelined than `limits.inFlightPerConnection`. */
-  overLimit = false
+  /** Node's parser failed within the body. */
   isBodyMalformed = false
 
   // handle.ts, by the decision of the gate.
@@ -182,29 +144,14 @@ export class SidecarRequest extends IncomingMessage {
   }
 }
 
-/**
- * Whether the connection must close after the response: the client asked for it, or Node before 24.9 (22.21) discarded
- * bytes after the head of a request with an unserved `Upgrade`, which may be part of a pipelined request.
- */
-export function mustCloseAfter({
-  context,
-  socket,
-  method = '',
-  url = '',
-  rawHeaders,
-}: SidecarRequest): boolean {
-  const options = context.admitted?.connectionOptions
-  if (options === undefined) return false
-  if (options.has('close')) return true
-  if (!options.has('upgrade') || context.upgrade !== undefined) return false
-  if (context.pipelined) return true
-  // `name: value` and CRLF for each line; another spelling has another length, and closes needlessly.
-  let headBytes = `${method} ${url} HTTP/1.1\r\n\r\n`.length
-  for (let at = 0; at < rawHeaders.length; at += 2)
-    headBytes += (rawHeaders[at]?.length ?? 0) + (rawHeaders[at + 1]?.length ?? 0) + 4
-  const readBytes = socket.bytesRead - context.connection.bytesBefore
-  // More bytes than the head were read, or its first part was read with the previous request.
-  return readBytes !== headBytes
+/** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
+const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in createServer())
+
+/** Whether the connection must close after the response, because of the request. */
+export function mustCloseAfter({ context: { admitted, upgrade } }: SidecarRequest): boolean {
+  if (admitted === undefined) return false
+  if (admitted.connectionOptions?.has('close') === true) return true
+  return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && upgrade === undefined
 }
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {

@@ -45,13 +45,6 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       refuse(req, res, { act: 'refuse', error: ERRORS.malformedRequest, reason: 'admission' })
       return
     }
-    // After the token check, so that clients without a token cannot cause 5xx.
-    if (context.overLimit) {
-      context.fail('pipeline_limit')
-      const details = { errorType: 'connection_limit_reached', close: true }
-      responder.refuse(req, res, ERRORS.serviceNotReady, details)
-      return
-    }
     if (context.upgrade !== undefined && context.admitted?.webSocket !== true) {
       context.fail('upgrade')
       responder.refuse(req, res, ERRORS.upgradeRefused, { errorType: 'http_request_error', close: true })
@@ -99,8 +92,8 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     const { error, reason, caller } = decision
     req.context.fail(reason)
     req.context.deniedTo = caller?.identity
-    const { admitted, isBodyMalformed, overLimit } = req.context
-    const close = admitted === undefined || isBodyMalformed || overLimit
+    const { admitted, isBodyMalformed } = req.context
+    const close = admitted === undefined || isBodyMalformed
     if (reason === 'admission') {
       responder.refuse(req, res, error, { errorType: 'http_request_error', close })
       return

@@ -35,6 +35,8 @@ export interface Responder {
     close?: boolean,
   ): void
   refuse(req: SidecarRequest, res: SidecarResponse, error: PublicError, details: ErrorDetails): void
+  /** For bytes that are not a request: Node has no response object for them. */
+  parserErrorResponse(error: PublicError, requestId: string, bytes?: Buffer): string
   allows(origin: string | undefined): origin is string
 }
 
@@ -46,6 +48,11 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
   const allows = (origin: string | undefined): origin is string =>
     origin !== undefined && (anyOrigin || origins.has(origin))
 
+  const corsHeaders = (origin: string) => [
+    ...['Access-Control-Allow-Origin', anyOrigin ? '*' : origin, 'Vary', 'Origin'],
+    ...['Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After'],
+  ]
+
   const send: Responder['send'] = (req, res, status, body, headers = [], close = false) => {
     if (res.headersSent || res.destroyed) return
     const { context } = req
@@ -55,10 +62,7 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
     if (!headers.includes('Cache-Control')) list.push('Cache-Control', 'no-store')
     list.push(...headers, 'X-Request-Id', context.id)
     const { origin } = req.headers
-    if (allows(origin)) {
-      list.push('Access-Control-Allow-Origin', anyOrigin ? '*' : origin, 'Vary', 'Origin')
-      list.push('Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After')
-    }
+    if (allows(origin)) list.push(...corsHeaders(origin))
     const unread = hasUnreadBody(req)
     const mustClose = close || unread || isDraining() || mustCloseAfter(req)
     if (mustClose) list.push('Connection', 'close')
@@ -82,15 +86,30 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
       if (error.status === 503) list.push('Retry-After', String(retryAfterSeconds))
       send(req, res, error.status, { code: error.code, message: error.message }, list, close)
     },
+    parserErrorResponse({ status, code, message }, requestId, bytes) {
+      const body = JSON.stringify({ code, message })
+      const origin = allowedOrigins.length > 0 ? originIn(bytes) : undefined
+      const headers = [
+        ...[
+          'Content-Type',
+          'application/json',
+          'Content-Length',
+          `${body.length}`,
+          'Cache-Control',
+          'no-store',
+        ],
+        ...['Proxy-Status', `${PROXY_NAME}; error=http_request_error`, 'X-Request-Id', requestId],
+        ...(allows(origin) ? corsHeaders(origin) : []),
+        ...['Date', new Date().toUTCString(), 'Connection', 'close'],
+      ]
+      let head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`
+      for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
+      return `${head}\r\n${body}`
+    },
   }
 }
 
-/** For bytes that are not a request: Node has no response object for them. */
-export function parserErrorResponse({ status, code, message }: PublicError, requestId: string): string {
-  const body = JSON.stringify({ code, message })
-  return (
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n` +
-    `Cache-Control: no-store\r\nProxy-Status: ${PROXY_NAME}; error=http_request_error\r\n` +
-    `X-Request-Id: ${requestId}\r\nDate: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${body}`
-  )
+/** `Origin` of a head that the parser refused, if it is in the bytes that it had last. */
+function originIn(bytes: Buffer | undefined): string | undefined {
+  return /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
 }

@@ -1,7 +1,11 @@
+import { createServer } from 'node:http'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { startSetup } from '../support/setup.ts'
+
+/** Node before 24.9 (22.21) loses the bytes after an offer that it does not serve. */
+const DECLINES_UPGRADES = 'shouldUpgradeCallback' in createServer()
 
 /** The first bytes of a TLS handshake, as a client sends them that was given the wrong port. */
 const CLIENT_HELLO = Buffer.from(
@@ -59,9 +63,11 @@ t.test('an Upgrade header is ignored while upgrades are disabled', async (t) => 
       const client = await setup.send(setup.head(`${method} ${target}`, ...lines.trimEnd().split('\r\n')))
       // A login without a body is an invalid argument.
       t.equal((await client.response()).status, `${method} ${target}` === 'POST /v2/auth/token' ? 400 : 200)
-      client.send(setup.head('GET /behind'))
-      t.equal((await client.response()).status, 200, 'the connection goes on')
-      client.socket.destroy()
+      if (DECLINES_UPGRADES || !lines.startsWith('Connection')) {
+        client.send(setup.head('GET /behind'))
+        t.equal((await client.response()).status, 200, 'the connection goes on')
+        client.socket.destroy()
+      } else t.equal(await client.closed(), 'end')
       for (const { headers } of setup.upstream.requests.splice(0)) {
         t.same(
           [headers['upgrade'], headers['connection'], headers['http2-settings']],

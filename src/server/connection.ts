@@ -1,0 +1,261 @@
+/**
+ * One client connection: serves its requests one after the other, and decides how it ends (RFC 9112, section 9).
+ * In: requests and errors of Node's parser. Out: a call of `handle` for each request in its turn, and of `onRequestEnd`.
+ */
+import type { Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
+import { ERRORS, type PublicError } from '../errors.ts'
+import type { Peer } from './client-address.ts'
+import { type ClientConnection, connections, type SidecarRequest, type SidecarResponse } from './context.ts'
+import { UNREAD_BODY_IDLE_MS, UNREAD_BODY_MS } from './unread-body.ts'
+import { replaceListeners, responseOn } from './upgrades.ts'
+
+export interface ConnectionEvents {
+  /** Must not throw. */
+  readonly handle: (req: SidecarRequest, res: SidecarResponse) => void
+  /** Called once for each handled request. `finished`: its response was sent completely. */
+  readonly onRequestEnd: (req: SidecarRequest, res: SidecarResponse, finished: boolean) => void
+  /** Called for bytes that are not a request; returns the request id of the response. */
+  readonly onParserError: (error: PublicError, peer: Peer) => string
+  /** The response to them, as text. `bytes`: those that the parser refused, if it has them. */
+  readonly parserErrorResponse: (error: PublicError, requestId: string, bytes?: Buffer) => string
+}
+
+/** An error of Node's parser; `rawPacket`: the bytes in which it found the error. */
+export type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
+
+/** Requests that may wait behind the one being served; then nothing more is read. */
+const MAX_WAITING = 16
+
+export class Connection implements ClientConnection {
+  readonly peer: Peer
+  readonly #socket: Socket
+  /** Under TLS another than `#socket`, which cannot be reset. */
+  readonly #tcpSocket: Socket
+  readonly #events: ConnectionEvents
+  /** The response to the request being handled; `#waiting`: those of pipelined requests. */
+  #current: SidecarResponse | undefined
+  readonly #waiting: SidecarResponse[] = []
+  #isHeld = false
+  /** No further request is accepted. */
+  #isEnding = false
+  /** `socket.bytesRead` at the end of the previous response. */
+  #bytesBefore: number
+  /** Sent after the responses to earlier requests; the connection ends with it. */
+  #finalRefusal: { readonly error: PublicError; readonly bytes?: Buffer | undefined } | undefined
+
+  constructor(socket: Socket, tcpSocket: Socket, peer: Peer, events: ConnectionEvents) {
+    this.peer = peer
+    this.#socket = socket
+    this.#tcpSocket = tcpSocket
+    this.#events = events
+    this.#bytesBefore = socket.bytesRead
+    connections.set(socket, this)
+    socket.on('error', ignoreError)
+    socket.once('end', onEnd)
+  }
+
+  static of(socket: Duplex): Connection | undefined {
+    const connection = connections.get(socket)
+    return connection instanceof Connection ? connection : undefined
+  }
+
+  /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
+  get inFlight(): number {
+    const isServed = this.#current !== undefined && this.#current.req.context.handler?.state === undefined
+    return this.#waiting.length + Number(isServed)
+  }
+
+  get isServing(): boolean {
+    return this.#current !== undefined
+  }
+
+  get isFull(): boolean {
+    return this.#waiting.length >= MAX_WAITING
+  }
+
+  /** A request has arrived. */
+  receive(res: SidecarResponse): void {
+    const socket = this.#socket
+    if (socket.destroyed) return // TLS delivers what it had decrypted; no `close` would follow
+    if (this.#isEnding) {
+      socket.pause()
+    } else if (this.#current === undefined) {
+      this.#serve(res)
+    } else {
+      this.#waiting.push(res)
+      if (!this.isFull) return
+      socket.pause()
+      // Node resumes the socket to read a body, and after a response.
+      if (!this.#isHeld) socket.on('resume', holdWhileFull)
+      this.#isHeld = true
+    }
+  }
+
+  #serve(res: SidecarResponse): void {
+    this.#current = res
+    res.req.context.startedAt = performance.now()
+    res.on('close', onResponseClosed)
+    this.#events.handle(res.req, res)
+  }
+
+  /** The response to the current request is over. */
+  finish(res: SidecarResponse): void {
+    const { req } = res
+    const socket = this.#socket
+    this.#current = undefined
+    req.context.release()
+    this.#events.onRequestEnd(req, res, res.writableFinished)
+    this.#bytesBefore = socket.bytesRead
+    if (!socket.writable) {
+      this.#isEnding = true // requests received after this are ignored (RFC 9112, section 9.6)
+      const unserved = this.#waiting.splice(0)
+      if (unserved.length > 0 && !socket.destroyed) {
+        socket.removeListener('finish', socket.destroy) // which Node's `destroySoon` has added
+        for (const response of unserved) response.req.resume()
+        dropUnread(socket)
+      }
+      return
+    }
+    const next = this.#waiting.shift()
+    if (next === undefined) {
+      this.#sendFinalRefusal()
+      return
+    }
+    this.#serve(next)
+    if (this.#isHeld && !this.isFull) socket.resume()
+  }
+
+  /** Node has detached the socket for `Upgrade` or CONNECT: the connection ends with the response. */
+  upgrade(req: SidecarRequest, firstBytes: Buffer, onTimeout: () => void): void {
+    const socket = this.#socket
+    const wasEnding = this.#isEnding
+    this.#isEnding = true
+    if (socket.destroyed) return
+    replaceListeners(socket, () => this.#current, onTimeout)
+    if (this.#current !== undefined) {
+      // Refused after the pending responses, unless the client closes.
+      const isConnect = req.method === 'CONNECT'
+      this.#finalRefusal = { error: isConnect ? ERRORS.malformedRequest : ERRORS.upgradeRefused }
+      socket.once('end', () => socket.end())
+      socket.resume()
+    } else if (wasEnding) {
+      endConnection(socket) // it was sent after the last response
+    } else {
+      this.#serve(responseOn(req, firstBytes, () => endConnection(socket)))
+    }
+  }
+
+  /** Node's parser refuses what the client sent, or waits for too long. */
+  onParserError(error: ParserError): void {
+    const socket = this.#socket
+    if (this.#finalRefusal !== undefined) return // errors of the bytes that the parser discards
+    if (!socket.writable || isLost(error)) {
+      socket.destroy()
+      return
+    }
+    const refusal = PARSER_ERRORS.get(error.code) ?? ERRORS.malformedRequest
+    this.#finalRefusal = { error: refusal, bytes: error.rawPacket }
+    this.#isEnding = true
+    const newest = this.#waiting.at(-1) ?? this.#current
+    if (newest !== undefined && !newest.req.complete) {
+      // The error is in its body. If it waits, the refusal takes its place.
+      const waited = this.#waiting.pop()
+      if (waited === undefined) {
+        newest.req.context.isBodyMalformed = true
+        newest.req.context.handler?.onMalformedBody?.()
+      }
+    }
+    this.#sendFinalRefusal()
+  }
+
+  #sendFinalRefusal(): void {
+    if (this.#finalRefusal === undefined || this.#current !== undefined) return
+    const { error, bytes } = this.#finalRefusal
+    const requestId = this.#events.onParserError(error, this.peer)
+    endConnection(this.#socket, this.#events.parserErrorResponse(error, requestId, bytes))
+  }
+
+  /** The socket was idle for its timeout. `headMs`: longer than Node waits for the rest of a head. */
+  onTimeout(headMs: number): void {
+    const socket = this.#socket
+    const res = this.#current
+    if (res !== undefined && !res.writableEnded) {
+      // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
+      socket.setTimeout(socket.timeout ?? 0)
+      res.req.context.handler?.onIdle()
+    } else if (res === undefined && !this.#isEnding && this.#isHeadBegun) {
+      // A late head gets its response at `headersTimeout`, which does not count for empty lines.
+      this.#bytesBefore = socket.bytesRead
+      socket.setTimeout(headMs)
+    } else {
+      this.abort()
+    }
+  }
+
+  /** Whether bytes have arrived since the previous response. */
+  get #isHeadBegun(): boolean {
+    return this.#socket.bytesRead !== this.#bytesBefore
+  }
+
+  /** `headMs`: as above. */
+  closeIfIdle(headMs: number): void {
+    const socket = this.#socket
+    if (this.#current !== undefined || this.#isEnding) return
+    if (!this.#isHeadBegun) socket.destroy()
+    else if (socket.timeout !== headMs) socket.setTimeout(headMs) // perhaps empty lines: see `onTimeout`
+  }
+
+  closeTunnel(): void {
+    if (this.#current?.req.context.handler?.state === 'tunnel') this.#socket.destroy()
+  }
+
+  /** Node ends a half-closed connection after this, which would make a response framed by close look complete. */
+  onEnd(): void {
+    if (this.#current?.isCloseDelimited === true && !this.#current.writableEnded) this.abort()
+  }
+
+  /** See `ClientConnection`. */
+  abort(): void {
+    if (this.#current?.headersSent === true) this.#tcpSocket.resetAndDestroy()
+    else this.#socket.destroy()
+  }
+}
+
+function onResponseClosed(this: SidecarResponse): void {
+  const { connection } = this.req.context
+  if (connection instanceof Connection) connection.finish(this)
+}
+
+function onEnd(this: Socket): void {
+  Connection.of(this)?.onEnd()
+}
+
+function holdWhileFull(this: Socket): void {
+  if (Connection.of(this)?.isFull === true) this.pause()
+}
+
+/** Without a listener an error would end the process; `close` follows in any case. */
+function ignoreError(): void {}
+
+function endConnection(socket: Socket, text = ''): void {
+  socket.end(text, 'latin1')
+  dropUnread(socket)
+}
+
+/** Drops bytes that still arrive for a time after the last response, because a reset could discard it. */
+function dropUnread(socket: Socket): void {
+  socket.resume()
+  socket.setTimeout(UNREAD_BODY_IDLE_MS)
+  const deadline = setTimeout(() => socket.destroy(), UNREAD_BODY_MS)
+  socket.once('close', () => clearTimeout(deadline))
+}
+
+function isLost({ code = '' }: NodeJS.ErrnoException): boolean {
+  return code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('ERR_SSL_')
+}
+
+const PARSER_ERRORS: ReadonlyMap<string | undefined, PublicError> = new Map<string, PublicError>([
+  ['HPE_HEADER_OVERFLOW', ERRORS.headersTooLarge],
+  ['ERR_HTTP_REQUEST_TIMEOUT', ERRORS.requestTimeout],
+])

@@ -1,0 +1,64 @@
+/**
+ * TLS of the data listener: options, and which TCP socket carries a TLS socket. A TLS socket cannot be reset, and has no
+ * public reference to the TCP socket that can.
+ */
+import { constants } from 'node:crypto'
+import type { Socket } from 'node:net'
+import type { SecureContextOptions, TlsOptions } from 'node:tls'
+
+/** With `ca`, clients must present a certificate. */
+export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
+
+export class TlsSockets {
+  readonly #byAddresses = new Map<string, Socket>()
+  readonly #handshaking = new Set<Socket>()
+
+  /** Handshakes that are not finished. */
+  get handshaking(): number {
+    return this.#handshaking.size
+  }
+
+  add(tcpSocket: Socket): void {
+    const key = addressesOf(tcpSocket)
+    this.#byAddresses.set(key, tcpSocket)
+    this.#handshaking.add(tcpSocket)
+    tcpSocket.once('close', () => {
+      if (this.#byAddresses.get(key) === tcpSocket) this.#byAddresses.delete(key)
+      this.#handshaking.delete(tcpSocket)
+    })
+  }
+
+  /** Returns the TCP socket of a finished handshake; undefined if the client has reset: then there are no addresses. */
+  finish(tlsSocket: Socket): Socket | undefined {
+    const tcpSocket = this.#byAddresses.get(addressesOf(tlsSocket))
+    if (tcpSocket !== undefined) this.#handshaking.delete(tcpSocket)
+    return tcpSocket
+  }
+
+  destroyHandshakes(): void {
+    for (const tcpSocket of this.#handshaking) tcpSocket.destroy()
+  }
+}
+
+function addressesOf({ localAddress, remoteAddress, remotePort }: Socket): string {
+  return `${localAddress} ${remoteAddress} ${remotePort}`
+}
+
+export function tlsOptions(certificates: ListenerCertificates, handshakeSeconds: number): TlsOptions {
+  const requiresCertificate = certificates.ca !== undefined
+  return {
+    ...secureContext(certificates),
+    ALPNProtocols: ['http/1.1', 'http/1.0'],
+    handshakeTimeout: handshakeSeconds * 1000,
+    requestCert: requiresCertificate,
+    rejectUnauthorized: requiresCertificate,
+  }
+}
+
+export function secureContext(certificates: ListenerCertificates): SecureContextOptions {
+  return {
+    ...certificates,
+    minVersion: 'TLSv1.2', // RFC 8996
+    secureOptions: constants.SSL_OP_NO_RENEGOTIATION, // a client could ask for one expensive handshake after another
+  }
+}
