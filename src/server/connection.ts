@@ -29,9 +29,8 @@ const MAX_WAITING = 16
 
 export class Connection implements ClientConnection {
   readonly peer: Peer
+  readonly tcpSocket: Socket
   readonly #socket: Socket
-  /** Under TLS another than `#socket`, which cannot be reset. */
-  readonly #tcpSocket: Socket
   readonly #events: ConnectionEvents
   /** The response to the request being handled; `#waiting`: those of pipelined requests. */
   #current: SidecarResponse | undefined
@@ -47,7 +46,7 @@ export class Connection implements ClientConnection {
   constructor(socket: Socket, tcpSocket: Socket, peer: Peer, events: ConnectionEvents) {
     this.peer = peer
     this.#socket = socket
-    this.#tcpSocket = tcpSocket
+    this.tcpSocket = tcpSocket
     this.#events = events
     this.#bytesBefore = socket.bytesRead
     connections.set(socket, this)
@@ -217,7 +216,7 @@ export class Connection implements ClientConnection {
 
   /** See `ClientConnection`. */
   abort(): void {
-    if (this.#current?.headersSent === true) this.#tcpSocket.resetAndDestroy()
+    if (this.#current?.headersSent === true) this.tcpSocket.resetAndDestroy()
     else this.#socket.destroy()
   }
 }

@@ -13,6 +13,8 @@ import type { Peer } from './client-address.ts'
 /** A client's connection, as far as its requests know it. */
 export interface ClientConnection {
   readonly peer: Peer
+  /** Under TLS another than the request's. */
+  readonly tcpSocket: Socket
   /**
    * Destroys it; with a reset if a response has begun: clients that do not count its bytes (Ruby's `Net::HTTP`) take a
    * close for its end.
