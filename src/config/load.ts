@@ -80,12 +80,16 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
 
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
 
+/** Of one map. Finding the place of a name takes time in proportion to the map. */
+const MAX_UNKNOWN_NAMES = 100
+
 /** One problem for each value, although it may violate its requirement in several ways. */
 function describe(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {
   const problems = new Map<string, Problem>()
   for (const issue of issues) {
     const above = issue.path.map((step): Step => (typeof step === 'number' ? step : String(step)))
-    for (const key of issue.code === 'unrecognized_keys' ? issue.keys : [undefined]) {
+    const keys = issue.code === 'unrecognized_keys' ? issue.keys.slice(0, MAX_UNKNOWN_NAMES) : [undefined]
+    for (const key of keys) {
       const steps = key === undefined ? above : [...above, key]
       const path = writePath(steps)
       const message = key === undefined ? messageOf(issue, above) : `unknown setting; ${hint(above, key)}`

@@ -1,5 +1,6 @@
 /**
  * Reads files of rows; parses large ones in a worker thread (its entry is this module), so that requests do not wait.
+ * A file that needs more time or memory than any file of its size ends its thread, and cannot be used.
  * The thread is reused: its compiled code parses four times faster than that of a new thread.
  */
 import { once } from 'node:events'
@@ -24,6 +25,12 @@ const MAX_REUSED_THREAD_BYTES = 1_048_576
 /** Rows that take about 1 ms to deserialize and to add. */
 const BATCH = 500
 
+/** What a file may take: YAML needs up to 1 s (of a core) and 50 MB for each MiB, more only if it is made to. */
+const limitsOf = (bytes: number) => {
+  const mebibytes = Math.ceil(bytes / 1_048_576)
+  return { seconds: 10 + 1.5 * mebibytes, heapMb: 256 + 56 * mebibytes }
+}
+
 let reusedThread: Worker | undefined
 
 /** Calls `add` with each row. Returns the file as it was read, or its problems, each with the path. Never rejects. */
@@ -41,7 +48,8 @@ export async function readRows<T>(file: RowsFile<T>, add: (row: T) => void): Pro
     }
     return read
   } catch {
-    return refused([`${path}: cannot be parsed: the parser thread failed`]) // out of memory, for example
+    const { seconds, heapMb } = limitsOf(bytes.length)
+    return refused([`${path}: cannot be parsed within ${seconds} s and ${heapMb} MB of memory`])
   }
 }
 
@@ -50,11 +58,13 @@ async function* parseInThread<T>(
   bytes: Uint8Array,
 ): AsyncGenerator<Loaded<readonly T[]>> {
   const isReused = bytes.length <= MAX_REUSED_THREAD_BYTES
-  const thread = (isReused && reusedThread) || startThread()
+  const { seconds, heapMb } = limitsOf(bytes.length)
+  const thread = (isReused && reusedThread) || startThread(heapMb)
   if (isReused) reusedThread = thread
   const { port1: port, port2 } = new MessageChannel()
   const failed = new AbortController()
   port.once('close', () => failed.abort())
+  const timer = setTimeout(() => void thread.terminate(), seconds * 1000) // closes the port
   thread.postMessage({ moduleUrl, bytes, port: port2 }, [port2])
   try {
     for (;;) {
@@ -69,13 +79,15 @@ async function* parseInThread<T>(
     if (reusedThread === thread) reusedThread = undefined
     throw error
   } finally {
+    clearTimeout(timer)
     port.close()
     if (!isReused) await thread.terminate()
   }
 }
 
-function startThread(): Worker {
-  const thread = new Worker(new URL(import.meta.url))
+function startThread(heapMb: number): Worker {
+  const resourceLimits = { maxOldGenerationSizeMb: heapMb }
+  const thread = new Worker(new URL(import.meta.url), { resourceLimits })
   thread.on('error', () => {}) // closes the ports, which fails the files in progress
   thread.unref()
   return thread

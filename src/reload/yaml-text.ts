@@ -4,18 +4,14 @@
  */
 import { isUtf8 } from 'node:buffer'
 import {
-  type Alias,
-  Composer,
   type Document,
   isAlias,
   isMap,
   isNode,
   isScalar,
   isSeq,
-  Lexer,
   LineCounter,
-  type Node,
-  Parser,
+  parseDocument,
   visit,
 } from 'yaml'
 import type { z } from 'zod'
@@ -53,15 +49,7 @@ type ParsedYaml =
       readonly mistakes: readonly { readonly message: string; readonly position: Position }[]
     }
 
-type Mistake = readonly [message: string, offset: number]
-
-/** The composer recurses: it reports an overflow of the stack hundreds of times, or ends the process. */
-const MAX_DEPTH = 100
-/** The composer compares each name of a map with all others: 90,000 took a minute. */
-const MAX_MEMBERS = 1000
-/** Half a million revocations have about one million. */
-const MAX_LINES = 2_000_000
-/** Resolving an alias takes time in proportion to the anchors of the document. */
+/** The documented bound of `yaml` on what aliases may multiply. */
 const MAX_ALIASES = 100
 
 export function parseYaml(text: string): ParsedYaml {
@@ -72,89 +60,71 @@ export function parseYaml(text: string): ParsedYaml {
   }
   const refuse = (mistakes: readonly Mistake[]): ParsedYaml => ({
     ok: false,
-    mistakes: mistakes.map(([message, offset]) => ({ message, position: positionAt(offset) })),
+    mistakes: mistakes.map(({ message, offset }) => ({ message, position: positionAt(offset) })),
   })
   try {
-    const parser = new Parser(lines.addNewLine)
-    const tokens = boundedTokens(text, parser, lines)
-    // Its warnings on stderr repeat the text.
-    const composer = new Composer({ merge: true, logLevel: 'error' })
-    const [document, another] = composer.compose(tokens, true, text.length)
-    const excess = excessOf(parser, lines)
-    if (document === undefined || excess !== undefined) {
-      return refuse([[excess ?? 'not a document', parser.offset]])
-    }
-    const aliases = resolveAliases(document)
-    const mistakes = [...parserMistakes(document), ...aliases.mistakes]
-    if (another !== undefined) mistakes.push(['more than one YAML document', another.range[0]])
+    // Its check of unique keys takes time quadratic in the members of a map. Its warnings on stderr repeat the text.
+    const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: 'error' } as const
+    const document = parseDocument(text, { ...options, prettyErrors: false })
+    const invalid = parserMistakes(document)
+    if (invalid.length > 0) return refuse(invalid)
+    const mistakes = mistakesIn(document)
     if (mistakes.length > 0) return refuse(mistakes)
-    // Counts the anchor, too. Throws on aliases that multiply (a "billion laughs"), and on a wrong merge.
-    const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES + 1 })
-    const position = (steps: readonly Step[], key?: 'key') =>
-      positionAt(offsetOf(document.contents, aliases.targets, steps, key))
+    const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES })
+    const position = (steps: readonly Step[], key?: 'key') => positionAt(offsetOf(document, steps, key))
     return { ok: true, value, position }
   } catch {
-    return refuse([['aliases that multiply, or a merge (`<<`) of what is no map', 0]])
+    return refuse([{ message: 'too many aliases, or a merge (`<<`) of what is no map', offset: 0 }])
   }
 }
 
-function* boundedTokens(text: string, parser: Parser, lines: LineCounter) {
-  lines.addNewLine(0)
-  for (const lexeme of new Lexer().lex(text)) {
-    yield* parser.next(lexeme)
-    if (excessOf(parser, lines) !== undefined) return
-  }
-  yield* parser.end()
-}
-
-function excessOf({ stack }: Parser, { lineStarts }: LineCounter): string | undefined {
-  if (lineStarts.length > MAX_LINES) return `more than ${MAX_LINES} lines`
-  if (stack.length > MAX_DEPTH) return 'nested too deeply'
-  const top = stack.at(-1)
-  const isMap = top?.type === 'block-map' || (top?.type === 'flow-collection' && top.start.source === '{')
-  return isMap && top.items.length > MAX_MEMBERS ? `a map of more than ${MAX_MEMBERS} members` : undefined
+interface Mistake {
+  readonly message: string
+  readonly offset: number
 }
 
 function parserMistakes({ errors, warnings }: Document): Mistake[] {
-  return [...errors, ...warnings].map(({ message, pos }) => [
+  const overflow = errors.find(({ code }) => code === 'RESOURCE_EXHAUSTION')
+  if (overflow !== undefined) return [{ message: 'nested too deeply', offset: overflow.pos[0] }]
+  return [...errors, ...warnings].map(({ code, message, pos: [offset] }) => ({
     // The parser ends some messages with a colon and a piece of the text.
-    message.replace(/(?<=\S): .*$/s, ''),
-    pos[0],
-  ])
+    message: code === 'MULTIPLE_DOCS' ? 'more than one YAML document' : message.replace(/(?<=\S): .*$/s, ''),
+    offset,
+  }))
 }
 
-/** In one pass: `Alias.resolve` visits the whole document each time. */
-function resolveAliases(document: Document) {
-  const anchors = new Map<string, Node>()
-  const targets = new Map<Alias, Node>()
+/** Repeated names, and aliases without an anchor. */
+function mistakesIn(document: Document): Mistake[] {
   const mistakes: Mistake[] = []
+  const anchors = new Set<string>()
   visit(document, {
-    Node: (_key, node) => {
-      if (!isAlias(node)) {
-        if (node.anchor !== undefined) anchors.set(node.anchor, node)
-        return undefined
+    Node(_key, node) {
+      if (isAlias(node)) {
+        const message = 'alias without an anchor before it'
+        if (!anchors.has(node.source)) mistakes.push({ message, offset: start(node, 0) })
+      } else if (node.anchor !== undefined) anchors.add(node.anchor)
+      if (!isMap(node)) return
+      const names = new Set<string>()
+      for (const { key } of node.items) {
+        if (!isScalar(key)) continue
+        const name = String(key.value)
+        const message = `Map keys must be unique${isPlainName(name) ? `: ${name}` : ''}`
+        if (names.has(name)) mistakes.push({ message, offset: start(key, 0) })
+        names.add(name)
       }
-      const target = anchors.get(node.source)
-      if (target === undefined) mistakes.push(['alias without an anchor before it', start(node, 0)])
-      else targets.set(node, target)
-      if (targets.size + mistakes.length <= MAX_ALIASES) return undefined
-      mistakes.push([`more than ${MAX_ALIASES} aliases`, start(node, 0)])
-      return visit.BREAK
     },
   })
-  return { targets, mistakes }
+  return mistakes
 }
 
-function offsetOf(
-  contents: unknown,
-  targets: ReadonlyMap<unknown, Node>,
-  steps: readonly Step[],
-  key: 'key' | undefined,
-): number {
-  let node = contents
+/** A name is repeated in messages only if it looks like one: a hash or a token may have lost its key. */
+const isPlainName = (name: string) => /^[A-Za-z_-]{1,32}$/.test(name)
+
+function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undefined): number {
+  let node: unknown = document.contents
   let offset = start(node, 0)
   for (const [index, step] of steps.entries()) {
-    const around = targets.get(node) ?? node
+    const around = isAlias(node) ? node.resolve(document) : node
     if (isSeq(around)) {
       node = around.items[Number(step)]
       offset = start(node, offset)
@@ -182,8 +152,7 @@ export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T>
       const name = path.length === 0 ? '' : `${writePath(path)} `
       if (issue.code === 'unrecognized_keys') {
         for (const key of issue.keys) {
-          // A name is repeated only if it looks like one: a hash or a token may have lost its key.
-          const shown = /^[A-Za-z_-]{1,32}$/.test(key) ? `: ${key}` : ''
+          const shown = isPlainName(key) ? `: ${key}` : ''
           const text = `${name}has a member that is not known here${shown}`
           problems.push({ at: yaml.position([...path, key], 'key'), text })
         }

@@ -100,11 +100,12 @@ t.test('property names of JavaScript are unknown names too', async (t) => {
 t.test('text that is not YAML is refused with line and column and without an excerpt', async (t) => {
   const table: [string, string | RegExp][] = [
     ['listen:\n\tport: 1', /^: not valid YAML: Tabs are not allowed as indentation \(sidecar.yaml:2:1\)$/],
-    ['listen: {}\nlisten: {}', /^: not valid YAML: Map keys must be unique \(sidecar.yaml:2:1\)$/],
+    ['listen: {}\nlisten: {}', /^: not valid YAML: Map keys must be unique: listen \(sidecar.yaml:2:1\)$/],
     [
       'log:\n  level: info\n  "level": warn',
-      /^: not valid YAML: Map keys must be unique \(sidecar.yaml:3:3\)$/,
+      /^: not valid YAML: Map keys must be unique: level \(sidecar.yaml:3:3\)$/,
     ],
+    ['log: { hunter2: 1, hunter2: 2 }', /: Map keys must be unique \(sidecar.yaml:1:20\)$/],
     ['log: {}\n---\nlog: {}', /^: not valid YAML: more than one YAML document \(sidecar.yaml:2:1\)$/],
     ['listen: { port: 1', /^: not valid YAML: .* \(sidecar.yaml:1:18\)$/],
     ['token: { issuer: "hunter2 }', /^: not valid YAML: .* \(sidecar.yaml:1:28\)$/],
@@ -147,24 +148,13 @@ listen: { host: *host }
   )
 })
 
-t.test('more than 100 aliases are refused at the first one too many', async (t) => {
-  const routes = (aliases: number) =>
-    `publicRoutes:\n- { method: GET, path: &path /x }\n${'- { method: GET, path: *path }\n'.repeat(aliases)}`
-  t.equal(accepted({ yaml: routes(100) }).config.publicRoutes.length, 101)
-  for (const aliases of [101, 20_000]) {
-    t.strictSame(refused({ yaml: routes(aliases) }), [
-      ': not valid YAML: more than 100 aliases (sidecar.yaml:103:24)',
-    ])
-  }
-})
-
 t.test('aliases that multiply or refer to themselves, and a merge of a list, are refused', async (t) => {
   const laughs = Array.from(
     { length: 9 },
     (_, n) => `x${n + 1}: &x${n + 1} [${Array(9).fill(`*x${n}`).join(',')}]`,
   )
   t.strictSame(refused({ yaml: `x0: &x0 [lol]\n${laughs.join('\n')}` }), [
-    ': not valid YAML: aliases that multiply, or a merge (`<<`) of what is no map (sidecar.yaml:1:1)',
+    ': not valid YAML: too many aliases, or a merge (`<<`) of what is no map (sidecar.yaml:1:1)',
   ])
   t.match(refused({ yaml: 'log: { <<: [{ level: info }, 1] }' }), [/a merge \(`<<`\) of what is no map/])
   t.match(refused({ yaml: 'publicRoutes: &x [*x]' }), [/^publicRoutes\[0\]: must be a map/])
@@ -185,10 +175,10 @@ t.test('a file that is nested too deeply is refused', async (t) => {
   }
 })
 
-t.test('a map of too many members is refused before its names are compared', async (t) => {
+t.test('of a map of too many members the first are refused', async (t) => {
   const names = Array.from({ length: 30_000 }, (_, n) => `x${n}: 1`)
   for (const yaml of [names.join('\n'), `log: {${names.join()}}`]) {
-    t.match(refused({ yaml }), [/^: not valid YAML: a map of more than 1000 members \(sidecar\.yaml:/])
+    t.match(refused({ yaml }), { length: 100 })
   }
 })
 

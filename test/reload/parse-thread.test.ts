@@ -1,5 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { mock } from 'node:test'
 import t from 'tap'
 import { type Parse, readRows } from '../../src/reload/parse-thread.ts'
 
@@ -29,9 +30,22 @@ t.test('large files are parsed in a thread, several at a time', async (t) => {
   t.same(await rows(lengthOf, 65_536), ['file:parsed inline'], 'a small one is not')
 })
 
-t.test('a parser error fails its file only', async (t) => {
-  t.same(await rows('() => { throw new Error("no memory") }', 65_537), [
-    'file: cannot be parsed: the parser thread failed',
-  ])
-  t.same(await rows(lengthOf, 65_537), 512)
-})
+const REFUSED = 'file: cannot be parsed within 11.5 s and 312 MB of memory'
+
+t.test(
+  'a file that ends its thread fails alone: by an error, too much memory or too much time',
+  async (t) => {
+    t.same(await rows('() => { throw new Error("no memory") }', 65_537), [REFUSED])
+    t.same(await rows('() => { const list = []; for (;;) list.push({ length: list.length }) }', 65_537), [
+      REFUSED,
+    ])
+    const { timers } = mock
+    timers.enable({ apis: ['setTimeout'] })
+    t.teardown(() => timers.reset())
+    const endless = rows('() => { for (;;); }', 65_537)
+    const ticking = setInterval(() => timers.tick(1000), 10)
+    t.same(await endless, [REFUSED])
+    clearInterval(ticking)
+    t.same(await rows(lengthOf, 65_537), 512)
+  },
+)
