@@ -16,6 +16,7 @@ export interface CredentialOptions {
   readonly scheme?: SecretScheme
   readonly expiresAt?: string
   readonly disabled?: boolean
+  readonly scope?: string
 }
 
 /** A file of credentials, and the logins it accepts, in the given order. */
@@ -33,11 +34,11 @@ export async function makeCredentialsFile(
   const logins: Login[] = []
   for (const [index, credential] of credentials.entries()) {
     const { accountId = 'acme', accessKey = `AK${index}`, secret = generateSecret() } = credential
-    const { scheme = 'sha256', expiresAt, disabled } = credential
+    const { scheme = 'sha256', expiresAt, disabled, scope } = credential
     const list = accounts.get(accountId) ?? []
     accounts.set(accountId, list)
     const secretHash = await hashSecret(secret, scheme)
-    list.push({ accessKey, secretHash, expiresAt, disabled })
+    list.push({ accessKey, secretHash, expiresAt, disabled, scope })
     logins.push({ accountId, accessKey, secret })
   }
   const file = join(await temporaryDirectory(t), 'credentials.yaml')
