@@ -21,24 +21,39 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   }
 }
 
-interface ForwarderOptions extends Omit<TunnelOptions, 'pool' | 'events' | 'tunnelChecks'> {
+interface ForwarderOptions
+  extends Pick<TunnelOptions, 'timeouts' | 'isDraining' | 'refuse' | 'recheck' | 'now'> {
   readonly upstreams: readonly {
     readonly prefix: string
     readonly url: string
     readonly assertionAudience: string
   }[]
-  readonly secureContextOf?: (prefix: string) => (() => SecureContext) | undefined
+  readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly limits: UpstreamPoolOptions['limits']
   readonly forwardAuthorization: boolean
   readonly events: (prefix: string) => UpstreamEvents
 }
 
-export function createForwarder(options: ForwarderOptions) {
+/** The way from an accepted request to the upstream of its path. */
+export interface Forwarder {
+  /** Responds with the upstream's response, opens a tunnel, or refuses. */
+  forward(req: SidecarRequest, res: SidecarResponse): void
+  /** The state of the connections of each upstream. */
+  pools(): { readonly upstream: string; readonly connections: number; readonly queued: number }[]
+  /** Must be called when keys, credentials or revocations have changed: closes the tunnels of tokens refused now. */
+  recheckTunnels(): void
+  /** Closes every upstream connection as soon as it is idle. */
+  close(): void
+}
+
+export function createForwarder(options: ForwarderOptions): Forwarder {
+  const { timeouts, limits, isDraining, refuse, recheck, now } = options
   const tunnelChecks = new Set<() => void>()
   const upstreams = options.upstreams.map(({ prefix, url, assertionAudience }) => {
-    const address = upstreamAddress(url, options.secureContextOf?.(prefix))
-    const pool = new UpstreamPool({ ...options, address })
-    const transfer: TunnelOptions = { ...options, pool, events: options.events(prefix), tunnelChecks }
+    const address = upstreamAddress(url, options.secureContextOf(prefix))
+    const pool = new UpstreamPool({ address, timeouts, limits })
+    const events = options.events(prefix)
+    const transfer = { pool, events, timeouts, isDraining, refuse, recheck, tunnelChecks, now }
     return { prefix, path: prefix.replace(/\/$/, ''), address, pool, transfer, assertionAudience }
   })
   const longestFirst = upstreams.toSorted((a, b) => b.path.length - a.path.length)
@@ -52,7 +67,7 @@ export function createForwarder(options: ForwarderOptions) {
     if (upstream === undefined) {
       const fault = 'destination_not_found'
       context.fail(fault)
-      options.refuse(req, res, faultError(fault), fault)
+      refuse(req, res, faultError(fault), fault)
       return true
     }
     const parts = {
@@ -88,7 +103,7 @@ export function createForwarder(options: ForwarderOptions) {
   })
 
   return {
-    forward(req: SidecarRequest, res: SidecarResponse): void {
+    forward(req, res) {
       const { upgrade } = req.context
       if (upgrade === undefined) proxy.web(req, res)
       else proxy.ws(req, req.socket, upgrade.firstBytes)
@@ -99,11 +114,10 @@ export function createForwarder(options: ForwarderOptions) {
         connections: pool.connections,
         queued: pool.queued,
       })),
-    /** Must be called when keys, credentials or revocations have changed. */
-    recheckTunnels(): void {
+    recheckTunnels() {
       for (const check of tunnelChecks) check()
     },
-    close(): void {
+    close() {
       for (const { pool } of upstreams) pool.close()
     },
   }

@@ -27,8 +27,8 @@ export interface UpstreamHead {
 export interface ResponseSink {
   onInformational(head: UpstreamHead): void
   onHead(head: UpstreamHead): void
-  /** `complete`: the chunk is known to be the end of the body. Its memory is reused after the next `onRead`. */
-  onBody(chunk: Buffer, complete: boolean): void
+  /** The memory of the chunk is reused after the read. */
+  onBody(chunk: Buffer): void
   onEnd(rawTrailers: readonly string[]): void
 }
 
@@ -129,7 +129,7 @@ export class ResponseParser {
       case State.trailers:
         return this.#readTrailers(data, at)
       default:
-        this.#sink?.onBody(data.subarray(at), false)
+        this.#sink?.onBody(data.subarray(at))
         return data.length
     }
   }
@@ -166,7 +166,7 @@ export class ResponseParser {
     const end = Math.min(data.length, at + this.#left)
     this.#left -= end - at
     const complete = this.#left === 0 && this.#state === State.length
-    this.#sink?.onBody(data.subarray(at, end), complete)
+    this.#sink?.onBody(data.subarray(at, end))
     if (complete) this.#finish(NO_LINES)
     else if (this.#left === 0) this.#state = State.chunkEnd
     return end

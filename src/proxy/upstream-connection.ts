@@ -47,13 +47,13 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   }
 }
 
-/** The calls of one read are in this order: `onHead`, `onBody`, `onEnd`, `onRead`. */
-export interface UpstreamRequest extends ResponseSink {
+export interface UpstreamRequest {
   readonly requestHead: string
+  /** The calls of one read are in this order: `onHead`, `onBody`, `onEnd`, `onRead`. */
+  readonly response: ResponseSink & { onRead(connection: UpstreamConnection): void }
   readonly isHeadRequest: boolean
   /** `writable`: the upstream accepts more bytes now; otherwise `onDrain` follows. */
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
-  onRead(): void
   onDrain(): void
   /** The last call. `stale`: a reused connection, no byte of a response: most likely the upstream had closed it. */
   onFault(fault: UpstreamFault, stale: boolean): void
@@ -132,7 +132,7 @@ export class UpstreamConnection {
     this.#request = request
     this.#isConnected = true
     this.deadline = Number.POSITIVE_INFINITY
-    this.#parser.start(request, request.isHeadRequest)
+    this.#parser.start(request.response, request.isHeadRequest)
     this.#hasResponseBytes = false
     request.onHeadWritten(this, this.socket.write(request.requestHead, 'latin1'))
   }
@@ -166,7 +166,7 @@ export class UpstreamConnection {
     try {
       isFullyConsumed = this.#parser.push(chunk)
       if (this.#request !== request) return // the request abandoned the connection
-      request.onRead()
+      request.response.onRead(this)
     } catch (error) {
       this.#fail(faultOf(error))
       return
@@ -194,7 +194,7 @@ export class UpstreamConnection {
     const request = this.#request
     try {
       if (request !== undefined && this.#parser.close()) {
-        request.onRead()
+        request.response.onRead(this)
         this.#release(false)
       } else {
         this.#fail('connection_terminated')

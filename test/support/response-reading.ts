@@ -18,8 +18,6 @@ export interface Reading {
   readonly informational: UpstreamHead[]
   head?: UpstreamHead
   body: string
-  /** Whether the last bytes of the body were known to be its end. */
-  complete: boolean
   /** Set when the response is complete. */
   trailers?: readonly string[]
   /** Bytes followed the response. */
@@ -32,7 +30,7 @@ export function read(
   bytes: string,
   { cuts = [], isHead = false, closes, limits = LIMITS }: How = {},
 ): Reading {
-  const reading: Reading = { informational: [], body: '', complete: false }
+  const reading: Reading = { informational: [], body: '' }
   const parser = new ResponseParser(limits)
   parser.start(
     {
@@ -40,9 +38,8 @@ export function read(
       onHead(head) {
         reading.head = head
       },
-      onBody(chunk, complete) {
+      onBody(chunk) {
         reading.body += chunk.toString('latin1')
-        reading.complete = complete
       },
       onEnd(trailers) {
         reading.trailers = trailers

@@ -1,0 +1,142 @@
+/**
+ * The upload half of a transfer: the body of the client's request, streamed to the upstream's connection.
+ * In: a request with a body. Out: its bytes and trailers, framed again. Memory: 64 KiB, by backpressure.
+ */
+import { MessageChannel } from 'node:worker_threads'
+import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
+import { requestTrailers } from './request-headers.ts'
+import type { UpstreamConnection } from './upstream-connection.ts'
+
+/** Maximum bytes buffered before the next write. */
+const MAX_PENDING = 64 * 1024
+/** Servers read an unused body up to about this size. */
+const MAX_IGNORED_BODY = 64 * 1024
+
+export class Upload {
+  readonly #req: SidecarRequest
+  readonly #chunked: boolean
+  readonly #onWritten: () => void
+  #connection: UpstreamConnection | undefined
+  #pieces: Buffer[] = []
+  #bytes = 0
+  #isEnded = false
+  #isWritten = false
+  #isBlocked = false
+
+  /** `onWritten`: called when the complete request has been written. */
+  constructor(req: SidecarRequest, chunked: boolean, onWritten: () => void) {
+    this.#req = req
+    this.#chunked = chunked
+    this.#onWritten = onWritten
+  }
+
+  /** The complete request has been written to the upstream. */
+  get isWritten(): boolean {
+    return this.#isWritten
+  }
+
+  /** The upstream does not read. */
+  get isBlocked(): boolean {
+    return this.#isBlocked
+  }
+
+  /** Whether a further part of the body can arrive from the client. */
+  get isArriving(): boolean {
+    return !this.#isWritten && !this.#req.complete
+  }
+
+  /** Whether the upstream may have unread bytes: the next request on the connection would queue behind them. */
+  get mayBeUnread(): boolean {
+    return this.#req.context.bytesIn > MAX_IGNORED_BODY || (this.#chunked && !this.#isEnded)
+  }
+
+  start(res: SidecarResponse, connection: UpstreamConnection, writable: boolean): void {
+    this.#connection = connection
+    res.continueIfExpected()
+    this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
+    this.#req.once('end', () => this.#onEnd())
+    if (!writable) this.#pause()
+  }
+
+  /** What follows is dropped. */
+  stop(): void {
+    this.#connection = undefined
+    if (!this.#isWritten) this.#req.resume()
+  }
+
+  onDrain(): void {
+    this.#isBlocked = false
+    if (!this.#isWritten) this.#req.resume()
+  }
+
+  #onData(chunk: Buffer): void {
+    if (this.#connection === undefined) return
+    this.#req.context.countIn(chunk.length)
+    if (this.#pieces.push(chunk) === 1) afterReadingSockets(() => this.#write())
+    this.#bytes += chunk.length
+    if (this.#bytes >= MAX_PENDING) this.#req.pause()
+  }
+
+  #onEnd(): void {
+    this.#isEnded = true
+    if (this.#pieces.length === 0) this.#write()
+  }
+
+  #write(): void {
+    const { socket } = this.#connection ?? {}
+    const pieces = this.#pieces
+    const bytes = this.#bytes
+    this.#pieces = []
+    this.#bytes = 0
+    if (socket === undefined) return
+    let writable = true
+    if (bytes > 0) {
+      socket.cork()
+      if (this.#chunked) socket.write(`${bytes.toString(16)}\r\n`, 'latin1')
+      for (const piece of pieces) writable = socket.write(piece, freeWhenWritten(piece))
+      if (this.#chunked) writable = socket.write('\r\n', 'latin1')
+    }
+    if (this.#isEnded) {
+      const { rawTrailers, context } = this.#req
+      if (this.#chunked)
+        socket.write(`0\r\n${requestTrailers(rawTrailers, context.admitted?.connectionOptions)}`, 'latin1')
+      this.#isWritten = true
+      this.#onWritten()
+    }
+    socket.uncork()
+    if (!writable) this.#pause()
+    else if (!this.#isWritten) this.#req.resume()
+  }
+
+  #pause(): void {
+    this.#isBlocked = true
+    this.#req.pause()
+  }
+}
+
+/**
+ * Runs right after all sockets have been read. A write that fails discards the response of an upstream that refuses the
+ * upload and closes: 42 % of such responses are lost without this, 3 % with it.
+ */
+function afterReadingSockets(act: () => void): void {
+  setImmediate(() => setImmediate(act))
+}
+
+const { port1: closedPort, port2 } = new MessageChannel()
+port2.close()
+
+/** Smaller chunks cost more to free than they are worth. */
+const MIN_FREED = 16 * 1024
+
+/**
+ * Returns a callback for `write` that frees an upload chunk, or undefined if it is small or shared. Each 64 MB of
+ * memory outside V8's heap starts a garbage collection. A transfer to a port takes memory from its owner, and a closed
+ * port drops it. Node 20: 1,200 -> 600 ms of CPU per GB.
+ */
+function freeWhenWritten({ buffer, byteLength }: Buffer) {
+  const isShared = byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)
+  if (byteLength < MIN_FREED || isShared) return undefined
+  return (error?: Error | null) => {
+    if (!error) closedPort.postMessage(null, [buffer])
+  }
+}
