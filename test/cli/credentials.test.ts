@@ -227,6 +227,12 @@ t.test('wrong usage is reported before anything is changed', async (t) => {
       '--expires-at must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z',
     ],
   ]
+  const named = ['--file', file, '--account', 'a', '--access-key', 'k']
+  usages.push(
+    [['restrict', ...named], '--scope or --unrestricted is required'],
+    [['restrict', ...named, '--scope', ''], '--scope must not be empty'],
+    [['add', ...named, '--scope', 'storage.read:a'], '--scope has an invalid item 1: '],
+  )
   for (const [args, message] of usages) {
     const { failure } = await run(args)
     t.match(failure, { exitCode: 2, message }, message)
@@ -292,9 +298,20 @@ other    k           active    chosen     never
   t.match(await both(['enable', ...acme, '--json']), {
     stdout: '{"accountId":"acme","accessKey":"AK1","disabled":false}\n',
   })
+  const scope = 'storage.read:/photos storage.create:/photos/in'
+  await both(['add', '--account', 'narrow', '--access-key', 'k', '--scope', scope])
+  t.match(await both(['restrict', ...acme, '--scope', 'storage.read:/a']), { stdout: 'restricted\n' })
+  const { stdout: list = '' } = (await both(['list'])) ?? {}
+  t.match(list, /^ACCOUNT .* SCOPE\nacme +AK1 .* never +storage\.read:\/a\n/)
+  t.ok(list.includes(`  ${scope}\n`))
+  t.match(await both(['restrict', ...acme, '--unrestricted', '--json']), {
+    stdout: '{"accountId":"acme","accessKey":"AK1","scope":null}\n',
+  })
+  t.notMatch((await both(['list']))?.stdout, /storage\.read:\/a\n/)
   t.match(await both(['remove', ...acme]), { stdout: 'removed\n' })
-  for (const command of ['remove', 'disable', 'enable']) {
-    t.match(await both([command, ...acme]), { exitCode: 1, stdout: '' })
+  for (const command of ['remove', 'disable', 'enable', 'restrict']) {
+    const flags = command === 'restrict' ? ['--unrestricted'] : []
+    t.match(await both([command, ...acme, ...flags]), { exitCode: 1, stdout: '' })
   }
 })
 
@@ -325,7 +342,10 @@ t.test('migrate creates the tables once and prints the grants', { skip: NO_SERVE
 
 t.test('import copies a file completely or not at all', { skip: NO_SERVER_HERE }, async (t) => {
   const { urlFile } = await createDatabase('tables')
-  const { file } = await makeCredentialsFile(t, [{}, { accessKey: 'off', disabled: true }])
+  const { file } = await makeCredentialsFile(t, [
+    { scope: 'storage.read:/a' },
+    { accessKey: 'off', disabled: true },
+  ])
   await chmod(file, 0o644)
   const command = ['import', '--file', file, '--postgres-url-file', urlFile]
   t.match(await run(command), {

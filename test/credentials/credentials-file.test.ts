@@ -94,6 +94,22 @@ more: 1
   ])
 })
 
+t.test('a scope that no request could be judged by is a problem of its item', async (t) => {
+  for (const [scope, problem] of [
+    ['', 'must be a string'],
+    ['""', 'must not be empty'],
+    ['[storage.read:/a]', 'must be a string'],
+    ['storage.read:/a storage.write:/b', 'has an invalid item 2'],
+    ['"storage.read:/a/../b"', 'has an invalid item 1'],
+  ]) {
+    const text = `accounts:\n  - accountId: a\n    credentials:\n      - { accessKey: k, secretHash: ${HASH}, scope: ${scope} }\n`
+    const [found = '', ...more] = problemsOf(text)
+    t.match(found, /^4:\d+: accounts\[0\]\.credentials\[0\]\.scope /, String(scope))
+    t.ok(found.includes(`scope ${problem}`), found)
+    t.same(more, [])
+  }
+})
+
 t.test('names too long for a token are a problem of the access key', async (t) => {
   const account = (accountId: string, accessKey: string) =>
     `  - accountId: ${accountId}\n    credentials:\n      - accessKey: ${accessKey}\n        secretHash: ${HASH}\n`

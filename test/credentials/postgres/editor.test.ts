@@ -41,6 +41,30 @@ t.test('migrate creates the tables; a second run changes nothing', async (t) => 
   t.match(await createPostgresEditor(urlFile).list(), { value: [{ accessKey: 'AK1' }] })
 })
 
+t.test('migrate adds the scope to tables of an earlier version, with its constraint', async (t) => {
+  const { urlFile, sql } = await createDatabase('tables')
+  await createPostgresEditor(urlFile).add({ accountId: 'acme', accessKey: 'AK1', secretHash })
+  await sql('ALTER TABLE storage_auth.credentials DROP COLUMN scope')
+  for (let run = 1; run <= 2; run++) t.match(await migrate(urlFile), { ok: true })
+  const set = (scope: string) => sql(`UPDATE storage_auth.credentials SET scope = '${scope}'`)
+  for (const bad of [
+    '',
+    ' ',
+    'storage.read',
+    'storage.write:/',
+    'storage.read:/a  storage.read:/b',
+    'storage.read:/é',
+  ])
+    await t.rejects(set(bad), { code: '23514' }, bad)
+  await set('storage.read:/a storage.modify:/b%20c')
+  t.match(await createPostgresEditor(urlFile).list(), {
+    value: [{ scope: 'storage.read:/a storage.modify:/b%20c' }],
+  })
+  await set('storage.read:/a/../b')
+  const warning = /^credentials, row 1: scope has an invalid item 1: .*: it is left out$/
+  t.match(await createPostgresEditor(urlFile).list(), { value: [], warnings: [warning] })
+})
+
 t.test('migrate needs no right to create schemas if the schema exists', async (t) => {
   const database = await createDatabase('empty')
   await database.sql('CREATE ROLE owner LOGIN; CREATE SCHEMA storage_auth AUTHORIZATION owner')
