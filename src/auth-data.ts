@@ -186,7 +186,7 @@ async function openFiles(settings: FileSettings, { log, now }: Clock, events: ()
     })
     if (opened !== undefined) certificates.set(set.name, opened)
   }
-  return { keyRing, accounts, revoked, certificates, problems, warnings }
+  return { keyRing, accounts, revoked, certificates, problems, warnings: [...new Set(warnings)] }
 }
 
 /** Reads the files; nothing is polled, fetched or connected before `start`. @throws InvalidAuthData with every problem */

@@ -1,5 +1,5 @@
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
 import { type AuthDataEvents, checkFiles, openAuthData } from '../src/auth-data.ts'
 import { loadConfig } from '../src/config/load.ts'
@@ -127,4 +127,25 @@ t.test('with assertions a directory without a key for upstreams is a bad version
   t.strictSame(results, ['keys failed'])
   t.equal(trust.keys().signing?.kid, kid)
   t.match(log.at(-1), { problems: [/: identity\.assertion\.enabled needs a private key here/] })
+})
+
+t.test('what decides on access and every user can write is a warning', async (t) => {
+  const { directory, kid } = await makeKeyDirectory(t)
+  const { file } = await makeCredentialsFile(t)
+  const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
+  writeFileSync(revocations, 'revocations: []\n')
+  const settings = {
+    keys: { directory },
+    credentials: { file },
+    revocations: { file: revocations, required: true },
+  }
+  t.strictSame(await checkFiles(settings), { problems: [], warnings: [] })
+  const writable = [directory, join(directory, `${kid}.jwk.json`), file, dirname(revocations)]
+  for (const path of writable) chmodSync(path, statSync(path).mode | 0o002)
+  t.strictSame(
+    (await checkFiles(settings)).warnings,
+    writable.map((path) => `${path} can be written by every user of this machine`),
+  )
+  chmodSync(dirname(revocations), 0o1777)
+  t.equal((await checkFiles(settings)).warnings.length, 3, 'others can replace nothing there')
 })

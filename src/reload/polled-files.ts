@@ -2,8 +2,8 @@
  * A value that is loaded from files and loaded again when they change.
  * Polls `stat`, which also sees renames, Kubernetes' `..data` swaps and changes on network file systems.
  */
-import { readdir, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { access, constants, readdir, stat } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import type { Problem } from '../config/problem.ts'
 import type { Logger } from '../ops/log.ts'
 import type { ChangeLimits } from './change-detector.ts'
@@ -38,16 +38,16 @@ export const MAX_LOGGED_PROBLEMS = 20
 export async function openPolledFiles<T>(
   options: PolledFilesOptions<T>,
 ): Promise<Loaded<Reloadable<T>, Problem>> {
-  const { subject, load, onChange, onReload, log, pollMs = 200 } = options
+  const { subject, onChange, onReload, log, pollMs = 200 } = options
   // Before the files are read: the next poll finds a change made since.
   const version = await versionOf(options)
-  const first = await load()
+  const first = await loadWithWarnings(options)
   if (!first.ok) return first
   const reloadable = createReloadable({
     source: {
       observe: async () => ({ ok: true, value: await versionOf(options), warnings: [] }),
       async load() {
-        const loaded = await load()
+        const loaded = await loadWithWarnings(options)
         if (loaded.ok) return loaded
         return { ok: false, problems: loaded.problems.map(({ path, message }) => `${path}: ${message}`) }
       },
@@ -75,13 +75,13 @@ export async function openPolledFiles<T>(
 }
 
 /** A text that differs after every change of the files or of the targets of symbolic links. Never rejects. */
-async function versionOf({ paths, includes = () => true }: FilePaths): Promise<string> {
+async function versionOf({ paths, includes }: FilePaths): Promise<string> {
   const describe = async (path: string, listed: boolean): Promise<unknown> => {
     try {
       const stats = await stat(path, { bigint: true })
       // The status of a directory changes with files that do not count, such as locks.
       if (listed && stats.isDirectory()) {
-        const names = (await readdir(path)).filter((name) => isVisible(name) && includes(name)).sort()
+        const names = await namesIn(path, includes)
         return [names, await Promise.all(names.map((name) => describe(join(path, name), false)))]
       }
       return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join()
@@ -92,4 +92,33 @@ async function versionOf({ paths, includes = () => true }: FilePaths): Promise<s
   return JSON.stringify(await Promise.all(paths.map((path) => describe(path, true))))
 }
 
-const isVisible = (name: string) => !name.startsWith('.') && !name.endsWith('.tmp')
+async function loadWithWarnings<T>(options: PolledFilesOptions<T>): Promise<Loaded<T, Problem>> {
+  const loaded = await options.load()
+  if (!loaded.ok) return loaded
+  return { ...loaded, warnings: [...loaded.warnings, ...(await writeWarnings(options).catch(() => []))] }
+}
+
+/** Names what decides on access and every user of the machine can write. */
+async function writeWarnings({ paths, includes }: FilePaths): Promise<string[]> {
+  const writable = new Set<string>()
+  const check = async (path: string, isSafe: number) => {
+    if (((await stat(path)).mode & (0o002 | isSafe)) !== 0o002) return
+    // Volumes of Kubernetes have such modes, and are mounted read-only.
+    const isReadOnly = await access(path, constants.W_OK).catch(() => true)
+    if (isReadOnly !== true) writable.add(path)
+  }
+  for (const path of paths) {
+    await check(path, 0)
+    const isDirectory = (await stat(path)).isDirectory()
+    for (const name of isDirectory ? await namesIn(path, includes) : []) await check(join(path, name), 0)
+    // Where the sticky bit is set, others can replace nothing.
+    if (!isDirectory) await check(dirname(path), 0o1000)
+  }
+  return [...writable].map((path) => `${path} can be written by every user of this machine`)
+}
+
+/** The files of a directory that count. */
+async function namesIn(path: string, includes: FilePaths['includes'] = () => true): Promise<string[]> {
+  const isVisible = (name: string) => !name.startsWith('.') && !name.endsWith('.tmp')
+  return (await readdir(path)).filter((name) => isVisible(name) && includes(name)).sort()
+}
