@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -6,6 +7,7 @@ import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
 import { settingsSchema } from '../../src/config/schema.ts'
 import { VERSION } from '../../src/version.ts'
+import { eventually } from '../support/eventually.ts'
 import { serve } from '../support/program.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import {
@@ -194,7 +196,7 @@ t.test('the component adds one native sidecar and changes nothing else', async (
       '--credentials-file': '/c',
     }
     const loaded = loadConfig({ env, flags })
-    t.match(loaded, { ok: true, config: { shutdown: { lameDuckSeconds: 0 } } })
+    t.match(loaded, { ok: true, config: { shutdown: { lameDuckSeconds: 5, deadlineSeconds: 3600 } } })
   }
 })
 
@@ -275,15 +277,32 @@ t.test('the example runs: log in with the printed credential, and reach the cont
       writeFileSync(join(mounted, directory, name), text, { mode: 0o440 })
     }
   }
-  const [, , config = ''] = podsOf(oneService)[0]?.spec.initContainers?.[0]?.args ?? []
+  const container = podsOf(oneService)[0]?.spec.initContainers?.[0]
+  const [, , config = ''] = container?.args ?? []
   t.ok(existsSync(local(config)), config)
-  const { port } = await serve(t, { config: local(config) })
+  const program = await serve(t, { config: local(config), 'shutdown-lame-duck-seconds': '1' })
+  const { port } = program
   const at = `http://127.0.0.1:${port}`
   t.equal((await fetch(`${at}/a`)).status, 400)
   const login = { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: credential }
   const { token } = Object(await (await fetch(`${at}/v2/auth/token`, login)).json())
   t.equal((await fetch(`${at}/a`, { headers: { Authorization: `Bearer ${token}` } })).status, 200)
   t.equal(upstream.requests[0]?.headers['x-authenticated-account-id'], 'demo')
+
+  const [node, ...args] = container?.lifecycle?.preStop.exec.command ?? []
+  t.equal(node, '/nodejs/bin/node')
+  const hook = spawn(
+    process.execPath,
+    args.map((arg) => arg.replace('kill(1,', `kill(${program.pid},`)),
+  )
+  t.teardown(() => hook.kill('SIGKILL'))
+  await eventually(
+    async () => (await fetch(`${at}/a`)).headers.get('connection') === 'close',
+    'the lame duck',
+  )
+  t.equal((await fetch(`http://127.0.0.1:${program.adminPort}/readyz`)).status, 503)
+  t.match(await program.ended, { code: 0 })
+  t.equal(hook.exitCode, null, 'the hook outlasts the sidecar, so that kubelet sends no second signal')
 })
 
 t.test('init-sidecar.sh keeps existing files', async (t) => {

@@ -22,6 +22,7 @@ export interface Container {
   readonly env?: readonly { readonly name: string; readonly value: string }[]
   readonly ports?: readonly { readonly name: string; readonly containerPort: number }[]
   readonly resources?: unknown
+  readonly lifecycle?: { readonly preStop: { readonly exec: { readonly command: readonly string[] } } }
 }
 
 export interface PodSpec {
