@@ -262,6 +262,21 @@ t.test('the monitoring component scrapes the admin port and completes the runboo
   t.notMatch(JSON.stringify(both), 'runbooks.example')
 })
 
+t.test(
+  'the objects of the network page are valid, and its label reaches what Prometheus selects',
+  async (t) => {
+    const page = readFileSync('docs/kubernetes-network.md', 'utf8')
+    const [policy = '', kustomization = '', monitor = ''] = [
+      ...page.matchAll(/^```yaml\n([\s\S]*?)^```/gm),
+    ].map(([, text]) => text)
+    for (const resource of [policy, monitor].flatMap(resourcesIn))
+      t.strictSame(await problemsOf(resource), [], resource.kind)
+    write(root, { 'monitoring/kustomization.yaml': kustomization.replace('../storage-auth-sidecar/', '../') })
+    const selected = render(join(root, 'monitoring')).filter(({ metadata }) => metadata.labels?.['release'])
+    t.strictSame(selected.map(({ kind }) => kind).sort(), ['PodMonitor', 'PrometheusRule'])
+  },
+)
+
 t.test('the example runs: log in with the printed credential, and reach the container', async (t) => {
   const upstream = await recordingUpstream(t)
   upstream.reply('HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nobject')
