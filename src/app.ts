@@ -224,8 +224,10 @@ export async function createApp({
         onError: onListenError,
       })
   authData.start({
-    onChange() {
-      tokenCache.clear() // a cached token may have been revoked, or signed by a key that is gone
+    onChange(revokedTokens) {
+      // A cached token may have been revoked, or signed by a key that is gone.
+      if (revokedTokens === undefined) tokenCache.clear()
+      else tokenCache.evict(revokedTokens)
       forwarder.recheckTunnels()
     },
     onCertificates(name, material) {

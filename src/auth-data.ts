@@ -7,7 +7,12 @@ import type { Config, FileSettings } from './config/config.ts'
 import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { PostgresStore } from './credentials/postgres/store.ts'
-import { createRevocationsLoader, type IsRevoked } from './credentials/revocations.ts'
+import {
+  createRevocationsLoader,
+  type IsRevoked,
+  newlyRevoked,
+  type Revocations,
+} from './credentials/revocations.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { type FindKey, findKeyIn, type KeyRing } from './keys/key-ring.ts'
@@ -70,8 +75,11 @@ export interface AuthData {
 }
 
 export interface AuthDataEvents {
-  /** Keys, credentials or revocations have changed: cached verdicts must be dropped now. */
-  readonly onChange?: () => void
+  /**
+   * Keys, credentials or revocations have changed. Cached verdicts must be dropped now: on the tokens of these ids where
+   * nothing else has changed, otherwise on all.
+   */
+  readonly onChange?: (revokedTokens?: readonly string[]) => void
   /** `name`: of the certificate set. */
   readonly onCertificates?: (name: string, material: CertificateMaterial) => void
   /** `part`: the name of the certificate set. */
@@ -130,6 +138,7 @@ async function openFiles(settings: FileSettings, { log, now }: Clock, events: ()
   const problems: Problem[] = []
   const warnings: string[] = []
   const onChange = () => events().onChange?.()
+  let activeRevocations: Revocations | undefined
 
   async function open<T>({ part, ...source }: Source<T>): Promise<Reloadable<T> | undefined> {
     const onReload = (result: ReloadResult) => events().onReload?.(source.subject, result, part)
@@ -173,8 +182,12 @@ async function openFiles(settings: FileSettings, { log, now }: Clock, events: ()
       subject: 'revocations',
       paths: [revocations.file],
       load: () => problemsOf('revocations.file', loadRevocations()),
-      onChange,
+      onChange(fresh) {
+        events().onChange?.(activeRevocations && newlyRevoked(activeRevocations, fresh))
+        activeRevocations = fresh
+      },
     }))
+  activeRevocations = revoked?.current()
   const certificates = new Map<string, Reloadable<Certificates>>()
   for (const set of certificateSets(settings)) {
     const opened = await open({
@@ -196,7 +209,7 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
   const { keyRing, accounts, revoked, certificates, problems, warnings } = opened
   if (problems.length > 0) throw new InvalidAuthData(problems)
   for (const warning of warnings) log.warn(warning)
-  const onChange = () => events.onChange?.()
+  const onChange = (revokedTokens?: readonly string[]) => events.onChange?.(revokedTokens)
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
   const url = config.keys.jwksUrl
   const remote =

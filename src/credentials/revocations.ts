@@ -1,4 +1,4 @@
-/** Revoked tokens, from a file or PostgreSQL, as an immutable index: a check costs the same whatever its size. */
+/** Revoked tokens, from a file or PostgreSQL, as an index: a check costs the same whatever its size. */
 import { z } from 'zod'
 import { type Loaded, readRegularFile } from '../reload/files.ts'
 import { type Parse, readRows } from '../reload/parse-thread.ts'
@@ -27,27 +27,50 @@ export type IsRevoked = (token: RevocableToken) => boolean
 export interface Revocations {
   readonly isRevoked: IsRevoked
   readonly size: number
+  /** Of several for one name, the latest bound counts. */
+  add(revocation: Revocation): void
+  /** Revoked by their ids. */
+  readonly tokens: ReadonlySet<string>
+  /** By account or access key: tokens issued before, in epoch milliseconds, are revoked. */
+  readonly bounds: ReadonlyMap<string, number>
 }
 
-/** Indexes revocations: 300,000 take about 100 ms. Of several for one name, the latest bound counts. */
+const ofAccount = (accountId: string) => `account ${accountId}`
+const ofAccessKey = (accessKey: string) => `key ${accessKey}`
+
+/** Indexes revocations: 300,000 take about 100 ms. */
 export function createRevocations(list: readonly Revocation[]): Revocations {
   const tokens = new Set<string>()
-  const accounts = new Map<string, number>()
-  const accessKeys = new Map<string, number>()
-  const before = (bounds: Map<string, number>, name: string) => bounds.get(name) ?? Number.NEGATIVE_INFINITY
-  for (const { jti, accountId, accessKey, issuedBefore } of list) {
-    const bound = issuedBefore ?? Number.POSITIVE_INFINITY
+  const bounds = new Map<string, number>()
+  const before = (name: string) => bounds.get(name) ?? Number.NEGATIVE_INFINITY
+  let size = 0
+  function add({ jti, accountId, accessKey, issuedBefore }: Revocation) {
+    size++
     if (jti) tokens.add(jti)
-    if (accountId) accounts.set(accountId, Math.max(before(accounts, accountId), bound))
-    if (accessKey) accessKeys.set(accessKey, Math.max(before(accessKeys, accessKey), bound))
+    const name = accountId ? ofAccount(accountId) : accessKey && ofAccessKey(accessKey)
+    if (name) bounds.set(name, Math.max(before(name), issuedBefore ?? Number.POSITIVE_INFINITY))
   }
+  for (const revocation of list) add(revocation)
   return {
-    size: list.length,
+    add,
+    tokens,
+    bounds,
+    get size() {
+      return size
+    },
     isRevoked: ({ tokenId, accountId, accessKey, issuedAt }) =>
       tokens.has(tokenId) ||
-      issuedAt * 1000 < before(accounts, accountId) ||
-      issuedAt * 1000 < before(accessKeys, accessKey),
+      issuedAt * 1000 < before(ofAccount(accountId)) ||
+      issuedAt * 1000 < before(ofAccessKey(accessKey)),
   }
+}
+
+/** The tokens that only `after` revokes by their ids; undefined if it revokes more of an account or access key. */
+export function newlyRevoked(before: Revocations, after: Revocations): readonly string[] | undefined {
+  for (const [name, bound] of after.bounds) {
+    if (bound > (before.bounds.get(name) ?? Number.NEGATIVE_INFINITY)) return undefined
+  }
+  return [...after.tokens].filter((tokenId) => !before.tokens.has(tokenId))
 }
 
 /** About half a million revocations. */

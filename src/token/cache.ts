@@ -19,6 +19,8 @@ interface TokenCache {
   readonly verify: Verify
   /** Must be called whenever keys, credentials or revocations have changed. */
   clear(): void
+  /** Enough where only tokens of these ids have been revoked: clients that log out must not cost others their entries. */
+  evict(tokenIds: readonly string[]): void
   readonly hits: number
   readonly misses: number
   readonly evictions: number
@@ -79,12 +81,23 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     return pending
   }
 
+  /** Verifications in progress are repeated. */
+  function restart() {
+    generation++
+    inFlight.clear()
+  }
+
   const cache = {
     verify: lookUp,
     clear() {
-      generation++
+      restart()
       entries.clear()
-      inFlight.clear()
+    },
+    evict(tokenIds: readonly string[]) {
+      restart()
+      const revoked = new Set(tokenIds)
+      const found = [...entries.entries()].filter(([, { identity }]) => revoked.has(identity.tokenId))
+      for (const [token] of found) entries.delete(token)
     },
     hits: 0,
     misses: 0,

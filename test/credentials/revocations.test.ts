@@ -4,6 +4,7 @@ import t from 'tap'
 import {
   createRevocations,
   createRevocationsLoader,
+  newlyRevoked,
   parse as parseBytes,
   type RevocableToken,
   type Revocation,
@@ -45,6 +46,21 @@ t.test('several entries for one name are combined, in any order', async (t) => {
     t.equal(revoked(list), true)
   }
   t.equal(createRevocations([early, late]).size, 2)
+})
+
+t.test('what is newly revoked are tokens, or more than that', async (t) => {
+  const account = { accountId: 'acme', issuedBefore: 5 }
+  const before = createRevocations([{ jti: 'a' }, { jti: 'b' }, account, { accessKey: 'AK' }])
+  const added = (list: readonly Revocation[]) => newlyRevoked(before, createRevocations(list))
+  t.same(added([{ jti: 'a' }, account, { accessKey: 'AK', issuedBefore: 7 }]), [], 'less is no change')
+  t.same(added([{ jti: 'c' }, { jti: 'b' }, { jti: 'd' }]), ['c', 'd'])
+  for (const more of [
+    { accountId: 'acme', issuedBefore: 6 },
+    { accountId: 'AK' },
+    { accessKey: 'acme', issuedBefore: 0 },
+  ]) {
+    t.equal(added([{ jti: 'c' }, more]), undefined)
+  }
 })
 
 t.test('a list is read in any YAML layout', async (t) => {

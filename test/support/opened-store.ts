@@ -10,8 +10,10 @@ import {
 export interface TestStore extends PostgresStore {
   /** The log: fields and message of each line. */
   readonly log: Record<string, unknown>[]
-  /** How often caches had to be emptied. */
+  /** How often a change became active. */
   changes(): number
+  /** What each left to evict: tokens, or undefined for all. */
+  readonly evicted: (readonly string[] | undefined)[]
   /** How reloads ended. */
   readonly reloads: string[]
 }
@@ -25,20 +27,18 @@ export function startStore(
   const log: Record<string, unknown>[] = []
   const reloads: string[] = []
   const write = (fields: object, message: string) => void log.push({ ...fields, message })
-  let changes = 0
+  const evicted: (readonly string[] | undefined)[] = []
   const store = openPostgresStore({
     urlFile,
     poolSize: 3,
     now: Date.now,
     log: { info: write, warn: write },
-    onChange: () => {
-      changes++
-    },
+    onChange: (revokedTokens) => void evicted.push(revokedTokens),
     onReload: (result) => reloads.push(result),
     ...options,
   })
   t.teardown(store.stop)
-  return { ...store, log, reloads, changes: () => changes }
+  return { ...store, log, reloads, evicted, changes: () => evicted.length }
 }
 
 /** Starts a store that must open. */

@@ -39,6 +39,22 @@ t.test('a token is verified once; later lookups return the same value without a 
   t.match(cache, { hits: 3, misses: 1, evictions: 0, size: 1 })
 })
 
+t.test('tokens of revoked ids are evicted alone, and verifications in progress are repeated', async (t) => {
+  const { asked, cache, check, accept } = setUp({ maxTokens: 1000 })
+  const identified = (tokenId: string): Accepted => ({ ...good(), identity: { ...good().identity, tokenId } })
+  for (let at = 0; at < 100; at++) await accept(`AA.AA.${at}`, identified(`j${at % 50}`))
+  const pending = check('BB.BB.BB')
+  cache.evict(['j7', 'j0', 'j49', 'none'])
+  asked.at(-1)?.answer(identified('j7'))
+  await new Promise(setImmediate)
+  t.equal(asked.length, 102)
+  asked.at(-1)?.answer(refusal)
+  t.same(await pending, refusal)
+  t.match(cache, { size: 94, evictions: 0 })
+  for (let at = 0; at < 100; at++)
+    t.equal(isValue(check(`AA.AA.${at}`)), ![7, 0, 49].includes(at % 50), `${at}`)
+})
+
 t.test('a refused token is not cached', async (t) => {
   const { asked, cache, check } = setUp()
   for (const round of [0, 1]) {

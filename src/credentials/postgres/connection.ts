@@ -79,8 +79,8 @@ interface PostgresFailure {
 const RUN_MIGRATE =
   'run `storage-auth-sidecar credentials migrate --postgres-url-file FILE` with a role that may create them'
 
-/** The tables lack the row that records changes, as after a partial restore: no change would be found. */
-export class MissingRevision extends Error {}
+/** What records changes is missing, as after a partial restore: no change would be found. */
+export class ChangesNotRecorded extends Error {}
 
 /** SQLSTATE codes. */
 const UNUSABLE: Readonly<Record<string, string>> = {
@@ -96,8 +96,8 @@ const UNUSABLE: Readonly<Record<string, string>> = {
 /** Without the detail of a server's error, which quotes rows. The message follows the name of the database. */
 export function postgresFailure(error: unknown): PostgresFailure {
   if (!(error instanceof Error)) return { kind: 'down', message: 'it failed for an unknown reason' }
-  if (error instanceof MissingRevision) {
-    return { kind: 'unusable', message: `its table storage_auth.revision has no row: ${RUN_MIGRATE}` }
+  if (error instanceof ChangesNotRecorded) {
+    return { kind: 'unusable', message: `${error.message}: ${RUN_MIGRATE}` }
   }
   const code = 'code' in error ? String(error.code) : ''
   if (error instanceof pg.DatabaseError) {

@@ -1,6 +1,7 @@
 /**
  * The tables of the credentials database, as one idempotent script for PostgreSQL 13 or newer. Triggers count changes
- * in `revision`. `stamp` is random: after a restore from a backup a number may come again, the pair does not.
+ * in `revision`. `stamp` is random: after a restore from a backup a number may come again, the pair does not. `base` is
+ * the stamp of the last change other than new revocations, which logouts make often; it counts while `base_of` is `stamp`.
  */
 import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
 
@@ -11,9 +12,10 @@ const isName = (column: string) =>
 /** Of `parseScope`, which also looks at the path. */
 const ITEM = 'storage\\.(read|create|modify):/[!-~]*'
 
+/** Before the change: the lock of the revision orders all changes, so that ids of revocations follow their commits. */
 const trigger = (table: string) => `
 DROP TRIGGER IF EXISTS note_change ON storage_auth.${table};
-CREATE TRIGGER note_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
+CREATE TRIGGER note_change BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON storage_auth.${table}
   FOR EACH STATEMENT EXECUTE FUNCTION storage_auth.note_change();`
 
 export const SCHEMA_SQL = `
@@ -52,20 +54,35 @@ CREATE TABLE IF NOT EXISTS storage_auth.revocations (
   CONSTRAINT exactly_one_target CHECK (num_nonnulls(jti, account_id, access_key) = 1),
   CONSTRAINT jti_has_no_issued_before CHECK (jti IS NULL OR issued_before IS NULL)
 );
+-- When the token ends: later revocations remove the row then.
+ALTER TABLE storage_auth.revocations ADD COLUMN IF NOT EXISTS expires_at timestamptz;
+CREATE INDEX IF NOT EXISTS revocations_expires_at
+  ON storage_auth.revocations (expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE TABLE IF NOT EXISTS storage_auth.revision (
   singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
   number bigint NOT NULL,
   stamp uuid NOT NULL
 );
+ALTER TABLE storage_auth.revision ADD COLUMN IF NOT EXISTS base uuid, ADD COLUMN IF NOT EXISTS base_of uuid;
 INSERT INTO storage_auth.revision (number, stamp) VALUES (1, gen_random_uuid()) ON CONFLICT DO NOTHING;
 
--- Runs as the owner: a role that changes credentials needs no right to the revision.
+-- Runs as the owner: a role that changes credentials needs no right to the revision, and one that adds revocations
+-- none to remove them.
 CREATE OR REPLACE FUNCTION storage_auth.note_change() RETURNS trigger
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
   AS $$
+DECLARE
+  new_stamp uuid := gen_random_uuid();
+  -- At depth 2 it is the DELETE below.
+  keeps_base boolean := TG_TABLE_NAME = 'revocations' AND (TG_OP = 'INSERT' OR pg_trigger_depth() > 1);
 BEGIN
-  UPDATE storage_auth.revision SET number = number + 1, stamp = gen_random_uuid();
+  UPDATE storage_auth.revision SET number = number + 1, stamp = new_stamp, base_of = new_stamp,
+    base = CASE WHEN NOT keeps_base THEN new_stamp WHEN base_of = stamp THEN base ELSE stamp END;
+  IF TG_TABLE_NAME = 'revocations' AND TG_OP = 'INSERT' THEN
+    DELETE FROM storage_auth.revocations WHERE id IN (
+      SELECT id FROM storage_auth.revocations WHERE expires_at < now() ORDER BY expires_at LIMIT 1000);
+  END IF;
   RETURN NULL;
 END
 $$;

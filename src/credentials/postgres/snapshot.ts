@@ -1,21 +1,44 @@
 /**
- * Reads all rows of the credentials database at one revision, in pages, so that requests are served in between.
+ * Reads the rows of the credentials database at one revision, in pages, so that requests are served in between. After
+ * new revocations it reads these alone.
  * A row without a valid credential is left out and reported by its id; no problem repeats a name or a hash.
  */
 import type { ClientBase, Pool } from 'pg'
 import { scopeProblem } from '../../token/scopes.ts'
 import { nameProblem, namesProblem } from '../names.ts'
-import { createRevocations, type Revocation, type Revocations } from '../revocations.ts'
+import { createRevocations, newlyRevoked, type Revocation, type Revocations } from '../revocations.ts'
 import { parseSecretHash } from '../secret-hash.ts'
 import { type Credential, type CredentialIndex, createCredentialIndex } from '../store.ts'
-import { MissingRevision } from './connection.ts'
+import { ChangesNotRecorded } from './connection.ts'
+
+interface Revision {
+  /** Differs after every change. */
+  readonly number: string
+  /** Differs after every change other than new revocations. */
+  readonly base: string
+}
 
 export interface Snapshot {
-  /** Number and stamp. */
-  readonly revision: string
+  readonly revision: Revision
   readonly credentials: CredentialIndex
-  readonly revocations: Revocations
   readonly problems: readonly string[]
+  readonly revocations: Revocations
+  /** The newest one: while it is there, only rows after it are new. */
+  readonly newest?: RevocationRow | undefined
+  /** The number of rows when all were read. */
+  readonly readWhole: number
+  /** Tokens revoked since the former snapshot, where nothing else has changed. */
+  readonly revokedTokens?: readonly string[] | undefined
+}
+
+type RevocationRow = Revocation & { readonly id: string; readonly createdAt: string }
+
+export const NO_SNAPSHOT: Snapshot = {
+  revision: { number: '', base: '' },
+  credentials: createCredentialIndex(),
+  problems: [],
+  revocations: createRevocations([]),
+  readWhole: 0,
 }
 
 /** A row of the table, not checked yet. */
@@ -25,50 +48,90 @@ export const CREDENTIAL_COLUMNS = `id, account_id AS "accountId", access_key AS 
   secret_hash AS "secretHash", disabled, scope,
   coalesce(extract(epoch FROM expires_at) * 1000, 'Infinity')::float8 AS "expiresAt"`
 export const REVOCATION_COLUMNS = `id, jti, account_id AS "accountId", access_key AS "accessKey",
-  (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBefore"`
+  (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBefore", created_at::text AS "createdAt"`
 
 /** About 5 ms of work. */
 const PAGE_ROWS = 1000
 
-export async function readSnapshot(pool: Pool): Promise<Snapshot> {
+/** @param former - its index of revocations is extended where that is enough */
+export async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapshot> {
   const client = await pool.connect()
   let isBroken = true
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
     const revision = await readRevision(client)
-    const credentials = createCredentialIndex()
-    const problems: string[] = []
-    for await (const rows of pages<CredentialRow>(client, 'credentials', CREDENTIAL_COLUMNS)) {
-      for (const row of rows) {
-        const problem = rowProblem(row)
-        if (problem !== undefined) problems.push(problem)
-        else credentials.add(row)
-      }
-    }
-    const revocations: Revocation[] = []
-    for await (const rows of pages<Revocation>(client, 'revocations', REVOCATION_COLUMNS)) {
-      revocations.push(...rows)
-    }
+    const snapshot =
+      revision.base === former.revision.base
+        ? { ...former, ...(await readNewRevocations(client, former)) }
+        : { ...(await readCredentials(client)), ...(await readRevocations(client)), revokedTokens: undefined }
     await client.query('COMMIT')
     isBroken = false
-    return { revision, credentials, revocations: createRevocations(revocations), problems }
+    return { ...snapshot, revision }
   } finally {
     client.release(isBroken)
   }
 }
 
-/** Differs after every change. @throws MissingRevision */
-export async function readRevision(database: Pool | ClientBase): Promise<string> {
-  const { rows } = await database.query<{ revision: string }>(
-    `SELECT number || ' ' || stamp AS revision FROM storage_auth.revision`,
+/** @throws ChangesNotRecorded */
+export async function readRevision(database: Pool | ClientBase): Promise<Revision> {
+  const { rows } = await database.query<Revision & { triggers: number }>(
+    `SELECT number || ' ' || stamp AS number, CASE WHEN base_of = stamp THEN base ELSE stamp END AS base, (SELECT count(*)::int FROM pg_trigger
+       WHERE tgrelid IN ('storage_auth.credentials'::regclass, 'storage_auth.revocations'::regclass)
+       AND tgname = 'note_change' AND tgenabled IN ('O', 'A')) AS triggers
+     FROM storage_auth.revision`,
   )
-  if (rows[0] === undefined) throw new MissingRevision()
-  return rows[0].revision
+  const [row] = rows
+  if (row === undefined) throw new ChangesNotRecorded('its table storage_auth.revision has no row')
+  if (row.triggers !== 2) throw new ChangesNotRecorded('triggers of its tables are missing or disabled')
+  return row
 }
 
-async function* pages<T>(client: ClientBase, table: string, columns: string) {
+async function readCredentials(client: ClientBase) {
+  const credentials = createCredentialIndex()
+  const problems: string[] = []
+  for await (const rows of pages<CredentialRow>(client, 'credentials', CREDENTIAL_COLUMNS)) {
+    for (const row of rows) {
+      const problem = rowProblem(row)
+      if (problem !== undefined) problems.push(problem)
+      else credentials.add(row)
+    }
+  }
+  return { credentials, problems }
+}
+
+/** @param from - the id of the first row */
+async function readRevocations(client: ClientBase, from?: string) {
+  const rows: RevocationRow[] = []
+  const after = from === undefined ? undefined : String(BigInt(from) - 1n)
+  for await (const page of pages<RevocationRow>(client, 'revocations', REVOCATION_COLUMNS, after)) {
+    rows.push(...page)
+  }
+  return { rows, newest: rows.at(-1), revocations: createRevocations(rows), readWhole: rows.length }
+}
+
+/** Rows that no longer exist may stay in the index until there are so many, and as many as others. */
+const MAX_ENDED = 10_000
+
+async function readNewRevocations(client: ClientBase, former: Snapshot) {
+  const { newest, revocations, readWhole } = former
+  if (newest !== undefined && revocations.size < 2 * readWhole + MAX_ENDED) {
+    const { rows, ...read } = await readRevocations(client, newest.id)
+    const [known, ...added] = rows
+    // It is gone when its token has ended, and may be another row after a restore.
+    if (known?.id === newest.id && known.createdAt === newest.createdAt) {
+      for (const row of added) revocations.add(row)
+      const tokenIds = added.flatMap(({ jti }) => jti ?? [])
+      const revokedTokens = tokenIds.length === added.length ? tokenIds : undefined
+      return { revocations, newest: read.newest, readWhole, revokedTokens }
+    }
+  }
+  const read = await readRevocations(client)
+  return { ...read, revokedTokens: newlyRevoked(revocations, read.revocations) }
+}
+
+async function* pages<T>(client: ClientBase, table: string, columns: string, after = '-9223372036854775808') {
   const text = `SELECT ${columns} FROM storage_auth.${table} WHERE id > $1 ORDER BY id LIMIT ${PAGE_ROWS}`
-  for (let last: string | undefined = '-9223372036854775808'; last !== undefined; ) {
+  for (let last: string | undefined = after; last !== undefined; ) {
     const { rows }: { rows: (T & { id: string })[] } = await client.query(text, [last])
     yield rows
     last = rows[PAGE_ROWS - 1]?.id

@@ -6,23 +6,17 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { MAX_LOGGED_PROBLEMS } from '../../reload/polled-files.ts'
-import { createRevocations } from '../revocations.ts'
-import {
-  type CredentialStore,
-  type CredentialStoreOptions,
-  createCredentialIndex,
-  createCredentialStore,
-} from '../store.ts'
+import { type CredentialStore, type CredentialStoreOptions, createCredentialStore } from '../store.ts'
 import { clientConfig, type PostgresTarget, postgresFailure, readUrlFile } from './connection.ts'
-import { readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
+import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'credentials'> {
   /** Read again whenever connections are replaced. */
   readonly urlFile: string
   readonly poolSize: number
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
-  /** A change is active: cached verdicts must be dropped now. */
-  readonly onChange: () => void
+  /** A change is active. Cached verdicts must be dropped now: on these tokens, or without them on all. */
+  readonly onChange: (revokedTokens?: readonly string[]) => void
   readonly onReload?: (result: 'ok' | 'failed') => void
   readonly pollMs?: number
 }
@@ -47,12 +41,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   let target: PostgresTarget | undefined
   let pool: Promise<pg.Pool> | undefined
-  let snapshot: Snapshot = {
-    revision: '',
-    credentials: createCredentialIndex(),
-    revocations: createRevocations([]),
-    problems: [],
-  }
+  let snapshot = NO_SNAPSHOT
   let reading: Promise<void> | undefined
   let logins = 0
   let isOpen = false
@@ -98,7 +87,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       if (!isOpen || isStopped) return
       await reading?.catch(() => {})
       disconnect()
-      snapshot = { ...snapshot, revision: '' }
+      snapshot = { ...snapshot, revision: NO_SNAPSHOT.revision }
       await update().catch(() => {})
       pause.abort() // the next poll finds out whether the database is down
     },
@@ -145,10 +134,10 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     pool ??= connect()
     const used = pool
     try {
-      const revision = await readRevision(await used)
-      if (revision !== snapshot.revision) await reading // it may have begun before this change
-      if (revision === snapshot.revision) return
-      reading ??= readSnapshot(await used)
+      const { number } = await readRevision(await used)
+      if (number !== snapshot.revision.number) await reading // it may have begun before this change
+      if (number === snapshot.revision.number) return
+      reading ??= readSnapshot(await used, snapshot)
         .then(publish)
         .finally(() => {
           reading = undefined
@@ -182,7 +171,9 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   function publish(fresh: Snapshot): void {
     if (isStopped) return
     snapshot = fresh
-    if (isOpen) onChange()
+    const { revokedTokens } = fresh
+    if (isOpen) onChange(revokedTokens)
+    if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
     report()
     for (const problem of fresh.problems.slice(0, MAX_LOGGED_PROBLEMS)) {
       log.warn({ database: target?.label, problem }, 'invalid row skipped')

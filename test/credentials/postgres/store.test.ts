@@ -1,5 +1,6 @@
 import { writeFile } from 'node:fs/promises'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
+import pg from 'pg'
 import t from 'tap'
 import { createPostgresEditor, migrate } from '../../../src/credentials/postgres/editor.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
@@ -166,6 +167,84 @@ t.test('a database restored from a backup is read again at any revision', async 
     UPDATE storage_auth.revision SET stamp = gen_random_uuid()`)
   await eventually(() => isActive(replica), 'the other history')
   t.pass('both were noticed')
+})
+
+t.test('new revocations are read alone, and name the tokens to evict', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  const replica = await openStore(t, urlFile, { pollMs: 20 })
+  const revoke = (values: string) =>
+    sql(`INSERT INTO storage_auth.revocations (jti, account_id, expires_at) VALUES ${values}`)
+  const next = async (evicted: readonly string[] | undefined, what: string) => {
+    const count = replica.evicted.length
+    await eventually(() => replica.evicted.length > count, what)
+    t.same(replica.evicted.at(-1), evicted, what)
+  }
+  const isRevoked = (tokenId: string) =>
+    replica.revocations().isRevoked({ tokenId, accountId: 'a', accessKey: 'k', issuedAt: 0 })
+  const [now, ended] = ['now()', "now() - interval '1 second'"]
+  // No change of credentials is recorded for it: it is not read while only revocations are new.
+  await sql(`BEGIN; SET LOCAL session_replication_role = replica;
+    UPDATE storage_auth.credentials SET disabled = true; COMMIT`)
+  void revoke(`('a', NULL, NULL)`)
+  await next(['a'], 'the first')
+  void revoke(`('b', NULL, ${now} + interval '1 day'), ('c', NULL, ${ended})`)
+  await next(['b', 'c'], 'two')
+  void revoke(`('d', NULL, ${ended})`)
+  await next(['d'], 'the newest one has gone')
+  t.same(await sql('SELECT jti FROM storage_auth.revocations ORDER BY id'), [
+    { jti: 'a' },
+    { jti: 'b' },
+    { jti: 'd' },
+  ])
+  void revoke(`(NULL, 'acme', NULL)`)
+  await next(undefined, 'an account')
+  t.same(['a', 'b', 'c', 'd', 'e'].map(isRevoked), [true, true, false, false, false])
+  t.equal(isActive(replica), true)
+  t.same(replica.reloads, ['ok', 'ok'], 'at the start and for the account; none for each logout')
+  void sql(`DELETE FROM storage_auth.revocations WHERE jti = 'b'`)
+  await next(undefined, 'a revocation taken back')
+  t.equal(isRevoked('b'), false)
+  t.equal(isActive(replica), false, 'everything was read')
+})
+
+t.test('revocations that commit in another order than they began are all found', async (t) => {
+  const { urlFile, url } = await withAcme()
+  const replica = await openStore(t, urlFile, { pollMs: 5 })
+  const writers = Array.from({ length: 8 }, () => new pg.Client(url))
+  await Promise.all(writers.map((writer) => writer.connect()))
+  const ids = await Promise.all(
+    writers.map(async (writer, at) => {
+      const own = Array.from({ length: 20 }, (_, count) => `${at}-${count}`)
+      for (const jti of own)
+        await writer.query('INSERT INTO storage_auth.revocations (jti) VALUES ($1)', [jti])
+      await writer.end()
+      return own
+    }),
+  )
+  await eventually(() => replica.revocations().size >= 160, 'all')
+  t.same(new Set(replica.evicted.flat()), new Set(ids.flat()))
+})
+
+t.test('triggers that a restore has lost are noticed', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  for (const [lose, restore] of [
+    ['DROP TRIGGER note_change ON storage_auth.revocations', async () => migrate(urlFile)],
+    [
+      'ALTER TABLE storage_auth.credentials DISABLE TRIGGER note_change',
+      async () => sql('ALTER TABLE storage_auth.credentials ENABLE TRIGGER note_change'),
+    ],
+  ] as const) {
+    const replica = await openStore(t, urlFile, { pollMs: 20 })
+    await sql(lose)
+    await eventually(() => replica.check().state !== 'current', 'the fault')
+    const problem =
+      /: triggers of its tables are missing or disabled: run `storage-auth-sidecar credentials migrate/
+    t.match(await startStore(t, urlFile).opened, { ok: false, problems: [problem] })
+    t.equal(await replica.store.authenticate(acme), 'unavailable')
+    await restore()
+    await eventually(() => replica.check().state === 'current', 'its end')
+    await replica.stop()
+  }
 })
 
 t.test('read grants suffice, and missing grants are reported', async (t) => {
