@@ -165,7 +165,8 @@ export async function createApp({
     tokenEndpoint,
     forward: forwarder.forward,
     responder,
-    identityHeaders: (caller) => identityHeaders(caller, assertion.audience),
+    // A client that reaches the forward-auth path itself must not collect assertions.
+    identityHeaders: (caller, trusted) => identityHeaders(caller, trusted ? assertion.audience : ''),
     maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
     now,
     onInternalError: (requestId, error) =>

@@ -153,13 +153,14 @@ function createRouteOf(options: DecideOptions): (request: Admitted) => Route | '
   const { forwardAuthPath } = options
   const publicRoutes = new Set(options.publicRoutes.map(({ method, path }) => `${method} ${path}`))
   const passPreflight = options.corsPreflight === 'pass'
-  return ({ method, path, preflight }) => {
+  return ({ method, path, preflight, hasBody }) => {
     if (path === tokenPath || path === tokenPathSlash) {
       if (method === 'POST') return 'token_issue'
       return method === 'GET' || method === 'HEAD' ? 'token_check' : 'token_method'
     }
     if (forwardAuthPath !== '' && isWithin(path, forwardAuthPath)) return 'forward_auth'
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return 'public'
-    return passPreflight && preflight ? 'public' : 'proxy'
+    // A body could be of another method: some services read one from `X-HTTP-Method-Override`.
+    return passPreflight && preflight && !hasBody ? 'public' : 'proxy'
   }
 }

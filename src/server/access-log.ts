@@ -62,8 +62,9 @@ export function createAccessLog({
     onRequestEnd(req, res, finished) {
       const { context } = req
       const ms = performance.now() - context.startedAt
-      if (!finished && isAborting() && res.statusCode !== 101) context.fail('drain_deadline')
-      const status = finalStatus(context, res.statusCode, finished)
+      const isSent = finished || res.isComplete || res.statusCode === 101
+      if (!isSent && isAborting()) context.fail('drain_deadline')
+      const status = isSent ? res.statusCode : unsentStatus(context)
       metrics.onRequest(context.route, req.method, status, ms / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
@@ -88,9 +89,7 @@ function wouldRefuse({ passed }: RequestContext): RefusalReason | undefined {
   return passed === undefined || passed.act === 'timeLeft' ? undefined : passed.wouldRefuse
 }
 
-/** 101 once a tunnel is open. */
-function finalStatus({ reason }: RequestContext, status: number, finished: boolean): number {
-  if (finished || status === 101) return status
+function unsentStatus({ reason }: RequestContext): number {
   return reason === undefined || reason.startsWith('client_') ? CLIENT_CLOSED : ABORTED
 }
 

@@ -159,6 +159,7 @@ export function mustCloseAfter({ context: { admitted, upgrade } }: SidecarReques
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
   #isContinued = false
   #isCloseDelimited = false
+  #isComplete = false
 
   /** `100 Continue` has been sent. */
   get isContinued(): boolean {
@@ -168,6 +169,15 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** The end of the connection is the end of the body. */
   get isCloseDelimited(): boolean {
     return this.#isCloseDelimited
+  }
+
+  /** All of it has been written, whatever becomes of the rest of the request. */
+  get isComplete(): boolean {
+    return this.#isComplete
+  }
+
+  complete(): void {
+    this.#isComplete = true
   }
 
   /** Before the body is read: asks a client for it that waits. */

@@ -15,12 +15,16 @@ interface HandleOptions {
   readonly tokenEndpoint: TokenEndpoint
   readonly forward: (req: SidecarRequest, res: SidecarResponse) => void
   readonly responder: Responder
-  readonly identityHeaders: (caller: Accepted) => readonly string[]
+  /** `trusted`: the peer may hold an assertion. */
+  readonly identityHeaders: (caller: Accepted, trusted: boolean) => readonly string[]
   /** Maximum for which a proxy may cache a forward-auth response. */
   readonly maxAgeSeconds: number
   readonly now: () => number
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
+
+/** A proxy that keeps a decision of forward auth must not give it to another client. */
+const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
 export function createHandle(options: HandleOptions): (req: SidecarRequest, res: SidecarResponse) => void {
   const { decide, tokenEndpoint, responder } = options
@@ -75,12 +79,14 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(options.now() / 1000)
     // A decision for one request of a restricted token is none for another.
     const age = caller?.identity.scope === undefined ? Math.min(options.maxAgeSeconds, left) : 0
+    const { trusted } = req.context.connection.peer
     responder.send(req, res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.
       ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
       'Cache-Control',
       age > 0 ? `private, max-age=${age}` : 'no-store',
-      ...(caller === undefined ? [] : options.identityHeaders(caller)),
+      ...VARY_BY_TOKEN,
+      ...(caller === undefined ? [] : options.identityHeaders(caller, trusted)),
     ])
   }
 
@@ -104,7 +110,10 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       errorType: 'http_request_denied',
       details: reason,
       close,
-      ...(error.status === 401 && { headers: ['WWW-Authenticate', challenge] }),
+      headers: [
+        ...(error.status === 401 ? ['WWW-Authenticate', challenge] : []),
+        ...(req.context.route === 'forward_auth' ? VARY_BY_TOKEN : []),
+      ],
     })
   }
 

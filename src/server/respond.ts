@@ -68,6 +68,7 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
     if (mustClose) list.push('Connection', 'close')
     res.writeHead(status, STATUS_CODES[status] ?? '', list)
     if (req.method !== 'HEAD') context.countOut(text.length)
+    res.complete()
     if (unread) {
       res.flushHeaders() // `write` alone would not send a head without a body: HEAD, 204
       res.write(text, 'latin1')

@@ -56,9 +56,9 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
   const { responder, credentials, throttle, contract, now } = options
   const rejected: PublicError = { ...ERRORS.authenticationFailed, code: contract.authenticationFailedCode }
 
-  /** Whole seconds left; 0 within the clock tolerance. */
+  /** Whole seconds that are really left; 0 within the clock tolerance. */
   const expirationSec = ({ expiresAtSeconds }: Identity): number | string => {
-    const left = Math.max(0, expiresAtSeconds - Math.floor(now() / 1000))
+    const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
     return contract.expirationSec === 'string' ? String(left) : left
   }
 

@@ -1,6 +1,10 @@
+import { connect, type Socket } from 'node:net'
+import { connect as connectTls } from 'node:tls'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import type { RawClient } from '../support/raw-client.ts'
+import { OK } from '../support/recording-upstream.ts'
+import { startSecured } from '../support/secured.ts'
 import { type Setup, startSetup } from '../support/setup.ts'
 
 /** The ways in which a client goes away. */
@@ -113,6 +117,30 @@ t.test('a client that disconnects before its request or during a login leaks not
     'the line of the log',
   )
   await setup.upstreamSaw(t, 0)
+})
+
+t.test('a TLS client that disconnects amid pipelined requests leaves none in flight', async (t) => {
+  const setup = await startSecured(t)
+  setup.upstream.reply((socket) => void setTimeout(() => socket.write(OK), 3))
+  for (const depart of [
+    (tcp: Socket) => tcp.resetAndDestroy(),
+    (tcp: Socket) => tcp.destroy(),
+    (_: Socket, tls: Socket) => tls.destroy(),
+    (_: Socket, tls: Socket) => tls.end(),
+  ]) {
+    const clients = Array.from({ length: 40 }, async (_, at) => {
+      const tcp = connect(setup.sidecar.port, '127.0.0.1')
+      const tls = connectTls({ socket: tcp, rejectUnauthorized: false })
+      for (const socket of [tcp, tls]) socket.on('error', () => {})
+      t.teardown(() => tcp.destroy())
+      await new Promise((resolve) => tls.once('secureConnect', resolve))
+      tls.resume().write(setup.head('GET /a').repeat(8))
+      await new Promise((resolve) => setTimeout(resolve, at))
+      depart(tcp, tls)
+    })
+    await Promise.all(clients)
+    await nothingIsLeft(setup, String(depart))
+  }
 })
 
 t.test('a request whose client disconnects during token verification is not forwarded', async (t) => {

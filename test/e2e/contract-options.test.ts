@@ -48,6 +48,8 @@ t.test("scripts of an allowed origin may read the sidecar's own responses", asyn
       [head('GET /o', `Origin: ${origin}`).replace(authorization, ''), 400],
       [`${head('POST /v2/auth/token', `Origin: ${origin}`, 'Content-Length: 2')}{}`, 400],
       [head('PUT /v2/auth/token', `Origin: ${origin}`), 405],
+      [head('GET /o', `Origin: ${origin}`, `X: ${'x'.repeat(30_000)}`), 431],
+      [head('GET /o', `origin:${origin}`, 'bad header : x'), 400],
     ] as const) {
       const { headers, ...response } = await ask(text)
       t.equal(response.status, status)

@@ -18,6 +18,7 @@ t.test('a valid token is a 200 without a body, with the identity in response hea
         'content-length': '0',
         'content-type': undefined,
         'cache-control': 'no-store',
+        vary: 'Authorization',
         'x-authenticated-account-id': 'acm%C3%A9%20corp',
         'x-authenticated-access-key': sidecar.logins[0]?.accessKey,
         'x-authenticated-token-id': decodeJwt(sidecar.token).jti,
@@ -46,6 +47,7 @@ t.test('a refused token gets its documented error, with status 401 if configured
     ] as const) {
       const response = await ask(head('GET /_auth/b').replace(authorization, line))
       isOwnResponse(t, response, { status, code, details })
+      t.equal(response.headers['vary'], 'Authorization')
       t.equal(response.headers['x-authenticated-account-id'], undefined)
     }
     const spoofed = head('GET /_auth', 'X-Authenticated-Account-Id: victim').replace(authorization, '')
@@ -112,10 +114,17 @@ t.test("a decision may be cached for maxAgeSeconds, but not beyond the token's e
   t.equal(await age('none'), 'no-store', 'a refusal is never cached')
 })
 
-t.test('the assertion is among the headers if it is enabled', async (t) => {
-  const { ask, head } = await startSetup(t, { settings: { ...PATH, 'identity-assertion-enabled': 'true' } })
-  const { headers } = await ask(head('GET /_auth'))
+t.test('the assertion is among the headers if it is enabled and the peer is trusted', async (t) => {
+  const settings = { ...PATH, 'identity-assertion-enabled': 'true' }
+  const trusting = await startSetup(t, { settings: { ...settings, 'forwarded-trust': '[127.0.0.1]' } })
+  const { headers } = await trusting.ask(trusting.head('GET /_auth'))
   t.equal(decodeJwt(headers['x-authenticated-assertion'] ?? '').sub, 'acme')
+  for (const trust of ['[]', '[192.0.2.0/24]']) {
+    const { ask, head } = await startSetup(t, { settings: { ...settings, 'forwarded-trust': trust } })
+    const answer = await ask(head('GET /_auth', 'X-Forwarded-For: 192.0.2.1'))
+    t.match(answer, { status: 200, headers: { 'x-authenticated-account-id': 'acme' } })
+    t.equal(answer.headers['x-authenticated-assertion'], undefined, 'a client must not collect it')
+  }
 })
 
 t.test('report mode answers 200 without an identity', async (t) => {

@@ -125,6 +125,16 @@ t.test('a CORS preflight', async (t) => {
     await recovers()
   })
 
+  await t.test('needs a token if it has a body', async (t) => {
+    const setup = await startSetup(t, { settings: { 'cors-preflight': 'pass' } })
+    const head = setup.head('OPTIONS /object', ...preflight, 'X-HTTP-Method-Override: DELETE')
+    for (const framing of ['Content-Length: 1\r\n\r\n1', 'Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n']) {
+      const withBody = head.replace(setup.authorization, '').replace(/\r\n$/, framing)
+      t.equal((await setup.ask(withBody)).status, 400, framing)
+    }
+    await setup.upstreamSaw(t, 0)
+  })
+
   await t.test('of the token endpoint is served by the token endpoint', async (t) => {
     const { ask } = await asking(t, { 'cors-preflight': 'pass' })
     const { response, forwarded } = await ask('OPTIONS /v2/auth/token', ...preflight)

@@ -47,6 +47,9 @@ t.test('TLS 1.2 and 1.3 are accepted, with HTTP/1.1', async (t) => {
   }
   t.equal(secured.upstream.requests.length, 4)
   t.equal(await handshake(secured), 'ok', 'a client without ALPN speaks HTTP/1.1')
+  const old = await secured.connect({ ALPNProtocols: ['http/1.0'] })
+  old.send(secured.head('GET /object').replace('HTTP/1.1', 'HTTP/1.0'))
+  t.equal((await old.response()).body.toString(), 'ok', 'HTTP/1.0, too')
 })
 
 t.test('older TLS versions and other ALPN protocols are refused', async (t) => {

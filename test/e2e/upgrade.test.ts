@@ -228,7 +228,7 @@ t.test('the end of a tunnel frees its connection for a queued request', async (t
 t.test('bytes of both sides that arrive with the handshake are not lost', async (t) => {
   const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   upstream.reply(`${SWITCHED}from upstream`)
-  const client = await send(`${handshake(sidecar.token)}from client`)
+  const client = await send(`${handshake(sidecar.token, 'Content-Length: 0\r\n')}from client`)
   await client.until('from upstream')
   t.match(client.received().toString(), /^HTTP\/1\.1 101 .*\r\n(.+\r\n)+\r\nfrom upstream$/)
   await upstream.until(() => upstream.bytes[0]?.includes('from client') ?? false, 'the early bytes')
