@@ -28,7 +28,6 @@ import { createResponder } from './server/respond.ts'
 import { createTokenEndpoint } from './server/token-endpoint.ts'
 import { createTokenCache } from './token/cache.ts'
 import { createAssertionSigner, createIssuer } from './token/issue.ts'
-import { ownIssuer } from './token/issuers.ts'
 import { createVerifier } from './token/verify.ts'
 
 interface AppOptions {
@@ -83,11 +82,10 @@ export async function createApp({
   const { issuer, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
   // Token checks.
-  const { findKey, isRevoked } = authData
-  const credentialStatus = credentials?.credentialStatus
+  const { issuers, isRevoked } = authData
   const tokenCache = createTokenCache({
     verifyUncached: createVerifier({
-      issuers: [ownIssuer({ ...config.token, findKey, credentialStatus })],
+      issuers,
       clockToleranceSeconds,
       isRevoked,
       now,
@@ -108,7 +106,7 @@ export async function createApp({
     upstreams: config.upstreams.map(({ prefix }) => prefix),
     subjects: authData.subjects,
     enforcing: config.enforcement === 'enforce',
-    fetchesKeys: authData.remoteKeys !== undefined,
+    issuers: authData.keySets().map(({ issuer }) => issuer),
     now,
   })
   const { registry } = metrics
@@ -207,13 +205,13 @@ export async function createApp({
     revocations: authData.revocations,
     pools: forwarder.pools,
     certificates: authData.certificates.expiries,
-    remoteKeys: authData.remoteKeys,
+    keySets: authData.keySets,
     ready: () => readyChecks().every(({ ok }) => ok),
     logLinesDropped,
   })
   const sources: AdminSources = {
     ready: readyChecks,
-    jwks: () => publicJwks(keys()),
+    jwks: () => (keys().verification.size === 0 ? undefined : publicJwks(keys())),
     exposition: registry,
     statusMetrics: () => statusMetrics(registry),
   }

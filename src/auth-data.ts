@@ -3,7 +3,7 @@
  * In: settings. Out: functions that return the active values.
  */
 import type { SecureContext } from 'node:tls'
-import type { Config, FileSettings } from './config/config.ts'
+import { type Config, type FileSettings, insecureKeySets, keySetsOf } from './config/config.ts'
 import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { PostgresStore } from './credentials/postgres/store.ts'
@@ -15,7 +15,8 @@ import {
 } from './credentials/revocations.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
-import { type FindKey, findKeyIn, type KeyRing } from './keys/key-ring.ts'
+import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
+import { readBearerToken } from './keys/key-set.ts'
 import { createRemoteKeys } from './keys/remote-keys.ts'
 import { createLog, type Logger } from './ops/log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
@@ -26,12 +27,15 @@ import {
   type Certificates,
   certificatePaths,
   certificateSets,
+  issuerName,
   loadCertificates,
   upstreamName,
 } from './reload/certificates.ts'
 import type { Loaded } from './reload/files.ts'
 import { openPolledFiles, type PolledFilesOptions } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
+import { ownIssuer, trustedIssuer } from './token/issuers.ts'
+import type { TokenIssuer } from './token/verify.ts'
 
 export class InvalidAuthData extends Error {
   override readonly name = 'InvalidAuthData'
@@ -46,10 +50,11 @@ export interface AuthData {
   /** The labels `subject` of reloads. */
   readonly subjects: readonly ReloadSubject[]
   readonly keys: () => KeyRing
-  readonly findKey: FindKey
-  /** Undefined without `keys.jwksUrl`. */
-  readonly remoteKeys: (() => { readonly ageSeconds?: number }) | undefined
-  /** Absent in a verify-only sidecar. */
+  /** Whose tokens are accepted; our own first. */
+  readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
+  /** Those whose keys are fetched. */
+  readonly keySets: () => readonly { readonly issuer: string; readonly ageSeconds?: number }[]
+  /** Absent in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialStore | undefined
   readonly isRevoked: IsRevoked
   /** How many there are. */
@@ -68,6 +73,8 @@ export interface AuthData {
   start(events?: AuthDataEvents): void
   /** Waits for issuer or database; false if stopped before. @throws InvalidAuthData if an operator must act */
   whenComplete(): Promise<boolean>
+  /** Waits until each key set has been fetched once, well or not. */
+  whenFetched(): Promise<unknown>
   /** Loads everything again, changed or not. Never rejects. */
   reload(): Promise<void>
   /** Ends the polling. The values stay. */
@@ -84,7 +91,7 @@ export interface AuthDataEvents {
   readonly onCertificates?: (name: string, material: CertificateMaterial) => void
   /** `part`: the name of the certificate set. */
   readonly onReload?: (subject: ReloadSubject, result: ReloadResult, part?: string) => void
-  readonly onFetch?: (result: ReloadResult) => void
+  readonly onFetch?: (issuer: string, result: ReloadResult) => void
 }
 
 interface Clock {
@@ -107,6 +114,13 @@ async function problemsOf<T>(setting: string, loading: Promise<Loaded<T>>): Prom
   const loaded = await loading
   if (loaded.ok) return loaded
   return { ok: false, problems: loaded.problems.map((problem) => fileProblem(setting, problem)) }
+}
+
+type CertificateMap = ReadonlyMap<string, Reloadable<Certificates>>
+
+function contextOf(certificates: CertificateMap, name: string): (() => SecureContext) | undefined {
+  const set = certificates.get(name)
+  return set && (() => set.current().context)
 }
 
 /** Reads every file that the settings name. Never rejects. @param connects - also to the database, if the URL is valid */
@@ -199,6 +213,15 @@ async function openFiles(settings: FileSettings, { log, now }: Clock, events: ()
     })
     if (opened !== undefined) certificates.set(set.name, opened)
   }
+  for (const [index, { bearerTokenFile }] of (settings.trustedIssuers ?? []).entries()) {
+    if (bearerTokenFile === undefined) continue
+    const read = await problemsOf(
+      `trustedIssuers[${index}].bearerTokenFile`,
+      readBearerToken(bearerTokenFile),
+    )
+    if (!read.ok) problems.push(...read.problems)
+  }
+  warnings.push(...insecureKeySets(settings))
   return { keyRing, accounts, revoked, certificates, problems, warnings: [...new Set(warnings)] }
 }
 
@@ -211,11 +234,6 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
   for (const warning of warnings) log.warn(warning)
   const onChange = (revokedTokens?: readonly string[]) => events.onChange?.(revokedTokens)
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
-  const url = config.keys.jwksUrl
-  const remote =
-    url === undefined
-      ? undefined
-      : createRemoteKeys({ url, log, now, onChange, onFetch: (result) => events.onFetch?.(result) })
   let database: PostgresStore | undefined
   if (config.credentials.postgres !== undefined) {
     // Imported on demand: most sidecars have no database, and its client loads slowly.
@@ -224,6 +242,7 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
     database = openPostgresStore({ ...config.credentials.postgres, log, now, onChange, onReload, onFault })
   }
   const fileStore = accounts && createCredentialStore({ credentials: accounts.current, now, onFault })
+  const credentials = fileStore ?? database?.store
   const files = [keyRing, accounts, revoked, ...certificates.values()].filter((file) => file !== undefined)
 
   const subjects: ReloadSubject[] = ['revocations']
@@ -231,23 +250,36 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
   if (accounts ?? database) subjects.push('credentials')
   if (certificates.size > 0) subjects.push('certificates')
 
+  const keySets = keySetsOf(config).map(({ setting, ...source }) => {
+    const onFetch = (...fetched: [string, ReloadResult]) => events.onFetch?.(...fetched)
+    const secureContext = contextOf(certificates, issuerName(setting))
+    return createRemoteKeys({ ...source, secureContext, log, now, onChange: () => onChange(), onFetch })
+  })
+  const remote = config.keys.jwksUrl === undefined ? undefined : keySets[0]
   const keys = remote?.ring ?? keyRing?.current ?? (() => NO_KEYS)
+  const own = ownIssuer({
+    ...config.token,
+    findKey: remote?.findKey ?? findKeyIn(keys),
+    credentialStatus: credentials?.credentialStatus,
+  })
+  const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
+  const trusted = config.trustedIssuers.flatMap((entry) => {
+    const keySet = keySets.find(({ issuer }) => issuer === entry.issuer)
+    return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
+  })
 
   return {
     subjects,
     keys,
-    findKey: remote?.findKey ?? findKeyIn(keys),
-    remoteKeys: remote?.state,
-    credentials: fileStore ?? database?.store,
+    issuers: [own, ...trusted],
+    keySets: () => keySets.map(({ issuer, state }) => ({ issuer, ...state() })),
+    credentials,
     isRevoked: (token) =>
       revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true,
     revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates: {
       material: (name) => certificates.get(name)?.current().material,
-      upstream(prefix) {
-        const set = certificates.get(upstreamName(prefix))
-        return set && (() => set.current().context)
-      },
+      upstream: (prefix) => contextOf(certificates, upstreamName(prefix)),
       expiries: () =>
         [...certificates].flatMap(([certificate, set]) => {
           const { expiresAt } = set.current()
@@ -262,7 +294,9 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
     start(subscribed = {}) {
       events = subscribed
       for (const file of files) file.start()
+      for (const keySet of keySets) keySet.start()
     },
+    whenFetched: () => Promise.all(keySets.map((keySet) => keySet.fetched())),
     async whenComplete() {
       if ((await remote?.firstSet()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
@@ -271,11 +305,12 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
       return ok
     },
     async reload() {
-      await Promise.all([...files.map((file) => file.reload()), remote?.reload(), database?.reload()])
+      const reloadables = [...files, ...keySets]
+      await Promise.all([...reloadables.map((one) => one.reload()), database?.reload()])
     },
     async stop() {
       for (const file of files) file.stop()
-      remote?.stop()
+      for (const keySet of keySets) keySet.stop()
       await database?.stop()
     },
   }

@@ -1,10 +1,12 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { checkFiles, InvalidAuthData } from '../auth-data.ts'
+import { insecureKeySets } from '../config/config.ts'
 import { explain, type LoadedConfig, loadConfig, type NotLoaded } from '../config/load.ts'
 import { formatProblems, type Problem } from '../config/problem.ts'
 import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
+import { checkKeySets } from './check-key-sets.ts'
 import { type CommandIo, createCommand, formatTable, printer, UsageFailure, warner } from './command-io.ts'
 
 /** Values of flags by their name in camel case, from commander. */
@@ -46,9 +48,15 @@ export function loadSettings(options: ParsedOptions, io: CommandIo, needsUpstrea
  * The problems of the settings and of the files that valid settings name, and warnings about these files.
  * @param connects - also to the database
  */
-export async function checkAll(loaded: LoadedConfig | NotLoaded, connects = false) {
-  const { problems, warnings } = await checkFiles(loaded.ok ? loaded.config : loaded.files, connects)
-  return { problems: [...problemsOf(loaded), ...located(problems, loaded)], warnings }
+export async function checkAll(loaded: LoadedConfig | NotLoaded, connects = false, fetches = false) {
+  const settings = loaded.ok ? loaded.config : loaded.files
+  const { problems, warnings } = await checkFiles(settings, connects)
+  const fetched = fetches ? await checkKeySets(settings) : { problems: [], notes: [] }
+  return {
+    problems: [...problemsOf(loaded), ...located([...problems, ...fetched.problems], loaded)],
+    warnings,
+    notes: fetched.notes,
+  }
 }
 
 const problemsOf = (loaded: LoadedConfig | NotLoaded) => (loaded.ok ? [] : loaded.problems)
@@ -80,17 +88,20 @@ export function configCommand(io: CommandIo): Command {
 
   const check = group.command('check').description('validate the settings; every problem is reported at once')
   check.option('--files', 'validate keys, credentials, revocations and certificates, too')
+  check.option('--fetch', 'also fetch each key set once, and say whether it is good')
   addSettingFlags(check.option('--json', 'print the outcome as JSON'))
     .addHelpText('after', CHECK_EXAMPLES)
     .action(async (options: ParsedOptions) => {
       const loaded = loadSettings(options, io)
-      const { problems, warnings } = options['files']
-        ? await checkAll(loaded, true)
-        : { problems: problemsOf(loaded), warnings: [] }
+      const fetches = options['fetch'] === true
+      const settings = loaded.ok ? loaded.config : loaded.files
+      const unopened = { problems: problemsOf(loaded), warnings: insecureKeySets(settings), notes: [] }
+      const { problems, warnings, notes } =
+        options['files'] || fetches ? await checkAll(loaded, true, fetches) : unopened
       warnings.forEach(warner(io))
       if (options['json']) printJson({ ok: problems.length === 0, problems })
       if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
-      if (!options['json']) print('the configuration is valid')
+      if (!options['json']) print(['the configuration is valid', ...notes].join('\n'))
     })
 
   const show = group.command('show').description('print every effective setting and where it came from')

@@ -7,7 +7,6 @@ import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog } from '../ops/log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
-import { ownIssuer } from '../token/issuers.ts'
 import { createVerifier } from '../token/verify.ts'
 import {
   CommandFailure,
@@ -94,9 +93,8 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
     .action(async (argument: string | undefined, options: ParsedOptions) => {
       const loaded = usable(loadSettings(options, io, false))
       const { config } = loaded
-      const { findKey, isRevoked, credentials } = await loadAuthData(loaded, now, warn, waitMs)
+      const { issuers, isRevoked, credentials } = await loadAuthData(loaded, now, warn, waitMs)
       const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }
-      const issuers = [ownIssuer({ ...config.token, ...sources, findKey })] as const
       const verify = createVerifier({ ...config.token, ...sources, issuers, now })
       const token = (argument ?? (await readStdin(io.stdin)).toString()).trim()
       const inspection = await inspectToken(token, { verify, ...sources, now })
@@ -126,10 +124,13 @@ async function loadAuthData(
     const log = createLog('warn', { write })
     const authData = await openAuthData({ ...config, listen, upstreams: [] }, { log, now })
     authData.start()
-    const isComplete = await Promise.race([
-      authData.whenComplete(),
-      sleep(waitMs, false, { ref: false }),
-    ]).finally(authData.stop)
+    const complete = authData.whenComplete().then(async (isComplete) => {
+      await Promise.race([authData.whenFetched(), sleep(waitMs, undefined, { ref: false })])
+      return isComplete
+    })
+    const isComplete = await Promise.race([complete, sleep(2 * waitMs, false, { ref: false })]).finally(
+      authData.stop,
+    )
     const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
     if (!isComplete) throw new CommandFailure(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
     return authData

@@ -1,6 +1,7 @@
 /** The configuration as the program uses it: the settings, the rules across settings, and derived values. */
 import type { z } from 'zod'
 import { isWithin } from '../http/request-target.ts'
+import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import {
   CREDENTIALS_FILE,
   KEYS_DIRECTORY,
@@ -19,7 +20,6 @@ const VERIFIES_ONLY = ': such a sidecar only verifies and issues no tokens'
 const EXCLUSIVE = [
   ['keys.jwksUrl', 'keys.directory', ''],
   ['credentials.file', 'keys.jwksUrl', VERIFIES_ONLY],
-  ['credentials.postgres', 'keys.jwksUrl', VERIFIES_ONLY],
   ['credentials.postgres', 'credentials.file', ''],
   ['identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'],
 ] as const
@@ -38,11 +38,20 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
   const isSet = (path: string) => (valueAt(settings, path.split('.')) ?? false) !== false
   const report = (path: string, message: string, below: readonly (string | number)[] = []) =>
     context.addIssue({ code: 'custom', path: [...path.split('.'), ...below], message })
-  const { listen, admin, token, identity, forwardAuth, publicRoutes } = settings
+  const { listen, admin, token, identity, forwardAuth, publicRoutes, keys, trustedIssuers } = settings
 
   for (const [path, other, why] of EXCLUSIVE) {
     if (areValid(path, other) && isSet(path) && isSet(other))
       report(path, `cannot be used with ${other}${why}`)
+  }
+  if (areValid('keys') && keys.caFile !== undefined && !/^https:/i.test(keys.jwksUrl ?? ''))
+    report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
+  if (areValid('token.issuer', 'trustedIssuers')) {
+    const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
+    for (const [index, { issuer }] of trustedIssuers.entries()) {
+      if (names.indexOf(issuer) <= index)
+        report('trustedIssuers', 'is token.issuer, or that of an entry before it', [index, 'issuer'])
+    }
   }
   if (areValid('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
     const { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } = token
@@ -79,16 +88,16 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
   }
 }
 
-const keySource = ({ jwksUrl, directory = KEYS_DIRECTORY }: Settings['keys']) =>
-  jwksUrl === undefined ? { directory } : { jwksUrl }
+const keySource = ({ directory = KEYS_DIRECTORY, ...remote }: Settings['keys']): Settings['keys'] =>
+  remote.jwksUrl === undefined ? { directory } : remote
 
-/** A sidecar that reads its keys from a JWK Set has no credentials. */
+/** A sidecar that reads its keys from a JWK Set has no logins; a database tells it which credentials are disabled. */
 function credentialSource(
   { file = CREDENTIALS_FILE, postgres }: Settings['credentials'],
   mayIssue: boolean,
 ): Settings['credentials'] {
-  if (!mayIssue) return {}
-  return postgres === undefined ? { file } : { postgres }
+  if (postgres !== undefined) return { postgres }
+  return mayIssue ? { file } : {}
 }
 
 /** `required`: the file is not the default one, so it must exist. */
@@ -112,6 +121,7 @@ export const configSchema = settingsSchema
 
 /** The settings that name files; undefined where they are invalid. */
 export interface FileSettings {
+  readonly token?: Pick<Config['token'], 'issuer'> | undefined
   readonly keys?: Config['keys'] | undefined
   readonly credentials?: Config['credentials'] | undefined
   readonly revocations?: Config['revocations'] | undefined
@@ -119,7 +129,28 @@ export interface FileSettings {
   readonly admin?: Pick<Config['admin'], 'tls'>
   readonly identity?: Config['identity'] | undefined
   readonly upstreams?: Config['upstreams'] | undefined
+  readonly trustedIssuers?: Config['trustedIssuers'] | undefined
 }
+
+/** The JWK Sets that are fetched, our own first. `setting`: the group that names it, such as `trustedIssuers[0]`. */
+export function keySetsOf({ token, keys, trustedIssuers = [] }: FileSettings) {
+  const trusted = trustedIssuers.map((entry, index) => ({ ...entry, setting: `trustedIssuers[${index}]` }))
+  if (keys?.jwksUrl === undefined) return trusted
+  const { jwksUrl, caFile } = keys
+  const own = { setting: 'keys', issuer: token?.issuer ?? '', jwksUrl, caFile, algorithms: PUBLIC_ALGORITHMS }
+  return [{ ...own, bearerTokenFile: undefined }, ...trusted]
+}
+
+/** Keys that anyone on the network path can replace let them sign tokens of any account. */
+export const insecureKeySets = (settings: FileSettings) =>
+  keySetsOf(settings).flatMap(({ setting, jwksUrl }) => {
+    const { protocol, hostname } = new URL(jwksUrl)
+    const isLoopback = /^(?:localhost|127\.[\d.]+|\[::1\])$/.test(hostname)
+    if (protocol === 'https:' || isLoopback) return []
+    return [
+      `${setting}.jwksUrl: the keys are fetched without TLS, so what changes them on the way can sign any token`,
+    ]
+  })
 
 /** Those of an invalid configuration that are valid by themselves. */
 export function fileSettings(tree: object): FileSettings {
@@ -130,6 +161,7 @@ export function fileSettings(tree: object): FileSettings {
   const revocations = valid(shape.revocations, 'revocations')
   const mayIssue = valueAt(tree, ['keys', 'jwksUrl']) === undefined
   return {
+    token: valid(shape.token, 'token'),
     keys: keys && keySource(keys),
     credentials: credentials && credentialSource(credentials, mayIssue),
     revocations: revocations && revocationSource(revocations),
@@ -137,6 +169,7 @@ export function fileSettings(tree: object): FileSettings {
     admin: { tls: valid(shape.admin.unwrap().shape.tls, 'admin', 'tls') },
     identity: valid(shape.identity, 'identity'),
     upstreams: valid(shape.upstreams, 'upstreams'),
+    trustedIssuers: valid(shape.trustedIssuers, 'trustedIssuers'),
   }
 }
 

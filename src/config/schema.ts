@@ -3,6 +3,9 @@
  * documentation derive from this schema: run `npm run docs` after a change. Unknown names are errors.
  */
 import { z } from 'zod'
+import { name, textWithout } from '../credentials/names.ts'
+import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
+import { scopeProblem } from '../token/scopes.ts'
 import {
   addressRange,
   basePath,
@@ -14,6 +17,7 @@ import {
   integer,
   integerOrAuto,
   listenHost,
+  must,
   oneOf,
   origin,
   pathPrefix,
@@ -61,6 +65,49 @@ const upstream = member(UPSTREAM, {
     if (!/^https:/i.test(String(upstream.url))) report('needs a url that begins with https:')
     if (upstream[partners[file]] === undefined) report(`needs ${partners[file]} beside it`)
   }
+}, RUN_ON_INVALID_INPUT)
+
+const TRUSTED_ISSUER =
+  'must be a map such as { issuer: https://idp.example, jwksUrl: https://idp.example/keys, audience: storage-api, accountPrefix: "idp:" }'
+const ACCOUNTS = 'must be a map from values of accessKeyClaim to account identifiers'
+const REQUIRED_CLAIMS = 'must be a map from claims to a text, a number, true or false'
+
+const trustedIssuer = member(TRUSTED_ISSUER, {
+  issuer: text.describe('Claim iss of its tokens.'),
+  jwksUrl: httpUrl.describe('URL of its JWK Set.'),
+  caFile: filePath.optional().describe('PEM file of the CAs that sign the certificate of that URL.'),
+  bearerTokenFile: filePath.optional().describe('File with the token that is sent to that URL.'),
+  audience: text.describe('Must be in the claim aud.'),
+  algorithms: z
+    .array(oneOf(PUBLIC_ALGORITHMS), 'must be a list of algorithms')
+    .min(1, 'must have at least one algorithm')
+    .default(['RS256', 'ES256'])
+    .describe('Accepted algorithms.'),
+  accessKeyClaim: text.default('sub').describe('The claim that becomes the access key.'),
+  accounts: z
+    .record(name, name, must(ACCOUNTS))
+    .optional()
+    .describe('The account for each value of that claim.'),
+  accountPrefix: text.optional().describe('Instead of accounts: prefix and value are the account.'),
+  scope: textWithout(scopeProblem).optional().describe('Restricts every token of this issuer.'),
+  requiredClaims: z
+    .record(
+      z.string(),
+      z.union([z.string(), z.number(), z.boolean()], REQUIRED_CLAIMS),
+      must(REQUIRED_CLAIMS),
+    )
+    .default({})
+    .describe('Claims with the value that each must equal or, in an array, contain.'),
+  maxLifetimeSeconds: integer(1, MAX_TOKEN_SECONDS).default(86400).describe('Longest accepted exp - iat.'),
+}).superRefine((entry, context) => {
+  if (!(entry instanceof Object)) return
+  const report = (name: string, message: string) =>
+    context.addIssue({ code: 'custom', path: [name], message })
+  const { accounts, accountPrefix, caFile, jwksUrl } = entry
+  if ((accounts === undefined) === (accountPrefix === undefined))
+    report('accounts', 'must be set, or accountPrefix, and not both')
+  if (caFile !== undefined && !/^https:/i.test(String(jwksUrl)))
+    report('caFile', 'needs a jwksUrl that begins with https:')
 }, RUN_ON_INVALID_INPUT)
 
 /** No two upstreams serve the same paths: `/a` and `/a/` end on the same segment boundary. */
@@ -170,10 +217,15 @@ export const settingsSchema = z
       jwksUrl: described(
         httpUrl.optional(),
         "URL of another issuer's JWK Set; the sidecar then issues no tokens.",
-        'http://issuer:8081/.well-known/jwks.json',
+        'https://issuer:8081/.well-known/jwks.json',
+      ),
+      caFile: described(
+        filePath.optional(),
+        'PEM file of the CAs that sign the certificate of keys.jwksUrl.',
+        '/etc/storage-auth-sidecar/issuer-ca.crt',
       ),
     }),
-    credentials: section('Who may log in: a file or a database, not both; neither with keys.jwksUrl.', {
+    credentials: section('Who may log in: a file or a database, not both; no file with keys.jwksUrl.', {
       file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
       postgres: z
         .strictObject({
@@ -190,6 +242,11 @@ export const settingsSchema = z
     revocations: section('Tokens withdrawn before they expire.', {
       file: setting(filePath, REVOCATIONS_FILE, 'YAML file of revocations; only the default may be missing.'),
     }),
+    trustedIssuers: list(
+      trustedIssuer,
+      `must be a list; each member ${TRUSTED_ISSUER}`,
+      'Other issuers whose tokens are accepted: docs/trusted-issuers.md.',
+    ),
     cache: section('Verified tokens that are cached.', {
       maxTokens: setting(integer(1, 10_000_000), 10000, 'Maximum number of cached tokens.'),
       maxAgeSeconds: setting(integer(1, 2_147_483), 300, 'Seconds until a cached token is verified again.'),

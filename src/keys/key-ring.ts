@@ -2,7 +2,8 @@
 import type { CryptoKey, JWK } from 'jose'
 
 /** The accepted signature algorithms; each key pins its own (RFC 8725, section 3.1). */
-export const ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256', 'HS256'] as const
+export const PUBLIC_ALGORITHMS = ['ES256', 'ES384', 'EdDSA', 'RS256', 'PS256'] as const
+export const ALGORITHMS = [...PUBLIC_ALGORITHMS, 'HS256'] as const
 
 export type Algorithm = (typeof ALGORITHMS)[number]
 

@@ -81,7 +81,7 @@ export function createAdminListener(
   }))
   page('/.well-known/jwks.json', async () => {
     const jwks = await sources.jwks()
-    if (jwks === undefined) return json(503, { code: 'ServiceNotReady', message: 'No worker has keys yet.' })
+    if (jwks === undefined) return json(503, { code: 'ServiceNotReady', message: 'There are no keys yet.' })
     return json(200, jwks, 'application/jwk-set+json')
   })
   page('/status.json', async () => {

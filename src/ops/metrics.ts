@@ -29,7 +29,7 @@ const HELP = {
   client_connections_dropped_total: 'Connections closed because limits.connections were open.',
   enforcing: '1 while refused tokens are refused, 0 with enforcement: report.',
   jwks_age_seconds: 'Seconds since the issuer last sent a good JWK Set.',
-  jwks_fetches_total: 'Fetches of the JWK Set by result.',
+  jwks_fetches_total: 'Fetches of JWK Sets by issuer and result.',
   key_token_lifetime_seconds:
     'Seconds in which tokens signed by the key may be valid, at most: by token.maxLifetimeSeconds. 0: retire it.',
   log_lines_dropped_total: 'Log lines dropped because stdout was read too slowly.',
@@ -75,8 +75,8 @@ export interface MetricSources {
   readonly pools: () => readonly { upstream: string; connections: number; queued: number }[]
   /** Active certificates of our own and when they expire, in epoch milliseconds. */
   readonly certificates: () => readonly { readonly certificate: string; readonly expiresAt: number }[]
-  /** With `keys.jwksUrl`. */
-  readonly remoteKeys?: (() => { readonly ageSeconds?: number }) | undefined
+  /** `ageSeconds`: absent until there is one. */
+  readonly keySets: () => readonly { readonly issuer: string; readonly ageSeconds?: number }[]
   readonly ready: () => boolean
   readonly logLinesDropped: () => number
 }
@@ -88,13 +88,13 @@ export interface MetricsOptions {
   readonly upstreams: readonly string[]
   readonly subjects: readonly ReloadSubject[]
   readonly enforcing: boolean
-  /** With `keys.jwksUrl`. */
-  readonly fetchesKeys: boolean
+  /** Whose keys are fetched. */
+  readonly issuers: readonly string[]
   /** Epoch milliseconds. */
   readonly now: () => number
 }
 
-export function createMetrics({ upstreams, subjects, enforcing, fetchesKeys, now }: MetricsOptions) {
+export function createMetrics({ upstreams, subjects, enforcing, issuers, now }: MetricsOptions) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   for (const name of MISNAMED_METRICS) registry.removeSingleMetric(name)
@@ -114,7 +114,7 @@ export function createMetrics({ upstreams, subjects, enforcing, fetchesKeys, now
   const outcomes = counter('upstream_requests_total', ['upstream', 'outcome'])
   const responses = counter('upstream_responses_total', ['upstream', 'class'])
   const bytes = counter('transferred_bytes_total', ['direction'])
-  const fetches = fetchesKeys ? counter('jwks_fetches_total', ['result']) : undefined
+  const fetches = counter('jwks_fetches_total', ['issuer', 'result'])
   const durations = histogram('request_duration_seconds', 'route', ROUTES)
   const firstBytes = histogram('upstream_response_seconds', 'upstream', upstreams)
   const checkLabels = (reason: 'ok' | RefusalReason) => ({
@@ -128,7 +128,7 @@ export function createMetrics({ upstreams, subjects, enforcing, fetchesKeys, now
     for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
   }
   for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
-  for (const result of RELOAD_RESULTS) fetches?.inc({ result }, 0)
+  for (const issuer of issuers) for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
 
   // `labels()` is not used to look up children once: they hash their labels at each call all the same.
   return {
@@ -150,7 +150,7 @@ export function createMetrics({ upstreams, subjects, enforcing, fetchesKeys, now
     }),
     onBytes: (direction: 'in' | 'out', count: number): void => bytes.inc({ direction }, count),
     onReload: createReloadMetrics(create, subjects, now),
-    onFetch: (result: ReloadResult): void => fetches?.inc({ result }),
+    onFetch: (issuer: string, result: ReloadResult): void => fetches.inc({ issuer, result }),
     /** Adds the metrics of values that other components have. Called once. */
     readFrom: (sources: MetricSources): void => readFrom(create, sources, now),
   }
@@ -162,7 +162,7 @@ function readFrom(
   sources: MetricSources,
   now: () => number,
 ): void {
-  const { listener, cache, pools, remoteKeys } = sources
+  const { listener, cache, pools } = sources
   gauge('requests_in_flight', 'sum', () => listener.inFlight)
   gauge('client_connections', 'sum', () => listener.connections)
   total('client_connections_dropped_total', () => listener.droppedConnections)
@@ -189,7 +189,11 @@ function readFrom(
   gauge('revocations', 'max', sources.revocations)
   total('log_lines_dropped_total', sources.logLinesDropped)
   gauge('ready', 'min', () => Number(sources.ready()))
-  if (remoteKeys !== undefined) gauge('jwks_age_seconds', 'max', () => remoteKeys().ageSeconds)
+  gaugeBy('issuer', 'jwks_age_seconds', 'max', () =>
+    sources
+      .keySets()
+      .flatMap(({ issuer, ageSeconds }) => (ageSeconds === undefined ? [] : [[issuer, ageSeconds]])),
+  )
 }
 
 /** Each worker loads the same version, so their counts are not added up. */

@@ -96,7 +96,7 @@ export function createStatusReporter(
     const misses = tenMinutes.total('auth_sidecar_token_cache_misses_total')
     const failures = tenMinutes.by('auth_sidecar_token_issue_failures_total', 'reason')
     const signer = seriesOf(families, 'auth_sidecar_signing_key_age_seconds')[0]
-    const issuer = families.find(({ name }) => name === 'auth_sidecar_jwks_age_seconds')
+    const keySetAges = seriesOf(families, 'auth_sidecar_jwks_age_seconds')
     const latencies = steps.map((step) => step.percentiles(DURATIONS))
     return {
       time: new Date(to.at).toISOString(),
@@ -150,7 +150,10 @@ export function createStatusReporter(
         const ageSeconds = signs ? (signer?.value ?? null) : null
         return { kid: String(labels['kid']), signs, ageSeconds, tokensLiveSeconds: value }
       }),
-      issuer: issuer === undefined ? null : { ageSeconds: issuer.values[0]?.value ?? null },
+      keySets: [...values.by('auth_sidecar_jwks_fetches_total', 'issuer').keys()].map((issuer) => {
+        const age = keySetAges.find(({ labels }) => labels['issuer'] === issuer)
+        return { issuer, ageSeconds: age?.value ?? null }
+      }),
       certificates: seriesOf(families, 'auth_sidecar_certificate_not_after_timestamp_seconds').map(
         ({ labels, value: seconds }) => ({
           certificate: String(labels['certificate']),

@@ -4,7 +4,7 @@
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
-import type { FileSettings } from '../config/config.ts'
+import { type FileSettings, keySetsOf } from '../config/config.ts'
 import { fileProblem, type Problem } from '../config/problem.ts'
 import { errorCode, type Loaded, readRegularFile } from './files.ts'
 
@@ -15,7 +15,7 @@ interface CertificateFile {
 }
 
 export interface CertificateSet {
-  /** `listener`, `admin`, or `upstream:` and a prefix; the label `certificate` of metrics. */
+  /** `listener`, `admin`, `issuer:` and a setting, or `upstream:` and a prefix; the label `certificate` of metrics. */
   readonly name: string
   /** The chain that the sidecar presents, its own certificate first. */
   readonly cert?: CertificateFile | undefined
@@ -36,14 +36,17 @@ export interface Certificates {
 
 export const LISTENER_CERTIFICATES = 'listener'
 export const ADMIN_CERTIFICATES = 'admin'
+/** `setting`: that of the JWK Set. */
+export const issuerName = (setting: string) => `issuer:${setting}`
 export const upstreamName = (prefix: string) => `upstream:${prefix}`
 
 /** The sets that name a file. */
-export function certificateSets({ listen, admin, upstreams = [] }: FileSettings): CertificateSet[] {
+export function certificateSets(settings: FileSettings): CertificateSet[] {
+  const { listen, admin, upstreams = [] } = settings
   const named = (setting: string, path: string | undefined) =>
     path === undefined ? undefined : { setting, path }
   const { certFile, keyFile, clientCaFile } = listen?.tls ?? {}
-  const sets = [
+  const sets: CertificateSet[] = [
     {
       name: LISTENER_CERTIFICATES,
       cert: named('listen.tls.certFile', certFile),
@@ -60,6 +63,10 @@ export function certificateSets({ listen, admin, upstreams = [] }: FileSettings)
       cert: named(`upstreams[${index}].certFile`, certFile),
       key: named(`upstreams[${index}].keyFile`, keyFile),
       ca: named(`upstreams[${index}].caFile`, caFile),
+    })),
+    ...keySetsOf(settings).map(({ setting, caFile }) => ({
+      name: issuerName(setting),
+      ca: named(`${setting}.caFile`, caFile),
     })),
   ]
   return sets.filter((set) => certificatePaths(set).length > 0)

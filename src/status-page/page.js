@@ -186,23 +186,24 @@ function showRoutes(status) {
   )
 }
 
-function showKeys({ keys, issuer, certificates }) {
+function showKeys({ keys, keySets, certificates }) {
   const rows = keys.map(({ kid, signs, ageSeconds, tokensLiveSeconds }) => [
     code(kid),
     signs ? mark('good', 'signs') : mark('idle', 'verifies'),
     ageSeconds === null ? '–' : age(ageSeconds),
     tokensLiveSeconds > 0 ? age(tokensLiveSeconds) : 'none left',
   ])
-  const received =
-    issuer?.ageSeconds == null ? 'no set received yet' : `last set ${age(issuer.ageSeconds)} ago`
-  const caption = issuer ? `from another issuer, ${received}` : ''
+  const sets = keySets.map(({ issuer, ageSeconds }) => [
+    `keys of ${issuer}`,
+    ageSeconds === null ? 'not received yet' : `received ${age(ageSeconds)} ago`,
+  ])
   const ends = certificates.map(({ certificate, expiresAt, secondsLeft }) => [
     certificate,
     secondsLeft < 0 ? 'expired ' : `expires in ${age(secondsLeft)} `,
     time(expiresAt, expiresAt.slice(0, 10)),
   ])
   const titles = ['Key', 'Use', 'Age', 'Tokens live at most']
-  fill('keys', table(['Keys ', quiet(caption)], titles, rows), facts(...ends))
+  fill('keys', table(['Keys'], titles, rows), facts(...sets, ...ends))
 }
 
 function showTrust({ credentials, revocations, reloads, time: now }) {

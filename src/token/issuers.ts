@@ -2,8 +2,11 @@
  * The issuers whose tokens are accepted, each with its keys, its rules and the way from its claims to the names of an
  * identity. Keys and rules of two issuers never mix (RFC 8725, section 3.8).
  */
+import { hash } from 'node:crypto'
+import type { JWTPayload } from 'jose'
 import { nameProblem, namesProblem } from '../credentials/names.ts'
-import { parseScope } from './scopes.ts'
+import type { FindKey } from '../keys/key-ring.ts'
+import { parseScope, validScope } from './scopes.ts'
 import type { TokenIssuer } from './verify.ts'
 
 interface OwnOptions
@@ -28,6 +31,60 @@ export function ownIssuer({ issuer, findKey, ...options }: OwnOptions): TokenIss
       return read?.ok ? { ...names, scope: read.scope } : 'scope'
     },
   }
+}
+
+/** A member of `trustedIssuers`. */
+export interface TrustedIssuer {
+  readonly issuer: string
+  readonly audience: string
+  readonly accessKeyClaim: string
+  /** From the value of the claim to the account. Without it, `accountPrefix` and the value are the account. */
+  readonly accounts?: Readonly<Record<string, string>> | undefined
+  readonly accountPrefix?: string | undefined
+  /** A claim equals the value or, as an array, contains it. */
+  readonly requiredClaims: Readonly<Record<string, string | number | boolean>>
+  readonly maxLifetimeSeconds: number
+  /** Restricts its tokens, whose own claim `scope` has another meaning and is not read. */
+  readonly scope?: string | undefined
+}
+
+/** @param isOwnAccount - accounts of our own store are reached through `accounts` only */
+export function trustedIssuer(
+  entry: TrustedIssuer,
+  findKey: FindKey,
+  isOwnAccount: (accountId: string) => boolean,
+): TokenIssuer {
+  const { issuer, audience, accessKeyClaim, accounts, accountPrefix, maxLifetimeSeconds } = entry
+  const scope = validScope(entry.scope)
+  const accountOf = (value: string): unknown => {
+    if (accounts !== undefined) return Object.hasOwn(accounts, value) ? accounts[value] : undefined
+    const accountId = `${accountPrefix}${value}`
+    return isOwnAccount(accountId) ? undefined : accountId
+  }
+  return {
+    name: issuer,
+    audience,
+    findKey,
+    types: [undefined, 'jwt', 'at+jwt'],
+    maxLifetimeSeconds,
+    namesOf(claims, token) {
+      for (const [name, value] of Object.entries(entry.requiredClaims)) {
+        const claim = ownMember(claims, name)
+        if (Array.isArray(claim) ? !claim.includes(value) : claim !== value) return name
+      }
+      const accessKey = ownMember(claims, accessKeyClaim)
+      if (!isName(accessKey)) return accessKeyClaim
+      const accountId = accountOf(accessKey)
+      if (!isName(accountId) || namesProblem(accountId, accessKey) !== undefined) return accessKeyClaim
+      const tokenId = claims.jti ?? claims['uti'] ?? hash('sha256', token, 'base64url')
+      return isTokenId(tokenId) ? { accountId, accessKey, tokenId, scope } : 'jti'
+    },
+  }
+}
+
+/** `claims` may have a claim named as a member of every object. */
+function ownMember(claims: JWTPayload, name: string): unknown {
+  return Object.hasOwn(claims, name) ? claims[name] : undefined
 }
 
 /** A name becomes part of a header and a log line: a control character could forge another. */

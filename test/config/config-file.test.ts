@@ -75,10 +75,13 @@ t.test('unknown names are refused at each depth, with a suggestion', async (t) =
       'publicRoutes: [{ path: /x, method: GET, why: 1 }]',
       'publicRoutes[0].why: unknown setting; known here: method, path (sidecar.yaml:1:41)',
     ],
-    ['log: { "a\\nb": 1 }', 'log."a\\nb": unknown setting; known here: level, access (sidecar.yaml:1:8)'],
+    [
+      'log: { "a\\nb": 1 }',
+      'log."a\\nb": unknown setting; known here: level, access, audit (sidecar.yaml:1:8)',
+    ],
     [
       '1: x',
-      '1: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:1:1)',
+      '1: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:1:1)',
     ],
   ]
   for (const [yaml, problem] of table) t.strictSame(refused({ yaml }), [problem], yaml)

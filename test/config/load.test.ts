@@ -73,7 +73,7 @@ nonsense: 1
       ': SIDECAR_LOGLEVEL is not a setting; did you mean SIDECAR_LOG_LEVEL? (SIDECAR_LOGLEVEL)',
       'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:2:26)',
       'listen.prot: unknown setting; did you mean listen.port? (sidecar.yaml:2:11)',
-      'admin: must be a map of settings: host, port (sidecar.yaml:3:8)',
+      'admin: must be a map of settings: host, port, tls (sidecar.yaml:3:8)',
       "upstreams[0].prefix: must be a path that begins with '/', percent-encoded, without '?', '#' and spaces (sidecar.yaml:5:15)",
       /^upstreams\[0\].url: must be http:.* \(sidecar.yaml:5:23\)$/,
       'upstreams[0].keyFile: needs a url that begins with https: (sidecar.yaml:5:58)',
@@ -81,7 +81,7 @@ nonsense: 1
       'upstreams[1]: must be a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:6:5)',
       'log.level: must be one of: trace, debug, info, warn, error, fatal, silent (SIDECAR_LOG_LEVEL)',
       "workers: must be an integer from 1 to 1024, or 'auto' (--workers)",
-      'nonsense: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:8:1)',
+      'nonsense: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:8:1)',
       "token.maxLifetimeSeconds: must be at least token.lifetimeSeconds (10): the sidecar's own tokens would be refused (sidecar.yaml:7:51)",
     ],
   )

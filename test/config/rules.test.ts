@@ -21,15 +21,49 @@ t.test('credentials come from a file or a database, and naming the database alon
   ])
 })
 
-t.test('a verify-only sidecar accepts no credentials settings', async (t) => {
+t.test('a verify-only sidecar accepts no credentials file', async (t) => {
   const why = 'cannot be used with keys.jwksUrl: such a sidecar only verifies and issues no tokens'
   const flags = { '--keys-jwks-url': 'http://issuer/keys' }
   t.strictSame(refused({ yaml: 'credentials: { file: c }', flags }), [
     `credentials.file: ${why} (sidecar.yaml:1:22)`,
   ])
-  t.strictSame(refused({ yaml: 'credentials: { postgres: { urlFile: f } }', flags }), [
-    `credentials.postgres: ${why} (sidecar.yaml:1:26)`,
+  const { credentials } = accepted({ yaml: 'credentials: { postgres: { urlFile: f } }', flags }).config
+  t.match(credentials, { file: undefined, postgres: { urlFile: 'f' } })
+})
+
+t.test('each trusted issuer is complete, named once, and maps values to accounts in one way', async (t) => {
+  const good = 'issuer: https://a, jwksUrl: https://a/keys, audience: x'
+  const entry = (text: string) => `trustedIssuers:\n  - { ${text} }`
+  t.match(accepted({ yaml: entry(`${good}, accounts: { s: acme }`) }).config.trustedIssuers, [
+    { algorithms: ['RS256', 'ES256'], accessKeyClaim: 'sub', requiredClaims: {}, maxLifetimeSeconds: 86400 },
   ])
+  const both = 'must be set, or accountPrefix, and not both'
+  const table: readonly (readonly [string, string])[] = [
+    [good, `accounts: ${both}`],
+    [`${good}, accountPrefix: p, accounts: { s: acme }`, `accounts: ${both}`],
+    ['jwksUrl: https://a/keys, audience: x, accountPrefix: p', 'issuer: is missing'],
+    ['issuer: i, jwksUrl: https://a/keys, accountPrefix: p', 'audience: is missing'],
+    [`${good}, accounts: { s: 7 }`, 'accounts.s: must be a string: quote it'],
+    [`${good}, accounts: { s: "" }`, 'accounts.s: must be 1 to 1024 characters'],
+    [`${good}, accounts: s`, 'accounts: must be a map'],
+    [`${good}, accountPrefix: p, algorithms: [HS256]`, 'algorithms[0]: must be one of: ES256'],
+    [`${good}, accountPrefix: p, algorithms: []`, 'algorithms: must have at least one'],
+    [`${good}, accountPrefix: p, maxLifetimeSeconds: 0`, 'maxLifetimeSeconds: must be an integer'],
+    [`${good}, accountPrefix: p, requiredClaims: { a: [] }`, 'requiredClaims.a: must be a map from claims'],
+    [`${good}, accountPrefix: p, audiences: x`, 'audiences: unknown setting; did you mean audience?'],
+    ['issuer: i, audience: x, accountPrefix: p, jwksUrl: http://a, caFile: f', 'caFile: needs a jwksUrl'],
+  ]
+  for (const [text, problem] of table) {
+    const [first = '', ...others] = refused({ yaml: entry(text) })
+    t.same(others, [], text)
+    t.ok(first.startsWith(`trustedIssuers[0].${problem}`), first)
+  }
+  const own = entry('issuer: storage-account-api, jwksUrl: https://a, audience: x, accountPrefix: p')
+  const once = 'is token.issuer, or that of an entry before it'
+  t.strictSame(refused({ yaml: own }), [`trustedIssuers[0].issuer: ${once} (sidecar.yaml:2:15)`])
+  const twice = `${entry(`${good}, accountPrefix: p`)}\n  - { ${good}, accountPrefix: q }`
+  t.strictSame(refused({ yaml: twice }), [`trustedIssuers[1].issuer: ${once} (sidecar.yaml:3:15)`])
+  t.match(refused({ yaml: 'keys: { jwksUrl: http://a, caFile: f }' }), [/^keys.caFile: needs a keys.jwksUrl/])
 })
 
 t.test('the longest accepted lifetime is at least that of issued tokens', async (t) => {

@@ -69,7 +69,7 @@ t.test('a new key is fetched with its first token; unknown kids cause no further
     token = await atIssuer.login(login)
     return kidOf(token) === 'fresh'
   }, 'the new key to sign')
-  const fetches = 'auth_sidecar_jwks_fetches_total{result="ok"}'
+  const fetches = 'auth_sidecar_jwks_fetches_total{issuer="storage-account-api",result="ok"}'
   const before = await verifier.metric(fetches)
   t.equal(await client.check(token), 'ok', 'at once')
   t.equal(await verifier.metric(fetches), before + 1)
@@ -89,7 +89,10 @@ t.test('the last keys stay active while the issuer is unreachable', async (t) =>
     status: 200,
     checks: [{ name: 'keys', ok: true, lastFetch: 'failed' }, {}],
   })
-  t.ok((await verifier.metric('auth_sidecar_jwks_fetches_total{result="failed"}')) > 0)
+  t.ok(
+    (await verifier.metric('auth_sidecar_jwks_fetches_total{issuer="storage-account-api",result="failed"}')) >
+      0,
+  )
   t.same([await client.check(used), await client.check(unused)], ['ok', 'ok'])
 })
 

@@ -23,7 +23,7 @@ const SOURCES: MetricSources = {
     { kid: 'k0', seconds: 12 },
   ],
   certificates: () => [{ certificate: 'listener', expiresAt: 1_500 }],
-  remoteKeys: () => ({ ageSeconds: 1 }),
+  keySets: () => [{ issuer: 'idp', ageSeconds: 1 }],
   revocations: () => 13,
   pools: () => [
     { upstream: '/', connections: 5, queued: 9 },
@@ -39,7 +39,7 @@ function metricsOf(sources: Partial<MetricSources> = {}, options: Partial<Metric
     upstreams: ['/', '/b'],
     subjects: SUBJECTS,
     enforcing: true,
-    fetchesKeys: true,
+    issuers: ['idp', 'other'],
     now: () => 61_500_000,
     ...options,
   })
@@ -129,19 +129,14 @@ t.test('reloads are counted, and a subject is failing while any of its parts fai
 
 t.test('fetches of a JWK Set are counted, and its age is absent before the first', async (t) => {
   const state: { ageSeconds?: number } = {}
-  const { metrics, scrape } = metricsOf({ remoteKeys: () => state })
-  metrics.onFetch('failed')
+  const { metrics, scrape } = metricsOf({ keySets: () => [{ issuer: 'idp', ...state }] })
+  metrics.onFetch('idp', 'failed')
   t.equal(sampleValue(await scrape(), 'auth_sidecar_jwks_age_seconds'), undefined)
   state.ageSeconds = 7
   const samples = await scrape()
-  t.equal(sampleValue(samples, 'auth_sidecar_jwks_age_seconds'), 7)
-  t.equal(sampleValue(samples, 'auth_sidecar_jwks_fetches_total', { result: 'failed' }), 1)
-  t.equal(sampleValue(samples, 'auth_sidecar_jwks_fetches_total', { result: 'ok' }), 0)
-  const own = await metricsOf({ remoteKeys: undefined }, { fetchesKeys: false }).scrape()
-  t.notOk(
-    own.some(({ name }) => name.startsWith('auth_sidecar_jwks_')),
-    'only with keys.jwksUrl',
-  )
+  t.equal(sampleValue(samples, 'auth_sidecar_jwks_age_seconds', { issuer: 'idp' }), 7)
+  t.equal(sampleValue(samples, 'auth_sidecar_jwks_fetches_total', { issuer: 'idp', result: 'failed' }), 1)
+  t.equal(sampleValue(samples, 'auth_sidecar_jwks_fetches_total', { issuer: 'other', result: 'ok' }), 0)
 })
 
 t.test('with several processes counters are summed and gauges take the worst state', async (t) => {
@@ -151,10 +146,14 @@ t.test('with several processes counters are summed and gauges take the worst sta
     metrics.onReload('keys', 'ok')
     return metrics.registry.getMetricsAsJSON()
   }
-  const well = processOf({ ready: () => true, remoteKeys: () => ({ ageSeconds: 2 }), revocations: () => 3 })
+  const well = processOf({
+    ready: () => true,
+    keySets: () => [{ issuer: 'idp', ageSeconds: 2 }],
+    revocations: () => 3,
+  })
   const behind = processOf({
     ready: () => false,
-    remoteKeys: () => ({ ageSeconds: 700 }),
+    keySets: () => [{ issuer: 'idp', ageSeconds: 700 }],
     revocations: () => 2,
   })
   const samples = parseMetrics(await AggregatorRegistry.aggregate([await well, await behind]).metrics())
@@ -177,7 +176,7 @@ t.test('with several processes counters are summed and gauges take the worst sta
     ['certificate_not_after_timestamp_seconds', 1.5, { certificate: 'listener' }],
     ['revocations', 3, {}],
     ['ready', 0, {}],
-    ['jwks_age_seconds', 700, {}],
+    ['jwks_age_seconds', 700, { issuer: 'idp' }],
     ['reloads_total', 1, { subject: 'keys', result: 'ok' }],
     ['build_info', 1, { version: VERSION, node: process.version }],
   ] as const) {

@@ -60,14 +60,14 @@ t.test('the headline shows the most severe current problem', async (t) => {
       certificates: () => [{ certificate: 'listener', expiresAt: NOON + 3 * 86_400_000 }],
       signingKey: () => ({ kid: 'k1', createdAt: NOON / 1000 - 91 * 86_400 }),
       tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
-      remoteKeys: () => ({ ageSeconds: 400 }),
+      keySets: () => [{ issuer: 'idp', ageSeconds: 400 }],
     },
   })
   const { metrics, checks } = setup
   await setup.reporter.sample()
   t.strictSame(await problems(setup), [
     'warning: Certificate listener expires in 3 d',
-    'warning: The issuer of the keys has not answered for more than 5 min',
+    'warning: No good keys from idp for more than 5 min; the last ones are active',
     'warning: Signing key k1 is older than 90 d',
     'warning: Report mode: refused tokens are forwarded',
   ])

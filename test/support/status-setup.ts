@@ -29,7 +29,7 @@ export function statusSetup(options: SetupOptions = {}) {
     upstreams: upstreams.map(({ prefix }) => prefix),
     subjects: ['revocations', 'keys', 'credentials'],
     enforcing: options.enforcing ?? true,
-    fetchesKeys: false,
+    issuers: ['idp'],
     now,
   })
   metrics.readFrom({
@@ -39,6 +39,7 @@ export function statusSetup(options: SetupOptions = {}) {
     tokenLifetimes: () => [],
     revocations: () => 2,
     certificates: () => [],
+    keySets: () => [],
     ready: () => true,
     pools: () => upstreams.map(({ prefix: upstream }) => ({ upstream, connections: 4, queued: 1 })),
     logLinesDropped: () => 0,

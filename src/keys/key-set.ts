@@ -1,0 +1,198 @@
+/**
+ * Fetches the JWK Set of an issuer (RFC 7517, section 5), bounded in time and size, without redirects, and imports it.
+ * In: its source and the accepted algorithms. Out: the keys that can be used, with a warning for each other one.
+ * Problems contain neither the query of the URL, which may be a secret, nor anything of the response.
+ */
+import { once } from 'node:events'
+import { get as getHttp, IncomingMessage } from 'node:http'
+import { get as getHttps } from 'node:https'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import type { SecureContext } from 'node:tls'
+import { errorCode, type Loaded, readRegularFile } from '../reload/files.ts'
+import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
+import type { Algorithm, FoundKey, VerificationKey } from './key-ring.ts'
+
+export interface KeySetSource {
+  readonly jwksUrl: string
+  /** Accepted; a key without `alg` is used with those that fit its type. */
+  readonly algorithms: readonly Algorithm[]
+  /** Read anew for each fetch. */
+  readonly bearerTokenFile?: string | undefined
+  /** With the CAs of the issuer; those of Node without it. */
+  readonly secureContext?: (() => SecureContext) | undefined
+}
+
+/** Immutable. */
+export interface KeySet {
+  readonly keys: readonly VerificationKey[]
+  /** `kid` undefined: the only key of the algorithm. */
+  find(kid: string | undefined, alg: string): FoundKey
+}
+
+/** Counted to the last byte. */
+const FETCH_MS = 5000
+const MAX_BYTES = 1_048_576
+const MAX_BEARER_BYTES = 65_536
+/** A token has 8 KiB. */
+const MAX_KID_LENGTH = 1024
+/** Importing so many keys takes about 3 ms; the event loop serves requests in between. */
+const KEYS_PER_TURN = 20
+
+/** The message follows "the JWK Set". */
+class UnusableResponse extends Error {}
+
+/** Never rejects. */
+export async function fetchJwks(
+  { jwksUrl, bearerTokenFile, secureContext }: KeySetSource,
+  signal?: AbortSignal,
+  timeoutMs = FETCH_MS,
+): Promise<Loaded<readonly UncheckedJwk[]>> {
+  const timeout = AbortSignal.timeout(timeoutMs)
+  try {
+    const bearer = bearerTokenFile === undefined ? undefined : await readBearerToken(bearerTokenFile)
+    if (bearer?.ok === false) return bearer
+    const text = await fetchText(new URL(jwksUrl), {
+      signal: signal === undefined ? timeout : AbortSignal.any([timeout, signal]),
+      headers: {
+        Accept: 'application/jwk-set+json, application/json',
+        ...(bearer && { Authorization: `Bearer ${bearer.value}` }),
+      },
+      ...(secureContext && { secureContext: secureContext() }),
+    })
+    const keys = keysIn(JSON.parse(text))
+    return keys === undefined ? { ok: false, problems: [NO_SET] } : { ok: true, value: keys, warnings: [] }
+  } catch (error) {
+    const problem = timeout.aborted ? `did not arrive within ${timeoutMs / 1000} s` : problemOf(error)
+    return { ok: false, problems: [problem] }
+  }
+}
+
+/** Never rejects. Problems begin with the path. */
+export async function readBearerToken(path: string): Promise<Loaded<string>> {
+  const read = await readRegularFile(path, MAX_BEARER_BYTES)
+  if (!read.ok) return read
+  const value = read.bytes.toString('latin1').trim()
+  if (!/^[!-~]+$/.test(value)) return { ok: false, problems: [`${path}: holds no token`] }
+  return { ok: true, value, warnings: [] }
+}
+
+const NO_SET = 'is not a JWK Set'
+
+/** Not a schema: with 10,000 keys it takes 90 ms, which this does in one. */
+function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
+  const { keys }: { keys?: unknown } = value instanceof Object ? value : {}
+  return Array.isArray(keys) && keys.every((key) => key instanceof Object && !Array.isArray(key))
+    ? keys
+    : undefined
+}
+
+/** Not `fetch`, which has no option for CAs, and follows redirects unless told. */
+async function fetchText(url: URL, options: Parameters<typeof getHttps>[1]): Promise<string> {
+  const get = url.protocol === 'https:' ? getHttps : getHttp
+  const request = get(url, { ...options, agent: false })
+  const [response]: unknown[] = await once(request, 'response')
+  request.on('error', () => {}) // the response fails, too
+  if (!(response instanceof IncomingMessage)) throw new Error('no response')
+  const chunks: Buffer[] = []
+  let size = 0
+  try {
+    if (response.statusCode !== 200)
+      throw new UnusableResponse(`was answered with status ${response.statusCode}`)
+    for await (const chunk of response) {
+      size += chunk.length
+      if (size > MAX_BYTES) throw new UnusableResponse(`is larger than ${MAX_BYTES} bytes`)
+      chunks.push(chunk)
+    }
+  } finally {
+    request.destroy()
+  }
+  return Buffer.concat(chunks).toString()
+}
+
+/** A member of `keys`. */
+export type UncheckedJwk = Readonly<Record<string, unknown>>
+
+/**
+ * A set may serve others, too: a key that cannot be used leaves the rest usable. Never rejects.
+ * @param now - epoch seconds
+ */
+export async function importKeys(
+  jwks: readonly UncheckedJwk[],
+  algorithms: readonly Algorithm[],
+  now: number,
+): Promise<{ readonly value: KeySet; readonly warnings: readonly string[] }> {
+  const keys: VerificationKey[] = []
+  const warnings: string[] = []
+  for (const [index, jwk] of jwks.entries()) {
+    if (index % KEYS_PER_TURN === KEYS_PER_TURN - 1) await nextTurn()
+    if (jwk['use'] === 'enc') continue
+    const imported = await importForEach(jwk, algorithms, now)
+    if (imported.ok) keys.push(...imported.value)
+    else warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
+  }
+  if (keys.length === 0) warnings.unshift('holds no key that can be used')
+  return { value: createKeySet(keys, algorithms), warnings }
+}
+
+/** A key without `alg` is imported for each algorithm that fits its type. */
+async function importForEach(
+  jwk: UncheckedJwk,
+  algorithms: readonly Algorithm[],
+  now: number,
+): Promise<Loaded<readonly VerificationKey[]>> {
+  const refused = (...problems: string[]) => ({ ok: false, problems }) as const
+  if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
+    return refused('it is private or symmetric, so it has leaked and must be replaced')
+  const { kty, crv, kid = '', alg } = jwk
+  if (typeof kid !== 'string' || kid.length > MAX_KID_LENGTH)
+    return refused('its kid is no string, or too long')
+  const type = kty === 'RSA' ? kty : `${kty} ${crv}`
+  const fitting = algorithms.filter((one) => KEY_TYPES[one] === type && (alg ?? one) === one)
+  if (fitting.length === 0) return refused(`its kty, crv or alg fits none of ${algorithms.join(', ')}`)
+  const keys: VerificationKey[] = []
+  for (const alg of fitting) {
+    // Its `iat` is not used, so a wrong unit there is no reason to ignore the key. `kid`: any text, unlike our own.
+    const imported = await importKey({ ...jwk, alg, kid: 'any', iat: undefined, signedUntil: undefined }, now)
+    if (!imported.ok) return imported
+    const { verification } = imported.value
+    keys.push({ ...verification, kid, publicJwk: { ...verification.publicJwk, kid } })
+  }
+  return { ok: true, value: keys, warnings: [] }
+}
+
+const KEY_TYPES: Readonly<Record<Algorithm, string>> = {
+  ES256: 'EC P-256',
+  ES384: 'EC P-384',
+  EdDSA: 'OKP Ed25519',
+  RS256: 'RSA',
+  PS256: 'RSA',
+  HS256: 'oct',
+}
+
+/** Of two keys with one name neither is found: RFC 7517, section 4.5, allows that for different types only. */
+function createKeySet(keys: readonly VerificationKey[], algorithms: readonly string[]): KeySet {
+  const named = new Map<string, VerificationKey[]>()
+  for (const key of keys) {
+    for (const name of key.kid === '' ? [key.alg] : [key.alg, `${key.alg} ${key.kid}`])
+      named
+        .set(name, named.get(name) ?? [])
+        .get(name)
+        ?.push(key)
+  }
+  const kids = new Set(keys.flatMap(({ kid }) => kid || []))
+  return {
+    keys,
+    find(kid, alg) {
+      if (!algorithms.includes(alg)) return 'algorithm'
+      const [key, ...others] = named.get(kid === undefined ? alg : `${alg} ${kid}`) ?? []
+      if (key !== undefined && others.length === 0) return key.key
+      return key === undefined && kid !== undefined && kids.has(kid) ? 'algorithm' : 'unknown_key'
+    },
+  }
+}
+
+function problemOf(error: unknown): string {
+  if (error instanceof UnusableResponse) return error.message
+  if (error instanceof SyntaxError) return NO_SET
+  return `cannot be fetched: ${errorCode(error)}`
+}
