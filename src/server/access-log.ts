@@ -1,8 +1,9 @@
 /**
  * Counts and logs a request when its response is over: metrics, bytes, access log.
  * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the
- * one that a login named, if it exists.
+ * one that a login named, if it exists. Method and path of a decision are those that a trusted proxy names.
  */
+import { namedRequest } from '../gate/named-request.ts'
 import { newRequestId } from '../http/request-ids.ts'
 import { traceIdOf } from '../http/trace-context.ts'
 import { type Logger, loggable } from '../ops/log.ts'
@@ -36,11 +37,13 @@ export function createAccessLog({
     const { admitted, passed } = context
     const identity = passed?.caller?.identity ?? context.deniedTo ?? context.issuedTo
     const account = identity?.accountId ?? context.loginAccount
-    const path = admitted?.path ?? originPath(req.url ?? '')
+    const isNamed = context.route === 'forward_auth' && context.connection.peer.trusted
+    const named = isNamed && admitted ? namedRequest(admitted, req.rawHeaders) : undefined
+    const path = named?.path ?? admitted?.path ?? originPath(req.url ?? '')
     log.info(
       {
         requestId: context.id,
-        method: loggable(req.method ?? '', 32),
+        method: loggable(named?.method ?? req.method ?? '', 32),
         path: path && loggable(path),
         route: context.route,
         status,

@@ -1,5 +1,6 @@
 import { decodeJwt } from 'jose'
 import t from 'tap'
+import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { startSetup } from '../support/setup.ts'
 
@@ -136,4 +137,15 @@ t.test('report mode answers 200 without an identity', async (t) => {
   t.notMatch(response.rawHeaders.join(), /authenticated/i)
   t.match(sidecar.log.at(-1), { route: 'forward_auth', status: 200, wouldRefuse: 'missing' })
   t.equal((await ask(head('GET /_auth'))).headers['x-authenticated-account-id'], 'acme')
+})
+
+t.test('the log names the request that a trusted proxy asks for', async (t) => {
+  for (const trust of ['', '127.0.0.1']) {
+    const settings = { ...PATH, 'log-access': 'all', 'forwarded-trust': trust }
+    const { ask, head, sidecar } = await startSetup(t, { settings })
+    await ask(head('GET /_auth', 'X-Original-Method: PUT', 'X-Original-URI: /bucket/object?secret=1'))
+    await eventually(() => sidecar.log.at(-1)?.['route'] === 'forward_auth', 'the access line')
+    const [method, path] = trust === '' ? ['GET', '/_auth'] : ['PUT', '/bucket/object']
+    t.match(sidecar.log.at(-1), { method, path, status: 200 })
+  }
 })
