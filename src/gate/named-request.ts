@@ -4,13 +4,15 @@
  * have several values: a proxy that sets one pair of headers may pass the client's spelling of the other.
  */
 import { originForm, pathOf } from '../http/request-target.ts'
-import type { ScopedRequest } from '../token/scopes.ts'
+import { COPY_SOURCES, type ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
 
 const PAIRS = [
   ['x-forwarded-method', 'x-forwarded-uri'],
   ['x-original-method', 'x-original-uri'],
 ] as const
+
+const JUDGED_PATHS = ['destination', ...COPY_SOURCES]
 
 export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): ScopedRequest | undefined {
   const valuesOf = (name: string) =>
@@ -23,7 +25,9 @@ export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): S
     ([methods, targets]) =>
       methods.length === 1 && targets.length === 1 && methods[0] === method && targets[0] === target,
   )
-  const origin = isUnambiguous ? originForm(target ?? '', undefined) : undefined
+  // Proxies may join repeated lines.
+  const mayBeList = JUDGED_PATHS.some((name) => valuesOf(name).some((value) => value.includes(',')))
+  const origin = isUnambiguous && !mayBeList ? originForm(target ?? '', undefined) : undefined
   if (origin === undefined || method === undefined) return undefined
   const hosts = valuesOf('x-forwarded-host')
   const host = hosts.length === 0 ? asking.host : hosts.length === 1 ? hosts[0] : undefined

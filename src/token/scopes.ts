@@ -132,8 +132,8 @@ export function allows(scope: Scope, request: ScopedRequest, rawHeaders: readonl
   const path = readPath(request.path)
   const headers = decidingHeaders(rawHeaders, request.connectionOptions)
   if (path === undefined || headers === undefined) return false
-  for (const name of headers.keys()) {
-    if (!name.startsWith('x-')) continue
+  for (const name of headers === NONE ? [] : COPY_SOURCES) {
+    if (!headers.has(name)) continue
     const source = readCopySource(onlyValue(headers, name), host)
     if (source === undefined || !grants(scope, 'read', source)) return false
   }
@@ -168,6 +168,13 @@ export function allows(scope: Scope, request: ScopedRequest, rawHeaders: readonl
       return grants(scope, 'modify', path)
   }
 }
+
+export const COPY_SOURCES = [
+  'x-amz-copy-source',
+  'x-goog-copy-source',
+  'x-ms-copy-source',
+  'x-copy-from',
+] as const
 
 const ROOT: Path = { separated: '/', literal: '/' }
 

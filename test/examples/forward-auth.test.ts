@@ -92,9 +92,12 @@ const PROXIES: readonly Proxy[] = [
   },
 ]
 
-const HEADERS = ['account-id', 'access-key', 'token-id', 'token-expires', 'assertion'].map(
+const HEADERS = ['account-id', 'access-key', 'token-id', 'token-expires', 'scope', 'assertion'].map(
   (name) => `x-authenticated-${name}`,
 )
+
+/** Of an unrestricted token. */
+const SENT = HEADERS.filter((name) => !name.endsWith('scope')).toSorted()
 
 for (const proxy of PROXIES) {
   t.test(`${proxy.name} requests decisions`, { skip: absent(proxy.command) }, async (t) => {
@@ -143,7 +146,7 @@ for (const proxy of PROXIES) {
       t.equal(request?.target, '/a//b%2Fc?d=%20', 'the target is not normalized')
       t.equal(request?.headers['authorization'], undefined, 'the token stays outside')
       t.equal(request?.body.toString(), body)
-      t.strictSame(namesLike(request), HEADERS.toSorted())
+      t.strictSame(namesLike(request), SENT)
       await eventually(() => decisions().at(-1)?.['status'] === 200, 'the line of the log')
       t.match(decisions().at(-1), { status: 200, bytesIn: 0, method: 'PUT', path: '/a//b%2Fc' })
     })
@@ -159,7 +162,7 @@ for (const proxy of PROXIES) {
         const response = await ask('GET /spoofed', [bearer(sidecar.token), ...lines])
         const request = upstream.requests[before]
         t.equal(request?.rawHeaders.includes('forged') ?? false, false)
-        if (response.status === 200) t.strictSame(namesLike(request), HEADERS.toSorted())
+        if (response.status === 200) t.strictSame(namesLike(request), SENT)
         else t.equal(request, undefined)
       }
       t.match(await ask('GET /spoofed', [bearer(sidecar.token), ...spoofed]), { status: 200 })
@@ -184,6 +187,43 @@ for (const proxy of PROXIES) {
         )
         t.ok(headers['x-request-id'], 'it can be found in the log')
         t.equal(headers['www-authenticate'], proxy.refusedStatus === 401 ? challenge : undefined)
+      }
+      t.equal(upstream.requests.length, before)
+    })
+
+    await t.test('a request is judged by the scope of its token', async (t) => {
+      const scope = 'storage.read:/a storage.modify:/a/w'
+      const token = bearer(await sidecar.mint({ claims: { scope } }))
+      const to = (path: string) => `Destination: ${path}`
+      for (const [head, ...lines] of [
+        ['GET /a/x'],
+        ['MOVE /a/w/x', to('http://storage.example/a/w/y')],
+        ['PUT /a/w/x', 'X-Amz-Copy-Source: a/x'],
+      ] as const) {
+        const before = upstream.requests.length
+        t.match(await ask(head, [token, ...lines]), { status: 200 }, head)
+        t.match(upstream.requests[before]?.headers, { 'x-authenticated-scope': scope })
+      }
+      const before = upstream.requests.length
+      for (const [head, ...lines] of [
+        ['GET /b'],
+        ['DELETE /a/x'],
+        ['MOVE /a/w/x', to('http://storage.example/b/y')],
+        ['MOVE /a/w/x', to('http://other.example/a/w/y')],
+        ['MOVE /a/w/x', to('/a/w/y'), to('/b/y')],
+        ['PUT /a/w/x', 'X-Amz-Copy-Source: b/x'],
+        ['PUT /a/w/x', 'X-Amz-Copy-Source: a/x', 'X-Amz-Copy-Source: b/x'],
+        ['PUT /a/w/x', 'X-Ms-Copy-Source: http://storage.example/b/x'],
+        ['GET /a/x', 'X-HTTP-Method-Override: DELETE'],
+        ['DELETE /a/x', 'X-Forwarded-Method: GET', 'X-Original-Method: GET'],
+        ['GET /b', 'X-Forwarded-Uri: /a', 'X-Original-URI: /a'],
+      ] as const) {
+        const { status, body } = await ask(head, [token, ...lines])
+        t.match(
+          { status, ...JSON.parse(body.toString()) },
+          { status: 403, code: 'AccessDenied' },
+          lines.join() || head,
+        )
       }
       t.equal(upstream.requests.length, before)
     })
