@@ -14,27 +14,40 @@ const MAX_WAITING = 1024 * 1024
 const SECRET_FIELDS = ['authorization', 'headers', 'rawPacket', 'secret', 'token']
 
 /** Where log lines go, without ever making the writer wait. */
-export type LogDestination = ReturnType<typeof openLogDestination>
+export interface LogDestination {
+  write(line: string): void
+  /** Lines dropped so far because they could not be written in time. */
+  readonly dropped: number
+  /** Writes the queued lines, for at most `waitMs`, and accepts no more. */
+  close(waitMs?: number): Promise<void>
+}
 
 /** A pipe must be non-blocking, which Node sets on the first use of `process.stdout`, or a full one blocks a thread. */
-export function openLogDestination() {
-  const stream = pino.destination({ dest: 1, sync: false, maxLength: MAX_WAITING })
+export function openLogDestination(): LogDestination {
+  const stream = pino.destination({
+    dest: 1,
+    sync: false,
+    maxLength: MAX_WAITING,
+    // After a failed write, as to a full disk, a full queue drops lines without trying again: a flush tries. One with
+    // `minLength` 0 does nothing.
+    minLength: 1,
+    periodicFlush: 1000,
+  })
   let dropped = 0
   let open = true
   stream.on('drop', () => dropped++)
-  // Such as a full disk. The next line tries again; pino itself stops writing to a closed pipe.
+  // Such as a full disk; pino itself stops writing to a closed pipe.
   stream.on('error', () => {})
   // pino flushes at exit, and would wait forever for a full pipe that is not read.
   process.prependListener('exit', () => stream.destroy())
   return {
-    write(line: string): void {
+    write(line) {
       if (open) stream.write(line)
     },
     get dropped() {
       return dropped
     },
-    /** Writes the queued lines, for at most `waitMs`, and accepts no more. */
-    async close(waitMs = 500): Promise<void> {
+    async close(waitMs = 500) {
       open = false
       const closed = new Promise((resolve) => stream.once('close', resolve))
       stream.end()

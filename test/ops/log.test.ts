@@ -1,7 +1,12 @@
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdtempSync, openSync, readFileSync, rmdirSync } from 'node:fs'
 import { createServer } from 'node:http'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import t from 'tap'
 import { createLog, loggable } from '../../src/ops/log.ts'
+import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
 import { rawClient } from '../support/raw-client.ts'
 
@@ -47,4 +52,42 @@ t.test('client text is truncated, and control characters and line breaks are rep
   t.equal(loggable('x'.repeat(256)), 'x'.repeat(256))
   t.equal(loggable('x'.repeat(10_240)), `${'x'.repeat(256)}…`)
   t.equal(loggable('xyz', 2), 'xy…')
+})
+
+/** Logs 3 MB, then a line for each line of its standard input; reports the dropped lines on standard error. */
+const WRITER = `
+  import { openLogDestination } from ${JSON.stringify(new URL('../../src/ops/log.ts', import.meta.url).href)}
+  const destination = openLogDestination()
+  for (let at = 0; at < 3000; at++) destination.write('x'.repeat(999) + '\\n')
+  process.stdin.on('data', (line) => destination.write(line))
+  setInterval(() => process.stderr.write(destination.dropped + '\\n'), 50)
+`
+
+t.test('a log whose disk was full goes on when there is room, and counts what it dropped', async (t) => {
+  const directory = mkdtempSync(join(tmpdir(), 'full-disk-'))
+  const mount = (...options: string[]) =>
+    spawnSync('mount', ['-t', 'tmpfs', ...options, 'tmpfs', directory]).status === 0
+  if (!mount('-o', 'size=64k')) return void t.pass('skipped', { skip: 'cannot mount a file system' })
+  const file = join(directory, 'log')
+  const loader = import.meta.resolve('ts-blank-space/register')
+  const { NODE_OPTIONS: _, ...env } = process.env
+  const writer = spawn(process.execPath, [`--import=${loader}`, '--input-type=module', '-e', WRITER], {
+    env,
+    stdio: ['pipe', openSync(file, 'a'), 'pipe'],
+  })
+  t.teardown(() => {
+    writer.kill('SIGKILL')
+    spawnSync('umount', ['-l', directory])
+    rmdirSync(directory)
+  })
+  let dropped = 0
+  writer.stderr?.on('data', (text) => (dropped = Number(String(text).trim().split('\n').at(-1))))
+  await eventually(() => dropped > 0, 'dropped lines')
+  t.ok(readFileSync(file).length <= 65_536)
+  mount('-o', 'remount,size=8m')
+  await eventually(() => readFileSync(file).length > 1_000_000, 'the queued lines')
+  writer.stdin?.write('a later line\n')
+  await eventually(() => readFileSync(file, 'utf8').endsWith('\na later line\n'), 'a later line')
+  const whole = readFileSync(file, 'utf8').match(/^x{999}$/gm)
+  t.equal(dropped, 3000 - (whole?.length ?? 0), 'no line is lost without being counted')
 })
