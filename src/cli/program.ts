@@ -1,11 +1,11 @@
 /** The commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
-import { availableParallelism } from 'node:os'
 import { Command, CommanderError } from 'commander'
 import type { App, ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
 import { errorCode, fileErrorReason } from '../reload/files.ts'
 import { VERSION } from '../version.ts'
+import { availableProcesses } from '../workers/cpu-quota.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import type { Signals } from './signals.ts'
 
@@ -80,7 +80,7 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
   }
 
   const createSidecar = async (config: Config, log: Logger): Promise<App> => {
-    const count = config.workers === 'auto' ? availableParallelism() : config.workers
+    const count = config.workers === 'auto' ? availableProcesses() : config.workers
     const app: App =
       count === 1
         ? await serveHere(config, log)

@@ -334,7 +334,11 @@ export const settingsSchema = z
       audit: setting(boolean, true, 'Whether logins, logouts, links and reloads have a line each.'),
       access: setting(oneOf(['all', 'errors', 'off']), 'errors', 'errors: 5xx, faults and refusals only.'),
     }),
-    workers: setting(integerOrAuto(1024), 1, 'Processes that share the listener; auto: one for each core.'),
+    workers: setting(
+      integerOrAuto(1024),
+      1,
+      'Processes that share the listener; auto: one for each core, or fewer by the CPU quota of the cgroup.',
+    ),
     contract: section('Forms that clients of the API disagree on; the defaults are documented.', {
       expirationSec: setting(oneOf(['integer', 'string']), 'integer', 'JSON type of expirationSec.'),
       authenticationFailedCode: setting(

@@ -18,6 +18,8 @@ export class StoppedWhileStarting extends Error {
 export interface DrainReport {
   readonly drained: number
   readonly cut: number
+  /** WebSocket tunnels that the drain closed; they are not among the others. */
+  readonly tunnels: number
 }
 
 export interface Addresses {
@@ -77,6 +79,7 @@ export function createLifeCycle(options: LifeCycleOptions) {
     if (lameDuckMs > 0) await sleep(lameDuckMs)
     const { inFlight } = listener
     let open = true
+    let tunnels = 0
     const closed = listener.close().then(() => {
       open = false
     })
@@ -84,14 +87,14 @@ export function createLifeCycle(options: LifeCycleOptions) {
     while (open && performance.now() < deadline) {
       // A response that began before the drain promised to keep its connection, and leaves it idle.
       listener.closeIdle()
-      if (listener.inFlight === 0) listener.closeTunnels() // they have no end: nothing else is awaited
+      if (listener.inFlight === 0) tunnels += listener.closeTunnels() // they have no end: nothing else is awaited
       await Promise.race([closed, sleep(STEP_MS)])
     }
-    listener.closeTunnels()
+    tunnels += listener.closeTunnels()
     phase.isAborting = open
     const cut = open ? listener.abort() : 0
     await closed
-    return { drained: Math.max(0, inFlight - cut), cut }
+    return { drained: Math.max(0, inFlight - cut), cut, tunnels }
   }
 
   const stop = async (lameDuck: boolean): Promise<DrainReport> => {

@@ -55,6 +55,8 @@ const HELP = {
   upstream_requests_total: 'Forwarded requests by upstream and outcome.',
   upstream_responses_total: 'Responses by upstream and status class.',
   upstream_response_seconds: 'Seconds from the request head to the head of the upstream response.',
+  worker_restarts_total: 'Workers that ended and were replaced.',
+  workers: 'Processes that share the data listener, accept connections and respond to the primary.',
 }
 
 /** Why no token was issued; the label `reason`. */

@@ -205,8 +205,11 @@ export class Connection implements ClientConnection {
     else if (socket.timeout !== headMs) socket.setTimeout(headMs) // perhaps empty lines: see `onTimeout`
   }
 
-  closeTunnel(): void {
-    if (this.#current?.req.context.handler?.state === 'tunnel') this.#socket.destroy()
+  /** Whether it was an open tunnel. */
+  closeTunnel(): boolean {
+    const isTunnel = this.#current?.req.context.handler?.state === 'tunnel' && !this.#socket.destroyed
+    if (isTunnel) this.#socket.destroy()
+    return isTunnel
   }
 
   /** Node ends a half-closed connection after this, which would make a response framed by close look complete. */

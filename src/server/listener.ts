@@ -177,8 +177,9 @@ export class DataListener {
     this.#tlsSockets.destroyHandshakes()
   }
 
-  closeTunnels(): void {
-    for (const connection of this.#open) connection.closeTunnel()
+  /** Returns the number of closed tunnels. */
+  closeTunnels(): number {
+    return [...this.#open].filter((connection) => connection.closeTunnel()).length
   }
 
   /** Returns the number of aborted requests. */

@@ -7,7 +7,7 @@ import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { AggregatorRegistry, Counter, Gauge, Registry } from 'prom-client'
+import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
 import { InvalidAuthData, openAdminCertificates } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
@@ -15,6 +15,7 @@ import { createAdminListener } from '../ops/admin.ts'
 import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
 import { type LogDestination, type Logger, logListenerErrors } from '../ops/log.ts'
 import { metricsIn } from '../ops/metrics.ts'
+import type { MetricFamily } from '../ops/samples.ts'
 import type { ReadyCheck } from '../ops/status.ts'
 import type { FromWorker, MetricsScope, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
@@ -55,25 +56,32 @@ export async function createPrimary(
   const isReady = (responding: number) => phase === 'running' && responding === count
 
   const own = new Registry()
-  const registers = [own]
-  const restarts = new Counter({
-    name: 'auth_sidecar_worker_restarts_total',
-    help: 'Workers that ended and were replaced.',
-    registers,
-  })
-  const workersGauge = new Gauge({
-    name: 'auth_sidecar_workers',
-    help: 'Processes that share the data listener, accept connections and respond to the primary.',
-    registers,
-  })
-  const readyGauge = new Gauge({
-    name: 'auth_sidecar_ready',
-    help: '1 while every worker accepts requests, else 0.',
-    aggregator: 'min',
-    registers,
-  })
-
-  metricsIn(own).total('log_lines_dropped_total', () => destination.dropped)
+  /** How many workers responded last. */
+  let responded = 0
+  const { counter, gauge, total } = metricsIn(own)
+  const restarts = counter('worker_restarts_total')
+  gauge('workers', 'sum', () => responded)
+  gauge('ready', 'min', () => Number(isReady(responded)))
+  total('log_lines_dropped_total', () => destination.dropped)
+  new Gauge({
+    name: 'process_start_time_seconds', // those of the workers differ, and prom-client omits them
+    help: 'Start time of the process since unix epoch in seconds.',
+    aggregator: 'first',
+    registers: [own],
+  }).set(Math.round(performance.timeOrigin / 1000))
+  /** The counters of workers that ended, so that no sum decreases. */
+  const ended: Record<MetricsScope, readonly MetricFamily[]> = { all: [], status: [] }
+  const keepCounters = async (worker: Worker, last: LastMessages) => {
+    const withCountersOf = (scope: MetricsScope) => {
+      const families = [...ended[scope], ...(last[scope]?.metrics ?? [])]
+      const counters = families.filter(({ type }) => String(type) !== 'gauge')
+      return AggregatorRegistry.aggregate([counters]).getMetricsAsJSON()
+    }
+    const [all, status] = await Promise.all([withCountersOf('all'), withCountersOf('status')])
+    Object.assign(ended, { all, status })
+    lastMessages.delete(worker)
+  }
+  let keeping = Promise.resolve()
 
   // A worker that has ended emits `exit`; without a callback a failed send is an `error` event.
   const send = (worker: Worker, message: ToWorker) => worker.send(message, () => {})
@@ -108,16 +116,16 @@ export async function createPrimary(
     worker.on('exit', (code, signal) => {
       log.info({ pid, code, signal }, 'worker ended')
       if (phase === 'draining') return
-      lastMessages.delete(worker)
+      keeping = keeping.then(() => keepCounters(worker, last))
       if (listening.delete(worker)) void replace()
     })
     const failed = once(worker, 'failed').then(([error]) => {
       throw deserializeError(error)
     })
-    const ended = once(worker, 'exit').then(() => {
+    const exited = once(worker, 'exit').then(() => {
       throw new Error(`worker ${pid} ended`)
     })
-    const [{ address, port, addressType }] = await Promise.race([once(worker, 'listening'), failed, ended])
+    const [{ address, port, addressType }] = await Promise.race([once(worker, 'listening'), failed, exited])
     listening.add(worker)
     return { address, port, family: `IPv${addressType}` }
   }
@@ -143,14 +151,14 @@ export async function createPrimary(
     const current = (await Promise.all(answers)).flat()
     jwks = current[0]?.jwks ?? jwks
     const states = [...lastMessages.values()].flatMap((last) => last[scope] ?? [])
-    return { states, responding: current.length }
+    return { states, past: ended[scope], responding: current.length }
   }
   const aggregate = async (scope: MetricsScope): Promise<Registry> => {
-    const { states, responding } = await ask(scope)
-    workersGauge.set(responding)
-    readyGauge.set(isReady(responding) ? 1 : 0)
+    const { states, past, responding } = await ask(scope)
+    responded = responding
     const metrics = states.map((state) => [...state.metrics])
-    return AggregatorRegistry.aggregate([...metrics, await own.getMetricsAsJSON()])
+    // Its own first: `process_start_time_seconds` of the first is used.
+    return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...metrics, [...past]])
   }
   const sources = {
     async ready(): Promise<ReadyCheck[]> {
@@ -212,23 +220,24 @@ export async function createPrimary(
     const { lameDuckSeconds, deadlineSeconds } = config.shutdown
     const drainMs = ((lameDuck ? lameDuckSeconds : 0) + deadlineSeconds) * 1000
     const killing = setTimeout(() => workers().forEach(kill), drainMs + STOP_MARGIN_MS)
-    const ended = workers().map((worker) => {
+    const closed = workers().map((worker) => {
       if (listening.has(worker)) send(worker, { type: 'stop', lameDuck })
       else kill(worker)
       return new Promise((resolve) => worker.process.once('close', resolve)) // after its last line
     })
-    await Promise.all(ended)
+    await Promise.all(closed)
     clearTimeout(killing)
     certificates?.stop()
     await admin.close()
-    const total = { drained: 0, cut: 0 }
+    const sum = { drained: 0, cut: 0, tunnels: 0 }
     for (const worker of listening) {
       const report = lastMessages.get(worker)?.stopped
-      total.drained += report?.drained ?? 0
-      total.cut += report?.cut ?? 1 // how many requests a killed worker had is unknown
+      sum.drained += report?.drained ?? 0
+      sum.tunnels += report?.tunnels ?? 0
+      sum.cut += report?.cut ?? 1 // how many requests a killed worker had is unknown
     }
-    log.info(total, 'stopped')
-    return total
+    log.info(sum, 'stopped')
+    return sum
   }
 
   return {

@@ -322,13 +322,13 @@ t.test('a drain waits for requests, not for handshakes or unused connections', a
   t.equal(await sidecar.metric('auth_sidecar_requests_in_flight'), 1)
   finish()
   t.equal((await client.response()).status, 200)
-  t.strictSame(await stopped, { drained: 1, cut: 0 })
+  t.strictSame(await stopped, { drained: 1, cut: 0, tunnels: 0 })
 })
 
 t.test('handshakes are aborted at the drain deadline', async (t) => {
   const { sidecar } = await startSecured(t, { settings: { 'shutdown-deadline-seconds': '0.1' } })
   const shaking = await rawClient(t, sidecar.port)
-  t.strictSame(await sidecar.app.stop(), { drained: 0, cut: 0 })
+  t.strictSame(await sidecar.app.stop(), { drained: 0, cut: 0, tunnels: 0 })
   await shaking.closed()
 })
 
