@@ -14,6 +14,7 @@ import { type Addresses, createLifeCycle, type DrainReport, type Phase } from '.
 import { type Logger, logListenerErrors } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
+import { logStart } from './ops/start-line.ts'
 import type { AdminSources } from './ops/status.ts'
 import { createForwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
@@ -30,12 +31,14 @@ import { createTokenCache } from './token/cache.ts'
 import { createAssertionSigner, createIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 
-interface AppOptions {
+export interface AppOptions {
   readonly config: Config
   readonly log: Logger
   readonly logLinesDropped?: () => number
   /** Epoch milliseconds. */
   readonly now?: () => number
+  /** Of the settings, for the start line. */
+  readonly settingsFile?: string | undefined
   /** One of several processes that share the data listener: without an admin listener. */
   readonly worker?: boolean
 }
@@ -63,6 +66,7 @@ export async function createApp({
   log,
   logLinesDropped = () => 0,
   now = Date.now,
+  settingsFile,
   worker = false,
 }: AppOptions): Promise<ServingApp> {
   const authData = await openAuthData(config, { log, now })
@@ -249,6 +253,7 @@ export async function createApp({
     shutdown: config.shutdown,
     onListening(where) {
       if (worker) return // the primary process reports it
+      logStart(log, config, { settingsFile, signingKey: keys().signing?.kid })
       for (const name of ['data', 'admin'] as const) {
         const { address, port } = where[name]
         log.info({ listener: name, address, port }, 'listening')

@@ -51,8 +51,8 @@ async function runDemo(io: CommandIo, deps: ServeDependencies, { port, adminPort
   try {
     const workspace = await prepareWorkspace(directory, { port, adminPort }, storage.url)
     // The environment does not count: its SIDECAR_ variables are meant for another sidecar.
-    const { config } = usable(loadConfig({ file: workspace.configFile, env: {}, flags: {} }))
-    const app = await deps.createApp(config)
+    const loaded = usable(loadConfig({ file: workspace.configFile, env: {}, flags: {} }))
+    const app = await deps.createApp(loaded)
     io.stdout.write(guide(workspace, await app.start()))
     await stop
     await app.stop()

@@ -1,7 +1,8 @@
 /** The commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
 import { Command, CommanderError } from 'commander'
-import type { App, ServingApp } from '../app.ts'
+import type { App, AppOptions, ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'
+import type { LoadedConfig } from '../config/load.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
 import { errorCode, fileErrorReason } from '../reload/files.ts'
 import { VERSION } from '../version.ts'
@@ -57,6 +58,8 @@ function exitCodeOf(error: Error): number {
   return error instanceof UsageFailure || error instanceof CommandFailure ? error.exitCode : 1
 }
 
+type ServeHow = Pick<AppOptions, 'settingsFile' | 'worker'>
+
 /** Commands by name, loaded on demand: all modules together would cost a sidecar memory and start-up time. */
 type Loaders = Readonly<Record<string, () => Promise<Command>>>
 
@@ -72,19 +75,21 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
   }
 
   /** Serves requests in this process, alone or as one of several. */
-  const serveHere = async (config: Config, log: Logger, worker = false): Promise<ServingApp> => {
+  const serveHere = async (config: Config, log: Logger, how: ServeHow): Promise<ServingApp> => {
     const { createApp } = await import('../app.ts')
-    const app = await createApp({ config, log, logLinesDropped: () => destination.dropped, worker })
+    const app = await createApp({ config, log, logLinesDropped: () => destination.dropped, ...how })
     signals.beforeExit = app.abort
     return app
   }
 
-  const createSidecar = async (config: Config, log: Logger): Promise<App> => {
-    const count = config.workers === 'auto' ? availableProcesses() : config.workers
-    const app: App =
-      count === 1
-        ? await serveHere(config, log)
-        : await (await import('../workers/primary.ts')).createPrimary(config, log, destination, count)
+  const createSidecar = async ({ config, file }: LoadedConfig, log: Logger): Promise<App> => {
+    const workers = config.workers === 'auto' ? availableProcesses() : config.workers
+    let app: App
+    if (workers === 1) app = await serveHere(config, log, { settingsFile: file })
+    else {
+      const { createPrimary } = await import('../workers/primary.ts')
+      app = await createPrimary({ config, settingsFile: file, log, destination, workers })
+    }
     signals.onHangUp(() => void app.reload())
     return app
   }
@@ -92,12 +97,12 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
   return {
     serve: async () =>
       (await import('./serve.ts')).serveCommand(io, {
-        createApp: (config) => createSidecar(config, openLog(config.log.level)),
+        createApp: (loaded) => createSidecar(loaded, openLog(loaded.config.log.level)),
         stopRequested,
       }),
     demo: async () =>
       (await import('./demo.ts')).demoCommand(io, {
-        createApp: (config) => createSidecar(config, openLog('warn')),
+        createApp: (loaded) => createSidecar(loaded, openLog('warn')),
         stopRequested,
       }),
     config: async () => (await import('./config.ts')).configCommand(io),
@@ -111,7 +116,7 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
         if (process.send === undefined)
           throw new UsageFailure('workers are started by serve, with the setting workers')
         const { runWorker } = await import('../workers/worker.ts')
-        await runWorker((config) => serveHere(config, openLog(config.log.level), true))
+        await runWorker((config) => serveHere(config, openLog(config.log.level), { worker: true }))
       }),
   }
 }

@@ -13,7 +13,7 @@ import { addSettingFlags, asUsage, checkAll, loadSettings, type ParsedOptions } 
 import type { StopSignal } from './signals.ts'
 
 export interface ServeDependencies {
-  readonly createApp: (config: Config) => Promise<App>
+  readonly createApp: (loaded: LoadedConfig) => Promise<App>
   /** Resolves with the first signal that asks to stop. Called before anything listens. */
   readonly stopRequested: () => Promise<StopSignal>
 }
@@ -42,7 +42,7 @@ async function serve(loaded: LoadedConfig, deps: ServeDependencies): Promise<voi
   })
   const { config } = loaded
   try {
-    const app = await deps.createApp(config)
+    const app = await deps.createApp(loaded)
     // A process that is stopped while it starts does not begin to listen.
     if (!isStopping) await Promise.race([app.start().catch((error) => rethrowFault(error, config)), stop])
     const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
@@ -57,13 +57,23 @@ type ListenError = NodeJS.ErrnoException & { readonly [Name in 'address' | 'host
 
 function rethrowFault(error: ListenError, { admin }: Config): void {
   if (error instanceof StoppedWhileStarting) return
-  const { code, syscall, address, hostname, port, message } = error
+  const { code = '', syscall, address, hostname, port, message } = error
   if (syscall === undefined) throw error
   if (syscall.startsWith('spawn')) throw new CommandFailure(`cannot start a worker: ${message}`)
-  if (code === 'EADDRINUSE') {
-    const setting = port === admin.port ? 'admin.port' : 'listen.port'
-    throw new CommandFailure(`port ${port} is in use (${setting})`)
-  }
-  const where = [address ?? hostname, port].filter((part) => part !== undefined).join(' port ')
-  throw new CommandFailure(`cannot listen on ${where}: ${code}`)
+  const host = address ?? hostname
+  const group = (port === undefined ? host === admin.host : port === admin.port) ? 'admin' : 'listen'
+  const words = LISTEN_ERRORS[code]?.(host, port, group)
+  throw new CommandFailure(words ?? `cannot listen on ${host} port ${port}: ${code}`)
+}
+
+/** What Node's error codes of a listener mean, and which setting to change. */
+const LISTEN_ERRORS: Readonly<Record<string, (host: unknown, port: unknown, group: string) => string>> = {
+  EADDRINUSE: (_, port, group) => `port ${port} is in use (${group}.port)`,
+  EADDRNOTAVAIL: (host, _, group) => `${host} is not an address of this machine (${group}.host)`,
+  EAFNOSUPPORT: (host, _, group) => `this machine has no addresses of the kind of ${host} (${group}.host)`,
+  EACCES: (_, port, group) =>
+    `port ${port} needs a privilege that this process does not have; choose one above 1023 (${group}.port)`,
+  ENOTFOUND: (host, _, group) => `the name ${host} has no address (${group}.host)`,
+  EAI_AGAIN: (host, _, group) => `the address of ${host} cannot be looked up now (${group}.host)`,
+  EMFILE: () => 'too many open files: raise ulimit -n',
 }

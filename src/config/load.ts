@@ -26,6 +26,8 @@ interface Origins {
 export interface LoadedConfig extends Origins {
   readonly ok: true
   readonly config: Config
+  /** Undefined without a settings file. */
+  readonly file: string | undefined
 }
 
 export interface NotLoaded extends Origins {
@@ -74,7 +76,8 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
     const message = 'at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL'
     problems.push({ path: 'upstreams', message, origin: originOf('upstreams') })
   }
-  if (result.success && problems.length === 0) return { ok: true, config: freeze(result.data), originOf }
+  if (result.success && problems.length === 0)
+    return { ok: true, config: freeze(result.data), file, originOf }
   return { ok: false, problems, files: isMap ? fileSettings(tree) : {}, originOf }
 }
 

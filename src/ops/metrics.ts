@@ -59,6 +59,11 @@ const HELP = {
   workers: 'Processes that share the data listener, accept connections and respond to the primary.',
 }
 
+export type MetricName = keyof typeof HELP
+
+/** The full name, for readers of the metrics. */
+export const fullName = (name: MetricName) => `auth_sidecar_${name}`
+
 /** Why no token was issued; the label `reason`. */
 export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
 export type IssueFailure = (typeof ISSUE_FAILURES)[number]
@@ -230,18 +235,17 @@ function createReloadMetrics(
 
 /** Functions that create metrics in a registry; `read` is called at each scrape. */
 export function metricsIn(registry: Registry) {
-  const common = (name: keyof typeof HELP) => ({
-    name: `auth_sidecar_${name}`,
+  const common = (name: MetricName) => ({
+    name: fullName(name),
     help: HELP[name],
     registers: [registry],
   })
-  type Name = Parameters<typeof common>[0]
   return {
     common,
-    counter: <Label extends string = never>(name: Name, labelNames: Label[] = []) =>
+    counter: <Label extends string = never>(name: MetricName, labelNames: Label[] = []) =>
       new Counter({ ...common(name), labelNames }),
     /** A counter whose total another component has. */
-    total: (name: Name, read: () => number) =>
+    total: (name: MetricName, read: () => number) =>
       new Counter({
         ...common(name),
         collect() {
@@ -250,13 +254,13 @@ export function metricsIn(registry: Registry) {
         },
       }),
     /** A histogram by the values of one label, at zero. */
-    histogram(name: Name, label: string, values: readonly string[]) {
+    histogram(name: MetricName, label: string, values: readonly string[]) {
       const metric = new Histogram({ ...common(name), labelNames: [label], buckets: LATENCY_BUCKETS })
       for (const value of values) metric.zero({ [label]: value })
       return metric
     },
     /** One value, absent while undefined. */
-    gauge: (name: Name, aggregator: Aggregator, read: () => number | undefined) =>
+    gauge: (name: MetricName, aggregator: Aggregator, read: () => number | undefined) =>
       new Gauge({
         ...common(name),
         aggregator,
@@ -266,7 +270,12 @@ export function metricsIn(registry: Registry) {
           else this.set(value)
         },
       }),
-    gaugeBy: (label: string, name: Name, aggregator: Aggregator, read: () => (readonly [string, number])[]) =>
+    gaugeBy: (
+      label: string,
+      name: MetricName,
+      aggregator: Aggregator,
+      read: () => (readonly [string, number])[],
+    ) =>
       new Gauge({
         ...common(name),
         labelNames: [label],

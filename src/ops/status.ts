@@ -5,6 +5,7 @@
 import type { Config } from '../config/config.ts'
 import type { CertificateMaterial } from '../reload/certificates.ts'
 import { VERSION } from '../version.ts'
+import { fullName, type MetricName } from './metrics.ts'
 import { Columns, type Growth, type Labels, type MetricFamily, rounded, type Sample, sum } from './samples.ts'
 
 const SAMPLE_EVERY_MS = 5000
@@ -87,16 +88,16 @@ export function createStatusReporter(
     const steps = samples.slice(1).map((sample, at) => columns.growth(samples[at] ?? sample, sample))
     /** Since zero: the values themselves. */
     const values = columns.growth({ at: 0, row: [] }, to)
-    const value = (name: string, where?: Labels) => values.total(`auth_sidecar_${name}`, where)
+    const value = (name: MetricName, where?: Labels) => values.total(fullName(name), where)
 
     const statuses = tenMinutes.by(REQUESTS, 'status')
     const refused = refusedIn(tenMinutes)
     const refusedNow = refusedIn(recently)
-    const hits = tenMinutes.total('auth_sidecar_token_cache_hits_total')
-    const misses = tenMinutes.total('auth_sidecar_token_cache_misses_total')
-    const failures = tenMinutes.by('auth_sidecar_token_issue_failures_total', 'reason')
-    const signer = seriesOf(families, 'auth_sidecar_signing_key_age_seconds')[0]
-    const keySetAges = seriesOf(families, 'auth_sidecar_jwks_age_seconds')
+    const hits = tenMinutes.total(fullName('token_cache_hits_total'))
+    const misses = tenMinutes.total(fullName('token_cache_misses_total'))
+    const failures = tenMinutes.by(fullName('token_issue_failures_total'), 'reason')
+    const signer = seriesOf(families, fullName('signing_key_age_seconds'))[0]
+    const keySetAges = seriesOf(families, fullName('jwks_age_seconds'))
     const latencies = steps.map((step) => step.percentiles(DURATIONS))
     return {
       time: new Date(to.at).toISOString(),
@@ -106,7 +107,7 @@ export function createStatusReporter(
       uptimeSeconds: Math.floor((to.at - startedAt) / 1000),
       ready: checks.every(({ ok }) => ok),
       draining: checks.some(({ state }) => state === 'draining'),
-      enforcing: seriesOf(families, 'auth_sidecar_enforcing').every(({ value }) => value !== 0),
+      enforcing: seriesOf(families, fullName('enforcing')).every(({ value }) => value !== 0),
       checks,
       window: { seconds: rounded(tenMinutes.seconds), nowSeconds: rounded(recently.seconds) },
       requests: {
@@ -141,20 +142,20 @@ export function createStatusReporter(
         capacity: cache.maxTokens,
       },
       logins: {
-        issued: tenMinutes.total('auth_sidecar_tokens_issued_total'),
+        issued: tenMinutes.total(fullName('tokens_issued_total')),
         failed: sum(failures),
         byReason: Object.fromEntries(failures),
       },
-      keys: seriesOf(families, 'auth_sidecar_key_token_lifetime_seconds').map(({ labels, value }) => {
+      keys: seriesOf(families, fullName('key_token_lifetime_seconds')).map(({ labels, value }) => {
         const signs = labels['kid'] === signer?.labels['kid']
         const ageSeconds = signs ? (signer?.value ?? null) : null
         return { kid: String(labels['kid']), signs, ageSeconds, tokensLiveSeconds: value }
       }),
-      keySets: [...values.by('auth_sidecar_jwks_fetches_total', 'issuer').keys()].map((issuer) => {
+      keySets: [...values.by(fullName('jwks_fetches_total'), 'issuer').keys()].map((issuer) => {
         const age = keySetAges.find(({ labels }) => labels['issuer'] === issuer)
         return { issuer, ageSeconds: age?.value ?? null }
       }),
-      certificates: seriesOf(families, 'auth_sidecar_certificate_not_after_timestamp_seconds').map(
+      certificates: seriesOf(families, fullName('certificate_not_after_timestamp_seconds')).map(
         ({ labels, value: seconds }) => ({
           certificate: String(labels['certificate']),
           expiresAt: new Date(seconds * 1000).toISOString(),
@@ -180,14 +181,14 @@ export function createStatusReporter(
           lastFault: lastFault
             ? { outcome: lastFault.outcome, seenAt: new Date(lastFault.at).toISOString() }
             : null,
-          firstByte: tenMinutes.percentiles('auth_sidecar_upstream_response_seconds', where),
+          firstByte: tenMinutes.percentiles(fullName('upstream_response_seconds'), where),
           connections: value('upstream_connections', where),
           queued: value('upstream_queue', where),
         }
       }),
       credentials: credentialsState(credentials, checks),
       revocations: value('revocations'),
-      reloads: seriesOf(families, 'auth_sidecar_reload_failing').map(({ labels, value: isFailing }) => {
+      reloads: seriesOf(families, fullName('reload_failing')).map(({ labels, value: isFailing }) => {
         const { subject } = labels
         const lastGood = value('reload_last_good_timestamp_seconds', { subject })
         return {
@@ -231,9 +232,9 @@ export function createStatusReporter(
   }
 }
 
-const REQUESTS = 'auth_sidecar_requests_total'
-const DURATIONS = 'auth_sidecar_request_duration_seconds'
-const CHECKS = 'auth_sidecar_token_checks_total'
+const REQUESTS = fullName('requests_total')
+const DURATIONS = fullName('request_duration_seconds')
+const CHECKS = fullName('token_checks_total')
 
 /** 5xx of forwarded requests: "failing" on the dashboard and in the alerts too. */
 function failingIn(growth: Growth): number {
@@ -246,7 +247,7 @@ function refusedIn(growth: Growth): Map<string, number> {
 }
 
 function outcomesOf(growth: Growth, upstream: string): Map<string, number> {
-  return growth.by('auth_sidecar_upstream_requests_total', 'outcome', { upstream })
+  return growth.by(fullName('upstream_requests_total'), 'outcome', { upstream })
 }
 
 /** Outcomes that are a fault of the upstream or of the sidecar, most frequent first. */
@@ -278,7 +279,7 @@ function seriesOf(families: readonly MetricFamily[], name: string): MetricFamily
 }
 
 /** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */
-function addressOf(url: string): string {
+export function addressOf(url: string): string {
   if (url.startsWith('unix:')) return url
   const { protocol, host } = new URL(url)
   return `${protocol}//${host}`

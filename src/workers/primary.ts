@@ -14,8 +14,9 @@ import type { Config } from '../config/config.ts'
 import { createAdminListener } from '../ops/admin.ts'
 import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
 import { type LogDestination, type Logger, logListenerErrors } from '../ops/log.ts'
-import { metricsIn } from '../ops/metrics.ts'
+import { fullName, metricsIn } from '../ops/metrics.ts'
 import type { MetricFamily } from '../ops/samples.ts'
+import { logStart } from '../ops/start-line.ts'
 import type { ReadyCheck } from '../ops/status.ts'
 import type { FromWorker, MetricsScope, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
@@ -28,16 +29,26 @@ const STOP_MARGIN_MS = 3000
 
 type LastMessages = { [Message in FromWorker as Message['type']]?: Message['value'] }
 
+export interface PrimaryOptions {
+  readonly config: Config
+  readonly settingsFile: string | undefined
+  readonly log: Logger
+  readonly destination: LogDestination
+  /** How many to run. */
+  readonly workers: number
+}
+
 /**
- * Creates a sidecar of `count` workers. Its `start` rejects with the first error of a worker.
+ * Creates a sidecar of several workers. Its `start` rejects with the first error of a worker.
  * @throws InvalidAuthData with every problem of the admin listener's certificates
  */
-export async function createPrimary(
-  config: Config,
-  log: Logger,
-  destination: LogDestination,
-  count: number,
-): Promise<App> {
+export async function createPrimary({
+  config,
+  settingsFile,
+  log,
+  destination,
+  workers: count,
+}: PrimaryOptions): Promise<App> {
   const init: ToWorker = { type: 'init', config: shareOf(config, count) }
   const { connections } = init.config.limits
   if (connections < Math.ceil(config.limits.connections / count)) {
@@ -160,6 +171,12 @@ export async function createPrimary(
     // Its own first: `process_start_time_seconds` of the first is used.
     return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...metrics, [...past]])
   }
+  const signingKey = async (): Promise<string | undefined> => {
+    const [state] = (await ask('status')).states
+    const age = state?.metrics.find(({ name }) => name === fullName('signing_key_age_seconds'))
+    const kid = age?.values[0]?.labels['kid']
+    return kid === undefined ? undefined : String(kid)
+  }
   const sources = {
     async ready(): Promise<ReadyCheck[]> {
       const { states, responding } = await ask('status')
@@ -203,6 +220,7 @@ export async function createPrimary(
       const [data] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
       if (phase === 'starting') phase = 'running'
       const where = { data, admin: adminAddress }
+      logStart(log, config, { settingsFile, signingKey: await signingKey() })
       for (const [listener, { address, port }] of Object.entries(where))
         log.info({ listener, address, port }, 'listening')
       return where

@@ -4,6 +4,7 @@ import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
 import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
@@ -326,6 +327,54 @@ t.test('the program runs with a read-only file system and without a home directo
   t.match(await sidecar.ended, { code: 0, signal: null })
   t.match(sidecar.log().at(-1), { msg: 'stopped' })
   t.notMatch(sidecar.stderr(), /ERR_ACCESS_DENIED/)
+})
+
+t.test(
+  'a start line names version, settings, key and trust; plain HTTP beyond loopback warns once',
+  async (t) => {
+    const { files } = await prepareFiles(t)
+    for (const workers of ['1', '2']) {
+      const flags = {
+        ...files,
+        'upstream-url': 'http://127.0.0.1:9',
+        'forwarded-trust': '10.0.0.0/8',
+        workers,
+      }
+      const sidecar = await serve(t, { ...flags, 'listen-host': '0.0.0.0' })
+      const started = sidecar.log().filter(({ msg }) => msg === 'started')
+      t.match(started, [
+        {
+          version: VERSION,
+          upstreams: ['/ http://127.0.0.1:9'],
+          signingKey: /^\w/,
+          tls: false,
+          adminTls: false,
+          enforcement: 'enforce',
+          trustedProxies: ['10.0.0.0/8'],
+        },
+      ])
+      t.equal(sidecar.log().filter(({ msg }) => /plain HTTP/.test(String(msg))).length, 1)
+      t.equal((await serve(t, flags)).log().filter(({ level }) => level === 40).length, 0)
+    }
+  },
+)
+
+t.test('an address that cannot be listened on is explained in words', async (t) => {
+  const { files } = await prepareFiles(t)
+  for (const [flags, words] of [
+    [{ 'listen-host': '192.0.2.1' }, '192.0.2.1 is not an address of this machine (listen.host)'],
+    [{ 'admin-host': '192.0.2.1' }, '192.0.2.1 is not an address of this machine (admin.host)'],
+    [
+      { 'admin-host': 'no.such.invalid' },
+      /no\.such\.invalid (?:has no address|cannot be looked up now) \(admin\.host\)/,
+    ],
+  ] as const) {
+    const all = { ...files, 'upstream-url': 'http://127.0.0.1:9', ...flags }
+    const { code, stderr } = await runProgram(t, ['serve', ...serveArgs(all)])
+    t.equal(code, 1)
+    t.match(stderr, words)
+    t.equal(stderr.trim().split('\n').length, 1)
+  }
 })
 
 t.test('a port in use is reported in one line with exit code 1', async (t) => {

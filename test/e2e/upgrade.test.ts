@@ -263,7 +263,7 @@ t.test('the tunnel ends with either side, with the token, and when the sidecar s
   const last = await open()
   await sidecar.stop()
   await last.client.closed()
-  t.match(sidecar.log.at(-1), { msg: 'stopped', cut: 0 })
+  t.match(sidecar.log.at(-1), { msg: 'stopped', drained: 0, cut: 0, tunnels: 1 })
 })
 
 t.test('a tunnel ends within a second when its token would be refused', async (t) => {

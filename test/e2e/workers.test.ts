@@ -213,13 +213,6 @@ t.test('an unresponsive worker makes the sidecar not ready', async (t) => {
   await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
 })
 
-t.test('there are no keys before a worker has responded', async (t) => {
-  const { admin, pids } = await setup(t)
-  for (const pid of pids()) process.kill(pid, 'SIGSTOP')
-  t.equal((await admin('/.well-known/jwks.json')).status, 503)
-  for (const pid of pids()) process.kill(pid, 'SIGCONT')
-})
-
 t.test('workers that wait for an issuer report their state', async (t) => {
   const [issuer, port] = [await freePort(), await freePort()]
   const flags = { 'keys-jwks-url': `http://127.0.0.1:${issuer}/`, 'upstream-url': 'http://127.0.0.1:9' }
