@@ -18,7 +18,7 @@ if (major < 20 || (major === 20 && minor < 18)) {
 }
 if (!lockedPackagesInstalled()) {
   // NODE_ENV=production, or the --dry-run of the `npm pack` that runs this, would leave out the compiler.
-  const options = ['--include=dev', '--dry-run=false', '--no-audit', '--no-fund']
+  const options = ['--include=dev', '--dry-run=false', '--no-audit', '--no-fund', '--loglevel=error']
   run('installing the locked packages', 'npm', ['ci', ...options])
 }
 const runner = digest(['.taprc', 'package-lock.json'])

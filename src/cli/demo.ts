@@ -98,33 +98,43 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
   const { accountId, accessKey, secret } = login
   const credential = { accessKey, secretHash: await hashSecret(secret, 'sha256') }
   const accounts = [{ accountId, credentials: [credential] }]
+  const credentialsFile = await write('credentials.yaml', stringify({ accounts }))
   const settings = {
     listen: { host: '127.0.0.1', port },
     admin: { host: '127.0.0.1', port: adminPort },
     upstreams: [{ prefix: '/', url: upstreamUrl }],
     keys: { directory: keys },
-    credentials: { file: await write('credentials.yaml', stringify({ accounts })) },
+    credentials: { file: credentialsFile },
     shutdown: { lameDuckSeconds: 0, deadlineSeconds: 5 },
     log: { level: 'warn', access: 'off' }, // the terminal is for the lines to paste
   }
   const configFile = await write('sidecar.yaml', stringify(settings))
-  return { configFile, sampleFile: await write('hello.txt', 'Hello, storage.\n'), login }
+  return { configFile, credentialsFile, sampleFile: await write('hello.txt', 'Hello, storage.\n'), login }
+}
+
+interface Workspace {
+  readonly login: { readonly accountId: string; readonly accessKey: string }
+  readonly sampleFile: string
+  readonly credentialsFile: string
 }
 
 /** Lines to paste. Comments hold no character that a shell interprets: an interactive zsh runs them as commands. */
-export function guide(
-  { login, sampleFile }: { readonly login: object; readonly sampleFile: string },
-  { data, admin }: Addresses,
-): string {
+export function guide({ login, sampleFile, credentialsFile }: Workspace, { data, admin }: Addresses): string {
   const url = ({ address, port }: AddressInfo) => `http://${address}:${port}`
   const quoted = (text: string) => `'${text.replaceAll("'", String.raw`'\''`)}'`
   const sidecar = url(data)
   const json = "-H 'Content-Type: application/json'"
   const token = '-H "Authorization: Bearer $TOKEN"'
   const onlyToken = String.raw`sed 's/.*"token":"\([^"]*\)".*/\1/'`
+  const change = (command: string) => {
+    const program = quoted(process.argv[1] ?? 'dist/main.js')
+    const names = `--account ${quoted(login.accountId)} --access-key ${quoted(login.accessKey)}`
+    return `node ${program} credentials ${command} --file ${quoted(credentialsFile)} ${names} && sleep 1`
+  }
   return `
 # The sidecar and its storage API are ready. Paste these lines into another terminal.
 # Ctrl-C in this one stops both.
+# Status page, for a browser: ${url(admin)}/
 
 # 1. Get a token, valid for 24 hours
 TOKEN=$(curl -sS ${json} -d ${quoted(JSON.stringify(login))} ${sidecar}/v2/auth/token | ${onlyToken})
@@ -144,7 +154,13 @@ curl -sS -w '\\n' ${token} ${sidecar}/v2/auth/token
 # 6. Be refused without a token
 curl -sS -i -w '\\n' ${sidecar}/greetings/hello.txt
 
-# 7. See what the sidecar counted
+# 7. Disable the credential, and see its token refused within a second
+${change('disable')} && curl -sS -w '\\n' ${token} ${sidecar}/greetings/hello.txt
+
+# 8. Enable it again, and the same token passes
+${change('enable')} && curl -sS ${token} ${sidecar}/greetings/hello.txt
+
+# 9. See what the sidecar counted
 curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
 `
 }

@@ -73,7 +73,8 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
   const upstreams = valueAt(tree, ['upstreams']) ?? []
   const hasNoUpstream = Array.isArray(upstreams) && upstreams.length === 0
   if (needsUpstream && isMap && hasNoUpstream && !valueAt(tree, ['forwardAuth', 'path'])) {
-    const message = 'at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL'
+    const message =
+      'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
     problems.push({ path: 'upstreams', message, origin: originOf('upstreams') })
   }
   if (result.success && problems.length === 0)

@@ -110,11 +110,19 @@ export const origin = satisfying((value) => {
   return !/^https?:/.test(value) || new URL(value).origin === value
 }, "must be '*' or an origin in lower case such as https://app.example:8443, without a path and without the scheme's default port")
 
+const UPSTREAM_URL = `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`
+const NO_PATH = 'must have no path behind the host: the path of each request is forwarded as it came'
+
 /** The address of an upstream. Parts that the sidecar would ignore are refused: the request target passes untouched. */
-export const upstreamUrl = satisfying((url) => {
+export const upstreamUrl = z.string(must(UPSTREAM_URL)).refine(isUpstreamUrl, {
+  error: ({ input }) =>
+    isUpstreamUrl(String(input).replace(/(?<=^https?:\/\/[^/]+)\/[^?#]+$/i, '')) ? NO_PATH : UPSTREAM_URL,
+})
+
+function isUpstreamUrl(url: string): boolean {
   const socket = /^unix:(\/[^/\s\p{Cc}\\?#][^\s\p{Cc}\\?#]*)$/u.exec(url)?.[1]
   if (socket !== undefined) return !socket.endsWith('/') && Buffer.byteLength(socket) <= MAX_SOCKET_PATH_BYTES
   if (!/^https?:\/\/[^\s\p{Cc}\\/?#@]+(?<!:0*)\/?$/iu.test(url) || !URL.canParse(url)) return false
   // The URL standard allows braces in a host: an unexpanded template would pass.
   return /^(?:[a-z0-9._-]+|\[.*\])$/.test(new URL(url).hostname)
-}, `must be http://host:port, https://host:port or unix:/absolute/path (at most ${MAX_SOCKET_PATH_BYTES} bytes), without a user name, path below the host, query, fragment and spaces`)
+}

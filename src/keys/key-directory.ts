@@ -5,7 +5,7 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { fileErrorReason, type Loaded, readRegularFile } from '../reload/files.ts'
+import { errorCode, fileErrorReason, type Loaded, readRegularFile } from '../reload/files.ts'
 import { type ImportedKey, importKey, isKid } from './jwk.ts'
 import { type KeyRing, tokensEndAt } from './key-ring.ts'
 
@@ -55,21 +55,29 @@ export async function loadKeyRing(directory: string, signsAssertions = false): P
   }
 }
 
+const ADD_KEY = 'storage-auth-sidecar keys add --directory D creates one'
+const ACTIVATE_KEY = 'storage-auth-sidecar keys activate KID --directory D chooses one'
+
 function findSigning(
   files: ReadonlyMap<string, KeyFile>,
   activeKid: string | undefined,
 ): Pick<KeyDirectory, 'signing' | 'ambiguity'> {
-  if (files.size === 0) return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX})` }
+  if (files.size === 0)
+    return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${ADD_KEY}` }
   if (activeKid !== undefined) {
     const file = files.get(activeKid)
-    if (file === undefined) return { ambiguity: `${ACTIVE_FILE} names a key that is not there` }
+    const problem = `${ACTIVE_FILE} names ${activeKid}, but `
+    if (file === undefined)
+      return { ambiguity: `${problem}there is no ${activeKid}${KEY_FILE_SUFFIX}; ${ACTIVATE_KEY}` }
     return file.signing
       ? { signing: file }
-      : { ambiguity: `${ACTIVE_FILE} names a key without its private half` }
+      : { ambiguity: `${problem}${activeKid}${KEY_FILE_SUFFIX} lacks the private half; ${ACTIVATE_KEY}` }
   }
   const [file, ...others] = privateFiles(files)
   if (others.length > 0)
-    return { ambiguity: `several private keys, and no file ${ACTIVE_FILE} to say which signs` }
+    return {
+      ambiguity: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${ACTIVATE_KEY}`,
+    }
   return file ? { signing: file } : {}
 }
 
@@ -86,7 +94,8 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   try {
     names = (await readdir(directory)).sort()
   } catch (error) {
-    problems.push(`${directory}: cannot be read: ${fileErrorReason(error)}`)
+    const hint = errorCode(error) === 'ENOENT' ? `; ${ADD_KEY}` : ''
+    problems.push(`${directory}: cannot be read: ${fileErrorReason(error)}${hint}`)
   }
   for (const name of names) {
     const path = join(directory, name)
@@ -132,7 +141,9 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
   const imported = await importKey(document, Math.floor(read.modifiedAt / 1000))
   if (!imported.ok) return refused(...imported.problems)
   const { verification, signing } = imported.value
-  if (verification.kid !== kid) return refused('kid differs from the name of the file')
+  if (verification.kid !== kid) {
+    return refused(`its kid is ${verification.kid}; rename the file to ${verification.kid}${KEY_FILE_SUFFIX}`)
+  }
   return {
     ok: true,
     value: { ...imported.value, document },

@@ -160,10 +160,16 @@ function parsePrivateKey(pem: string): KeyObject | string {
   }
 }
 
+/** OpenSSL 3 of the distributions, browsers and Go refuse shorter keys; the OpenSSL of Node 20 does not. */
+const MIN_RSA_BITS = 2048
+
 function chainWarnings(chain: readonly X509Certificate[], now: number): string[] {
   const warnings: string[] = []
-  for (const [index, { validFrom, validTo }] of chain.entries()) {
+  for (const [index, { validFrom, validTo, publicKey }] of chain.entries()) {
     const which = index === 0 ? 'the certificate' : `certificate ${index + 1}`
+    const { modulusLength = MIN_RSA_BITS } = publicKey.asymmetricKeyDetails ?? {}
+    if (modulusLength < MIN_RSA_BITS)
+      warnings.push(`${which} has an RSA key of ${modulusLength} bits, which clients refuse`)
     if (Date.parse(validTo) <= now) warnings.push(`${which} expired at ${iso(validTo)}`)
     if (Date.parse(validFrom) > now) warnings.push(`${which} is not valid before ${iso(validFrom)}`)
   }

@@ -48,7 +48,7 @@ t.test('the default revocations file may be missing, any other must exist', asyn
 
 t.test('a configuration without an upstream is refused, unless the command forwards nothing', async (t) => {
   const expected =
-    'upstreams: at least one upstream is needed; set upstreams or SIDECAR_UPSTREAM_URL (default)'
+    'upstreams: at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL (default)'
   t.strictSame(refused({ env: {} }), [expected])
   t.strictSame(refused({ env: {}, yaml: 'upstreams:\n' }), [expected])
   t.strictSame(refused({ env: {}, yaml: 'upstreams: []' }), [

@@ -20,7 +20,7 @@ t.test('an address with unused or missing parts is refused', async (t) => {
     ...['', 'storage:9000', 'ftp://h', 'http:h', 'http:/h', 'http://', 'http://:80'],
     // biome-ignore lint/suspicious/noTemplateCurlyInString: an unexpanded template
     ...['http://h:0', 'http://h:', 'http://h:65536', 'http://${HOST}:80', 'http://a,b:80'],
-    ...['http://user@h', 'http://user:hunter2@h', 'http://@h', 'http://h/base', 'http://h//', 'http://h?x'],
+    ...['http://user@h', 'http://user:hunter2@h', 'http://@h', 'http://h?x', 'http://h/a?x'],
     ...['http://h/#', ' http://h', 'http://h\n', 'http://h\\x', 'unix:relative.sock', 'unix:', 'unix:/'],
     ...['unix:///run/x.sock', 'unix:/run/', 'unix:/run/x?y', 'unix:/a b'],
     ...[`unix:/${'s'.repeat(107)}`, `unix:/${'é'.repeat(54)}`],
@@ -28,6 +28,8 @@ t.test('an address with unused or missing parts is refused', async (t) => {
     t.match(at(url), [/^upstreams\[0\].url: must be http:.* without a user name, path below the host/], url)
     t.notMatch(at(url), /hunter2/)
   }
+  for (const url of ['http://h/base', 'https://h:1/a/b/', 'http://h//'])
+    t.match(at(url), [/^upstreams\[0\].url: must have no path behind the host:/], url)
   t.match(refused(one({ prefix: '/', url: 9000 })), [/^upstreams\[0\].url: must be http:/])
 })
 

@@ -135,7 +135,8 @@ t.test(
 t.test('the printed commands are safe in a shell with any path', async (t) => {
   const at = { address: '127.0.0.1', port: 1, family: 'IPv4' }
   const login = { accountId: 'demo', accessKey: 'k', secret: 's' }
-  const lines = guide({ login, sampleFile: "/it's/a file" }, { data: at, admin: at }).split('\n')
-  for (const line of lines.filter((line) => line.startsWith('#'))) t.match(line, /^# [\w .,-]+$/)
+  const files = { sampleFile: "/it's/a file", credentialsFile: '/a file' }
+  const lines = guide({ login, ...files }, { data: at, admin: at }).split('\n')
+  for (const line of lines.filter((line) => line.startsWith('#'))) t.match(line, /^# [\w .,:/-]+$/)
   t.ok(lines.some((line) => line.includes(String.raw`-T '/it'\''s/a file' `)))
 })

@@ -6,6 +6,7 @@ import { createServer, type IncomingHttpHeaders } from 'node:http'
 import { tmpdir } from 'node:os'
 import { delimiter, join, resolve } from 'node:path'
 import t, { type Test } from 'tap'
+import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
 
 t.setTimeout(400_000) // a first install over a slow line is most of it
@@ -36,6 +37,8 @@ t.test('the README commands in a fresh clone', { skip: missing() }, async (t) =>
         t.ok(expirationSec > 86_000 && expirationSec <= 86_400, `${expirationSec} seconds`)
       },
       'Be refused': (t, output) => t.match(output, /^HTTP\/1\.1 400 [\s\S]*"code":"InvalidToken"/),
+      'Disable the credential': (t, output) => t.match(output, /"code":"InvalidToken"/),
+      'Enable it again': (t, output) => t.match(output, /Hello, storage\.\n$/),
       'See what the sidecar counted': (t, output) => {
         t.match(output, /^auth_sidecar_tokens_issued_total 1$/m)
         t.match(output, /^auth_sidecar_token_checks_total\{[^}]*reason="missing"[^}]*\} 1$/m)
@@ -84,17 +87,23 @@ t.test('the README commands in a fresh clone', { skip: missing() }, async (t) =>
       .split('\n')
       .map((line) => JSON.parse(line))
     const data = listening.find(({ listener }) => listener === 'data')
-    const login = await shell.run(block(section, 'sh', 2).replace('8080', `${data?.port}`))
-    const { token, expirationSec } = JSON.parse(login.output)
-    t.ok([86_399, 86_400].includes(expirationSec))
+    const passed = await shell.run(block(section, 'sh', 2).replaceAll('8080', `${data?.port}`))
+    t.match(passed.output, /^HTTP\/1\.1 200 [\s\S]*from the service$/)
+    const token = (await shell.run('printf %s "$TOKEN"')).output
 
     const url = `http://127.0.0.1:${data?.port}/any/path`
     t.equal((await fetch(url)).status, 400)
     const answer = await fetch(url, { headers: { Authorization: `Bearer ${token}` } })
     t.equal(await answer.text(), 'from the service')
-    t.equal(seen.length, 1)
+    t.equal(seen.length, 2)
     t.equal(seen[0]?.['x-authenticated-account-id'], 'acme')
     t.notOk(seen[0]?.authorization)
+    const { accessKey } = JSON.parse(readFileSync(join(clone, 'etc/acme.json'), 'utf8'))
+    t.match(await shell.run(block(section, 'sh', 3).replace('AK…', accessKey)), { code: 0 })
+    await eventually(
+      async () => (await fetch(url, { headers: { Authorization: `Bearer ${token}` } })).status === 400,
+      'the revocation',
+    )
     t.equal(await sidecar.stop('SIGTERM'), 0)
   })
 })
@@ -201,7 +210,7 @@ function inGroup(t: Test, command: string, cwd: string, env: Readonly<Record<str
 
 /** Starts the demo as the README says; on free ports, as it then advises, where the usual ones are taken. */
 async function startDemo(t: Test, clone: string, command: string) {
-  const complete = (stdout: string) => /^# 7\. .*\n.*\n/m.test(stdout)
+  const complete = (stdout: string) => /^# 9\. .*\n.*\n/m.test(stdout)
   let demo = inGroup(t, command, clone)
   const printed = await demo.until(complete).catch((fault: Error) => {
     if (/ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENETUNREACH|ENOTCACHED/.test(fault.message))

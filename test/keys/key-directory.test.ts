@@ -32,15 +32,23 @@ t.test('a directory without a private key verifies only', async (t) => {
 
 t.test('the signing key must be unambiguous', async (t) => {
   const directory = t.testdir({})
-  t.same(await problemsOf(directory), ['D: holds no key (a file named <kid>.jwk.json)'])
+  t.same(await problemsOf(directory), [
+    'D: holds no key (a file named <kid>.jwk.json); storage-auth-sidecar keys add --directory D creates one',
+  ])
   writeKey(directory, first.privateJwk)
   writeFileSync(`${directory}/active`, 'second')
-  t.same(await problemsOf(directory), ['D: active names a key that is not there'])
+  t.same(await problemsOf(directory), [
+    'D: active names second, but there is no second.jwk.json; storage-auth-sidecar keys activate KID --directory D chooses one',
+  ])
   writeKey(directory, second.publicJwk)
-  t.same(await problemsOf(directory), ['D: active names a key without its private half'])
+  t.same(await problemsOf(directory), [
+    'D: active names second, but second.jwk.json lacks the private half; storage-auth-sidecar keys activate KID --directory D chooses one',
+  ])
   rmSync(`${directory}/active`)
   writeKey(directory, secret.privateJwk)
-  t.same(await problemsOf(directory), ['D: several private keys, and no file active to say which signs'])
+  t.same(await problemsOf(directory), [
+    'D: several private keys, and no file active to say which signs; storage-auth-sidecar keys activate KID --directory D chooses one',
+  ])
 })
 
 t.test('all problems of all files are reported', async (t) => {
@@ -68,14 +76,14 @@ t.test('all problems of all files are reported', async (t) => {
     'D/large.jwk.json: is larger than 65536 bytes',
     'D/list.jwk.json: is not a JSON object',
     'D/pem.jwk.json: holds PEM; a JWK (RFC 7517) is needed',
-    'D/renamed.jwk.json: kid differs from the name of the file',
+    'D/renamed.jwk.json: its kid is first; rename the file to first.jwk.json',
   ])
 })
 
 t.test('a missing directory, or a file in its place, is a problem', async (t) => {
   const directory = t.testdir({ file: '' })
   for (const [name, why] of [
-    ['none', 'there is no such file or directory'],
+    ['none', 'there is no such file or directory; storage-auth-sidecar keys add --directory D creates one'],
     ['file', 'a part of the path is not a directory'],
   ] as const) {
     const loaded = await loadKeyRing(`${directory}/${name}`)
