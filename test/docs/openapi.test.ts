@@ -104,7 +104,8 @@ t.test('every documented response occurs as documented, and no other one', async
       await ask(setup, method, path, 'half')
       for (const one of [setup, other]) {
         const expired = `Authorization: Bearer ${await one.sidecar.mint(past)}\r\n`
-        for (const lines of [one.authorization, expired, '']) await ask(one, method, path, lines)
+        const narrow = `Authorization: Bearer ${await one.sidecar.mint({ claims: { scope: 'storage.read:/' } })}\r\n`
+        for (const lines of [one.authorization, expired, narrow, '']) await ask(one, method, path, lines)
       }
       broken = true
       await ask(setup, method, path, setup.authorization)
