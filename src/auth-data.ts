@@ -14,6 +14,7 @@ import {
   type Revocations,
 } from './credentials/revocations.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
+import { createTokenRevoker, type RevokeToken } from './credentials/token-revoker.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
@@ -57,6 +58,8 @@ export interface AuthData {
   /** Absent in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialStore | undefined
   readonly isRevoked: IsRevoked
+  /** Absent without a database. */
+  readonly revokeToken: RevokeToken | undefined
   /** How many there are. */
   readonly revocations: () => number
   readonly certificates: {
@@ -276,6 +279,7 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
     credentials,
     isRevoked: (token) =>
       revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true,
+    revokeToken: database && createTokenRevoker({ ...config.token, write: database.revoke }),
     revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates: {
       material: (name) => certificates.get(name)?.current().material,

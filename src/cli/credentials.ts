@@ -64,9 +64,10 @@ Example:
   ${PROGRAM} migrate --postgres-url-file postgres.url
 
 Grants, once the tables exist (the role names are yours):
-  -- A sidecar only reads:
+  -- A sidecar only reads, and with contract.logout adds revocations of tokens:
   GRANT USAGE ON SCHEMA storage_auth TO sidecar;
   GRANT SELECT ON ALL TABLES IN SCHEMA storage_auth TO sidecar;
+  GRANT INSERT (jti, expires_at) ON storage_auth.revocations TO sidecar;
   -- The role that runs \`credentials add\` and the like or writes revocations needs on top of that:
   GRANT INSERT, UPDATE, DELETE ON storage_auth.credentials, storage_auth.revocations TO operator;
 Every change of both tables is active within a second, however it is made.

@@ -58,6 +58,13 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
     const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
     if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
   }
+  if (
+    areValid('contract.logout', 'credentials') &&
+    isSet('contract.logout') &&
+    !isSet('credentials.postgres')
+  ) {
+    report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
+  }
   if (areValid('identity.assertion', 'token.audience') && identity.assertion.enabled) {
     const message = 'must differ from token.audience: an assertion is not an access token'
     if (identity.assertion.audience === token.audience) report('identity.assertion.audience', message)

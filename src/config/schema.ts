@@ -347,6 +347,11 @@ export const settingsSchema = z
         'Code of a failed login.',
       ),
       refusedTokenStatus: setting(oneOf([400, 401]), 400, 'Status of a refused token; 401 challenges.'),
+      logout: setting(
+        boolean,
+        false,
+        'Whether DELETE on the token endpoint ends the token; needs credentials.postgres.',
+      ),
     }),
     cors: section('Browser apps of other origins.', {
       allowedOrigins: list(

@@ -5,9 +5,9 @@
  * client has to fail 50,000 other logins first.
  */
 import { hash } from 'node:crypto'
-import { LRUCache } from 'lru-cache'
 import pLimit, { type LimitFunction } from 'p-limit'
 import { type CredentialName, clientNetwork, type LoginVerdict } from './store.ts'
+import { createWindowCache, secondsLeft } from './window-cache.ts'
 
 interface LoginOutcome {
   readonly verdict: LoginVerdict | 'throttled'
@@ -25,8 +25,6 @@ interface LoginThrottleOptions {
   readonly now?: () => number
 }
 
-const MAX_PAIRS = 50_000
-
 /** Logins of all pairs that wait for those in flight. */
 const MAX_WAITING = 1000
 
@@ -36,15 +34,7 @@ export function createLoginThrottle({
   now = () => performance.now(),
 }: LoginThrottleOptions) {
   /** Of each pair: the failures, as digests of their access keys. */
-  const failures = new LRUCache<string, number[]>({
-    // Not `max`, which allocates memory for all entries at the start, and clears it with the last one: 100 µs a login.
-    maxSize: MAX_PAIRS,
-    sizeCalculation: () => 1,
-    ttl: windowSeconds * 1000 - 1, // an entry is stale once it is older than this
-    noUpdateTTL: true,
-    ttlResolution: 0,
-    perf: { now },
-  })
+  const failures = createWindowCache<number[]>(windowSeconds, now)
   /** Of pairs with logins in flight. */
   const limits = new Map<string, LimitFunction>()
   let waiting = 0
@@ -93,7 +83,6 @@ export function createLoginThrottle({
   }
 
   function throttled(pair: string): LoginOutcome {
-    const retryAfterSeconds = Math.max(1, Math.ceil(failures.getRemainingTTL(pair) / 1000))
-    return { verdict: 'throttled', retryAfterSeconds }
+    return { verdict: 'throttled', retryAfterSeconds: secondsLeft(failures, pair) }
   }
 }

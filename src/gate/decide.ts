@@ -13,7 +13,7 @@ export type Decision =
   /** `caller` is absent on a public route and where report mode ignores a refused token; `wouldRefuse` says why. */
   | { readonly act: 'forward'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
   | { readonly act: 'issue' }
-  | { readonly act: 'timeLeft'; readonly caller: Accepted }
+  | { readonly act: 'timeLeft' | 'logout'; readonly caller: Accepted }
   /** Forward auth: 200 with the identity headers. */
   | { readonly act: 'allow'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
   | { readonly act: 'otherMethod' }
@@ -42,6 +42,8 @@ interface DecideOptions {
   readonly refusedTokenStatus: 400 | 401
   /** `''`, or `/…` without a slash at its end. */
   readonly basePath: string
+  /** Whether DELETE on the token endpoint ends the token. */
+  readonly logout: boolean
   readonly publicRoutes: readonly { readonly method: string; readonly path: string }[]
   readonly corsPreflight: 'deny' | 'pass'
   /** With everything below it; `''` for none. */
@@ -78,9 +80,11 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
         : { act: 'refuse', error: ERRORS.accessDenied, reason: 'scope', caller: verdict }
     }
     onCheck(verdict.ok ? 'ok' : verdict.reason)
-    if (verdict.ok)
-      return route === 'token_check' ? { act: 'timeLeft', caller: verdict } : { act, caller: verdict }
-    if (reportOnly && route !== 'token_check') return { act, caller: undefined, wouldRefuse: verdict.reason }
+    if (verdict.ok && isTokenEndpoint(route)) {
+      return { act: route === 'logout' ? 'logout' : 'timeLeft', caller: verdict }
+    }
+    if (verdict.ok) return { act, caller: verdict }
+    if (reportOnly && !isTokenEndpoint(route)) return { act, caller: undefined, wouldRefuse: verdict.reason }
     return refusal(verdict.reason)
   }
 
@@ -112,6 +116,9 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
   }
 }
 
+/** With a token, not for one. */
+const isTokenEndpoint = (route: Route) => route === 'token_check' || route === 'logout'
+
 /** A request whose token is being checked. */
 interface Checking {
   readonly route: Route
@@ -121,7 +128,7 @@ interface Checking {
 }
 
 function isWithinScope({ route, request, rawHeaders, peerTrusted }: Checking, scope: Scope): boolean {
-  if (route === 'token_check') return true
+  if (isTokenEndpoint(route)) return true
   if (route !== 'forward_auth') return allows(scope, request, rawHeaders)
   const named = peerTrusted ? namedRequest(request, rawHeaders) : undefined
   return named !== undefined && allows(scope, named, rawHeaders)
@@ -142,7 +149,7 @@ export function checkBearer(authorization: string | undefined, verify: Verify): 
 }
 
 /** The label `route` of the metrics. `token_check`: GET or HEAD of the token endpoint, not the check of every token. */
-export const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth'] as const
+export const ROUTES = ['token_issue', 'token_check', 'logout', 'proxy', 'public', 'forward_auth'] as const
 
 export type Route = (typeof ROUTES)[number]
 
@@ -156,6 +163,7 @@ function createRouteOf(options: DecideOptions): (request: Admitted) => Route | '
   return ({ method, path, preflight, hasBody }) => {
     if (path === tokenPath || path === tokenPathSlash) {
       if (method === 'POST') return 'token_issue'
+      if (method === 'DELETE' && options.logout) return 'logout'
       return method === 'GET' || method === 'HEAD' ? 'token_check' : 'token_method'
     }
     if (forwardAuthPath !== '' && isWithin(path, forwardAuthPath)) return 'forward_auth'

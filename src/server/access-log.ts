@@ -89,7 +89,7 @@ function isError(context: RequestContext, status: number): boolean {
 
 /** The reason that report mode ignored. */
 function wouldRefuse({ passed }: RequestContext): RefusalReason | undefined {
-  return passed === undefined || passed.act === 'timeLeft' ? undefined : passed.wouldRefuse
+  return passed !== undefined && 'wouldRefuse' in passed ? passed.wouldRefuse : undefined
 }
 
 function unsentStatus({ reason }: RequestContext): number {

@@ -66,6 +66,12 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
         context.passed = decision
         tokenEndpoint.timeLeft(req, res, decision.caller.identity)
         return
+      case 'logout':
+        context.passed = decision
+        tokenEndpoint
+          .logout(req, res, decision.caller.identity)
+          .catch((error: unknown) => fault(req, res, error))
+        return
       case 'allow':
         context.passed = decision
         allow(req, res, decision.caller)

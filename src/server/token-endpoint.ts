@@ -1,9 +1,10 @@
 /**
- * The token endpoint: credentials in exchange for a token, and the seconds a token has left.
+ * The token endpoint: credentials in exchange for a token, the seconds a token has left, and its end (logout).
  * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { CredentialName, CredentialStatus, CredentialStore } from '../credentials/store.ts'
+import type { Revoked, RevokeToken } from '../credentials/token-revoker.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Audit } from '../ops/audit.ts'
 import type { IssueFailure } from '../ops/metrics.ts'
@@ -19,6 +20,8 @@ interface TokenEndpointOptions {
   readonly credentials: CredentialStore | undefined
   readonly canIssue: () => boolean
   readonly throttle: LoginThrottle
+  /** Absent where no database has the revocations. */
+  readonly revokeToken: RevokeToken | undefined
   readonly issue: (
     subject: CredentialName & { readonly scope: Scope | undefined },
   ) => Promise<{ readonly token: string; readonly identity: Identity }>
@@ -27,6 +30,7 @@ interface TokenEndpointOptions {
   readonly contract: {
     readonly expirationSec: 'integer' | 'string'
     readonly authenticationFailedCode: 'Authentication failed' | 'AuthenticationFailed'
+    readonly logout: boolean
   }
   readonly onIssued: () => void
   readonly onIssueFailure: (reason: IssueFailure) => void
@@ -38,6 +42,8 @@ export interface TokenEndpoint {
   issue(req: SidecarRequest, res: SidecarResponse): Promise<void>
   /** GET and HEAD. */
   timeLeft(req: SidecarRequest, res: SidecarResponse, identity: Identity): void
+  /** DELETE: revokes the token. Rejects only on an internal fault. */
+  logout(req: SidecarRequest, res: SidecarResponse, identity: Identity): Promise<void>
   /** Any other method: a CORS preflight of an allowed origin (Fetch standard), or 405. */
   otherMethod(req: SidecarRequest, res: SidecarResponse): void
 }
@@ -49,11 +55,14 @@ type Granted =
 /** That of every field of a login. */
 const MAX_ASKED_LENGTH = 1024
 
+const UNAVAILABLE: Revoked = { ok: false, reason: 'unavailable' }
+
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
 
 export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoint {
   const { responder, credentials, throttle, contract, now } = options
+  const methods = contract.logout ? 'GET, HEAD, POST, DELETE' : 'GET, HEAD, POST'
   const rejected: PublicError = { ...ERRORS.authenticationFailed, code: contract.authenticationFailedCode }
 
   /** Whole seconds that are really left; 0 within the clock tolerance. */
@@ -152,12 +161,25 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     timeLeft(req, res, identity) {
       responder.send(req, res, 200, { expirationSec: expirationSec(identity) })
     },
+    async logout(req, res, identity) {
+      const revoked = (await options.revokeToken?.(identity)) ?? UNAVAILABLE
+      if (!revoked.ok) {
+        const { reason, retryAfterSeconds } = revoked
+        req.context.fail(reason)
+        const errorType = 'proxy_internal_response'
+        responder.refuse(req, res, ERRORS.serviceNotReady, { errorType, retryAfterSeconds })
+        return
+      }
+      const { accountId: account, accessKey, tokenId } = identity
+      options.audit.request(req, { event: 'logout', account, accessKey, tokenId })
+      responder.send(req, res, 204, undefined)
+    },
     otherMethod(req, res) {
       const { admitted } = req.context
       if (admitted?.preflight === true && responder.allows(admitted.origin)) {
         responder.send(req, res, 204, undefined, [
           'Access-Control-Allow-Methods',
-          'GET, HEAD, POST',
+          methods,
           'Access-Control-Allow-Headers',
           'authorization, content-type',
           'Access-Control-Max-Age',
@@ -168,7 +190,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       req.context.fail('method')
       responder.refuse(req, res, ERRORS.methodNotAllowed, {
         errorType: 'http_request_error',
-        headers: ['Allow', 'GET, HEAD, POST'],
+        headers: ['Allow', methods],
       })
     },
   }

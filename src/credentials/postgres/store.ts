@@ -33,8 +33,10 @@ const POLL_MS = 250
 const RETRY_MS = 500
 /** For each query; a page of rows takes about 10 ms. */
 const QUERY_MS = 1000
-/** Logins that query the database or wait for it; more would delay polls. */
-const MAX_LOGINS = 1000
+/** Logins and logouts that query the database or wait for it; more would delay polls. */
+const MAX_REQUESTS = 1000
+const REVOKE_SQL =
+  'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
 
 /** Nothing here rejects. */
 export function openPostgresStore(options: PostgresStoreOptions) {
@@ -43,7 +45,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   let pool: Promise<pg.Pool> | undefined
   let snapshot = NO_SNAPSHOT
   let reading: Promise<void> | undefined
-  let logins = 0
+  let requests = 0
   let isOpen = false
   let isDown = false
   let isStopped = false
@@ -59,24 +61,22 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   const store: CredentialStore = {
     ...current,
     async authenticate(...args) {
-      if (!isOpen || isDown || isStopped) return 'unavailable'
-      if (logins >= MAX_LOGINS) return 'busy'
-      logins++
-      try {
-        await update()
-      } catch {
-        pause.abort()
-        return 'unavailable'
-      } finally {
-        logins--
-      }
-      return current.authenticate(...args)
+      const failed = await inDatabase(async () => {})
+      return failed ?? current.authenticate(...args)
     },
   }
   return {
     store,
     opened,
     revocations: () => snapshot.revocations,
+    /** Whether the token is refused from now on. @param until - its end, in epoch seconds: then the row is removed */
+    async revoke(tokenId: string, until: number): Promise<boolean> {
+      const failed = await inDatabase(async (used) => {
+        await used.query(REVOKE_SQL, [tokenId, until])
+        await update()
+      })
+      return failed === undefined
+    },
     /** A condition of readiness: a sidecar with a snapshot stays ready. */
     check: () => ({
       name: 'credentials',
@@ -98,6 +98,29 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       disconnect()
       return running
     },
+  }
+
+  /** Calls `use` when the snapshot is current. Undefined when it is done. */
+  async function inDatabase(
+    use: (used: pg.Pool) => Promise<void>,
+  ): Promise<'busy' | 'unavailable' | undefined> {
+    if (!isOpen || isDown || isStopped) return 'unavailable'
+    if (requests >= MAX_REQUESTS) return 'busy'
+    requests++
+    try {
+      await update()
+      pool ??= connect()
+      await use(await pool)
+      return undefined
+    } catch (cause) {
+      const { kind, message } = postgresFailure(cause)
+      if (kind === 'unusable')
+        log.warn({ database: target?.label, reason: message }, 'a request failed in the database')
+      pause.abort()
+      return 'unavailable'
+    } finally {
+      requests--
+    }
   }
 
   async function run(): Promise<void> {

@@ -1,0 +1,229 @@
+/** `contract.logout`: DELETE on the token endpoint ends the token, in every sidecar of one database. */
+import { readFileSync } from 'node:fs'
+import { Agent, request } from 'node:http'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
+import { hashSecret } from '../../src/credentials/secret-hash.ts'
+import { eventually } from '../support/eventually.ts'
+import { makeKeyDirectory, type TestKeyDirectory } from '../support/keys.ts'
+import { NO_SERVER } from '../support/opened-store.ts'
+import { startPostgres } from '../support/postgres.ts'
+import { runProgram, type ServedSidecar, serve, serveArgs } from '../support/program.ts'
+import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { mintToken } from '../support/tokens.ts'
+
+const server = await startPostgres(t)
+if (server === undefined) {
+  t.plan(0, NO_SERVER)
+  process.exit()
+}
+const { createDatabase, kill, start, port: serverPort } = server
+const ACCOUNTS = 20
+
+/** A database with accounts `a0`, `a1`, ..., and the flags of sidecars whose role may do what the docs grant. */
+async function prepare(t: Test, alg: 'ES256' | 'HS256' = 'ES256') {
+  const database = await createDatabase('tables')
+  const role = `sidecar_${database.name}`
+  const page = readFileSync('docs/credentials-and-revocations.md', 'utf8')
+  const grants = page.match(/^GRANT .* TO sidecar;/gm) ?? []
+  await database.sql(`CREATE ROLE ${role} LOGIN; ${grants.join('\n').replaceAll('sidecar;', `${role};`)}`)
+  const hash = await hashSecret('a secret', 'sha256')
+  for (let at = 0; at < ACCOUNTS; at++) {
+    const insert =
+      'INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ($1, $2, $3)'
+    await database.sql(insert, [`a${at}`, 'AK', hash])
+  }
+  const [key, upstream] = [await makeKeyDirectory(t, { alg }), await recordingUpstream(t)]
+  upstream.reply(OK)
+  const url = `postgres://${role}@127.0.0.1:${serverPort}/${database.name}`
+  const flags = {
+    'keys-directory': key.directory,
+    'credentials-postgres-url-file': join(t.testdir({ url }), 'url'),
+    'upstream-url': upstream.url,
+    'contract-logout': 'true',
+  }
+  return { database, upstream, key, flags }
+}
+
+const mint = (key: TestKeyDirectory, account = 'a0', lifetimeSeconds = 3600, jti?: string) =>
+  mintToken({ key, lifetimeSeconds, claims: { sub: account, client_id: 'AK', ...(jti && { jti }) } })
+
+const agent = new Agent({ keepAlive: true, maxSockets: 16 })
+t.teardown(() => agent.destroy())
+
+function ask(
+  { port }: { readonly port: number },
+  method: string,
+  path: string,
+  token?: string,
+  more: Record<string, string> = {},
+) {
+  const headers = { ...(token && { Authorization: `Bearer ${token}` }), ...more }
+  return new Promise<{ status: number; headers: NodeJS.Dict<string | string[]>; body: string }>(
+    (resolve, reject) => {
+      const sent = request({ host: '127.0.0.1', port, method, path, agent, headers }, (response) => {
+        let body = ''
+        response.setEncoding('utf8').on('data', (text) => {
+          body += text
+        })
+        response.on('end', () =>
+          resolve({ status: response.statusCode ?? 0, headers: response.headers, body }),
+        )
+      })
+      sent.on('error', reject).end()
+    },
+  )
+}
+
+const PATH = '/v2/auth/token'
+const logOut = (sidecar: ServedSidecar, token: string) => ask(sidecar, 'DELETE', PATH, token)
+const get = async (sidecar: ServedSidecar, token: string) => (await ask(sidecar, 'GET', '/o', token)).status
+
+async function metric({ adminPort }: ServedSidecar, name: string): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text()
+  return text
+    .split('\n')
+    .filter((line) => line.startsWith(name))
+    .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0)
+}
+
+t.test('a logout ends its token at once here and soon everywhere, and no other token', async (t) => {
+  const { key, flags, upstream } = await prepare(t)
+  const here = await serve(t, flags)
+  const there = await serve(t, flags)
+  const [token, other] = [await mint(key, 'a0', 3600, 'ends'), await mint(key)]
+  for (const sidecar of [here, there]) {
+    for (const each of [token, other]) t.equal(await get(sidecar, each), 200)
+  }
+  const ended = await logOut(here, token)
+  const endedAt = performance.now()
+  t.match(ended, {
+    status: 204,
+    body: '',
+    headers: { 'content-length': undefined, 'cache-control': 'no-store' },
+  })
+  t.equal(await get(here, token), 400, 'refused at once')
+  t.match(await logOut(here, token), { status: 400, body: /"InvalidToken"/ }, 'and so is a second logout')
+  await eventually(async () => (await get(there, token)) === 400, 'the refusal by the other one')
+  t.ok(performance.now() - endedAt < 3000)
+  for (const sidecar of [here, there]) t.equal(await get(sidecar, other), 200)
+  t.equal((await ask(here, 'GET', PATH, other)).status, 200)
+  t.equal((await ask(here, 'DELETE', '/object', other)).status, 200, 'a DELETE of storage')
+  t.equal(upstream.requests.at(-1)?.method, 'DELETE')
+
+  t.equal(await metric(here, 'auth_sidecar_requests_total{route="logout",method="DELETE",status="204"}'), 1)
+  t.equal(
+    await metric(here, 'auth_sidecar_token_cache_hits_total'),
+    4,
+    'the other token was never verified again',
+  )
+  const audit = here.log().filter(({ event }) => event === 'logout')
+  t.match(audit, [{ msg: 'audit', outcome: 'ok', account: 'a0', accessKey: 'AK', tokenId: 'ends' }])
+})
+
+t.test('a refused token, and no token, get their refusal; report mode forwards no logout', async (t) => {
+  const { key, flags, upstream } = await prepare(t)
+  const sidecar = await serve(t, { ...flags, enforcement: 'report' })
+  const expired = await mintToken({ key, now: Date.now() - 7_200_000 })
+  for (const [token, code] of [
+    [undefined, 'InvalidToken'],
+    ['x.y.z', 'InvalidToken'],
+    [expired, 'ExpiredToken'],
+  ] as const) {
+    t.match(await ask(sidecar, 'DELETE', `${PATH}/?x=1`, token), {
+      status: 400,
+      body: new RegExp(`"${code}"`),
+    })
+  }
+  t.equal(upstream.requests.length, 0)
+})
+
+t.test('DELETE is a method of the endpoint only where logout is on', async (t) => {
+  const { key, flags } = await prepare(t)
+  const cors = { 'cors-allowed-origins': 'https://app.example' }
+  const preflight = { Origin: 'https://app.example', 'Access-Control-Request-Method': 'DELETE' }
+  for (const [logout, methods, status] of [
+    ['true', 'GET, HEAD, POST, DELETE', 204],
+    ['false', 'GET, HEAD, POST', 405],
+  ] as const) {
+    const sidecar = await serve(t, { ...flags, ...cors, 'contract-logout': logout })
+    t.equal((await logOut(sidecar, await mint(key))).status, status)
+    t.match(await ask(sidecar, 'PUT', PATH), { status: 405, headers: { allow: methods } })
+    t.match(await ask(sidecar, 'OPTIONS', PATH, undefined, preflight), {
+      status: 204,
+      headers: { 'access-control-allow-methods': methods },
+    })
+  }
+  const args = serveArgs({ 'contract-logout': 'true', 'upstream-url': 'http://a' })
+  t.match(await runProgram(t, ['config', 'check', ...args]), {
+    code: 2,
+    stderr: 'contract.logout: needs credentials.postgres',
+  })
+})
+
+t.test('an account may log out 60 times a minute', async (t) => {
+  const { key, flags } = await prepare(t, 'HS256')
+  const sidecar = await serve(t, flags)
+  const tokens = await Promise.all(Array.from({ length: 62 }, () => mint(key)))
+  const statuses = await Promise.all(tokens.map(async (token) => (await logOut(sidecar, token)).status))
+  t.same([statuses.filter((status) => status === 204).length, statuses.includes(503)], [60, true])
+  const late = await logOut(sidecar, await mint(key))
+  t.match(late, { status: 503, body: /"ServiceNotReady"/ })
+  const seconds = Number(late.headers['retry-after'])
+  t.ok(seconds > 30 && seconds <= 60, `${seconds}`)
+  t.equal((await logOut(sidecar, await mint(key, 'a1'))).status, 204)
+})
+
+t.test('while the database is away, logouts are 503 and tokens stay valid', async (t) => {
+  const { key, flags } = await prepare(t)
+  const sidecar = await serve(t, flags)
+  const token = await mint(key)
+  await kill()
+  t.teardown(start)
+  t.match(await logOut(sidecar, token), { status: 503, headers: { 'retry-after': '1' } })
+  t.equal(await get(sidecar, token), 200)
+  await start()
+  await eventually(async () => (await logOut(sidecar, token)).status === 204, 'the database')
+  t.equal(await get(sidecar, token), 400)
+})
+
+t.test('a row says when its token ends, and a later logout removes it then', async (t) => {
+  const { key, flags, database } = await prepare(t)
+  const sidecar = await serve(t, { ...flags, 'token-clock-tolerance-seconds': '2' })
+  const short = await mint(key, 'a0', 2, 'short')
+  t.equal((await logOut(sidecar, short)).status, 204)
+  const { exp } = JSON.parse(Buffer.from(short.split('.')[1] ?? '', 'base64url').toString())
+  const rows = () =>
+    database.sql('SELECT jti, extract(epoch FROM expires_at)::int AS until FROM storage_auth.revocations')
+  t.same(await rows(), [{ jti: 'short', until: exp + 2 }], 'with the clock tolerance')
+  await eventually(() => Date.now() > (exp + 2) * 1000, 'the end', 10_000)
+  t.equal((await logOut(sidecar, await mint(key, 'a0', 60, 'next'))).status, 204)
+  t.match(await rows(), [{ jti: 'next' }])
+})
+
+t.test('1,000 logouts cost 10,000 cached tokens of others no entry', { timeout: 300_000 }, async (t) => {
+  const { key, flags } = await prepare(t, 'HS256')
+  const sidecar = await serve(t, { ...flags, 'cache-max-tokens': '20000' })
+  const others = await Promise.all(Array.from({ length: 10_000 }, () => mint(key, 'a19')))
+  const leaving = await Promise.all(Array.from({ length: 1000 }, (_, at) => mint(key, `a${at % 19}`)))
+  const each = async (tokens: readonly string[], call: (token: string) => Promise<number>) => {
+    const statuses = new Map<number, number>()
+    const left = [...tokens]
+    const work = async () => {
+      for (let token = left.pop(); token !== undefined; token = left.pop()) {
+        const status = await call(token)
+        statuses.set(status, (statuses.get(status) ?? 0) + 1)
+      }
+    }
+    await Promise.all(Array.from({ length: 16 }, work))
+    return Object.fromEntries(statuses)
+  }
+  t.same(await each([...others, ...leaving], (token) => get(sidecar, token)), { 200: 11_000 })
+  const [hits, misses] = ['auth_sidecar_token_cache_hits_total', 'auth_sidecar_token_cache_misses_total']
+  const before = { hits: await metric(sidecar, hits), misses: await metric(sidecar, misses) }
+  t.same(await each(leaving, async (token) => (await logOut(sidecar, token)).status), { 204: 1000 })
+  t.same(await each(others, (token) => get(sidecar, token)), { 200: 10_000 })
+  t.equal(await metric(sidecar, misses), before.misses)
+  t.equal(await metric(sidecar, hits), before.hits + 11_000)
+  t.same(await each(leaving, (token) => get(sidecar, token)), { 400: 1000 })
+})
