@@ -134,7 +134,6 @@ export function guide({ login, sampleFile, credentialsFile }: Workspace, { data,
   return `
 # The sidecar and its storage API are ready. Paste these lines into another terminal.
 # Ctrl-C in this one stops both.
-# Status page, for a browser: ${url(admin)}/
 
 # 1. Get a token, valid for 24 hours
 TOKEN=$(curl -sS ${json} -d ${quoted(JSON.stringify(login))} ${sidecar}/v2/auth/token | ${onlyToken})
@@ -162,5 +161,6 @@ ${change('enable')} && curl -sS ${token} ${sidecar}/greetings/hello.txt
 
 # 9. See what the sidecar counted
 curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
+# or open the status page in a browser: ${url(admin)}/
 `
 }
