@@ -18,6 +18,7 @@ function goals(find: Find, nodeMajor: number): readonly Goal[] {
   const waiting = find('half-load', 'sidecar', 'p99 ms') - find('half-load', 'nginx', 'p99 ms')
   return [
     ['cached token, CPU to Envoy', cpu('hot', 'envoy'), '<=', newer ? 0.6 : 0.7, 'x'],
+    ['cached token, CPU to the limit', cpu('hot', 'limit'), '<=', 1.3, 'x'],
     ['cached token, CPU to nginx', cpu('hot', 'nginx'), '<=', newer ? 2.6 : 3, 'x'],
     ['new connection, CPU to Envoy', cpu('connections', 'envoy'), '<=', newer ? 1 : 1.5, 'x'],
     ['first use of a token, CPU to HAProxy', cpu('cold', 'haproxy'), '<=', 1.6, 'x'],

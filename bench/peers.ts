@@ -209,15 +209,20 @@ export const envoy: Peer = {
   },
 }
 
-/** http-proxy without authentication. */
-export const stock: Peer = {
-  name: 'http-proxy',
+/** A Node program without authentication. */
+const withoutChecks = (name: string, script: string): Peer => ({
+  name,
   checksTokens: false,
   start: ({ lab, node, port, upstreamPort }) =>
-    lab.run(0, node, [join(import.meta.dirname, 'stock.js'), String(port), String(upstreamPort)]),
-}
+    lab.run(0, node, [join(import.meta.dirname, script), String(port), String(upstreamPort)]),
+})
 
-export const PEERS: readonly Peer[] = [sidecar, assertion, nginx, nginxAuth, haproxy, envoy, stock]
+export const stock = withoutChecks('http-proxy', 'stock.js')
+
+/** Node's server with the smallest upstream client: the limit of the sidecar's design. */
+export const limit = withoutChecks('limit', 'limit.js')
+
+export const PEERS: readonly Peer[] = [sidecar, assertion, limit, nginx, nginxAuth, haproxy, envoy, stock]
 
 /** Starts what answers everything with 1 KiB; resolves with its port. */
 export async function startSmallUpstream(lab: Lab): Promise<number> {

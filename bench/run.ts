@@ -34,7 +34,7 @@ const USAGE = `npm run bench -- [options]
 
   --only NAMES     only these scenarios: ${SCENARIO_NAMES.join(', ')}
   --peers NAMES    only these peers: ${PEER_NAMES.join(', ')}
-  --node FILE      runs the sidecar and http-proxy with this Node binary
+  --node FILE      runs the sidecar, limit and http-proxy with this Node binary
   --quick          everything once and short, to see that it works
   --check          the guard: fails when a cached token costs far too much beside the peers
 `
