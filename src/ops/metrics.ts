@@ -6,6 +6,7 @@ import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Regi
 import { ROUTES, type Route } from '../gate/decide.ts'
 import {
   STATUS_CLASSES,
+  type StatusClass,
   statusClassOf,
   UPSTREAM_OUTCOMES,
   type UpstreamOutcome,
@@ -106,7 +107,7 @@ export function createMetrics({ upstreams, subjects, enforcing, issuers, now }: 
   collectDefaultMetrics({ register: registry })
   for (const name of MISNAMED_METRICS) registry.removeSingleMetric(name)
   const create = metricsIn(registry)
-  const { counter, histogram, gauge } = create
+  const { counter, series, histogram, gauge } = create
 
   gauge('enforcing', 'min', () => Number(enforcing))
   new Gauge({ ...create.common('build_info'), labelNames: ['version', 'node'], aggregator: 'max' }).set(
@@ -114,48 +115,63 @@ export function createMetrics({ upstreams, subjects, enforcing, issuers, now }: 
     1,
   )
 
-  const requests = counter('requests_total', ['route', 'method', 'status'])
-  const checks = counter('token_checks_total', ['result', 'reason'])
+  const newRequests = series('requests_total', ['route', 'method', 'status'])
+  const requests = memoized((route: Route) =>
+    memoized((method: string) => memoized((status: number) => newRequests({ route, method, status }))),
+  )
+  const newCheck = series('token_checks_total', ['result', 'reason'])
+  const checks = memoized((reason: 'ok' | RefusalReason) =>
+    newCheck({ result: reason === 'ok' ? 'accepted' : 'rejected', reason }),
+  )
   const issued = counter('tokens_issued_total')
   const failures = counter('token_issue_failures_total', ['reason'])
-  const outcomes = counter('upstream_requests_total', ['upstream', 'outcome'])
-  const responses = counter('upstream_responses_total', ['upstream', 'class'])
-  const bytes = counter('transferred_bytes_total', ['direction'])
+  const newOutcome = series('upstream_requests_total', ['upstream', 'outcome'])
+  const outcomes = memoized((upstream: string) =>
+    memoized((outcome: UpstreamOutcome) => newOutcome({ upstream, outcome })),
+  )
+  const newResponses = series('upstream_responses_total', ['upstream', 'class'])
+  const responses = memoized((upstream: string) =>
+    memoized((statusClass: StatusClass) => newResponses({ upstream, class: statusClass })),
+  )
+  const newBytes = series('transferred_bytes_total', ['direction'])
+  const bytes = memoized((direction: 'in' | 'out') => newBytes({ direction }))
   const fetches = counter('jwks_fetches_total', ['issuer', 'result'])
   const durations = histogram('request_duration_seconds', 'route', ROUTES)
   const firstBytes = histogram('upstream_response_seconds', 'upstream', upstreams)
-  const checkLabels = (reason: 'ok' | RefusalReason) => ({
-    result: reason === 'ok' ? 'accepted' : 'rejected',
-    reason,
-  })
-  for (const reason of ['ok', ...REFUSAL_REASONS] as const) checks.inc(checkLabels(reason), 0)
+  // Each series exists from the first scrape on.
+  for (const reason of ['ok', ...REFUSAL_REASONS] as const) checks(reason)
   for (const reason of ISSUE_FAILURES) failures.inc({ reason }, 0)
   for (const upstream of upstreams) {
-    for (const outcome of UPSTREAM_OUTCOMES) outcomes.inc({ upstream, outcome }, 0)
-    for (const statusClass of STATUS_CLASSES) responses.inc({ upstream, class: statusClass }, 0)
+    for (const outcome of UPSTREAM_OUTCOMES) outcomes(upstream)(outcome)
+    for (const statusClass of STATUS_CLASSES) responses(upstream)(statusClass)
   }
-  for (const direction of ['in', 'out']) bytes.inc({ direction }, 0)
+  for (const direction of ['in', 'out'] as const) bytes(direction)
   for (const issuer of issuers) for (const result of RELOAD_RESULTS) fetches.inc({ issuer, result }, 0)
 
-  // `labels()` is not used to look up children once: they hash their labels at each call all the same.
   return {
     registry,
     onRequest(route: Route, method = 'other', status: number, seconds: number): void {
-      requests.inc({ route, method: METHODS.has(method) ? method : 'other', status })
+      requests(route)(METHODS.has(method) ? method : 'other')(status).count++
       durations.observe({ route }, seconds)
     },
-    onTokenCheck: (reason: 'ok' | RefusalReason): void => checks.inc(checkLabels(reason)),
+    onTokenCheck(reason: 'ok' | RefusalReason): void {
+      checks(reason).count++
+    },
     onTokenIssued: (): void => issued.inc(),
     onIssueFailure: (reason: IssueFailure): void => failures.inc({ reason }),
     ofUpstream: (upstream: string) => ({
-      onOutcome: (outcome: UpstreamOutcome): void => outcomes.inc({ upstream, outcome }),
+      onOutcome(outcome: UpstreamOutcome): void {
+        outcomes(upstream)(outcome).count++
+      },
       onResponse(status: number, seconds: number): void {
         const statusClass = statusClassOf(status)
-        if (statusClass !== undefined) responses.inc({ upstream, class: statusClass })
+        if (statusClass !== undefined) responses(upstream)(statusClass).count++
         firstBytes.observe({ upstream }, seconds)
       },
     }),
-    onBytes: (direction: 'in' | 'out', count: number): void => bytes.inc({ direction }, count),
+    onBytes(direction: 'in' | 'out', count: number): void {
+      bytes(direction).count += count
+    },
     onReload: createReloadMetrics(create, subjects, now),
     onFetch: (issuer: string, result: ReloadResult): void => fetches.inc({ issuer, result }),
     /** Adds the metrics of values that other components have. Called once. */
@@ -233,6 +249,19 @@ function createReloadMetrics(
   }
 }
 
+/** Creates a value for each key once. The keys are of a closed set. */
+function memoized<Key, Value>(create: (key: Key) => Value): (key: Key) => Value {
+  const known = new Map<Key, Value>()
+  return (key) => {
+    let value = known.get(key)
+    if (value === undefined) {
+      value = create(key)
+      known.set(key, value)
+    }
+    return value
+  }
+}
+
 /** Functions that create metrics in a registry; `read` is called at each scrape. */
 export function metricsIn(registry: Registry) {
   const common = (name: MetricName) => ({
@@ -244,6 +273,26 @@ export function metricsIn(registry: Registry) {
     common,
     counter: <Label extends string = never>(name: MetricName, labelNames: Label[] = []) =>
       new Counter({ ...common(name), labelNames }),
+    /**
+     * A counter whose series are counted here and handed over at each scrape: `inc` and the children of `labels()` hash
+     * their labels at every call. The five of a request: 0.9 µs less on Node 26, 1.2 µs on Node 20.
+     */
+    series<Label extends string>(name: MetricName, labelNames: Label[]) {
+      const all: { readonly labels: Readonly<Record<Label, string | number>>; count: number }[] = []
+      new Counter({
+        ...common(name),
+        labelNames,
+        collect() {
+          this.reset()
+          for (const { labels, count } of all) this.inc(labels, count)
+        },
+      })
+      return (labels: Readonly<Record<Label, string | number>>): { count: number } => {
+        const one = { labels, count: 0 }
+        all.push(one)
+        return one
+      }
+    },
     /** A counter whose total another component has. */
     total: (name: MetricName, read: () => number) =>
       new Counter({
