@@ -283,7 +283,11 @@ export const settingsSchema = z
       path: setting(basePath, '', 'Path, with all below it, that answers forward-auth requests; empty: off.'),
       maxAgeSeconds: setting(integer(0, 86400), 0, 'Seconds a proxy may cache a decision.'),
     }),
-    corsPreflight: setting(oneOf(['deny', 'pass']), 'deny', 'pass: CORS preflights without a body need no token.'),
+    corsPreflight: setting(
+      oneOf(['deny', 'pass']),
+      'deny',
+      'pass: CORS preflights without a body need no token.',
+    ),
     upgrade: section('Protocol upgrades.', {
       enabled: setting(boolean, false, 'Whether WebSocket handshakes with a valid token are forwarded.'),
     }),
