@@ -3,6 +3,7 @@ import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
+import { APACHE, apacheConfig } from '../support/apache.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { startSidecar } from '../support/sidecar.ts'
@@ -21,18 +22,10 @@ interface Server {
 
 const SERVERS: Readonly<Record<string, Server>> = {
   apache: {
-    program: '/usr/sbin/apache2',
+    program: APACHE,
     args: ['-DFOREGROUND', '-f'],
     refusedStatus: 502,
-    config: (advice, directory) => {
-      const modules = ['mpm_event', 'authz_core', 'dav', 'dav_fs', 'headers'].map(
-        (name) => `LoadModule ${name}_module /usr/lib/apache2/modules/mod_${name}.so`,
-      )
-      return `${modules.join('\n')}
-        ServerName localhost\nServerRoot ${directory}\nPidFile pid\nErrorLog error\nUser www-data\nGroup www-data
-        Listen 127.0.0.1:9000\nDocumentRoot ${directory}/files\nDavLockDB ${directory}/files/.lock\n${advice}
-        <Directory ${directory}/files>\nDav On\nRequire all granted\n</Directory>\n`
-    },
+    config: apacheConfig,
   },
   nginx: {
     program: '/usr/sbin/nginx',

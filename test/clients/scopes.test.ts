@@ -1,0 +1,180 @@
+/** The recipes of docs/restrict-a-credential.md, and real clients with restricted credentials, against Apache's mod_dav. */
+import { spawn, spawnSync } from 'node:child_process'
+import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { createServer, request } from 'node:http'
+import { dirname, join } from 'node:path'
+import t, { type Test } from 'tap'
+import { APACHE, apacheConfig } from '../support/apache.ts'
+import { eventually } from '../support/eventually.ts'
+import { freePort } from '../support/free-port.ts'
+import { listen } from '../support/listen.ts'
+import { codeIn, tableUnder } from '../support/markdown.ts'
+import { startSidecar } from '../support/sidecar.ts'
+import { temporaryDirectory } from '../support/temporary-directory.ts'
+
+/** Runs a program to its end; not synchronously, because the sidecar is in this process. */
+async function run(command: string, args: readonly string[], input = '') {
+  const child = spawn(command, args)
+  let output = ''
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.on('data', (text) => {
+      output += text
+    })
+  }
+  child.stdin.end(input)
+  const code: unknown = await new Promise((resolve) => child.once('close', resolve))
+  return { code, output }
+}
+
+const absent = (program: string) => spawnSync(program, ['-V']).error !== undefined && `there is no ${program}`
+
+const FILES = [
+  'photos/p',
+  'videos/v',
+  'backups/old',
+  'inbox/i',
+  'releases/app/v1',
+  'releases/b/v1',
+  'home/ann/n',
+]
+FILES.push('home/bob/n', 'tmp/t', 'done/d', 'reports/today.txt', 'reports/other')
+
+async function startApache(t: Test) {
+  const directory = await temporaryDirectory(t)
+  for (const file of FILES) {
+    const path = join(directory, 'files', file)
+    mkdirSync(dirname(path), { recursive: true })
+    writeFileSync(path, 'content')
+  }
+  spawnSync('chmod', ['-R', 'a+rwX', directory]) // Apache's workers are another user
+  chmodSync(directory, 0o777)
+  const port = await freePort()
+  const file = join(directory, 'config')
+  writeFileSync(file, apacheConfig('', directory).replaceAll('9000', String(port)))
+  const server = spawn(APACHE, ['-DFOREGROUND', '-f', file], { stdio: 'ignore' })
+  t.teardown(() => server.kill())
+  const upstreamUrl = `http://127.0.0.1:${port}`
+  await eventually(() => fetch(upstreamUrl).catch(() => undefined), 'Apache')
+  const { port: sidecar, mint } = await startSidecar(t, { upstreamUrl })
+  return { url: `http://127.0.0.1:${sidecar}`, files: join(directory, 'files'), mint }
+}
+
+/** `method path [to path] [new]`, those that pass and those that do not; `new`: what exists is kept. */
+const RECIPES: readonly (readonly [passes: readonly string[], refused: readonly string[]])[] = [
+  [
+    ['GET /photos/p', 'PROPFIND /', 'HEAD /tmp/t'],
+    ['PUT /photos/x new', 'DELETE /tmp/t', 'COPY /tmp/t to /tmp/u new'],
+  ],
+  [
+    ['GET /photos/p', 'PROPFIND /photos/'],
+    ['GET /videos/v', 'PROPFIND /', 'PUT /photos/x new', 'GET /photosx'],
+  ],
+  [
+    ['GET /photos/p', 'GET /videos/v'],
+    ['GET /tmp/t', 'DELETE /videos/v'],
+  ],
+  [
+    [
+      'PUT /backups/new new',
+      'GET /backups/new',
+      'MKCOL /backups/day',
+      'COPY /backups/new to /backups/day/new new',
+    ],
+    [
+      'PUT /backups/old',
+      'DELETE /backups/old',
+      'MOVE /backups/old to /backups/older new',
+      'COPY /backups/new to /tmp/x new',
+    ],
+  ],
+  [
+    ['PUT /inbox/n new', 'MKCOL /inbox/m', 'HEAD /inbox/i'],
+    ['GET /inbox/n', 'PROPFIND /inbox/', 'PUT /inbox/i', 'DELETE /inbox/n'],
+  ],
+  [
+    ['GET /home/bob/n', 'PUT /releases/app/v2', 'DELETE /releases/app/v1'],
+    ['PUT /releases/b/v2', 'MOVE /releases/app/v2 to /releases/b/v2'],
+  ],
+  [
+    ['PUT /home/ann/x', 'GET /home/ann/x', 'MOVE /home/ann/x to /home/ann/y', 'DELETE /home/ann/y'],
+    ['GET /home/bob/n', 'MOVE /home/ann/n to /home/bob/n', 'COPY /home/bob/n to /home/ann/b'],
+  ],
+  [
+    ['GET /inbox/i', 'MOVE /inbox/i to /done/i new'],
+    ['MOVE /inbox/n to /done/d', 'GET /done/i', 'DELETE /done/d'],
+  ],
+  [
+    ['DELETE /tmp/t', 'PUT /tmp/t'],
+    ['GET /tmp/t', 'PROPFIND /tmp/', 'DELETE /done/d'],
+  ],
+  [
+    ['GET /reports/today.txt', 'HEAD /reports/today.txt'],
+    ['GET /reports/other', 'PROPFIND /reports/'],
+  ],
+]
+
+t.test('each recipe allows what it says', { skip: absent(APACHE) }, async (t) => {
+  const { url, mint } = await startApache(t)
+  const scopes = tableUnder('docs/restrict-a-credential.md', '## Recipes').map(({ scope }) =>
+    String(codeIn(scope)[0]),
+  )
+  t.equal(scopes.length, RECIPES.length)
+  for (const [index, [passes, refused]] of RECIPES.entries()) {
+    const scope = scopes[index]
+    const token = await mint({ claims: { scope } })
+    const ask = async (text: string) => {
+      const [, method = '', path = '', to, isNew] = /^(\w+) (\S+)(?: to (\S+))?( new)?$/.exec(text) ?? []
+      const headers: Record<string, string> = { Authorization: `Bearer ${token}`, Depth: '1' }
+      if (to !== undefined) Object.assign(headers, { Destination: url + to, Overwrite: isNew ? 'F' : 'T' })
+      else if (isNew) headers['If-None-Match'] = '*'
+      const response = await fetch(url + path, { method, headers, body: method === 'PUT' ? 'content' : null })
+      await response.arrayBuffer()
+      return [response.status, response.headers.get('proxy-status')?.includes('scope') ?? false]
+    }
+    for (const text of passes) {
+      const [status] = await ask(text)
+      t.ok(Number(status) < 300, `${scope}: ${text} is ${status}`)
+    }
+    for (const text of refused) t.same(await ask(text), [403, true], `${scope}: not ${text}`)
+  }
+})
+
+t.test(
+  'rclone with a read-only credential lists, copies, and cannot delete',
+  { skip: absent(APACHE) || absent('rclone') },
+  async (t) => {
+    const { url, files, mint } = await startApache(t)
+    const token = await mint({ claims: { scope: 'storage.read:/photos' } })
+    const remote = `:webdav,url='${url}/photos',bearer_token='${token}':`
+    const rclone = (...args: string[]) =>
+      run('rclone', [...args, '--config', '/dev/null', '--retries', '1', '--low-level-retries', '1'])
+    t.match(await rclone('lsf', remote), { code: 0, output: /^p$/m })
+    const target = await temporaryDirectory(t)
+    t.match(await rclone('copy', remote, target), { code: 0 })
+    t.ok(existsSync(join(target, 'p')))
+    const { code, output } = await rclone('deletefile', `${remote}p`)
+    t.not(code, 0)
+    t.match(output, /403 Forbidden/)
+    t.comment(output)
+    t.ok(existsSync(join(files, 'photos/p')))
+  },
+)
+
+t.test('cadaver moves within the scope only', { skip: absent(APACHE) || absent('cadaver') }, async (t) => {
+  const { url, files, mint } = await startApache(t)
+  const authorization = `Bearer ${await mint({ claims: { scope: 'storage.read:/ storage.modify:/inbox' } })}`
+  // cadaver sends no token by itself.
+  const adding = createServer((req, res) => {
+    const { method, url: path, headers } = req
+    const asked = request(url, { method, path, headers: { ...headers, authorization } }, (answer) => {
+      res.writeHead(answer.statusCode ?? 0, answer.headers)
+      answer.pipe(res)
+    })
+    req.pipe(asked)
+  })
+  const port = await listen(t, adding)
+  const lines = ['move /inbox/i /inbox/moved', 'move /inbox/moved /done/stolen', 'quit', '']
+  const { output } = await run('cadaver', [`http://127.0.0.1:${port}/`], lines.join('\n'))
+  t.match(output, /succeeded[\s\S]*403 Forbidden/)
+  t.same([existsSync(join(files, 'inbox/moved')), existsSync(join(files, 'done/stolen'))], [true, false])
+})
