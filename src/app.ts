@@ -83,7 +83,7 @@ export async function createApp({
     const accepting = { name: 'accepting', ok: phase.name === 'running' }
     return [...authData.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
   }
-  const { issuer, maxLifetimeSeconds, clockToleranceSeconds } = config.token
+  const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
 
   // Token checks.
   const { issuers, isRevoked } = authData
@@ -103,7 +103,8 @@ export async function createApp({
         now,
       }),
     }),
-    ...config.cache,
+    maxTokens: config.cache.maxTokens,
+    maxAgeSeconds: config.cache.maxAgeSeconds,
     now,
   })
   const metrics = createMetrics({
@@ -139,7 +140,7 @@ export async function createApp({
     canIssue: () => keys().signing !== undefined,
     throttle: createLoginThrottle(config.limits.loginFailures),
     revokeToken: authData.revokeToken,
-    issue: createIssuer({ ...config.token, keys, now }),
+    issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
     clientAddress,
     now,
     contract: config.contract,
