@@ -124,7 +124,8 @@ t.test('each recipe allows what it says', { skip: absent(APACHE) }, async (t) =>
     const token = await mint({ claims: { scope } })
     const ask = async (text: string) => {
       const [, method = '', path = '', to, isNew] = /^(\w+) (\S+)(?: to (\S+))?( new)?$/.exec(text) ?? []
-      const headers: Record<string, string> = { Authorization: `Bearer ${token}`, Depth: '1' }
+      const headers: Record<string, string> = { Authorization: `Bearer ${token}` }
+      if (method === 'PROPFIND') headers['Depth'] = '1'
       if (to !== undefined) Object.assign(headers, { Destination: url + to, Overwrite: isNew ? 'F' : 'T' })
       else if (isNew) headers['If-None-Match'] = '*'
       const response = await fetch(url + path, { method, headers, body: method === 'PUT' ? 'content' : null })
