@@ -116,7 +116,7 @@ const NO_PATH = 'must have no path behind the host: the path of each request is 
 /** The address of an upstream. Parts that the sidecar would ignore are refused: the request target passes untouched. */
 export const upstreamUrl = z.string(must(UPSTREAM_URL)).refine(isUpstreamUrl, {
   error: ({ input }) =>
-    isUpstreamUrl(String(input).replace(/(?<=^https?:\/\/[^/]+)\/[^?#]+$/i, '')) ? NO_PATH : UPSTREAM_URL,
+    isUpstreamUrl(String(input).replace(/^(https?:\/\/[^/]+)\/[^?#]+$/i, '$1')) ? NO_PATH : UPSTREAM_URL,
 })
 
 function isUpstreamUrl(url: string): boolean {

@@ -23,6 +23,8 @@ export interface Admitted {
   readonly method: string
   /** In origin form. */
   readonly target: string
+  /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
+  readonly kinds: readonly HeaderKind[]
   /** The target's bytes before `?`: routing uses nothing else. */
   readonly path: string
   /** Absent only in an HTTP/1.0 request. */
@@ -60,6 +62,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   if (method === 'CONNECT' || method === 'TRACE' || head.httpVersionMajor !== 1) return badRequest
   if (raw.length > 2 * maxHeaderLines) return tooLarge
   const http10 = head.httpVersionMinor === 0
+  const kinds: HeaderKind[] = []
   let host: string | undefined
   let contentLength: string | undefined
   let chunked = false
@@ -74,7 +77,9 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   let corsMethod = false
   for (let at = 0; at < raw.length; at += 2) {
     const value = raw[at + 1] as string
-    switch (headerKind(raw[at] as string)) {
+    const kind = headerKind(raw[at] as string)
+    kinds.push(kind)
+    switch (kind) {
       case HeaderKind.host:
         if (host !== undefined || !isHost(value)) return badRequest
         host = value
@@ -132,6 +137,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
     request: {
       method,
       target,
+      kinds,
       path: pathOf(target),
       host,
       authorization,

@@ -5,7 +5,7 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import { type ConnectionOptions, isTrailer } from '../http/connection-options.ts'
-import { HeaderKind, headerKind } from '../http/header-names.ts'
+import { HeaderKind } from '../http/header-names.ts'
 import { ownCopy } from '../http/own-copy.ts'
 import type { Peer } from '../server/client-address.ts'
 import type { Accepted } from '../token/verify.ts'
@@ -37,7 +37,7 @@ export function requestHeaderLines(parts: RequestHeadParts): string {
   let forwardedSeen = false
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] as string
-    switch (headerKind(name)) {
+    switch (request.kinds[at / 2]) {
       case HeaderKind.host:
       case HeaderKind.contentLength:
       case HeaderKind.transferEncoding:
