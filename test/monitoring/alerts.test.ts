@@ -33,6 +33,7 @@ const ready = (pod = POD) => of('auth_sidecar_ready', {}, pod)
 const up = (pod = POD, labels: Labels = {}) => of('up', labels, pod)
 /** A target of the operator: its label is the name of the container. */
 const CONTAINER = { container: 'storage-auth-sidecar' }
+const APP = { container: 'app' }
 const issued = of('auth_sidecar_tokens_issued_total')
 const SIGNING_KEY = 'auth_sidecar_signing_key_age_seconds'
 const signingKey = of(SIGNING_KEY, { kid: 'k' })
@@ -65,18 +66,28 @@ const OVER: Series = {
 /** Five hours of good checks, then none. A sample is of five minutes. */
 const STOPPED = '0+300x60 18000x12'
 const CAME = '0x60 0+300x12'
+const good = checks('ok')
+const MADE_UP = checks('unknown_key')
+/** Clients with credentials stop, and strangers come. */
+const NIGHT: Series = {
+  ...Object.fromEntries([good, issued].map((name) => [name, STOPPED])),
+  ...Object.fromEntries(
+    [MADE_UP, checks('missing'), checks('malformed'), failed('rejected')].map((name) => [name, CAME]),
+  ),
+  [checks('expired')]: '0+15x72',
+  [reloaded('keys')]: '0x72',
+}
 /** Floods that a client without credentials can cause: made-up tokens, guessed secrets, a full login queue. */
 const FLOOD: Series = {
   ...served(20, 0, 90),
-  [checks('ok')]: '0+20x90',
-  [checks('unknown_key')]: '0+300x90',
-  [checks('malformed')]: '0+300x90',
-  [checks('missing')]: '0+300x90',
+  ...Object.fromEntries(
+    [
+      ...['unknown_key', 'malformed', 'missing'].map(checks),
+      ...['rejected', 'throttled', 'busy', 'invalid'].map(failed),
+    ].map((name) => [name, '0+300x90']),
+  ),
+  [good]: '0+20x90',
   [issued]: '0+1x90',
-  [failed('rejected')]: '0+300x90',
-  [failed('throttled')]: '0+300x90',
-  [failed('busy')]: '0+300x90',
-  [failed('invalid')]: '0+300x90',
   [signingKey]: '100x90',
   [ready()]: '1x90',
   [up()]: '1x90',
@@ -85,7 +96,9 @@ const state = (text: string, pod: Labels = POD) => ({ ...pod, state: text })
 const NOT_READY = state('is not ready')
 const SILENT = state('does not respond to its scrape')
 const ISSUER_KEYS = { ...POD, ...ISSUER, subject: 'issuer keys' }
+const PROCESS = { ...POD, what: 'process' }
 const UPSTREAM = { ...JOB, upstream: '/' }
+const OTHER_UPSTREAM = { ...JOB, upstream: '/b' }
 /** The old pod ends at minute 10; a new one, which has never responded, is there from minute 5. */
 const ROLLOUT: Series = {
   [of('auth_sidecar_build_info', CONTAINER)]: '1x10 stale',
@@ -95,21 +108,15 @@ const ROLLOUT: Series = {
 }
 const STILL_THERE: Series = { [ready()]: '1x30', [up(POD, CONTAINER)]: '1x30' }
 /** One of fifty requests takes as long as the bucket. */
-const slow = (aMinute: number, bucket: string): Series =>
-  Object.fromEntries(
-    [
-      ['bucket', '0.5', 0.98],
-      ['bucket', bucket, 1],
-      ['bucket', '+Inf', 1],
-      ['count', undefined, 1],
-    ].map(([part, le, share]) => [
-      of(`auth_sidecar_upstream_response_seconds_${part}`, {
-        upstream: '/',
-        ...(le !== undefined && { le: `${le}` }),
-      }),
-      `0+${aMinute * Number(share)}x60`,
-    ]),
-  )
+const slow = (aMinute: number, bucket: string): Series => {
+  const part = (name: string, labels: Labels) =>
+    of(`auth_sidecar_upstream_response_seconds_${name}`, { upstream: '/', ...labels })
+  const all = [part('count', {}), part('bucket', { le: '+Inf' }), part('bucket', { le: bucket })]
+  return {
+    ...Object.fromEntries(all.map((name) => [name, `0+${aMinute}x60`])),
+    [part('bucket', { le: '0.5' })]: `0+${aMinute * 0.98}x60`,
+  }
+}
 const QUEUE = of('auth_sidecar_upstream_queue', { upstream: '/' })
 /** Shortages by the text of the alert. */
 const OVERLOADED: Readonly<Record<string, Series>> = {
@@ -126,230 +133,148 @@ const OVERLOADED: Readonly<Record<string, Series>> = {
   },
 }
 
+type Case = readonly [string, number, Series, ...Labels[]]
+
+const TOKEN = { ...JOB, what: 'token' }
+const LOGIN = { ...JOB, what: 'login' }
+const DAYS_LEFT = (days: number): Series => ({ [certificate]: `${days * DAY}x90` })
+const otherAge = (kid: string): Series => ({
+  [signingKey]: '100+60x30',
+  [of(SIGNING_KEY, { kid }, SECOND)]: '40+60x30',
+})
 /**
- * Alert, situation, minute of the check, series, labels of the alerts that fire. A series has a sample a minute; where
+ * By alert: situation, minute of the check, series, labels of the alerts that fire. A series has a sample a minute; where
  * the check is after four hours one every 5 minutes, after a day every 30.
  */
-const CASES: readonly (readonly [string, string, number, Series, ...Labels[]])[] = [
-  ['Down', 'no replica is ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '0x10' }, JOB],
-  ['Down', 'no replica responds', 30, { [build]: '1x5', [up()]: '1x5 0x30' }, JOB],
-  ['Down', 'new pods never start, the old one has gone', 30, ROLLOUT, JOB],
-  ['Down', 'new pods never start, the old one still serves', 30, { ...ROLLOUT, ...STILL_THERE }],
-  ['Down', 'the first pods never start', 30, { [up(SECOND, CONTAINER)]: '0x30' }, JOB],
-  [
-    'Down',
-    'the port of the app beside it responds',
-    30,
-    { ...ROLLOUT, [up(POD, { container: 'app' })]: '1x30' },
-    JOB,
+const CASES_BY_ALERT: Readonly<Record<string, readonly Case[]>> = {
+  Down: [
+    ['no replica is ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '0x10' }, JOB],
+    ['no replica responds', 30, { [build]: '1x5', [up()]: '1x5 0x30' }, JOB],
+    ['new pods never start, the old one has gone', 30, ROLLOUT, JOB],
+    ['new pods never start, the old one still serves', 30, { ...ROLLOUT, ...STILL_THERE }],
+    ['the first pods never start', 30, { [up(SECOND, CONTAINER)]: '0x30' }, JOB],
+    ['the port of the app beside it responds', 30, { ...ROLLOUT, [up(POD, APP)]: '1x30' }, JOB],
+    ['one of two is ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '1x10' }],
+    ['another program does not respond', 30, { [up()]: '0x30', [up(SECOND, APP)]: '0x30' }],
   ],
-  ['Down', 'one of two is ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '1x10' }],
-  [
-    'Down',
-    'another program does not respond',
-    30,
-    { [up()]: '0x30', [up(SECOND, { container: 'app' })]: '0x30' },
+  UpstreamUnreachable: [
+    ['the upstream is gone for three minutes', 63, OUTAGE, UPSTREAM],
+    ['it is back for four minutes: it outlasts what it inhibits', 75, OVER, UPSTREAM],
+    ['it is back for ten minutes', 82, OVER],
+    ['a tenth fails', 60, { [outcome('ok')]: '0+90x60', [outcome('connection_timeout')]: '0+10x60' }],
+    ['clients leave', 60, { [outcome('ok')]: '0+1x60', [outcome('client_aborted')]: '0+10x60' }],
   ],
-  ['UpstreamUnreachable', 'the upstream is gone for three minutes', 63, OUTAGE, UPSTREAM],
-  ['UpstreamUnreachable', 'it is back for four minutes: it outlasts what it inhibits', 75, OVER, UPSTREAM],
-  ['UpstreamUnreachable', 'it is back for ten minutes', 82, OVER],
-  ['Failing', 'the upstream is gone for three minutes: its own alert is first', 63, OUTAGE],
-  ['Failing', 'the upstream is gone for six minutes', 66, OUTAGE, UPSTREAM],
-  ['Failing', 'it is back for six minutes: no second page', 78, OVER],
-  ['FailingSlowly', 'it has paged, and is over', 120, OVER],
-  [
-    'UpstreamUnreachable',
-    'a tenth fails',
-    60,
-    { [outcome('ok')]: '0+90x60', [outcome('connection_timeout')]: '0+10x60' },
+  Failing: [
+    ['the upstream is gone for three minutes: its own alert is first', 63, OUTAGE],
+    ['the upstream is gone for six minutes', 66, OUTAGE, UPSTREAM],
+    ['it is back for six minutes: no second page', 78, OVER],
+    ['two of a hundred fail', 90, served(98, 2, 90), UPSTREAM],
+    ['another one fails beside it', 90, { ...OUTAGE, ...served(98, 2, 90, '/b') }, UPSTREAM, OTHER_UPSTREAM],
+    ['four of a thousand fail', 90, served(996, 4, 90)],
+    ['clients leave', 90, { ...served(98, 0, 90), [outcome('client_aborted')]: '0+9x90' }],
+    ['three requests fail in an hour', 60, { ...served(0, 0, 60), [response('5xx')]: '0x20 3x40' }],
   ],
-  [
-    'UpstreamUnreachable',
-    'clients leave',
-    60,
-    { [outcome('ok')]: '0+1x60', [outcome('client_aborted')]: '0+10x60' },
+  FailingSlowly: [
+    ['it has paged, and is over', 120, OVER],
+    ['two of a thousand fail for three days', 4320, served(29940, 60, 150), UPSTREAM],
+    ['one of ten thousand fails', 4320, served(29997, 3, 150)],
   ],
-  ['Failing', 'two of a hundred fail', 90, served(98, 2, 90), UPSTREAM],
-  [
-    'Failing',
-    'another upstream fails beside one that is gone',
-    90,
-    { ...OUTAGE, ...served(98, 2, 90, '/archive') },
-    UPSTREAM,
-    { ...UPSTREAM, upstream: '/archive' },
+  UpstreamSlow: [
+    ['the 99th percentile is between 2.5 and 5 s', 40, slow(40, '5'), UPSTREAM],
+    ['it is between 1 and 2.5 s', 40, slow(40, '2.5')],
+    ['one request a minute', 40, slow(1, '5')],
   ],
-  ['Failing', 'four of a thousand fail', 90, served(996, 4, 90)],
-  ['Failing', 'clients leave', 90, { ...served(98, 0, 90), [outcome('client_aborted')]: '0+9x90' }],
-  ['Failing', 'three requests fail in an hour', 60, { ...served(0, 0, 60), [response('5xx')]: '0x20 3x40' }],
-  ['FailingSlowly', 'two of a thousand fail for three days', 4320, served(29940, 60, 150), UPSTREAM],
-  ['FailingSlowly', 'one of ten thousand fails', 4320, served(29997, 3, 150)],
-  ['UpstreamSlow', 'the 99th percentile is between 2.5 and 5 s', 40, slow(40, '5'), UPSTREAM],
-  ['UpstreamSlow', 'it is between 1 and 2.5 s', 40, slow(40, '2.5')],
-  ['UpstreamSlow', 'six requests an hour', 40, slow(1, '5')],
-  [
-    'ClientsRefused',
-    'the credentials file is empty',
-    320,
-    { [checks('ok')]: STOPPED, [checks('revoked')]: CAME },
-    { ...JOB, what: 'token' },
+  ClientsRefused: [
+    ['the credentials file is empty', 320, { [good]: STOPPED, [checks('revoked')]: CAME }, TOKEN],
+    [
+      'it is empty, and clients wait before they try again, beside made-up tokens',
+      320,
+      { [good]: STOPPED, [checks('revoked')]: '0x60 0+50x12', [MADE_UP]: '0+4500x72' },
+      TOKEN,
+    ],
+    [
+      'the keys are others, beside made-up tokens',
+      320,
+      { [good]: STOPPED, [MADE_UP]: '0+4500x60 270000+4800x12', [reloaded('keys')]: '0x59 1x13' },
+      TOKEN,
+    ],
+    [
+      'no secret is right any more',
+      320,
+      { [issued]: STOPPED, [failed('rejected')]: CAME, [reloaded('credentials')]: '0x59 1x13' },
+      LOGIN,
+    ],
+    ['clients stop for the night, and strangers come', 320, NIGHT],
+    ['one of ten is refused', 320, { [good]: '0+300x60 18000+270x12', [checks('revoked')]: '0x60 0+30x12' }],
+    ['report mode', 320, { [good]: STOPPED, [checks('revoked')]: CAME, [enforcing]: '0x72' }],
   ],
-  [
-    'ClientsRefused',
-    'it is empty, and clients wait before they try again, beside made-up tokens',
-    320,
-    { [checks('ok')]: STOPPED, [checks('revoked')]: '0x60 0+50x12', [checks('unknown_key')]: '0+4500x72' },
-    { ...JOB, what: 'token' },
+  LoginsFailing: [
+    [
+      'the store is away, secrets are guessed',
+      20,
+      {
+        [issued]: '0x20',
+        [failed('unavailable')]: '0+5x20',
+        [failed('rejected')]: '0+500x20',
+        [signingKey]: '1x20',
+      },
+      JOB,
+    ],
+    ['a verify-only sidecar is asked to issue', 20, { [failed('unavailable')]: '0+5x20' }],
   ],
-  [
-    'ClientsRefused',
-    'the keys are others, beside made-up tokens',
-    320,
-    {
-      [checks('ok')]: STOPPED,
-      [checks('unknown_key')]: '0+4500x60 270000+4800x12',
-      [reloaded('keys')]: '0x59 1x13',
-    },
-    { ...JOB, what: 'token' },
+  LoginsRefused: [
+    ['secrets are guessed', 20, { [issued]: '0+2x20', [failed('rejected')]: '0+9x20' }, JOB],
+    ['a few mistakes', 20, { [issued]: '0+9x20', [failed('rejected')]: '0+2x20' }],
   ],
-  [
-    'ClientsRefused',
-    'no secret is right any more',
-    320,
-    { [issued]: STOPPED, [failed('rejected')]: CAME, [reloaded('credentials')]: '0x59 1x13' },
-    { ...JOB, what: 'login' },
+  TokensRefused: [
+    [
+      'a third is expired',
+      40,
+      { [good]: '0+60x40', [checks('expired')]: '0+30x40' },
+      { ...JOB, reason: 'expired' },
+    ],
+    ['no token', 40, { [good]: '0+6x40', [checks('missing')]: '0+90x40', [checks('malformed')]: '0+90x40' }],
   ],
-  [
-    'ClientsRefused',
-    'clients stop for the night, and strangers come',
-    320,
-    {
-      [checks('ok')]: STOPPED,
-      [checks('unknown_key')]: CAME,
-      [checks('expired')]: '0+15x72',
-      [checks('missing')]: CAME,
-      [checks('malformed')]: CAME,
-      [issued]: STOPPED,
-      [failed('rejected')]: CAME,
-      [reloaded('keys')]: '0x72',
-    },
+  ReloadFailing: [
+    ['new keys cannot be loaded', 10, { [reloadFailing]: '1x10' }, { ...POD, subject: 'keys' }],
+    ['the issuer is away', 10, { [jwksAge]: '301x10' }, ISSUER_KEYS],
+    ['the issuer never responded', 20, { [fetches]: '0x20' }, ISSUER_KEYS],
+    ['all is loaded', 10, { [reloadFailing]: '0x10', [jwksAge]: '59x10', [fetches]: '0+1x10' }],
   ],
-  [
-    'ClientsRefused',
-    'one of ten clients is refused',
-    320,
-    { [checks('ok')]: '0+300x60 18000+270x12', [checks('revoked')]: '0x60 0+30x12' },
+  CertificateExpiring: [
+    ['ten days are left', 90, DAYS_LEFT(10), { severity: 'warning' }],
+    ['one day is left', 90, DAYS_LEFT(1), { severity: 'critical' }],
+    ['a month is left', 90, DAYS_LEFT(30)],
   ],
-  [
-    'ClientsRefused',
-    'report mode forwards them',
-    320,
-    { [checks('ok')]: STOPPED, [checks('revoked')]: CAME, [enforcing]: '0x72' },
+  NotEnforcing: [
+    ['one replica reports only', 90, { [enforcing]: '0x90' }, JOB],
+    ['for half an hour', 90, { [enforcing]: '1x60 0x30' }],
+    ['it enforces', 90, { [enforcing]: '1x90' }],
   ],
-  [
-    'LoginsFailing',
-    'the store is away, secrets are guessed',
-    20,
-    {
-      [issued]: '0x20',
-      [failed('unavailable')]: '0+5x20',
-      [failed('rejected')]: '0+500x20',
-      [signingKey]: '1x20',
-    },
-    JOB,
+  ReplicaUnhealthy: [
+    ['one of two is not ready', 10, { [ready()]: '0x10', [ready(SECOND)]: '1x10' }, NOT_READY],
+    ['one does not respond', 30, { [build]: '1x5', [up()]: '1x5 0x30' }, SILENT],
+    ['a new pod never starts', 30, { ...ROLLOUT, ...STILL_THERE }, { ...SILENT, ...SECOND }],
+    ['it starts', 4, { [ready()]: '0 0 1x3', [build]: '1x4', [starts]: '60x4' }],
   ],
-  ['LoginsFailing', 'a verify-only sidecar is asked to issue', 20, { [failed('unavailable')]: '0+5x20' }],
-  ['LoginsRefused', 'secrets are guessed', 20, { [issued]: '0+2x20', [failed('rejected')]: '0+9x20' }, JOB],
-  ['LoginsRefused', 'a few mistakes', 20, { [issued]: '0+9x20', [failed('rejected')]: '0+2x20' }],
-  [
-    'TokensRefused',
-    'a third of the tokens is expired',
-    40,
-    { [checks('ok')]: '0+60x40', [checks('expired')]: '0+30x40' },
-    { ...JOB, reason: 'expired' },
+  Restarting: [
+    ['the process does, every 5 minutes', 15, { [build]: '1x15', [starts]: '0x4 300x4 600x4' }, PROCESS],
+    ['a worker did', 30, { [restarts]: '0x10 1x20' }, { ...POD, what: 'worker' }],
+    ['once, no worker', 30, { [build]: '1x30', [starts]: '0x9 540x20', [restarts]: '0x30' }],
   ],
-  [
-    'TokensRefused',
-    'scanners send no token',
-    40,
-    { [checks('ok')]: '0+6x40', [checks('missing')]: '0+90x40', [checks('malformed')]: '0+90x40' },
+  ClockSkew: [
+    ['a replica is a minute behind', 30, otherAge('k'), { ...JOB, kid: 'k' }],
+    ['two keys of different age', 30, otherAge('l')],
   ],
-  [
-    'ReloadFailing',
-    'new keys cannot be loaded',
-    10,
-    { [reloadFailing]: '1x10' },
-    { ...POD, subject: 'keys' },
+  Overloaded: [
+    ...Object.entries(OVERLOADED).map(([text, series]): Case => [text, 15, series, state(text)]),
+    ['a burst is over', 15, { [QUEUE]: '0x10 3 0x10' }],
   ],
-  ['ReloadFailing', 'the issuer is away', 10, { [jwksAge]: '301x10' }, ISSUER_KEYS],
-  ['ReloadFailing', 'the issuer never responded', 20, { [fetches]: '0x20' }, ISSUER_KEYS],
-  [
-    'ReloadFailing',
-    'all is loaded',
-    10,
-    { [reloadFailing]: '0x10', [jwksAge]: '59x10', [fetches]: '0+1x10' },
-  ],
-  [
-    'CertificateExpiring',
-    'ten days are left',
-    90,
-    { [certificate]: `${10 * DAY}x90` },
-    { severity: 'warning' },
-  ],
-  ['CertificateExpiring', 'one day is left', 90, { [certificate]: `${DAY}x90` }, { severity: 'critical' }],
-  ['CertificateExpiring', 'a month is left', 90, { [certificate]: `${30 * DAY}x90` }],
-  ['NotEnforcing', 'one replica reports only', 90, { [enforcing]: '0x90' }, JOB],
-  ['NotEnforcing', 'for half an hour', 90, { [enforcing]: '1x60 0x30' }],
-  ['NotEnforcing', 'it enforces', 90, { [enforcing]: '1x90' }],
-  [
-    'ReplicaUnhealthy',
-    'one of two is not ready',
-    10,
-    { [ready()]: '0x10', [ready(SECOND)]: '1x10' },
-    NOT_READY,
-  ],
-  ['ReplicaUnhealthy', 'one does not respond', 30, { [build]: '1x5', [up()]: '1x5 0x30' }, SILENT],
-  [
-    'ReplicaUnhealthy',
-    'a new pod never starts, the old one still serves',
-    30,
-    { ...ROLLOUT, ...STILL_THERE },
-    { ...SILENT, ...SECOND },
-  ],
-  ['ReplicaUnhealthy', 'it starts', 4, { [ready()]: '0 0 1x3', [build]: '1x4', [starts]: '60x4' }],
-  [
-    'Restarting',
-    'the process does, every five minutes',
-    30,
-    { [build]: '1x30', [starts]: '0x4 300x4 600x4 900x4 1200x4 1500x4' },
-    { ...POD, what: 'process' },
-  ],
-  ['Restarting', 'a worker did', 30, { [restarts]: '0x10 1x20' }, { ...POD, what: 'worker' }],
-  [
-    'Restarting',
-    'one restart, no worker',
-    30,
-    { [build]: '1x30', [starts]: '0x9 540x20', [restarts]: '0x30' },
-  ],
-  [
-    'ClockSkew',
-    'a replica is a minute behind',
-    30,
-    { [signingKey]: '100+60x30', [of(SIGNING_KEY, { kid: 'k' }, SECOND)]: '40+60x30' },
-    { ...JOB, kid: 'k' },
-  ],
-  [
-    'ClockSkew',
-    'two keys of different age',
-    30,
-    { [signingKey]: '100+60x30', [of(SIGNING_KEY, { kid: 'l' }, SECOND)]: '40+60x30' },
-  ],
-  ...Object.entries(OVERLOADED).map(
-    ([text, series]) => ['Overloaded', text, 15, series, state(text)] as const,
-  ),
-  ['Overloaded', 'a burst is over', 15, { [QUEUE]: '0x10 3 0x10' }],
-  ...['Down', 'UpstreamUnreachable', 'Failing', 'LoginsFailing', 'ClientsRefused'].map(
-    (critical) => [critical, 'a flood of requests without credentials: nothing critical', 90, FLOOD] as const,
-  ),
+}
+const CRITICAL = ['Down', 'UpstreamUnreachable', 'Failing', 'LoginsFailing', 'ClientsRefused']
+const CASES: readonly (readonly [string, ...Case])[] = [
+  ...Object.entries(CASES_BY_ALERT).flatMap(([alert, cases]) => cases.map((one) => [alert, ...one] as const)),
+  ...CRITICAL.map((alert) => [alert, 'a flood without credentials: nothing critical', 90, FLOOD] as const),
 ]
 
 const severityOf = (name: string) =>
