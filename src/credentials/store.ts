@@ -81,6 +81,9 @@ export type CredentialStatus =
   | { readonly active: true; readonly until: number; readonly scope?: Credential['scope'] }
   | { readonly active: false }
 
+/** The state of the check `credentials` while the database does not respond. */
+export const DATABASE_DOWN = 'database down, last snapshot active'
+
 export interface CredentialStore {
   /** Never rejects. @param address - the client's; clients share the scrypt queue fairly */
   authenticate(login: Login, address?: string): Promise<LoginVerdict>

@@ -1,4 +1,5 @@
 /** The problems of the sidecar in words, worst first, for the head line and the title of the status page. */
+import { DATABASE_DOWN } from '../credentials/store.ts'
 import type { Status } from './status.ts'
 
 const FAILING_CRITICAL = 0.05
@@ -7,6 +8,8 @@ const CERTIFICATE_CRITICAL_DAYS = 2
 const KEY_WARNING_DAYS = 90
 const ISSUER_WARNING_SECONDS = 300
 const DAY_SECONDS = 86_400
+/** Fewer may be one person's typing mistakes. */
+const MANY_LOGINS = 5
 
 /** Outcomes of an unreachable upstream. */
 const UNREACHABLE = /^(?:connection_refused|connection_timeout|dns_error|destination_)/
@@ -19,21 +22,43 @@ interface StatusProblem {
 export function statusProblems(status: Status): StatusProblem[] {
   const critical: string[] = []
   const warning: string[] = []
-  for (const { prefix, state, lastFault } of status.upstreams) {
+  const now = `in ${Math.round(status.window.nowSeconds)} s`
+  for (const { prefix, state, failedNow, lastFault, serverErrorRatio, queueFull } of status.upstreams) {
     const outcome = lastFault?.outcome ?? ''
-    if (state === 'failing')
+    if (queueFull > 0)
       critical.push(
-        `Upstream ${prefix} ${UNREACHABLE.test(outcome) ? 'is unreachable' : 'fails'}: ${outcome}`,
+        `Upstream ${prefix} is overloaded: ${queueFull} requests refused ${now}, the queue is full`,
       )
-    if (state === 'degraded') warning.push(`Upstream ${prefix} fails at times: ${outcome}`)
+    else if (state === 'failing') {
+      const failure = UNREACHABLE.test(outcome) ? 'is unreachable' : 'fails'
+      critical.push(`Upstream ${prefix} ${failure}: ${outcome}, last ${lastFault?.secondsAgo} s ago`)
+    } else if (failedNow > 0) warning.push(`Upstream ${prefix} fails at times: ${outcome}`)
+    if (serverErrorRatio)
+      (serverErrorRatio >= FAILING_CRITICAL ? critical : warning).push(
+        `Upstream ${prefix} responds with 5xx to ${percentOf(serverErrorRatio)} % of requests ${now}`,
+      )
   }
+  const { issuedNow, byReasonNow } = status.logins
+  const { unavailable = 0, internal = 0, rejected = 0 } = byReasonNow
+  const isDatabaseDown = status.checks.some(({ state }) => state === DATABASE_DOWN)
+  if (isDatabaseDown)
+    critical.push('The credentials database is down: no logins; token checks use its last state')
+  else if (unavailable + internal > 0)
+    critical.push(`Logins fail: ${unavailable + internal} ${now}, by a fault of this side`)
+  if (issuedNow === 0 && rejected >= MANY_LOGINS)
+    warning.push(`Every login fails: ${rejected} rejected and none accepted ${now}`)
+  const { connectionsDropped } = status.requests
+  if (connectionsDropped > 0)
+    critical.push(`${connectionsDropped} connections closed ${now}: limits.connections are open`)
+  const { logLinesDropped } = status.process
+  if (logLinesDropped > 0)
+    warning.push(`${logLinesDropped} log lines lost in ${Math.ceil(status.window.seconds / 60)} min`)
   const unready = status.checks.filter(({ ok, state }) => !ok && state !== 'draining').map(({ name }) => name)
   if (unready.length > 0) critical.push(`Not ready: ${unready.join(', ')}`)
   const { failingRatio, inFlight } = status.requests
   if (failingRatio !== null && failingRatio > 0) {
-    const percent = failingRatio < 0.001 ? '< 0.1' : String(Number((failingRatio * 100).toPrecision(2)))
     const problems = failingRatio >= FAILING_CRITICAL ? critical : warning
-    problems.push(`${percent} % of forwarded requests fail (5xx)`)
+    problems.push(`${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`)
   }
   for (const { certificate, secondsLeft } of status.certificates) {
     const days = Math.floor(secondsLeft / DAY_SECONDS)
@@ -44,7 +69,8 @@ export function statusProblems(status: Status): StatusProblem[] {
   }
   if (status.draining) warning.unshift(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
   for (const { subject, failing } of status.reloads)
-    if (failing) warning.push(`The newest ${subject} cannot be used; the last good version is active`)
+    if (failing && !(isDatabaseDown && subject === 'credentials'))
+      warning.push(`The newest ${subject} cannot be used; the last good version is active`)
   for (const { issuer, ageSeconds } of status.keySets)
     if ((ageSeconds ?? 0) > ISSUER_WARNING_SECONDS)
       warning.push(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
@@ -57,3 +83,5 @@ export function statusProblems(status: Status): StatusProblem[] {
     ...warning.map((text) => ({ severity: 'warning', text }) as const),
   ]
 }
+
+const percentOf = (ratio: number) => (ratio < 0.001 ? '< 0.1' : String(Number((ratio * 100).toPrecision(2))))

@@ -14,7 +14,7 @@ interface Started {
 
 /** Warns, too, if clients send tokens and secrets over a network without TLS. */
 export function logStart(log: Logger, config: Config, { settingsFile, signingKey }: Started): void {
-  const { listen, admin, upstreams, keys, forwarded, enforcement } = config
+  const { listen, admin, upstreams, keys, forwarded, trustedIssuers, enforcement } = config
   log.info(
     {
       version: VERSION,
@@ -27,6 +27,7 @@ export function logStart(log: Logger, config: Config, { settingsFile, signingKey
       adminTls: admin.tls !== undefined,
       enforcement,
       trustedProxies: forwarded.trust,
+      trustedIssuers: trustedIssuers.map(({ issuer }) => issuer),
     },
     'started',
   )

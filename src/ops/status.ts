@@ -5,7 +5,7 @@
 import type { Config } from '../config/config.ts'
 import type { CertificateMaterial } from '../reload/certificates.ts'
 import { VERSION } from '../version.ts'
-import { fullName, type MetricName } from './metrics.ts'
+import { fullName, type IssueFailure, type MetricName } from './metrics.ts'
 import { Columns, type Growth, type Labels, type MetricFamily, rounded, type Sample, sum } from './samples.ts'
 
 const SAMPLE_EVERY_MS = 5000
@@ -13,6 +13,8 @@ const SAMPLE_EVERY_MS = 5000
 const MAX_SAMPLES = 121
 /** Current rates are those of 30 seconds. */
 const RECENT_STEPS = 6
+/** Without a request for so long nothing is known of an upstream that failed. */
+const FAULT_SECONDS = 60
 
 /** One condition of readiness. */
 export interface ReadyCheck {
@@ -118,6 +120,7 @@ export function createStatusReporter(
         failingRatio: share(failingIn(recently), recently.total(REQUESTS, { route: 'proxy' })),
         inFlight: value('requests_in_flight'),
         connections: value('client_connections'),
+        connectionsDropped: recently.total(fullName('client_connections_dropped_total')),
       },
       rejections: {
         perSecond: recently.perSecond(sum(refusedNow)),
@@ -145,6 +148,10 @@ export function createStatusReporter(
         issued: tenMinutes.total(fullName('tokens_issued_total')),
         failed: sum(failures),
         byReason: Object.fromEntries(failures),
+        issuedNow: recently.total(fullName('tokens_issued_total')),
+        byReasonNow: Object.fromEntries(
+          recently.by(fullName('token_issue_failures_total'), 'reason'),
+        ) as Partial<Record<IssueFailure, number>>,
       },
       keys: seriesOf(families, fullName('key_token_lifetime_seconds')).map(({ labels, value }) => {
         const signs = labels['kid'] === signer?.labels['kid']
@@ -169,17 +176,32 @@ export function createStatusReporter(
         const failed = sum(faultsIn(outcomes))
         const failedNow = sum(faultsIn(outcomesOf(recently, prefix)))
         const lastFault = lastFaults.get(prefix)
-        const isDown = lastFault !== undefined && lastFault.at > (lastOks.get(prefix) ?? 0)
+        const faultSeconds = lastFault === undefined ? null : Math.floor((to.at - lastFault.at) / 1000)
+        const isDown =
+          lastFault !== undefined &&
+          (faultSeconds ?? 0) <= FAULT_SECONDS &&
+          lastFault.at > (lastOks.get(prefix) ?? 0)
+        const responses = recently.by(fullName('upstream_responses_total'), 'class', where)
+        const serverErrors = responses.get('5xx') ?? 0
         return {
           prefix,
           address: addressOf(url),
-          state: isDown ? 'failing' : failedNow > 0 ? 'degraded' : count > 0 ? 'ok' : 'idle',
+          state: isDown ? 'failing' : failedNow + serverErrors > 0 ? 'degraded' : count > 0 ? 'ok' : 'idle',
           count,
           failed,
+          failedNow,
           failedRatio: share(failed, count),
+          /** Of the upstream's own responses. */
+          serverErrors: tenMinutes.total(fullName('upstream_responses_total'), { ...where, class: '5xx' }),
+          serverErrorRatio: share(serverErrors, sum(responses)),
+          queueFull: outcomesOf(recently, prefix).get('connection_limit_reached') ?? 0,
           outcomes: Object.fromEntries([...outcomes].filter(([, occurred]) => occurred > 0)),
           lastFault: lastFault
-            ? { outcome: lastFault.outcome, seenAt: new Date(lastFault.at).toISOString() }
+            ? {
+                outcome: lastFault.outcome,
+                seenAt: new Date(lastFault.at).toISOString(),
+                secondsAgo: faultSeconds ?? 0,
+              }
             : null,
           firstByte: tenMinutes.percentiles(fullName('upstream_response_seconds'), where),
           connections: value('upstream_connections', where),
@@ -202,7 +224,7 @@ export function createStatusReporter(
       process: {
         cpuRatio: recently.perSecond(recently.total('process_cpu_seconds_total')),
         rssBytes: values.total('process_resident_memory_bytes'),
-        logLinesDropped: value('log_lines_dropped_total'),
+        logLinesDropped: tenMinutes.total(fullName('log_lines_dropped_total')),
       },
       series: {
         times: samples.slice(1).map(({ at }) => Math.round(at / 1000)),

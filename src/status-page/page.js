@@ -58,6 +58,7 @@ function age(seconds) {
 /** `20:57:35 UTC`: the clock of the log, not that of the reader. */
 const clock = (at) => `${at.slice(11, 19)} UTC`
 const plural = (value, unit) => `${count(value)} ${unit}${value === 1 ? '' : 's'}`
+const inRecent = ({ window }) => `in ${Math.round(window.nowSeconds)} s`
 const inWindow = ({ window }) => (window.seconds >= 590 ? 'in 10 min' : `in ${age(window.seconds)}`)
 
 /** Words with a mark that differs in shape, not only in color. */
@@ -114,19 +115,36 @@ function showState(status) {
 function showFigures(status) {
   const { requests, rejections, latencyNow, cache, process } = status
   const counted = (value) => `${count(value)} ${inWindow(status)}`
-  const figure = (name, value, unit, words) =>
-    h('div', {}, h('dt', {}, name), h('dd', {}, h('b', {}, value, h('small', {}, unit)), quiet(words)))
-  const lost = process.logLinesDropped > 0 ? `${count(process.logLinesDropped)} log lines lost` : 'resident'
+  const [recent, window] = [inRecent(status), inWindow(status)]
+  const figure = (name, when, value, unit, words) =>
+    h(
+      'div',
+      {},
+      h('dt', {}, `${name} ${when}`),
+      h('dd', {}, h('b', {}, value, h('small', {}, unit)), quiet(words)),
+    )
   fill(
     'figures',
-    figure('Requests', amount(requests.perSecond), '/s', counted(requests.count)),
-    figure('Failing (5xx)', percent(requests.failingRatio), '', counted(requests.failing)),
-    figure('Refused tokens', amount(rejections.perSecond), '/s', counted(rejections.count)),
-    figure('Latency p99', duration(latencyNow.p99Seconds), '', `p50 ${duration(latencyNow.p50Seconds)}`),
-    figure('Cache hits', percent(cache.hitRatio), '', `${count(cache.entries)} of ${count(cache.capacity)}`),
-    figure('In flight', count(requests.inFlight), '', plural(requests.connections, 'connection')),
-    figure('CPU', percent(process.cpuRatio), '', 'of one core'),
-    figure('Memory', count(process.rssBytes / 1e6), ' MB', lost),
+    figure('Requests', recent, amount(requests.perSecond), '/s', counted(requests.count)),
+    figure('Failing (5xx)', recent, percent(requests.failingRatio), '', counted(requests.failing)),
+    figure('Refused', recent, amount(rejections.perSecond), '/s', counted(rejections.count)),
+    figure(
+      'Latency p99',
+      recent,
+      duration(latencyNow.p99Seconds),
+      '',
+      `p50 ${duration(latencyNow.p50Seconds)}`,
+    ),
+    figure(
+      'Cached',
+      window,
+      percent(cache.hitRatio),
+      '',
+      `${count(cache.entries)} of ${count(cache.capacity)} now`,
+    ),
+    figure('In flight', 'now', count(requests.inFlight), '', plural(requests.connections, 'connection')),
+    figure('CPU', recent, percent(process.cpuRatio), '', 'of one core'),
+    figure('Memory', 'now', count(process.rssBytes / 1e6), ' MB', 'resident'),
   )
 }
 
@@ -139,15 +157,19 @@ function showUpstreams(status) {
       [code(prefix), note(address)],
       [
         mark(kinds[state], state === 'idle' ? 'no requests' : state),
-        lastFault && note(`${lastFault.outcome}, seen at ${clock(lastFault.seenAt)}`),
+        lastFault && note(`${lastFault.outcome}, last ${age(lastFault.secondsAgo)} ago`),
       ],
       [count(upstream.count), left > 0 ? note(`${count(left)} left by clients`) : undefined],
-      [count(upstream.failed), note(percent(upstream.failedRatio))],
+      [
+        count(upstream.failed),
+        note(percent(upstream.failedRatio)),
+        upstream.serverErrors > 0 ? note(`${count(upstream.serverErrors)} own 5xx`) : undefined,
+      ],
       [duration(firstByte.p50Seconds), note(`p99 ${duration(firstByte.p99Seconds)}`)],
       [count(upstream.connections), note(`${count(upstream.queued)} queued`)],
     ]
   })
-  const titles = ['Upstream', 'State', 'Requests', 'Failed', 'First byte', 'Pool']
+  const titles = ['Upstream', 'State', 'Requests', 'Failed', 'First byte', 'Pool now']
   fill('upstreams', table(['Upstreams ', quiet(inWindow(status))], titles, rows))
 }
 
@@ -156,7 +178,14 @@ function showRejections(status) {
   const occurred = reasons.filter((reason) => reason.count > 0)
   const others = reasons.filter((reason) => reason.count === 0).map(({ reason }) => reason)
   const rows = occurred.map((reason) => [reason.reason, amount(reason.perSecond), count(reason.count)])
-  const shown = rows.length > 0 ? table([quiet(inWindow(status))], ['Reason', 'Per s', 'Count'], rows) : ''
+  const shown =
+    rows.length > 0
+      ? table(
+          [quiet(`Rates ${inRecent(status)}, counts ${inWindow(status)}`)],
+          ['Reason', 'Per s', 'Count'],
+          rows,
+        )
+      : ''
   const folded = others.length > 0 ? `None ${inWindow(status)}: ${others.join(', ')}` : ''
   fill('rejections', shown, h('p', { class: 'quiet folded' }, folded))
 }
@@ -180,8 +209,12 @@ function showRoutes(status) {
     'routes',
     table(['Latency by route ', quiet(inWindow(status))], ['Route', 'Requests', 'p50', 'p99'], rows),
     facts(
-      ['Responses', list(requests.byStatus) || 'none'],
-      ['Logins', `${plural(issued, 'token')} issued · ${count(failed)} failed${failures}`],
+      ['Responses', list(requests.byStatus) || 'none', quiet(` ${inWindow(status)}`)],
+      [
+        'Logins',
+        `${plural(issued, 'token')} issued · ${count(failed)} failed${failures}`,
+        quiet(` ${inWindow(status)}`),
+      ],
     ),
   )
 }
@@ -219,7 +252,7 @@ function showTrust({ credentials, revocations, reloads, time: now }) {
       ['Credentials', bold(credentials.kind), ` · ${credentials.state}`],
       ['Revocations', bold(count(revocations)), ' active'],
     ),
-    table(['Reloads'], ['Subject', 'Result', 'Ok / failed', 'Active since'], rows),
+    table(['Reloads ', quiet('since the start')], ['Subject', 'Result', 'Ok / failed', 'Active since'], rows),
   )
 }
 
@@ -261,7 +294,7 @@ function createChart(place, data, names, show) {
     {
       width: place.clientWidth,
       height: 150,
-      padding: [10, 20, 0, 0],
+      padding: [10, 30, 0, 0],
       cursor: { y: false, drag: { x: false, y: false } },
       scales: {
         x: { range: (_, first, last) => [Math.min(first, last - 60), last] },
@@ -273,7 +306,7 @@ function createChart(place, data, names, show) {
           size: 24,
           gap: 4,
           space: 70,
-          values: (_, splits) => splits.map((at) => utc(at).slice(11, 16)),
+          values: (_, splits) => splits.map((at) => utc(at).slice(11, 19)),
         },
         { ...axis, size: 58, space: 36, values: (_, splits) => splits.map(show) },
       ],

@@ -1,5 +1,7 @@
 import t from 'tap'
+import { DATABASE_DOWN } from '../../src/credentials/store.ts'
 import { statusProblems } from '../../src/ops/problems.ts'
+import type { ReadyCheck } from '../../src/ops/status.ts'
 import { NOON, statusSetup } from '../support/status-setup.ts'
 
 /** The texts of the problems, the head line first. */
@@ -46,7 +48,7 @@ t.test('only 5xx of forwarded requests count as failures, not throttled logins',
   setup.metrics.onRequest('proxy', 'GET', 500, 0.01)
   await setup.step()
   t.match(await setup.reporter.report(), { requests: { failing: 1, failingRatio: 0.1 } })
-  t.strictSame(await problems(setup), ['critical: 10 % of forwarded requests fail (5xx)'])
+  t.strictSame(await problems(setup), ['critical: 10 % of forwarded requests fail (5xx) in 10 s'])
 })
 
 t.test('the headline shows the most severe current problem', async (t) => {
@@ -81,11 +83,11 @@ t.test('the headline shows the most severe current problem', async (t) => {
   metrics.ofUpstream('/b').onOutcome('connection_refused')
   await setup.step()
   const [first, ...others] = await problems(setup)
-  t.equal(first, 'critical: Upstream /b is unreachable: connection_refused')
+  t.equal(first, 'critical: Upstream /b is unreachable: connection_refused, last 0 s ago')
   t.strictSame(others.slice(0, 3), [
     'warning: Draining: 3 requests in flight',
     'warning: Upstream / fails at times: http_response_timeout',
-    'warning: 1 % of forwarded requests fail (5xx)',
+    'warning: 1 % of forwarded requests fail (5xx) in 5 s',
   ])
   t.ok(others.includes('warning: The newest credentials cannot be used; the last good version is active'))
   checks.push({ name: 'keys', ok: false })
@@ -100,23 +102,101 @@ t.test('the headline shows the most severe current problem', async (t) => {
   t.notMatch(JSON.stringify(report), /canary/)
 })
 
-t.test('an upstream stays unreachable until it responds again, even if requests are rare', async (t) => {
+t.test('an upstream is unreachable until it responds again or the traffic stops', async (t) => {
   const setup = statusSetup()
   const state = async () => (await setup.reporter.report()).upstreams[0]
+  const steps = async (count: number) => {
+    for (let step = 0; step < count; step++) await setup.step()
+  }
   await setup.reporter.sample()
   t.match(await state(), { state: 'idle', lastFault: null })
   setup.metrics.ofUpstream('/').onOutcome('connection_refused')
-  await setup.step()
-  for (let step = 0; step < 60; step++) await setup.step()
+  await steps(10)
   t.match(await state(), {
     state: 'failing',
-    lastFault: { outcome: 'connection_refused', seenAt: '2026-11-20T12:00:05.000Z' },
+    lastFault: { outcome: 'connection_refused', seenAt: '2026-11-20T12:00:05.000Z', secondsAgo: 45 },
   })
-  setup.metrics.ofUpstream('/').onOutcome('ok')
-  t.match(await state(), { state: 'ok', count: 2, failed: 1, failedRatio: 0.5 }, 'at once')
-  setup.metrics.ofUpstream('/').onOutcome('client_aborted')
+  const text = 'critical: Upstream / is unreachable: connection_refused, last 45 s ago'
+  t.strictSame(await problems(setup), [text])
+  await steps(4)
+  t.match(await state(), { state: 'ok', lastFault: { secondsAgo: 65 } }, 'no more traffic')
+  t.strictSame(await problems(setup), [])
+  setup.metrics.ofUpstream('/').onOutcome('connection_refused')
   await setup.step()
+  t.match(await state(), { state: 'failing' })
+  setup.metrics.ofUpstream('/').onOutcome('ok')
+  t.match(await state(), { state: 'degraded', count: 3, failed: 2 }, 'at once')
+  setup.metrics.ofUpstream('/').onOutcome('client_aborted')
+  await steps(7)
   t.match(await state(), { state: 'ok' }, 'what a client did is no fault')
+})
+
+t.test('each shortage and outage has a headline of its own', async (t) => {
+  const listener = { inFlight: 0, connections: 0, droppedConnections: 0 }
+  let dropped = 0
+  const checks: ReadyCheck[] = [{ name: 'credentials', ok: true, state: 'current' }]
+  const setup = statusSetup({
+    checks,
+    upstreams: [
+      { prefix: '/', url: 'http://127.0.0.1:9000' },
+      { prefix: '/archive', url: 'http://127.0.0.1:9001' },
+    ],
+    sources: { listener, logLinesDropped: () => dropped },
+  })
+  const { metrics } = setup
+  /** The problems after a cause, once the previous one is over. */
+  const after = async (cause: () => void) => {
+    for (let step = 0; step < 121; step++) await setup.step()
+    cause()
+    await setup.step()
+    return problems(setup)
+  }
+  const rejected = (count: number) => {
+    for (let i = 0; i < count; i++) metrics.onIssueFailure('rejected')
+  }
+  const respond = (prefix: string, status: number, count: number) => {
+    for (let i = 0; i < count; i++) {
+      metrics.ofUpstream(prefix).onOutcome('ok')
+      metrics.ofUpstream(prefix).onResponse(status, 0.01)
+    }
+  }
+  const cases: readonly (readonly [cause: () => void, problems: readonly string[]])[] = [
+    [
+      () => (listener.droppedConnections = 3),
+      ['critical: 3 connections closed in 30 s: limits.connections are open'],
+    ],
+    [() => (dropped = 7), ['warning: 7 log lines lost in 10 min']],
+    [
+      () => metrics.ofUpstream('/').onOutcome('connection_limit_reached'),
+      ['critical: Upstream / is overloaded: 1 requests refused in 30 s, the queue is full'],
+    ],
+    [
+      () => metrics.onIssueFailure('unavailable'),
+      ['critical: Logins fail: 1 in 30 s, by a fault of this side'],
+    ],
+    [() => rejected(4), []],
+    [() => rejected(5), ['warning: Every login fails: 5 rejected and none accepted in 30 s']],
+    [
+      () => {
+        respond('/', 500, 9)
+        respond('/', 200, 1)
+        metrics.ofUpstream('/archive').onOutcome('connection_refused')
+      },
+      [
+        'critical: Upstream / responds with 5xx to 90 % of requests in 30 s',
+        'critical: Upstream /archive is unreachable: connection_refused, last 0 s ago',
+      ],
+    ],
+    [
+      () => {
+        checks.splice(0, 1, { name: 'credentials', ok: true, state: DATABASE_DOWN })
+        metrics.onReload('credentials', 'failed')
+        metrics.onIssueFailure('unavailable')
+      },
+      ['critical: The credentials database is down: no logins; token checks use its last state'],
+    ],
+  ]
+  for (const [cause, expected] of cases) t.strictSame(await after(cause), expected)
 })
 
 t.test('an expired certificate is critical', async (t) => {

@@ -6,7 +6,12 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { MAX_LOGGED_PROBLEMS } from '../../reload/polled-files.ts'
-import { type CredentialStore, type CredentialStoreOptions, createCredentialStore } from '../store.ts'
+import {
+  type CredentialStore,
+  type CredentialStoreOptions,
+  createCredentialStore,
+  DATABASE_DOWN,
+} from '../store.ts'
 import { clientConfig, type PostgresTarget, postgresFailure, readUrlFile } from './connection.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
@@ -81,7 +86,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     check: () => ({
       name: 'credentials',
       ok: isOpen,
-      ...(isOpen && { state: isDown ? 'database down, last snapshot active' : 'current' }),
+      ...(isOpen && { state: isDown ? DATABASE_DOWN : 'current' }),
     }),
     async reload(): Promise<void> {
       if (!isOpen || isStopped) return
