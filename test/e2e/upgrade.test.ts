@@ -199,6 +199,15 @@ t.test('a handshake may announce trailers, and its header values pass byte for b
   await recovers()
 })
 
+t.test('a handshake with Content-Length: 0 opens a tunnel', async (t) => {
+  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
+  upstream.reply(SWITCHED)
+  const client = await send(handshake(sidecar.token, 'Content-Length: 0\r\n'))
+  t.equal((await client.response()).status, 101)
+  client.send('from client')
+  await upstream.until(() => upstream.bytes[0]?.includes('from client') ?? false, 'bytes of the tunnel')
+})
+
 t.test('a handshake without a free upstream connection gets 503', async (t) => {
   const { upstream, sidecar, send } = await startSetup(t, {
     settings: { ...ON, 'limits-upstream-connections': '1' },
