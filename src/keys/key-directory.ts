@@ -55,28 +55,32 @@ export async function loadKeyRing(directory: string, signsAssertions = false): P
   }
 }
 
-const ADD_KEY = 'storage-auth-sidecar keys add --directory D creates one'
-const ACTIVATE_KEY = 'storage-auth-sidecar keys activate KID --directory D chooses one'
+const addKey = (directory: string) => `storage-auth-sidecar keys add --directory ${directory} creates one`
+const activateKey = (directory: string) =>
+  `storage-auth-sidecar keys activate KID --directory ${directory} chooses one`
 
 function findSigning(
   files: ReadonlyMap<string, KeyFile>,
   activeKid: string | undefined,
+  directory: string,
 ): Pick<KeyDirectory, 'signing' | 'ambiguity'> {
   if (files.size === 0)
-    return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${ADD_KEY}` }
+    return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${addKey(directory)}` }
   if (activeKid !== undefined) {
     const file = files.get(activeKid)
     const problem = `${ACTIVE_FILE} names ${activeKid}, but `
     if (file === undefined)
-      return { ambiguity: `${problem}there is no ${activeKid}${KEY_FILE_SUFFIX}; ${ACTIVATE_KEY}` }
+      return { ambiguity: `${problem}there is no ${activeKid}${KEY_FILE_SUFFIX}; ${activateKey(directory)}` }
     return file.signing
       ? { signing: file }
-      : { ambiguity: `${problem}${activeKid}${KEY_FILE_SUFFIX} lacks the private half; ${ACTIVATE_KEY}` }
+      : {
+          ambiguity: `${problem}${activeKid}${KEY_FILE_SUFFIX} lacks the private half; ${activateKey(directory)}`,
+        }
   }
   const [file, ...others] = privateFiles(files)
   if (others.length > 0)
     return {
-      ambiguity: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${ACTIVATE_KEY}`,
+      ambiguity: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${activateKey(directory)}`,
     }
   return file ? { signing: file } : {}
 }
@@ -94,7 +98,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   try {
     names = (await readdir(directory)).sort()
   } catch (error) {
-    const hint = errorCode(error) === 'ENOENT' ? `; ${ADD_KEY}` : ''
+    const hint = errorCode(error) === 'ENOENT' ? `; ${addKey(directory)}` : ''
     problems.push(`${directory}: cannot be read: ${fileErrorReason(error)}${hint}`)
   }
   for (const name of names) {
@@ -117,7 +121,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
     }
   }
   // An invalid file may be the signing key.
-  const signing = problems.length === 0 ? findSigning(files, active) : {}
+  const signing = problems.length === 0 ? findSigning(files, active, directory) : {}
   return { files, hasActive: active !== undefined, ...signing, problems, warnings }
 }
 

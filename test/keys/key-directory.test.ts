@@ -83,7 +83,10 @@ t.test('all problems of all files are reported', async (t) => {
 t.test('a missing directory, or a file in its place, is a problem', async (t) => {
   const directory = t.testdir({ file: '' })
   for (const [name, why] of [
-    ['none', 'there is no such file or directory; storage-auth-sidecar keys add --directory D creates one'],
+    [
+      'none',
+      `there is no such file or directory; storage-auth-sidecar keys add --directory ${directory}/none creates one`,
+    ],
     ['file', 'a part of the path is not a directory'],
   ] as const) {
     const loaded = await loadKeyRing(`${directory}/${name}`)
