@@ -218,7 +218,8 @@ export async function createApp({
   })
   const sources: AdminSources = {
     ready: readyChecks,
-    jwks: () => (keys().verification.size === 0 ? undefined : publicJwks(keys())),
+    jwks: () =>
+      authData.checks().every(({ name, ok }) => ok || name !== 'keys') ? publicJwks(keys()) : undefined,
     exposition: registry,
     statusMetrics: () => statusMetrics(registry),
   }

@@ -7,6 +7,7 @@ import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import { createRevocationsLoader, newlyRevoked, type Revocations } from './credentials/revocations.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
+import type { KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
 import { createLog, type Logger } from './ops/log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
@@ -104,6 +105,14 @@ export async function openFiles(settings: FileSettings, { log, now }: Clock, eve
   }
 
   const { directory } = keys ?? {}
+  // Once it has had a key, an empty directory is a mistake.
+  let mayBeEmpty = (settings.trustedIssuers ?? []).length > 0
+  const loadKeys = async (path: string): Promise<Loaded<KeyRing, Problem>> => {
+    const loading = loadKeyRing(path, identity?.assertion.enabled, mayBeEmpty)
+    const loaded = await problemsOf('keys.directory', loading)
+    if (loaded.ok && loaded.value.verification.size > 0) mayBeEmpty = false
+    return loaded
+  }
   const keyRing =
     directory === undefined
       ? undefined
@@ -111,7 +120,7 @@ export async function openFiles(settings: FileSettings, { log, now }: Clock, eve
           subject: 'keys',
           paths: [directory],
           includes: isKeyFileName,
-          load: () => problemsOf('keys.directory', loadKeyRing(directory, identity?.assertion.enabled)),
+          load: () => loadKeys(directory),
           onChange,
         })
   const { file, postgres } = credentials ?? {}

@@ -97,7 +97,7 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
       const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }
       const verify = createVerifier({ ...config.token, ...sources, issuers, now })
       const token = (argument ?? (await readStdin(io.stdin)).toString()).trim()
-      const inspection = await inspectToken(token, { verify, ...sources, now })
+      const inspection = await inspectToken(token, { verify, issuer: config.token.issuer, ...sources, now })
       print(printable(options['json'] ? JSON.stringify(inspection) : report(inspection)))
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })
@@ -146,6 +146,8 @@ function report(inspection: Inspection): string {
     ['', explanation],
     ['kid', JSON.stringify(kid)],
     ['alg', JSON.stringify(alg)],
+    ['account', JSON.stringify(inspection.account)],
+    ['access key', JSON.stringify(inspection.accessKey)],
     ['time left', timeLeftSeconds === null ? 'unknown' : `${timeLeftSeconds} s`],
     ...(scope === null ? [] : [['scope', scope === '' ? 'nothing' : scope]]),
     ['revoked', revoked === null ? 'unknown' : revoked ? 'yes' : 'no'],

@@ -40,18 +40,29 @@ export interface KeyDirectory {
 const NO_ASSERTION_KEY =
   'identity.assertion.enabled needs a private key here, and not one for HS256: upstreams verify with its public half'
 
-/** A directory without a private key is valid: it only verifies. @param signsAssertions - for upstreams to verify */
-export async function loadKeyRing(directory: string, signsAssertions = false): Promise<Loaded<KeyRing>> {
+/**
+ * A directory without a private key is valid: it only verifies.
+ * @param signsAssertions - for upstreams to verify
+ * @param mayBeEmpty - tokens of trusted issuers need no key of ours
+ */
+export async function loadKeyRing(
+  directory: string,
+  signsAssertions = false,
+  mayBeEmpty = false,
+): Promise<Loaded<KeyRing>> {
   const { files, signing, ambiguity, problems, warnings } = await readKeyDirectory(directory)
   if (problems.length > 0) return { ok: false, problems }
   const unusable = (problem: string) => ({ ok: false as const, problems: [`${directory}: ${problem}`] })
-  if (ambiguity !== undefined) return unusable(ambiguity)
+  const isEmpty = mayBeEmpty && files.size === 0
+  if (ambiguity !== undefined && !isEmpty) return unusable(ambiguity)
   if (signsAssertions && (signing?.signing?.alg ?? 'HS256') === 'HS256') return unusable(NO_ASSERTION_KEY)
   const verification = new Map([...files].map(([kid, file]) => [kid, file.verification]))
   return {
     ok: true,
     value: { verification, ...(signing?.signing && { signing: signing.signing }) },
-    warnings,
+    warnings: isEmpty
+      ? [`${directory}: ${ambiguity}: only tokens of trusted issuers are accepted`]
+      : warnings,
   }
 }
 

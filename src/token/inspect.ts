@@ -20,6 +20,9 @@ export interface Inspection {
   readonly explanation: string
   readonly kid: string | null
   readonly alg: string | null
+  /** What upstreams receive; null unless the token is valid. */
+  readonly account: string | null
+  readonly accessKey: string | null
   /** Whole seconds until `exp`, 0 afterwards; null without a valid `exp`. */
   readonly timeLeftSeconds: number | null
   /** What an accepted token may do now; null when it is unrestricted, empty when it may do nothing. */
@@ -35,6 +38,8 @@ export interface Inspection {
 
 interface InspectOptions {
   readonly verify: Verify
+  /** Credentials belong to tokens of our own. */
+  readonly issuer: string
   readonly credentialStatus?: (accountId: string, accessKey: string) => CredentialStatus
   readonly isRevoked: IsRevoked
   readonly now: () => number
@@ -47,14 +52,14 @@ const MAX_SHOWN = 65_536
 const MAX_BRACKETS = 64
 
 export async function inspectToken(token: string, options: InspectOptions): Promise<Inspection> {
-  const { verify, credentialStatus, isRevoked, now } = options
+  const { verify, issuer, credentialStatus, isRevoked, now } = options
   const verdict: Verdict = token === '' ? { ok: false, reason: 'missing' } : await verify(token)
   const [header = null, claims = null] = token
     .replace(/^bearer\s+/i, '')
     .split('.', 2)
     .map(members)
-  const { sub, client_id: clientId, jti, iat, exp } = claims ?? {}
-  const named = typeof sub === 'string' && typeof clientId === 'string'
+  const { iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
+  const named = iss === issuer && typeof sub === 'string' && typeof clientId === 'string'
   const credentialActive = (named ? credentialStatus?.(sub, clientId).active : undefined) ?? null
   const isListed =
     named && typeof jti === 'string' && typeof iat === 'number'
@@ -66,9 +71,11 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
     explanation: verdict.ok ? 'The token is accepted.' : explain(token, verdict, header, credentialActive),
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
+    account: verdict.ok ? verdict.identity.accountId : null,
+    accessKey: verdict.ok ? verdict.identity.accessKey : null,
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
     scope: verdict.ok ? (verdict.identity.scope?.text ?? null) : null,
-    revoked: credentialActive === false || isListed,
+    revoked: verdict.ok ? false : verdict.reason === 'revoked' || credentialActive === false || isListed,
     credentialActive,
     header,
     claims,
@@ -109,7 +116,7 @@ function explain(
     case 'signature':
       return 'The signature is not by the key that kid names, so the content is unproven.'
     case 'claims':
-      return `The ${claim} is missing, or not that of an access token for this service.`
+      return `The ${claim} is missing, maps to no account, or is not that of an access token for this service.`
     case 'unavailable':
       return 'The keys of its issuer have not been fetched yet, so the content is unproven.'
     case 'expired':

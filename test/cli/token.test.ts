@@ -100,7 +100,7 @@ t.test('inspect reports in words, without the signature', async (t) => {
   t.match(stdout, /^verdict {5}valid\n {12}The token is accepted\.\n/)
   t.match(
     stdout,
-    `kid         "${keys.kid}"\nalg         "ES256"\ntime left   3600 s\nrevoked     no\ncredential  active\n`,
+    `kid         "${keys.kid}"\nalg         "ES256"\naccount     "acme"\naccess key  "AK1"\ntime left   3600 s\nrevoked     no\ncredential  active\n`,
   )
   t.match(stdout, '"client_id": "AK1"')
   t.notOk(stdout.includes(String(minted.split('.')[2]).slice(0, 20)))

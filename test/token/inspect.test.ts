@@ -3,7 +3,7 @@ import type { IsRevoked } from '../../src/credentials/revocations.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
 import { REFUSAL_REASONS, type Verdict } from '../../src/token/verify.ts'
 import { makeKey } from '../support/keys.ts'
-import { goodClaims, mintToken, segment } from '../support/tokens.ts'
+import { goodClaims, ISSUER, mintToken, segment } from '../support/tokens.ts'
 
 const NOW = Date.UTC(2026, 10, 20, 12)
 const key = await makeKey()
@@ -23,6 +23,7 @@ function inspect(token: string, verdict: Verdict, options: Options = {}) {
     active ? ({ active: true, until: 1 } as const) : ({ active: false } as const)
   return inspectToken(token, {
     verify: async () => verdict,
+    issuer: ISSUER,
     ...(kept && { credentialStatus }),
     isRevoked,
     now: () => at,
@@ -36,6 +37,8 @@ const accepted: Verdict = {
 }
 const malformed: Verdict = { ok: false, reason: 'malformed' }
 const NOTHING = {
+  account: null,
+  accessKey: null,
   kid: null,
   alg: null,
   timeLeftSeconds: null,
@@ -119,6 +122,15 @@ t.test('shows whether it is revoked, by an entry or by its credential', async (t
   t.match(await inspect(token, refused, { kept: false, isRevoked }), { ...byEntry, credentialActive: null })
   for (const missing of ['sub', 'client_id', 'jti', 'iat']) {
     const partial = await mintToken({ key, claims: { ...claims, [missing]: undefined } })
-    t.equal((await inspect(partial, refused, { isRevoked })).revoked, null, missing)
+    const unknown: Verdict = { ok: false, reason: 'claims' }
+    t.equal((await inspect(partial, unknown, { isRevoked })).revoked, null, missing)
   }
+  const foreign = await mintToken({ key, claims: { ...claims, iss: 'https://idp.example' } })
+  t.match(await inspect(foreign, accepted, { active: false }), {
+    revoked: false,
+    credentialActive: null,
+    account: 'acme',
+    accessKey: 'AKTEST',
+  })
+  t.match(await inspect(foreign, refused, { active: false }), { revoked: true, credentialActive: null })
 })
