@@ -110,6 +110,7 @@ const all: Readonly<Record<string, readonly Resource[]>> = {
   oneService,
   plain,
   oneIssuer: render(join(k8s, 'examples/one-issuer')),
+  serviceAccounts: render(join(k8s, 'examples/service-accounts')),
   ...Object.fromEntries(
     readdirSync(join(k8s, 'examples'))
       .filter((name) => name.endsWith('.yaml'))
