@@ -125,7 +125,10 @@ t.test('inspect exits with 1 for a refused token and prints the reason', async (
   t.match(await refused(`Bearer ${await mint()}`), /: malformed\n.+begins with the scheme.+"sub": "acme"/s)
   t.match(await refused('a'.repeat(200_000)), /: malformed\n.+It has more than 8192 characters\./s)
   t.match(await refused(await mint({ header: { kid: 'x' } })), /: unknown_key\n/)
-  t.match(await refused(await mint({ claims: { iss: 'x' } })), /: claims\n.+The iss is missing, maps to no account, or is not that/s)
+  t.match(
+    await refused(await mint({ claims: { iss: 'x' } })),
+    /: claims\n.+The iss is missing, maps to no account, or is not that/s,
+  )
   await credential('disable')
   t.match(await refused(await mint()), /: revoked\n.+revoked {5}yes\ncredential {2}not active/s)
 })
