@@ -6,7 +6,8 @@ import type { Registry } from 'prom-client'
 import { openAuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
-import { checkBearer, createDecide } from './gate/decide.ts'
+import { createDecide } from './gate/decide.ts'
+import { checkBearer } from './gate/proof.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { type AdminListener, createAdminListener } from './ops/admin.ts'
 import { createAudit } from './ops/audit.ts'
@@ -24,11 +25,12 @@ import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
 import { createHandle } from './server/handle.ts'
+import { createLinkEndpoint } from './server/link-endpoint.ts'
 import { DataListener } from './server/listener.ts'
 import { createResponder } from './server/respond.ts'
 import { createTokenEndpoint } from './server/token-endpoint.ts'
 import { createTokenCache } from './token/cache.ts'
-import { createAssertionSigner, createIssuer } from './token/issue.ts'
+import { createAssertionSigner, createIssuer, createLinkIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 
 export interface AppOptions {
@@ -124,6 +126,7 @@ export async function createApp({
     publicRoutes: config.publicRoutes,
     corsPreflight: config.corsPreflight,
     forwardAuthPath: config.forwardAuth.path,
+    links: { enabled: config.links.enabled, canEnd: authData.revokeToken !== undefined },
     verify: tokenCache.verify,
     onCheck: metrics.onTokenCheck,
   })
@@ -148,6 +151,17 @@ export async function createApp({
     onIssueFailure: metrics.onIssueFailure,
     audit,
   })
+  const linkEndpoint = createLinkEndpoint({
+    responder,
+    canIssue: () => keys().signing !== undefined,
+    issue: createLinkIssuer({ keys, issuer, audience: config.token.audience, now }),
+    maxLifetimeSeconds: config.links.maxLifetimeSeconds,
+    now,
+    expirationSec: config.contract.expirationSec,
+    onIssued: metrics.onLinkIssued,
+    audit,
+    endToken: tokenEndpoint.end,
+  })
   const forwarder = createForwarder({
     upstreams,
     limits: config.limits,
@@ -168,6 +182,7 @@ export async function createApp({
   const handle = createHandle({
     decide: (req) => decide(req, req.context.connection.peer.trusted),
     tokenEndpoint,
+    linkEndpoint,
     forward: forwarder.forward,
     responder,
     // A client that reaches the forward-auth path itself must not collect assertions.

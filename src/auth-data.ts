@@ -108,6 +108,7 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
   const keys = remote?.ring ?? keyRing?.current ?? (() => NO_KEYS)
   const own = ownIssuer({
     ...config.token,
+    maxLinkLifetimeSeconds: config.links.enabled ? config.links.maxLifetimeSeconds : undefined,
     findKey: remote?.findKey ?? findKeyIn(keys),
     credentialStatus: credentials?.credentialStatus,
   })

@@ -38,7 +38,7 @@ export const ERRORS = {
   methodNotAllowed: {
     status: 405,
     code: 'InvalidArgument',
-    message: 'The method is not allowed here. Use GET, HEAD or POST.',
+    message: 'The method is not allowed here. The header Allow has those that are.',
   },
   requestTimeout: { status: 408, code: 'InvalidArgument', message: 'The request was not completed in time.' },
   expectationFailed: {

@@ -288,6 +288,10 @@ export const settingsSchema = z
       'deny',
       'pass: CORS preflights without a body need no token.',
     ),
+    links: section('URLs that allow one request without a token.', {
+      enabled: setting(boolean, false, 'Whether clients can make and use links; needs a key that signs.'),
+      maxLifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 604800, 'Seconds a link lives at most.'),
+    }),
     upgrade: section('Protocol upgrades.', {
       enabled: setting(boolean, false, 'Whether WebSocket handshakes with a valid token are forwarded.'),
     }),

@@ -4,19 +4,31 @@
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import { isWithin } from '../http/request-target.ts'
-import { allows, type Scope } from '../token/scopes.ts'
+import { type LinkParameter, takeLinkParameter } from '../token/links.ts'
+import { allows, namesOtherRequest } from '../token/scopes.ts'
 import type { Accepted, RefusalReason, Verdict, Verify } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
-import { namedRequest } from './named-request.ts'
+import { type JudgedRequest, namedRequest } from './named-request.ts'
+import { checkBearer, checkLink } from './proof.ts'
+
+/** Of a request that needs a token or a link: what it asks for. */
+type Act = 'forward' | 'allow' | 'timeLeft' | 'logout' | 'createLink' | 'endLink'
 
 export type Decision =
-  /** `caller` is absent on a public route and where report mode ignores a refused token; `wouldRefuse` says why. */
-  | { readonly act: 'forward'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
+  /**
+   * `caller` is absent on a public route and where report mode ignores a refused token; `wouldRefuse` says why.
+   * `allow`: forward auth, 200 with the identity headers. `target`: that of the upstream's request, without a link's
+   * parameter.
+   */
+  | {
+      readonly act: 'forward' | 'allow'
+      readonly caller: Accepted | undefined
+      readonly wouldRefuse?: RefusalReason
+      readonly target?: string
+    }
+  | { readonly act: 'timeLeft' | 'logout' | 'createLink' | 'endLink'; readonly caller: Accepted }
   | { readonly act: 'issue' }
-  | { readonly act: 'timeLeft' | 'logout'; readonly caller: Accepted }
-  /** Forward auth: 200 with the identity headers. */
-  | { readonly act: 'allow'; readonly caller: Accepted | undefined; readonly wouldRefuse?: RefusalReason }
-  | { readonly act: 'otherMethod' }
+  | { readonly act: 'otherMethod'; readonly allowed: string }
   | {
       readonly act: 'refuse'
       readonly error: PublicError
@@ -26,7 +38,7 @@ export type Decision =
     }
 
 /** A decision that lets the request pass. */
-export type Passed = Extract<Decision, { caller: Accepted | undefined }>
+export type Passed = Extract<Decision, { act: Act }>
 
 /** `decision` is a promise where `verify` returns one; it rejects only on an internal fault. */
 export interface Decided {
@@ -48,6 +60,11 @@ interface DecideOptions {
   readonly corsPreflight: 'deny' | 'pass'
   /** With everything below it; `''` for none. */
   readonly forwardAuthPath: string
+  readonly links: {
+    readonly enabled: boolean
+    /** Whether clients can end links. */
+    readonly canEnd: boolean
+  }
   readonly verify: Verify
   readonly onCheck: (reason: 'ok' | RefusalReason) => void
 }
@@ -55,7 +72,7 @@ interface DecideOptions {
 /** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
 export function createDecide(options: DecideOptions): (head: RequestHead, peerTrusted?: boolean) => Decided {
   const { verify, onCheck, headerLines } = options
-  const routeOf = createRouteOf(options)
+  const planOf = createPlanOf(options)
   const reportOnly = options.enforcement === 'report'
   const expired = { ...ERRORS.expiredToken, status: options.refusedTokenStatus }
   const invalid = { ...ERRORS.invalidToken, status: options.refusedTokenStatus }
@@ -66,26 +83,37 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
     error: reason === 'unavailable' ? ERRORS.serviceNotReady : reason === 'expired' ? expired : invalid,
   })
 
-  const checked = (checking: Checking, verdict: Verdict): Decision => {
-    const { route } = checking
-    const act = route === 'forward_auth' ? 'allow' : 'forward'
-    if (
-      verdict.ok &&
-      verdict.identity.scope !== undefined &&
-      !isWithinScope(checking, verdict.identity.scope)
-    ) {
-      onCheck('scope')
-      return reportOnly
-        ? { act, caller: verdict, wouldRefuse: 'scope' }
-        : { act: 'refuse', error: ERRORS.accessDenied, reason: 'scope', caller: verdict }
+  /** `judged`: the request to allow; undefined where a proxy that asks for a decision does not name it. */
+  const checked = (
+    act: Act,
+    judged: JudgedRequest | undefined,
+    rawHeaders: readonly string[],
+    link: LinkParameter | undefined,
+    verdict: Verdict,
+  ): Decision => {
+    const isForwarded = act === 'forward' || act === 'allow'
+    if (!verdict.ok) {
+      onCheck(verdict.reason)
+      return reportOnly && isForwarded
+        ? { act, caller: undefined, wouldRefuse: verdict.reason }
+        : refusal(verdict.reason)
     }
-    onCheck(verdict.ok ? 'ok' : verdict.reason)
-    if (verdict.ok && isTokenEndpoint(route)) {
-      return { act: route === 'logout' ? 'logout' : 'timeLeft', caller: verdict }
+    if (!isForwarded) {
+      onCheck('ok')
+      return { act, caller: verdict }
     }
-    if (verdict.ok) return { act, caller: verdict }
-    if (reportOnly && !isTokenEndpoint(route)) return { act, caller: undefined, wouldRefuse: verdict.reason }
-    return refusal(verdict.reason)
+    const { scope } = verdict.identity
+    const isDenied =
+      (scope !== undefined && (judged === undefined || !allows(scope, judged, rawHeaders))) ||
+      (link !== undefined && (judged?.webSocket === true || namesOtherRequest(rawHeaders)))
+    onCheck(isDenied ? 'scope' : 'ok')
+    if (!isDenied)
+      return typeof link === 'object'
+        ? { act, caller: verdict, target: link.target }
+        : { act, caller: verdict }
+    return reportOnly
+      ? { act, caller: verdict, wouldRefuse: 'scope' }
+      : { act: 'refuse', error: ERRORS.accessDenied, reason: 'scope', caller: verdict }
   }
 
   return (head, peerTrusted = false) => {
@@ -97,78 +125,86 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
       return { request: undefined, route: 'proxy', decision }
     }
     const { request } = admission
-    const route = routeOf(request)
-    switch (route) {
-      case 'public':
-        return { request, route, decision: { act: 'forward', caller: undefined } }
-      case 'token_issue':
-        return { request, route, decision: { act: 'issue' } }
-      case 'token_method':
-        return { request, route: 'token_check', decision: { act: 'otherMethod' } }
-    }
-    const checking = { route, request, rawHeaders: head.rawHeaders, peerTrusted }
-    const verdict = checkBearer(request.authorization, verify)
+    const { rawHeaders } = head
+    const plan = planOf(request)
+    const { route } = plan
+    if (plan.act === 'public') return { request, route, decision: { act: 'forward', caller: undefined } }
+    if (plan.act === 'issue' || plan.act === 'otherMethod') return { request, route, decision: plan }
+    const { act } = plan
+    // Forward auth judges the request that a trusted proxy names, and no other.
+    const named = act === 'allow' && peerTrusted ? namedRequest(request, rawHeaders) : undefined
+    const judged = act === 'allow' ? named : request
+    const link =
+      options.links.enabled && (act === 'allow' || act === 'forward')
+        ? takeLinkParameter(judged?.target ?? '')
+        : undefined
+    const verdict =
+      link === undefined || judged === undefined
+        ? checkBearer(request.authorization, verify)
+        : checkLink(link, judged.method, request.authorization, verify)
     const decision =
       verdict instanceof Promise
-        ? verdict.then((resolved) => checked(checking, resolved))
-        : checked(checking, verdict)
-    return { request, route, decision }
+        ? verdict.then((resolved) => checked(act, judged, rawHeaders, link, resolved))
+        : checked(act, judged, rawHeaders, link, verdict)
+    return { request, route: link !== undefined && act === 'forward' ? 'link' : route, decision }
   }
 }
 
-/** With a token, not for one. */
-const isTokenEndpoint = (route: Route) => route === 'token_check' || route === 'logout'
-
-/** A request whose token is being checked. */
-interface Checking {
-  readonly route: Route
-  readonly request: Admitted
-  readonly rawHeaders: readonly string[]
-  readonly peerTrusted: boolean
-}
-
-function isWithinScope({ route, request, rawHeaders, peerTrusted }: Checking, scope: Scope): boolean {
-  if (isTokenEndpoint(route)) return true
-  if (route !== 'forward_auth') return allows(scope, request, rawHeaders)
-  const named = peerTrusted ? namedRequest(request, rawHeaders) : undefined
-  return named !== undefined && allows(scope, named, rawHeaders)
-}
-
-const missing: Verdict = { ok: false, reason: 'missing' }
-const malformed: Verdict = { ok: false, reason: 'malformed' }
-
-/** Scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
-export function checkBearer(authorization: string | undefined, verify: Verify): Verdict | Promise<Verdict> {
-  if (authorization === undefined) return missing
-  if (authorization.charCodeAt(6) !== 0x20) return malformed
-  const scheme = authorization.slice(0, 6)
-  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return malformed
-  let start = 7
-  while (authorization.charCodeAt(start) === 0x20) start++
-  return start >= authorization.length ? malformed : verify(authorization.slice(start))
-}
-
 /** The label `route` of the metrics. `token_check`: GET or HEAD of the token endpoint, not the check of every token. */
-export const ROUTES = ['token_issue', 'token_check', 'logout', 'proxy', 'public', 'forward_auth'] as const
+export const ROUTES = [
+  'token_issue',
+  'token_check',
+  'logout',
+  'link_issue',
+  'proxy',
+  'link',
+  'public',
+  'forward_auth',
+] as const
 
 export type Route = (typeof ROUTES)[number]
 
+type Plan =
+  | { readonly route: Route; readonly act: Act }
+  | { readonly route: Route; readonly act: 'public' }
+  | { readonly route: Route; readonly act: 'issue' }
+  | { readonly route: Route; readonly act: 'otherMethod'; readonly allowed: string }
+
 /** Compares the raw bytes of the path: decoding or normalizing it could differ from the upstream's (CVE-2025-54576). */
-function createRouteOf(options: DecideOptions): (request: Admitted) => Route | 'token_method' {
+function createPlanOf(options: DecideOptions): (request: Admitted) => Plan {
+  const { forwardAuthPath, links } = options
   const tokenPath = `${options.basePath}/v2/auth/token`
   const tokenPathSlash = `${tokenPath}/`
-  const { forwardAuthPath } = options
+  const linksPath = `${options.basePath}/v2/auth/links`
   const publicRoutes = new Set(options.publicRoutes.map(({ method, path }) => `${method} ${path}`))
   const passPreflight = options.corsPreflight === 'pass'
+  const otherMethod = (route: Route, allowed: string) => ({ act: 'otherMethod', route, allowed }) as const
+  const plans = {
+    issue: { route: 'token_issue', act: 'issue' },
+    timeLeft: { route: 'token_check', act: 'timeLeft' },
+    logout: { route: 'logout', act: 'logout' },
+    tokenMethod: otherMethod('token_check', options.logout ? 'GET, HEAD, POST, DELETE' : 'GET, HEAD, POST'),
+    createLink: { route: 'link_issue', act: 'createLink' },
+    linksMethod: otherMethod('link_issue', 'POST'),
+    endLink: { route: 'link_issue', act: 'endLink' },
+    linkMethod: otherMethod('link_issue', links.canEnd ? 'DELETE' : ''),
+    allow: { route: 'forward_auth', act: 'allow' },
+    public: { route: 'public', act: 'public' },
+    forward: { route: 'proxy', act: 'forward' },
+  } as const
   return ({ method, path, preflight, hasBody }) => {
     if (path === tokenPath || path === tokenPathSlash) {
-      if (method === 'POST') return 'token_issue'
-      if (method === 'DELETE' && options.logout) return 'logout'
-      return method === 'GET' || method === 'HEAD' ? 'token_check' : 'token_method'
+      if (method === 'POST') return plans.issue
+      if (method === 'DELETE' && options.logout) return plans.logout
+      return method === 'GET' || method === 'HEAD' ? plans.timeLeft : plans.tokenMethod
     }
-    if (forwardAuthPath !== '' && isWithin(path, forwardAuthPath)) return 'forward_auth'
-    if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return 'public'
+    if (links.enabled && isWithin(path, linksPath)) {
+      if (path === linksPath) return method === 'POST' ? plans.createLink : plans.linksMethod
+      return method === 'DELETE' && links.canEnd ? plans.endLink : plans.linkMethod
+    }
+    if (forwardAuthPath !== '' && isWithin(path, forwardAuthPath)) return plans.allow
+    if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return plans.public
     // A body could be of another method: some services read one from `X-HTTP-Method-Override`.
-    return passPreflight && preflight && !hasBody ? 'public' : 'proxy'
+    return passPreflight && preflight && !hasBody ? plans.public : plans.forward
   }
 }

@@ -7,6 +7,11 @@ import { originForm, pathOf } from '../http/request-target.ts'
 import { COPY_SOURCES, type ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
 
+export interface JudgedRequest extends ScopedRequest {
+  readonly target: string
+  readonly webSocket: boolean
+}
+
 const PAIRS = [
   ['x-forwarded-method', 'x-forwarded-uri'],
   ['x-original-method', 'x-original-uri'],
@@ -14,7 +19,7 @@ const PAIRS = [
 
 const JUDGED_PATHS = ['destination', ...COPY_SOURCES]
 
-export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): ScopedRequest | undefined {
+export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): JudgedRequest | undefined {
   const valuesOf = (name: string) =>
     rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
   const named = PAIRS.map(([method, target]) => [valuesOf(method), valuesOf(target)] as const).filter(
@@ -31,5 +36,6 @@ export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): S
   if (origin === undefined || method === undefined) return undefined
   const hosts = valuesOf('x-forwarded-host')
   const host = hosts.length === 0 ? asking.host : hosts.length === 1 ? hosts[0] : undefined
-  return { method, path: pathOf(origin), host, connectionOptions: asking.connectionOptions }
+  const { connectionOptions } = asking
+  return { method, target: origin, path: pathOf(origin), host, connectionOptions, webSocket: false }
 }

@@ -33,6 +33,7 @@ const HELP = {
   jwks_fetches_total: 'Fetches of JWK Sets by issuer and result.',
   key_token_lifetime_seconds:
     'Seconds in which tokens signed by the key may be valid, at most: by token.maxLifetimeSeconds. 0: retire it.',
+  links_issued_total: 'Links issued.',
   log_lines_dropped_total: 'Log lines dropped because stdout was read too slowly.',
   ready: '1 while requests are accepted and everything they need is loaded, else 0.',
   reload_failing: '1 while the newest version cannot be used and an older one is active, else 0.',
@@ -124,6 +125,7 @@ export function createMetrics({ upstreams, subjects, enforcing, issuers, now }: 
     newCheck({ result: reason === 'ok' ? 'accepted' : 'rejected', reason }),
   )
   const issued = counter('tokens_issued_total')
+  const linksIssued = counter('links_issued_total')
   const failures = counter('token_issue_failures_total', ['reason'])
   const newOutcome = series('upstream_requests_total', ['upstream', 'outcome'])
   const outcomes = memoized((upstream: string) =>
@@ -158,6 +160,7 @@ export function createMetrics({ upstreams, subjects, enforcing, issuers, now }: 
       checks(reason).count++
     },
     onTokenIssued: (): void => issued.inc(),
+    onLinkIssued: (): void => linksIssued.inc(),
     onIssueFailure: (reason: IssueFailure): void => failures.inc({ reason }),
     ofUpstream: (upstream: string) => ({
       onOutcome(outcome: UpstreamOutcome): void {

@@ -85,7 +85,8 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       assertionAudience: upstream.assertionAudience,
     }
     if (context.upgrade === undefined) {
-      new Transfer(req, res, requestHead(parts), upstream.transfer).start()
+      const target = passed?.act === 'forward' ? passed.target : undefined
+      new Transfer(req, res, requestHead(parts, target), upstream.transfer).start()
     } else {
       openTunnel(req, res, requestHeaderLines(parts), upstream.address, upstream.transfer)
     }

@@ -24,9 +24,8 @@ export interface RequestHeadParts {
 }
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
-export function requestHead(parts: RequestHeadParts): string {
-  const { request } = parts
-  return `${request.method} ${request.target} HTTP/1.1\r\n${requestHeaderLines(parts)}\r\n`
+export function requestHead(parts: RequestHeadParts, target = parts.request.target): string {
+  return `${parts.request.method} ${target} HTTP/1.1\r\n${requestHeaderLines(parts)}\r\n`
 }
 
 /** Returns the header lines, each with its end. */

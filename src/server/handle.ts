@@ -7,12 +7,14 @@ import type { Decided, Decision } from '../gate/decide.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { Accepted } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { LinkEndpoint } from './link-endpoint.ts'
 import type { Responder } from './respond.ts'
 import type { TokenEndpoint } from './token-endpoint.ts'
 
 interface HandleOptions {
   readonly decide: (req: SidecarRequest) => Decided
   readonly tokenEndpoint: TokenEndpoint
+  readonly linkEndpoint: LinkEndpoint
   readonly forward: (req: SidecarRequest, res: SidecarResponse) => void
   readonly responder: Responder
   /** `trusted`: the peer may hold an assertion. */
@@ -27,7 +29,7 @@ interface HandleOptions {
 const VARY_BY_TOKEN = ['Vary', 'Authorization']
 
 export function createHandle(options: HandleOptions): (req: SidecarRequest, res: SidecarResponse) => void {
-  const { decide, tokenEndpoint, responder } = options
+  const { decide, tokenEndpoint, linkEndpoint, responder } = options
 
   const fault = (req: SidecarRequest, res: SidecarResponse, error: unknown) => {
     const { context } = req
@@ -76,15 +78,24 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
         context.passed = decision
         allow(req, res, decision.caller)
         return
+      case 'createLink':
+        context.passed = decision
+        linkEndpoint.create(req, res, decision.caller).catch((error: unknown) => fault(req, res, error))
+        return
+      case 'endLink':
+        context.passed = decision
+        linkEndpoint.end(req, res, decision.caller).catch((error: unknown) => fault(req, res, error))
+        return
       case 'otherMethod':
-        tokenEndpoint.otherMethod(req, res)
+        tokenEndpoint.otherMethod(req, res, decision.allowed)
     }
   }
 
   const allow = (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => {
     const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(options.now() / 1000)
-    // A decision for one request of a restricted token is none for another.
-    const age = caller?.identity.scope === undefined ? Math.min(options.maxAgeSeconds, left) : 0
+    // A decision for one request of a restricted token, or of a link, is none for another.
+    const isForAll = caller?.identity.scope === undefined && caller?.link === undefined
+    const age = isForAll ? Math.min(options.maxAgeSeconds, left) : 0
     const { trusted } = req.context.connection.peer
     responder.send(req, res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.

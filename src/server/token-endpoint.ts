@@ -4,14 +4,15 @@
  */
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import type { CredentialName, CredentialStatus, CredentialStore } from '../credentials/store.ts'
-import type { Revoked, RevokeToken } from '../credentials/token-revoker.ts'
+import type { EndedToken, Revoked, RevokeToken } from '../credentials/token-revoker.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Audit } from '../ops/audit.ts'
+import type { Audit, AuditedRequest } from '../ops/audit.ts'
 import type { IssueFailure } from '../ops/metrics.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import type { Identity } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
-import { invalid, readLogin, refuseLoginHead } from './login-body.ts'
+import { invalid } from './json-body.ts'
+import { readLogin } from './login-body.ts'
 import type { Responder } from './respond.ts'
 
 interface TokenEndpointOptions {
@@ -30,7 +31,6 @@ interface TokenEndpointOptions {
   readonly contract: {
     readonly expirationSec: 'integer' | 'string'
     readonly authenticationFailedCode: 'Authentication failed' | 'AuthenticationFailed'
-    readonly logout: boolean
   }
   readonly onIssued: () => void
   readonly onIssueFailure: (reason: IssueFailure) => void
@@ -44,8 +44,10 @@ export interface TokenEndpoint {
   timeLeft(req: SidecarRequest, res: SidecarResponse, identity: Identity): void
   /** DELETE: revokes the token. Rejects only on an internal fault. */
   logout(req: SidecarRequest, res: SidecarResponse, identity: Identity): Promise<void>
-  /** Any other method: a CORS preflight of an allowed origin (Fetch standard), or 405. */
-  otherMethod(req: SidecarRequest, res: SidecarResponse): void
+  /** Ends a token or a link, and writes `what` to the audit log. Rejects only on an internal fault. */
+  end(req: SidecarRequest, res: SidecarResponse, ended: EndedToken, what: AuditedRequest): Promise<void>
+  /** Any other method, of links too: a CORS preflight of an allowed origin (Fetch standard), or 405. */
+  otherMethod(req: SidecarRequest, res: SidecarResponse, allowed: string): void
 }
 
 type Granted =
@@ -62,7 +64,6 @@ const RETRY_LATER_DELAY_MS = 250
 
 export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoint {
   const { responder, credentials, throttle, contract, now } = options
-  const methods = contract.logout ? 'GET, HEAD, POST, DELETE' : 'GET, HEAD, POST'
   const rejected: PublicError = { ...ERRORS.authenticationFailed, code: contract.authenticationFailedCode }
 
   /** Whole seconds that are really left; 0 within the clock tolerance. */
@@ -118,13 +119,26 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     req.context.handOver({ onIdle() {}, onRelease: () => clearTimeout(timer) })
   }
 
+  const end: TokenEndpoint['end'] = async (req, res, ended, what) => {
+    const revoked = (await options.revokeToken?.(ended)) ?? UNAVAILABLE
+    if (!revoked.ok) {
+      const { reason, retryAfterSeconds } = revoked
+      req.context.fail(reason)
+      const errorType = 'proxy_internal_response'
+      responder.refuse(req, res, ERRORS.serviceNotReady, { errorType, retryAfterSeconds })
+      return
+    }
+    options.audit.request(req, what)
+    responder.send(req, res, 204, undefined)
+  }
+
   return {
     async issue(req, res) {
       if (credentials === undefined || !options.canIssue()) {
         fail(req, res, 'unavailable', ERRORS.serviceNotReady)
         return
       }
-      const read = refuseLoginHead(req) ?? (await readLogin(req, res))
+      const read = await readLogin(req, res)
       if (!read.ok) {
         fail(req, res, 'invalid', read.error)
         return
@@ -161,25 +175,17 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
     timeLeft(req, res, identity) {
       responder.send(req, res, 200, { expirationSec: expirationSec(identity) })
     },
-    async logout(req, res, identity) {
-      const revoked = (await options.revokeToken?.(identity)) ?? UNAVAILABLE
-      if (!revoked.ok) {
-        const { reason, retryAfterSeconds } = revoked
-        req.context.fail(reason)
-        const errorType = 'proxy_internal_response'
-        responder.refuse(req, res, ERRORS.serviceNotReady, { errorType, retryAfterSeconds })
-        return
-      }
+    logout(req, res, identity) {
       const { accountId: account, accessKey, tokenId } = identity
-      options.audit.request(req, { event: 'logout', account, accessKey, tokenId })
-      responder.send(req, res, 204, undefined)
+      return end(req, res, identity, { event: 'logout', account, accessKey, tokenId })
     },
-    otherMethod(req, res) {
+    end,
+    otherMethod(req, res, allowed) {
       const { admitted } = req.context
       if (admitted?.preflight === true && responder.allows(admitted.origin)) {
         responder.send(req, res, 204, undefined, [
           'Access-Control-Allow-Methods',
-          methods,
+          allowed,
           'Access-Control-Allow-Headers',
           'authorization, content-type',
           'Access-Control-Max-Age',
@@ -190,7 +196,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       req.context.fail('method')
       responder.refuse(req, res, ERRORS.methodNotAllowed, {
         errorType: 'http_request_error',
-        headers: ['Allow', methods],
+        headers: ['Allow', allowed],
       })
     },
   }

@@ -96,7 +96,10 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     evict(tokenIds: readonly string[]) {
       restart()
       const revoked = new Set(tokenIds)
-      const found = [...entries.entries()].filter(([, { identity }]) => revoked.has(identity.tokenId))
+      const found = [...entries.entries()].filter(
+        ([, { identity, link }]) =>
+          revoked.has(identity.tokenId) || (link !== undefined && revoked.has(link.parentId)),
+      )
       for (const [token] of found) entries.delete(token)
     },
     hits: 0,

@@ -7,8 +7,9 @@ import { SignJWT } from 'jose/jwt/sign'
 import { nameProblem } from '../credentials/names.ts'
 import type { CredentialName } from '../credentials/store.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
+import { createLinkId, LINK_TYPE, type LinkedRequest, withLinkParameter } from './links.ts'
 import type { Scope } from './scopes.ts'
-import { type Identity, MAX_TOKEN_BYTES } from './verify.ts'
+import { type Accepted, type Identity, MAX_TOKEN_BYTES } from './verify.ts'
 
 interface SignerOptions {
   readonly keys: () => KeyRing
@@ -41,6 +42,34 @@ export function createIssuer(options: SignerOptions & { readonly audience: strin
     const token = await sign(identity, 'at+jwt', issuedAt, signing, { issuer, audience })
     if (token.length > MAX_TOKEN_BYTES) throw new Error('the names and the scope are too long for one token')
     return { token, identity }
+  }
+}
+
+/** `parent`: the token that asks. `lifetime`: whole seconds; a link ends with its parent at the latest. */
+export type LinkIssuer = (
+  parent: Pick<Accepted, 'identity' | 'issuer'>,
+  linked: LinkedRequest,
+  lifetime: number,
+) => Promise<{ readonly url: string; readonly linkId: string; readonly expiresAtSeconds: number } | undefined>
+
+/** Resolves with undefined if the names and the target are too long for one link. Rejects without a signing key. */
+export function createLinkIssuer({
+  keys,
+  issuer,
+  audience,
+  now,
+}: Omit<SignerOptions, 'lifetimeSeconds'> & { readonly audience: string }): LinkIssuer {
+  return async ({ identity: parent, issuer: parentIssuer }, { method, target }, lifetime) => {
+    const { signing } = keys()
+    if (signing === undefined) throw new Error('no signing key')
+    const issuedAt = Math.floor(now() / 1000)
+    const expiresAtSeconds = Math.min(issuedAt + lifetime, parent.expiresAtSeconds)
+    const linkId = createLinkId(parent.accountId)
+    const identity: Identity = { ...parent, tokenId: linkId, expiresAtSeconds }
+    const claims = { method, target, parent_jti: parent.tokenId, parent_iss: parentIssuer }
+    const token = await sign(identity, LINK_TYPE, issuedAt, signing, { issuer, audience }, claims)
+    if (token.length > MAX_TOKEN_BYTES) return undefined
+    return { url: withLinkParameter(target, token), linkId, expiresAtSeconds }
   }
 }
 
@@ -90,8 +119,9 @@ function sign(
   issuedAt: number,
   { alg, kid, key }: SigningKey,
   { issuer, audience }: { readonly issuer: string; readonly audience: string },
+  claims: Readonly<Record<string, string>> = {},
 ): Promise<string> {
-  return new SignJWT({ client_id: accessKey, ...(scope !== undefined && { scope: scope.text }) })
+  return new SignJWT({ client_id: accessKey, ...(scope !== undefined && { scope: scope.text }), ...claims })
     .setProtectedHeader({ alg, kid, typ })
     .setIssuer(issuer)
     .setAudience(audience)

@@ -6,20 +6,27 @@ import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
 import { nameProblem, namesProblem } from '../credentials/names.ts'
 import type { FindKey } from '../keys/key-ring.ts'
+import { LINK_TYPE } from './links.ts'
 import { parseScope, validScope } from './scopes.ts'
 import type { TokenIssuer } from './verify.ts'
 
-interface OwnOptions
-  extends Pick<TokenIssuer, 'audience' | 'findKey' | 'maxLifetimeSeconds' | 'credentialStatus'> {
+interface OwnOptions extends Pick<TokenIssuer, 'audience' | 'findKey' | 'credentialStatus'> {
   readonly issuer: string
+  readonly maxLifetimeSeconds: number
+  /** Undefined where links are not accepted. */
+  readonly maxLinkLifetimeSeconds: number | undefined
 }
 
-export function ownIssuer({ issuer, findKey, ...options }: OwnOptions): TokenIssuer {
+export function ownIssuer(options: OwnOptions): TokenIssuer {
+  const { issuer, audience, findKey, maxLifetimeSeconds, maxLinkLifetimeSeconds, credentialStatus } = options
+  const maxLifetimes = new Map([['at+jwt', maxLifetimeSeconds]])
+  if (maxLinkLifetimeSeconds !== undefined) maxLifetimes.set(LINK_TYPE, maxLinkLifetimeSeconds)
   return {
-    ...options,
     name: issuer,
+    audience,
     findKey: (kid, alg) => (kid === undefined ? 'unknown_key' : findKey(kid, alg)),
-    types: ['at+jwt'],
+    maxLifetimes,
+    credentialStatus,
     namesOf({ sub, client_id, jti, ...claims }) {
       if (!isName(sub)) return 'sub'
       if (!isName(client_id) || namesProblem(sub, client_id) !== undefined) return 'client_id'
@@ -65,8 +72,7 @@ export function trustedIssuer(
     name: issuer,
     audience,
     findKey,
-    types: [undefined, 'jwt', 'at+jwt'],
-    maxLifetimeSeconds,
+    maxLifetimes: new Map([undefined, 'jwt', 'at+jwt'].map((typ) => [typ, maxLifetimeSeconds])),
     namesOf(claims, token) {
       for (const [name, value] of Object.entries(entry.requiredClaims)) {
         const claim = ownMember(claims, name)

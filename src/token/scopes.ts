@@ -249,6 +249,17 @@ function decidingHeaders(
   return found ?? NONE
 }
 
+/** Whether a header names a second path or another method. */
+export function namesOtherRequest(rawHeaders: readonly string[]): boolean {
+  return rawHeaders.some((name, at) => {
+    const kind = at % 2 === 0 ? headerKind(name) : HeaderKind.other
+    return (
+      kind === HeaderKind.refusedIfScoped ||
+      (kind === HeaderKind.deciding && !/^(?:if-none-match|overwrite)$/i.test(name))
+    )
+  })
+}
+
 /** Different values of one header: no path, and nothing that Node's parser lets through. */
 const CONFLICT = '\0'
 

@@ -9,6 +9,7 @@ import { jwtVerify } from 'jose/jwt/verify'
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
 import type { FindKey, FoundKey } from '../keys/key-ring.ts'
+import { LINK_TYPE, type Link, linkOf } from './links.ts'
 import { intersectScopes, type Scope, validScope } from './scopes.ts'
 
 /** `expiresAtSeconds`: since the epoch. */
@@ -43,6 +44,10 @@ export interface Accepted {
   readonly identity: Identity
   /** Epoch milliseconds at which the token must be verified again: its end at the latest, or that of its credential. */
   readonly usableUntil: number
+  /** The issuer of the token, or of the token that made the link. */
+  readonly issuer: string
+  /** What it is bound to, if it is a link and not an access token. */
+  readonly link?: Link | undefined
   /** Signed identities by audience. */
   readonly assertions?: ReadonlyMap<string, string>
 }
@@ -76,9 +81,8 @@ export interface TokenIssuer {
   readonly name: string
   readonly audience: string
   readonly findKey: FindKey
-  /** Accepted values of `typ` in lower case; undefined: it may be absent. */
-  readonly types: readonly (string | undefined)[]
-  readonly maxLifetimeSeconds: number
+  /** The longest `exp - iat` in seconds, by the accepted values of `typ` in lower case; undefined: it may be absent. */
+  readonly maxLifetimes: ReadonlyMap<string | undefined, number>
   /** The names, or the claim that does not give one. The claims are verified, but for what they give here. */
   readonly namesOf: (claims: JWTPayload, token: string) => Omit<Identity, 'expiresAtSeconds'> | string
   /** Absent for tokens without a credential of ours, and where another sidecar has the credentials. */
@@ -120,7 +124,7 @@ async function verifySigned(
   key: CryptoKey,
   { alg, typ }: Header,
   issuer: TokenIssuer,
-  { clockToleranceSeconds, now, isRevoked }: VerifierOptions,
+  { issuers, clockToleranceSeconds, now, isRevoked }: VerifierOptions,
 ): Promise<Accepted | Refused> {
   let payload: JWTPayload
   let isExpired = false
@@ -145,18 +149,24 @@ async function verifySigned(
     else throw error
   }
   if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return invalid('payload')
-  if (!issuer.types.includes(typ)) return invalid('typ')
+  const maxLifetimeSeconds = issuer.maxLifetimes.get(typ)
+  if (maxLifetimeSeconds === undefined) return invalid('typ')
   const { iat, exp } = payload
   if (!isInteger(iat) || iat > now() / 1000 + clockToleranceSeconds) return invalid('iat')
-  if (!isInteger(exp) || exp <= iat || exp - iat > issuer.maxLifetimeSeconds) return invalid('exp')
+  if (!isInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds) return invalid('exp')
   const names = issuer.namesOf(payload, token)
   if (typeof names === 'string') return invalid(names)
+  const link = typ === LINK_TYPE ? linkOf(payload) : undefined
+  if (typeof link === 'string') return invalid(link)
   const endsAt = exp + clockToleranceSeconds
   if (isExpired || now() >= endsAt * 1000) return { ok: false, reason: 'expired', claim: 'exp' }
-  const credential = issuer.credentialStatus?.(names.accountId, names.accessKey)
-  if (credential?.active === false || isRevoked?.({ ...names, issuedAt: iat })) {
-    return { ok: false, reason: 'revoked' }
-  }
+  // A link is as good as a token of the issuer of its parent.
+  const maker = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
+  if (maker === undefined) return invalid('parent_iss')
+  const credential = maker.credentialStatus?.(names.accountId, names.accessKey)
+  const tokenIds = link === undefined ? [names.tokenId] : [names.tokenId, link.parentId]
+  const isEnded = tokenIds.some((tokenId) => isRevoked?.({ ...names, tokenId, issuedAt: iat }))
+  if (credential?.active === false || isEnded) return { ok: false, reason: 'revoked' }
   return {
     ok: true,
     identity: {
@@ -164,6 +174,8 @@ async function verifySigned(
       scope: intersectScopes(names.scope, validScope(credential?.scope)),
       expiresAtSeconds: exp,
     },
+    issuer: maker.name,
+    link,
     usableUntil: Math.min(endsAt, credential?.until ?? endsAt) * 1000,
   }
 }

@@ -57,6 +57,7 @@ function ask(
   path: string,
   token?: string,
   more: Record<string, string> = {},
+  body?: object,
 ) {
   const headers = { ...(token && { Authorization: `Bearer ${token}` }), ...more }
   return new Promise<{ status: number; headers: NodeJS.Dict<string | string[]>; body: string }>(
@@ -70,7 +71,7 @@ function ask(
           resolve({ status: response.statusCode ?? 0, headers: response.headers, body }),
         )
       })
-      sent.on('error', reject).end()
+      sent.on('error', reject).end(body && JSON.stringify(body))
     },
   )
 }
@@ -226,4 +227,76 @@ t.test('1,000 logouts cost 10,000 cached tokens of others no entry', { timeout: 
   t.equal(await metric(sidecar, misses), before.misses)
   t.equal(await metric(sidecar, hits), before.hits + 11_000)
   t.same(await each(leaving, (token) => get(sidecar, token)), { 400: 1000 })
+})
+
+t.test('a link ends by its id, with its token and with its account, on every sidecar', async (t) => {
+  const { key, flags, database } = await prepare(t)
+  const settings = { ...flags, 'contract-logout': 'false', 'links-enabled': 'true' }
+  const [here, there] = [await serve(t, settings), await serve(t, settings)]
+  const [maker, parent, other] = [
+    await mint(key),
+    await mint(key, 'a0', 3600, 'parent'),
+    await mint(key, 'a1'),
+  ]
+  const make = async (token: string) => {
+    const asked = { method: 'GET', target: '/o' }
+    const { status, body } = await ask(here, 'POST', '/v2/auth/links', token, {}, asked)
+    t.equal(status, 200, body)
+    const made: { url: string; linkId: string } = JSON.parse(body)
+    return made
+  }
+  const [one, two, children, others] = [
+    await make(maker),
+    await make(maker),
+    await make(parent),
+    await make(other),
+  ]
+  const statuses = async (sidecar: ServedSidecar) => {
+    const links = [one, two, children, others]
+    return Promise.all(links.map(async ({ url }) => (await ask(sidecar, 'GET', url)).status))
+  }
+  for (const sidecar of [here, there]) t.same(await statuses(sidecar), [200, 200, 200, 200])
+  const end = (id: string, token: string) => ask(here, 'DELETE', `/v2/auth/links/${id}`, token)
+  t.match(await end(one.linkId, other), { status: 403, body: /"AccessDenied"/ }, 'of another account')
+  for (const id of ['', 'x', `x/${one.linkId}`, `${one.linkId}x`])
+    t.match(await end(id, maker), { status: 400, body: /"InvalidArgument"/ }, JSON.stringify(id))
+  t.match(await end(one.linkId, `${maker}x`), { status: 400, body: /"InvalidToken"/ })
+  t.match(await end(one.linkId, maker), { status: 204, body: '' })
+  t.same(await statuses(here), [400, 200, 200, 200], 'refused at once')
+  t.equal((await end(one.linkId, maker)).status, 204, 'again')
+  t.match(await ask(here, 'GET', `/v2/auth/links/${one.linkId}`, maker), {
+    status: 405,
+    headers: { allow: 'DELETE' },
+  })
+  await database.sql("INSERT INTO storage_auth.revocations (jti) VALUES ('parent')")
+  for (const sidecar of [here, there])
+    await eventually(
+      async () => (await statuses(sidecar)).join() === '400,200,400,200',
+      'the two to be refused',
+    )
+  await database.sql("UPDATE storage_auth.credentials SET disabled = true WHERE account_id = 'a0'")
+  for (const sidecar of [here, there])
+    await eventually(
+      async () => (await statuses(sidecar)).join() === '400,400,400,200',
+      'all of a0 to be refused',
+    )
+  const { linkId } = others
+  t.match(
+    here
+      .log()
+      .filter(({ event }) => /^link_/.test(String(event)))
+      .at(-1),
+    {
+      event: 'link_ended',
+      outcome: 'ok',
+      account: 'a0',
+      accessKey: 'AK',
+      linkId: one.linkId,
+      requestId: String,
+    },
+  )
+  t.match(
+    here.log().find((line) => line['linkId'] === linkId),
+    { event: 'link_created', account: 'a1' },
+  )
 })

@@ -28,7 +28,7 @@ const post = (fields: object) => {
 
 /** Every value that a label of the sidecar's metrics may have, of one metric or of all. */
 const LABELS: Readonly<Record<string, readonly string[] | RegExp>> = {
-  route: ['token_issue', 'token_check', 'logout', 'proxy', 'public', 'forward_auth'],
+  route: ['token_issue', 'token_check', 'logout', 'link_issue', 'proxy', 'link', 'public', 'forward_auth'],
   method: ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'other'],
   status: /^[1-9]\d\d$/,
   'auth_sidecar_token_checks_total result': ['accepted', 'rejected'],

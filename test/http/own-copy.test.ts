@@ -37,6 +37,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const cache = createTokenCache({
     verifyUncached: async () => ({
       ok: true,
+      issuer: 'us',
       identity: { accountId: 'acme', accessKey: 'AK', tokenId: 'j', expiresAtSeconds: 4_000_000_000 },
       usableUntil: Number.POSITIVE_INFINITY,
     }),

@@ -60,6 +60,7 @@ t.test('every series with closed label sets starts at zero', async (t) => {
   const results = (reason: string) => ({ result: reason === 'ok' ? 'accepted' : 'rejected', reason })
   for (const [name, labels] of [
     ['tokens_issued_total', [{}]],
+    ['links_issued_total', [{}]],
     ['token_checks_total', ['ok', ...REFUSAL_REASONS].map(results)],
     ['token_issue_failures_total', ISSUE_FAILURES.map((reason) => ({ reason }))],
     ['upstream_requests_total', UPSTREAM_OUTCOMES.map((outcome) => ({ upstream: '/b', outcome }))],

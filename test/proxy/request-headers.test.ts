@@ -11,7 +11,7 @@ import type { Accepted } from '../../src/token/verify.ts'
 import { admission, admitted, type HeadParts, HOST, type Line } from '../support/request-heads.ts'
 
 const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAtSeconds: 2_000_000_000 }
-const caller: Accepted = { ok: true, identity, usableUntil: Number.POSITIVE_INFINITY }
+const caller: Accepted = { ok: true, issuer: 'us', identity, usableUntil: Number.POSITIVE_INFINITY }
 const socket = { remoteAddress: '192.0.2.7', localPort: 8080 }
 const untrusted = createAddresses([]).peerOf(socket, false)
 

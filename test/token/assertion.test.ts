@@ -37,7 +37,14 @@ async function setUp(
   })
   let signatures = 0
   const findKey = findKeyIn(shared.keys)
-  const own = ownIssuer({ ...shared, audience: AUDIENCE, findKey, maxLifetimeSeconds: 86_400 })
+  const own = ownIssuer({
+    ...shared,
+    audience: AUDIENCE,
+    findKey,
+    maxLifetimeSeconds: 86_400,
+    maxLinkLifetimeSeconds: 86_400,
+    credentialStatus: undefined,
+  })
   const verify = createVerifier({
     ...shared,
     issuers: [own],

@@ -24,6 +24,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
 
 const good = (accountId = 'acme', usableUntil = START + 3_600_000): Accepted => ({
   ok: true,
+  issuer: 'us',
   identity: { accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds: usableUntil / 1000 },
   usableUntil,
 })

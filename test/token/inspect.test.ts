@@ -32,6 +32,7 @@ function inspect(token: string, verdict: Verdict, options: Options = {}) {
 
 const accepted: Verdict = {
   ok: true,
+  issuer: 'us',
   identity: { accountId: 'acme', accessKey: 'AKTEST', tokenId: claims.jti, expiresAtSeconds: claims.exp },
   usableUntil: claims.exp * 1000,
 }

@@ -16,6 +16,8 @@ const rules = {
   issuer: ISSUER,
   audience: AUDIENCE,
   maxLifetimeSeconds: 86_400,
+  maxLinkLifetimeSeconds: undefined,
+  credentialStatus: undefined,
 }
 type Options = Partial<VerifierOptions & TokenIssuer>
 const verifierFor = (ring: KeyRing, options: Options = {}) => {

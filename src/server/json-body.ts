@@ -1,0 +1,97 @@
+/**
+ * Reads the JSON body of a request to the sidecar itself: an object in UTF-8 without a BOM.
+ * In: a POST. Out: the members of the object, or a refusal that never repeats what was sent.
+ */
+import { ERRORS, type PublicError } from '../errors.ts'
+import type { SidecarRequest, SidecarResponse } from './context.ts'
+
+const MAX_BYTES = 16 * 1024
+
+export type Refusal = { readonly ok: false; readonly error: PublicError }
+type Reading = { readonly ok: true; readonly members: ReadonlyMap<string, unknown> } | Refusal
+
+export const invalid = (message: string): Refusal => ({
+  ok: false,
+  error: { ...ERRORS.invalidArgument, message },
+})
+const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
+
+/** Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes. */
+export async function readJson(req: SidecarRequest, res: SidecarResponse): Promise<Reading> {
+  const refusal = refuseHead(req)
+  if (refusal !== undefined) return refusal
+  res.continueIfExpected()
+  const body = await readBody(req)
+  req.context.release()
+  return 'ok' in body ? body : parse(body)
+}
+
+function refuseHead({ rawHeaders, context }: SidecarRequest): Refusal | undefined {
+  const types: string[] = []
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = (rawHeaders[at] as string).toLowerCase()
+    if (name === 'content-encoding') return invalid('Content-Encoding is not accepted here.')
+    if (name === 'content-type') types.push(rawHeaders[at + 1] as string)
+  }
+  if (types.length > 1 || !types.every(isJsonInUtf8))
+    return invalid('Content-Type must be application/json, in UTF-8.')
+  return (context.admitted?.contentLength ?? 0) > MAX_BYTES ? TOO_LARGE : undefined
+}
+
+function isJsonInUtf8(contentType: string): boolean {
+  // Split, not matched by one pattern: optional white space around optional parts backtracks without end.
+  const [type, ...parameters] = contentType
+    .toLowerCase()
+    .split(';')
+    .map((part) => part.trim())
+    .filter((part, at) => at === 0 || part !== '')
+  return (
+    type === 'application/json' &&
+    parameters.length <= 1 &&
+    parameters.every((parameter) => parameter === 'charset=utf-8' || parameter === 'charset="utf-8"')
+  )
+}
+
+function readBody(req: SidecarRequest): Promise<Buffer | Refusal> {
+  const { context } = req
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = []
+    const stop = (refusal: Refusal) => {
+      req.removeListener('data', onData)
+      resolve(refusal)
+    }
+    const onData = (chunk: Buffer) => {
+      context.countIn(chunk.length)
+      chunks.push(chunk)
+      if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
+    }
+    context.handOver({
+      onIdle: () => stop({ ok: false, error: ERRORS.requestTimeout }),
+      onMalformedBody: () => stop({ ok: false, error: ERRORS.malformedRequest }),
+    })
+    req.on('data', onData)
+    req.once('end', () => resolve(Buffer.concat(chunks)))
+  })
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+/** Throws for values without an exact form (a number beyond a double, a lone surrogate), also in ignored fields. */
+function refuseInexact(_key: string, value: unknown): unknown {
+  const isExact =
+    typeof value === 'string' ? value.isWellFormed() : typeof value !== 'number' || Number.isFinite(value)
+  if (!isExact) throw new RangeError('a value that cannot be represented')
+  return value
+}
+
+function parse(body: Buffer): Reading {
+  let value: unknown
+  try {
+    value = JSON.parse(utf8.decode(body), refuseInexact)
+  } catch {
+    return invalid('The body must be JSON, in UTF-8.')
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    return invalid('The body must be a JSON object.')
+  return { ok: true, members: new Map(Object.entries(value)) }
+}

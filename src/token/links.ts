@@ -1,0 +1,95 @@
+/**
+ * Links: URLs that allow one method on one target without a token. The proof is a JWS in the query parameter `link_token`.
+ * In: request targets and account names, as raw text. Out: the parts of a link. `verify.ts` verifies its JWS.
+ */
+import { hash, randomBytes } from 'node:crypto'
+
+/** The `typ` of a link's JWS: it is no access token, and an access token is no link. */
+export const LINK_TYPE = 'link+jwt'
+
+/** The request that a link allows. One for GET allows HEAD, too. */
+export interface LinkedRequest {
+  readonly method: string
+  /** In origin form, without the parameter. */
+  readonly target: string
+}
+
+export interface Link extends LinkedRequest {
+  /** The id and the issuer of the token that made it. */
+  readonly parentId: string
+  readonly parentIssuer: string
+}
+
+export const LINK_METHODS: ReadonlySet<unknown> = new Set(['GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'DELETE'])
+
+export const MAX_LINK_TARGET = 4096
+
+const PARAMETER = 'link_token'
+
+/** `several`: the parameter is there more than once. */
+export type LinkParameter = { readonly token: string; readonly target: string } | 'several'
+
+/** Takes the parameter and its one separator out of a target; undefined where there is none. */
+export function takeLinkParameter(target: string): LinkParameter | undefined {
+  const query = target.indexOf('?') + 1
+  if (query === 0 || target.indexOf(PARAMETER, query) < 0) return undefined
+  const parts = target.slice(query).split('&')
+  const isParameter = (part: string) => part === PARAMETER || part.startsWith(`${PARAMETER}=`)
+  const at = parts.findIndex(isParameter)
+  if (at < 0) return undefined
+  const [part = ''] = parts.splice(at, 1)
+  if (parts.some(isParameter)) return 'several'
+  const rest = parts.length === 0 ? target.slice(0, query - 1) : target.slice(0, query) + parts.join('&')
+  return { token: part.slice(PARAMETER.length + 1), target: rest }
+}
+
+export function withLinkParameter(target: string, token: string): string {
+  return `${target}${target.includes('?') ? '&' : '?'}${PARAMETER}=${token}`
+}
+
+/** Why a link cannot be bound to a target, or undefined. What follows makes the parameter's removal ambiguous. */
+export function linkTargetProblem(target: unknown): string | undefined {
+  if (typeof target !== 'string' || !/^\/[!"$-~]*$/.test(target))
+    return "must be a path that begins with '/', percent-encoded, with an optional query"
+  if (target.length > MAX_LINK_TARGET) return `must have at most ${MAX_LINK_TARGET} characters`
+  if (target.includes(PARAMETER)) return `must not contain ${PARAMETER}`
+  return target.includes('&&') || /[?&]$/.test(target)
+    ? "must not contain '&&' or end with '?' or '&'"
+    : undefined
+}
+
+/** Reads the claims that bind a link, or returns the claim that does not. */
+export function linkOf({
+  method,
+  target,
+  parent_jti: parentId,
+  parent_iss: parentIssuer,
+}: Readonly<Record<string, unknown>>): Link | string {
+  if (typeof method !== 'string' || !LINK_METHODS.has(method)) return 'method'
+  if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) return 'target'
+  if (typeof parentId !== 'string') return 'parent_jti'
+  return typeof parentIssuer === 'string' ? { method, target, parentId, parentIssuer } : 'parent_iss'
+}
+
+export function allowsRequest(link: LinkedRequest, method: string, target: string): boolean {
+  return target === link.target && (method === link.method || (method === 'HEAD' && link.method === 'GET'))
+}
+
+/** Characters of a random part of 16 bytes, and of a digest of as many, in base64url. */
+const PART = 22
+
+/** A link's id: a random part and a digest of it and the account, by which every sidecar finds the maker. */
+export function createLinkId(accountId: string): string {
+  const random = randomBytes(16).toString('base64url')
+  return random + makerDigest(random, accountId)
+}
+
+export const isLinkId = (id: string): boolean => /^[\w-]{44}$/.test(id)
+
+export function isMakerOf(id: string, accountId: string): boolean {
+  return id.slice(PART) === makerDigest(id.slice(0, PART), accountId)
+}
+
+function makerDigest(random: string, accountId: string): string {
+  return hash('sha256', `${random} ${accountId}`, 'base64url').slice(0, PART)
+}

@@ -1,0 +1,259 @@
+/** Links: URLs that allow one method on one target without a token. */
+import { decodeJwt } from 'jose'
+import t, { type Test } from 'tap'
+import { createLinkId } from '../../src/token/links.ts'
+import { isOwnResponse } from '../support/own-response.ts'
+import type { RawResponse } from '../support/raw-client.ts'
+import { OK } from '../support/recording-upstream.ts'
+import { type SetupOptions, startSetup } from '../support/setup.ts'
+
+const DENIED = { status: 403, code: 'AccessDenied', error: 'http_request_denied', details: 'scope' }
+const invalid = (details: string) => ({
+  status: 400,
+  code: 'InvalidToken',
+  error: 'http_request_denied',
+  details,
+})
+
+async function setupLinks(t: Test, { settings, ...options }: SetupOptions = {}) {
+  // At a whole second: `expirationSec` is rounded down.
+  const time = Math.floor(Date.now() / 1000) * 1000
+  const enabled = { 'links-enabled': 'true', ...settings }
+  const setup = await startSetup(t, { now: () => time, ...options, settings: enabled })
+  setup.upstream.reply(OK)
+  const { ask, head } = setup
+  const bare = (methodAndTarget: string, ...lines: readonly string[]) =>
+    `${methodAndTarget} HTTP/1.1\r\nHost: storage.example\r\n${[...lines, '', ''].join('\r\n')}`
+  const post = (body: string, token?: string) => {
+    const lines = ['Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`]
+    const request =
+      token === undefined
+        ? head('POST /v2/auth/links', ...lines)
+        : bare('POST /v2/auth/links', `Authorization: Bearer ${token}`, ...lines)
+    return ask(Buffer.from(request + body))
+  }
+  const make = async (fields: object, token?: string) => {
+    const response = await post(JSON.stringify(fields), token)
+    const made: { url: string; linkId: string; expirationSec: number } = JSON.parse(response.body.toString())
+    t.equal(response.status, 200, response.body.toString())
+    return made
+  }
+  return {
+    ...setup,
+    bare,
+    post,
+    make,
+    use: (target: string, method = 'GET') => ask(bare(`${method} ${target}`)),
+  }
+}
+
+const linkTokenOf = (url: string) => url.slice(url.indexOf('link_token=') + 'link_token='.length)
+
+t.test('a link reaches its object without a token, with the identity of its maker', async (t) => {
+  const { make, use, sidecar, upstream } = await setupLinks(t)
+  const target = '/photos/c%61t.jpg?part=1&x=%2F'
+  const { url, linkId, expirationSec } = await make({ method: 'GET', target, expirationSec: 60 })
+  t.equal(expirationSec, 60)
+  t.match(url, `${target}&link_token=`)
+  const { method, target: bound, parent_jti, jti } = decodeJwt(linkTokenOf(url))
+  t.same([method, bound, parent_jti, jti], ['GET', target, decodeJwt(sidecar.token).jti, linkId])
+  for (let time = 0; time < 2; time++) t.equal((await use(url)).body.toString(), 'ok')
+  t.equal(
+    (await use(url.replace(/\?(.*)&(link_token=.*)/, '?$2&$1'))).status,
+    200,
+    'the parameter comes first',
+  )
+  t.same(
+    upstream.requests.map((request) => request.target),
+    [target, target, target],
+  )
+  t.match(upstream.requests[0]?.headers, {
+    'x-authenticated-account-id': 'acme',
+    'x-authenticated-access-key': sidecar.logins[0]?.accessKey,
+    'x-authenticated-token-id': linkId,
+    'x-authenticated-token-expires': String(decodeJwt(linkTokenOf(url)).exp),
+  })
+  t.equal(await sidecar.metric('auth_sidecar_links_issued_total'), 1)
+  t.equal(await sidecar.metric('auth_sidecar_requests_total{route="link",method="GET",status="200"}'), 3)
+  t.equal(
+    await sidecar.metric('auth_sidecar_requests_total{route="link_issue",method="POST",status="200"}'),
+    1,
+  )
+  t.notMatch(JSON.stringify(sidecar.log), /link_token|part=1|eyJ/, 'no query and no link in the log')
+})
+
+t.test('a link allows its method and target and nothing else', async (t) => {
+  const { ask, bare, head, make, use, sidecar, upstream } = await setupLinks(t)
+  const { url } = await make({ method: 'GET', target: '/a/b?x=1' })
+  const token = linkTokenOf(url)
+  const parameter = `link_token=${token}`
+  t.equal((await ask(bare(`HEAD ${url}`), { head: true })).status, 200, 'HEAD where GET is bound')
+  t.equal((await ask(bare(`GET ${url}`, 'Range: bytes=0-1', 'Cookie: token=x'))).status, 200)
+  upstream.requests.splice(0)
+  const refused: readonly (readonly [string, string, ...string[]])[] = [
+    [`PUT ${url}`, 'claims'],
+    [`OPTIONS ${url}`, 'claims'],
+    [`GET /a/b?${parameter}`, 'claims'],
+    [`GET /a/b?x=2&${parameter}`, 'claims'],
+    [`GET /a/b/?x=1&${parameter}`, 'claims'],
+    [`GET /a/%62?x=1&${parameter}`, 'claims'],
+    [`GET /a/b?x=1&&${parameter}`, 'claims'],
+    [`GET /a/b?x=1&${parameter}&`, 'claims'],
+    [`GET ${url}&${parameter}`, 'malformed'],
+    [`GET /a/b?x=1&link_token=`, 'malformed'],
+    [`GET /a/b?x=1&link_token=${sidecar.token}`, 'claims'],
+    [`GET ${url.slice(0, -8)}AAAAAAAA`, 'signature'],
+    [`GET /a/b?x=1&link%5Ftoken=${token}`, 'missing'],
+    [`GET /a/b?x=1;${parameter}`, 'missing'],
+    [`GET /a/b/${parameter}`, 'missing'],
+    [`GET /a/b?x=1`, 'missing', `Referer: https://storage.example${url}`],
+    [`GET /v2/auth/token?${parameter}`, 'missing'],
+    [`GET ${url}`, 'malformed', `Authorization: Bearer ${sidecar.token}`],
+    [`GET ${url}`, 'malformed', 'Authorization: Basic eDp5'],
+    ['GET /a/b?x=1', 'claims', `Authorization: Bearer ${token}`],
+    ['GET /v2/auth/token', 'claims', `Authorization: Bearer ${token}`],
+  ]
+  for (const [request, details, ...lines] of refused)
+    isOwnResponse(
+      t,
+      await ask(bare(request, ...lines)),
+      invalid(details),
+      `${request.slice(0, 60)} ${lines.join().slice(0, 20)}`,
+    )
+  for (const line of [
+    'Destination: /x',
+    'X-Amz-Copy-Source: /x/y',
+    'X-Copy-From: /x',
+    'X-HTTP-Method-Override: DELETE',
+    'X-Method-Override: GET',
+    'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+  ])
+    isOwnResponse(t, await ask(bare(`GET ${url}`, line)), DENIED, line)
+  isOwnResponse(
+    t,
+    await ask(head('POST /v2/auth/links', 'Content-Length: 2').replace(sidecar.token, token) + '{}'),
+    invalid('claims'),
+  )
+  t.equal((await use(url)).status, 200, 'the cached link still works')
+  t.same(
+    upstream.requests.map(({ target }) => target),
+    ['/a/b?x=1'],
+    'nothing else was forwarded',
+  )
+})
+
+t.test('an upload link puts one object; a link without the right scope is not made', async (t) => {
+  const { ask, bare, make, upstream } = await setupLinks(t)
+  const { url } = await make({ method: 'PUT', target: '/inbox/report.pdf' })
+  const upload = await ask(`${bare(`PUT ${url}`, 'Content-Length: 4', 'Expect: 100-continue')}`)
+  t.equal(upload.status, 100)
+  t.equal((await ask(`${bare(`PUT ${url}`, 'Content-Length: 4')}data`)).status, 200)
+  t.equal(upstream.requests.at(-1)?.body.toString(), 'data')
+  isOwnResponse(t, await ask(bare(`GET ${url}`)), invalid('claims'))
+})
+
+t.test('a request for a link must be complete, and ends with its token', async (t) => {
+  const { post, make, sidecar, ask, head } = await setupLinks(t, {
+    settings: { 'links-max-lifetime-seconds': '7200' },
+  })
+  const good = { method: 'GET', target: '/a' }
+  t.equal((await make(good)).expirationSec, 3600)
+  const short = await sidecar.mint({ lifetimeSeconds: 600 })
+  const { expirationSec } = await make(good, short)
+  t.ok(expirationSec <= 600 && expirationSec > 590, 'not longer than the token')
+  const rows: readonly (readonly [object | string, RegExp])[] = [
+    ['{', /JSON/],
+    ['[]', /object/],
+    [{}, /method.*target/],
+    [{ ...good, method: 'get' }, /method/],
+    [{ ...good, method: 'OPTIONS' }, /method/],
+    [{ ...good, method: ['GET'] }, /method/],
+    [{ ...good, target: 'a' }, /target/],
+    [{ ...good, target: '/a#b' }, /target/],
+    [{ ...good, target: '/a?' }, /target/],
+    [{ ...good, target: '/a?b&&c' }, /target/],
+    [{ ...good, target: '/a?link_token=x' }, /target/],
+    [{ ...good, target: `/${'a'.repeat(4096)}` }, /target/],
+    [{ ...good, expirationSec: 0 }, /expirationSec/],
+    [{ ...good, expirationSec: 7201 }, /expirationSec/],
+    [{ ...good, expirationSec: 1.5 }, /expirationSec/],
+    [{ ...good, expirationSec: '60' }, /expirationSec/],
+    [{ ...good, expirationSec: null }, /expirationSec/],
+  ]
+  for (const [body, message] of rows) {
+    const response = await post(typeof body === 'string' ? body : JSON.stringify(body))
+    isOwnResponse(t, response, { status: 400, code: 'InvalidArgument' }, JSON.stringify(body).slice(0, 50))
+    t.match(JSON.parse(response.body.toString()).message, message)
+  }
+  isOwnResponse(t, await post('{}', `${sidecar.token}x`), { status: 400, code: 'InvalidToken' })
+  for (const request of ['GET /v2/auth/links', 'PUT /v2/auth/links/x', 'POST /v2/auth/links/x'])
+    t.match(
+      await ask(head(request)),
+      { status: 405, headers: { allow: request.includes('/x') ? '' : 'POST' } },
+      request,
+    )
+})
+
+t.test('where links are off, their paths and parameter are like any other', async (t) => {
+  const { ask, head, authorization, upstream } = await startSetup(t)
+  upstream.reply(OK)
+  for (const target of ['/v2/auth/links', '/v2/auth/links/x', '/a?link_token=x']) {
+    t.equal((await ask(head(`POST ${target}`, 'Content-Length: 0'))).status, 200)
+    isOwnResponse(t, await ask(head(`GET ${target}`).replace(authorization, '')), invalid('missing'))
+  }
+  t.same(
+    upstream.requests.map(({ target }) => target),
+    ['/v2/auth/links', '/v2/auth/links/x', '/a?link_token=x'],
+  )
+})
+
+t.test('a link ends at its time, with its key and with the credential of its maker', async (t) => {
+  let time = Date.now()
+  const { make, use, post } = await setupLinks(t, { now: () => time })
+  const { url } = await make({ method: 'GET', target: '/a', expirationSec: 60 })
+  t.equal((await use(url)).status, 200)
+  time += 61_000
+  isOwnResponse(t, await use(url), { ...invalid('expired'), code: 'ExpiredToken' })
+  t.equal((await post('{"method":"GET","target":"/a"}')).status, 200)
+})
+
+t.test('report mode forwards a refused link as it came', async (t) => {
+  const { make, use, upstream } = await setupLinks(t, { settings: { enforcement: 'report' } })
+  const { url } = await make({ method: 'GET', target: '/a' })
+  for (const target of [url, url.replace('/a', '/b'), '/c?link_token=x&y'])
+    t.equal((await use(target)).status, 200)
+  t.same(
+    upstream.requests.map(({ target, headers }) => [target, headers['x-authenticated-account-id']]),
+    [
+      ['/a', 'acme'],
+      [url.replace('/a', '/b'), undefined],
+      ['/c?link_token=x&y', undefined],
+    ],
+  )
+})
+
+t.test('forward auth judges the link of the request that a trusted proxy names', async (t) => {
+  const { ask, bare, make } = await setupLinks(t, {
+    settings: {
+      'forward-auth-path': '/_auth',
+      'forward-auth-max-age-seconds': '60',
+      'forwarded-trust': '127.0.0.1',
+    },
+  })
+  const { url, linkId } = await make({ method: 'GET', target: '/a' })
+  const named = (method: string, uri: string) =>
+    ask(bare('GET /_auth', `X-Original-Method: ${method}`, `X-Original-URI: ${uri}`))
+  const allowed: RawResponse = await named('GET', url)
+  t.match(allowed, {
+    status: 200,
+    headers: { 'cache-control': 'no-store', 'x-authenticated-token-id': linkId },
+  })
+  isOwnResponse(t, await named('DELETE', url), invalid('claims'))
+  isOwnResponse(t, await named('GET', url.replace('/a', '/b')), invalid('claims'))
+  isOwnResponse(t, await ask(bare('GET /_auth')), invalid('missing'))
+})
+
+t.test('without a database a link cannot be ended by its id', async (t) => {
+  const { ask, head } = await setupLinks(t)
+  t.equal((await ask(head(`DELETE /v2/auth/links/${createLinkId('acme')}`))).status, 405)
+})
