@@ -26,6 +26,15 @@ export async function hot(bench: Bench): Promise<Section> {
   return { title: '1 KiB GET, cached token, 50 kept-alive connections', rows }
 }
 
+/** The judgement of a restricted token, beside an unrestricted one. */
+export async function scoped(bench: Bench): Promise<Section> {
+  const entrants = [undefined, 'storage.read:/bucket storage.create:/bucket/in'].map((scope) => {
+    const requests = writeRequests(bench.lab, [requestText(bench.trust.mint({ scope }))])
+    return entrant(bench, sidecar, { requests }, scope === undefined ? 'unrestricted' : 'restricted')
+  })
+  return { title: 'A token restricted by a scope', rows: await compare(bench, entrants) }
+}
+
 /** One token, and a new connection for each request. */
 export async function connections(bench: Bench): Promise<Section> {
   const headers = ['Connection: close']

@@ -10,12 +10,13 @@ import { openLab } from './lab.ts'
 import { generator } from './load.ts'
 import { PEERS, startSmallUpstream } from './peers.ts'
 import { start, tokens } from './process.ts'
-import { cold, connections, halfLoad, hot, logins, refused } from './requests.ts'
+import { cold, connections, halfLoad, hot, logins, refused, scoped } from './requests.ts'
 import { memory, objects } from './transfers.ts'
 import { createTrust } from './trust.ts'
 
 const SCENARIOS: Readonly<Record<string, (bench: Bench) => Promise<Section>>> = {
   hot,
+  scoped,
   refused,
   connections,
   cold,

@@ -59,7 +59,8 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
   const count = (what: string) => counts.set(what, (counts.get(what) ?? 0) + 1)
 
   /** A violation of a request that arrived at the upstream, from its head alone. */
-  function headProblem({ method, target, head, sent }: Arrival): string | undefined {
+  function headProblem(arrival: Arrival): string | undefined {
+    const { method, target, head, sent } = arrival
     if (sent === undefined) return 'a request that no client sent'
     const { request, script, loose, damaged } = sent
     const { fields } = head
@@ -81,6 +82,11 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
     }
     for (const name of ['host', 'x-request-id'])
       if (valuesOf(fields, name).length !== 1) return `not exactly one ${name}`
+    const caller = [...trust.good.values()].find(({ tokenId }) =>
+      valuesOf(fields, `${IDENTITY_PREFIX}token-id`).includes(encoded(tokenId)),
+    )
+    if (caller?.scope !== undefined && !isWithin(caller.scope, arrival))
+      return 'a request outside the scope of its token'
     if (loose) return undefined
     if (method !== request.method) return 'another method'
     if (target !== request.target.replace(/^https?:\/\/[^/]*/i, '')) return 'another target'
@@ -247,11 +253,34 @@ function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
     'access-key': encoded(identity.accessKey),
     'token-id': encoded(identity.tokenId),
     'token-expires': String(identity.expiresAt),
+    ...(identity.scope !== undefined && { scope: identity.scope }),
   }
   const lines = fields.filter(({ name }) => folded(name).startsWith(IDENTITY_PREFIX))
   const isRight = ([name, value]: [string, string]) =>
     valuesOf(fields, IDENTITY_PREFIX + name).join() === value
-  return lines.length === 4 && Object.entries(expected).every(isRight)
+  return lines.length === Object.keys(expected).length && Object.entries(expected).every(isRight)
+}
+
+/** Whether a request is within `/b` and needs no more than its scope has, read as narrowly as any service could. */
+function isWithin(scope: string, { method, target, head: { fields } }: Arrival): boolean {
+  const isBelow = (path = '') =>
+    /^\/b(?:\/|$)/.test(path) &&
+    !/\/\/|\\|\/\.{1,2}(?:[;/]|$)|%(?:2e|2f|5c|00|25)|%(?![\da-f]{2})/i.test(path)
+  const valuesLike = (name: string) =>
+    fields.filter((field) => folded(field.name) === name).map(({ value }) => value)
+  const sources = valuesLike('x-amz-copy-source').concat(valuesLike('x-copy-from'))
+  const isRead = ['GET', 'HEAD', 'OPTIONS', 'PROPFIND'].includes(method)
+  const mayModify = scope === 'storage.modify:/b'
+  const second = ['COPY', 'MOVE'].includes(method) ? valuesLike('destination') : []
+  return (
+    isBelow(target.split('?')[0]) &&
+    (mayModify ? !isRead || method === 'HEAD' : isRead) &&
+    second.every((path) => isBelow(path)) &&
+    (!mayModify || method !== 'COPY') &&
+    (!mayModify || sources.length === 0) &&
+    sources.every((path) => isBelow(path.replace(/^http:\/\/s|\?.*/g, '').replace(/^\/?/, '/'))) &&
+    valuesLike('x-http-method-override').concat(valuesLike('x-http-method')).length === 0
+  )
 }
 
 /** Percent-encodes every UTF-8 byte outside `!` to `~`, and `%`. */

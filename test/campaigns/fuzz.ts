@@ -22,7 +22,7 @@ if (!(seconds > 0) || !Number.isInteger(seed))
   throw new Error('usage: npm run fuzz -- [SECONDS] [--seed N [--only N]]')
 console.log(`seed ${seed}`)
 
-const trust = createCampaignTrust()
+const trust = createCampaignTrust([undefined, undefined, 'storage.read:/b', 'storage.modify:/b'])
 const campaign = await startCampaign(trust)
 const FLAGS =
   '--timeouts-idle-seconds 3 --timeouts-upstream-response-seconds 3 --timeouts-headers-seconds 3 ' +

@@ -343,6 +343,11 @@ const TWISTS: readonly (readonly [weight: number, twist: Twist, part?: Part])[] 
       'Connection: Upgrade\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk~Upgrade: websocket~TE: trailers',
     ),
   ],
+  // Second paths and other methods.
+  [2, field('plain', 'X-Amz-Copy-Source', '/b/x~b/x?versionId=1~/c/x~b/%2e%2e/c~http://s/c~http://s/b/x')],
+  [2, field('plain', 'Destination', '/b/x~/c~http://other/b/x')],
+  [1, line('plain', 'X-HTTP-Method-Override: DELETE~x_http_method: DELETE~X_Copy_From: /c')],
+  [1, start('method', 'loose', 'COPY~MOVE~REPORT~MKCOL'), 'method'],
   // Lines that are none, and large heads.
   [2, line('refused', 'X-Folded: a\r\n b~X-Space : a~: no name~no colon~X-Nul: a\0b~X-Cr: a\rb~X\xe4: a')],
   [1, line('loose', 'X-Lf: a\nX-Authenticated-Account-Id: evil~ X-Space: a~X-Del: a\x7fb')],

@@ -15,6 +15,7 @@ export interface Identity {
   readonly tokenId: string
   /** Epoch seconds. */
   readonly expiresAt: number
+  readonly scope?: string | undefined
 }
 
 /** Credentials and tokens of a campaign's clients, and the sidecar's configuration. */
@@ -29,20 +30,20 @@ export interface CampaignTrust {
 
 /** Accounts whose names must survive the way into a header. */
 const ACCOUNTS = ['acme', 'Ünïcode 账户', 'a b%20c', '100%', 'x.y_z"\\', '🦊']
-const TOKENS_PER_ACCOUNT = 3
-
-/** Creates keys, credentials and tokens that stay valid for a day. */
-export function createCampaignTrust(): CampaignTrust {
+/** Creates keys, credentials and tokens that stay valid for a day. `scopes`: one for each token of an account. */
+export function createCampaignTrust(
+  scopes: readonly (string | undefined)[] = [undefined, undefined, undefined],
+): CampaignTrust {
   const directory = mkdtempSync(join(tmpdir(), 'sidecar-campaign-'))
   const trust = createTrust(directory)
   const logins = ACCOUNTS.map((account) => trust.addLogin(account))
   const expiresAt = Math.floor(Date.now() / 1000) + 80_000
   const good = new Map<string, Identity>()
   for (const { accountId, accessKey } of logins) {
-    for (let count = 0; count < TOKENS_PER_ACCOUNT; count++) {
+    for (const [count, scope] of scopes.entries()) {
       const tokenId = `${count} of ${accessKey}`
-      const claims = { sub: accountId, client_id: accessKey, jti: tokenId, exp: expiresAt }
-      good.set(trust.mint(claims), { accountId, accessKey, tokenId, expiresAt })
+      const claims = { sub: accountId, client_id: accessKey, jti: tokenId, exp: expiresAt, scope }
+      good.set(trust.mint(claims), { accountId, accessKey, tokenId, expiresAt, scope })
     }
   }
   const [first = ''] = good.keys()
