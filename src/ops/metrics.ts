@@ -4,6 +4,7 @@
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { ROUTES, type Route } from '../gate/decide.ts'
+import type { UpstreamEvents } from '../proxy/transfer.ts'
 import {
   STATUS_CLASSES,
   type StatusClass,
@@ -34,7 +35,7 @@ const HELP = {
   key_token_lifetime_seconds:
     'Seconds in which tokens signed by the key may be valid, at most: by token.maxLifetimeSeconds. 0: retire it.',
   links_issued_total: 'Links issued.',
-  log_lines_dropped_total: 'Log lines dropped because stdout was read too slowly.',
+  log_lines_dropped_total: 'Log lines dropped because stdout was read too slowly or could not be written.',
   ready: '1 while requests are accepted and everything they need is loaded, else 0.',
   reload_failing: '1 while the newest version cannot be used and an older one is active, else 0.',
   reload_last_good_timestamp_seconds: 'When the active version was loaded, in epoch seconds.',
@@ -90,7 +91,24 @@ export interface MetricSources {
   readonly logLinesDropped: () => number
 }
 
-export type Metrics = ReturnType<typeof createMetrics>
+/** The events that are counted, one method for each. */
+export interface Metrics {
+  readonly registry: Registry
+  /** A request is over. `seconds`: from its head to the end of the response. */
+  onRequest(route: Route, method: string | undefined, status: number, seconds: number): void
+  onTokenCheck(reason: 'ok' | RefusalReason): void
+  onTokenIssued(): void
+  onLinkIssued(): void
+  onIssueFailure(reason: IssueFailure): void
+  ofUpstream(prefix: string): UpstreamEvents
+  /** Body bytes from (`in`) or to (`out`) a client. */
+  onBytes(direction: 'in' | 'out', count: number): void
+  /** `part`: one of several under the subject, which is failing while any of them is. */
+  onReload(subject: ReloadSubject, result: ReloadResult, part?: string): void
+  onFetch(issuer: string, result: ReloadResult): void
+  /** Adds the metrics of values that other components have. Called once. */
+  readFrom(sources: MetricSources): void
+}
 
 export interface MetricsOptions {
   /** Prefixes. */
@@ -103,7 +121,7 @@ export interface MetricsOptions {
   readonly now: () => number
 }
 
-export function createMetrics({ upstreams, subjects, enforcing, issuers, now }: MetricsOptions) {
+export function createMetrics({ upstreams, subjects, enforcing, issuers, now }: MetricsOptions): Metrics {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   for (const name of MISNAMED_METRICS) registry.removeSingleMetric(name)
@@ -152,33 +170,32 @@ export function createMetrics({ upstreams, subjects, enforcing, issuers, now }: 
 
   return {
     registry,
-    onRequest(route: Route, method = 'other', status: number, seconds: number): void {
+    onRequest(route, method = 'other', status, seconds) {
       requests(route)(METHODS.has(method) ? method : 'other')(status).count++
       durations.observe({ route }, seconds)
     },
-    onTokenCheck(reason: 'ok' | RefusalReason): void {
+    onTokenCheck(reason) {
       checks(reason).count++
     },
-    onTokenIssued: (): void => issued.inc(),
-    onLinkIssued: (): void => linksIssued.inc(),
-    onIssueFailure: (reason: IssueFailure): void => failures.inc({ reason }),
-    ofUpstream: (upstream: string) => ({
-      onOutcome(outcome: UpstreamOutcome): void {
+    onTokenIssued: () => issued.inc(),
+    onLinkIssued: () => linksIssued.inc(),
+    onIssueFailure: (reason) => failures.inc({ reason }),
+    ofUpstream: (upstream) => ({
+      onOutcome(outcome) {
         outcomes(upstream)(outcome).count++
       },
-      onResponse(status: number, seconds: number): void {
+      onResponse(status, seconds) {
         const statusClass = statusClassOf(status)
         if (statusClass !== undefined) responses(upstream)(statusClass).count++
         firstBytes.observe({ upstream }, seconds)
       },
     }),
-    onBytes(direction: 'in' | 'out', count: number): void {
+    onBytes(direction, count) {
       bytes(direction).count += count
     },
     onReload: createReloadMetrics(create, subjects, now),
-    onFetch: (issuer: string, result: ReloadResult): void => fetches.inc({ issuer, result }),
-    /** Adds the metrics of values that other components have. Called once. */
-    readFrom: (sources: MetricSources): void => readFrom(create, sources, now),
+    onFetch: (issuer, result) => fetches.inc({ issuer, result }),
+    readFrom: (sources) => readFrom(create, sources, now),
   }
 }
 
@@ -240,7 +257,6 @@ function createReloadMetrics(
   gaugeBy('subject', 'reload_failing', 'max', () =>
     [...failingParts].map(([subject, parts]) => [subject, Number(parts.size > 0)]),
   )
-  /** `part`: one of several under the subject, which is failing while any of them is. */
   return (subject: ReloadSubject, result: ReloadResult, part = ''): void => {
     const parts = failingParts.get(subject)
     if (parts === undefined) return
