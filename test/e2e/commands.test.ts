@@ -7,6 +7,7 @@ import { configCommand } from '../../src/cli/config.ts'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { demoCommand } from '../../src/cli/demo.ts'
 import { keysCommand } from '../../src/cli/keys.ts'
+import { revocationsCommand } from '../../src/cli/revocations.ts'
 import { serveCommand } from '../../src/cli/serve.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
 import { prepareFiles, runProgram, serveArgs } from '../support/program.ts'
@@ -20,6 +21,7 @@ const COMMANDS: Readonly<Record<string, (io: CommandIo) => Command>> = {
   config: configCommand,
   keys: keysCommand,
   credentials: credentialsCommand,
+  revocations: revocationsCommand,
   check: checkCommand,
   token: tokenCommand,
 }
@@ -115,8 +117,16 @@ t.test('serve reports a failure in one line', async (t) => {
   const { files } = await prepareFiles(t)
   const args = ['serve', ...serveArgs({ ...files, 'upstream-url': 'http://127.0.0.1:9' })]
   for (const [more, code, stderr] of [
-    [['--listen-host', '203.0.113.1'], 1, /^cannot listen on 203\.0\.113\.1: EADDRNOTAVAIL\n$/],
-    [['--listen-host', 'nowhere.invalid'], 1, /^cannot listen on nowhere\.invalid: E[A-Z_]+\n$/],
+    [
+      ['--listen-host', '203.0.113.1'],
+      1,
+      /^203\.0\.113\.1 is not an address of this machine \(listen\.host\)\n$/,
+    ],
+    [
+      ['--listen-host', 'nowhere.invalid'],
+      1,
+      /^the name nowhere\.invalid has no address \(listen\.host\)\n$/,
+    ],
     [['--potr', '3'], 2, /^error: unknown option '--potr'\n\(Did you mean --port\?\)\n$/],
   ] as const) {
     t.match(await runProgram(t, [...args, ...more]), { code, stderr }, more.join(' '))
