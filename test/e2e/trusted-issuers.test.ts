@@ -1,7 +1,9 @@
 import { createHash, createPublicKey } from 'node:crypto'
-import { rmSync } from 'node:fs'
+import { rmSync, writeFileSync } from 'node:fs'
 import { createServer, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer } from 'node:https'
 import t, { type Test } from 'tap'
+import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeKey, type TestKey, writeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
@@ -307,3 +309,37 @@ t.test('a sidecar without any key or credential of its own accepts tokens of tru
   await sidecar.app.reload()
   t.equal((await client.kids()).length, 1, 'a directory that loses its keys is a mistake')
 })
+
+t.test(
+  'a key set is fetched over TLS with the CA of its file, which reloads, and with the bearer token',
+  async (t) => {
+    const [authority, stranger] = ['ca', 'stranger'].map((commonName) =>
+      makeCertificate({ commonName, authority: true }),
+    )
+    const certificate = makeCertificate({
+      commonName: 'idp',
+      names: ['127.0.0.1'],
+      ...(authority && { issuer: authority }),
+    })
+    const directory = t.testdir({ 'ca.crt': stranger?.cert ?? '', token: 'secret-of-the-pod' })
+    const server = createTlsServer(certificate, (req, res) => {
+      if (req.headers.authorization !== 'Bearer secret-of-the-pod') res.writeHead(401)
+      res.end(JSON.stringify({ keys: [rsa.publicJwk] }))
+    })
+    const url = `https://127.0.0.1:${await listen(t, server)}/keys?canary`
+    const files = { caFile: `${directory}/ca.crt`, bearerTokenFile: `${directory}/token` }
+    const { client, fetched, sidecar } = await setUp(t, [entryOf(url, files)])
+    t.equal(await client.check(await mint(rsa)), 'ServiceNotReady')
+    writeFileSync(files.caFile, authority?.cert ?? '')
+    await eventually(fetched, 'the set, after a retry', 15_000)
+    t.equal(await client.check(await mint(rsa)), 'ok')
+    t.match(
+      sidecar.log.find(({ msg }) => String(msg).startsWith('the JWK Set cannot be used')),
+      {
+        issuer: ISSUER,
+        problems: [/^cannot be fetched: [A-Z_]+$/],
+      },
+    )
+    t.notMatch(JSON.stringify(sidecar.log), /canary|secret-of-the-pod/)
+  },
+)
