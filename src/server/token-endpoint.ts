@@ -3,6 +3,7 @@
  * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
+import { namesProblem } from '../credentials/names.ts'
 import type { CredentialName, CredentialStatus, CredentialStore } from '../credentials/store.ts'
 import type { EndedToken, Revoked, RevokeToken } from '../credentials/token-revoker.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
@@ -93,16 +94,17 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
   }
 
   /** What a login gets: what it asks for within what its credential may do, or all of that. */
-  const grant = (asked: string | undefined, credential: CredentialStatus): Granted => {
+  const grant = (asked: string | undefined, name: CredentialName, credential: CredentialStatus): Granted => {
     const refused = (problem: string): Granted => ({ ...invalid(`scope ${problem}.`), reason: 'invalid' })
     if (!credential.active) return { ok: false, error: rejected, reason: 'rejected' } // disabled a moment ago
     const own = validScope(credential.scope)
     if (asked === undefined) return { ok: true, scope: own }
     const read = asked.length > MAX_ASKED_LENGTH ? undefined : parseScope(asked)
     if (read?.ok !== true) return refused(read?.problem ?? `must have at most ${MAX_ASKED_LENGTH} characters`)
-    return own === undefined || coversScope(own, read.scope)
-      ? read
-      : refused('has an item that the credential does not cover')
+    if (own !== undefined && !coversScope(own, read.scope))
+      return refused('has an item that the credential does not cover')
+    const isTooLong = namesProblem(name.accountId, name.accessKey, asked) !== undefined
+    return isTooLong ? refused('is too long for a token with these names') : read
   }
 
   const failLater = (
@@ -155,7 +157,11 @@ export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoin
       else if (verdict !== 'accepted')
         fail(req, res, verdict, verdict === 'rejected' ? rejected : ERRORS.serviceNotReady)
       else {
-        const granted = grant(read.scope, credentials.credentialStatus(login.accountId, login.accessKey))
+        const granted = grant(
+          read.scope,
+          login,
+          credentials.credentialStatus(login.accountId, login.accessKey),
+        )
         if (!granted.ok) {
           fail(req, res, granted.reason, granted.error)
           return

@@ -90,6 +90,14 @@ t.test('a login asks for what its credential covers, and its token carries it', 
         name,
       )
   }
+  const long = await startSetup(t, {
+    credentials: [{ accountId: '密'.repeat(1024), accessKey: '密'.repeat(680) }],
+  })
+  t.match(await logIn(long, {}), { status: 200 })
+  t.match(await logIn(long, { scope: `storage.read:/${'x'.repeat(900)}` }), {
+    status: 400,
+    message: /^scope is too long/,
+  })
   const free = await startSetup(t)
   t.equal(claim(await logIn(free, {})), undefined)
   t.equal(claim(await logIn(free, { scope: 'storage.read:/b' })), 'storage.read:/b')
