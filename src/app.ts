@@ -8,6 +8,7 @@ import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
 import { checkBearer } from './gate/proof.ts'
+import { isClientFailure } from './http/proxy-errors.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { type AdminListener, createAdminListener } from './ops/admin.ts'
 import { createAudit } from './ops/audit.ts'
@@ -173,7 +174,7 @@ export async function createApp({
     refuse: (req, res, error, outcome) =>
       responder.refuse(req, res, error, {
         // RFC 9209 has one name for all errors of the client.
-        errorType: outcome.startsWith('client_') ? 'http_request_error' : outcome,
+        errorType: isClientFailure(outcome) ? 'http_request_error' : outcome,
         close: closesConnection(outcome),
       }),
     events: metrics.ofUpstream,

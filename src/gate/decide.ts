@@ -76,12 +76,25 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
   const reportOnly = options.enforcement === 'report'
   const expired = { ...ERRORS.expiredToken, status: options.refusedTokenStatus }
   const invalid = { ...ERRORS.invalidToken, status: options.refusedTokenStatus }
-  // `expired` implies a valid signature.
-  const refusal = (reason: RefusalReason): Decision => ({
-    act: 'refuse',
-    reason,
-    error: reason === 'unavailable' ? ERRORS.serviceNotReady : reason === 'expired' ? expired : invalid,
-  })
+  const errorOf = (reason: RefusalReason): PublicError => {
+    switch (reason) {
+      case 'unavailable':
+        return ERRORS.serviceNotReady
+      case 'scope':
+        return ERRORS.accessDenied
+      case 'expired': // implies a valid signature
+        return expired
+      case 'missing':
+      case 'malformed':
+      case 'signature':
+      case 'unknown_key':
+      case 'algorithm':
+      case 'claims':
+      case 'revoked':
+        return invalid
+    }
+  }
+  const refusal = (reason: RefusalReason): Decision => ({ act: 'refuse', reason, error: errorOf(reason) })
 
   /** `judged`: the request to allow; undefined where a proxy that asks for a decision does not name it. */
   const checked = (
@@ -113,7 +126,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
         : { act, caller: verdict }
     return reportOnly
       ? { act, caller: verdict, wouldRefuse: 'scope' }
-      : { act: 'refuse', error: ERRORS.accessDenied, reason: 'scope', caller: verdict }
+      : { act: 'refuse', error: errorOf('scope'), reason: 'scope', caller: verdict }
   }
 
   return (head, peerTrusted = false) => {

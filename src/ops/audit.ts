@@ -5,8 +5,9 @@
 import { traceIdOf } from '../http/trace-context.ts'
 import type { ReloadResult } from '../reload/reloadable.ts'
 import type { SidecarRequest } from '../server/context.ts'
+import type { IssueFailure } from '../server/reasons.ts'
 import { type Logger, loggable } from './log.ts'
-import type { IssueFailure, ReloadSubject } from './metrics.ts'
+import type { ReloadSubject } from './metrics.ts'
 
 /** Who acted. */
 interface Actor {

@@ -13,6 +13,7 @@ import {
   type UpstreamOutcome,
 } from '../proxy/upstream-errors.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
+import { ISSUE_FAILURES, type IssueFailure } from '../server/reasons.ts'
 import { REFUSAL_REASONS, type RefusalReason } from '../token/verify.ts'
 import { VERSION } from '../version.ts'
 
@@ -66,10 +67,6 @@ export type MetricName = keyof typeof HELP
 
 /** The full name, for readers of the metrics. */
 export const fullName = (name: MetricName) => `auth_sidecar_${name}`
-
-/** Why no token was issued; the label `reason`. */
-export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
-export type IssueFailure = (typeof ISSUE_FAILURES)[number]
 
 /** The label `subject`. */
 export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'

@@ -4,8 +4,9 @@
  */
 import type { Config } from '../config/config.ts'
 import type { CertificateMaterial } from '../reload/certificates.ts'
+import type { IssueFailure } from '../server/reasons.ts'
 import { VERSION } from '../version.ts'
-import { fullName, type IssueFailure, type MetricName } from './metrics.ts'
+import { fullName, type MetricName } from './metrics.ts'
 import { Columns, type Growth, type Labels, type MetricFamily, rounded, type Sample, sum } from './samples.ts'
 
 const SAMPLE_EVERY_MS = 5000

@@ -9,7 +9,12 @@ import { Download, type DownloadOwner } from './download.ts'
 import type { UpstreamHead } from './response-parser.ts'
 import { Upload } from './upload.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
-import { faultError, type UpstreamFault, type UpstreamOutcome } from './upstream-errors.ts'
+import {
+  faultError,
+  type UpstreamFailure,
+  type UpstreamFault,
+  type UpstreamOutcome,
+} from './upstream-errors.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
 
 export interface UpstreamEvents {
@@ -26,7 +31,7 @@ export interface TransferOptions {
     req: SidecarRequest,
     res: SidecarResponse,
     error: PublicError,
-    outcome: UpstreamOutcome,
+    outcome: UpstreamFailure,
   ) => void
   readonly events: UpstreamEvents
 }
@@ -167,7 +172,7 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
     this.#connection = undefined
   }
 
-  #fail(outcome: UpstreamOutcome, error: PublicError): void {
+  #fail(outcome: UpstreamFailure, error: PublicError): void {
     this.#settle(outcome)
     // Later, so that the part that was just written is sent.
     if (this.#res.headersSent) setImmediate(() => this.#req.context.connection.abort())

@@ -4,31 +4,19 @@
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import { networkErrorOf } from '../http/network-errors.ts'
+import {
+  CLIENT_FAILURES,
+  type ClientFailure,
+  isClientFailure,
+  UPSTREAM_FAULTS,
+  type UpstreamFault,
+} from '../http/proxy-errors.ts'
 
-export const UPSTREAM_OUTCOMES = [
-  'ok',
-  'client_aborted',
-  'client_idle',
-  'connection_refused',
-  'connection_timeout',
-  'connection_terminated',
-  'connection_read_timeout',
-  'connection_write_timeout',
-  'connection_limit_reached',
-  'destination_not_found',
-  'destination_ip_unroutable',
-  'dns_error',
-  'tls_certificate_error',
-  'tls_protocol_error',
-  'http_protocol_error',
-  'http_response_incomplete',
-  'http_response_timeout',
-  'proxy_internal_error',
-] as const
+export const UPSTREAM_OUTCOMES = ['ok', ...CLIENT_FAILURES, ...UPSTREAM_FAULTS] as const
 
+export type { UpstreamFault }
+export type UpstreamFailure = UpstreamFault | ClientFailure
 export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
-
-export type UpstreamFault = Exclude<UpstreamOutcome, 'ok' | 'client_aborted' | 'client_idle'>
 
 /** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
 export class ResponseSyntaxError extends Error {
@@ -52,8 +40,8 @@ const UNREACHABLE: ReadonlySet<UpstreamOutcome> = new Set([
 ])
 
 /** Whether the client should connect again, perhaps to another replica, before its next request. */
-export function closesConnection(outcome: UpstreamOutcome): boolean {
-  return UNREACHABLE.has(outcome) || outcome.startsWith('client_')
+export function closesConnection(outcome: UpstreamFailure): boolean {
+  return UNREACHABLE.has(outcome) || isClientFailure(outcome)
 }
 
 export function faultOf(error: unknown): UpstreamFault {

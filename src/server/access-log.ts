@@ -4,6 +4,7 @@
  * one that a login named, if it exists. Method and path of a decision are those that a trusted proxy names.
  */
 import { namedRequest } from '../gate/named-request.ts'
+import { isClientFailure } from '../http/proxy-errors.ts'
 import { newRequestId } from '../http/request-ids.ts'
 import { traceIdOf } from '../http/trace-context.ts'
 import { type Logger, loggable } from '../ops/log.ts'
@@ -93,7 +94,7 @@ function wouldRefuse({ passed }: RequestContext): RefusalReason | undefined {
 }
 
 function unsentStatus({ reason }: RequestContext): number {
-  return reason === undefined || reason.startsWith('client_') ? CLIENT_CLOSED : ABORTED
+  return reason === undefined || isClientFailure(reason) ? CLIENT_CLOSED : ABORTED
 }
 
 /** The path of a refused target; undefined for other forms, which may hold a password. */

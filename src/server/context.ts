@@ -9,6 +9,7 @@ import type { Admitted } from '../gate/admission.ts'
 import type { Decided, Passed, Route } from '../gate/decide.ts'
 import type { Identity } from '../token/verify.ts'
 import type { Peer } from './client-address.ts'
+import type { Reason } from './reasons.ts'
 
 /** A client's connection, as far as its requests know it. */
 export interface ClientConnection {
@@ -70,7 +71,7 @@ export class RequestContext {
   loginAccessKey: string | undefined
 
   #handler: RequestHandler | undefined
-  #reason: string | undefined
+  #reason: Reason | undefined
   #bytesIn = 0
   #bytesOut = 0
 
@@ -107,12 +108,11 @@ export class RequestContext {
   }
 
   /** The reason of a failure or refusal, the latest one. */
-  get reason(): string | undefined {
+  get reason(): Reason | undefined {
     return this.#reason
   }
 
-  /** `reason`: a word of a closed set, never client input. */
-  fail(reason: string): void {
+  fail(reason: Reason): void {
     this.#reason = reason
   }
 

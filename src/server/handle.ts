@@ -88,6 +88,9 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
         return
       case 'otherMethod':
         tokenEndpoint.otherMethod(req, res, decision.allowed)
+        return
+      default:
+        decision satisfies never // a new decision that is not carried out fails to compile
     }
   }
 

@@ -11,6 +11,7 @@ import { allows } from '../token/scopes.ts'
 import type { Accepted } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import { invalid, type Refusal, readJson } from './json-body.ts'
+import type { Reason } from './reasons.ts'
 import type { Responder } from './respond.ts'
 import type { TokenEndpoint } from './token-endpoint.ts'
 
@@ -47,7 +48,7 @@ type Asked = { readonly ok: true; readonly linked: LinkedRequest; readonly lifet
 export function createLinkEndpoint(options: LinkEndpointOptions): LinkEndpoint {
   const { responder, maxLifetimeSeconds, now } = options
 
-  const refuse = (req: SidecarRequest, res: SidecarResponse, reason: string, error: PublicError) => {
+  const refuse = (req: SidecarRequest, res: SidecarResponse, reason: Reason, error: PublicError) => {
     req.context.fail(reason)
     if (reason === 'scope') {
       responder.refuse(req, res, error, { errorType: 'http_request_denied', details: reason })

@@ -4,12 +4,12 @@
  */
 import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
+import type { ProxyErrorType } from '../http/proxy-errors.ts'
 import { mustCloseAfter, type SidecarRequest, type SidecarResponse } from './context.ts'
 import { endAfterBody, hasUnreadBody } from './unread-body.ts'
 
 interface ErrorDetails {
-  /** An error type of RFC 9209, section 2.3. */
-  readonly errorType: string
+  readonly errorType: ProxyErrorType
   /** A word of a closed set, never client input. */
   readonly details?: string
   /** For 503. */

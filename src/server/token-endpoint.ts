@@ -8,12 +8,12 @@ import type { CredentialName, CredentialStatus, CredentialStore } from '../crede
 import type { EndedToken, Revoked, RevokeToken } from '../credentials/token-revoker.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Audit, AuditedRequest } from '../ops/audit.ts'
-import type { IssueFailure } from '../ops/metrics.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import type { Identity } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import { invalid } from './json-body.ts'
 import { readLogin } from './login-body.ts'
+import type { IssueFailure } from './reasons.ts'
 import type { Responder } from './respond.ts'
 
 interface TokenEndpointOptions {
