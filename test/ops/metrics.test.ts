@@ -1,12 +1,8 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
-import {
-  createMetrics,
-  ISSUE_FAILURES,
-  type MetricSources,
-  type MetricsOptions,
-} from '../../src/ops/metrics.ts'
+import { createMetrics, type MetricSources, type MetricsOptions } from '../../src/ops/metrics.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream-errors.ts'
+import { ISSUE_FAILURES } from '../../src/server/reasons.ts'
 import { REFUSAL_REASONS } from '../../src/token/verify.ts'
 import { VERSION } from '../../src/version.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
