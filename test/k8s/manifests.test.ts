@@ -74,6 +74,12 @@ const [steps = '', ports = ''] = [
 
 const credential = initSidecar(join(k8s, 'examples/one-service/sidecar'), 'storage')
 fakeSidecar(join(k8s, 'examples/one-issuer/gateway'), 'storage-gateway')
+write(join(k8s, 'examples/one-issuer/secrets'), {
+  'postgres-url': '',
+  'tls.crt': '',
+  'tls.key': '',
+  'ca.crt': '',
+})
 fakeSidecar(join(k8s, 'examples/argo-rollout/sidecar'), 'my-service')
 for (const name of ['one', 'two']) {
   fakeSidecar(join(root, name, 'sidecar'), name)
