@@ -144,7 +144,9 @@ export function explain({ config, originOf }: LoadedConfig) {
       .replace(/^--/, 'flag $&')
       .replace(/^SIDECAR_\w+$/, 'env $&')
     // The query of a URL may hold a secret.
-    const shown = typeof value === 'string' ? value.replace(/^(https?:[^?]*\?).*$/i, '$1***') : value
+    const shown: unknown = JSON.parse(JSON.stringify(value ?? null), (_name, inner) =>
+      typeof inner === 'string' ? inner.replace(/^(https?:[^?]*\?).*$/i, '$1***') : inner,
+    )
     return value === undefined ? [] : [{ setting: path, value: shown, origin }]
   })
 }

@@ -81,7 +81,7 @@ t.test('unknown names are refused at each depth, with a suggestion', async (t) =
     ],
     [
       '1: x',
-      '1: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:1:1)',
+      '1: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, links, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:1:1)',
     ],
   ]
   for (const [yaml, problem] of table) t.strictSame(refused({ yaml }), [problem], yaml)

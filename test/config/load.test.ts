@@ -81,7 +81,7 @@ nonsense: 1
       'upstreams[1]: must be a map such as { prefix: /, url: http://127.0.0.1:9000 } (sidecar.yaml:6:5)',
       'log.level: must be one of: trace, debug, info, warn, error, fatal, silent (SIDECAR_LOG_LEVEL)',
       "workers: must be an integer from 1 to 1024, or 'auto' (--workers)",
-      'nonsense: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:8:1)',
+      'nonsense: unknown setting; known here: listen, admin, upstreams, token, keys, credentials, revocations, trustedIssuers, cache, identity, enforcement, forwarded, publicRoutes, forwardAuth, corsPreflight, links, upgrade, limits, timeouts, shutdown, log, workers, contract, cors (sidecar.yaml:8:1)',
       "token.maxLifetimeSeconds: must be at least token.lifetimeSeconds (10): the sidecar's own tokens would be refused (sidecar.yaml:7:51)",
     ],
   )
@@ -126,6 +126,10 @@ t.test('every effective value is listed with its origin, without the query of a 
   t.strictSame(find('upstreams')?.value, [{ prefix: '/', url: 'http://127.0.0.1:9000' }])
   const verifying = accepted({ flags: { '--keys-jwks-url': 'https://a/b?c=hunter2' } })
   t.match(explain(verifying).find(({ setting }) => setting === 'keys.jwksUrl')?.value, 'https://a/b?***')
+  const trusting = accepted({
+    yaml: 'trustedIssuers: [{ issuer: i, jwksUrl: "https://a/b?canary", audience: x, accountPrefix: p }]',
+  })
+  t.match(JSON.stringify(explain(trusting)), '"jwksUrl":"https://a/b?***"')
   t.notOk(find('listen.tls.certFile'), 'settings without a value are left out')
 })
 
