@@ -70,6 +70,7 @@ t.test('every documented response occurs as documented, and no other one', async
     'timeouts-idle-seconds': '0.3',
     'timeouts-headers-seconds': '0.3',
     'forward-auth-path': '/_auth',
+    'links-enabled': 'true',
   }
   const start = (more: SetupOptions['settings']) => startSetup(t, { now, settings: { ...settings, ...more } })
   const setup = await start({ 'identity-assertion-enabled': 'true' })
@@ -96,6 +97,21 @@ t.test('every documented response occurs as documented, and no other one', async
     await ask(setup, 'post', path, '', JSON.stringify(setup.sidecar.logins[0]))
     signing.restore()
   }
+  const links = '/v2/auth/links'
+  for (const one of [setup, other]) {
+    const narrow = `Authorization: Bearer ${await one.sidecar.mint({ claims: { scope: 'storage.read:/a' } })}\r\n`
+    for (const [lines, body] of [
+      [one.authorization, '{"method":"GET","target":"/b"}'],
+      [one.authorization, '{}'],
+      [narrow, '{"method":"GET","target":"/b"}'],
+      ['', '{}'],
+    ] as const)
+      await ask(one, 'post', links, lines, body)
+  }
+  const failing = t.capture(crypto.subtle, 'sign', () => Promise.reject(new Error('signing fails')))
+  await ask(setup, 'post', links, setup.authorization, '{"method":"GET","target":"/b"}')
+  failing.restore()
+  await ask(setup, 'post', links, `${setup.authorization}Content-Length: 9\r\n`)
   for (const [path, item] of Object.entries(paths)) {
     for (const method of METHODS.filter((name) => item[name] !== undefined)) {
       for (const lines of ['a: b'.repeat(9999), 'Expect: 200-ok', 'Host: h2'])
