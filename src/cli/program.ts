@@ -1,4 +1,5 @@
 /** The commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
+import { availableParallelism } from 'node:os'
 import { Command, CommanderError } from 'commander'
 import type { App, AppOptions, ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'
@@ -6,7 +7,6 @@ import type { LoadedConfig } from '../config/load.ts'
 import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
 import { errorCode, fileErrorReason } from '../reload/files.ts'
 import { VERSION } from '../version.ts'
-import { availableProcesses } from '../workers/cpu-quota.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
 import type { Signals } from './signals.ts'
 
@@ -83,7 +83,7 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
   }
 
   const createSidecar = async ({ config, file }: LoadedConfig, log: Logger): Promise<App> => {
-    const workers = config.workers === 'auto' ? availableProcesses() : config.workers
+    const workers = config.workers === 'auto' ? availableParallelism() : config.workers
     let app: App
     if (workers === 1) app = await serveHere(config, log, { settingsFile: file })
     else {

@@ -345,7 +345,7 @@ export const settingsSchema = z
     workers: setting(
       integerOrAuto(1024),
       1,
-      'Processes that share the listener; auto: one for each core, or fewer by the CPU quota of the cgroup.',
+      'Processes that share the listener; auto: one for each core, on Node 22.12 and newer fewer by a CPU quota.',
     ),
     contract: section('Forms that clients of the API disagree on; the defaults are documented.', {
       expirationSec: setting(oneOf(['integer', 'string']), 'integer', 'JSON type of expirationSec.'),

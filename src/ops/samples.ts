@@ -3,10 +3,13 @@
  * counters grew between two samples. Memory is bounded, as label sets are closed.
  */
 import type { Registry } from 'prom-client'
+import type { MetricName } from './metrics.ts'
 
 export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]
 
-export type Labels = MetricFamily['values'][number]['labels']
+type Labels = MetricFamily['values'][number]['labels']
+
+type Name = MetricName | 'process_cpu_seconds_total' | 'process_resident_memory_bytes'
 
 /** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
 const SHOWN = /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/
@@ -33,8 +36,9 @@ export class Columns {
   read(families: readonly MetricFamily[], at: number): Sample {
     const row: number[] = []
     for (const { name, values } of families) {
-      const columns = this.#byMetric.get(name) ?? new Map()
-      this.#byMetric.set(name, columns)
+      const metric = name.replace('auth_sidecar_', '')
+      const columns = this.#byMetric.get(metric) ?? new Map()
+      this.#byMetric.set(metric, columns)
       const isHistogram = values.some(({ labels }) => 'le' in labels)
       for (const { labels, value } of values) {
         if (isHistogram && !('le' in labels)) continue // its sum and count
@@ -47,27 +51,29 @@ export class Columns {
     return { at, row }
   }
 
-  /** A counter that decreased (its worker was replaced) counts as zero. */
+  /** Of the series that exist at the end. A counter that decreased (its worker was replaced) counts as zero. */
   growth(from: Sample, to: Sample) {
     const seconds = (to.at - from.at) / 1000
-    const by = (metric: string, label: string, where: Labels = {}) => {
+    const by = (metric: Name, label: string, where: Labels = {}) => {
       const growth = new Map<string, number>()
       const wanted = Object.entries(where)
       for (const { labels, index } of this.#byMetric.get(metric)?.values() ?? []) {
-        if (!wanted.every(([name, value]) => labels[name] === value)) continue
+        const last = to.row[index]
+        if (last === undefined || !wanted.every(([name, value]) => labels[name] === value)) continue
         const value = String(labels[label] ?? '')
-        const grown = Math.max(0, (to.row[index] ?? 0) - (from.row[index] ?? 0))
+        const grown = Math.max(0, last - (from.row[index] ?? 0))
         growth.set(value, (growth.get(value) ?? 0) + grown)
       }
       return growth
     }
     return {
+      at: to.at,
       seconds,
       by,
-      total: (metric: string, where?: Labels) => sum(by(metric, '', where)),
+      total: (metric: Name, where?: Labels) => sum(by(metric, '', where)),
       /** Null if the interval is empty. */
       perSecond: (count: number) => (seconds > 0 ? rounded(count / seconds) : null),
-      percentiles: (histogram: string, where?: Labels) => percentiles(by(histogram, 'le', where)),
+      percentiles: (histogram: MetricName, where?: Labels) => percentiles(by(histogram, 'le', where)),
     }
   }
 }

@@ -6,8 +6,7 @@ import type { Config } from '../config/config.ts'
 import type { CertificateMaterial } from '../reload/certificates.ts'
 import type { IssueFailure } from '../server/reasons.ts'
 import { VERSION } from '../version.ts'
-import { fullName, type MetricName } from './metrics.ts'
-import { Columns, type Growth, type Labels, type MetricFamily, rounded, type Sample, sum } from './samples.ts'
+import { Columns, type Growth, type MetricFamily, rounded, type Sample, sum } from './samples.ts'
 
 const SAMPLE_EVERY_MS = 5000
 /** Ten minutes of steps between samples. */
@@ -53,30 +52,13 @@ export function createStatusReporter(
   const startedAt = now()
   const columns = new Columns()
   const samples: Sample[] = []
-  /** By the prefix of the upstream, in epoch milliseconds. */
-  const lastOks = new Map<string, number>()
-  const lastFaults = new Map<string, { outcome: string; at: number }>()
-  let lastRead: Sample | undefined
   let timer: NodeJS.Timeout | undefined
 
-  /** Reads the metrics, and records which upstreams responded and which failed since the last call, at most 5 s ago. */
-  const read = async () => {
-    const families = await statusMetrics()
-    const to = columns.read(families, now())
-    const since = columns.growth(lastRead ?? to, to)
-    lastRead = to
-    for (const { prefix } of upstreams) {
-      const outcomes = outcomesOf(since, prefix)
-      if ((outcomes.get('ok') ?? 0) > 0) lastOks.set(prefix, to.at)
-      const [outcome] = faultsIn(outcomes).keys()
-      if (outcome !== undefined) lastFaults.set(prefix, { outcome, at: to.at })
-    }
-    return { families, to }
-  }
+  const read = async () => columns.read(await statusMetrics(), now())
 
   const sample = async (): Promise<void> => {
     try {
-      samples.push((await read()).to)
+      samples.push(await read())
       if (samples.length > MAX_SAMPLES) samples.shift()
     } catch (error) {
       onError(error)
@@ -84,24 +66,29 @@ export function createStatusReporter(
   }
 
   const report = async () => {
-    const { families, to } = await read()
+    const to = await read()
     const checks = await ready()
-    const tenMinutes = columns.growth(samples[0] ?? to, to)
-    const recently = columns.growth(samples.at(-RECENT_STEPS - 1) ?? samples[0] ?? to, to)
-    const steps = samples.slice(1).map((sample, at) => columns.growth(samples[at] ?? sample, sample))
+    const all = [...samples, to]
+    const tenMinutes = columns.growth(all[0] ?? to, to)
+    const recently = columns.growth(all.at(-RECENT_STEPS - 2) ?? all[0] ?? to, to)
+    const steps = all.slice(1).map((sample, at) => columns.growth(all[at] ?? sample, sample))
+    /** Without the last step, which may be too short for a rate. */
+    const drawn = steps.slice(0, -1)
     /** Since zero: the values themselves. */
     const values = columns.growth({ at: 0, row: [] }, to)
-    const value = (name: MetricName, where?: Labels) => values.total(fullName(name), where)
 
-    const statuses = tenMinutes.by(REQUESTS, 'status')
+    const statuses = tenMinutes.by('requests_total', 'status')
     const refused = refusedIn(tenMinutes)
     const refusedNow = refusedIn(recently)
-    const hits = tenMinutes.total(fullName('token_cache_hits_total'))
-    const misses = tenMinutes.total(fullName('token_cache_misses_total'))
-    const failures = tenMinutes.by(fullName('token_issue_failures_total'), 'reason')
-    const signer = seriesOf(families, fullName('signing_key_age_seconds'))[0]
-    const keySetAges = seriesOf(families, fullName('jwks_age_seconds'))
-    const latencies = steps.map((step) => step.percentiles(DURATIONS))
+    const hits = tenMinutes.total('token_cache_hits_total')
+    const misses = tenMinutes.total('token_cache_misses_total')
+    const failures = tenMinutes.by('token_issue_failures_total', 'reason')
+    const failuresNow: Partial<Record<IssueFailure, number>> = Object.fromEntries(
+      recently.by('token_issue_failures_total', 'reason'),
+    )
+    const signers = values.by('signing_key_age_seconds', 'kid')
+    const keySetAges = values.by('jwks_age_seconds', 'issuer')
+    const latencies = drawn.map((step) => step.percentiles('request_duration_seconds'))
     return {
       time: new Date(to.at).toISOString(),
       version: VERSION,
@@ -110,18 +97,18 @@ export function createStatusReporter(
       uptimeSeconds: Math.floor((to.at - startedAt) / 1000),
       ready: checks.every(({ ok }) => ok),
       draining: checks.some(({ state }) => state === 'draining'),
-      enforcing: seriesOf(families, fullName('enforcing')).every(({ value }) => value !== 0),
+      enforcing: values.by('enforcing', '').get('') !== 0,
       checks,
       window: { seconds: rounded(tenMinutes.seconds), nowSeconds: rounded(recently.seconds) },
       requests: {
-        perSecond: recently.perSecond(recently.total(REQUESTS)),
+        perSecond: recently.perSecond(recently.total('requests_total')),
         count: sum(statuses),
         byStatus: byClass(statuses),
         failing: failingIn(tenMinutes),
-        failingRatio: share(failingIn(recently), recently.total(REQUESTS, { route: 'proxy' })),
-        inFlight: value('requests_in_flight'),
-        connections: value('client_connections'),
-        connectionsDropped: recently.total(fullName('client_connections_dropped_total')),
+        failingRatio: share(failingIn(recently), recently.total('requests_total', { route: 'proxy' })),
+        inFlight: values.total('requests_in_flight'),
+        connections: values.total('client_connections'),
+        connectionsDropped: recently.total('client_connections_dropped_total'),
       },
       rejections: {
         perSecond: recently.perSecond(sum(refusedNow)),
@@ -132,40 +119,39 @@ export function createStatusReporter(
           perSecond: recently.perSecond(refusedNow.get(reason) ?? 0),
         })),
       },
-      latency: ['all', ...tenMinutes.by(DURATIONS, 'route').keys()]
+      latency: ['all', ...tenMinutes.by('request_duration_seconds', 'route').keys()]
         .map((route) => {
           const where = route === 'all' ? {} : { route }
-          const count = tenMinutes.total(DURATIONS, { ...where, le: '+Inf' })
-          return { route, count, ...tenMinutes.percentiles(DURATIONS, where) }
+          const count = tenMinutes.total('request_duration_seconds', { ...where, le: '+Inf' })
+          return { route, count, ...tenMinutes.percentiles('request_duration_seconds', where) }
         })
         .filter(({ route, count }) => count > 0 || route === 'all'),
-      latencyNow: recently.percentiles(DURATIONS),
+      latencyNow: recently.percentiles('request_duration_seconds'),
       cache: {
         hitRatio: share(hits, hits + misses),
-        entries: value('token_cache_entries'),
+        entries: values.total('token_cache_entries'),
         capacity: cache.maxTokens,
       },
       logins: {
-        issued: tenMinutes.total(fullName('tokens_issued_total')),
+        issued: tenMinutes.total('tokens_issued_total'),
         failed: sum(failures),
         byReason: Object.fromEntries(failures),
-        issuedNow: recently.total(fullName('tokens_issued_total')),
-        byReasonNow: Object.fromEntries(
-          recently.by(fullName('token_issue_failures_total'), 'reason'),
-        ) as Partial<Record<IssueFailure, number>>,
+        issuedNow: recently.total('tokens_issued_total'),
+        byReasonNow: failuresNow,
       },
-      keys: seriesOf(families, fullName('key_token_lifetime_seconds')).map(({ labels, value }) => {
-        const signs = labels['kid'] === signer?.labels['kid']
-        const ageSeconds = signs ? (signer?.value ?? null) : null
-        return { kid: String(labels['kid']), signs, ageSeconds, tokensLiveSeconds: value }
-      }),
-      keySets: [...values.by(fullName('jwks_fetches_total'), 'issuer').keys()].map((issuer) => {
-        const age = keySetAges.find(({ labels }) => labels['issuer'] === issuer)
-        return { issuer, ageSeconds: age?.value ?? null }
-      }),
-      certificates: seriesOf(families, fullName('certificate_not_after_timestamp_seconds')).map(
-        ({ labels, value: seconds }) => ({
-          certificate: String(labels['certificate']),
+      keys: [...values.by('key_token_lifetime_seconds', 'kid')].map(([kid, tokensLiveSeconds]) => ({
+        kid,
+        signs: signers.has(kid),
+        ageSeconds: signers.get(kid) ?? null,
+        tokensLiveSeconds,
+      })),
+      keySets: [...values.by('jwks_fetches_total', 'issuer').keys()].map((issuer) => ({
+        issuer,
+        ageSeconds: keySetAges.get(issuer) ?? null,
+      })),
+      certificates: [...values.by('certificate_not_after_timestamp_seconds', 'certificate')].map(
+        ([certificate, seconds]) => ({
+          certificate,
           expiresAt: new Date(seconds * 1000).toISOString(),
           secondsLeft: Math.floor(seconds - to.at / 1000),
         }),
@@ -176,13 +162,11 @@ export function createStatusReporter(
         const count = sum(outcomes)
         const failed = sum(faultsIn(outcomes))
         const failedNow = sum(faultsIn(outcomesOf(recently, prefix)))
-        const lastFault = lastFaults.get(prefix)
-        const faultSeconds = lastFault === undefined ? null : Math.floor((to.at - lastFault.at) / 1000)
-        const isDown =
-          lastFault !== undefined &&
-          (faultSeconds ?? 0) <= FAULT_SECONDS &&
-          lastFault.at > (lastOks.get(prefix) ?? 0)
-        const responses = recently.by(fullName('upstream_responses_total'), 'class', where)
+        const okAt = steps.findLast((step) => outcomesOf(step, prefix).get('ok'))?.at ?? 0
+        const faults = steps.map((step) => ({ at: step.at, outcomes: faultsIn(outcomesOf(step, prefix)) }))
+        const lastFault = faults.findLast(({ outcomes }) => outcomes.size > 0)
+        const isDown = lastFault && lastFault.at > Math.max(okAt, to.at - FAULT_SECONDS * 1000)
+        const responses = recently.by('upstream_responses_total', 'class', where)
         const serverErrors = responses.get('5xx') ?? 0
         return {
           prefix,
@@ -193,48 +177,46 @@ export function createStatusReporter(
           failedNow,
           failedRatio: share(failed, count),
           /** Of the upstream's own responses. */
-          serverErrors: tenMinutes.total(fullName('upstream_responses_total'), { ...where, class: '5xx' }),
+          serverErrors: tenMinutes.total('upstream_responses_total', { ...where, class: '5xx' }),
           serverErrorRatio: share(serverErrors, sum(responses)),
           queueFull: outcomesOf(recently, prefix).get('connection_limit_reached') ?? 0,
           outcomes: Object.fromEntries([...outcomes].filter(([, occurred]) => occurred > 0)),
           lastFault: lastFault
             ? {
-                outcome: lastFault.outcome,
+                outcome: [...lastFault.outcomes.keys()][0] ?? '',
                 seenAt: new Date(lastFault.at).toISOString(),
-                secondsAgo: faultSeconds ?? 0,
+                secondsAgo: Math.floor((to.at - lastFault.at) / 1000),
               }
             : null,
-          firstByte: tenMinutes.percentiles(fullName('upstream_response_seconds'), where),
-          connections: value('upstream_connections', where),
-          queued: value('upstream_queue', where),
+          firstByte: tenMinutes.percentiles('upstream_response_seconds', where),
+          connections: values.total('upstream_connections', where),
+          queued: values.total('upstream_queue', where),
         }
       }),
       credentials: credentialsState(credentials, checks),
-      revocations: value('revocations'),
-      reloads: seriesOf(families, fullName('reload_failing')).map(({ labels, value: isFailing }) => {
-        const { subject } = labels
-        const lastGood = value('reload_last_good_timestamp_seconds', { subject })
-        return {
-          subject: String(subject),
-          ok: value('reloads_total', { subject, result: 'ok' }),
-          failed: value('reloads_total', { subject, result: 'failed' }),
-          failing: isFailing > 0,
-          lastGoodAt: new Date(lastGood * 1000).toISOString(),
-        }
-      }),
+      revocations: values.total('revocations'),
+      reloads: [...values.by('reload_failing', 'subject')].map(([subject, failing]) => ({
+        subject,
+        ok: values.total('reloads_total', { subject, result: 'ok' }),
+        failed: values.total('reloads_total', { subject, result: 'failed' }),
+        failing: failing > 0,
+        lastGoodAt: new Date(
+          values.total('reload_last_good_timestamp_seconds', { subject }) * 1000,
+        ).toISOString(),
+      })),
       process: {
         cpuRatio: recently.perSecond(recently.total('process_cpu_seconds_total')),
         rssBytes: values.total('process_resident_memory_bytes'),
-        logLinesDropped: tenMinutes.total(fullName('log_lines_dropped_total')),
+        logLinesDropped: tenMinutes.total('log_lines_dropped_total'),
       },
       series: {
-        times: samples.slice(1).map(({ at }) => Math.round(at / 1000)),
-        requestsPerSecond: steps.map((step) => step.perSecond(step.total(REQUESTS))),
-        failingPerSecond: steps.map((step) => step.perSecond(failingIn(step))),
+        times: drawn.map(({ at }) => Math.round(at / 1000)),
+        requestsPerSecond: drawn.map((step) => step.perSecond(step.total('requests_total'))),
+        failingPerSecond: drawn.map((step) => step.perSecond(failingIn(step))),
         rejectionsPerSecond: Object.fromEntries(
           [...refused.keys()].map((reason) => [
             reason,
-            steps.map((step) => step.perSecond(refusedIn(step).get(reason) ?? 0)),
+            drawn.map((step) => step.perSecond(refusedIn(step).get(reason) ?? 0)),
           ]),
         ),
         p50Seconds: latencies.map(({ p50Seconds }) => p50Seconds),
@@ -255,22 +237,17 @@ export function createStatusReporter(
   }
 }
 
-const REQUESTS = fullName('requests_total')
-const DURATIONS = fullName('request_duration_seconds')
-const CHECKS = fullName('token_checks_total')
-
 /** 5xx of forwarded requests: "failing" on the dashboard and in the alerts too. */
 function failingIn(growth: Growth): number {
-  const byStatus = [...growth.by(REQUESTS, 'status', { route: 'proxy' })]
-  return sum(new Map(byStatus.filter(([status]) => status.startsWith('5'))))
+  return byClass(growth.by('requests_total', 'status', { route: 'proxy' }))['5xx'] ?? 0
 }
 
 function refusedIn(growth: Growth): Map<string, number> {
-  return growth.by(CHECKS, 'reason', { result: 'rejected' })
+  return growth.by('token_checks_total', 'reason', { result: 'rejected' })
 }
 
 function outcomesOf(growth: Growth, upstream: string): Map<string, number> {
-  return growth.by(fullName('upstream_requests_total'), 'outcome', { upstream })
+  return growth.by('upstream_requests_total', 'outcome', { upstream })
 }
 
 /** Outcomes that are a fault of the upstream or of the sidecar, most frequent first. */
@@ -295,10 +272,6 @@ function credentialsState({ file, postgres }: Config['credentials'], checks: rea
   const check = checks.find(({ name }) => name === 'credentials')
   const state = check?.state ?? (check?.ok ? 'loaded' : 'not loaded')
   return { kind: file ? 'file' : 'PostgreSQL', state }
-}
-
-function seriesOf(families: readonly MetricFamily[], name: string): MetricFamily['values'] {
-  return families.find((family) => family.name === name)?.values ?? []
 }
 
 /** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */
