@@ -26,10 +26,10 @@ import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
 import { createHandle } from './server/handle.ts'
-import { createLinkEndpoint } from './server/link-endpoint.ts'
+import { LinkEndpoint } from './server/link-endpoint.ts'
 import { DataListener } from './server/listener.ts'
-import { createResponder } from './server/respond.ts'
-import { createTokenEndpoint } from './server/token-endpoint.ts'
+import { Responder } from './server/respond.ts'
+import { TokenEndpoint } from './server/token-endpoint.ts'
 import { createTokenCache } from './token/cache.ts'
 import { createAssertionSigner, createIssuer, createLinkIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
@@ -133,12 +133,12 @@ export async function createApp({
   })
 
   // Responses.
-  const responder = createResponder({ isDraining, allowedOrigins: config.cors.allowedOrigins })
+  const responder = new Responder(config.cors.allowedOrigins)
   const addresses = createAddresses(config.forwarded.trust)
   const clientAddress = ({ context, headers }: SidecarRequest) =>
     addresses.clientAddress(context.connection.peer, headers['x-forwarded-for'])
   const audit = createAudit({ log, enabled: config.log.audit, clientAddress })
-  const tokenEndpoint = createTokenEndpoint({
+  const tokenEndpoint = new TokenEndpoint({
     responder,
     credentials,
     canIssue: () => keys().signing !== undefined,
@@ -152,16 +152,15 @@ export async function createApp({
     onIssueFailure: metrics.onIssueFailure,
     audit,
   })
-  const linkEndpoint = createLinkEndpoint({
+  const linkEndpoint = new LinkEndpoint({
     responder,
     canIssue: () => keys().signing !== undefined,
     issue: createLinkIssuer({ keys, issuer, audience: config.token.audience, now }),
     maxLifetimeSeconds: config.links.maxLifetimeSeconds,
     now,
-    expirationSec: config.contract.expirationSec,
     onIssued: metrics.onLinkIssued,
     audit,
-    endToken: tokenEndpoint.end,
+    tokenEndpoint,
   })
   const forwarder = createForwarder({
     upstreams,
@@ -169,10 +168,9 @@ export async function createApp({
     timeouts: config.timeouts,
     secureContextOf: authData.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
-    isDraining,
     recheck: (authorization) => checkBearer(authorization, tokenCache.verify),
     refuse: (req, res, error, outcome) =>
-      responder.refuse(req, res, error, {
+      responder.refuse(req, res, outcome, error, {
         // RFC 9209 has one name for all errors of the client.
         errorType: isClientFailure(outcome) ? 'http_request_error' : outcome,
         close: closesConnection(outcome),
@@ -214,8 +212,9 @@ export async function createApp({
     events: {
       handle,
       onRequestEnd: accessLog.onRequestEnd,
-      onParserError: accessLog.onParserError,
-      parserErrorResponse: responder.parserErrorResponse,
+      onParserError: (error, peer, bytes) =>
+        responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
+      isDraining,
     },
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError,

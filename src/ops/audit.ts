@@ -9,23 +9,17 @@ import type { IssueFailure } from '../server/reasons.ts'
 import { type Logger, loggable } from './log.ts'
 import type { ReloadSubject } from './metrics.ts'
 
-/** Who acted. */
-interface Actor {
+/** What a request did; the actor of its context did it. */
+export type AuditedRequest =
+  | { readonly event: 'login' | 'logout' }
+  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
+  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
+
+/** Of a line, beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
+export interface AuditLine {
   readonly account?: string | undefined
   readonly accessKey?: string | undefined
   readonly tokenId?: string | undefined
-}
-
-/** What a request did. */
-export type AuditedRequest = Actor &
-  (
-    | { readonly event: 'login' | 'logout' }
-    | { readonly event: 'login_failed'; readonly reason: IssueFailure }
-    | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
-  )
-
-/** Of a line, beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
-export interface AuditLine extends Actor {
   readonly event: AuditedRequest['event'] | 'reload'
   readonly outcome?: ReloadResult
   readonly reason?: string
@@ -55,16 +49,16 @@ export function createAudit({ log, enabled, clientAddress }: AuditOptions): Audi
   const text = (value: string | undefined) => (value === undefined ? undefined : loggable(value))
   return {
     request(req, what) {
-      const { account, accessKey, tokenId } = what
+      const { id, actor } = req.context
       write({
         event: what.event,
         ...(what.event === 'login_failed' ? { reason: what.reason } : { outcome: 'ok' }),
-        account: text(account),
-        accessKey: text(accessKey),
-        tokenId: text(tokenId),
+        account: text(actor?.accountId),
+        accessKey: text(actor?.accessKey),
+        tokenId: text(actor?.tokenId),
         ...('linkId' in what && { linkId: loggable(what.linkId) }),
         client: clientAddress(req),
-        requestId: req.context.id,
+        requestId: id,
         traceId: traceIdOf(req.headers['traceparent']),
       })
     },

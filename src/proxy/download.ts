@@ -3,7 +3,7 @@
  * In: the calls of the response parser, in the order of the bytes. Out: the same head, body and trailers, written once
  * for each read of the upstream's socket. Memory: one read buffer, by backpressure.
  */
-import { mustCloseAfter, type SidecarRequest, type SidecarResponse } from '../server/context.ts'
+import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { endAfterBody } from '../server/unread-body.ts'
 import { headerValues, responseHeaders, responseTrailers } from './response-headers.ts'
 import type { ResponseSink, UpstreamHead } from './response-parser.ts'
@@ -12,7 +12,6 @@ import type { UpstreamConnection } from './upstream-connection.ts'
 export interface DownloadOwner {
   /** A part of the request's body may still arrive. */
   readonly isUploading: boolean
-  readonly isDraining: () => boolean
   onResponseHead(head: UpstreamHead): void
   /** The response is complete; its end has not been sent. */
   onResponseEnd(head: UpstreamHead): void
@@ -101,7 +100,7 @@ export class Download implements ResponseSink {
       first.length === head.contentLength &&
       first.length <= MAX_STRING_BODY
     ) {
-      this.#req.context.countOut(first.length)
+      this.#req.context.bytesOut += first.length
       this.#owner.onResponseEnd(head)
       endInOneWrite(this.#res, first)
       return
@@ -120,8 +119,7 @@ export class Download implements ResponseSink {
     const closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
     // The rest of an upload follows an early response: no further request is read (RFC 9112, section 9.6).
     this.#isEarly = this.#owner.isUploading
-    if (this.#isEarly || closeDelimited || this.#owner.isDraining() || mustCloseAfter(this.#req))
-      headers.push('Connection', 'close')
+    if (this.#isEarly || closeDelimited || context.mustClose) headers.push('Connection', 'close')
     this.#res.writeForwardedHead(head.status, head.statusText, headers, closeDelimited)
   }
 
@@ -131,7 +129,7 @@ export class Download implements ResponseSink {
       pieces.length === 1 && first.length >= MIN_HELD
         ? writeHeld(this.#res, first, connection)
         : this.#res.write(Buffer.concat(pieces))
-    for (const { length } of pieces) this.#req.context.countOut(length)
+    for (const { length } of pieces) this.#req.context.bytesOut += length
     if (isWritable || this.#isBlocked) return
     this.#isBlocked = true
     connection.socket.pause()

@@ -21,8 +21,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   }
 }
 
-interface ForwarderOptions
-  extends Pick<TunnelOptions, 'timeouts' | 'isDraining' | 'refuse' | 'recheck' | 'now'> {
+interface ForwarderOptions extends Pick<TunnelOptions, 'timeouts' | 'refuse' | 'recheck' | 'now'> {
   readonly upstreams: readonly {
     readonly prefix: string
     readonly url: string
@@ -47,26 +46,25 @@ export interface Forwarder {
 }
 
 export function createForwarder(options: ForwarderOptions): Forwarder {
-  const { timeouts, limits, isDraining, refuse, recheck, now } = options
+  const { timeouts, limits, refuse, recheck, now } = options
   const tunnelChecks = new Set<() => void>()
   const upstreams = options.upstreams.map(({ prefix, url, assertionAudience }) => {
     const address = upstreamAddress(url, options.secureContextOf(prefix))
     const pool = new UpstreamPool({ address, timeouts, limits })
     const events = options.events(prefix)
-    const transfer = { pool, events, timeouts, isDraining, refuse, recheck, tunnelChecks, now }
+    const transfer = { pool, events, timeouts, refuse, recheck, tunnelChecks, now }
     return { prefix, path: prefix.replace(/\/$/, ''), address, pool, transfer, assertionAudience }
   })
   const longestFirst = upstreams.toSorted((a, b) => b.path.length - a.path.length)
 
   const begin = (req: SidecarRequest, res: SidecarResponse): true => {
     const { context } = req
-    const { admitted: request, passed } = context
-    const caller = passed?.caller
-    if (request === undefined) throw new Error('a request is forwarded only after admission')
+    const { admitted: request, decision } = context
+    if (request === undefined || decision?.act !== 'forward') throw new Error('a request that must not pass')
+    const { caller, wouldRefuse, target } = decision
     const upstream = longestFirst.find(({ path }) => isWithin(request.path, path))
     if (upstream === undefined) {
       const fault = 'destination_not_found'
-      context.fail(fault)
       refuse(req, res, faultError(fault), fault)
       return true
     }
@@ -77,15 +75,11 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       requestId: context.id,
       peer: context.connection.peer,
       // Report mode forwards a refused token unchanged; a public route never forwards one.
-      keepAuthorization:
-        caller === undefined
-          ? passed?.act === 'forward' && passed.wouldRefuse !== undefined
-          : options.forwardAuthorization,
+      keepAuthorization: caller === undefined ? wouldRefuse !== undefined : options.forwardAuthorization,
       upstreamHost: upstream.address.host,
       assertionAudience: upstream.assertionAudience,
     }
     if (context.upgrade === undefined) {
-      const target = passed?.act === 'forward' ? passed.target : undefined
       new Transfer(req, res, requestHead(parts, target), upstream.transfer).start()
     } else {
       openTunnel(req, res, requestHeaderLines(parts), upstream.address, upstream.transfer)

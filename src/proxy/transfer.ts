@@ -26,7 +26,6 @@ export interface UpstreamEvents {
 export interface TransferOptions {
   readonly pool: UpstreamPool
   readonly timeouts: { readonly upstreamResponseSeconds: number }
-  readonly isDraining: () => boolean
   readonly refuse: (
     req: SidecarRequest,
     res: SidecarResponse,
@@ -111,10 +110,6 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
     return this.#upload?.isArriving === true
   }
 
-  isDraining(): boolean {
-    return this.#options.isDraining()
-  }
-
   onResponseHead({ status }: UpstreamHead): void {
     if (this.#connection !== undefined) this.#connection.deadline = Number.POSITIVE_INFINITY
     this.#options.events.onResponse(status, (performance.now() - this.#req.context.startedAt) / 1000)
@@ -184,7 +179,7 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
     this.#upload?.stop()
     if (this.#settled) return
     this.#settled = true
-    if (outcome !== 'ok') this.#req.context.fail(outcome)
+    if (outcome !== 'ok') this.#req.context.reason = outcome
     this.#options.events.onOutcome(outcome)
   }
 }

@@ -71,7 +71,7 @@ export class Upload {
 
   #onData(chunk: Buffer): void {
     if (this.#connection === undefined) return
-    this.#req.context.countIn(chunk.length)
+    this.#req.context.bytesIn += chunk.length
     if (this.#pieces.push(chunk) === 1) afterReadingSockets(() => this.#write())
     this.#bytes += chunk.length
     if (this.#bytes >= MAX_PENDING) this.#req.pause()

@@ -53,7 +53,7 @@ export function openTunnel(
     clearTimeout(timer)
     if (settled) return false
     settled = true
-    if (outcome !== 'ok') context.fail(outcome)
+    if (outcome !== 'ok') context.reason = outcome
     options.events.onOutcome(outcome)
     return true
   }
@@ -117,7 +117,7 @@ export function openTunnel(
       return
     }
     response.on('data', (chunk: Buffer) => {
-      context.countOut(chunk.length)
+      context.bytesOut += chunk.length
     })
     response.on('error', () => fail('http_response_incomplete'))
     response.once('end', () => {
@@ -160,8 +160,8 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   client.write(first)
   const firstBytes = context.upgrade?.firstBytes
   if (firstBytes !== undefined) upstream.write(firstBytes)
-  context.countIn(firstBytes?.length ?? 0)
-  context.countOut(first.length)
+  context.bytesIn += firstBytes?.length ?? 0
+  context.bytesOut += first.length
   client.setTimeout(0)
   upstream.setTimeout(0)
   context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
@@ -174,10 +174,10 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
   })
   client.on('close', () => upstream.destroy())
   client.on('data', (chunk: Buffer) => {
-    context.countIn(chunk.length)
+    context.bytesIn += chunk.length
   })
   upstream.on('data', (chunk: Buffer) => {
-    context.countOut(chunk.length)
+    context.bytesOut += chunk.length
   })
   client.pipe(upstream)
   upstream.pipe(client)
@@ -185,9 +185,9 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
 
 /** Checks the token now, whenever auth data changes, and when the verdict ends: it may have been revoked meanwhile. */
 function closeWhenRefused({ socket, context, rawHeaders }: SidecarRequest, options: TunnelOptions): void {
-  const { passed, admitted } = context
-  if (passed?.caller === undefined || admitted === undefined) return
-  const isReported = passed.act === 'forward' && passed.wouldRefuse !== undefined
+  const { decision, admitted } = context
+  if (decision?.act !== 'forward' || decision.caller === undefined || admitted === undefined) return
+  const isReported = decision.wouldRefuse !== undefined
   const { recheck, tunnelChecks, now } = options
   let timer: NodeJS.Timeout | undefined
   const check = async () => {

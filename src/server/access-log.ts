@@ -35,9 +35,7 @@ export function createAccessLog({
 }: AccessLogOptions): Pick<ConnectionEvents, 'onRequestEnd' | 'onParserError'> {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
-    const { admitted, passed } = context
-    const identity = passed?.caller?.identity ?? context.deniedTo ?? context.issuedTo
-    const account = identity?.accountId ?? context.loginAccount
+    const { admitted, actor } = context
     const isNamed = context.route === 'forward_auth' && context.connection.peer.trusted
     const named = isNamed && admitted ? namedRequest(admitted, req.rawHeaders) : undefined
     const path = named?.path ?? admitted?.path ?? originPath(req.url ?? '')
@@ -53,8 +51,8 @@ export function createAccessLog({
         bytesIn: context.bytesIn,
         bytesOut: context.bytesOut,
         ms: Math.round(ms * 1000) / 1000,
-        account: account && loggable(account),
-        tokenId: identity && loggable(identity.tokenId),
+        account: actor?.accountId && loggable(actor.accountId),
+        tokenId: actor?.tokenId && loggable(actor.tokenId),
         client: clientAddress(req),
         traceId: traceIdOf(req.headers['traceparent']),
       },
@@ -67,7 +65,7 @@ export function createAccessLog({
       const { context } = req
       const ms = performance.now() - context.startedAt
       const isSent = finished || res.isComplete || res.statusCode === 101
-      if (!isSent && isAborting()) context.fail('drain_deadline')
+      if (!isSent && isAborting()) context.reason = 'drain_deadline'
       const status = isSent ? res.statusCode : unsentStatus(context)
       metrics.onRequest(context.route, req.method, status, ms / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
@@ -89,8 +87,8 @@ function isError(context: RequestContext, status: number): boolean {
 }
 
 /** The reason that report mode ignored. */
-function wouldRefuse({ passed }: RequestContext): RefusalReason | undefined {
-  return passed !== undefined && 'wouldRefuse' in passed ? passed.wouldRefuse : undefined
+function wouldRefuse({ decision }: RequestContext): RefusalReason | undefined {
+  return decision !== undefined && 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
 }
 
 function unsentStatus({ reason }: RequestContext): number {

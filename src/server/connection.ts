@@ -15,10 +15,9 @@ export interface ConnectionEvents {
   readonly handle: (req: SidecarRequest, res: SidecarResponse) => void
   /** Called once for each handled request. `finished`: its response was sent completely. */
   readonly onRequestEnd: (req: SidecarRequest, res: SidecarResponse, finished: boolean) => void
-  /** Called for bytes that are not a request; returns the request id of the response. */
-  readonly onParserError: (error: PublicError, peer: Peer) => string
-  /** The response to them, as text. `bytes`: those that the parser refused, if it has them. */
-  readonly parserErrorResponse: (error: PublicError, requestId: string, bytes?: Buffer) => string
+  /** Called for bytes that are not a request; returns the response as text. `bytes`: the last ones, if there are any. */
+  readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
+  readonly isDraining: () => boolean
 }
 
 /** An error of Node's parser; `rawPacket`: the bytes in which it found the error. */
@@ -69,6 +68,10 @@ export class Connection implements ClientConnection {
     return this.#current !== undefined
   }
 
+  get isDraining(): boolean {
+    return this.#events.isDraining()
+  }
+
   get isFull(): boolean {
     return this.#waiting.length >= MAX_WAITING
   }
@@ -103,7 +106,7 @@ export class Connection implements ClientConnection {
     const { req } = res
     const socket = this.#socket
     this.#current = undefined
-    req.context.release()
+    req.context.handOver(undefined)
     this.#events.onRequestEnd(req, res, res.writableFinished)
     this.#bytesBefore = socket.bytesRead
     if (!socket.writable) {
@@ -171,8 +174,7 @@ export class Connection implements ClientConnection {
   #sendFinalRefusal(): void {
     if (this.#finalRefusal === undefined || this.#current !== undefined) return
     const { error, bytes } = this.#finalRefusal
-    const requestId = this.#events.onParserError(error, this.peer)
-    endConnection(this.#socket, this.#events.parserErrorResponse(error, requestId, bytes))
+    endConnection(this.#socket, this.#events.onParserError(error, this.peer, bytes))
   }
 
   /** The socket was idle for its timeout. `headMs`: longer than Node waits for the rest of a head. */

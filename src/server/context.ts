@@ -6,7 +6,7 @@ import { createServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Admitted } from '../gate/admission.ts'
-import type { Decided, Passed, Route } from '../gate/decide.ts'
+import type { Decision, Route } from '../gate/decide.ts'
 import type { Identity } from '../token/verify.ts'
 import type { Peer } from './client-address.ts'
 import type { Reason } from './reasons.ts'
@@ -16,6 +16,8 @@ export interface ClientConnection {
   readonly peer: Peer
   /** Under TLS another than the request's. */
   readonly tcpSocket: Socket
+  /** The process accepts no more: its connections end with their next responses. */
+  readonly isDraining: boolean
   /**
    * Destroys it; with a reset if a response has begun: clients that do not count its bytes (Ruby's `Net::HTTP`) take a
    * close for its end.
@@ -41,6 +43,9 @@ export interface RequestHandler {
   onRelease?(): void
 }
 
+/** Who acts: the caller of a verified token, or the names of a login that are known to be ours. */
+export type Actor = Partial<Pick<Identity, 'accountId' | 'accessKey' | 'tokenId'>>
+
 /** The facts of a request, grouped by the file that adds them. */
 export class RequestContext {
   readonly connection: ClientConnection
@@ -57,83 +62,50 @@ export class RequestContext {
   // handle.ts, by the decision of the gate.
 
   id = ''
-  decided: Decided | undefined
-  passed: Passed | undefined
-  /** Of a valid token that does not allow the request. */
-  deniedTo: Identity | undefined
+  /** Absent before admission, and when it refused the request. */
+  admitted: Admitted | undefined
+  /** `proxy` before routing, and for requests refused at admission. */
+  route: Route = 'proxy'
+  decision: Decision | undefined
 
-  // token-endpoint.ts.
+  /** From token-endpoint.ts, too. */
+  actor: Actor | undefined
+  /** Of a failure or refusal, the latest one; from the part that fails or refuses. */
+  reason: Reason | undefined
 
-  issuedTo: Identity | undefined
-  /** The account that a login named, if there is such an account. */
-  loginAccount: string | undefined
-  /** The access key that a login named, if its credential is active. */
-  loginAccessKey: string | undefined
+  // Body bytes from and to the client, added up by the parts that read and write them.
+
+  bytesIn = 0
+  bytesOut = 0
 
   #handler: RequestHandler | undefined
-  #reason: Reason | undefined
-  #bytesIn = 0
-  #bytesOut = 0
 
   constructor(connection: ClientConnection) {
     this.connection = connection
-  }
-
-  /** Absent before admission, and when it refused the request. */
-  get admitted(): Admitted | undefined {
-    return this.decided?.request
-  }
-
-  /** `proxy` before routing, and for requests refused at admission. */
-  get route(): Route {
-    return this.decided?.route ?? 'proxy'
   }
 
   get handler(): RequestHandler | undefined {
     return this.#handler
   }
 
-  /** Makes `handler` the only one that serves the request; the handler before it lets go. */
-  handOver(handler: RequestHandler): void {
+  /** Makes `handler` the only one that serves the request, or none; the handler before it lets go. */
+  handOver(handler: RequestHandler | undefined): void {
     const previous = this.#handler
     this.#handler = handler
     previous?.onRelease?.()
   }
 
-  /** The handler lets go, and none takes over. */
-  release(): void {
-    const previous = this.#handler
-    this.#handler = undefined
-    previous?.onRelease?.()
-  }
-
-  /** The reason of a failure or refusal, the latest one. */
-  get reason(): Reason | undefined {
-    return this.#reason
-  }
-
-  fail(reason: Reason): void {
-    this.#reason = reason
-  }
-
-  /** Body bytes from the client. */
-  get bytesIn(): number {
-    return this.#bytesIn
-  }
-
-  /** Body bytes to the client. */
-  get bytesOut(): number {
-    return this.#bytesOut
-  }
-
-  countIn(bytes: number): void {
-    this.#bytesIn += bytes
-  }
-
-  countOut(bytes: number): void {
-    this.#bytesOut += bytes
+  /** Whether the connection must close after the response. */
+  get mustClose(): boolean {
+    const { connection, admitted, upgrade } = this
+    if (admitted === undefined || this.isBodyMalformed || connection.isDraining) return true
+    if (admitted.connectionOptions?.has('close') === true) return true
+    return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && upgrade === undefined
   }
 }
+
+/** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
+const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in createServer())
 
 export class SidecarRequest extends IncomingMessage {
   readonly context: RequestContext
@@ -146,50 +118,24 @@ export class SidecarRequest extends IncomingMessage {
   }
 }
 
-/** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
-const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in createServer())
-
-/** Whether the connection must close after the response, because of the request. */
-export function mustCloseAfter({ context: { admitted, upgrade } }: SidecarRequest): boolean {
-  if (admitted === undefined) return false
-  if (admitted.connectionOptions?.has('close') === true) return true
-  return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && upgrade === undefined
-}
-
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
-  #isContinued = false
-  #isCloseDelimited = false
-  #isComplete = false
-
   /** `100 Continue` has been sent. */
-  get isContinued(): boolean {
-    return this.#isContinued
-  }
-
+  isContinued = false
   /** The end of the connection is the end of the body. */
-  get isCloseDelimited(): boolean {
-    return this.#isCloseDelimited
-  }
-
+  isCloseDelimited = false
   /** All of it has been written, whatever becomes of the rest of the request. */
-  get isComplete(): boolean {
-    return this.#isComplete
-  }
-
-  complete(): void {
-    this.#isComplete = true
-  }
+  isComplete = false
 
   /** Before the body is read: asks a client for it that waits. */
   continueIfExpected(): void {
-    if (this.#isContinued || this.req.context.admitted?.expectsContinue !== true) return
-    this.#isContinued = true
+    if (this.isContinued || this.req.context.admitted?.expectsContinue !== true) return
+    this.isContinued = true
     this.writeContinue()
   }
 
   /** Writes the head of an upstream's response. */
   writeForwardedHead(status: number, reason: string, headers: string[], closeDelimited: boolean): void {
-    this.#isCloseDelimited = closeDelimited
+    this.isCloseDelimited = closeDelimited
     if (closeDelimited) this.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
     this.writeHead(status, reason, headers)
   }

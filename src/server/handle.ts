@@ -35,60 +35,45 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     const { context } = req
     if (context.id === '') context.id = newRequestId()
     options.onInternalError(context.id, error)
-    context.fail('internal')
+    context.reason = 'internal'
     if (res.headersSent) context.connection.abort()
-    else responder.refuse(req, res, ERRORS.internalError, { errorType: 'proxy_internal_error', close: true })
+    else
+      responder.refuse(req, res, 'internal', ERRORS.internalError, {
+        errorType: 'proxy_internal_error',
+        close: true,
+      })
+  }
+
+  const settle = (req: SidecarRequest, res: SidecarResponse, pending: Promise<void>): void => {
+    pending.catch((error: unknown) => fault(req, res, error))
   }
 
   const carryOut = (req: SidecarRequest, res: SidecarResponse, decision: Decision) => {
     const { context } = req
     if (res.destroyed) return // the client left while the token was verified
-    if (decision.act === 'refuse') {
-      refuse(req, res, decision)
-      return
-    }
-    if (context.isBodyMalformed) {
-      refuse(req, res, { act: 'refuse', error: ERRORS.malformedRequest, reason: 'admission' })
-      return
-    }
-    if (context.upgrade !== undefined && context.admitted?.webSocket !== true) {
-      context.fail('upgrade')
-      responder.refuse(req, res, ERRORS.upgradeRefused, { errorType: 'http_request_error', close: true })
-      return
-    }
+    context.decision = decision
+    if ('caller' in decision) context.actor = decision.caller?.identity
+    if (decision.act === 'refuse') return refuse(req, res, decision)
+    if (context.isBodyMalformed) return responder.refuse(req, res, 'admission', ERRORS.malformedRequest)
+    if (context.upgrade !== undefined && context.admitted?.webSocket !== true)
+      return responder.refuse(req, res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        context.passed = decision
-        options.forward(req, res)
-        return
-      case 'issue':
-        tokenEndpoint.issue(req, res).catch((error: unknown) => fault(req, res, error))
-        return
-      case 'timeLeft':
-        context.passed = decision
-        tokenEndpoint.timeLeft(req, res, decision.caller.identity)
-        return
-      case 'logout':
-        context.passed = decision
-        tokenEndpoint
-          .logout(req, res, decision.caller.identity)
-          .catch((error: unknown) => fault(req, res, error))
-        return
+        return options.forward(req, res)
       case 'allow':
-        context.passed = decision
-        allow(req, res, decision.caller)
-        return
+        return allow(req, res, decision.caller)
+      case 'issue':
+        return settle(req, res, tokenEndpoint.issue(req, res))
+      case 'timeLeft':
+        return tokenEndpoint.timeLeft(req, res, decision.caller.identity)
+      case 'logout':
+        return settle(req, res, tokenEndpoint.logout(req, res, decision.caller.identity))
       case 'createLink':
-        context.passed = decision
-        linkEndpoint.create(req, res, decision.caller).catch((error: unknown) => fault(req, res, error))
-        return
+        return settle(req, res, linkEndpoint.create(req, res, decision.caller))
       case 'endLink':
-        context.passed = decision
-        linkEndpoint.end(req, res, decision.caller).catch((error: unknown) => fault(req, res, error))
-        return
+        return settle(req, res, linkEndpoint.end(req, res, decision.caller.identity))
       case 'otherMethod':
-        tokenEndpoint.otherMethod(req, res, decision.allowed)
-        return
+        return tokenEndpoint.otherMethod(req, res, decision.allowed)
       default:
         decision satisfies never // a new decision that is not carried out fails to compile
     }
@@ -113,23 +98,14 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   const refuse = (
     req: SidecarRequest,
     res: SidecarResponse,
-    decision: Extract<Decision, { act: 'refuse' }>,
+    { error, reason }: Extract<Decision, { act: 'refuse' }>,
   ) => {
-    const { error, reason, caller } = decision
-    req.context.fail(reason)
-    req.context.deniedTo = caller?.identity
-    const { admitted, isBodyMalformed } = req.context
-    const close = admitted === undefined || isBodyMalformed
-    if (reason === 'admission') {
-      responder.refuse(req, res, error, { errorType: 'http_request_error', close })
-      return
-    }
+    if (reason === 'admission') return responder.refuse(req, res, reason, error)
     // RFC 6750, section 3: no error code where no token was sent.
     const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'
-    responder.refuse(req, res, error, {
+    responder.refuse(req, res, reason, error, {
       errorType: 'http_request_denied',
       details: reason,
-      close,
       headers: [
         ...(error.status === 401 ? ['WWW-Authenticate', challenge] : []),
         ...(req.context.route === 'forward_auth' ? VARY_BY_TOKEN : []),
@@ -140,15 +116,17 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   return (req, res) => {
     const { context } = req
     try {
-      const decided = decide(req)
-      const { request, decision } = decided
-      context.decided = decided
+      const { request, route, decision } = decide(req)
+      context.admitted = request
+      context.route = route
       context.id = request === undefined ? requestIdOf(req.rawHeaders) : (request.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
       if (decision instanceof Promise || request?.chunked === true) {
-        Promise.resolve(decision)
-          .then((resolved) => carryOut(req, res, resolved))
-          .catch((error: unknown) => fault(req, res, error))
+        settle(
+          req,
+          res,
+          Promise.resolve(decision).then((resolved) => carryOut(req, res, resolved)),
+        )
       } else {
         carryOut(req, res, decision)
       }

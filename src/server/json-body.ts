@@ -22,7 +22,7 @@ export async function readJson(req: SidecarRequest, res: SidecarResponse): Promi
   if (refusal !== undefined) return refusal
   res.continueIfExpected()
   const body = await readBody(req)
-  req.context.release()
+  req.context.handOver(undefined)
   return 'ok' in body ? body : parse(body)
 }
 
@@ -61,7 +61,7 @@ function readBody(req: SidecarRequest): Promise<Buffer | Refusal> {
       resolve(refusal)
     }
     const onData = (chunk: Buffer) => {
-      context.countIn(chunk.length)
+      context.bytesIn += chunk.length
       chunks.push(chunk)
       if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
     }

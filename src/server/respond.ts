@@ -5,11 +5,13 @@
 import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
 import type { ProxyErrorType } from '../http/proxy-errors.ts'
-import { mustCloseAfter, type SidecarRequest, type SidecarResponse } from './context.ts'
+import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { Reason } from './reasons.ts'
 import { endAfterBody, hasUnreadBody } from './unread-body.ts'
 
-interface ErrorDetails {
-  readonly errorType: ProxyErrorType
+export interface RefusalOptions {
+  /** By default, that of a request we cannot serve: now (503) or at all. */
+  readonly errorType?: ProxyErrorType
   /** A word of a closed set, never client input. */
   readonly details?: string
   /** For 503. */
@@ -19,56 +21,34 @@ interface ErrorDetails {
   readonly headers?: readonly string[]
 }
 
-interface ResponderOptions {
-  readonly isDraining: () => boolean
-  readonly allowedOrigins: readonly string[]
-}
+export class Responder {
+  readonly #allowedOrigins: ReadonlySet<string>
 
-/** Sends responses; a body must be ASCII. Does nothing if a response has begun or the client has closed. */
-export interface Responder {
+  constructor(allowedOrigins: readonly string[]) {
+    this.#allowedOrigins = new Set(allowedOrigins)
+  }
+
+  /** `body` must be ASCII as JSON. Does nothing if a response has begun or the client has closed. */
   send(
     req: SidecarRequest,
     res: SidecarResponse,
     status: number,
     body: object | undefined,
-    headers?: readonly string[],
-    close?: boolean,
-  ): void
-  refuse(req: SidecarRequest, res: SidecarResponse, error: PublicError, details: ErrorDetails): void
-  /** For bytes that are not a request: Node has no response object for them. */
-  parserErrorResponse(error: PublicError, requestId: string, bytes?: Buffer): string
-  allows(origin: string | undefined): origin is string
-}
-
-const PROXY_NAME = 'storage-auth-sidecar'
-
-export function createResponder({ isDraining, allowedOrigins }: ResponderOptions): Responder {
-  const anyOrigin = allowedOrigins.includes('*')
-  const origins = new Set(allowedOrigins)
-  const allows = (origin: string | undefined): origin is string =>
-    origin !== undefined && (anyOrigin || origins.has(origin))
-
-  const corsHeaders = (origin: string) => [
-    ...['Access-Control-Allow-Origin', anyOrigin ? '*' : origin, 'Vary', 'Origin'],
-    ...['Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After'],
-  ]
-
-  const send: Responder['send'] = (req, res, status, body, headers = [], close = false) => {
+    headers: readonly string[] = [],
+    close = false,
+  ): void {
     if (res.headersSent || res.destroyed) return
     const { context } = req
     const text = body === undefined ? '' : JSON.stringify(body)
     const list = body === undefined ? [] : ['Content-Type', 'application/json']
-    if (status !== 204) list.push('Content-Length', String(Buffer.byteLength(text)))
+    if (status !== 204) list.push('Content-Length', String(text.length))
     if (!headers.includes('Cache-Control')) list.push('Cache-Control', 'no-store')
-    list.push(...headers, 'X-Request-Id', context.id)
-    const { origin } = req.headers
-    if (allows(origin)) list.push(...corsHeaders(origin))
+    list.push(...headers, 'X-Request-Id', context.id, ...this.#corsHeaders(req.headers.origin))
     const unread = hasUnreadBody(req)
-    const mustClose = close || unread || isDraining() || mustCloseAfter(req)
-    if (mustClose) list.push('Connection', 'close')
+    if (close || unread || context.mustClose) list.push('Connection', 'close')
     res.writeHead(status, STATUS_CODES[status] ?? '', list)
-    if (req.method !== 'HEAD') context.countOut(text.length)
-    res.complete()
+    if (req.method !== 'HEAD') context.bytesOut += text.length
+    res.isComplete = true
     if (unread) {
       res.flushHeaders() // `write` alone would not send a head without a body: HEAD, 204
       res.write(text, 'latin1')
@@ -78,39 +58,49 @@ export function createResponder({ isDraining, allowedOrigins }: ResponderOptions
     }
   }
 
-  return {
-    send,
-    allows,
-    refuse(req, res, error, { errorType, details, retryAfterSeconds = 1, close, headers = [] }) {
-      const suffix = details === undefined ? '' : `; details="${details}"`
-      const list = ['Proxy-Status', `${PROXY_NAME}; error=${errorType}${suffix}`, ...headers]
-      if (error.status === 503) list.push('Retry-After', String(retryAfterSeconds))
-      send(req, res, error.status, { code: error.code, message: error.message }, list, close)
-    },
-    parserErrorResponse({ status, code, message }, requestId, bytes) {
-      const body = JSON.stringify({ code, message })
-      const origin = allowedOrigins.length > 0 ? originIn(bytes) : undefined
-      const headers = [
-        ...[
-          'Content-Type',
-          'application/json',
-          'Content-Length',
-          `${body.length}`,
-          'Cache-Control',
-          'no-store',
-        ],
-        ...['Proxy-Status', `${PROXY_NAME}; error=http_request_error`, 'X-Request-Id', requestId],
-        ...(allows(origin) ? corsHeaders(origin) : []),
-        ...['Date', new Date().toUTCString(), 'Connection', 'close'],
-      ]
-      let head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`
-      for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
-      return `${head}\r\n${body}`
-    },
+  refuse(
+    req: SidecarRequest,
+    res: SidecarResponse,
+    reason: Reason,
+    { status, code, message }: PublicError,
+    options: RefusalOptions = {},
+  ): void {
+    const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
+    const { errorType = defaultType, details, retryAfterSeconds = 1, close, headers = [] } = options
+    req.context.reason = reason
+    const list = ['Proxy-Status', proxyStatus(errorType, details), ...headers]
+    if (status === 503) list.push('Retry-After', String(retryAfterSeconds))
+    this.send(req, res, status, { code, message }, list, close)
+  }
+
+  /** For bytes that are not a request: Node has no response object for them. `bytes`: the last ones of them. */
+  parserErrorResponse({ status, code, message }: PublicError, requestId: string, bytes?: Buffer): string {
+    const body = JSON.stringify({ code, message })
+    const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
+    const cors = this.#corsHeaders(origin)
+    let corsLines = ''
+    for (let at = 0; at < cors.length; at += 2) corsLines += `${cors[at]}: ${cors[at + 1]}\r\n`
+    return (
+      `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n` +
+      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\nCache-Control: no-store\r\n` +
+      `Proxy-Status: ${proxyStatus('http_request_error')}\r\nX-Request-Id: ${requestId}\r\n${corsLines}` +
+      `Date: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${body}`
+    )
+  }
+
+  allows(origin = ''): boolean {
+    return origin !== '' && (this.#allowedOrigins.has('*') || this.#allowedOrigins.has(origin))
+  }
+
+  #corsHeaders(origin = ''): string[] {
+    if (!this.allows(origin)) return []
+    return [
+      ...['Access-Control-Allow-Origin', this.#allowedOrigins.has('*') ? '*' : origin, 'Vary', 'Origin'],
+      ...['Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After'],
+    ]
   }
 }
 
-/** `Origin` of a head that the parser refused, if it is in the bytes that it had last. */
-function originIn(bytes: Buffer | undefined): string | undefined {
-  return /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
+function proxyStatus(errorType: ProxyErrorType, details?: string): string {
+  return `storage-auth-sidecar; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`
 }

@@ -11,10 +11,10 @@ import type { Audit, AuditedRequest } from '../ops/audit.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import type { Identity } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
-import { invalid } from './json-body.ts'
+import { invalid, type Refusal } from './json-body.ts'
 import { readLogin } from './login-body.ts'
 import type { IssueFailure } from './reasons.ts'
-import type { Responder } from './respond.ts'
+import type { RefusalOptions, Responder } from './respond.ts'
 
 interface TokenEndpointOptions {
   readonly responder: Responder
@@ -38,22 +38,7 @@ interface TokenEndpointOptions {
   readonly audit: Pick<Audit, 'request'>
 }
 
-export interface TokenEndpoint {
-  /** POST: issues a token. Rejects only on an internal fault. */
-  issue(req: SidecarRequest, res: SidecarResponse): Promise<void>
-  /** GET and HEAD. */
-  timeLeft(req: SidecarRequest, res: SidecarResponse, identity: Identity): void
-  /** DELETE: revokes the token. Rejects only on an internal fault. */
-  logout(req: SidecarRequest, res: SidecarResponse, identity: Identity): Promise<void>
-  /** Ends a token or a link, and writes `what` to the audit log. Rejects only on an internal fault. */
-  end(req: SidecarRequest, res: SidecarResponse, ended: EndedToken, what: AuditedRequest): Promise<void>
-  /** Any other method, of links too: a CORS preflight of an allowed origin (Fetch standard), or 405. */
-  otherMethod(req: SidecarRequest, res: SidecarResponse, allowed: string): void
-}
-
-type Granted =
-  | { readonly ok: true; readonly scope: Scope | undefined }
-  | { readonly ok: false; readonly error: PublicError; readonly reason: 'invalid' | 'rejected' }
+type Granted = { readonly ok: true; readonly scope: Scope | undefined } | Refusal
 
 /** That of every field of a login. */
 const MAX_ASKED_LENGTH = 1024
@@ -63,147 +48,147 @@ const UNAVAILABLE: Revoked = { ok: false, reason: 'unavailable' }
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
 
-export function createTokenEndpoint(options: TokenEndpointOptions): TokenEndpoint {
-  const { responder, credentials, throttle, contract, now } = options
-  const rejected: PublicError = { ...ERRORS.authenticationFailed, code: contract.authenticationFailedCode }
+export class TokenEndpoint {
+  readonly #options: TokenEndpointOptions
+  /** The same for every rejected login. */
+  readonly #rejected: PublicError
+
+  constructor(options: TokenEndpointOptions) {
+    this.#options = options
+    this.#rejected = { ...ERRORS.authenticationFailed, code: options.contract.authenticationFailedCode }
+  }
+
+  /** POST: issues a token. Rejects only on an internal fault. */
+  async issue(req: SidecarRequest, res: SidecarResponse): Promise<void> {
+    const { credentials, throttle, audit, responder } = this.#options
+    const { context } = req
+    if (credentials === undefined || !this.#options.canIssue())
+      return this.#fail(req, res, 'unavailable', ERRORS.serviceNotReady)
+    const read = await readLogin(req, res)
+    if (!read.ok) return this.#fail(req, res, 'invalid', read.error)
+    const { login, scope: asked } = read
+    const { accountId, accessKey } = login
+    if (credentials.hasAccount(accountId)) context.actor = { accountId }
+    const address = this.#options.clientAddress(req)
+    const { verdict, retryAfterSeconds } = await throttle.attempt(login, address, async () =>
+      res.destroyed ? 'busy' : credentials.authenticate(login, address),
+    )
+    if (verdict === 'unavailable') return this.#fail(req, res, verdict, ERRORS.serviceNotReady)
+    const credential = credentials.credentialStatus(accountId, accessKey)
+    if (credential.active) context.actor = { accountId, accessKey }
+    if (verdict === 'busy' || verdict === 'throttled')
+      return this.#failLater(req, res, verdict, retryAfterSeconds)
+    // Not active: disabled a moment ago.
+    if (verdict === 'rejected' || !credential.active)
+      return this.#fail(req, res, 'rejected', this.#rejected, { errorType: 'http_request_denied' })
+    const granted = grant(asked, login, credential)
+    if (!granted.ok) return this.#fail(req, res, 'invalid', granted.error)
+    const subject = { ...login, scope: granted.scope }
+    const { token, identity } = await this.#options.issue(subject).catch((fault: unknown) => {
+      this.#recordFailure(req, 'internal')
+      throw fault
+    })
+    context.actor = identity
+    this.#options.onIssued()
+    audit.request(req, { event: 'login' })
+    const expirationSec = this.expirationSec(identity.expiresAtSeconds)
+    responder.send(req, res, 200, { token, expirationSec })
+  }
+
+  /** GET and HEAD. */
+  timeLeft(req: SidecarRequest, res: SidecarResponse, { expiresAtSeconds }: Identity): void {
+    const expirationSec = this.expirationSec(expiresAtSeconds)
+    this.#options.responder.send(req, res, 200, { expirationSec })
+  }
+
+  /** DELETE: revokes the token. Rejects only on an internal fault. */
+  logout(req: SidecarRequest, res: SidecarResponse, identity: Identity): Promise<void> {
+    return this.end(req, res, identity, { event: 'logout' })
+  }
+
+  /** Ends a token or a link, and writes `what` to the audit log. Rejects only on an internal fault. */
+  async end(
+    req: SidecarRequest,
+    res: SidecarResponse,
+    ended: EndedToken,
+    what: AuditedRequest,
+  ): Promise<void> {
+    const { responder, revokeToken, audit } = this.#options
+    const revoked = (await revokeToken?.(ended)) ?? UNAVAILABLE
+    if (!revoked.ok) {
+      const { reason, retryAfterSeconds } = revoked
+      return responder.refuse(req, res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
+    }
+    audit.request(req, what)
+    responder.send(req, res, 204, undefined)
+  }
+
+  /** Any other method, of links too: a CORS preflight of an allowed origin (Fetch standard), or 405. */
+  otherMethod(req: SidecarRequest, res: SidecarResponse, allowed: string): void {
+    const { responder } = this.#options
+    const { admitted } = req.context
+    if (admitted?.preflight === true && responder.allows(admitted.origin)) {
+      responder.send(req, res, 204, undefined, [
+        ...['Access-Control-Allow-Methods', allowed],
+        ...['Access-Control-Allow-Headers', 'authorization, content-type'],
+        ...['Access-Control-Max-Age', '600'],
+      ])
+    } else {
+      responder.refuse(req, res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
+    }
+  }
 
   /** Whole seconds that are really left; 0 within the clock tolerance. */
-  const expirationSec = ({ expiresAtSeconds }: Identity): number | string => {
+  expirationSec(expiresAtSeconds: number): number | string {
+    const { now, contract } = this.#options
     const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
     return contract.expirationSec === 'string' ? String(left) : left
   }
 
-  const recordFailure = (req: SidecarRequest, reason: IssueFailure) => {
-    options.onIssueFailure(reason)
-    const { loginAccount: account, loginAccessKey: accessKey } = req.context
-    options.audit.request(req, { event: 'login_failed', reason, account, accessKey })
-  }
-
-  const fail = (
+  #fail(
     req: SidecarRequest,
     res: SidecarResponse,
     reason: IssueFailure,
     error: PublicError,
-    retryAfterSeconds?: number,
-  ) => {
-    req.context.fail(reason)
-    recordFailure(req, reason)
-    const fault = error.status === 503 ? 'proxy_internal_response' : 'http_request_error'
-    const errorType = reason === 'rejected' ? 'http_request_denied' : fault
-    responder.refuse(req, res, error, { errorType, retryAfterSeconds })
+    options?: RefusalOptions,
+  ): void {
+    this.#recordFailure(req, reason)
+    this.#options.responder.refuse(req, res, reason, error, options)
   }
 
-  /** What a login gets: what it asks for within what its credential may do, or all of that. */
-  const grant = (asked: string | undefined, name: CredentialName, credential: CredentialStatus): Granted => {
-    const refused = (problem: string): Granted => ({ ...invalid(`scope ${problem}.`), reason: 'invalid' })
-    if (!credential.active) return { ok: false, error: rejected, reason: 'rejected' } // disabled a moment ago
-    const own = validScope(credential.scope)
-    if (asked === undefined) return { ok: true, scope: own }
-    const read = asked.length > MAX_ASKED_LENGTH ? undefined : parseScope(asked)
-    if (read?.ok !== true) return refused(read?.problem ?? `must have at most ${MAX_ASKED_LENGTH} characters`)
-    if (own !== undefined && !coversScope(own, read.scope))
-      return refused('has an item that the credential does not cover')
-    const isTooLong = namesProblem(name.accountId, name.accessKey, asked) !== undefined
-    return isTooLong ? refused('is too long for a token with these names') : read
-  }
-
-  const failLater = (
+  #failLater(
     req: SidecarRequest,
     res: SidecarResponse,
     reason: 'busy' | 'throttled',
     retryAfterSeconds?: number,
-  ) => {
+  ): void {
     if (res.destroyed) return // the client left while its login waited
     const timer = setTimeout(
-      () => fail(req, res, reason, ERRORS.serviceNotReady, retryAfterSeconds),
+      () => this.#fail(req, res, reason, ERRORS.serviceNotReady, { retryAfterSeconds }),
       RETRY_LATER_DELAY_MS,
     )
     req.context.handOver({ onIdle() {}, onRelease: () => clearTimeout(timer) })
   }
 
-  const end: TokenEndpoint['end'] = async (req, res, ended, what) => {
-    const revoked = (await options.revokeToken?.(ended)) ?? UNAVAILABLE
-    if (!revoked.ok) {
-      const { reason, retryAfterSeconds } = revoked
-      req.context.fail(reason)
-      const errorType = 'proxy_internal_response'
-      responder.refuse(req, res, ERRORS.serviceNotReady, { errorType, retryAfterSeconds })
-      return
-    }
-    options.audit.request(req, what)
-    responder.send(req, res, 204, undefined)
+  #recordFailure(req: SidecarRequest, reason: IssueFailure): void {
+    this.#options.onIssueFailure(reason)
+    this.#options.audit.request(req, { event: 'login_failed', reason })
   }
+}
 
-  return {
-    async issue(req, res) {
-      if (credentials === undefined || !options.canIssue()) {
-        fail(req, res, 'unavailable', ERRORS.serviceNotReady)
-        return
-      }
-      const read = await readLogin(req, res)
-      if (!read.ok) {
-        fail(req, res, 'invalid', read.error)
-        return
-      }
-      const { login } = read
-      if (credentials.hasAccount(login.accountId)) req.context.loginAccount = login.accountId
-      const address = options.clientAddress(req)
-      const { verdict, retryAfterSeconds } = await throttle.attempt(login, address, async () =>
-        res.destroyed ? 'busy' : credentials.authenticate(login, address),
-      )
-      if (verdict !== 'unavailable' && credentials.credentialStatus(login.accountId, login.accessKey).active)
-        req.context.loginAccessKey = login.accessKey
-      if (verdict === 'busy' || verdict === 'throttled') failLater(req, res, verdict, retryAfterSeconds)
-      else if (verdict !== 'accepted')
-        fail(req, res, verdict, verdict === 'rejected' ? rejected : ERRORS.serviceNotReady)
-      else {
-        const granted = grant(
-          read.scope,
-          login,
-          credentials.credentialStatus(login.accountId, login.accessKey),
-        )
-        if (!granted.ok) {
-          fail(req, res, granted.reason, granted.error)
-          return
-        }
-        const subject = { ...login, scope: granted.scope }
-        const { token, identity } = await options.issue(subject).catch((fault: unknown) => {
-          recordFailure(req, 'internal')
-          throw fault
-        })
-        req.context.issuedTo = identity
-        options.onIssued()
-        const { accountId: account, accessKey, tokenId } = identity
-        options.audit.request(req, { event: 'login', account, accessKey, tokenId })
-        responder.send(req, res, 200, { token, expirationSec: expirationSec(identity) })
-      }
-    },
-    timeLeft(req, res, identity) {
-      responder.send(req, res, 200, { expirationSec: expirationSec(identity) })
-    },
-    logout(req, res, identity) {
-      const { accountId: account, accessKey, tokenId } = identity
-      return end(req, res, identity, { event: 'logout', account, accessKey, tokenId })
-    },
-    end,
-    otherMethod(req, res, allowed) {
-      const { admitted } = req.context
-      if (admitted?.preflight === true && responder.allows(admitted.origin)) {
-        responder.send(req, res, 204, undefined, [
-          'Access-Control-Allow-Methods',
-          allowed,
-          'Access-Control-Allow-Headers',
-          'authorization, content-type',
-          'Access-Control-Max-Age',
-          '600',
-        ])
-        return
-      }
-      req.context.fail('method')
-      responder.refuse(req, res, ERRORS.methodNotAllowed, {
-        errorType: 'http_request_error',
-        headers: ['Allow', allowed],
-      })
-    },
-  }
+/** What a login gets: what it asks for within what its credential may do, or all of that. */
+function grant(
+  asked: string | undefined,
+  { accountId, accessKey }: CredentialName,
+  credential: Extract<CredentialStatus, { active: true }>,
+): Granted {
+  const own = validScope(credential.scope)
+  if (asked === undefined) return { ok: true, scope: own }
+  const read = asked.length > MAX_ASKED_LENGTH ? undefined : parseScope(asked)
+  if (read?.ok !== true)
+    return invalid(`scope ${read?.problem ?? `must have at most ${MAX_ASKED_LENGTH} characters`}.`)
+  if (own !== undefined && !coversScope(own, read.scope))
+    return invalid('scope has an item that the credential does not cover.')
+  const isTooLong = namesProblem(accountId, accessKey, asked) !== undefined
+  return isTooLong ? invalid('scope is too long for a token with these names.') : read
 }

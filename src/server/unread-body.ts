@@ -21,7 +21,7 @@ export function endAfterBody(
   res: SidecarResponse,
   trailers: readonly (readonly [name: string, value: string])[] = [],
 ): void {
-  res.complete()
+  res.isComplete = true
   if (res.chunkedEncoding) {
     res.chunkedEncoding = false
     res.write(`0\r\n${trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`, 'latin1')
