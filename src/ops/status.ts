@@ -105,7 +105,10 @@ export function createStatusReporter(
         count: sum(statuses),
         byStatus: byClass(statuses),
         failing: failingIn(tenMinutes),
-        failingRatio: share(failingIn(recently), recently.total('requests_total', { route: 'proxy' })),
+        failingRatio: share(
+          failingIn(recently),
+          FORWARDING.reduce((count, route) => count + recently.total('requests_total', { route }), 0),
+        ),
         inFlight: values.total('requests_in_flight'),
         connections: values.total('client_connections'),
         connectionsDropped: recently.total('client_connections_dropped_total'),
@@ -134,6 +137,7 @@ export function createStatusReporter(
       },
       logins: {
         issued: tenMinutes.total('tokens_issued_total'),
+        linksIssued: tenMinutes.total('links_issued_total'),
         failed: sum(failures),
         byReason: Object.fromEntries(failures),
         issuedNow: recently.total('tokens_issued_total'),
@@ -237,9 +241,12 @@ export function createStatusReporter(
   }
 }
 
+const FORWARDING = ['proxy', 'link']
+
 /** 5xx of forwarded requests: "failing" on the dashboard and in the alerts too. */
 function failingIn(growth: Growth): number {
-  return byClass(growth.by('requests_total', 'status', { route: 'proxy' }))['5xx'] ?? 0
+  const failing = (route: string) => byClass(growth.by('requests_total', 'status', { route }))['5xx'] ?? 0
+  return FORWARDING.reduce((count, route) => count + failing(route), 0)
 }
 
 function refusedIn(growth: Growth): Map<string, number> {

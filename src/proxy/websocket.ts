@@ -187,6 +187,7 @@ function pipeTunnel(req: SidecarRequest, response: IncomingMessage, upstream: So
 function closeWhenRefused({ socket, context, rawHeaders }: SidecarRequest, options: TunnelOptions): void {
   const { decision, admitted } = context
   if (decision?.act !== 'forward' || decision.caller === undefined || admitted === undefined) return
+  if (decision.caller.link !== undefined) return // only report mode passes a handshake with a link
   const isReported = decision.wouldRefuse !== undefined
   const { recheck, tunnelChecks, now } = options
   let timer: NodeJS.Timeout | undefined

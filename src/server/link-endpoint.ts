@@ -2,6 +2,7 @@
  * The link endpoint: makes links for a request that the caller's token allows, and ends them.
  * In: a request with a verified token. Out: a documented response.
  */
+import { decodeJwt } from 'jose/jwt/decode'
 import { ERRORS } from '../errors.ts'
 import { pathOf } from '../http/request-target.ts'
 import type { Audit } from '../ops/audit.ts'
@@ -55,7 +56,8 @@ export class LinkEndpoint {
     const request = { method, path: pathOf(target), host: undefined, connectionOptions: undefined }
     if (scope !== undefined && !allows(scope, request, []) && !allows(scope, request, CREATES))
       return this.#deny(req, res)
-    const issued = await this.#options.issue(caller, asked.linked, asked.lifetime)
+    const parent = { ...caller, issuedAtSeconds: issuedAt(req.context.admitted?.authorization) }
+    const issued = await this.#options.issue(parent, asked.linked, asked.lifetime)
     if (issued === undefined) return responder.refuse(req, res, 'invalid', TARGET_TOO_LONG)
     const { url, linkId, expiresAtSeconds } = issued
     this.#options.onIssued()
@@ -101,4 +103,9 @@ function readAsked(members: ReadonlyMap<string, unknown>, maxLifetimeSeconds: nu
   if (problems.length > 0) return invalid(problems.join(' '))
   const linked = { method: String(method), target: String(target) }
   return { ok: true, linked, lifetime: Number(lifetime) }
+}
+
+/** Of a verified token, in epoch seconds. Cached tokens do not keep it. */
+function issuedAt(authorization = ''): number {
+  return decodeJwt(authorization.slice(authorization.lastIndexOf(' ') + 1)).iat ?? 0
 }

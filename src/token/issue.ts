@@ -47,7 +47,7 @@ export function createIssuer(options: SignerOptions & { readonly audience: strin
 
 /** `parent`: the token that asks. `lifetime`: whole seconds; a link ends with its parent at the latest. */
 export type LinkIssuer = (
-  parent: Pick<Accepted, 'identity' | 'issuer'>,
+  parent: Pick<Accepted, 'identity' | 'issuer'> & { readonly issuedAtSeconds: number },
   linked: LinkedRequest,
   lifetime: number,
 ) => Promise<{ readonly url: string; readonly linkId: string; readonly expiresAtSeconds: number } | undefined>
@@ -59,14 +59,20 @@ export function createLinkIssuer({
   audience,
   now,
 }: Omit<SignerOptions, 'lifetimeSeconds'> & { readonly audience: string }): LinkIssuer {
-  return async ({ identity: parent, issuer: parentIssuer }, { method, target }, lifetime) => {
+  return async ({ identity: parent, ...made }, { method, target }, lifetime) => {
     const { signing } = keys()
     if (signing === undefined) throw new Error('no signing key')
     const issuedAt = Math.floor(now() / 1000)
     const expiresAtSeconds = Math.min(issuedAt + lifetime, parent.expiresAtSeconds)
     const linkId = createLinkId(parent.accountId)
     const identity: Identity = { ...parent, tokenId: linkId, expiresAtSeconds }
-    const claims = { method, target, parent_jti: parent.tokenId, parent_iss: parentIssuer }
+    const claims = {
+      method,
+      target,
+      parent_jti: parent.tokenId,
+      parent_iat: made.issuedAtSeconds,
+      parent_iss: made.issuer,
+    }
     const token = await sign(identity, LINK_TYPE, issuedAt, signing, { issuer, audience }, claims)
     if (token.length > MAX_TOKEN_BYTES) return undefined
     return { url: withLinkParameter(target, token), linkId, expiresAtSeconds }
@@ -119,7 +125,7 @@ function sign(
   issuedAt: number,
   { alg, kid, key }: SigningKey,
   { issuer, audience }: { readonly issuer: string; readonly audience: string },
-  claims: Readonly<Record<string, string>> = {},
+  claims: Readonly<Record<string, string | number>> = {},
 ): Promise<string> {
   return new SignJWT({ client_id: accessKey, ...(scope !== undefined && { scope: scope.text }), ...claims })
     .setProtectedHeader({ alg, kid, typ })

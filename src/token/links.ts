@@ -15,8 +15,9 @@ export interface LinkedRequest {
 }
 
 export interface Link extends LinkedRequest {
-  /** The id and the issuer of the token that made it. */
+  /** The id, the time (epoch seconds) and the issuer of the token that made it. */
   readonly parentId: string
+  readonly parentIssuedAt: number
   readonly parentIssuer: string
 }
 
@@ -31,16 +32,22 @@ export type LinkParameter = { readonly token: string; readonly target: string } 
 
 /** Takes the parameter and its one separator out of a target; undefined where there is none. */
 export function takeLinkParameter(target: string): LinkParameter | undefined {
-  const query = target.indexOf('?') + 1
-  if (query === 0 || target.indexOf(PARAMETER, query) < 0) return undefined
-  const parts = target.slice(query).split('&')
-  const isParameter = (part: string) => part === PARAMETER || part.startsWith(`${PARAMETER}=`)
-  const at = parts.findIndex(isParameter)
-  if (at < 0) return undefined
-  const [part = ''] = parts.splice(at, 1)
-  if (parts.some(isParameter)) return 'several'
-  const rest = parts.length === 0 ? target.slice(0, query - 1) : target.slice(0, query) + parts.join('&')
-  return { token: part.slice(PARAMETER.length + 1), target: rest }
+  const query = target.indexOf('?')
+  let found: number | undefined
+  for (let at = query; query >= 0; ) {
+    at = target.indexOf(PARAMETER, at + 1)
+    if (at < 0) break
+    const next = target[at + PARAMETER.length]
+    const isNamed = next === undefined || next === '=' || next === '&'
+    if (!isNamed || (at !== query + 1 && target[at - 1] !== '&')) continue
+    if (found !== undefined) return 'several'
+    found = at
+  }
+  if (found === undefined) return undefined
+  const end = target.indexOf('&', found)
+  const token = target.slice(found + PARAMETER.length + 1, end < 0 ? target.length : end)
+  const rest = end < 0 ? target.slice(0, found - 1) : target.slice(0, found) + target.slice(end + 1)
+  return { token, target: rest }
 }
 
 export function withLinkParameter(target: string, token: string): string {
@@ -63,12 +70,16 @@ export function linkOf({
   method,
   target,
   parent_jti: parentId,
+  parent_iat: parentIssuedAt,
   parent_iss: parentIssuer,
 }: Readonly<Record<string, unknown>>): Link | string {
   if (typeof method !== 'string' || !LINK_METHODS.has(method)) return 'method'
   if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) return 'target'
   if (typeof parentId !== 'string') return 'parent_jti'
-  return typeof parentIssuer === 'string' ? { method, target, parentId, parentIssuer } : 'parent_iss'
+  if (typeof parentIssuedAt !== 'number') return 'parent_iat'
+  return typeof parentIssuer === 'string'
+    ? { method, target, parentId, parentIssuedAt, parentIssuer }
+    : 'parent_iss'
 }
 
 export function allowsRequest(link: LinkedRequest, method: string, target: string): boolean {

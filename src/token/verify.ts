@@ -164,8 +164,9 @@ async function verifySigned(
   const maker = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
   if (maker === undefined) return invalid('parent_iss')
   const credential = maker.credentialStatus?.(names.accountId, names.accessKey)
-  const tokenIds = link === undefined ? [names.tokenId] : [names.tokenId, link.parentId]
-  const isEnded = tokenIds.some((tokenId) => isRevoked?.({ ...names, tokenId, issuedAt: iat }))
+  const isEnded =
+    isRevoked?.({ ...names, issuedAt: iat }) ||
+    (link && isRevoked?.({ ...names, tokenId: link.parentId, issuedAt: link.parentIssuedAt }))
   if (credential?.active === false || isEnded) return { ok: false, reason: 'revoked' }
   return {
     ok: true,

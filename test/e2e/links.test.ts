@@ -1,11 +1,17 @@
 /** Links: URLs that allow one method on one target without a token. */
+import { writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
 import { createLinkId } from '../../src/token/links.ts'
+import { eventually } from '../support/eventually.ts'
+import { makeKey } from '../support/keys.ts'
+import { listen } from '../support/listen.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import type { RawResponse } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { type SetupOptions, startSetup } from '../support/setup.ts'
+import { mintToken } from '../support/tokens.ts'
 
 const DENIED = { status: 403, code: 'AccessDenied', error: 'http_request_denied', details: 'scope' }
 const invalid = (details: string) => ({
@@ -14,6 +20,13 @@ const invalid = (details: string) => ({
   error: 'http_request_denied',
   details,
 })
+
+const WEBSOCKET = [
+  'Connection: Upgrade',
+  'Upgrade: websocket',
+  'Sec-WebSocket-Version: 13',
+  'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+]
 
 async function setupLinks(t: Test, { settings, ...options }: SetupOptions = {}) {
   // At a whole second: `expirationSec` is rounded down.
@@ -126,7 +139,7 @@ t.test('a link allows its method and target and nothing else', async (t) => {
     'X-Copy-From: /x',
     'X-HTTP-Method-Override: DELETE',
     'X-Method-Override: GET',
-    'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+    WEBSOCKET.join('\r\n'),
   ])
     isOwnResponse(t, await ask(bare(`GET ${url}`, line)), DENIED, line)
   isOwnResponse(
@@ -256,4 +269,158 @@ t.test('forward auth judges the link of the request that a trusted proxy names',
 t.test('without a database a link cannot be ended by its id', async (t) => {
   const { ask, head } = await setupLinks(t)
   t.equal((await ask(head(`DELETE /v2/auth/links/${createLinkId('acme')}`))).status, 405)
+})
+
+t.test('every form of a request that HTTP allows works with a link', async (t) => {
+  const { ask, bare, make, use, upstream } = await setupLinks(t)
+  const long = `/a?${Array.from({ length: 200 }, (_, at) => `p${at}=%C3%a4`).join('&')}`
+  for (const target of ['/%e2%82%AC/%2e', '/a//b/../c?x=?&=&;', long]) {
+    const { url } = await make({ method: 'GET', target })
+    t.equal((await use(url)).status, 200, target.slice(0, 20))
+    t.equal(upstream.requests.at(-1)?.target, target)
+    t.equal((await use(`http://storage.example${url}`)).status, 200, 'in absolute form')
+    t.equal(upstream.requests.at(-1)?.target, target)
+    t.equal((await ask(`GET ${url} HTTP/1.0\r\n\r\n`)).status, 200, 'in HTTP/1.0')
+    t.equal(upstream.requests.at(-1)?.target, target)
+  }
+  const { url } = await make({ method: 'PUT', target: '/o' })
+  const chunks = '4\r\ndata\r\n0\r\nX-Sum: 1\r\n\r\n'
+  t.equal((await ask(`${bare(`PUT ${url}`, 'Transfer-Encoding: chunked')}${chunks}`)).status, 200)
+  t.match(upstream.requests.at(-1), { target: '/o', body: Buffer.from('data'), rawTrailers: ['X-Sum', '1'] })
+  const download = await make({ method: 'GET', target: '/o' })
+  upstream.reply('HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 2-3/4\r\nContent-Length: 2\r\n\r\nta')
+  t.match(await ask(bare(`GET ${download.url}`, 'Range: bytes=2-', 'If-Range: "e"')), { status: 206 })
+  t.match(upstream.requests.at(-1)?.headers, { range: 'bytes=2-', 'if-range': '"e"' })
+  upstream.reply('HTTP/1.1 304 Not Modified\r\nETag: "e"\r\nContent-Length: 4\r\n\r\n')
+  t.match(await ask(bare(`GET ${download.url}`, 'If-None-Match: "e"'), { head: true }), { status: 304 })
+})
+
+t.test('a link does no more than the credential of its maker may do', async (t) => {
+  const { ask, bare, make, post, upstream } = await setupLinks(t, {
+    credentials: [{ accountId: 'acme', scope: 'storage.create:/in storage.read:/out' }],
+  })
+  for (const [method, target] of [
+    ['GET', '/in/a'],
+    ['PUT', '/out/a'],
+    ['DELETE', '/in/a'],
+    ['POST', '/in/a'],
+    ['PUT', '/in/../out/a'],
+    ['PUT', '/in/%252e%252e/out'],
+    ['GET', '/outer'],
+  ])
+    isOwnResponse(t, await post(JSON.stringify({ method, target })), DENIED, `${method} ${target}`)
+  const { url } = await make({ method: 'PUT', target: '/in/a?x=1' })
+  const put = (...lines: readonly string[]) => ask(`${bare(`PUT ${url}`, 'Content-Length: 1', ...lines)}x`)
+  for (const lines of [[], ['If-None-Match: "e"'], ['If-None-Match: *', 'Connection: if-none-match']])
+    isOwnResponse(t, await put(...lines), DENIED, lines.join())
+  t.equal((await put('If-None-Match: *')).status, 200)
+  t.match(upstream.requests, [
+    { target: '/in/a?x=1', headers: { 'x-authenticated-scope': 'storage.create:/in storage.read:/out' } },
+  ])
+})
+
+t.test('a link ends with a revocation of the tokens before the one that made it', async (t) => {
+  const revocations = `${t.testdir({ 'r.yaml': 'revocations: []' })}/r.yaml`
+  const { make, use, sidecar } = await setupLinks(t, { settings: { 'revocations-file': revocations } })
+  const old = await sidecar.mint({ now: Date.now() - 600_000 })
+  const asked = { method: 'GET', target: '/a' }
+  const [stolen, good] = [await make(asked, old), await make(asked)]
+  for (const { url } of [stolen, good]) t.equal((await use(url)).status, 200)
+  const issuedBefore = new Date(Date.now() - 300_000).toISOString()
+  writeFileSync(revocations, `revocations: [{ accountId: acme, issuedBefore: "${issuedBefore}" }]`)
+  await sidecar.app.reload()
+  isOwnResponse(t, await use(stolen.url), invalid('revoked'), 'its token was issued before')
+  t.equal((await use(good.url)).status, 200)
+})
+
+t.test('no link is in any log line, metric or error', async (t) => {
+  for (const enforcement of ['enforce', 'report']) {
+    const setup = await setupLinks(t, {
+      settings: { enforcement, 'upgrade-enabled': 'true', 'cors-allowed-origins': 'https://app.example' },
+    })
+    const { ask, bare, make, sidecar, upstream } = setup
+    const { url } = await make({ method: 'GET', target: '/secret-name?q=secret-query' })
+    const origin = 'Origin: https://app.example'
+    const refused = await ask(bare(`GET ${url}&x`, origin))
+    const isReported = enforcement === 'report'
+    if (!isReported) t.equal(refused.headers['access-control-allow-origin'], 'https://app.example')
+    const answers = [refused]
+    for (const request of [
+      bare(`GET ${url} x`),
+      bare(`GET ${url}#x`),
+      bare(`GET ftp://x${url}`),
+      bare(`GET ${url}`, 'Host: b'),
+      bare(`GET ${url}`, `Referer: ${url}`, 'Authorization: x'),
+      bare(`TRACE ${url}`),
+      bare('POST /v2/auth/links', 'Content-Length: 900') + url.padEnd(900),
+      bare('POST /v2/auth/token', 'Content-Length: 900') + url.padEnd(900),
+    ])
+      answers.push(await ask(request))
+    for (const reply of ['garbage\r\n\r\n', 'HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n']) {
+      upstream.reply(reply)
+      answers.push(await ask(bare(`GET ${url}`)))
+    }
+    upstream.reply((socket) => socket.destroy())
+    answers.push(await ask(bare(`GET ${url}`)))
+    await upstream.close()
+    answers.push(await ask(bare(`GET ${url}`)))
+    const shown = await Promise.all(
+      ['/metrics', '/status.json'].map(async (page) =>
+        (await fetch(`http://127.0.0.1:${sidecar.adminPort}${page}`)).text(),
+      ),
+    )
+    const texts = [...answers.map(({ rawHeaders, body }) => rawHeaders.join() + body), ...shown]
+    t.notMatch(texts.concat(JSON.stringify(sidecar.log)).join(), /link_token|secret-query|eyJ/, enforcement)
+  }
+})
+
+t.test('report mode leaves a WebSocket tunnel alone whose handshake had a link', async (t) => {
+  const { send, bare, make, upstream } = await setupLinks(t, {
+    settings: { enforcement: 'report', 'upgrade-enabled': 'true' },
+  })
+  const { url } = await make({ method: 'GET', target: '/a' })
+  upstream.reply((socket) => {
+    socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n')
+    socket.on('data', (bytes) => socket.write(bytes))
+  })
+  const client = await send(bare(`GET ${url}`, ...WEBSOCKET))
+  t.equal((await client.response()).status, 101)
+  client.send('hello')
+  await client.until('hello')
+  t.equal(upstream.requests[0]?.target, url, 'as it came')
+  client.socket.destroy()
+})
+
+t.test('links of a trusted issuer have its account, and end with its trust', async (t) => {
+  const key = await makeKey('RS256', 'theirs')
+  const keys = createServer((_, res) => res.end(JSON.stringify({ keys: [key.publicJwk] })))
+  const jwksUrl = `http://127.0.0.1:${await listen(t, keys)}/`
+  const issuer = 'https://idp.example/'
+  const entry = {
+    issuer,
+    jwksUrl,
+    audience: 'storage-api',
+    accounts: { runner: 'acme' },
+    scope: 'storage.read:/a',
+  }
+  const setup = await setupLinks(t, { settings: { 'trusted-issuers': JSON.stringify([entry]) } })
+  const { make, post, use, upstream, sidecar } = setup
+  const series = `auth_sidecar_jwks_fetches_total{issuer="${issuer}",result="ok"}`
+  await eventually(async () => (await sidecar.metric(series)) > 0, 'its key set')
+  const token = await mintToken({
+    key,
+    now: Date.now() - 60_000,
+    header: { typ: 'JWT' },
+    claims: { iss: issuer, sub: 'runner', jti: 'theirs' },
+  })
+  const { url } = await make({ method: 'GET', target: '/a/b' }, token)
+  t.equal((await use(url)).status, 200)
+  t.match(upstream.requests[0]?.headers, {
+    'x-authenticated-account-id': 'acme',
+    'x-authenticated-access-key': 'runner',
+    'x-authenticated-scope': 'storage.read:/a',
+  })
+  isOwnResponse(t, await post('{"method":"GET","target":"/b"}', token), DENIED)
+  const without = await setupLinks(t, { settings: { 'keys-directory': sidecar.key.directory } })
+  isOwnResponse(t, await without.use(url), invalid('claims'), 'where its issuer is not trusted')
 })

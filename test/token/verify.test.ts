@@ -56,6 +56,7 @@ t.test('a token of each algorithm is verified with the private and the public ke
       const verified = await verifierFor(ring)(await mint({ key: made, claims: { jti: 'j' } }))
       t.same(verified, {
         ok: true,
+        issuer: 'storage-account-api',
         identity: { accountId: 'acme', accessKey: 'AKTEST', tokenId: 'j', expiresAtSeconds: exp },
         usableUntil: exp * 1000,
       })
