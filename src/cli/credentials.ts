@@ -1,10 +1,9 @@
 /**
- * `credentials add|list|disable|enable|remove|migrate|import`: credentials in a file or in PostgreSQL. Only `add`
+ * `credentials add|list|disable|enable|remove|restrict|migrate`: credentials in a file or in PostgreSQL. Only `add`
  * prints a secret, once; no command prints a hash. Modules of the database are loaded only where one is named.
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import { listCredentialsFile } from '../credentials/credentials-file.ts'
 import { type CredentialEditor, createFileEditor } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
@@ -40,7 +39,6 @@ interface AddOptions extends StoreFlags {
 }
 
 type NameOptions = StoreFlags & { readonly account: string; readonly accessKey: string }
-type ImportOptions = Required<StoreFlags> & { readonly replace?: boolean }
 
 const SCOPE_HELP =
   'what it may do at most: storage.read:/path, storage.create:/path, storage.modify:/path, separated by a space'
@@ -178,26 +176,6 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       warnings.forEach(warn)
       const text = created === undefined ? 'the tables are up to date' : `created ${created}`
       print(json ? JSON.stringify({ created: created !== undefined }) : text)
-    })
-
-  group
-    .command('import')
-    .description('copy all credentials of a file to PostgreSQL, or none')
-    .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
-    .requiredOption('--file <path>', 'the credentials file', parsePath)
-    .option('--replace', 'replace credentials of the same names; all others stay')
-    .option('--json', 'print JSON')
-    .addHelpText(
-      'after',
-      `\nExample:\n  ${PROGRAM} import --file credentials.yaml --postgres-url-file postgres.url`,
-    )
-    .action(async ({ file, postgresUrlFile, replace = false, json }: ImportOptions) => {
-      const { value, warnings } = unwrap(await listCredentialsFile(file))
-      warnings.forEach(warn)
-      const { importCredentials } = await import('../credentials/postgres/editor.ts')
-      const { imported, replaced } = unwrap(await importCredentials(postgresUrlFile, value, { replace }))
-      const text = `imported ${imported}, ${replaced} of them replaced`
-      print(json ? JSON.stringify({ imported, replaced }) : text)
     })
   return group
 }

@@ -43,7 +43,8 @@ async function run(loaders: Loaders): Promise<void> {
     .exitOverride()
     .addHelpText('after', EXAMPLES)
   const name = process.argv[2] ?? ''
-  for (const load of Object.hasOwn(loaders, name) ? [loaders[name]] : Object.values(loaders)) {
+  const needsAll = !Object.hasOwn(loaders, name) || name === 'completion'
+  for (const load of needsAll ? Object.values(loaders) : [loaders[name]]) {
     const command = await load?.()
     // Only `serve` starts a worker.
     if (command !== undefined) program.addCommand(command, { hidden: command.name() === 'worker' })
@@ -111,6 +112,7 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
     revocations: async () => (await import('./revocations.ts')).revocationsCommand(io),
     check: async () => (await import('./check.ts')).checkCommand(io),
     token: async () => (await import('./token.ts')).tokenCommand(io),
+    completion: async () => (await import('./completion.ts')).completionCommand(io),
     worker: async () =>
       new Command('worker').action(async () => {
         if (process.send === undefined)

@@ -339,28 +339,3 @@ t.test('migrate creates the tables once and prints the grants', { skip: NO_SERVE
     stdout: 'created the tables\n',
   })
 })
-
-t.test('import copies a file completely or not at all', { skip: NO_SERVER_HERE }, async (t) => {
-  const { urlFile } = await createDatabase('tables')
-  const { file } = await makeCredentialsFile(t, [
-    { scope: 'storage.read:/a' },
-    { accessKey: 'off', disabled: true },
-  ])
-  await chmod(file, 0o644)
-  const command = ['import', '--file', file, '--postgres-url-file', urlFile]
-  t.match(await run(command), {
-    stdout: 'imported 2, 0 of them replaced\n',
-    stderr: `warning: ${file} can be read by every user of this machine\n`,
-  })
-  const [fromFile, fromDatabase] = await Promise.all([
-    json(['list', '--file', file, '--json']),
-    json(['list', '--postgres-url-file', urlFile, '--json']),
-  ])
-  t.same(fromDatabase, fromFile)
-  const { failure, stdout } = await run(command)
-  t.match(failure, { exitCode: 1, message: /nothing was imported: 2 of 2 .*--replace replaces them/ })
-  t.equal(stdout, '')
-  t.same(await json([...command, '--replace', '--json']), { imported: 2, replaced: 2 })
-  await writeFile(file, 'accounts: 5\n')
-  t.match((await run(command)).failure, { exitCode: 2, message: `${file}:1:11: accounts must be a list` })
-})

@@ -3,6 +3,7 @@ import type { Command } from 'commander'
 import t from 'tap'
 import { checkCommand } from '../../src/cli/check.ts'
 import type { CommandIo } from '../../src/cli/command-io.ts'
+import { completionCommand } from '../../src/cli/completion.ts'
 import { configCommand } from '../../src/cli/config.ts'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { demoCommand } from '../../src/cli/demo.ts'
@@ -24,6 +25,7 @@ const COMMANDS: Readonly<Record<string, (io: CommandIo) => Command>> = {
   revocations: revocationsCommand,
   check: checkCommand,
   token: tokenCommand,
+  completion: completionCommand,
 }
 
 t.test('every command and subcommand has help with an example', async (t) => {

@@ -1,6 +1,6 @@
 /**
- * The `credentials` and `revocations` commands on PostgreSQL: tables, changes and import. Each is one statement or one
- * transaction.
+ * The `credentials` and `revocations` commands on PostgreSQL: tables and changes, each one statement or
+ * one transaction.
  */
 import pg from 'pg'
 import type { NotDone } from '../../reload/files.ts'
@@ -8,7 +8,6 @@ import { type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from '../editor.ts'
 import { parseTime } from '../names.ts'
 import { NO_SUCH_REVOCATION, type RevocationEditor } from '../revocation-editor.ts'
 import type { Revocation } from '../revocations.ts'
-import type { Credential } from '../store.ts'
 import type { Changed } from '../yaml-editor.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA_SQL } from './schema.ts'
@@ -162,39 +161,5 @@ export function migrate(urlFile: string) {
     const repaired = isRepaired ? 'the missing row of storage_auth.revision' : undefined
     const created = rows[0]?.is_new === true ? 'the tables' : repaired
     return { ok: true as const, ...(created !== undefined && { created }), warnings }
-  })
-}
-
-export type Imported = { readonly ok: true; readonly imported: number; readonly replaced: number } | NotDone
-
-/** All or none. `replace`: existing ones get secret, expiry and state; otherwise one of them stops the import. */
-export function importCredentials(
-  urlFile: string,
-  credentials: readonly Credential[],
-  { replace }: { readonly replace: boolean },
-): Promise<Imported> {
-  const ifPresent = replace
-    ? 'UPDATE SET secret_hash = excluded.secret_hash, expires_at = excluded.expires_at, disabled = excluded.disabled, ' +
-      'scope = excluded.scope'
-    : 'NOTHING'
-  return inDatabase<Imported>(urlFile, async ({ client, refuse }) => {
-    await client.query('BEGIN') // a failure closes the connection, which rolls back
-    // JSON writes `Infinity` as null. `xmax` is 0 in a row that is new.
-    const { rows } = await client.query<{ replaced: boolean }>(
-      `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at, disabled, scope)
-       SELECT account_id, access_key, secret_hash, to_timestamp(expires_at / 1000), disabled, scope
-       FROM ROWS FROM (json_to_recordset($1)
-         AS ("accountId" text, "accessKey" text, "secretHash" text, "expiresAt" float8, disabled bool, scope text))
-         WITH ORDINALITY AS imported (account_id, access_key, secret_hash, expires_at, disabled, scope, position)
-       ORDER BY position ON CONFLICT (${NAME_KEY}) DO ${ifPresent} RETURNING xmax <> 0 AS replaced`,
-      [JSON.stringify(credentials)],
-    )
-    const present = credentials.length - rows.length
-    if (present > 0) {
-      const counts = `${present} of ${credentials.length} credentials are there already`
-      return refuse(`nothing was imported: ${counts} (--replace replaces them)`)
-    }
-    await client.query('COMMIT')
-    return { ok: true, imported: rows.length, replaced: rows.filter(({ replaced }) => replaced).length }
   })
 }

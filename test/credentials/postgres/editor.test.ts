@@ -1,9 +1,8 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import { createPostgresEditor, importCredentials, migrate } from '../../../src/credentials/postgres/editor.ts'
-import { dummyHash, hashSecret } from '../../../src/credentials/secret-hash.ts'
-import type { Credential } from '../../../src/credentials/store.ts'
-import { NO_SERVER, openStore } from '../../support/opened-store.ts'
+import { createPostgresEditor, migrate } from '../../../src/credentials/postgres/editor.ts'
+import { hashSecret } from '../../../src/credentials/secret-hash.ts'
+import { NO_SERVER } from '../../support/opened-store.ts'
 import { startPostgres, type TestDatabase } from '../../support/postgres.ts'
 
 const server = await startPostgres(t)
@@ -15,23 +14,6 @@ const { createDatabase, port, url } = server
 
 const secretHash = await hashSecret('hush', 'sha256')
 const about = ({ urlFile, name }: TestDatabase) => `${urlFile}: the database 127.0.0.1:${port}/${name}: `
-
-async function listed(database: TestDatabase): Promise<readonly Credential[]> {
-  const list = await createPostgresEditor(database.urlFile).list()
-  if (!list.ok) throw new Error(list.problems.join())
-  return list.value.map(({ accountId, accessKey, secretHash, expiresAt, disabled }) => {
-    return { accountId, accessKey, secretHash, expiresAt, disabled }
-  })
-}
-
-const credential = (accountId: string, accessKey: string, more: Partial<Credential> = {}): Credential => ({
-  accountId,
-  accessKey,
-  secretHash: dummyHash('$sha256'),
-  expiresAt: Number.POSITIVE_INFINITY,
-  disabled: false,
-  ...more,
-})
 
 t.test('migrate creates the tables; a second run changes nothing', async (t) => {
   const { urlFile } = await createDatabase('empty')
@@ -136,45 +118,4 @@ t.test('an invalid row is omitted from the list, with a warning that names only 
       'credentials, row 1: secret_hash must be a complete $sha256$ or $scrypt$ hash, as `credentials add` writes it: it is left out',
     ],
   })
-})
-
-t.test('an import copies everything unchanged and in order', async (t) => {
-  const database = await createDatabase('tables')
-  const slow = dummyHash('$scrypt$ln=14,r=8,p=5')
-  const more = { secretHash: slow, expiresAt: 1_800_000_000_500, disabled: true }
-  const credentials = [
-    credential('a "quoted" \\ {name}, NULL', 'é', more),
-    credential('acme', 'AK2'),
-    credential('acme', 'AK1'),
-    credential('NULL', '   '),
-  ]
-  const imported = await importCredentials(database.urlFile, credentials, { replace: false })
-  t.same(imported, { ok: true, imported: 4, replaced: 0 })
-  t.same(await listed(database), credentials)
-})
-
-t.test('an import is atomic', async (t) => {
-  const database = await createDatabase('tables')
-  const { urlFile } = database
-  await importCredentials(urlFile, [credential('acme', 'AK1'), credential('kept', 'AK1')], { replace: false })
-  const before = await listed(database)
-  const imported = [credential('new', 'AK1'), credential('acme', 'AK1'), credential('acme', 'AK2')]
-  t.same(await importCredentials(urlFile, imported, { replace: false }), {
-    ok: false,
-    unusable: false,
-    problems: [
-      `${about(database)}nothing was imported: 1 of 3 credentials are there already (--replace replaces them)`,
-    ],
-  })
-  t.same(await listed(database), before)
-
-  const replica = await openStore(t, urlFile)
-  t.same(await importCredentials(urlFile, imported, { replace: true }), {
-    ok: true,
-    imported: 3,
-    replaced: 1,
-  })
-  t.same(await listed(database), [imported[1], imported[2], before[1], imported[0]])
-  await replica.reload()
-  t.equal(replica.store.credentialStatus('acme', 'AK2').active, true)
 })
