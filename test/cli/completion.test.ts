@@ -27,8 +27,11 @@ const SHELLS = {
   fish: ['-c', `source $argv[1]; complete -C "storage-auth-sidecar $argv[2]"`],
 }
 
+const skipWithout = (shell: string) =>
+  spawnSync(shell, ['--version']).error === undefined ? false : `${shell} is not installed`
+
 for (const [shell, args] of Object.entries(SHELLS)) {
-  const skip = spawnSync(shell, ['--version']).error && `${shell} is not installed`
+  const skip = skipWithout(shell)
   t.test(`${shell} completes commands, flags and choices`, { skip }, async (t) => {
     const { stdout, code } = await runProgram(t, ['completion', shell])
     t.equal(code, 0)
@@ -43,16 +46,12 @@ for (const [shell, args] of Object.entries(SHELLS)) {
   })
 }
 
-t.test(
-  'zsh loads its script',
-  { skip: spawnSync('zsh', ['--version']).error && 'zsh is not installed' },
-  async (t) => {
-    const { stdout } = await runProgram(t, ['completion', 'zsh'])
-    const script = join(t.testdir({ script: stdout }), 'script')
-    const printed = execFileSync('zsh', ['-fc', `source ${script}; echo $_comps[storage-auth-sidecar]`])
-    t.match(printed.toString(), '_storage_auth_sidecar')
-  },
-)
+t.test('zsh loads its script', { skip: skipWithout('zsh') }, async (t) => {
+  const { stdout } = await runProgram(t, ['completion', 'zsh'])
+  const script = join(t.testdir({ script: stdout }), 'script')
+  const printed = execFileSync('zsh', ['-fc', `source ${script}; echo $_comps[storage-auth-sidecar]`])
+  t.match(printed.toString(), '_storage_auth_sidecar')
+})
 
 t.test('another shell is refused', async (t) => {
   t.match(await runProgram(t, ['completion', 'tcsh']), { code: 2, stderr: /bash, zsh, fish/ })

@@ -30,7 +30,7 @@ const COMMANDS: Readonly<Record<string, (io: CommandIo) => Command>> = {
 
 t.test('every command and subcommand has help with an example', async (t) => {
   const { stdout } = await runProgram(t, ['--help'])
-  const listed = [...stdout.matchAll(/^ {2}([a-z]+) (?:\[| {2})/gm)].map(([, name]) => name)
+  const listed = [...stdout.matchAll(/^ {2}([a-z]+) (?:[[<]| {2})/gm)].map(([, name]) => name)
   t.strictSame(
     listed.filter((name) => name !== 'help'),
     Object.keys(COMMANDS),
