@@ -3,6 +3,7 @@
  * In: the calls of the response parser, in the order of the bytes. Out: the same head, body and trailers, written once
  * for each read of the upstream's socket. Memory: one read buffer, by backpressure.
  */
+import type { Writable } from 'node:stream'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { endAfterBody } from '../server/unread-body.ts'
 import { headerValues, responseHeaders, responseTrailers } from './response-headers.ts'
@@ -13,6 +14,8 @@ export interface DownloadOwner {
   /** A part of the request's body may still arrive. */
   readonly isUploading: boolean
   onResponseHead(head: UpstreamHead): void
+  /** Returns where the bytes of the tunnel go. */
+  onSwitch(headers: readonly string[], connection: UpstreamConnection): Writable
   /** The response is complete; its end has not been sent. */
   onResponseEnd(head: UpstreamHead): void
 }
@@ -26,6 +29,8 @@ export class Download implements ResponseSink {
   readonly #req: SidecarRequest
   readonly #res: SidecarResponse
   readonly #owner: DownloadOwner
+  /** The response, or the client's socket after a 101. */
+  #out: Writable
   #head: UpstreamHead | undefined
   /** `held`: parsed, to be sent in one write with the first bytes of the body. */
   #headState: 'awaited' | 'held' | 'sent' = 'awaited'
@@ -40,6 +45,7 @@ export class Download implements ResponseSink {
   constructor(req: SidecarRequest, res: SidecarResponse, owner: DownloadOwner) {
     this.#req = req
     this.#res = res
+    this.#out = res
     this.#owner = owner
   }
 
@@ -67,9 +73,9 @@ export class Download implements ResponseSink {
   }
 
   onHead(head: UpstreamHead): void {
+    this.#owner.onResponseHead(head)
     this.#head = head
     this.#headState = 'held'
-    this.#owner.onResponseHead(head)
   }
 
   onBody(chunk: Buffer): void {
@@ -88,10 +94,10 @@ export class Download implements ResponseSink {
     const pieces = this.#pieces
     if (pieces.length > 0) this.#pieces = []
     const isHeld = this.#headState === 'held'
-    if (isHeld) this.#writeHead(head)
+    if (isHeld) this.#writeHead(head, connection)
     const [first] = pieces
     if (first === undefined) {
-      if (isHeld && rawTrailers === undefined) flushHead(this.#res, head)
+      if (isHeld && rawTrailers === undefined && head.status !== 101) flushHead(this.#res, head)
     } else if (
       isHeld &&
       rawTrailers !== undefined &&
@@ -110,11 +116,15 @@ export class Download implements ResponseSink {
     if (rawTrailers !== undefined) this.#end(head, rawTrailers)
   }
 
-  #writeHead(head: UpstreamHead): void {
+  #writeHead(head: UpstreamHead, connection: UpstreamConnection): void {
     const { context, httpVersionMinor } = this.#req
     this.#headState = 'sent'
     const canChunk = httpVersionMinor > 0 && this.#req.method !== 'HEAD'
     const headers = responseHeaders(head, context.id, canChunk && head.framing === 'chunked')
+    if (head.status === 101) {
+      this.#out = this.#owner.onSwitch(headers, connection)
+      return
+    }
     // Framed by close, or by chunks that an HTTP/1.0 client cannot read.
     const closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
     // The rest of an upload follows an early response: no further request is read (RFC 9112, section 9.6).
@@ -127,13 +137,13 @@ export class Download implements ResponseSink {
   #write(first: Buffer, pieces: readonly Buffer[], connection: UpstreamConnection): void {
     const isWritable =
       pieces.length === 1 && first.length >= MIN_HELD
-        ? writeHeld(this.#res, first, connection)
-        : this.#res.write(Buffer.concat(pieces))
+        ? writeHeld(this.#out, first, connection)
+        : this.#out.write(Buffer.concat(pieces))
     for (const { length } of pieces) this.#req.context.bytesOut += length
     if (isWritable || this.#isBlocked) return
     this.#isBlocked = true
     connection.socket.pause()
-    this.#res.once('drain', () => {
+    this.#out.once('drain', () => {
       this.#isBlocked = false
       if (this.#rawTrailers === undefined) connection.socket.resume()
     })
@@ -150,7 +160,7 @@ export class Download implements ResponseSink {
       endAfterBody(this.#req, res, trailers)
     } else {
       if (trailers !== undefined) res.addTrailers(trailers)
-      res.end()
+      this.#out.end()
     }
   }
 }
@@ -169,6 +179,6 @@ function endInOneWrite(res: SidecarResponse, body: Buffer): void {
 }
 
 /** Writes a chunk without a copy: its read buffer is reused when it has been sent. Node 26: 1,780 -> 700 ms of CPU per GiB. */
-function writeHeld(res: SidecarResponse, chunk: Buffer, connection: UpstreamConnection): boolean {
-  return res.write(chunk, connection.holdBuffer())
+function writeHeld(out: Writable, chunk: Buffer, connection: UpstreamConnection): boolean {
+  return out.write(chunk, connection.holdBuffer())
 }

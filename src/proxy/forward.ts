@@ -6,12 +6,11 @@ import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
 import { isWithin } from '../http/request-target.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
-import { requestHead, requestHeaderLines } from './request-headers.ts'
-import { Transfer, type UpstreamEvents } from './transfer.ts'
+import { requestHead } from './request-headers.ts'
+import { Transfer, type TransferOptions, type UpstreamEvents } from './transfer.ts'
 import { upstreamAddress } from './upstream-connection.ts'
 import { faultError } from './upstream-errors.ts'
 import { UpstreamPool, type UpstreamPoolOptions } from './upstream-pool.ts'
-import { openTunnel, type TunnelOptions } from './websocket.ts'
 
 /** http-proxy with its documented `before`, which its published types lack. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
@@ -21,7 +20,7 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   }
 }
 
-interface ForwarderOptions extends Pick<TunnelOptions, 'timeouts' | 'refuse' | 'recheck' | 'now'> {
+interface ForwarderOptions extends Pick<TransferOptions, 'refuse' | 'recheck' | 'now'> {
   readonly upstreams: readonly {
     readonly prefix: string
     readonly url: string
@@ -29,6 +28,7 @@ interface ForwarderOptions extends Pick<TunnelOptions, 'timeouts' | 'refuse' | '
   }[]
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly limits: UpstreamPoolOptions['limits']
+  readonly timeouts: UpstreamPoolOptions['timeouts']
   readonly forwardAuthorization: boolean
   readonly events: (prefix: string) => UpstreamEvents
 }
@@ -78,12 +78,9 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       keepAuthorization: caller === undefined ? wouldRefuse !== undefined : options.forwardAuthorization,
       upstreamHost: upstream.address.host,
       assertionAudience: upstream.assertionAudience,
+      isHandshake: context.upgrade !== undefined,
     }
-    if (context.upgrade === undefined) {
-      new Transfer(req, res, requestHead(parts, target), upstream.transfer).start()
-    } else {
-      openTunnel(req, res, requestHeaderLines(parts), upstream.address, upstream.transfer)
-    }
+    new Transfer(req, res, requestHead(parts, target), upstream.transfer).start()
     return true
   }
 

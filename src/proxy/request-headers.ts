@@ -9,6 +9,7 @@ import { HeaderKind } from '../http/header-names.ts'
 import { ownCopy } from '../http/own-copy.ts'
 import type { Peer } from '../server/client-address.ts'
 import type { Accepted } from '../token/verify.ts'
+import { UPGRADE_LINES } from './websocket.ts'
 
 export interface RequestHeadParts {
   readonly request: Admitted
@@ -21,15 +22,17 @@ export interface RequestHeadParts {
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
   readonly upstreamHost: string
   readonly assertionAudience: string
+  readonly isHandshake?: boolean
 }
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
 export function requestHead(parts: RequestHeadParts, target = parts.request.target): string {
-  return `${parts.request.method} ${target} HTTP/1.1\r\n${requestHeaderLines(parts)}\r\n`
+  const upgradeLines = parts.isHandshake ? UPGRADE_LINES : ''
+  return `${parts.request.method} ${target} HTTP/1.1\r\n${headerLines(parts)}${upgradeLines}\r\n`
 }
 
-/** Returns the header lines, each with its end. */
-export function requestHeaderLines(parts: RequestHeadParts): string {
+/** Each with its end. */
+function headerLines(parts: RequestHeadParts): string {
   const { request, rawHeaders, caller, peer } = parts
   const options = request.connectionOptions
   let lines = ''

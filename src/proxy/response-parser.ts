@@ -26,6 +26,7 @@ export interface UpstreamHead {
 
 export interface ResponseSink {
   onInformational(head: UpstreamHead): void
+  /** @throws ResponseSyntaxError for a 101 that the request has not asked for */
   onHead(head: UpstreamHead): void
   /** The memory of the chunk is reused after the read. */
   onBody(chunk: Buffer): void
@@ -146,8 +147,7 @@ export class ResponseParser {
       return -1
     }
     const head = parseHead(text, this.#isHeadRequest, this.#limits.headerLines)
-    if (head.status === 101) throw new ResponseSyntaxError('101 without an upgrade')
-    if (head.status < 200) {
+    if (head.status < 200 && head.status !== 101) {
       if (++this.#informational > MAX_INFORMATIONAL)
         throw new ResponseSyntaxError('too many informational responses')
       this.#sink?.onInformational(head)
@@ -250,7 +250,8 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
         break
     }
   }
-  const isBodiless = isHeadRequest || status < 200 || status === 204 || status === 304
+  const isInformational = status < 200 && status !== 101 // what follows a 101 ends with the connection
+  const isBodiless = isHeadRequest || isInformational || status === 204 || status === 304
   // A response without a body may have both: they describe that of a GET.
   if (chunked && length >= 0 && !isBodiless) throw new ResponseSyntaxError('a length beside chunks')
   // A 204 that announces a body may be followed by it: the connection is not reused.

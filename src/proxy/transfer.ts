@@ -3,6 +3,7 @@
  * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, after a part was sent,
  * a reset connection, so that a truncated object never looks complete.
  */
+import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { RequestHandler, SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { Download, type DownloadOwner } from './download.ts'
@@ -11,11 +12,13 @@ import { Upload } from './upload.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
 import {
   faultError,
+  ResponseSyntaxError,
   type UpstreamFailure,
   type UpstreamFault,
   type UpstreamOutcome,
 } from './upstream-errors.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
+import { openTunnel, switchesToWebSocket, type TunnelOptions } from './websocket.ts'
 
 export interface UpstreamEvents {
   onOutcome(outcome: UpstreamOutcome): void
@@ -23,7 +26,7 @@ export interface UpstreamEvents {
   onResponse(status: number, seconds: number): void
 }
 
-export interface TransferOptions {
+export interface TransferOptions extends TunnelOptions {
   readonly pool: UpstreamPool
   readonly timeouts: { readonly upstreamResponseSeconds: number }
   readonly refuse: (
@@ -49,6 +52,7 @@ export interface TransferOptions {
 export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner {
   readonly requestHead: string
   readonly isHeadRequest: boolean
+  readonly isHandshake: boolean
   readonly response: Download
   readonly #req: SidecarRequest
   readonly #res: SidecarResponse
@@ -69,6 +73,7 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
     this.#options = options
     this.requestHead = requestHead
     this.isHeadRequest = method === 'HEAD'
+    this.isHandshake = context.upgrade !== undefined
     this.response = new Download(req, res, this)
     this.#upload = hasBody ? new Upload(req, chunked, () => this.#awaitHead()) : undefined
     this.#isRetryable = !hasBody && (method === 'GET' || method === 'HEAD')
@@ -92,6 +97,7 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
   }
 
   onFault(fault: UpstreamFault, stale: boolean): void {
+    if (this.#settled) return // a tunnel, which ends with either socket
     const connection = this.#connection
     this.#connection = undefined
     if (stale && this.#isRetryable) {
@@ -110,9 +116,18 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
     return this.#upload?.isArriving === true
   }
 
-  onResponseHead({ status }: UpstreamHead): void {
+  onResponseHead(head: UpstreamHead): void {
+    const { status } = head
+    if (status === 101 && !(this.isHandshake && switchesToWebSocket(head)))
+      throw new ResponseSyntaxError('101 without an upgrade')
     if (this.#connection !== undefined) this.#connection.deadline = Number.POSITIVE_INFINITY
     this.#options.events.onResponse(status, (performance.now() - this.#req.context.startedAt) / 1000)
+  }
+
+  onSwitch(headers: readonly string[], connection: UpstreamConnection): Socket {
+    this.#settle('ok')
+    this.#res.statusCode = 101 // written by the tunnel, but counted by the access log
+    return openTunnel(this.#req, headers, connection, this.#options)
   }
 
   onResponseEnd({ status }: UpstreamHead): void {

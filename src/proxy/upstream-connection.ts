@@ -52,6 +52,8 @@ export interface UpstreamRequest {
   /** The calls of one read are in this order: `onHead`, `onBody`, `onEnd`, `onRead`. */
   readonly response: ResponseSink & { onRead(connection: UpstreamConnection): void }
   readonly isHeadRequest: boolean
+  /** For a tunnel: it never waits for a connection. */
+  readonly isHandshake: boolean
   /** `writable`: the upstream accepts more bytes now; otherwise `onDrain` follows. */
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
   onDrain(): void

@@ -24,7 +24,6 @@ const MAX_SPARE_BUFFERS = 16
 export class UpstreamPool implements ConnectionOwner {
   readonly #options: UpstreamPoolOptions
   readonly #open = new Set<UpstreamConnection>()
-  #tunnels = 0
   /** The one used last is at the end. */
   readonly #idle: UpstreamConnection[] = []
   /** Connections whose response ended in this turn. */
@@ -46,7 +45,7 @@ export class UpstreamPool implements ConnectionOwner {
   }
 
   get connections(): number {
-    return this.#open.size + this.#tunnels
+    return this.#open.size
   }
 
   /** Requests for which there is no room. */
@@ -56,7 +55,7 @@ export class UpstreamPool implements ConnectionOwner {
 
   acquire(request: UpstreamRequest): void {
     const { limits, timeouts } = this.#options
-    if (this.#excess >= limits.upstreamQueue) {
+    if (this.#excess >= (request.isHandshake ? 0 : limits.upstreamQueue)) {
       request.onFault('connection_limit_reached', false)
       return
     }
@@ -69,21 +68,6 @@ export class UpstreamPool implements ConnectionOwner {
     const { address, timeouts, limits } = this.#options
     const connectMs = timeouts.upstreamConnectSeconds * 1000
     this.#open.add(new UpstreamConnection(address, this, request, connectMs, limits))
-  }
-
-  /** Counts a tunnel, which opens its own connection, and closes an idle one for it. Returns whether there is room. */
-  addTunnel(): boolean {
-    if (this.#excess >= 0) return false
-    const idle = this.#isFull() ? this.#idle.shift() : undefined
-    if (idle === undefined && this.#isFull()) return false
-    idle?.abandon() // still counted until `close`
-    this.#tunnels++
-    return true
-  }
-
-  removeTunnel(): void {
-    this.#tunnels--
-    this.#scheduleTurn()
   }
 
   /** Cancels a request that has no connection yet. */

@@ -236,20 +236,26 @@ t.test('heads and trailers are bounded in bytes and lines', async (t) => {
   }
 })
 
-t.test('at most a hundred informational responses precede the response, and 101 is an error', async (t) => {
-  const reading = complete(
-    `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: </a>\r\nContent-Length: 5\r\n\r\n${OK}Content-Length: 2\r\n\r\nok`,
-  )
-  t.match(reading.informational, [
-    { status: 100, rawHeaders: [], framing: 'none' },
-    { status: 103, rawHeaders: ['Link', '</a>', 'Content-Length', '5'], framing: 'none' },
-  ])
-  t.match(reading, { head: { status: 200 }, body: 'ok' })
-  const some = (count: number) => 'HTTP/1.1 102 \r\n\r\n'.repeat(count)
-  t.equal(read(`${some(100)}${OK}Content-Length: 0\r\n\r\n`).fault, undefined)
-  t.type(read(some(101)).fault, 'string')
-  t.equal(isFault(`HTTP/1.1 100 \r\n\r\nHTTP/1.1 101 \r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n`), true)
-})
+t.test(
+  'at most a hundred informational responses precede the response; the bytes after a 101 end with the connection',
+  async (t) => {
+    const reading = complete(
+      `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: </a>\r\nContent-Length: 5\r\n\r\n${OK}Content-Length: 2\r\n\r\nok`,
+    )
+    t.match(reading.informational, [
+      { status: 100, rawHeaders: [], framing: 'none' },
+      { status: 103, rawHeaders: ['Link', '</a>', 'Content-Length', '5'], framing: 'none' },
+    ])
+    t.match(reading, { head: { status: 200 }, body: 'ok' })
+    const some = (count: number) => 'HTTP/1.1 102 \r\n\r\n'.repeat(count)
+    t.equal(read(`${some(100)}${OK}Content-Length: 0\r\n\r\n`).fault, undefined)
+    t.type(read(some(101)).fault, 'string')
+    t.match(read('HTTP/1.1 100 \r\n\r\nHTTP/1.1 101 \r\nUpgrade: x\r\n\r\nbytes', { closes: true }), {
+      head: { status: 101, framing: 'close', keepAlive: false },
+      body: 'bytes',
+    })
+  },
+)
 
 t.test('a head determines whether its connection can be reused', async (t) => {
   const table: readonly [bytes: string, keepAlive: boolean, how?: How][] = [
