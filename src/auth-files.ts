@@ -2,10 +2,10 @@
  * Opens the files that decide on access (keys, credentials, revocations) and the certificates.
  * In: settings that name files. Out: values that follow their files once polled, or every problem with its setting.
  */
-import { type Config, type FileSettings, insecureKeySets } from './config/config.ts'
+import { type Config, insecureKeySets } from './config/config.ts'
 import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import { createRevocationsLoader, newlyRevoked, type Revocations } from './credentials/revocations.ts'
+import { createRevocationsLoader, newlyRevoked } from './credentials/revocations.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
@@ -14,13 +14,14 @@ import type { ReloadSubject } from './ops/metrics.ts'
 import {
   ADMIN_CERTIFICATES,
   type CertificateMaterial,
+  type CertificateSet,
   type Certificates,
   certificatePaths,
   certificateSets,
   loadCertificates,
 } from './reload/certificates.ts'
 import type { Loaded } from './reload/files.ts'
-import { openPolledFiles, type PolledFilesOptions } from './reload/polled-files.ts'
+import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
 
 export class InvalidAuthData extends Error {
@@ -50,12 +51,6 @@ export interface Clock {
   readonly now: () => number
 }
 
-/** The files of one subject. */
-type Source<T> = Pick<PolledFilesOptions<T>, 'paths' | 'includes' | 'load' | 'onChange'> & {
-  readonly subject: ReloadSubject
-  readonly part?: string
-}
-
 export const DATABASE_SETTING = 'credentials.postgres.urlFile'
 
 /** Names the setting in the problems of a loader. */
@@ -65,16 +60,16 @@ async function problemsOf<T>(setting: string, loading: Promise<Loaded<T>>): Prom
   return { ok: false, problems: loaded.problems.map((problem) => fileProblem(setting, problem)) }
 }
 
-/** Reads every file that the settings name. Never rejects. @param connects - also to the database, if the URL is valid */
-export async function checkFiles(settings: FileSettings, connects = false) {
+/** Reads every file that the settings name, and asks the database whether its tables can be used. Never rejects. */
+export async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
-  const { problems, warnings } = await openFiles(settings, { log, now: Date.now }, () => ({}))
-  const urlFile = settings.credentials?.postgres?.urlFile
-  if (!connects || urlFile === undefined || problems.some(({ path }) => path === DATABASE_SETTING)) {
+  const { problems, warnings } = await openFiles(config, { log, now: Date.now }, () => ({}))
+  const { postgres } = config.credentials
+  if (postgres === undefined || problems.some(({ path }) => path === DATABASE_SETTING)) {
     return { problems, warnings }
   }
   const { checkDatabase } = await import('./credentials/postgres/editor.ts')
-  const checked = await checkDatabase(urlFile)
+  const checked = await checkDatabase(postgres.urlFile)
   if (!checked.ok && checked.unusable) {
     problems.push(...checked.problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
   } else if (!checked.ok) warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
@@ -82,95 +77,104 @@ export async function checkFiles(settings: FileSettings, connects = false) {
 }
 
 /** The certificates of the admin listener alone, for a process that serves no clients. @throws InvalidAuthData */
-export async function openAdminCertificates({ admin }: Config, clock: Clock, events: FileEvents) {
-  const { certificates, problems } = await openFiles({ admin }, clock, () => events)
-  if (problems.length > 0) throw new InvalidAuthData(problems)
-  return certificates.get(ADMIN_CERTIFICATES)
+export async function openAdminCertificates(config: Config, clock: Clock, events: FileEvents) {
+  const set = certificateSets(config).find(({ name }) => name === ADMIN_CERTIFICATES)
+  const opened = set && (await openCertificates(set, clock, () => events))
+  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
+  return opened?.value
 }
 
+const openCertificates = (set: CertificateSet, { log, now }: Clock, events: () => FileEvents) =>
+  openPolledFiles<Certificates>({
+    subject: 'certificates',
+    paths: certificatePaths(set),
+    load: () => loadCertificates(set, now()),
+    onChange: ({ material }) => events().onCertificates?.(set.name, material),
+    onReload: (result) => events().onReload?.('certificates', result, set.name),
+    log,
+  })
+
 /** Nothing is polled before `start`. Never rejects. @param events - those at the time of a reload */
-export async function openFiles(settings: FileSettings, { log, now }: Clock, events: () => FileEvents) {
-  const { keys, credentials, revocations, identity } = settings
+export async function openFiles(config: Config, { log, now }: Clock, events: () => FileEvents) {
   const problems: Problem[] = []
   const warnings: string[] = []
-  const onChange = () => events().onChange?.()
-  let activeRevocations: Revocations | undefined
 
-  async function open<T>({ part, ...source }: Source<T>): Promise<Reloadable<T> | undefined> {
-    const onReload = (result: ReloadResult) => events().onReload?.(source.subject, result, part)
-    const opened = await openPolledFiles({ ...source, onReload, log })
-    if (opened.ok) warnings.push(...opened.warnings)
-    else problems.push(...opened.problems)
-    return opened.ok ? opened.value : undefined
+  /** The value; keeps problems and warnings. */
+  function unwrap<T>(loaded: Loaded<T, Problem>): T | undefined {
+    if (loaded.ok) warnings.push(...loaded.warnings)
+    else problems.push(...loaded.problems)
+    return loaded.ok ? loaded.value : undefined
   }
 
-  const { directory } = keys ?? {}
-  // Once it has had a key, an empty directory is a mistake.
-  let mayBeEmpty = (settings.trustedIssuers ?? []).length > 0
-  const loadKeys = async (path: string): Promise<Loaded<KeyRing, Problem>> => {
-    const loading = loadKeyRing(path, identity?.assertion.enabled, mayBeEmpty)
-    const loaded = await problemsOf('keys.directory', loading)
+  async function open<T>({ subject, setting, path, load, includes, onChange }: Source<T>) {
+    if (path === undefined) return undefined
+    const opened = await openPolledFiles<T>({
+      subject,
+      paths: [path],
+      includes,
+      load: () => problemsOf(setting, load(path)),
+      onChange: onChange ?? (() => events().onChange?.()),
+      onReload: (result) => events().onReload?.(subject, result),
+      log,
+    })
+    return unwrap(opened)
+  }
+
+  const keyRing = await open({
+    subject: 'keys',
+    setting: 'keys.directory',
+    path: config.keys.directory,
+    load: createKeysLoader(config),
+    includes: isKeyFileName,
+  })
+  const accounts = await open({
+    subject: 'credentials',
+    setting: 'credentials.file',
+    path: config.credentials.file,
+    load: loadCredentialsFile,
+  })
+  const revoked = await open({
+    subject: 'revocations',
+    setting: 'revocations.file',
+    path: config.revocations.file,
+    load: createRevocationsLoader(config.revocations),
+    onChange: (fresh, former) => events().onChange?.(newlyRevoked(former, fresh)),
+  })
+  const certificates = new Map<string, Reloadable<Certificates>>()
+  for (const set of certificateSets(config)) {
+    const opened = unwrap(await openCertificates(set, { log, now }, events))
+    if (opened !== undefined) certificates.set(set.name, opened)
+  }
+  const { postgres } = config.credentials
+  if (postgres !== undefined) {
+    const { readUrlFile } = await import('./credentials/postgres/connection.ts')
+    unwrap(await problemsOf(DATABASE_SETTING, readUrlFile(postgres.urlFile)))
+  }
+  for (const [index, { bearerTokenFile }] of config.trustedIssuers.entries()) {
+    const setting = `trustedIssuers[${index}].bearerTokenFile`
+    if (bearerTokenFile !== undefined) unwrap(await problemsOf(setting, readBearerToken(bearerTokenFile)))
+  }
+  warnings.push(...insecureKeySets(config))
+  return { keyRing, accounts, revoked, certificates, problems, warnings: [...new Set(warnings)] }
+}
+
+/** The file or directory of one subject. */
+interface Source<T> {
+  readonly subject: ReloadSubject
+  readonly setting: string
+  readonly path: string | undefined
+  readonly load: (path: string) => Promise<Loaded<T>>
+  readonly includes?: (name: string) => boolean
+  /** Default: `onChange` of the events, for all tokens. */
+  readonly onChange?: (fresh: T, former: T) => void
+}
+
+/** Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake. */
+function createKeysLoader({ trustedIssuers, identity }: Config) {
+  let mayBeEmpty = trustedIssuers.length > 0
+  return async (directory: string): Promise<Loaded<KeyRing>> => {
+    const loaded = await loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
     if (loaded.ok && loaded.value.verification.size > 0) mayBeEmpty = false
     return loaded
   }
-  const keyRing =
-    directory === undefined
-      ? undefined
-      : await open({
-          subject: 'keys',
-          paths: [directory],
-          includes: isKeyFileName,
-          load: () => loadKeys(directory),
-          onChange,
-        })
-  const { file, postgres } = credentials ?? {}
-  const accounts =
-    file === undefined
-      ? undefined
-      : await open({
-          subject: 'credentials',
-          paths: [file],
-          load: () => problemsOf('credentials.file', loadCredentialsFile(file)),
-          onChange,
-        })
-  if (postgres !== undefined) {
-    const { readUrlFile } = await import('./credentials/postgres/connection.ts')
-    const read = await problemsOf(DATABASE_SETTING, readUrlFile(postgres.urlFile))
-    if (read.ok) warnings.push(...read.warnings)
-    else problems.push(...read.problems)
-  }
-  const loadRevocations = revocations && createRevocationsLoader(revocations)
-  const revoked =
-    loadRevocations &&
-    (await open({
-      subject: 'revocations',
-      paths: [revocations.file],
-      load: () => problemsOf('revocations.file', loadRevocations()),
-      onChange(fresh) {
-        events().onChange?.(activeRevocations && newlyRevoked(activeRevocations, fresh))
-        activeRevocations = fresh
-      },
-    }))
-  activeRevocations = revoked?.current()
-  const certificates = new Map<string, Reloadable<Certificates>>()
-  for (const set of certificateSets(settings)) {
-    const opened = await open({
-      subject: 'certificates',
-      part: set.name,
-      paths: certificatePaths(set),
-      load: () => loadCertificates(set, now()),
-      onChange: ({ material }) => events().onCertificates?.(set.name, material),
-    })
-    if (opened !== undefined) certificates.set(set.name, opened)
-  }
-  for (const [index, { bearerTokenFile }] of (settings.trustedIssuers ?? []).entries()) {
-    if (bearerTokenFile === undefined) continue
-    const read = await problemsOf(
-      `trustedIssuers[${index}].bearerTokenFile`,
-      readBearerToken(bearerTokenFile),
-    )
-    if (!read.ok) problems.push(...read.problems)
-  }
-  warnings.push(...insecureKeySets(settings))
-  return { keyRing, accounts, revoked, certificates, problems, warnings: [...new Set(warnings)] }
 }

@@ -11,14 +11,20 @@ import { eventually } from './support/eventually.ts'
 import { makeKey, makeKeyDirectory, writeKey } from './support/keys.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
 
-/** Opens what the flags name. */
-async function open(t: Test, flags: Readonly<Record<string, string>>, events: AuthDataEvents = {}) {
+type Flags = Readonly<Record<string, string>>
+
+function configOf(flags: Flags) {
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  return loaded.config
+}
+
+/** Opens what the flags name. */
+async function open(t: Test, flags: Flags, events: AuthDataEvents = {}) {
   const log: Record<string, unknown>[] = []
   const alive = setInterval(() => {}, 1000) // polling keeps no process alive
   t.teardown(() => clearInterval(alive))
-  const trust = await openAuthData(loaded.config, {
+  const trust = await openAuthData(configOf(flags), {
     log: createLog('info', { write: (line: string) => void log.push(JSON.parse(line)) }),
     now: Date.now,
   })
@@ -89,14 +95,15 @@ t.test('all problems of all files are reported with their setting and without co
     { prefix: '/', url: 'http://127.0.0.1:1' },
     { prefix: '/a', url: 'https://127.0.0.1:1', caFile: path('missing.pem') },
   ]
-  const settings = {
-    keys: { directory: path('keys') },
-    credentials: { file: path('credentials.yaml') },
-    revocations: { file: path('revocations.yaml'), required: true },
-    listen: { tls: { certFile: path('good.pem'), keyFile: path('ca.pem') } },
-    upstreams,
+  const flags = {
+    '--keys-directory': path('keys'),
+    '--credentials-file': path('credentials.yaml'),
+    '--revocations-file': path('revocations.yaml'),
+    '--listen-tls-cert-file': path('good.pem'),
+    '--listen-tls-key-file': path('ca.pem'),
+    '--upstreams': JSON.stringify(upstreams),
   }
-  const { problems } = await checkFiles(settings)
+  const { problems } = await checkFiles(configOf(flags))
   t.match(problems, [
     { path: 'keys.directory', message: /dir\.jwk\.json: is not a file/ },
     { path: 'keys.directory', message: /k1\.jwk\.json/ },
@@ -106,11 +113,13 @@ t.test('all problems of all files are reported with their setting and without co
     { path: 'upstreams[1].caFile', message: /missing\.pem: cannot be read/ },
   ])
   t.notMatch(JSON.stringify(problems), /canary/)
-  const database = { credentials: { postgres: { urlFile: path('none'), poolSize: 1 } } }
+  const database = configOf({
+    '--keys-directory': (await makeKeyDirectory(t)).directory,
+    '--credentials-postgres-url-file': path('none'),
+  })
   t.match(await checkFiles(database), {
     problems: [{ path: 'credentials.postgres.urlFile', message: /none: cannot/ }],
   })
-  t.strictSame(await checkFiles({}), { problems: [], warnings: [] })
 })
 
 t.test('with assertions a directory without a key for upstreams is a bad version', async (t) => {
@@ -135,11 +144,11 @@ t.test('what decides on access and every user can write is a warning', async (t)
   const { file } = await makeCredentialsFile(t)
   const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
   writeFileSync(revocations, 'revocations: []\n')
-  const settings = {
-    keys: { directory },
-    credentials: { file },
-    revocations: { file: revocations, required: true },
-  }
+  const settings = configOf({
+    '--keys-directory': directory,
+    '--credentials-file': file,
+    '--revocations-file': revocations,
+  })
   t.strictSame(await checkFiles(settings), { problems: [], warnings: [] })
   const writable = [directory, join(directory, `${kid}.jwk.json`), file, dirname(revocations)]
   for (const path of writable) chmodSync(path, statSync(path).mode | 0o002)

@@ -1,19 +1,19 @@
 /** `config check --fetch`: fetches each key set once. In: settings. Out: what is wrong with each set, or how many keys it has. */
-import { type FileSettings, keySetsOf } from '../config/config.ts'
+import { type Config, keySetsOf } from '../config/config.ts'
 import { fileProblem, type Problem } from '../config/problem.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
 import { certificateSets, issuerName, loadCertificates } from '../reload/certificates.ts'
 
 /** A set whose CA file cannot be used is skipped: that is a problem of the files. Never rejects. */
-export async function checkKeySets(settings: FileSettings) {
+export async function checkKeySets(config: Config) {
   const problems: Problem[] = []
   const notes: string[] = []
   await Promise.all(
-    keySetsOf(settings).map(async ({ setting, ...source }) => {
+    keySetsOf(config).map(async ({ setting, ...source }) => {
       const path = `${setting}.jwksUrl`
       const report = (texts: readonly string[]) =>
         void problems.push(...texts.map((text) => fileProblem(path, `the JWK Set ${text}`)))
-      const ca = certificateSets(settings).find(({ name }) => name === issuerName(setting))
+      const ca = certificateSets(config).find(({ name }) => name === issuerName(setting))
       const certificates = ca && (await loadCertificates(ca, Date.now()))
       if (certificates?.ok === false) return
       const secureContext = certificates && (() => certificates.value.context)

@@ -44,25 +44,17 @@ export function loadSettings(options: ParsedOptions, io: CommandIo, needsUpstrea
   return loadConfig({ file, env: io.env, flags, needsUpstream })
 }
 
-/**
- * The problems of the settings and of the files that valid settings name, and warnings about these files.
- * @param connects - also to the database
- */
-export async function checkAll(loaded: LoadedConfig | NotLoaded, connects = false, fetches = false) {
-  const settings = loaded.ok ? loaded.config : loaded.files
-  const { problems, warnings } = await checkFiles(settings, connects)
-  const fetched = fetches ? await checkKeySets(settings) : { problems: [], notes: [] }
-  return {
-    problems: [...problemsOf(loaded), ...located([...problems, ...fetched.problems], loaded)],
-    warnings,
-    notes: fetched.notes,
-  }
+/** `opens`: also the files and the database that valid settings name. `fetches`: also the key sets. */
+async function problemsOf(loaded: LoadedConfig | NotLoaded, opens: boolean, fetches: boolean) {
+  if (!loaded.ok) return { problems: loaded.problems, warnings: [], notes: [] }
+  if (!opens) return { problems: [], warnings: insecureKeySets(loaded.config), notes: [] }
+  const { problems, warnings } = await checkFiles(loaded.config)
+  const fetched = fetches ? await checkKeySets(loaded.config) : { problems: [], notes: [] }
+  return { problems: located([...problems, ...fetched.problems], loaded), warnings, notes: fetched.notes }
 }
 
-const problemsOf = (loaded: LoadedConfig | NotLoaded) => (loaded.ok ? [] : loaded.problems)
-
 /** With the location of the setting that names the file. */
-function located(problems: readonly Problem[], { originOf }: Pick<LoadedConfig, 'originOf'>) {
+function located(problems: readonly Problem[], { originOf }: LoadedConfig) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }
 
@@ -94,10 +86,8 @@ export function configCommand(io: CommandIo): Command {
     .action(async (options: ParsedOptions) => {
       const loaded = loadSettings(options, io)
       const fetches = options['fetch'] === true
-      const settings = loaded.ok ? loaded.config : loaded.files
-      const unopened = { problems: problemsOf(loaded), warnings: insecureKeySets(settings), notes: [] }
-      const { problems, warnings, notes } =
-        options['files'] || fetches ? await checkAll(loaded, true, fetches) : unopened
+      const opens = options['files'] === true || fetches
+      const { problems, warnings, notes } = await problemsOf(loaded, opens, fetches)
       warnings.forEach(warner(io))
       if (options['json']) printJson({ ok: problems.length === 0, problems })
       if (problems.length > 0) throw new UsageFailure(formatProblems(problems))

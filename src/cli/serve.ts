@@ -6,10 +6,9 @@ import type { Command } from 'commander'
 import type { App } from '../app.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
-import { formatProblems } from '../config/problem.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
-import { CommandFailure, type CommandIo, createCommand, UsageFailure } from './command-io.ts'
-import { addSettingFlags, asUsage, checkAll, loadSettings, type ParsedOptions } from './config.ts'
+import { CommandFailure, type CommandIo, createCommand } from './command-io.ts'
+import { addSettingFlags, asUsage, loadSettings, type ParsedOptions, usable } from './config.ts'
 import type { StopSignal } from './signals.ts'
 
 export interface ServeDependencies {
@@ -28,9 +27,7 @@ export function serveCommand(io: CommandIo, deps: ServeDependencies): Command {
   return addSettingFlags(createCommand('serve', 'run the sidecar', io))
     .addHelpText('after', EXAMPLES)
     .action(async (options: ParsedOptions) => {
-      const loaded = loadSettings(options, io)
-      if (!loaded.ok) throw new UsageFailure(formatProblems((await checkAll(loaded)).problems))
-      await serve(loaded, deps)
+      await serve(usable(loadSettings(options, io)), deps)
     })
 }
 

@@ -126,31 +126,18 @@ export const configSchema = settingsSchema
     }
   })
 
-/** The settings that name files; undefined where they are invalid. */
-export interface FileSettings {
-  readonly token?: Pick<Config['token'], 'issuer'> | undefined
-  readonly keys?: Config['keys'] | undefined
-  readonly credentials?: Config['credentials'] | undefined
-  readonly revocations?: Config['revocations'] | undefined
-  readonly listen?: Pick<Config['listen'], 'tls'>
-  readonly admin?: Pick<Config['admin'], 'tls'>
-  readonly identity?: Config['identity'] | undefined
-  readonly upstreams?: Config['upstreams'] | undefined
-  readonly trustedIssuers?: Config['trustedIssuers'] | undefined
-}
-
 /** The JWK Sets that are fetched, our own first. `setting`: the group that names it, such as `trustedIssuers[0]`. */
-export function keySetsOf({ token, keys, trustedIssuers = [] }: FileSettings) {
+export function keySetsOf({ token, keys, trustedIssuers }: Config) {
   const trusted = trustedIssuers.map((entry, index) => ({ ...entry, setting: `trustedIssuers[${index}]` }))
-  if (keys?.jwksUrl === undefined) return trusted
+  if (keys.jwksUrl === undefined) return trusted
   const { jwksUrl, caFile } = keys
-  const own = { setting: 'keys', issuer: token?.issuer ?? '', jwksUrl, caFile, algorithms: PUBLIC_ALGORITHMS }
+  const own = { setting: 'keys', issuer: token.issuer, jwksUrl, caFile, algorithms: PUBLIC_ALGORITHMS }
   return [{ ...own, bearerTokenFile: undefined }, ...trusted]
 }
 
 /** Keys that anyone on the network path can replace let them sign tokens of any account. */
-export const insecureKeySets = (settings: FileSettings) =>
-  keySetsOf(settings).flatMap(({ setting, jwksUrl }) => {
+export const insecureKeySets = (config: Config) =>
+  keySetsOf(config).flatMap(({ setting, jwksUrl }) => {
     const { protocol, hostname } = new URL(jwksUrl)
     const isLoopback = /^(?:localhost|127\.[\d.]+|\[::1\])$/.test(hostname)
     if (protocol === 'https:' || isLoopback) return []
@@ -158,27 +145,6 @@ export const insecureKeySets = (settings: FileSettings) =>
       `${setting}.jwksUrl: the keys are fetched without TLS, so what changes them on the way can sign any token`,
     ]
   })
-
-/** Those of an invalid configuration that are valid by themselves. */
-export function fileSettings(tree: object): FileSettings {
-  const { shape } = settingsSchema
-  const valid = <T>(schema: z.ZodType<T>, ...steps: string[]) => schema.safeParse(valueAt(tree, steps)).data
-  const keys = valid(shape.keys, 'keys')
-  const credentials = valid(shape.credentials, 'credentials')
-  const revocations = valid(shape.revocations, 'revocations')
-  const mayIssue = valueAt(tree, ['keys', 'jwksUrl']) === undefined
-  return {
-    token: valid(shape.token, 'token'),
-    keys: keys && keySource(keys),
-    credentials: credentials && credentialSource(credentials, mayIssue),
-    revocations: revocations && revocationSource(revocations),
-    listen: { tls: valid(shape.listen.unwrap().shape.tls, 'listen', 'tls') },
-    admin: { tls: valid(shape.admin.unwrap().shape.tls, 'admin', 'tls') },
-    identity: valid(shape.identity, 'identity'),
-    upstreams: valid(shape.upstreams, 'upstreams'),
-    trustedIssuers: valid(shape.trustedIssuers, 'trustedIssuers'),
-  }
-}
 
 type DeepReadonly<T> = T extends readonly (infer Member)[]
   ? readonly DeepReadonly<Member>[]

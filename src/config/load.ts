@@ -4,8 +4,8 @@
  */
 import type { z } from 'zod'
 import { type Step, writePath } from '../reload/yaml-text.ts'
-import { type Config, configSchema, type FileSettings, fileSettings } from './config.ts'
-import { nearest, type Problem } from './problem.ts'
+import { type Config, configSchema } from './config.ts'
+import { completed, type Problem } from './problem.ts'
 import { namesBelow, SETTINGS, valueAt } from './settings.ts'
 import {
   FILE_VARIABLE,
@@ -33,8 +33,6 @@ export interface LoadedConfig extends Origins {
 export interface NotLoaded extends Origins {
   readonly ok: false
   readonly problems: readonly Problem[]
-  /** The valid settings that name files: those files can still be checked. */
-  readonly files: FileSettings
 }
 
 export interface LoadOptions {
@@ -79,7 +77,7 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
   }
   if (result.success && problems.length === 0)
     return { ok: true, config: freeze(result.data), file, originOf }
-  return { ok: false, problems, files: isMap ? fileSettings(tree) : {}, originOf }
+  return { ok: false, problems, originOf }
 }
 
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
@@ -120,10 +118,10 @@ function nameOf(steps: readonly Step[], named: readonly NamedValue[], isMissing:
   return (own ?? named.find(({ setting }) => isMember && beginsWith(setting.steps, group)))?.name
 }
 
-/** The end of the message for an unknown name: the most similar setting, or all names that are known here. */
+/** The end of the message for an unknown name: a setting of such a name, or all names that are known here. */
 function hint(above: readonly Step[], key: string): string {
   const names = namesBelow(above)
-  const here = nearest(key, names)
+  const here = completed(key, names)
   const isInList = above.some((step) => typeof step === 'number')
   if (here !== undefined) return `did you mean ${isInList ? here : writePath([...above, here])}?`
   const elsewhere = SETTINGS.filter(({ steps }) => steps.at(-1) === key).map(({ path }) => path)

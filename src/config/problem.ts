@@ -33,35 +33,9 @@ export function formatProblems(problems: readonly Problem[]): string {
   return [`the configuration has ${count}:`, ...lines, ...more].join('\n')
 }
 
-/** The comparison takes time quadratic in the length. */
-const MAX_NAME_LENGTH = 64
-
-/** The candidate with the most similar spelling, case and separators aside; undefined if none is close. */
-export function nearest(name: string, candidates: readonly string[]): string | undefined {
-  if (name.length > MAX_NAME_LENGTH) return undefined
+/** The one candidate that begins with `name`, case and separators aside; undefined if none or several do. */
+export function completed(name: string, candidates: readonly string[]): string | undefined {
   const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')
-  const given = plain(name)
-  const distances = candidates.map((candidate) => editDistance(given, plain(candidate)))
-  const least = Math.min(...distances)
-  if (least <= given.length / 3) return candidates[distances.indexOf(least)]
-  const begun = candidates.filter((candidate) => plain(candidate).startsWith(given))
-  return given.length >= 3 && begun.length === 1 ? begun[0] : undefined
-}
-
-/** Optimal string alignment distance: a swap of neighbors is one edit. */
-function editDistance(a: string, b: string): number {
-  let above: number[] = []
-  let row = Array.from({ length: b.length + 1 }, (_, column) => column)
-  for (let i = 1; i <= a.length; i++) {
-    const beforeSwap = above
-    above = row
-    row = [i]
-    for (let j = 1; j <= b.length; j++) {
-      const replaced = Number(above[j - 1]) + (a[i - 1] === b[j - 1] ? 0 : 1)
-      const isSwap = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]
-      const swapped = isSwap ? Number(beforeSwap[j - 2]) + 1 : replaced
-      row.push(Math.min(replaced, swapped, Number(above[j]) + 1, Number(row[j - 1]) + 1))
-    }
-  }
-  return Number(row.at(-1))
+  const [found, ...others] = candidates.filter((candidate) => plain(candidate).startsWith(plain(name)))
+  return others.length === 0 ? found : undefined
 }

@@ -3,7 +3,7 @@ import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
 import { fileErrorReason } from '../reload/files.ts'
 import { parseYaml, type Step } from '../reload/yaml-text.ts'
-import { nearest, type Problem } from './problem.ts'
+import { completed, type Problem } from './problem.ts'
 import { namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
 
 /** Texts by the name of the variable or flag. */
@@ -24,10 +24,7 @@ const NAMES = new Map(
 
 const PREFIX = 'SIDECAR_'
 
-/** Without the prefix, which would make any two names look alike. */
-const VARIABLES = [...NAMES.keys(), FILE_VARIABLE]
-  .filter((name) => name.startsWith(PREFIX))
-  .map((name) => name.slice(PREFIX.length))
+const VARIABLES = [...NAMES.keys(), FILE_VARIABLE].filter((name) => name.startsWith(PREFIX))
 
 export const FLAGS: readonly string[] = [...NAMES.keys()].filter((name) => name.startsWith('--'))
 
@@ -145,8 +142,8 @@ export function readNamed(given: NamedValues) {
     const setting = NAMES.get(name)
     const fullName = setting?.[name.startsWith('--') ? 'flag' : 'variable'] ?? ''
     if (setting === undefined) {
-      const meant = nearest(name.slice(PREFIX.length), VARIABLES)
-      const hint = meant === undefined ? '' : `; did you mean ${PREFIX}${meant}?`
+      const meant = completed(name, VARIABLES)
+      const hint = meant === undefined ? '' : `; did you mean ${meant}?`
       problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
     } else if (name !== fullName && given[fullName] !== undefined) {
       problems.push({ path: setting.path, message: `cannot be used with ${fullName}`, origin: name })

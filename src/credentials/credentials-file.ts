@@ -4,7 +4,7 @@
  */
 import { z } from 'zod'
 import { boolean, must } from '../config/values.ts'
-import { type Loaded, readRegularFile } from '../reload/files.ts'
+import type { Loaded } from '../reload/files.ts'
 import { type Parse, readRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
@@ -12,26 +12,24 @@ import { name, namesProblem, textWithout, time } from './names.ts'
 import { parseSecretHash } from './secret-hash.ts'
 import { type Credential, type CredentialIndex, createCredentialIndex } from './store.ts'
 
-/** About 100,000 credentials. */
-const MAX_BYTES = 16_777_216
-
-export const readCredentialsFile = (file: string) => readRegularFile(file, MAX_BYTES)
-
-export function loadCredentialsFile(file: string): Promise<Loaded<CredentialIndex>> {
+export async function loadCredentialsFile(file: string): Promise<Loaded<CredentialIndex>> {
   const index = createCredentialIndex()
-  return load(file, index, index.add)
+  const read = await readAll(file, index.add)
+  if (read.ok) return { ok: true, value: index, warnings: read.permissionWarnings }
+  if (!read.missing) return read
+  const hint = `storage-auth-sidecar credentials add --file ${file} --account ACCOUNT creates it`
+  return { ok: false, problems: read.problems.map((problem) => `${problem}; ${hint}`) }
 }
 
 /** In the order of the file. */
-export function listCredentialsFile(file: string): Promise<Loaded<readonly Credential[]>> {
+export async function listCredentialsFile(file: string): Promise<Loaded<readonly Credential[]>> {
   const list: Credential[] = []
-  return load(file, list, (credential) => list.push(credential))
+  const read = await readAll(file, (credential) => list.push(credential))
+  return read.ok ? { ok: true, value: list, warnings: read.permissionWarnings } : read
 }
 
-async function load<T>(file: string, value: T, add: (credential: Credential) => void): Promise<Loaded<T>> {
-  const read = await readRows({ path: file, maxBytes: MAX_BYTES, parse, moduleUrl: import.meta.url }, add)
-  return read.ok ? { ok: true, value, warnings: read.permissionWarnings } : read
-}
+const readAll = (path: string, add: (credential: Credential) => void) =>
+  readRows({ path, parse, moduleUrl: import.meta.url }, add)
 
 export const parse: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
 

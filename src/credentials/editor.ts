@@ -1,7 +1,7 @@
 /** Changes credentials by name: the interface, and the implementation for a file (`postgres/editor.ts` has the other). */
 import type { Document } from 'yaml'
 import type { Loaded, NotDone } from '../reload/files.ts'
-import { listCredentialsFile, parse, readCredentialsFile } from './credentials-file.ts'
+import { listCredentialsFile, parse } from './credentials-file.ts'
 import type { Credential, CredentialName } from './store.ts'
 import { append, type Changed, changeYamlFile } from './yaml-editor.ts'
 
@@ -31,7 +31,7 @@ accounts: []
 
 /** `add` creates a missing file. `lockRetries`: as for `withLock`. */
 export function createFileEditor(file: string, lockRetries?: number): CredentialEditor {
-  const source = { file, read: readCredentialsFile, parse, lockRetries }
+  const source = { file, parse, lockRetries }
   const change = (name: CredentialName, edit: Edit, initialText?: string) =>
     changeYamlFile(source, (document) => edit(document, locate(document, name)), initialText)
 

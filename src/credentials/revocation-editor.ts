@@ -1,7 +1,7 @@
 /** Adds and removes revocations: the interface, and the implementation for a file (`postgres/editor.ts` has the other). */
 import type { Document } from 'yaml'
 import type { Loaded, NotDone } from '../reload/files.ts'
-import { listRevocationsFile, parse, type Revocation, readRevocationsFile } from './revocations.ts'
+import { listRevocationsFile, parse, type Revocation } from './revocations.ts'
 import { append, type Changed, changeYamlFile } from './yaml-editor.ts'
 
 /** Exactly one of them. */
@@ -24,7 +24,7 @@ const LIST = 'revocations'
 
 /** `add` creates a missing file. */
 export function createRevocationFileEditor(file: string): RevocationEditor {
-  const source = { file, read: readRevocationsFile, parse }
+  const source = { file, parse }
   return {
     list: () => listRevocationsFile(file),
     add: (revocation) =>

@@ -1,6 +1,6 @@
 /** Revoked tokens, from a file or PostgreSQL, as an index: a check costs the same whatever its size. */
 import { z } from 'zod'
-import { type Loaded, readRegularFile } from '../reload/files.ts'
+import type { Loaded } from '../reload/files.ts'
 import { type Parse, readRows } from '../reload/parse-thread.ts'
 import { parseFile } from '../reload/yaml-text.ts'
 import { name, time } from './names.ts'
@@ -73,9 +73,6 @@ export function newlyRevoked(before: Revocations, after: Revocations): readonly 
   return [...after.tokens].filter((tokenId) => !before.tokens.has(tokenId))
 }
 
-/** About half a million revocations. */
-const MAX_BYTES = 33_554_432
-
 /** `required`: false for the default path, whose file may be missing until it has existed once. */
 export function createRevocationsLoader(settings: { readonly file: string; readonly required: boolean }) {
   const { file, required } = settings
@@ -88,8 +85,6 @@ export function createRevocationsLoader(settings: { readonly file: string; reado
   }
 }
 
-export const readRevocationsFile = (file: string) => readRegularFile(file, MAX_BYTES)
-
 /** In the order of the file. */
 export async function listRevocationsFile(file: string): Promise<Loaded<readonly Revocation[]>> {
   const { read, list } = await readList(file)
@@ -98,7 +93,7 @@ export async function listRevocationsFile(file: string): Promise<Loaded<readonly
 
 async function readList(path: string) {
   const list: Revocation[] = []
-  const source = { path, maxBytes: MAX_BYTES, parse, moduleUrl: import.meta.url }
+  const source = { path, parse, moduleUrl: import.meta.url }
   const read = await readRows(source, (revocation) => list.push(revocation))
   return { read, list }
 }

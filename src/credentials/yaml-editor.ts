@@ -9,17 +9,16 @@ import {
   errorCode,
   fileErrorReason,
   type NotDone,
-  type ReadFile,
+  readRegularFile,
   replaceFile,
   withLock,
 } from '../reload/files.ts'
-import type { Parse } from '../reload/parse-thread.ts'
+import { MAX_FILE_BYTES, type Parse } from '../reload/parse-thread.ts'
 
 export type Changed = { readonly ok: true } | NotDone
 
 export interface YamlFile {
   readonly file: string
-  readonly read: (file: string) => Promise<ReadFile>
   readonly parse: Parse<unknown>
   /** Of {@link withLock}. */
   readonly lockRetries?: number | undefined
@@ -45,12 +44,12 @@ export async function changeYamlFile(source: YamlFile, edit: Edit, initialText?:
 
 async function changeLocked(
   target: string,
-  { file, read, parse }: YamlFile,
+  { file, parse }: YamlFile,
   edit: Edit,
   initialText?: string,
 ): Promise<Changed> {
   const failed = (what: string) => notDone(false, `${file}: ${what}`)
-  const found = await read(target)
+  const found = await readRegularFile(target, MAX_FILE_BYTES)
   if (!found.ok && (!found.missing || initialText === undefined)) return notDone(true, ...found.problems)
   const before = found.ok ? found.bytes : Buffer.from(initialText ?? '')
   const valid = parse(before)

@@ -4,7 +4,7 @@
  */
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
-import { type FileSettings, keySetsOf } from '../config/config.ts'
+import { type Config, keySetsOf } from '../config/config.ts'
 import { fileProblem, type Problem } from '../config/problem.ts'
 import { errorCode, type Loaded, readRegularFile } from './files.ts'
 
@@ -41,11 +41,11 @@ export const issuerName = (setting: string) => `issuer:${setting}`
 export const upstreamName = (prefix: string) => `upstream:${prefix}`
 
 /** The sets that name a file. */
-export function certificateSets(settings: FileSettings): CertificateSet[] {
-  const { listen, admin, upstreams = [] } = settings
+export function certificateSets(config: Config): CertificateSet[] {
+  const { listen, admin, upstreams } = config
   const named = (setting: string, path: string | undefined) =>
     path === undefined ? undefined : { setting, path }
-  const { certFile, keyFile, clientCaFile } = listen?.tls ?? {}
+  const { certFile, keyFile, clientCaFile } = listen.tls ?? {}
   const sets: CertificateSet[] = [
     {
       name: LISTENER_CERTIFICATES,
@@ -55,8 +55,8 @@ export function certificateSets(settings: FileSettings): CertificateSet[] {
     },
     {
       name: ADMIN_CERTIFICATES,
-      cert: named('admin.tls.certFile', admin?.tls?.certFile),
-      key: named('admin.tls.keyFile', admin?.tls?.keyFile),
+      cert: named('admin.tls.certFile', admin.tls?.certFile),
+      key: named('admin.tls.keyFile', admin.tls?.keyFile),
     },
     ...upstreams.map(({ prefix, certFile, keyFile, caFile }, index) => ({
       name: upstreamName(prefix),
@@ -64,7 +64,7 @@ export function certificateSets(settings: FileSettings): CertificateSet[] {
       key: named(`upstreams[${index}].keyFile`, keyFile),
       ca: named(`upstreams[${index}].caFile`, caFile),
     })),
-    ...keySetsOf(settings).map(({ setting, caFile }) => ({
+    ...keySetsOf(config).map(({ setting, caFile }) => ({
       name: issuerName(setting),
       ca: named(`${setting}.caFile`, caFile),
     })),

@@ -1,6 +1,6 @@
 /**
  * Reads files of rows; parses large ones in a worker thread (its entry is this module), so that requests do not wait.
- * A file that needs more time or memory than any file of its size ends its thread, and cannot be used.
+ * A file that needs more time or memory than any file of that size ends its thread, and cannot be used.
  * The thread is reused: its compiled code parses four times faster than that of a new thread.
  */
 import { once } from 'node:events'
@@ -12,12 +12,13 @@ export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
 interface RowsFile<T> {
   readonly path: string
-  readonly maxBytes: number
   readonly parse: Parse<T>
   /** Of the module that exports `parse`. */
   readonly moduleUrl: string
 }
 
+/** About 50,000 credentials, or 130,000 revocations. */
+export const MAX_FILE_BYTES = 8_388_608
 /** YAML takes about 1 ms for each KiB. */
 const MAX_INLINE_BYTES = 65_536
 /** A larger file leaves hundreds of megabytes in its thread, so it gets a thread of its own. */
@@ -25,18 +26,16 @@ const MAX_REUSED_THREAD_BYTES = 1_048_576
 /** Rows that take about 1 ms to deserialize and to add. */
 const BATCH = 500
 
-/** What a file may take: YAML needs up to 1 s (of a core) and 50 MB for each MiB, more only if it is made to. */
-const limitsOf = (bytes: number) => {
-  const mebibytes = Math.ceil(bytes / 1_048_576)
-  return { seconds: 10 + 1.5 * mebibytes, heapMb: 256 + 56 * mebibytes }
-}
+/** YAML needs up to 1 s (of a core) and 50 MB for each MiB, more only if it is made to. */
+const MAX_SECONDS = 20
+const MAX_HEAP_MB = 640
 
 let reusedThread: Worker | undefined
 
 /** Calls `add` with each row. Returns the file as it was read, or its problems, each with the path. Never rejects. */
 export async function readRows<T>(file: RowsFile<T>, add: (row: T) => void): Promise<ReadFile> {
-  const { path, maxBytes, parse } = file
-  const read = await readRegularFile(path, maxBytes)
+  const { path, parse } = file
+  const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) return read
   const { bytes } = read
   const refused = (problems: readonly string[]): ReadFile => ({ ok: false, problems })
@@ -48,8 +47,7 @@ export async function readRows<T>(file: RowsFile<T>, add: (row: T) => void): Pro
     }
     return read
   } catch {
-    const { seconds, heapMb } = limitsOf(bytes.length)
-    return refused([`${path}: cannot be parsed within ${seconds} s and ${heapMb} MB of memory`])
+    return refused([`${path}: cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`])
   }
 }
 
@@ -58,13 +56,12 @@ async function* parseInThread<T>(
   bytes: Uint8Array,
 ): AsyncGenerator<Loaded<readonly T[]>> {
   const isReused = bytes.length <= MAX_REUSED_THREAD_BYTES
-  const { seconds, heapMb } = limitsOf(bytes.length)
-  const thread = (isReused && reusedThread) || startThread(heapMb)
+  const thread = (isReused && reusedThread) || startThread()
   if (isReused) reusedThread = thread
   const { port1: port, port2 } = new MessageChannel()
   const failed = new AbortController()
   port.once('close', () => failed.abort())
-  const timer = setTimeout(() => void thread.terminate(), seconds * 1000) // closes the port
+  const timer = setTimeout(() => void thread.terminate(), MAX_SECONDS * 1000) // closes the port
   thread.postMessage({ moduleUrl, bytes, port: port2 }, [port2])
   try {
     for (;;) {
@@ -85,8 +82,8 @@ async function* parseInThread<T>(
   }
 }
 
-function startThread(heapMb: number): Worker {
-  const resourceLimits = { maxOldGenerationSizeMb: heapMb }
+function startThread(): Worker {
+  const resourceLimits = { maxOldGenerationSizeMb: MAX_HEAP_MB }
   const thread = new Worker(new URL(import.meta.url), { resourceLimits })
   thread.on('error', () => {}) // closes the ports, which fails the files in progress
   thread.unref()

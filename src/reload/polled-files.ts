@@ -15,7 +15,7 @@ export interface FilePaths {
   /** Files, or directories whose files count. */
   readonly paths: readonly string[]
   /** Which files of a directory count; default: all but dot files and `.tmp` files, which never count. */
-  readonly includes?: (name: string) => boolean
+  readonly includes?: ((name: string) => boolean) | undefined
 }
 
 export interface PolledFilesOptions<T> extends FilePaths {
@@ -23,7 +23,7 @@ export interface PolledFilesOptions<T> extends FilePaths {
   readonly subject: string
   /** Must not reject the first time; later rejections are logged. */
   readonly load: () => Promise<Loaded<T, Problem>>
-  readonly onChange?: (value: T) => void
+  readonly onChange?: (fresh: T, former: T) => void
   readonly onReload?: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
   readonly pollMs?: number
@@ -57,8 +57,8 @@ export async function openPolledFiles<T>(
     limits: LIMITS,
     pollMs,
     retryMs: pollMs,
-    onActive(value, warnings) {
-      onChange?.(value)
+    onActive(value, warnings, former) {
+      onChange?.(value, former)
       for (const warning of warnings) log.warn({ subject }, warning)
       log.info({ subject }, 'new version active')
       onReload?.('ok')

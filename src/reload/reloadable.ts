@@ -28,7 +28,7 @@ export interface ReloadableOptions<T> {
   /** Between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
   /** A new version is active. */
-  readonly onActive: (value: T, warnings: readonly string[]) => void
+  readonly onActive: (value: T, warnings: readonly string[], former: T) => void
   /** A version was rejected, or the source is not available: once for each version or reason. */
   readonly onFailed: (problems: readonly string[]) => void
   /** The source is available again, and its version is the active one. */
@@ -108,8 +108,9 @@ export function createReloadable<T>(options: ReloadableOptions<T>): Reloadable<T
     if (isStopped) return
     const outcome = advance({ kind: 'loaded', version, action, ok: loaded.ok, isUnchanged })
     if (loaded.ok && outcome === 'activate') {
+      const former = value
       value = loaded.value
-      onActive(value, loaded.warnings)
+      onActive(value, loaded.warnings, former)
     } else if (!loaded.ok && outcome === 'report') onFailed(loaded.problems)
   }
 

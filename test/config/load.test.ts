@@ -72,7 +72,7 @@ nonsense: 1
     [
       ': SIDECAR_LOGLEVEL is not a setting; did you mean SIDECAR_LOG_LEVEL? (SIDECAR_LOGLEVEL)',
       'listen.port: must be an integer from 0 to 65535 (sidecar.yaml:2:26)',
-      'listen.prot: unknown setting; did you mean listen.port? (sidecar.yaml:2:11)',
+      'listen.prot: unknown setting; known here: host, port, basePath, tls (sidecar.yaml:2:11)',
       'admin: must be a map of settings: host, port, tls (sidecar.yaml:3:8)',
       "upstreams[0].prefix: must be a path that begins with '/', percent-encoded, without '?', '#' and spaces (sidecar.yaml:5:15)",
       /^upstreams\[0\].url: must be http:.* \(sidecar.yaml:5:23\)$/,

@@ -50,7 +50,7 @@ t.test('each trusted issuer is complete, named once, and maps values to accounts
     [`${good}, accountPrefix: p, algorithms: []`, 'algorithms: must have at least one'],
     [`${good}, accountPrefix: p, maxLifetimeSeconds: 0`, 'maxLifetimeSeconds: must be an integer'],
     [`${good}, accountPrefix: p, requiredClaims: { a: [] }`, 'requiredClaims.a: must be a map from claims'],
-    [`${good}, accountPrefix: p, audiences: x`, 'audiences: unknown setting; did you mean audience?'],
+    [`${good}, accountPrefix: p, audiences: x`, 'audiences: unknown setting; known here: issuer, '],
     ['issuer: i, audience: x, accountPrefix: p, jwksUrl: http://a, caFile: f', 'caFile: needs a jwksUrl'],
   ]
   for (const [text, problem] of table) {

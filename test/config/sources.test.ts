@@ -65,7 +65,7 @@ t.test('lists of maps are YAML or JSON', async (t) => {
   }
   t.match(refused({ env: { SIDECAR_UPSTREAMS: '[{ prefx: /, url: http://u }]' } }), [
     /^upstreams\[0\].prefix: is missing/,
-    /^upstreams\[0\].prefx: unknown setting; did you mean prefix\? \(SIDECAR_UPSTREAMS\)$/,
+    /^upstreams\[0\].prefx: unknown setting; known here: prefix, url, .* \(SIDECAR_UPSTREAMS\)$/,
   ])
 })
 
@@ -98,11 +98,11 @@ t.test('an upstream URL conflicts only with a list of upstreams from the same so
 })
 
 t.test('an unknown name is a problem, with a suggestion', async (t) => {
-  t.strictSame(readNamed({ SIDECAR_UPSTREAM_ULR: 'x' }).problems, [
+  t.strictSame(readNamed({ SIDECAR_UPSTREAMURL: 'x' }).problems, [
     {
       path: '',
-      message: 'SIDECAR_UPSTREAM_ULR is not a setting; did you mean SIDECAR_UPSTREAM_URL?',
-      origin: 'SIDECAR_UPSTREAM_ULR',
+      message: 'SIDECAR_UPSTREAMURL is not a setting; did you mean SIDECAR_UPSTREAM_URL?',
+      origin: 'SIDECAR_UPSTREAMURL',
     },
   ])
   t.match(readNamed({ SIDECAR_XYZZY: '1', '--listen-port': undefined }), {
