@@ -8,19 +8,18 @@ import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/login-throttle.ts'
 import { createDecide } from './gate/decide.ts'
 import { checkBearer } from './gate/proof.ts'
-import { isClientFailure } from './http/proxy-errors.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import { type AdminListener, createAdminListener } from './ops/admin.ts'
+import { createAdminListener, NO_ADMIN } from './ops/admin.ts'
 import { createAudit } from './ops/audit.ts'
 import { type Addresses, createLifeCycle, type DrainReport, type Phase } from './ops/life-cycle.ts'
 import { type Logger, logListenerErrors } from './ops/log.ts'
 import { createMetrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
-import { logStart } from './ops/start-line.ts'
+import { logStart, warnOfReportMode } from './ops/start-line.ts'
 import type { AdminSources } from './ops/status.ts'
 import { createForwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
-import { closesConnection } from './proxy/upstream-errors.ts'
+import { refusalOf } from './proxy/upstream-errors.ts'
 import { ADMIN_CERTIFICATES, LISTENER_CERTIFICATES } from './reload/certificates.ts'
 import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
@@ -75,10 +74,9 @@ export async function createApp({
   const authData = await openAuthData(config, { log, now })
   const { keys, credentials } = authData
   const { assertion } = config.identity
-  const upstreams = config.upstreams.map(({ prefix, url, assertionAudience = assertion.audience }) => ({
-    prefix,
-    url,
-    assertionAudience,
+  const upstreams = config.upstreams.map((upstream) => ({
+    ...upstream,
+    assertionAudience: upstream.assertionAudience ?? assertion.audience,
   }))
   const phase: Phase = { name: 'starting', isAborting: false }
   const isDraining = () => phase.name === 'draining'
@@ -91,12 +89,7 @@ export async function createApp({
   // Token checks.
   const { issuers, isRevoked } = authData
   const tokenCache = createTokenCache({
-    verifyUncached: createVerifier({
-      issuers,
-      clockToleranceSeconds,
-      isRevoked,
-      now,
-    }),
+    verifyUncached: createVerifier({ issuers, clockToleranceSeconds, isRevoked, now }),
     ...(assertion.enabled && {
       signAssertions: createAssertionSigner({
         audiences: [assertion.audience, ...upstreams.map(({ assertionAudience }) => assertionAudience)],
@@ -169,12 +162,7 @@ export async function createApp({
     secureContextOf: authData.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
     recheck: (authorization) => checkBearer(authorization, tokenCache.verify),
-    refuse: (req, res, error, outcome) =>
-      responder.refuse(req, res, outcome, error, {
-        // RFC 9209 has one name for all errors of the client.
-        errorType: isClientFailure(outcome) ? 'http_request_error' : outcome,
-        close: closesConnection(outcome),
-      }),
+    refuse: (req, res, error, outcome) => responder.refuse(req, res, outcome, error, refusalOf(outcome)),
     events: metrics.ofUpstream,
     now,
   })
@@ -262,7 +250,7 @@ export async function createApp({
     },
     onFetch: metrics.onFetch,
   })
-  let reminder: NodeJS.Timeout | undefined
+  const reminder = config.enforcement === 'report' ? warnOfReportMode(log) : undefined
   const lifeCycle = createLifeCycle({
     phase,
     listener,
@@ -271,12 +259,8 @@ export async function createApp({
     forwarder,
     shutdown: config.shutdown,
     onListening(where) {
-      if (worker) return // the primary process reports it
-      logStart(log, config, { settingsFile, signingKey: keys().signing?.kid })
-      for (const name of ['data', 'admin'] as const) {
-        const { address, port } = where[name]
-        log.info({ listener: name, address, port }, 'listening')
-      }
+      // The primary process reports for its workers.
+      if (!worker) logStart(log, config, { settingsFile, signingKey: keys().signing?.kid, where })
     },
     onDraining: (inFlight) => log.info({ inFlight }, 'draining'),
     onStopped(report) {
@@ -284,10 +268,6 @@ export async function createApp({
       if (!worker) log.info(report, 'stopped')
     },
   })
-  if (config.enforcement === 'report') {
-    log.warn(REPORT_MODE)
-    reminder = setInterval(() => log.warn(REPORT_MODE), HOUR_MS).unref()
-  }
   return {
     start: lifeCycle.start,
     reload: authData.reload,
@@ -296,14 +276,4 @@ export async function createApp({
     registry,
     abort: () => void listener.abort(),
   }
-}
-
-const REPORT_MODE = 'report mode: requests without a valid token are forwarded'
-const HOUR_MS = 3_600_000
-
-/** In a worker the primary process runs and logs the admin listener. */
-const NO_ADMIN: AdminListener = {
-  listen: async () => ({ address: '', family: '', port: 0 }),
-  close: async () => {},
-  setCertificates() {},
 }

@@ -132,3 +132,10 @@ function send(res: ServerResponse, { status, type, body }: Page): void {
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS })
   res.end(body)
 }
+
+/** In a worker the primary process runs and logs the admin listener. */
+export const NO_ADMIN: AdminListener = {
+  listen: async () => ({ address: '', family: '', port: 0 }),
+  close: async () => {},
+  setCertificates() {},
+}

@@ -39,9 +39,14 @@ const UNREACHABLE: ReadonlySet<UpstreamOutcome> = new Set([
   'http_response_incomplete',
 ])
 
-/** Whether the client should connect again, perhaps to another replica, before its next request. */
-export function closesConnection(outcome: UpstreamFailure): boolean {
-  return UNREACHABLE.has(outcome) || isClientFailure(outcome)
+/** `close`: the client should connect again, perhaps to another replica, before its next request. */
+export function refusalOf(outcome: UpstreamFailure) {
+  const isOfClient = isClientFailure(outcome)
+  return {
+    // RFC 9209 has one name for all errors of the client.
+    errorType: isOfClient ? ('http_request_error' as const) : outcome,
+    close: isOfClient || UNREACHABLE.has(outcome),
+  }
 }
 
 export function faultOf(error: unknown): UpstreamFault {

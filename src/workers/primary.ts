@@ -220,9 +220,7 @@ export async function createPrimary({
       const [data] = await Promise.all([fork(), ...Array.from({ length: count - 1 }, fork)])
       if (phase === 'starting') phase = 'running'
       const where = { data, admin: adminAddress }
-      logStart(log, config, { settingsFile, signingKey: await signingKey() })
-      for (const [listener, { address, port }] of Object.entries(where))
-        log.info({ listener, address, port }, 'listening')
+      logStart(log, config, { settingsFile, signingKey: await signingKey(), where })
       return where
     } catch (error) {
       if (phase !== 'draining') workers().forEach(kill)
