@@ -105,6 +105,7 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
     upstreams: [{ prefix: '/', url: upstreamUrl }],
     keys: { directory: keys },
     credentials: { file: credentialsFile },
+    links: { enabled: true },
     shutdown: { lameDuckSeconds: 0, deadlineSeconds: 5 },
     log: { level: 'warn', access: 'off' }, // the terminal is for the lines to paste
   }
@@ -125,7 +126,7 @@ export function guide({ login, sampleFile, credentialsFile }: Workspace, { data,
   const sidecar = url(data)
   const json = "-H 'Content-Type: application/json'"
   const token = '-H "Authorization: Bearer $TOKEN"'
-  const onlyToken = String.raw`sed 's/.*"token":"\([^"]*\)".*/\1/'`
+  const only = (member: string) => String.raw`sed 's/.*"${member}":"\([^"]*\)".*/\1/'`
   const change = (command: string) => {
     const program = quoted(process.argv[1] ?? 'dist/main.js')
     const names = `--account ${quoted(login.accountId)} --access-key ${quoted(login.accessKey)}`
@@ -136,7 +137,7 @@ export function guide({ login, sampleFile, credentialsFile }: Workspace, { data,
 # Ctrl-C in this one stops both.
 
 # 1. Get a token, valid for 24 hours
-TOKEN=$(curl -sS ${json} -d ${quoted(JSON.stringify(login))} ${sidecar}/v2/auth/token | ${onlyToken})
+TOKEN=$(curl -sS ${json} -d ${quoted(JSON.stringify(login))} ${sidecar}/v2/auth/token | ${only('token')})
 
 # 2. Put a file
 curl -sS ${token} -H 'Content-Type: text/plain' -T ${quoted(sampleFile)} ${sidecar}/greetings/hello.txt
@@ -153,13 +154,17 @@ curl -sS -w '\\n' ${token} ${sidecar}/v2/auth/token
 # 6. Be refused without a token
 curl -sS -i -w '\\n' ${sidecar}/greetings/hello.txt
 
-# 7. Disable the credential, and see its token refused within a second
+# 7. Share the file for an hour with a link, which needs no token
+LINK=$(curl -sS ${token} ${json} -d '{"method":"GET","target":"/greetings/hello.txt"}' ${sidecar}/v2/auth/links | ${only('url')})
+curl -sS "${sidecar}$LINK"
+
+# 8. Disable the credential, and see its token and links refused within a second
 ${change('disable')} && curl -sS -w '\\n' ${token} ${sidecar}/greetings/hello.txt
 
-# 8. Enable it again, and the same token passes
+# 9. Enable it again, and the same token passes
 ${change('enable')} && curl -sS ${token} ${sidecar}/greetings/hello.txt
 
-# 9. See what the sidecar counted
+# 10. See what the sidecar counted
 curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
 # or open the status page in a browser: ${url(admin)}/
 `

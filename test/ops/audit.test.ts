@@ -125,14 +125,22 @@ t.test('a trace id is that of one valid traceparent', (t) => {
 
 const hasJq = spawnSync('jq', ['--version']).status === 0
 t.test('the jq recipes of the page answer who did what', { skip: !hasJq && 'without jq' }, async (t) => {
-  const { sidecar, good } = await audited(t)
-  await eventually(() => sidecar.log.some(({ method }) => method === 'DELETE'), 'its access line')
+  const { sidecar, good, token } = await audited(t, { 'links-enabled': 'true' })
+  const at = `http://127.0.0.1:${sidecar.port}`
+  const made = await fetch(`${at}/v2/auth/links`, {
+    method: 'POST',
+    body: '{"method":"GET","target":"/shared"}',
+    headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' },
+  })
+  const { url, linkId } = JSON.parse(await made.text())
+  await fetch(at + url)
+  await eventually(() => sidecar.log.some(({ path }) => path === '/shared'), 'its access line')
   const log = `no JSON\n${sidecar.log.map((line) => JSON.stringify(line)).join('\n')}\n`
   const [tokenId = ''] = auditLines(sidecar).map((line) => String(line['tokenId']))
   const [, section = ''] = readFileSync(PAGE, 'utf8').split('### Audit\n')
   const recipes = [...section.matchAll(/^jq -cR (?:--arg link (\S+) )?'(.*)' log$/gm)]
   const answers = recipes.map(([, link, program = '']) => {
-    const args = link === undefined ? [] : ['--arg', 'link', tokenId]
+    const args = link === undefined ? [] : ['--arg', 'link', linkId]
     const { stdout, stderr } = spawnSync('jq', ['-cR', ...args, program], { input: log, encoding: 'utf8' })
     t.equal(stderr, '')
     return stdout
@@ -154,9 +162,8 @@ t.test('the jq recipes of the page answer who did what', { skip: !hasJq && 'with
     ],
     [[String, account, tokenId, 200]],
     [
-      [String, 'login', account, client],
-      [String, '/v2/auth/token', account, client],
-      [String, '/bucket/object', account, client],
+      [String, 'link_created', account, client],
+      [String, '/shared', account, client],
     ],
   ])
 })
