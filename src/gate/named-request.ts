@@ -17,6 +17,9 @@ const PAIRS = [
   ['x-original-method', 'x-original-uri'],
 ] as const
 
+/** One that Node's parser accepts: services may read others without regard to case, or as a list. */
+const METHOD = /^[A-Z][A-Z-]*$/
+
 const JUDGED_PATHS = ['destination', ...COPY_SOURCES]
 
 export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): JudgedRequest | undefined {
@@ -25,17 +28,19 @@ export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): J
   const named = PAIRS.map(([method, target]) => [valuesOf(method), valuesOf(target)] as const).filter(
     ([methods, targets]) => methods.length + targets.length > 0,
   )
-  const [[[method] = [], [target] = []] = []] = named
+  const [[[method = ''] = [], [target] = []] = []] = named
   const isUnambiguous = named.every(
     ([methods, targets]) =>
       methods.length === 1 && targets.length === 1 && methods[0] === method && targets[0] === target,
   )
-  // Proxies may join repeated lines.
-  const mayBeList = JUDGED_PATHS.some((name) => valuesOf(name).some((value) => value.includes(',')))
-  const origin = isUnambiguous && !mayBeList ? originForm(target ?? '', undefined) : undefined
-  if (origin === undefined || method === undefined) return undefined
+  const { connectionOptions } = asking
+  // Proxies may join repeated lines. Whether a nominated line reaches the service is up to the proxy.
+  const isUnclear = JUDGED_PATHS.some((name) =>
+    valuesOf(name).some((value) => value.includes(',') || connectionOptions?.has(name)),
+  )
+  const origin = isUnambiguous && !isUnclear ? originForm(target ?? '', undefined) : undefined
+  if (origin === undefined || !METHOD.test(method)) return undefined
   const hosts = valuesOf('x-forwarded-host')
   const host = hosts.length === 0 ? asking.host : hosts.length === 1 ? hosts[0] : undefined
-  const { connectionOptions } = asking
   return { method, target: origin, path: pathOf(origin), host, connectionOptions, webSocket: false }
 }

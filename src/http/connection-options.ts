@@ -33,9 +33,15 @@ export function nominatesFramingOrIdentity(options: ConnectionOptions): boolean 
   return false
 }
 
-/** A trailer must not be a field that the sidecar or one hop interprets (RFC 9110, section 6.5.1). */
-export function isTrailer(name: string, options: ConnectionOptions | undefined): boolean {
+/**
+ * A trailer must not be a field that the sidecar or one hop interprets (RFC 9110, section 6.5.1).
+ * @param isScoped - a scope or a link restricts the caller: it has judged the head, and an upstream may merge both
+ */
+export function isTrailer(name: string, options: ConnectionOptions | undefined, isScoped = false): boolean {
   const kind = headerKind(name)
-  const passes = kind === HeaderKind.other || kind === HeaderKind.origin || kind === HeaderKind.corsMethod
+  const passes =
+    kind === HeaderKind.deciding || kind === HeaderKind.refusedIfScoped
+      ? !isScoped
+      : kind === HeaderKind.other || kind === HeaderKind.origin || kind === HeaderKind.corsMethod
   return passes && !options?.has(name.toLowerCase())
 }

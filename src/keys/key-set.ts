@@ -5,7 +5,7 @@
  */
 import { once } from 'node:events'
 import { get as getHttp, IncomingMessage } from 'node:http'
-import { get as getHttps } from 'node:https'
+import { get as getHttps, type RequestOptions } from 'node:https'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
 import { errorCode, type Loaded, readRegularFile } from '../reload/files.ts'
@@ -87,11 +87,15 @@ function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
 }
 
 /** Not `fetch`, which has no option for CAs, and follows redirects unless told. */
-async function fetchText(url: URL, options: Parameters<typeof getHttps>[1]): Promise<string> {
+async function fetchText(
+  url: URL,
+  options: RequestOptions & { readonly signal: AbortSignal },
+): Promise<string> {
   const get = url.protocol === 'https:' ? getHttps : getHttp
   const request = get(url, { ...options, agent: false })
-  const [response]: unknown[] = await once(request, 'response')
-  request.on('error', () => {}) // the response fails, too
+  request.on('error', () => {}) // the one that counts is thrown by `once`, or by the response
+  // The signal, because an unasked 101 ends the request silently.
+  const [response]: unknown[] = await once(request, 'response', options)
   if (!(response instanceof IncomingMessage)) throw new Error('no response')
   const chunks: Buffer[] = []
   let size = 0

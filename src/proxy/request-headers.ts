@@ -86,11 +86,13 @@ function forwardedLines(peer: Peer, host: string | undefined): string {
 export function requestTrailers(
   rawTrailers: readonly string[],
   options: ConnectionOptions | undefined,
+  caller?: Accepted,
 ): string {
+  const isScoped = caller?.identity.scope !== undefined || caller?.link !== undefined
   let trailers = ''
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
-    if (isTrailer(name, options)) trailers += `${name}: ${rawTrailers[at + 1]}\r\n`
+    if (isTrailer(name, options, isScoped)) trailers += `${name}: ${rawTrailers[at + 1]}\r\n`
   }
   return `${trailers}\r\n`
 }

@@ -97,15 +97,20 @@ export class Upload {
       if (this.#chunked) writable = socket.write('\r\n', 'latin1')
     }
     if (this.#isEnded) {
-      const { rawTrailers, context } = this.#req
-      if (this.#chunked)
-        socket.write(`0\r\n${requestTrailers(rawTrailers, context.admitted?.connectionOptions)}`, 'latin1')
+      if (this.#chunked) socket.write(`0\r\n${this.#trailers()}`, 'latin1')
       this.#isWritten = true
       this.#onWritten()
     }
     socket.uncork()
     if (!writable) this.#pause()
     else if (!this.#isWritten) this.#req.resume()
+  }
+
+  #trailers(): string {
+    const { rawTrailers, context } = this.#req
+    const { admitted, decision } = context
+    const caller = decision?.act === 'forward' ? decision.caller : undefined
+    return requestTrailers(rawTrailers, admitted?.connectionOptions, caller)
   }
 
   #pause(): void {

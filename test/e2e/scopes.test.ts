@@ -51,6 +51,17 @@ t.test(
       t.equal((await ask(head(line, ...lines, 'X-Authenticated-Scope: storage.modify:/'))).status, 200, line)
       t.same(upstream.requests.at(-1)?.headers['x-authenticated-scope'], SCOPE)
     }
+    const chunked = await setup.request(
+      'PUT /a/in/x',
+      ['If-None-Match: *', 'Transfer-Encoding: chunked'],
+      '0\r\nX-Sum: 1\r\nOverwrite: T\r\nX-HTTP-Method: DELETE\r\n\r\n',
+    )
+    t.equal((await chunked.response()).status, 200)
+    t.same(
+      upstream.requests.at(-1)?.rawTrailers,
+      ['X-Sum', '1'],
+      'no trailer that the head would be judged by',
+    )
     t.equal((await ask(head('GET /v2/auth/token'))).status, 200, 'the time left needs no scope')
   },
 )
@@ -219,6 +230,7 @@ t.test('forward auth judges the request that a trusted proxy names, once and in 
     [false, ...forwarded('GET', '/b')],
     [false, ...forwarded('GET', '/a/%2e%2e/b')],
     [false, ...forwarded('get', '/a')],
+    [false, ...forwarded('GET', '/a'), 'X-Amz-Copy-Source: b/x', 'Connection: x-amz-copy-source'],
     [false, ...forwarded('GET', '/a'), ...original('GET', '/a/b')],
     [false, ...forwarded('GET', '/a'), 'X-Original-URI: /a'],
     [false, ...forwarded('GET', '/a'), 'X-Original-Method: DELETE'],
@@ -234,6 +246,13 @@ t.test('forward auth judges the request that a trusted proxy names, once and in 
     else t.match(response, { status: 200, headers: { 'x-authenticated-scope': SCOPE } }, lines.join())
     t.match(response.headers, { 'cache-control': 'no-store', 'x-accel-expires': undefined })
   }
+  const credentials = [{ accountId: 'acme', scope: 'storage.modify:/a' }]
+  const writer = await startSetup(t, {
+    credentials,
+    settings: { ...settings, 'forwarded-trust': '127.0.0.1' },
+  })
+  for (const method of ['', 'get', 'GET, GET'])
+    isOwnResponse(t, await writer.ask(writer.head('GET /_auth', ...forwarded(method, '/a'))), DENIED, method)
   const untrusted = await startSetup(t, { ...RESTRICTED, settings })
   isOwnResponse(t, await untrusted.ask(untrusted.head('GET /_auth', ...forwarded('GET', '/a'))), DENIED)
 })

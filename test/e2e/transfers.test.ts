@@ -109,13 +109,13 @@ t.test('trailers pass in both directions, without framing, identity and connecti
     ['Transfer-Encoding: chunked', 'Trailer: X-Checksum, X-Authenticated-Account-Id', 'Connection: X-Hop'],
     '3\r\nabc\r\n0\r\nX-Checksum: up\r\nX-Authenticated-Account-Id: evil\r\nX_Authenticated.Account-Id: evil\r\n' +
       'Authorization: Bearer x\r\nHost: evil\r\nX-Forwarded-For: 9.9.9.9\r\nX-Request-Id: evil\r\n' +
-      'Connection: close\r\nX-Hop: 1\r\nX-Other: kept\r\n\r\n',
+      'Connection: close\r\nX-Hop: 1\r\nX-Other: kept\r\nDestination: /kept\r\n\r\n',
   )
   const response = await client.response()
   t.same(response.rawTrailers, ['X-Checksum', 'down'])
   t.equal(response.headers['trailer'], 'X-Checksum')
   t.equal(response.headers['proxy-authenticate'], undefined)
-  t.same(upstream.requests[0]?.rawTrailers, ['X-Checksum', 'up', 'X-Other', 'kept'])
+  t.same(upstream.requests[0]?.rawTrailers, ['X-Checksum', 'up', 'X-Other', 'kept', 'Destination', '/kept'])
   t.equal(upstream.requests[0]?.headers['x-authenticated-account-id'], 'acme')
   await recovers()
 })

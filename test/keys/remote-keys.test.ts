@@ -174,6 +174,9 @@ t.test('a response that is no JWK Set is refused with the kind of fault only', a
   t.same(await linesOf(), ['cannot be fetched: ECONNRESET'])
   issuer.respond = () => {}
   t.same(await linesOf(50), ['did not arrive within 0.05 s'])
+  issuer.respond = (res) =>
+    void res.socket?.write('HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n')
+  t.same(await linesOf(50), ['did not arrive within 0.05 s'], 'an unasked 101')
   issuer.respond = (res) => {
     const drip = setInterval(() => res.write(' '), 5)
     res.on('close', () => clearInterval(drip))
