@@ -85,8 +85,13 @@ export function checkCommand(io: CommandIo): Command {
       const failures = findings.filter(({ status }) => status === 'failure').length
       if (options.json) print(JSON.stringify({ ok: failures === 0, checks: findings }, null, 2))
       else {
-        const rows = findings.map((one) => [one.status, one.check, one.message, one.remedy ?? ''])
-        print(formatTable([['STATUS', 'CHECK', 'FINDING', 'WHAT TO DO'], ...rows]))
+        const table = formatTable(findings, {
+          STATUS: ({ status }) => status,
+          CHECK: ({ check }) => check,
+          FINDING: ({ message }) => message,
+          'WHAT TO DO': ({ remedy = '' }) => remedy,
+        })
+        print(table)
       }
       if (failures > 0) throw new CommandFailure(`checks failed: ${failures}`)
     })

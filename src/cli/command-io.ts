@@ -57,13 +57,21 @@ export const printOnce = (io: CommandIo, text: string) =>
 
 export const warner = (io: CommandIo) => (warning: string) => void io.stderr.write(`warning: ${warning}\n`)
 
-/** Aligned columns; the first row holds the titles. */
-export function formatTable(rows: readonly (readonly string[])[]): string {
-  const width = (at: number) => rows.reduce((widest, row) => Math.max(widest, String(row[at]).length), 0)
-  const widths = rows[0]?.map((_, at) => width(at)) ?? []
-  const line = (row: readonly string[]) => row.map((cell, at) => cell.padEnd(Number(widths[at]))).join('  ')
-  return rows.map((row) => line(row).trimEnd()).join('\n')
+/** The cell of an entry, by the title of its column. */
+type Columns<T> = Readonly<Record<string, (entry: T) => string>>
+
+export function formatTable<T>(entries: readonly T[], columns: Columns<T>): string {
+  const cells = Object.entries(columns).map(([title, cellOf]) => {
+    const column = [title, ...entries.map(cellOf)]
+    const width = column.reduce((widest, { length }) => Math.max(widest, length), 0)
+    return column.map((cell) => cell.padEnd(width))
+  })
+  const rows = ['titles', ...entries].map((_, at) => cells.map((column) => column[at]).join('  '))
+  return rows.map((row) => row.trimEnd()).join('\n')
 }
+
+export const formatList = <T>(json: boolean | undefined, entries: readonly T[], columns: Columns<T>) =>
+  json ? JSON.stringify(entries) : formatTable(entries, columns)
 
 /** The value of a result; throws the failure that ends the command. */
 export function unwrap<R extends { readonly ok: true } | Failed>(

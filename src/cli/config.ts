@@ -103,8 +103,12 @@ export function configCommand(io: CommandIo): Command {
         const entries = effective.map(({ setting, value, origin }) => [setting, { value, origin }])
         return printJson(Object.fromEntries(entries))
       }
-      const rows = effective.map(({ setting, value, origin }) => [setting, JSON.stringify(value), origin])
-      print(formatTable([['SETTING', 'VALUE', 'FROM'], ...rows]))
+      const table = formatTable(effective, {
+        SETTING: ({ setting }) => setting,
+        VALUE: ({ value }) => JSON.stringify(value),
+        FROM: ({ origin }) => origin,
+      })
+      print(table)
     })
 
   group

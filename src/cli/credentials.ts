@@ -4,15 +4,14 @@
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import { type CredentialEditor, createFileEditor } from '../credentials/editor.ts'
+import { type CredentialEditor, type CredentialUpdate, createFileEditor } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
-import type { Changed } from '../credentials/yaml-editor.ts'
 import {
   type CommandIo,
   checkNames,
   createCommand,
-  formatTable,
+  formatList,
   parsePath,
   printer,
   printOnce,
@@ -96,14 +95,8 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       if (expiresAt !== undefined) parseTimeFlag('--expires-at', expiresAt)
       const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
       const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
-      unwrap(
-        await editor.add({
-          ...name,
-          secretHash,
-          ...(expiresAt !== undefined && { expiresAt }),
-          ...(scope !== undefined && { scope }),
-        }),
-      )
+      const times = expiresAt === undefined ? {} : { expiresAt }
+      unwrap(await editor.add({ ...name, secretHash, ...times, ...(scope !== undefined && { scope }) }))
       await printOnce(io, JSON.stringify({ ...name, secret }))
     })
 
@@ -111,57 +104,48 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     const { value, warnings } = unwrap(await (await openEditor(options)).list())
     warnings.forEach(warn)
     const listed = value.map((credential) => listEntry(credential, now()))
-    const rows = listed.map(({ accountId, accessKey, disabled, active, secretKind, expiresAt, scope }) => {
-      const state = disabled ? 'disabled' : active ? 'active' : 'expired'
-      return [
-        accountId,
-        accessKey,
-        state,
-        secretKind,
-        expiresAt ?? 'never',
-        ...(scope === undefined ? [] : [scope]),
-      ]
+    const list = formatList(options.json, listed, {
+      ACCOUNT: ({ accountId }) => accountId,
+      'ACCESS KEY': ({ accessKey }) => accessKey,
+      STATE: ({ disabled, active }) => (disabled ? 'disabled' : active ? 'active' : 'expired'),
+      SECRET: ({ secretKind }) => secretKind,
+      EXPIRES: ({ expiresAt }) => expiresAt ?? 'never',
+      ...(listed.some(({ scope }) => scope) && { SCOPE: ({ scope = '' }) => scope }),
     })
-    const titles = ['ACCOUNT', 'ACCESS KEY', 'STATE', 'SECRET', 'EXPIRES']
-    if (listed.some(({ scope }) => scope !== undefined)) titles.push('SCOPE')
-    print(options.json ? JSON.stringify(listed) : formatTable([titles, ...rows]))
+    print(list)
   })
 
-  const change = (command: string, description: string, fields: object, apply: Change) =>
-    subcommand(command, description, ' --account acme --access-key AK1')
+  const named = (name: string, description: string, example = '') =>
+    subcommand(name, description, ` --account acme --access-key AK1${example}`)
       .requiredOption('--account <id>', 'the account identifier')
       .requiredOption('--access-key <key>', 'the access key')
-      .action(async (options: NameOptions) => {
-        const name = checkNames(options)
-        unwrap(await apply(await openEditor(options), name))
-        print(options.json ? JSON.stringify({ ...name, ...fields }) : `${command.replace(/e$/, '')}ed`)
-      })
-  const ended = ', and end its tokens'
-  change('disable', `refuse logins with a credential${ended}`, { disabled: true }, (editor, name) =>
-    editor.setDisabled(name, true),
+  const update = async (options: NameOptions, fields: CredentialUpdate, done: string) => {
+    const name = checkNames(options)
+    unwrap(await (await openEditor(options)).update(name, fields))
+    print(options.json ? JSON.stringify({ ...name, ...fields }) : done)
+  }
+  named('disable', 'refuse logins with a credential, and end its tokens').action((options: NameOptions) =>
+    update(options, { disabled: true }, 'disabled'),
   )
-  change('enable', 'let a disabled credential log in again', { disabled: false }, (editor, name) =>
-    editor.setDisabled(name, false),
+  named('enable', 'let a disabled credential log in again').action((options: NameOptions) =>
+    update(options, { disabled: false }, 'enabled'),
   )
-  change('remove', `remove a credential${ended}`, { removed: true }, (editor, name) => editor.remove(name))
-
-  subcommand(
+  named('remove', 'remove a credential, and end its tokens').action(async (options: NameOptions) => {
+    const name = checkNames(options)
+    unwrap(await (await openEditor(options)).remove(name))
+    print(options.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
+  })
+  named(
     'restrict',
     'let a credential and its tokens do less or, again, more',
-    " --account acme --access-key AK1 --scope 'storage.read:/photos'",
+    " --scope 'storage.read:/photos'",
   )
-    .requiredOption('--account <id>', 'the account identifier')
-    .requiredOption('--access-key <key>', 'the access key')
     .addOption(new Option('--scope <scope>', SCOPE_HELP).conflicts('unrestricted'))
     .option('--unrestricted', 'instead of --scope: lift the restriction')
-    .action(async (options: NameOptions & { readonly scope?: string; readonly unrestricted?: true }) => {
-      const { scope, unrestricted, json } = options
-      if (scope === undefined && !unrestricted)
-        throw new UsageFailure('--scope or --unrestricted is required')
-      const name = checkNames(options)
-      unwrap(await (await openEditor(options)).restrict(name, scope))
-      const text = scope === undefined ? 'unrestricted' : 'restricted'
-      print(json ? JSON.stringify({ ...name, scope: scope ?? null }) : text)
+    .action((options: NameOptions & { readonly scope?: string; readonly unrestricted?: true }) => {
+      const { scope = null, unrestricted } = options
+      if (scope === null && !unrestricted) throw new UsageFailure('--scope or --unrestricted is required')
+      return update(options, { scope }, scope === null ? 'unrestricted' : 'restricted')
     })
 
   group
@@ -179,8 +163,6 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     })
   return group
 }
-
-type Change = (editor: CredentialEditor, name: ReturnType<typeof checkNames>) => Promise<Changed>
 
 const openEditor = (flags: StoreFlags): Promise<CredentialEditor> =>
   openStore(flags, createFileEditor, (editors, urlFile) => editors.createPostgresEditor(urlFile))

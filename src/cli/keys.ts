@@ -2,14 +2,14 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isKid } from '../keys/jwk.ts'
 import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
-import { type KeyListEntry, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
+import { listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
 import { errorCode, fileErrorReason, type NotDone } from '../reload/files.ts'
 import {
   CommandFailure,
   type CommandIo,
   createCommand,
-  formatTable,
+  formatList,
   parsePath,
   parseSeconds,
   printer,
@@ -96,8 +96,16 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
     const keys = await readKeyDirectory(directory)
     if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
     keys.warnings.forEach(warn)
-    const entries = listKeys(keys, await longestSeconds({ directory, ...options }))
-    print(json ? JSON.stringify(entries) : table(entries, now()))
+    const isPast = (time: string) => Date.parse(time) <= now()
+    const list = formatList(json, listKeys(keys, await longestSeconds({ directory, ...options })), {
+      KID: ({ kid }) => kid,
+      ALG: ({ alg }) => alg,
+      STATE: ({ active, private: isPrivate }) => (active ? 'active' : isPrivate ? 'verifies' : 'public only'),
+      CREATED: ({ created }) => created,
+      'STOPPED SIGNING': ({ signedUntil }) => signedUntil ?? '-',
+      'RETIRABLE FROM': ({ retirableFrom: from }) => (from !== null && isPast(from) ? 'now' : (from ?? '-')),
+    })
+    print(list)
   })
 
   subcommand('activate', 'let a key sign, and record when the previous key stopped', '--directory keys KID')
@@ -141,15 +149,4 @@ function kid(text: string): string {
   if (!isKid(text))
     throw new InvalidArgumentError('It must be 1 to 128 letters, digits, . _ - and no . first.')
   return text
-}
-
-function table(entries: readonly KeyListEntry[], now: number): string {
-  const rows = entries.map(
-    ({ kid, alg, active, private: isPrivate, created, signedUntil, retirableFrom }) => {
-      const state = active ? 'active' : isPrivate ? 'verifies' : 'public only'
-      const retirable = retirableFrom !== null && Date.parse(retirableFrom) <= now ? 'now' : retirableFrom
-      return [kid, alg, state, created, signedUntil ?? '-', retirable ?? '-']
-    },
-  )
-  return formatTable([['KID', 'ALG', 'STATE', 'CREATED', 'STOPPED SIGNING', 'RETIRABLE FROM'], ...rows])
 }

@@ -10,7 +10,7 @@ import {
 import {
   type CommandIo,
   createCommand,
-  formatTable,
+  formatList,
   printer,
   UsageFailure,
   unwrap,
@@ -59,12 +59,9 @@ export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       if (issuedBefore !== undefined && name.jti) {
         throw new UsageFailure('--jti and --issued-before cannot be used together')
       }
-      const revocation = {
-        ...name,
-        ...(issuedBefore !== undefined && {
-          issuedBefore: issuedBefore === 'now' ? now() : parseTimeFlag('--issued-before', issuedBefore),
-        }),
-      }
+      const parse = (text: string) => (text === 'now' ? now() : parseTimeFlag('--issued-before', text))
+      const bound = issuedBefore === undefined ? {} : { issuedBefore: parse(issuedBefore) }
+      const revocation = { ...name, ...bound }
       unwrap(await (await open(flags)).add(revocation))
       print(JSON.stringify(inFile(revocation)))
     })
@@ -72,12 +69,12 @@ export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   subcommand('list', 'list the revocations', '').action(async (flags: StoreFlags) => {
     const { value, warnings } = unwrap(await (await open(flags)).list())
     warnings.forEach(warner(io))
-    const entries = value.map(inFile)
-    const rows = entries.map(({ issuedBefore = 'any time', ...name }) => [
-      ...(Object.entries(name)[0] ?? []),
-      issuedBefore,
-    ])
-    print(flags.json ? JSON.stringify(entries) : formatTable([['BY', 'NAME', 'ISSUED BEFORE'], ...rows]))
+    const list = formatList(flags.json, value.map(inFile), {
+      BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
+      NAME: ({ issuedBefore: _, ...name }) => String(Object.values(name)[0]),
+      'ISSUED BEFORE': ({ issuedBefore = 'any time' }) => issuedBefore,
+    })
+    print(list)
   })
 
   named('remove', 'remove all revocations of a name', ' --account acme').action(async (flags: NameFlags) => {

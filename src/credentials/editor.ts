@@ -12,13 +12,14 @@ interface NewCredential extends CredentialName {
   readonly scope?: string | undefined
 }
 
+/** A scope of null lifts the restriction. */
+export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope: string | null }
+
 /** Never rejects. Problems are free of secrets. */
 export interface CredentialEditor {
   list(): Promise<Loaded<readonly Credential[]> | NotDone>
   add(credential: NewCredential): Promise<Changed>
-  setDisabled(name: CredentialName, disabled: boolean): Promise<Changed>
-  /** Undefined lifts the restriction. */
-  restrict(name: CredentialName, scope: string | undefined): Promise<Changed>
+  update(name: CredentialName, update: CredentialUpdate): Promise<Changed>
   remove(name: CredentialName): Promise<Changed>
 }
 
@@ -48,18 +49,13 @@ export function createFileEditor(file: string, lockRetries?: number): Credential
         },
         INITIAL_TEXT,
       ),
-    setDisabled: (name, disabled) =>
+    update: (name, update) =>
       change(name, (document, { path }) => {
         if (path === undefined) return NO_SUCH_NAME
-        if (disabled) document.setIn([...path, 'disabled'], true)
-        else document.deleteIn([...path, 'disabled'])
-        return undefined
-      }),
-    restrict: (name, scope) =>
-      change(name, (document, { path }) => {
-        if (path === undefined) return NO_SUCH_NAME
-        if (scope !== undefined) document.setIn([...path, 'scope'], scope)
-        else document.deleteIn([...path, 'scope'])
+        for (const [member, value] of Object.entries(update)) {
+          if (value) document.setIn([...path, member], value)
+          else document.deleteIn([...path, member])
+        }
         return undefined
       }),
     remove: (name) =>

@@ -2,17 +2,10 @@
  * Changes a YAML file of credentials or revocations: keeps comments and order, and replaces the file atomically under
  * the lock `<file>.lock`; a symbolic link stays.
  */
-import { readlink, realpath } from 'node:fs/promises'
-import { basename, dirname, isAbsolute, join } from 'node:path'
+import { lstat, realpath } from 'node:fs/promises'
+import { basename, dirname, join } from 'node:path'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
-import {
-  errorCode,
-  fileErrorReason,
-  type NotDone,
-  readRegularFile,
-  replaceFile,
-  withLock,
-} from '../reload/files.ts'
+import { fileErrorReason, type NotDone, readRegularFile, replaceFile, withLock } from '../reload/files.ts'
 import { MAX_FILE_BYTES, type Parse } from '../reload/parse-thread.ts'
 
 export type Changed = { readonly ok: true } | NotDone
@@ -32,11 +25,8 @@ export async function changeYamlFile(source: YamlFile, edit: Edit, initialText?:
   try {
     // Two names of one file share one lock.
     const target = await realTarget(source.file)
-    return await withLock(
-      `${target}.lock`,
-      () => changeLocked(target, source, edit, initialText),
-      source.lockRetries,
-    )
+    const change = () => changeLocked(target, source, edit, initialText)
+    return await withLock(`${target}.lock`, change, source.lockRetries)
   } catch (error) {
     return notDone(false, `${source.file}: ${fileErrorReason(error)}`)
   }
@@ -72,32 +62,17 @@ function notDone(unusable: boolean, ...problems: readonly string[]): NotDone {
   return { ok: false, unusable, problems }
 }
 
-/** As in Linux. */
-const MAX_LINKS = 40
-
-/** As `realpath`, but the file itself may be missing, behind symbolic links too. */
-async function realTarget(file: string, links = MAX_LINKS): Promise<string> {
-  try {
-    return await realpath(file)
-  } catch (error) {
-    if (errorCode(error) !== 'ENOENT' || links === 0) throw error
-    const link = await readlink(file).catch(() => undefined)
-    const directory = await realpath(dirname(file))
-    if (link === undefined) return join(directory, basename(file))
-    // Not normalized: the system resolves `..` after the links before it.
-    return realTarget(isAbsolute(link) ? link : `${directory}/${link}`, links - 1)
-  }
+/** As `realpath`, but the file itself may be missing. A link to a missing file is not followed: it stays. */
+async function realTarget(file: string): Promise<string> {
+  const isLink = (await lstat(file).catch(() => undefined))?.isSymbolicLink()
+  return isLink ? realpath(file) : join(await realpath(dirname(file)), basename(file))
 }
 
 /** Editing an aliased node would change every place that uses it. */
 function hasAlias(document: Document): boolean {
-  let found = false
-  visit(document, {
-    Alias() {
-      found = true
-    },
-  })
-  return found
+  let aliases = 0
+  visit(document, { Alias: () => void aliases++ })
+  return aliases > 0
 }
 
 export function append(document: Document, list: readonly (string | number)[], item: object): void {

@@ -7,6 +7,7 @@ import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
 import {
   MAX_TOKEN_BYTES,
+  members,
   REFUSED_PARAMETERS,
   type RefusalReason,
   type Refused,
@@ -57,7 +58,7 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
   const [header = null, claims = null] = token
     .replace(/^bearer\s+/i, '')
     .split('.', 2)
-    .map(members)
+    .map(readable)
   const { iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
   const named = iss === issuer && typeof sub === 'string' && typeof clientId === 'string'
   const credentialActive = (named ? credentialStatus?.(sub, clientId).active : undefined) ?? null
@@ -82,20 +83,25 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
   }
 }
 
-function members(segment: string): Members | null {
-  const json = Buffer.from(segment, 'base64url').toString()
-  if (segment.length > MAX_SHOWN || json.split(/[[{]/, MAX_BRACKETS + 2).length > MAX_BRACKETS + 1)
-    return null
-  try {
-    const value: unknown = JSON.parse(json)
-    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : null
-  } catch {
-    return null
-  }
+function readable(segment: string): Members | null {
+  if (segment.length > MAX_SHOWN) return null
+  const brackets = Buffer.from(segment, 'base64url').toString().match(/[[{]/g)?.length ?? 0
+  return brackets > MAX_BRACKETS ? null : (members(segment) ?? null)
 }
 
 function text(value: unknown): string | null {
   return typeof value === 'string' ? value : null
+}
+
+const EXPLANATIONS: Readonly<Record<Exclude<RefusalReason, 'malformed' | 'claims'>, string>> = {
+  missing: 'There is no token.',
+  unknown_key: 'The sidecar has no key with this kid, so the content is unproven.',
+  algorithm: 'The alg differs from that of the key, so the content is unproven.',
+  signature: 'The signature is not by the key that kid names, so the content is unproven.',
+  unavailable: 'The keys of its issuer have not been fetched yet, so the content is unproven.',
+  expired: 'The token was valid and has expired.',
+  scope: 'The token does not allow the request.',
+  revoked: 'The token was valid and has been revoked: by its jti, its account or its access key.',
 }
 
 function explain(
@@ -104,57 +110,32 @@ function explain(
   header: Members | null,
   credentialActive: boolean | null,
 ): string {
-  switch (reason) {
-    case 'missing':
-      return 'There is no token.'
-    case 'malformed':
-      return malformation(token, header)
-    case 'unknown_key':
-      return 'The sidecar has no key with this kid, so the content is unproven.'
-    case 'algorithm':
-      return 'The alg differs from that of the key, so the content is unproven.'
-    case 'signature':
-      return 'The signature is not by the key that kid names, so the content is unproven.'
-    case 'claims':
-      return `The ${claim} is missing, maps to no account, or is not that of an access token for this service.`
-    case 'unavailable':
-      return 'The keys of its issuer have not been fetched yet, so the content is unproven.'
-    case 'expired':
-      return 'The token was valid and has expired.'
-    case 'scope':
-      return 'The token does not allow the request.'
-    case 'revoked':
-      return credentialActive === false
-        ? 'The credential that the token was issued for is disabled, removed or expired.'
-        : 'The token was valid and has been revoked: by its jti, its account or its access key.'
-  }
+  if (reason === 'malformed') return malformation(token, header)
+  if (reason === 'claims')
+    return `The ${claim} is missing, maps to no account, or is not that of an access token for this service.`
+  if (reason === 'revoked' && credentialActive === false)
+    return 'The credential that the token was issued for is disabled, removed or expired.'
+  return EXPLANATIONS[reason]
 }
 
-/** Explains a malformed token without repeating any part of it. */
+/** The first that matches explains a malformed token. No explanation repeats any part of it. */
+const MALFORMATIONS: readonly (readonly [RegExp, string])[] = [
+  [/^bearer\s/i, 'It begins with the scheme: give what follows Bearer.'],
+  [/^(?:[^.]*\.){4}[^.]*$/, 'It has five parts, as an encrypted token has; only signed ones are accepted.'],
+  [/^(?!(?:[^.]*\.){2}[^.]*$)/, 'It does not have three parts, separated by dots, as a signed token has.'],
+  [/^\.|\.\.|\.$/, 'One of its parts is empty.'],
+  [/=/, 'It contains =, which base64url without padding does not have.'],
+  [/[^\w.-]/, 'It contains characters that are not base64url.'],
+]
+
 function malformation(token: string, header: Members | null): string {
-  if (/^bearer\s/i.test(token)) return 'It begins with the scheme: give what follows Bearer.'
   if (token.length > MAX_TOKEN_BYTES) return `It has more than ${MAX_TOKEN_BYTES} characters.`
-  const parts = token.split('.')
-  if (parts.length === 5)
-    return 'It has five parts, as an encrypted token has; only signed ones are accepted.'
-  if (parts.length !== 3) {
-    const count = parts.length === 1 ? 'one part' : `${parts.length} parts`
-    return `It has ${count}; a signed token has three, separated by dots.`
-  }
-  for (const [index, part] of parts.entries()) {
-    const problem = partProblem(part)
-    if (problem !== undefined) return `Its ${['header', 'payload', 'signature'][index]} ${problem}.`
-  }
+  const [, found] = MALFORMATIONS.find(([form]) => form.test(token)) ?? []
+  if (found !== undefined) return found
+  const isCanonical = (part: string) => Buffer.from(part, 'base64url').toString('base64url') === part
+  if (!token.split('.').every(isCanonical)) return 'It is not canonical base64url, or was truncated.'
   if (header === null) return 'Its header is not a JSON object.'
   const refused = REFUSED_PARAMETERS.find((name) => name in header)
   if (refused !== undefined) return `Its header holds ${refused}, with which no token is accepted.`
   return `Its ${typeof header['alg'] === 'string' ? 'kid' : 'alg'} is not a string.`
-}
-
-function partProblem(part: string): string | undefined {
-  if (part === '') return 'is empty'
-  if (/^[\w-]+=+$/.test(part)) return 'ends with =, which base64url without padding does not have'
-  if (!/^[\w-]+$/.test(part)) return 'holds characters that are not base64url'
-  const canonical = Buffer.from(part, 'base64url').toString('base64url')
-  return canonical === part ? undefined : 'is not canonical base64url, or was truncated'
 }

@@ -8,7 +8,6 @@ import { nameProblem } from '../credentials/names.ts'
 import type { CredentialName } from '../credentials/store.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
 import { createLinkId, LINK_TYPE, type LinkedRequest, withLinkParameter } from './links.ts'
-import type { Scope } from './scopes.ts'
 import { type Accepted, type Identity, MAX_TOKEN_BYTES } from './verify.ts'
 
 interface SignerOptions {
@@ -19,9 +18,7 @@ interface SignerOptions {
   readonly now: () => number
 }
 
-interface Subject extends CredentialName {
-  readonly scope?: Scope | undefined
-}
+type Subject = CredentialName & Pick<Identity, 'scope'>
 
 /** `lifetime`: whole seconds. Rejects without a signing key, or if the verifier would refuse a name. */
 export function createIssuer(options: SignerOptions & { readonly audience: string }) {
@@ -29,16 +26,11 @@ export function createIssuer(options: SignerOptions & { readonly audience: strin
   return async ({ accountId, accessKey, scope }: Subject, lifetime = lifetimeSeconds) => {
     const { signing } = keys()
     if (signing === undefined) throw new Error('no signing key')
-    checkName('account id', accountId)
-    checkName('access key', accessKey)
+    const problem = nameProblem(accountId) ?? nameProblem(accessKey)
+    if (problem !== undefined) throw new Error(`a name ${problem}`)
     const issuedAt = Math.floor(now() / 1000)
-    const identity: Identity = {
-      accountId,
-      accessKey,
-      tokenId: randomUUID(),
-      expiresAtSeconds: issuedAt + lifetime,
-      scope,
-    }
+    const expiresAtSeconds = issuedAt + lifetime
+    const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), expiresAtSeconds, scope }
     const token = await sign(identity, 'at+jwt', issuedAt, signing, { issuer, audience })
     if (token.length > MAX_TOKEN_BYTES) throw new Error('the names and the scope are too long for one token')
     return { token, identity }
@@ -103,16 +95,12 @@ export function createAssertionSigner(
     const expiresAtSeconds = Math.min(issuedAt + lifetimeSeconds, identity.expiresAtSeconds)
     const endsAt = expiresAtSeconds * 1000
     if (signing === undefined || endsAt <= time) return NO_ASSERTIONS
-    const signAs = async (audience: string) =>
-      [
-        audience,
-        await sign({ ...identity, expiresAtSeconds }, 'upstream-assertion+jwt', issuedAt, signing, {
-          issuer,
-          audience,
-        }),
-      ] as const
+    const subject = { ...identity, expiresAtSeconds }
+    const signAs = (audience: string) =>
+      sign(subject, 'upstream-assertion+jwt', issuedAt, signing, { issuer, audience })
+    const signed = await Promise.all(audiences.map(signAs))
     return {
-      assertions: new Map(await Promise.all(audiences.map(signAs))),
+      assertions: new Map(signed.map((assertion, at) => [String(audiences[at]), assertion])),
       renewAt: expiresAtSeconds === identity.expiresAtSeconds ? endsAt : (time + endsAt) / 2,
     }
   }
@@ -136,9 +124,4 @@ function sign(
     .setIssuedAt(issuedAt)
     .setExpirationTime(expiresAtSeconds)
     .sign(key)
-}
-
-function checkName(field: string, name: string): void {
-  const problem = nameProblem(name)
-  if (problem !== undefined) throw new Error(`the ${field} ${problem}`)
 }

@@ -207,10 +207,10 @@ function readHeader(token: string): Header | undefined {
 }
 
 /** The members of the JSON object in a segment, or undefined. */
-function members(segment = ''): Readonly<Record<string, unknown>> | undefined {
+export function members(segment = ''): Readonly<Record<string, unknown>> | undefined {
   try {
     const value: unknown = JSON.parse(Buffer.from(segment, 'base64url').toString())
-    return typeof value === 'object' && value !== null ? { ...value } : undefined
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined
   } catch {
     return undefined
   }

@@ -189,13 +189,13 @@ t.test('while the database is away, logouts are 503 and tokens stay valid', asyn
 t.test('a row says when its token ends, and a later logout removes it then', async (t) => {
   const { key, flags, database } = await prepare(t)
   const sidecar = await serve(t, { ...flags, 'token-clock-tolerance-seconds': '2' })
-  const short = await mint(key, 'a0', 2, 'short')
+  const short = await mint(key, 'a0', 60, 'short')
   t.equal((await logOut(sidecar, short)).status, 204)
   const { exp } = JSON.parse(Buffer.from(short.split('.')[1] ?? '', 'base64url').toString())
   const rows = () =>
     database.sql('SELECT jti, extract(epoch FROM expires_at)::int AS until FROM storage_auth.revocations')
   t.same(await rows(), [{ jti: 'short', until: exp + 2 }], 'with the clock tolerance')
-  await eventually(() => Date.now() > (exp + 2) * 1000, 'the end', 10_000)
+  await database.sql("UPDATE storage_auth.revocations SET expires_at = now() - interval '1 second'")
   t.equal((await logOut(sidecar, await mint(key, 'a0', 60, 'next'))).status, 204)
   t.match(await rows(), [{ jti: 'next' }])
 })

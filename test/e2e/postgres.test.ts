@@ -73,7 +73,7 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
   )
   t.ok(performance.now() - changed < 3000)
 
-  await createPostgresEditor(database.urlFile).setDisabled(acme, false)
+  await createPostgresEditor(database.urlFile).update(acme, { disabled: false })
   t.equal(await other.forward(await other.login(acme)), 200)
   await eventually(async () => (await one.forward(token)) === 200, 'the token to be good again')
   const metrics = await (await fetch(`http://127.0.0.1:${replicas[1]?.adminPort}/metrics`)).text()

@@ -146,18 +146,18 @@ t.test('a change of the scope holds for cached tokens within a second, under loa
   const stored = await editor.list()
   const [credential] = stored.ok ? stored.value : []
   for (const [change, ...statuses] of [
-    [() => editor.restrict(NAME, 'storage.read:/a'), 200, 403],
-    [() => editor.restrict(NAME, 'storage.read:/b'), 403, 200],
-    [() => editor.restrict(NAME, 'storage.read:/a storage.read:/b'), 200, 200],
-    [() => editor.setDisabled(NAME, true), 400, 400],
-    [() => editor.setDisabled(NAME, false), 200, 200],
+    [() => editor.update(NAME, { scope: 'storage.read:/a' }), 200, 403],
+    [() => editor.update(NAME, { scope: 'storage.read:/b' }), 403, 200],
+    [() => editor.update(NAME, { scope: 'storage.read:/a storage.read:/b' }), 200, 200],
+    [() => editor.update(NAME, { disabled: true }), 400, 400],
+    [() => editor.update(NAME, { disabled: false }), 200, 200],
     [() => editor.remove(NAME), 400, 400],
     [
       () => editor.add({ ...NAME, secretHash: String(credential?.secretHash), scope: 'storage.read:/b' }),
       403,
       200,
     ],
-    [() => editor.restrict(NAME, undefined), 200, 200],
+    [() => editor.update(NAME, { scope: null }), 200, 200],
   ] as const) {
     t.match(await change(), { ok: true })
     const changed = performance.now()
@@ -181,7 +181,9 @@ t.test('a token of a wider time is as narrow as token and credential are togethe
   const get = async (path: string) =>
     (await ask(head(`GET ${path}`).replace(/Bearer .*/, `Bearer ${token}`))).status
   t.same([await get('/a/b'), await get('/a/c')], [200, 403])
-  t.match(await createFileEditor(sidecar.credentialsFile).restrict(NAME, 'storage.read:/'), { ok: true })
+  t.match(await createFileEditor(sidecar.credentialsFile).update(NAME, { scope: 'storage.read:/' }), {
+    ok: true,
+  })
   await eventually(async () => (await ask(head('GET /c'))).status === 200, 'the wider scope')
   t.same([await get('/a/b'), await get('/a/c')], [200, 403], 'a narrow token stays narrow')
   const { headers } = upstream.requests.at(-1) ?? {}
@@ -272,7 +274,9 @@ t.test('a WebSocket handshake is a GET, and its tunnel ends with the scope', asy
   upstream.reply('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n')
   const client = await send(head('GET /a', ...lines))
   t.equal((await client.response()).status, 101)
-  t.match(await createFileEditor(sidecar.credentialsFile).restrict(NAME, 'storage.read:/a/b'), { ok: true })
+  t.match(await createFileEditor(sidecar.credentialsFile).update(NAME, { scope: 'storage.read:/a/b' }), {
+    ok: true,
+  })
   t.ok(await client.closed())
 })
 

@@ -47,8 +47,8 @@ t.test('no token is issued for names that the verifier would refuse', async (t) 
   const { ring } = await makeKeyDirectory(t, { alg: 'HS256' })
   const issue = issuerFor(ring)
   for (const name of ['', 'a\r\nb', '\0', '\x85', '\ud800', 'a'.repeat(1025)]) {
-    await t.rejects(issue({ ...subject, accountId: name }), { message: /^the account id / })
-    await t.rejects(issue({ ...subject, accessKey: name }), { message: /^the access key / })
+    await t.rejects(issue({ ...subject, accountId: name }), { message: /^a name / })
+    await t.rejects(issue({ ...subject, accessKey: name }), { message: /^a name / })
   }
   const long = '𝒜'.repeat(1024)
   await t.resolves(issue({ accountId: long, accessKey: 'AK1' }))

@@ -62,16 +62,14 @@ async function inDatabase<T>(
   }
 }
 
-const changeIn =
-  (urlFile: string) =>
-  (text: string, values: readonly unknown[], ifNone: string): Promise<Changed> =>
-    inDatabase<Changed>(urlFile, async ({ client, refuse }) => {
-      const { rowCount } = await client.query(text, [...values])
-      return rowCount === 0 ? refuse(ifNone) : { ok: true }
-    })
+const changer = (urlFile: string) => (text: string, values: unknown[], ifNone: string) =>
+  inDatabase<Changed>(urlFile, async ({ client, refuse }) => {
+    const { rowCount } = await client.query(text, values)
+    return rowCount === 0 ? refuse(ifNone) : { ok: true }
+  })
 
 export function createPostgresEditor(urlFile: string): CredentialEditor {
-  const changeOne = changeIn(urlFile)
+  const change = changer(urlFile)
   return {
     list: () =>
       inDatabase(urlFile, async ({ client, warnings }) => {
@@ -86,34 +84,26 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
         return { ok: true as const, value, warnings: [...warnings, ...leftOut] }
       }),
     add: ({ accountId, accessKey, secretHash, expiresAt, scope }) =>
-      changeOne(
+      change(
         `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at, scope)
          VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000), $5) ON CONFLICT (${NAME_KEY}) DO NOTHING`,
         [accountId, accessKey, secretHash, expiresAt === undefined ? null : parseTime(expiresAt), scope],
         NAME_TAKEN,
       ),
-    setDisabled: ({ accountId, accessKey }, disabled) =>
-      changeOne(
-        `UPDATE storage_auth.credentials SET disabled = $3 WHERE ${BY_NAME}`,
-        [accountId, accessKey, disabled],
-        NO_SUCH_NAME,
-      ),
-    restrict: ({ accountId, accessKey }, scope) =>
-      changeOne(
-        `UPDATE storage_auth.credentials SET scope = $3 WHERE ${BY_NAME}`,
-        [accountId, accessKey, scope],
-        NO_SUCH_NAME,
-      ),
-    remove: ({ accountId, accessKey }) =>
-      changeOne(
-        `DELETE FROM storage_auth.credentials WHERE ${BY_NAME}`,
-        [accountId, accessKey],
-        NO_SUCH_NAME,
-      ),
+    update({ accountId, accessKey }, update) {
+      const [column, value] = 'scope' in update ? ['scope', update.scope] : ['disabled', update.disabled]
+      const text = `UPDATE storage_auth.credentials SET ${column} = $3 WHERE ${BY_NAME}`
+      return change(text, [accountId, accessKey, value], NO_SUCH_NAME)
+    },
+    remove({ accountId, accessKey }) {
+      const text = `DELETE FROM storage_auth.credentials WHERE ${BY_NAME}`
+      return change(text, [accountId, accessKey], NO_SUCH_NAME)
+    },
   }
 }
 
 export function createPostgresRevocationEditor(urlFile: string): RevocationEditor {
+  const change = changer(urlFile)
   return {
     list: () =>
       inDatabase(urlFile, async ({ client, warnings }) => {
@@ -123,14 +113,14 @@ export function createPostgresRevocationEditor(urlFile: string): RevocationEdito
         return { ok: true as const, value: rows, warnings }
       }),
     add: ({ jti, accountId, accessKey, issuedBefore }) =>
-      changeIn(urlFile)(
+      change(
         `INSERT INTO storage_auth.revocations (jti, account_id, access_key, issued_before)
          VALUES ($1, $2, $3, to_timestamp($4::float8 / 1000))`,
         [jti, accountId, accessKey, issuedBefore],
         NO_SUCH_REVOCATION,
       ),
     remove: ({ jti, accountId, accessKey }) =>
-      changeIn(urlFile)(
+      change(
         'DELETE FROM storage_auth.revocations WHERE jti = $1 OR account_id = $2 OR access_key = $3',
         [jti, accountId, accessKey],
         NO_SUCH_REVOCATION,

@@ -94,7 +94,7 @@ t.test('an existing name cannot be added, and a missing one cannot be changed', 
   const acme = { accountId: 'acme', accessKey: 'AK1' }
   const refused = (problem: string) => ({ ok: false, unusable: false, problems: [about(database) + problem] })
   const unknown = refused('there is no credential of that account and access key')
-  t.same(await editor.setDisabled(acme, true), unknown)
+  t.same(await editor.update(acme, { disabled: true }), unknown)
   t.same(await editor.remove(acme), unknown)
   const adds = await Promise.all([1, 2, 3].map(() => editor.add({ ...acme, secretHash })))
   const taken = refused('the account already has a credential of that access key')

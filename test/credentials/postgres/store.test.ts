@@ -52,7 +52,7 @@ t.test('a login uses the current state of the database', async (t) => {
   await insert(database, 'acme', 'AK2')
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'accepted')
   const editor = createPostgresEditor(database.urlFile)
-  await editor.setDisabled({ accountId: 'acme', accessKey: 'AK2' }, true)
+  await editor.update({ accountId: 'acme', accessKey: 'AK2' }, { disabled: true })
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
   await editor.remove(acme)
   t.equal(await store.authenticate(acme), 'rejected')
@@ -262,7 +262,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
   await eventually(() => !isActive(replica), 'the change')
   t.equal(replica.changes(), 1)
-  const forbidden = await createPostgresEditor(await as('sidecar')).setDisabled(acme, false)
+  const forbidden = await createPostgresEditor(await as('sidecar')).update(acme, { disabled: false })
   t.match(forbidden, { ok: false, problems: [/lacks a privilege/] })
 
   t.match(await startStore(t, await as('stranger')).opened, {
@@ -273,7 +273,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
     GRANT SELECT, INSERT, UPDATE, DELETE ON storage_auth.credentials TO stranger`)
   const operator = createPostgresEditor(await as('stranger'))
   t.same(
-    await operator.setDisabled(acme, false),
+    await operator.update(acme, { disabled: false }),
     { ok: true },
     'who may change credentials need not read the notes',
   )
