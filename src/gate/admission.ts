@@ -9,7 +9,7 @@ import { ERRORS, type PublicError } from '../errors.ts'
 import {
   type ConnectionOptions,
   nominatesFramingOrIdentity,
-  connectionOptions as optionsWith,
+  connectionOptions as optionsOf,
 } from '../http/connection-options.ts'
 import { HeaderKind, headerKind } from '../http/header-names.ts'
 import { isRequestId } from '../http/request-ids.ts'
@@ -70,7 +70,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   let authorizations = 0
   let requestId: string | undefined
   let requestIds = 0
-  let connectionOptions: ConnectionOptions | undefined
+  let connection: string | undefined
   let upgrade: string | undefined
   let expectsContinue = false
   let origin: string | undefined
@@ -98,7 +98,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         authorization = value
         break
       case HeaderKind.connection:
-        connectionOptions = optionsWith(connectionOptions, value)
+        connection = connection === undefined ? value : `${connection},${value}`
         break
       case HeaderKind.upgrade:
         upgrade = upgrade === undefined ? value.toLowerCase() : 'several'
@@ -124,6 +124,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
     }
   }
   if (chunked && contentLength !== undefined) return badRequest
+  const connectionOptions = connection === undefined ? undefined : optionsOf(connection)
   if (connectionOptions !== undefined && nominatesFramingOrIdentity(connectionOptions)) return badRequest
   if (host === undefined && !http10) return badRequest
   const target = originForm(url, host)

@@ -1,6 +1,6 @@
 /**
  * The options of `Connection` (RFC 9110, section 7.6.1), of requests and responses alike.
- * In: the value of each line. Out: their options in lower case, `close` and the names of hop-by-hop fields among them.
+ * In: their values. Out: their options in lower case, `close` and the names of hop-by-hop fields among them.
  */
 import { HeaderKind, headerKind, isFramingOrAuthorization } from './header-names.ts'
 
@@ -11,11 +11,11 @@ const USUAL: ReadonlyMap<string, ConnectionOptions> = new Map(
   ['keep-alive', 'close'].map((option) => [option, new Set([option])]),
 )
 
-/** Returns the options of one more line together with `earlier`, those of the lines before it. */
-export function connectionOptions(earlier: ConnectionOptions | undefined, value: string): ConnectionOptions {
-  const usual = earlier === undefined ? USUAL.get(value) : undefined
+/** `value`: of one line, or of several, joined by commas. */
+export function connectionOptions(value: string): ConnectionOptions {
+  const usual = USUAL.get(value)
   if (usual !== undefined) return usual
-  const options = new Set(earlier)
+  const options = new Set<string>()
   for (const part of value.split(',')) {
     const option = part.trim().toLowerCase()
     if (option !== '') options.add(option)

@@ -3,7 +3,7 @@
  * In: chunks as the socket reads them. Out: calls on a sink. Stricter than a client must be, because a misread response
  * reaches another client: two lengths, a length beside chunks, bare line feeds and unknown codings are errors.
  */
-import { type ConnectionOptions, connectionOptions as optionsWith } from '../http/connection-options.ts'
+import { type ConnectionOptions, connectionOptions as optionsOf } from '../http/connection-options.ts'
 import { HeaderKind, headerKind } from '../http/header-names.ts'
 import { ResponseSyntaxError } from './upstream-errors.ts'
 
@@ -226,7 +226,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
 
   let length = -1
   let chunked = false
-  let connectionOptions: ConnectionOptions | undefined
+  let connection: string | undefined
   let keepAliveSeconds: number | undefined
   for (let line = 0; line < kinds.length; line++) {
     const value = rawHeaders[2 * line + 1] as string
@@ -241,7 +241,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
         chunked = true
         break
       case HeaderKind.connection:
-        connectionOptions = optionsWith(connectionOptions, value)
+        connection = connection === undefined ? value : `${connection},${value}`
         break
       case HeaderKind.keepAlive:
         keepAliveSeconds = Number(
@@ -250,6 +250,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
         break
     }
   }
+  const connectionOptions = connection === undefined ? undefined : optionsOf(connection)
   const isInformational = status < 200 && status !== 101 // what follows a 101 ends with the connection
   const isBodiless = isHeadRequest || isInformational || status === 204 || status === 304
   // A response without a body may have both: they describe that of a GET.

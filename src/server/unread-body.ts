@@ -23,6 +23,8 @@ export function endAfterBody(
 ): void {
   res.isComplete = true
   if (res.chunkedEncoding) {
+    // Node 26 holds chunks until the next tick, and loses them once the encoding is off.
+    while (res.writableCorked > 0) res.uncork()
     res.chunkedEncoding = false
     res.write(`0\r\n${trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`, 'latin1')
   }

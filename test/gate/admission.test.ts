@@ -26,6 +26,16 @@ t.test('a WebSocket handshake is a GET with one Upgrade header that Connection l
   for (const [what, parts] of others) t.equal(admitted(parts).webSocket, false, what)
 })
 
+t.test('many options of many Connection lines are read in linear time', async (t) => {
+  const values = Array.from({ length: 180 }, (_, line) =>
+    Array.from({ length: 90 }, (_, at) => (90 * line + at).toString(36)).join(),
+  )
+  const before = process.cpuUsage()
+  t.equal(admitted({ more: lines('Connection', ...values) }).connectionOptions?.size, 180 * 90)
+  const { user } = process.cpuUsage(before)
+  t.ok(user < 60_000, `${user / 1000} ms`)
+})
+
 t.test('admission never throws, and an admitted head has one host, one framing and one token', async (t) => {
   const character = fc.oneof(
     fc.constantFrom(...' \t\r\n\0:,;/?#@[]%\\"*-_.\x7f\xa0aA09'),

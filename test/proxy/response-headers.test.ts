@@ -1,14 +1,12 @@
 import t from 'tap'
-import { type ConnectionOptions, connectionOptions } from '../../src/http/connection-options.ts'
+import { connectionOptions } from '../../src/http/connection-options.ts'
 import { HeaderKind, headerKind } from '../../src/http/header-names.ts'
 import { responseHeaders, responseTrailers } from '../../src/proxy/response-headers.ts'
 
 const headOf = (rawHeaders: readonly string[], status = 200) => {
   const kinds = rawHeaders.filter((_, at) => at % 2 === 0).map(headerKind)
-  let options: ConnectionOptions | undefined
-  for (let at = 0; at < kinds.length; at++)
-    if (kinds[at] === HeaderKind.connection)
-      options = connectionOptions(options, rawHeaders[2 * at + 1] ?? '')
+  const values = rawHeaders.filter((_, at) => at % 2 === 1 && kinds[(at - 1) / 2] === HeaderKind.connection)
+  const options = values.length === 0 ? undefined : connectionOptions(values.join())
   return { rawHeaders, kinds, connectionOptions: options, status }
 }
 
