@@ -26,7 +26,7 @@ export interface Lab {
   ask(script: string, options: object): Promise<unknown>
 }
 
-const TYPESCRIPT = `--import=${import.meta.resolve('ts-blank-space/register')}`
+const TYPESCRIPT = `--import=${import.meta.resolve('../scripts/strip-types.mjs')}`
 /** The words before a command that pin it to a core, or to the only one. */
 export const pinned = (core: Core): [string, ...string[]] => [
   'taskset',

@@ -31,11 +31,10 @@ const root = t.testdir()
 const k8s = copyManifests(root)
 const read = (path: string) => readFileSync(join(k8s, path), 'utf8')
 
-/** Runs init-sidecar.sh with the program from its sources; returns the credential that it prints. */
+/** Runs init-sidecar.sh with the built program; returns the credential that it prints. */
 function initSidecar(directory: string, app: string): string {
-  const loader = import.meta.resolve('ts-blank-space/register')
-  const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
-  const program = `env -u NODE_OPTIONS ${process.execPath} --import=${loader} ${main}`
+  const main = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
+  const program = `env -u NODE_OPTIONS ${process.execPath} ${main}`
   return run(join(k8s, 'init-sidecar.sh'), [directory, app], { STORAGE_AUTH_SIDECAR: program })
 }
 
