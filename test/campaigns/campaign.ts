@@ -68,7 +68,10 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
     const repeatable = ['GET', 'HEAD'].includes(method) && readBody('', { ...head, end: 0 }) !== undefined
     if (sent.arrivals > 1 && (sent.answered || !repeatable)) return 'a request arrived twice'
     const identities = damaged
-      ? [...trust.good].filter(([token]) => script.bytes.includes(token)).map(([, identity]) => identity)
+      ? [...trust.good]
+          .filter(([token]) => script.bytes.includes(token))
+          .map(([, identity]) => identity)
+          .concat(script.requests.flatMap(({ identity }) => identity ?? []))
       : [request.identity]
     if (!identities.some((identity) => identity !== undefined && hasIdentity(fields, identity)))
       return 'without the identity of its token'
@@ -82,9 +85,13 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
     }
     for (const name of ['host', 'x-request-id'])
       if (valuesOf(fields, name).length !== 1) return `not exactly one ${name}`
-    const caller = [...trust.good.values()].find(({ tokenId }) =>
-      valuesOf(fields, `${IDENTITY_PREFIX}token-id`).includes(encoded(tokenId)),
+    const caller = [...trust.good.values(), ...identities].find(
+      (identity) =>
+        identity !== undefined &&
+        valuesOf(fields, `${IDENTITY_PREFIX}token-id`).includes(encoded(identity.tokenId)),
     )
+    if (caller?.bound !== undefined && !isBound(caller.bound, arrival))
+      return 'a request that its link does not allow'
     if (caller?.scope !== undefined && !isWithin(caller.scope, arrival))
       return 'a request outside the scope of its token'
     if (loose) return undefined
@@ -259,6 +266,16 @@ function hasIdentity(fields: readonly Field[], identity: Identity): boolean {
   const isRight = ([name, value]: [string, string]) =>
     valuesOf(fields, IDENTITY_PREFIX + name).join() === value
   return lines.length === Object.keys(expected).length && Object.entries(expected).every(isRight)
+}
+
+/** Whether a link allows exactly this request, and no header names another path or method. */
+function isBound(
+  bound: NonNullable<Identity['bound']>,
+  { method, target, head: { fields } }: Arrival,
+): boolean {
+  const isMethod = method === bound.method || (method === 'HEAD' && bound.method === 'GET')
+  const names = /^(?:destination|x-(?:amz-copy-source|copy-from|http-method(?:-override)?))$/
+  return isMethod && target === bound.target && !fields.some(({ name }) => names.test(folded(name)))
 }
 
 /** Whether a request is within `/b` and needs no more than its scope has, read as narrowly as any service could. */

@@ -2,6 +2,7 @@
  * The requests of the clients of the fuzz run, and the upstream's responses. The seed and the number of a connection decide
  * everything that happens on it, so that one connection can be played again alone.
  */
+import { ISSUER } from '../../bench/trust.ts'
 import { createRandom, type Random } from './random.ts'
 import { longName, type Reply, randomReply } from './replies.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'
@@ -103,10 +104,12 @@ function makeRequest(
   if (oddity !== 'last' && random.chance(0.06)) makeLogin(draft, random, name, trust)
   else addBody(draft, random)
   const token = random.pick(oddity === 'last' || random.chance(0.85) ? [...trust.good.keys()] : trust.bad)
-  const identity = trust.good.get(token)
+  const link = oddity !== 'last' && random.chance(0.2) ? makeLink(draft, random, name, trust) : undefined
+  const identity = link === undefined ? trust.good.get(token) : link.identity
   if (identity === undefined) worsen(draft, 'refused')
   const authorization = random.pick(['Authorization: Bearer', 'authorization: bEARER  '])
-  draft.lines.splice(random.int(0, 1), 0, `${authorization} ${token}`)
+  if (link === undefined || link.authorized)
+    draft.lines.splice(random.int(0, 1), 0, `${authorization} ${token}`)
   for (let left = random.int(0, 3); left > 0; left--)
     draft.lines.push(`${random.pick(PLAIN_NAMES)}: ${random.text(5)}`)
   if (oddity === 'last') draft.lines.push('Connection: close')
@@ -115,7 +118,8 @@ function makeRequest(
     while (random.chance(0.3))
   }
   const { method, target, version, lines, content } = draft
-  let bytes = `${[`${method} ${target} ${version}`, ...lines].join('\r\n')}\r\n\r\n${draft.body}`
+  const sent = link === undefined ? target : link.target
+  let bytes = `${[`${method} ${sent} ${version}`, ...lines].join('\r\n')}\r\n\r\n${draft.body}`
   if (oddity !== 'last' && random.chance(0.08 * oddity)) {
     worsen(draft, 'damaged')
     const [before = '', after = ''] = bytes.split(name)
@@ -125,6 +129,49 @@ function makeRequest(
   const { fate, shifts } = draft
   const reply = randomReply(random, name)
   return { name, bytes, method, target, lines, content, fate, shifts, identity, reply }
+}
+
+const LINK_FAULTS = [
+  'method',
+  'target',
+  'twice',
+  'authorized',
+  'token',
+  'parent',
+  'expired',
+  'damaged',
+  'cut',
+]
+
+/** The target of a request with a link in its query, and whose it is: of none if the link is at fault. */
+function makeLink(draft: Draft, random: Random, name: string, trust: CampaignTrust) {
+  for (const part of ['method', 'target'] as const) draft.twisted.add(part)
+  const fault = random.pick([...LINK_FAULTS, ...LINK_FAULTS.map(() => 'none')])
+  const { method, target } = draft
+  const [token, maker] = random.pick([...trust.good])
+  const { accountId, accessKey, expiresAt, scope, issuer = ISSUER } = maker
+  const bound = { method, target, [fault]: fault === 'method' ? 'PATCHED' : `${target}x` }
+  const parent = fault === 'parent' ? {} : { parent_jti: maker.tokenId, parent_iat: 1 }
+  const claims = { sub: accountId, client_id: accessKey, jti: `link ${name}`, exp: expiresAt, scope }
+  const old = fault === 'expired' ? { iat: expiresAt - 90_000, exp: expiresAt - 85_000 } : {}
+  const all = { ...claims, method: bound.method, target: bound.target, parent_iss: issuer, ...parent, ...old }
+  const link = fault === 'token' ? token : trust.mint(all, { typ: 'link+jwt' })
+  const text = fault === 'cut' ? link.slice(0, -3) : fault === 'damaged' ? damaged(random, link) : link
+  const parameter = `link_token=${text}${fault === 'twice' ? `&link_token=${link}` : ''}`
+  const [path = '', query] = target.split('?')
+  const parameters = query === undefined ? [parameter] : [query, parameter]
+  const sent = `${path}?${(random.chance(0.5) ? parameters : parameters.reverse()).join('&')}`
+  const identity = {
+    accountId,
+    accessKey,
+    tokenId: `link ${name}`,
+    expiresAt,
+    scope,
+    bound: { method, target },
+  }
+  // One of its characters may be damaged into itself, and a good link may be in any part of the bytes.
+  const isGood = fault === 'none' || (fault === 'damaged' && text === link)
+  return { target: sent, authorized: fault === 'authorized', identity: isGood ? identity : undefined }
 }
 
 function worsen(draft: Draft, fate: Fate): void {

@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { createTrust, expired, forged, type Login, MAIN } from '../../bench/trust.ts'
+import { createTrust, expired, forged, type Login, MAIN, type Trust } from '../../bench/trust.ts'
 import { REFUSAL_REASONS } from '../../src/token/verify.ts'
 import { serveArgs } from '../support/program.ts'
 
@@ -16,6 +16,10 @@ export interface Identity {
   /** Epoch seconds. */
   readonly expiresAt: number
   readonly scope?: string | undefined
+  /** Of a token of another issuer than ours. */
+  readonly issuer?: string
+  /** Of a link: the request that it allows. */
+  readonly bound?: { readonly method: string; readonly target: string }
 }
 
 /** Credentials and tokens of a campaign's clients, and the sidecar's configuration. */
@@ -25,6 +29,8 @@ export interface CampaignTrust {
   readonly bad: readonly string[]
   readonly logins: readonly Login[]
   readonly flags: readonly string[]
+  readonly mint: Trust['mint']
+  readonly jwks: string
   remove(): void
 }
 
@@ -60,7 +66,8 @@ export function createCampaignTrust(
     ...[first.slice(0, -3), `${first}=`, `${first}.x`, `${'a'.repeat(9000)}.b.c`, 'garbage', '..'],
   ]
   const remove = () => rmSync(directory, { recursive: true, force: true })
-  return { good, bad, logins, flags: trust.flags, remove }
+  const { flags, mint, jwks } = trust
+  return { good, bad, logins, flags, mint, jwks, remove }
 }
 
 export interface SidecarProcess {
@@ -105,7 +112,8 @@ export async function startSidecar(
     })
   })
   const look = (line: string) => {
-    if (secrets.some((secret) => line.includes(secret))) complaints.push(`a secret in the log: ${line}`)
+    if (line.includes('link_token') || secrets.some((secret) => line.includes(secret)))
+      complaints.push(`a secret in the log: ${line}`)
   }
   createInterface({ input: child.stderr }).on('line', (line) => {
     look(line)
