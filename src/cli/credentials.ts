@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import { type CredentialEditor, type CredentialUpdate, createFileEditor } from '../credentials/editor.ts'
+import type { CredentialUpdate } from '../credentials/editor.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
 import {
@@ -20,13 +20,7 @@ import {
   unwrap,
   warner,
 } from './command-io.ts'
-import {
-  addStoreFlags,
-  DATABASE,
-  openEditor as openStore,
-  parseTimeFlag,
-  type StoreFlags,
-} from './store-flags.ts'
+import { addStoreFlags, DATABASE, openEditors, parseTimeFlag, type StoreFlags } from './store-flags.ts'
 
 /** `add` chooses a new access key where none is given. */
 interface AddOptions extends StoreFlags {
@@ -49,10 +43,6 @@ Examples:
   ${PROGRAM} add --file credentials.yaml --account acme
   printf %s "$SECRET" | ${PROGRAM} add --file credentials.yaml \\
     --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z
-  ${PROGRAM} list --file credentials.yaml --json
-  ${PROGRAM} restrict --file credentials.yaml --account acme --access-key backup --scope 'storage.read:/photos'
-  ${PROGRAM} disable --file credentials.yaml --account acme --access-key backup
-  ${PROGRAM} migrate --postgres-url-file postgres.url
   ${PROGRAM} add --postgres-url-file postgres.url --account acme
 `
 
@@ -89,19 +79,26 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone')
     .option('--scope <scope>', SCOPE_HELP)
     .action(async (options: AddOptions) => {
-      const editor = await openEditor(options)
+      const editors = await openEditors(options)
       const { expiresAt, secretStdin, scope } = options
       const name = checkNames({ accessKey: newAccessKey(), ...options })
       if (expiresAt !== undefined) parseTimeFlag('--expires-at', expiresAt)
       const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
       const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
       const times = expiresAt === undefined ? {} : { expiresAt }
-      unwrap(await editor.add({ ...name, secretHash, ...times, ...(scope !== undefined && { scope }) }))
+      unwrap(
+        await editors.credentials.add({
+          ...name,
+          secretHash,
+          ...times,
+          ...(scope !== undefined && { scope }),
+        }),
+      )
       await printOnce(io, JSON.stringify({ ...name, secret }))
     })
 
   subcommand('list', 'list credentials, without secrets and hashes').action(async (options: StoreFlags) => {
-    const { value, warnings } = unwrap(await (await openEditor(options)).list())
+    const { value, warnings } = unwrap(await (await openEditors(options)).credentials.list())
     warnings.forEach(warn)
     const listed = value.map((credential) => listEntry(credential, now()))
     const list = formatList(options.json, listed, {
@@ -121,7 +118,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       .requiredOption('--access-key <key>', 'the access key')
   const update = async (options: NameOptions, fields: CredentialUpdate, done: string) => {
     const name = checkNames(options)
-    unwrap(await (await openEditor(options)).update(name, fields))
+    unwrap(await (await openEditors(options)).credentials.update(name, fields))
     print(options.json ? JSON.stringify({ ...name, ...fields }) : done)
   }
   named('disable', 'refuse logins with a credential, and end its tokens').action((options: NameOptions) =>
@@ -132,7 +129,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   )
   named('remove', 'remove a credential, and end its tokens').action(async (options: NameOptions) => {
     const name = checkNames(options)
-    unwrap(await (await openEditor(options)).remove(name))
+    unwrap(await (await openEditors(options)).credentials.remove(name))
     print(options.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
   })
   named(
@@ -163,9 +160,6 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     })
   return group
 }
-
-const openEditor = (flags: StoreFlags): Promise<CredentialEditor> =>
-  openStore(flags, createFileEditor, (editors, urlFile) => editors.createPostgresEditor(urlFile))
 
 const MIN_CHOSEN_CHARACTERS = 12
 

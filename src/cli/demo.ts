@@ -13,7 +13,6 @@ import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { startStorageApi } from '../demo/storage-api.ts'
 import { addKey } from '../keys/key-changes.ts'
 import type { Addresses } from '../ops/life-cycle.ts'
-import { send } from './check-request.ts'
 import { CommandFailure, type CommandIo, createCommand, parsePort } from './command-io.ts'
 import { usable } from './config.ts'
 import type { ServeDependencies } from './serve.ts'
@@ -43,7 +42,6 @@ async function runDemo(io: CommandIo, deps: ServeDependencies, { port, adminPort
   await expectFree(port, '--port')
   await expectFree(adminPort, '--admin-port')
   const directory = resolve('.sidecar')
-  await expectNoDemo(directory)
   const stop = deps.stopRequested()
   const storage = await startStorageApi(join(directory, 'objects'), (fault) =>
     io.stderr.write(`storage API: ${fault}\n`),
@@ -68,16 +66,6 @@ async function expectFree(port: number, flag: string): Promise<void> {
     throw new CommandFailure(`port ${port} ${why}; choose another with ${flag} (0: any free one)`)
   })
   await new Promise((resolve) => probe.close(resolve))
-}
-
-/** A demo on other ports that was started here is found by its storage API, the upstream of its settings. */
-async function expectNoDemo(directory: string): Promise<void> {
-  const loaded = loadConfig({ file: join(directory, 'sidecar.yaml'), env: {}, flags: {} })
-  const url = loaded.ok ? loaded.config.upstreams[0]?.url : undefined
-  if (url === undefined || !(await send(new URL(url))).body.includes('NotAuthenticated')) return
-  throw new CommandFailure(
-    `a demo is running in ${directory} already; stop it, or start this one in another directory`,
-  )
 }
 
 /** Writes the settings file, all that it names, and a file to upload. Only the owner can read them. */

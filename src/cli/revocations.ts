@@ -1,12 +1,7 @@
 /** `revocations add|list|remove`: tokens that end before they expire, in a file or in PostgreSQL. */
 import type { Command } from 'commander'
 import { nameProblem } from '../credentials/names.ts'
-import {
-  createRevocationFileEditor,
-  inFile,
-  type RevocationEditor,
-  type RevocationName,
-} from '../credentials/revocation-editor.ts'
+import { inFile, type RevocationName } from '../credentials/revocation-editor.ts'
 import {
   type CommandIo,
   createCommand,
@@ -16,7 +11,7 @@ import {
   unwrap,
   warner,
 } from './command-io.ts'
-import { addStoreFlags, openEditor, parseTimeFlag, type StoreFlags } from './store-flags.ts'
+import { addStoreFlags, openEditors, parseTimeFlag, type StoreFlags } from './store-flags.ts'
 
 interface NameFlags extends StoreFlags {
   readonly jti?: string
@@ -62,12 +57,12 @@ export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       const parse = (text: string) => (text === 'now' ? now() : parseTimeFlag('--issued-before', text))
       const bound = issuedBefore === undefined ? {} : { issuedBefore: parse(issuedBefore) }
       const revocation = { ...name, ...bound }
-      unwrap(await (await open(flags)).add(revocation))
+      unwrap(await (await openEditors(flags)).revocations.add(revocation))
       print(JSON.stringify(inFile(revocation)))
     })
 
   subcommand('list', 'list the revocations', '').action(async (flags: StoreFlags) => {
-    const { value, warnings } = unwrap(await (await open(flags)).list())
+    const { value, warnings } = unwrap(await (await openEditors(flags)).revocations.list())
     warnings.forEach(warner(io))
     const list = formatList(flags.json, value.map(inFile), {
       BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
@@ -79,16 +74,11 @@ export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: ()
 
   named('remove', 'remove all revocations of a name', ' --account acme').action(async (flags: NameFlags) => {
     const name = checkName(flags)
-    unwrap(await (await open(flags)).remove(name))
+    unwrap(await (await openEditors(flags)).revocations.remove(name))
     print(flags.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
   })
   return group
 }
-
-const open = (flags: StoreFlags): Promise<RevocationEditor> =>
-  openEditor(flags, createRevocationFileEditor, (editors, urlFile) =>
-    editors.createPostgresRevocationEditor(urlFile),
-  )
 
 /** @throws UsageFailure unless there is exactly one name, which a token may carry */
 function checkName({ jti, account, accessKey }: NameFlags): RevocationName {

@@ -1,12 +1,19 @@
 /** What commands on credentials and revocations share: where the entries are, in a file or in PostgreSQL, and times. */
 import type { Command } from 'commander'
+import { type CredentialEditor, createFileEditor } from '../credentials/editor.ts'
 import { parseTime } from '../credentials/names.ts'
+import { createRevocationFileEditor, type RevocationEditor } from '../credentials/revocation-editor.ts'
 import { parsePath, UsageFailure } from './command-io.ts'
 
 export interface StoreFlags {
   readonly file?: string
   readonly postgresUrlFile?: string
   readonly json?: boolean
+}
+
+interface Editors {
+  readonly credentials: CredentialEditor
+  readonly revocations: RevocationEditor
 }
 
 export const DATABASE = '--postgres-url-file <path>'
@@ -18,27 +25,22 @@ export const addStoreFlags = (command: Command, subject: 'credentials' | 'revoca
     .option('--json', 'print JSON')
 
 /** Modules of the database are loaded only where one is named. */
-export async function openEditor<T>(
-  { file, postgresUrlFile }: StoreFlags,
-  inFile: (file: string) => T,
-  inDatabase: (editors: typeof import('../credentials/postgres/editor.ts'), urlFile: string) => T,
-): Promise<T> {
+export async function openEditors({ file, postgresUrlFile }: StoreFlags): Promise<Editors> {
   if (file !== undefined && postgresUrlFile !== undefined) {
     throw new UsageFailure('--file and --postgres-url-file cannot be used together')
   }
   if (postgresUrlFile !== undefined) {
-    return inDatabase(await import('../credentials/postgres/editor.ts'), postgresUrlFile)
+    const { openPostgresEditors } = await import('../credentials/postgres/editor.ts')
+    return openPostgresEditors(postgresUrlFile)
   }
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
-  return inFile(file)
+  return { credentials: createFileEditor(file), revocations: createRevocationFileEditor(file) }
 }
 
 /** RFC 3339 to epoch milliseconds. @throws UsageFailure that names the flag */
 export function parseTimeFlag(flag: string, text: string): number {
   const time = parseTime(text)
   if (time !== undefined) return time
-  const example = '2027-12-31T23:59:59Z'
-  throw new UsageFailure(
-    `${flag} must be an RFC 3339 time with its zone, in UTC before the year 10000: ${example}`,
-  )
+  const rule = 'must be an RFC 3339 time with its zone, in UTC before the year 10000'
+  throw new UsageFailure(`${flag} ${rule}: 2027-12-31T23:59:59Z`)
 }

@@ -43,9 +43,9 @@ export function createFileEditor(file: string, lockRetries?: number): Credential
         { accountId, accessKey: credential.accessKey },
         (document, { account, path }) => {
           if (path !== undefined) return NAME_TAKEN
-          if (account === undefined) append(document, ['accounts'], { accountId, credentials: [credential] })
-          else append(document, [...account, 'credentials'], credential)
-          return undefined
+          return account === undefined
+            ? append(document, ['accounts'], { accountId, credentials: [credential] })
+            : append(document, [...account, 'credentials'], credential)
         },
         INITIAL_TEXT,
       ),

@@ -28,14 +28,7 @@ export function createRevocationFileEditor(file: string): RevocationEditor {
   return {
     list: () => listRevocationsFile(file),
     add: (revocation) =>
-      changeYamlFile(
-        source,
-        (document) => {
-          append(document, [LIST], inFile(revocation))
-          return undefined
-        },
-        INITIAL_TEXT,
-      ),
+      changeYamlFile(source, (document) => append(document, [LIST], inFile(revocation)), INITIAL_TEXT),
     remove: (name) =>
       changeYamlFile(source, (document) => {
         const at = positions(document, name)

@@ -75,7 +75,8 @@ function hasAlias(document: Document): boolean {
   return aliases > 0
 }
 
-export function append(document: Document, list: readonly (string | number)[], item: object): void {
+/** Finds no problem. */
+export function append(document: Document, list: readonly (string | number)[], item: object): undefined {
   const node = document.getIn(list, true)
   // An empty `[]` becomes a block: a flow list would put everything on one line.
   if (isCollection(node) && node.items.length === 0) node.flow = false

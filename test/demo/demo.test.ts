@@ -119,19 +119,6 @@ t.test('a port in use is reported in one line, and nothing is written', async (t
   t.equal((await runProgram(t, ['demo', '--port', '65536'], { cwd })).code, 2)
 })
 
-t.test(
-  'a second demo in the same directory is refused, and the first one keeps its credential',
-  async (t) => {
-    const cwd = t.testdir()
-    const first = await startDemo(t, cwd)
-    const { code, stderr } = await runProgram(t, ANY_PORT, { cwd })
-    t.equal(code, 1)
-    t.match(stderr, /^a demo is running in .*\.sidecar already; .*\n$/)
-    t.equal((await fetch(`${first.url}/`, { headers: await first.logIn() })).status, 200)
-    await first.stop()
-  },
-)
-
 t.test('the printed commands are safe in a shell with any path', async (t) => {
   const at = { address: '127.0.0.1', port: 1, family: 'IPv4' }
   const login = { accountId: 'demo', accessKey: 'k', secret: 's' }

@@ -102,7 +102,7 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
   }
 }
 
-export function createPostgresRevocationEditor(urlFile: string): RevocationEditor {
+function createPostgresRevocationEditor(urlFile: string): RevocationEditor {
   const change = changer(urlFile)
   return {
     list: () =>
@@ -127,6 +127,11 @@ export function createPostgresRevocationEditor(urlFile: string): RevocationEdito
       ),
   }
 }
+
+export const openPostgresEditors = (urlFile: string) => ({
+  credentials: createPostgresEditor(urlFile),
+  revocations: createPostgresRevocationEditor(urlFile),
+})
 
 /** Whether a sidecar can use the tables; `unusable` is false where the database did not answer, within 5 s. */
 export const checkDatabase = (urlFile: string) =>
