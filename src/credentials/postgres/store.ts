@@ -1,11 +1,13 @@
 /**
  * A credential store over PostgreSQL, shared by all replicas.
- * Token checks read a snapshot in memory and never wait for the database. A login first asks it whether the snapshot is
- * current, and so does a poll: LISTEN would be faster, but takes a connection of its own and does not pass poolers.
+ * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
+ * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
-import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
+import { ATOMIC } from '../../reload/change-detector.ts'
+import type { Loaded } from '../../reload/files.ts'
 import { MAX_LOGGED_PROBLEMS } from '../../reload/polled-files.ts'
+import { createReloadable } from '../../reload/reloadable.ts'
 import {
   type CredentialStore,
   type CredentialStoreOptions,
@@ -48,37 +50,76 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   let target: PostgresTarget | undefined
   let pool: Promise<pg.Pool> | undefined
-  let snapshot = NO_SNAPSHOT
-  let reading: Promise<void> | undefined
+  /** Extended by the next load. */
+  let former = NO_SNAPSHOT
   let requests = 0
   let isOpen = false
   let isDown = false
+  let isUnusable = false
   let isStopped = false
-  let pause = new AbortController()
   let settle: (opened: Opened) => void = () => {}
   const opened = new Promise<Opened>((resolve) => {
     settle = resolve
   })
-  const running = run()
+
+  const snapshots = createReloadable<Snapshot>({
+    source: {
+      observe: () => ask(async (used) => (await readRevision(used)).number),
+      load: () => ask((used) => readSnapshot(used, former)),
+    },
+    initial: NO_SNAPSHOT,
+    limits: ATOMIC,
+    pollMs,
+    retryMs: RETRY_MS,
+    onActive: publish,
+    onFailed([reason]) {
+      if (!isOpen && isUnusable) {
+        settle({ ok: false, problems: [`${urlFile}: the database ${target?.label}: ${reason}`] })
+      }
+      if (isDown) return
+      const fields = { database: target?.label, reason }
+      if (!isOpen) return void log.warn(fields, 'waiting for the credentials database')
+      onReload?.('failed')
+      log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
+    },
+    onPolled(isCurrent) {
+      if (isOpen && isDown && isCurrent) {
+        report()
+        log.info({ database: target?.label }, 'the credentials database is back')
+      }
+      isDown = !isCurrent
+      if (!isCurrent) return
+      isOpen = true
+      settle({ ok: true, problems: [] })
+    },
+    onFault: (cause) => options.onFault?.(cause),
+  })
+
+  void readUrlFile(urlFile).then((named) => {
+    if (!named.ok) return settle(named)
+    target = named.value
+    snapshots.start()
+  })
 
   /** Until there is a snapshot, logins are `unavailable` and no token is valid. */
-  const current = createCredentialStore({ ...options, credentials: () => snapshot.credentials })
+  const current = createCredentialStore({ ...options, credentials: () => snapshots.current().credentials })
   const store: CredentialStore = {
     ...current,
     async authenticate(...args) {
-      const failed = await inDatabase(async () => {})
+      const failed = await whenCurrent(async () => {})
       return failed ?? current.authenticate(...args)
     },
   }
   return {
     store,
     opened,
-    revocations: () => snapshot.revocations,
+    revocations: () => snapshots.current().revocations,
     /** Whether the token is refused from now on. @param until - its end, in epoch seconds: then the row is removed */
     async revoke(tokenId: string, until: number): Promise<boolean> {
-      const failed = await inDatabase(async (used) => {
-        await used.query(REVOKE_SQL, [tokenId, until])
-        await update()
+      const failed = await whenCurrent(async () => {
+        pool ??= connect()
+        await (await pool).query(REVOKE_SQL, [tokenId, until])
+        await snapshots.refresh()
       })
       return failed === undefined
     },
@@ -90,92 +131,56 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     }),
     async reload(): Promise<void> {
       if (!isOpen || isStopped) return
-      await reading?.catch(() => {})
       disconnect()
-      snapshot = { ...snapshot, revision: NO_SNAPSHOT.revision }
-      await update().catch(() => {})
-      pause.abort() // the next poll finds out whether the database is down
+      former = NO_SNAPSHOT
+      await snapshots.reload()
     },
     /** The last snapshot stays active. */
-    stop(): Promise<void> {
+    async stop(): Promise<void> {
       isStopped = true
-      pause.abort()
+      snapshots.stop()
+      settle({ ok: false, problems: [] })
       disconnect()
-      return running
+      await snapshots.refresh() // ends after the poll in progress
     },
   }
 
   /** Calls `use` when the snapshot is current. Undefined when it is done. */
-  async function inDatabase(
-    use: (used: pg.Pool) => Promise<void>,
-  ): Promise<'busy' | 'unavailable' | undefined> {
+  async function whenCurrent(use: () => Promise<void>): Promise<'busy' | 'unavailable' | undefined> {
     if (!isOpen || isDown || isStopped) return 'unavailable'
     if (requests >= MAX_REQUESTS) return 'busy'
     requests++
     try {
-      await update()
-      pool ??= connect()
-      await use(await pool)
+      if (!(await snapshots.refresh())) return 'unavailable'
+      await use()
       return undefined
     } catch (cause) {
       const { kind, message } = postgresFailure(cause)
       if (kind === 'unusable')
         log.warn({ database: target?.label, reason: message }, 'a request failed in the database')
-      pause.abort()
+      void snapshots.refresh() // finds out whether the database is down
       return 'unavailable'
     } finally {
       requests--
     }
   }
 
-  async function run(): Promise<void> {
-    const named = await readUrlFile(urlFile)
-    if (!named.ok) return settle(named)
-    target = named.value
-    while (!isStopped) {
-      pause = new AbortController() // a login that fails during the update ends the pause after it
-      try {
-        await update()
-        if (isDown && isOpen) {
-          report()
-          log.info({ database: target.label }, 'the credentials database is back')
-        }
-        isDown = false
-        isOpen = true
-        settle({ ok: true, problems: [] })
-      } catch (cause) {
-        if (isStopped) break
-        disconnect()
-        const { kind, message } = postgresFailure(cause)
-        if (!isOpen && kind === 'unusable') {
-          return settle({ ok: false, problems: [`${urlFile}: the database ${target.label}: ${message}`] })
-        }
-        if (!isDown) onDown(message)
-      }
-      await sleep(isDown ? RETRY_MS : pollMs, undefined, { signal: pause.signal }).catch(() => {})
-    }
-    settle({ ok: false, problems: [] })
-  }
-
-  /** Makes the snapshot at least as new as this call. `mayRetry`: on new connections, as idle ones may be closed. */
-  async function update(mayRetry = pool !== undefined): Promise<void> {
+  /** `mayRetry`: on new connections, as idle ones may be closed. */
+  async function ask<T>(
+    question: (used: pg.Pool) => Promise<T>,
+    mayRetry = pool !== undefined,
+  ): Promise<Loaded<T>> {
     pool ??= connect()
     const used = pool
     try {
-      const { number } = await readRevision(await used)
-      if (number !== snapshot.revision.number) await reading // it may have begun before this change
-      if (number === snapshot.revision.number) return
-      reading ??= readSnapshot(await used, snapshot)
-        .then(publish)
-        .finally(() => {
-          reading = undefined
-        })
-      await reading
+      return { ok: true, value: await question(await used), warnings: [] }
     } catch (cause) {
-      // A server that hangs is not asked twice.
-      if (!mayRetry || isStopped || postgresFailure(cause).kind === 'timeout') throw cause
       if (pool === used) disconnect()
-      await update(false)
+      const { kind, message } = postgresFailure(cause)
+      // A server that hangs is not asked twice.
+      if (mayRetry && !isStopped && kind !== 'timeout') return ask(question, false)
+      isUnusable = kind === 'unusable'
+      return { ok: false, problems: [message] }
     }
   }
 
@@ -197,8 +202,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   }
 
   function publish(fresh: Snapshot): void {
-    if (isStopped) return
-    snapshot = fresh
+    former = fresh
     const { revokedTokens } = fresh
     if (isOpen) onChange(revokedTokens)
     if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
@@ -211,14 +215,6 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   }
 
   function report(): void {
-    onReload?.(snapshot.problems.length === 0 ? 'ok' : 'failed')
-  }
-
-  function onDown(reason: string): void {
-    isDown = true
-    const fields = { database: target?.label, reason }
-    if (!isOpen) return void log.warn(fields, 'waiting for the credentials database')
-    onReload?.('failed')
-    log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
+    onReload?.(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
   }
 }
