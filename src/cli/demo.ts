@@ -128,31 +128,28 @@ export function guide({ login, sampleFile, credentialsFile }: Workspace, { data,
 TOKEN=$(curl -sS ${json} -d ${quoted(JSON.stringify(login))} ${sidecar}/v2/auth/token | ${only('token')})
 
 # 2. Put a file
-curl -sS ${token} -H 'Content-Type: text/plain' -T ${quoted(sampleFile)} ${sidecar}/greetings/hello.txt
+curl -sS ${token} -T ${quoted(sampleFile)} ${sidecar}/greetings/hello.txt
 
 # 3. Get it back
 curl -sS ${token} ${sidecar}/greetings/hello.txt
 
-# 4. List what is there
-curl -sS ${token} '${sidecar}/?prefix=/greetings/'
-
-# 5. Ask how many seconds the token has left
+# 4. Ask how many seconds the token has left
 curl -sS -w '\\n' ${token} ${sidecar}/v2/auth/token
 
-# 6. Be refused without a token
+# 5. Be refused without a token
 curl -sS -i -w '\\n' ${sidecar}/greetings/hello.txt
 
-# 7. Share the file for an hour with a link, which needs no token
+# 6. Share the file for an hour with a link, which needs no token
 LINK=$(curl -sS ${token} ${json} -d '{"method":"GET","target":"/greetings/hello.txt"}' ${sidecar}/v2/auth/links | ${only('url')})
 curl -sS "${sidecar}$LINK"
 
-# 8. Disable the credential, and see its token and links refused within a second
+# 7. Disable the credential, and see its token and links refused within a second
 ${change('disable')} && curl -sS -w '\\n' ${token} ${sidecar}/greetings/hello.txt
 
-# 9. Enable it again, and the same token passes
+# 8. Enable it again, and the same token passes
 ${change('enable')} && curl -sS ${token} ${sidecar}/greetings/hello.txt
 
-# 10. See what the sidecar counted
+# 9. See what the sidecar counted
 curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
 # or open the status page in a browser: ${url(admin)}/
 `

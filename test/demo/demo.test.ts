@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
@@ -22,29 +22,19 @@ async function storageApi(t: Test, directory = t.testdir()) {
 
 t.test('a stored object can be read until it is deleted', async (t) => {
   const { call } = await storageApi(t)
-  const put = await call('PUT', '/photos/cat%2F1', { 'Content-Type': 'text/plain' }, 'a cat')
-  t.equal(put.status, 201)
-  t.match(await put.json(), { key: '/photos/cat%2F1', size: 5, contentType: 'text/plain' })
+  t.equal((await call('PUT', '/photos/cat%2F1', {}, 'a cat')).status, 201)
   const whole = await call('GET', '/photos/cat%2F1')
   t.equal(await whole.text(), 'a cat')
-  t.equal(whole.headers.get('etag'), put.headers.get('etag'))
   t.equal((await call('HEAD', '/photos/cat%2F1')).headers.get('content-length'), '5')
   t.equal((await call('GET', '/photos/cat/1')).status, 404, 'keys are compared byte for byte')
   t.equal((await call('DELETE', '/photos/cat%2F1')).status, 204)
   t.equal((await call('GET', '/photos/cat%2F1')).status, 404)
 })
 
-t.test('objects are listed by prefix and separated by account', async (t) => {
+t.test('accounts have separate objects', async (t) => {
   const { call } = await storageApi(t)
-  for (const key of ['/b', '/a/2', '/a/1']) await call('PUT', key, {}, '')
-  await call('PUT', '/a/3', { 'X-Authenticated-Account-Id': 'other' }, 'x')
-  const keys = async (path: string) => {
-    const { objects } = (await (await call('GET', path)).json()) as { objects: { key: string }[] }
-    return objects.map(({ key }) => key)
-  }
-  t.strictSame(await keys('/'), ['/a/1', '/a/2', '/b'])
-  t.strictSame(await keys('/?prefix=%2Fa%2F'), ['/a/1', '/a/2'])
-  t.equal((await call('GET', '/a/3')).status, 404)
+  await call('PUT', '/a', { 'X-Authenticated-Account-Id': 'other' }, 'x')
+  t.equal((await call('GET', '/a')).status, 404)
 })
 
 t.test('a request without an identity and an unknown method are refused', async (t) => {
@@ -64,9 +54,9 @@ t.test('an aborted upload stores nothing, and an error is reported once', async 
   t.strictSame(faults, [])
   await call('PUT', '/k', {}, 'x')
   const [account = ''] = readdirSync(directory).filter((name) => name !== 'uploads')
-  const file = readdirSync(join(directory, account)).find((name) => name.endsWith('.json'))
-  writeFileSync(join(directory, account, String(file)), '{')
-  t.equal((await call('GET', '/k')).status, 500)
+  rmSync(join(directory, account), { recursive: true })
+  writeFileSync(join(directory, account), '')
+  t.equal((await call('PUT', '/k', {}, 'x')).status, 500)
   t.equal(faults.length, 1)
 })
 
