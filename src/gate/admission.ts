@@ -40,7 +40,6 @@ export interface Admitted {
   /** The client's, if it sent exactly one that is valid. */
   readonly requestId: string | undefined
   readonly connectionOptions: ConnectionOptions | undefined
-  readonly origin: string | undefined
   /** A CORS preflight (Fetch standard). */
   readonly preflight: boolean
 }
@@ -69,11 +68,10 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   let authorization: string | undefined
   let authorizations = 0
   let requestId: string | undefined
-  let requestIds = 0
   let connection: string | undefined
   let upgrade: string | undefined
   let expectsContinue = false
-  let origin: string | undefined
+  let hasOrigin = false
   let corsMethod = false
   for (let at = 0; at < raw.length; at += 2) {
     const value = raw[at + 1] as string
@@ -109,11 +107,10 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         expectsContinue = true
         break
       case HeaderKind.requestId:
-        requestIds++
-        requestId = value
+        requestId = requestId === undefined ? value : 'not valid'
         break
       case HeaderKind.origin:
-        origin = value
+        hasOrigin = true
         break
       case HeaderKind.corsMethod:
         corsMethod = true
@@ -148,10 +145,9 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       offersUpgrade,
       webSocket: offersUpgrade && upgrade === 'websocket' && method === 'GET' && !hasBody && !http10,
       expectsContinue,
-      requestId: requestIds === 1 && isRequestId(requestId) ? requestId : undefined,
+      requestId: isRequestId(requestId) ? requestId : undefined,
       connectionOptions,
-      origin,
-      preflight: corsMethod && origin !== undefined && method === 'OPTIONS',
+      preflight: corsMethod && hasOrigin && method === 'OPTIONS',
     },
   }
 }

@@ -24,7 +24,7 @@ export type Decision =
       readonly act: 'forward' | 'allow'
       readonly caller: Accepted | undefined
       readonly wouldRefuse?: RefusalReason
-      readonly target?: string
+      readonly target?: string | undefined
     }
   | { readonly act: 'timeLeft' | 'logout' | 'createLink' | 'endLink'; readonly caller: Accepted }
   | { readonly act: 'issue' }
@@ -34,11 +34,8 @@ export type Decision =
       readonly error: PublicError
       readonly reason: RefusalReason | 'admission'
       /** Of a valid token that does not allow the request. */
-      readonly caller?: Accepted
+      readonly caller?: Accepted | undefined
     }
-
-/** A decision that lets the request pass. */
-export type Passed = Extract<Decision, { act: Act }>
 
 /** `decision` is a promise where `verify` returns one; it rejects only on an internal fault. */
 export interface Decided {
@@ -76,25 +73,24 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
   const reportOnly = options.enforcement === 'report'
   const expired = { ...ERRORS.expiredToken, status: options.refusedTokenStatus }
   const invalid = { ...ERRORS.invalidToken, status: options.refusedTokenStatus }
-  const errorOf = (reason: RefusalReason): PublicError => {
-    switch (reason) {
-      case 'unavailable':
-        return ERRORS.serviceNotReady
-      case 'scope':
-        return ERRORS.accessDenied
-      case 'expired': // implies a valid signature
-        return expired
-      case 'missing':
-      case 'malformed':
-      case 'signature':
-      case 'unknown_key':
-      case 'algorithm':
-      case 'claims':
-      case 'revoked':
-        return invalid
-    }
+  const errors: Readonly<Record<RefusalReason, PublicError>> = {
+    unavailable: ERRORS.serviceNotReady,
+    scope: ERRORS.accessDenied,
+    expired, // implies a valid signature
+    missing: invalid,
+    malformed: invalid,
+    signature: invalid,
+    unknown_key: invalid,
+    algorithm: invalid,
+    claims: invalid,
+    revoked: invalid,
   }
-  const refusal = (reason: RefusalReason): Decision => ({ act: 'refuse', reason, error: errorOf(reason) })
+  const refusal = (reason: RefusalReason, caller?: Accepted): Decision => ({
+    act: 'refuse',
+    reason,
+    error: errors[reason],
+    caller,
+  })
 
   /** `judged`: the request to allow; undefined where a proxy that asks for a decision does not name it. */
   const checked = (
@@ -120,13 +116,8 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
       (scope !== undefined && (judged === undefined || !allows(scope, judged, rawHeaders))) ||
       (link !== undefined && (judged?.webSocket === true || namesOtherRequest(rawHeaders)))
     onCheck(isDenied ? 'scope' : 'ok')
-    if (!isDenied)
-      return typeof link === 'object'
-        ? { act, caller: verdict, target: link.target }
-        : { act, caller: verdict }
-    return reportOnly
-      ? { act, caller: verdict, wouldRefuse: 'scope' }
-      : { act: 'refuse', error: errorOf('scope'), reason: 'scope', caller: verdict }
+    if (!isDenied) return { act, caller: verdict, target: typeof link === 'object' ? link.target : undefined }
+    return reportOnly ? { act, caller: verdict, wouldRefuse: 'scope' } : refusal('scope', verdict)
   }
 
   return (head, peerTrusted = false) => {
@@ -178,8 +169,7 @@ export const ROUTES = [
 export type Route = (typeof ROUTES)[number]
 
 type Plan =
-  | { readonly route: Route; readonly act: Act }
-  | { readonly route: Route; readonly act: 'public' }
+  | { readonly route: Route; readonly act: Act | 'public' }
   | { readonly route: Route; readonly act: 'issue' }
   | { readonly route: Route; readonly act: 'otherMethod'; readonly allowed: string }
 

@@ -3,7 +3,8 @@
  * In: the addresses of a connection, and the setting `forwarded.trust`. Out: the peer, created once per connection.
  * `X-Forwarded-*` and `Forwarded` (RFC 7239) from a client count only when its address is trusted.
  */
-import { BlockList, isIP, SocketAddress } from 'node:net'
+import { isIP } from 'node:net'
+import ipaddr from 'ipaddr.js'
 
 export interface Peer {
   /** IPv4-mapped IPv6 as IPv4. */
@@ -17,7 +18,11 @@ export interface Peer {
 
 /** `trust`: CIDRs and single addresses. */
 export function createAddresses(trust: readonly string[]) {
-  const trusted = trustList(trust)
+  const ranges = { trusted: trust.map(parseRange) }
+  const isTrusted = (address: string) =>
+    trust.length > 0 &&
+    ipaddr.isValid(address) &&
+    ipaddr.subnetMatch(ipaddr.parse(address), ranges, 'other') === 'trusted'
   let port: number | undefined
   return {
     peerOf(
@@ -29,7 +34,7 @@ export function createAddresses(trust: readonly string[]) {
       const proto = tls ? 'https' : 'http'
       return {
         address,
-        trusted: trust.length > 0 && isTrusted(trusted, address),
+        trusted: isTrusted(address),
         xForwardedLines:
           `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\n` +
           `X-Forwarded-Port: ${port ?? (tls ? 443 : 80)}\r\n`,
@@ -44,46 +49,26 @@ export function createAddresses(trust: readonly string[]) {
         const address = normalize(text.trim())
         if (address === undefined) break
         nearest = address
-        if (!isTrusted(trusted, address)) break
+        if (!isTrusted(address)) break
       }
       return nearest
     },
   }
 }
 
-/** One list per family: in an IPv6 range such as `::/64` Node finds every IPv4 address, as IPv4-mapped. */
-interface TrustList {
-  readonly ipv4: BlockList
-  readonly ipv6: BlockList
-}
-
-function trustList(trust: readonly string[]): TrustList {
-  const list = { ipv4: new BlockList(), ipv6: new BlockList() }
-  for (const entry of trust) {
-    const [text = '', bits] = entry.split('/')
-    const address = normalize(text)
-    if (address === undefined) throw new Error(`not an address or CIDR: ${entry}`)
-    const prefix = Number(bits ?? (isIP(text) === 6 ? 128 : 32))
-    // An IPv4-mapped range has 96 bits more than its IPv4 range; a shorter one (`::ffff:0:0/64`) is an IPv6 range.
-    if (isIP(text) === 4) list.ipv4.addSubnet(address, prefix, 'ipv4')
-    else if (isIP(address) === 4 && prefix >= 96) list.ipv4.addSubnet(address, prefix - 96, 'ipv4')
-    else list.ipv6.addSubnet(text, prefix, 'ipv6')
-  }
-  return list
-}
-
-function isTrusted(list: TrustList, address: string): boolean {
-  const version = isIP(address)
-  if (version === 0) return false
-  const family = version === 6 ? 'ipv6' : 'ipv4'
-  return list[family].check(address, family)
+/** In `forwarded.trust`: an IPv4-mapped range has 96 bits more than its IPv4 range; a shorter one is an IPv6 range. */
+function parseRange(entry: string): [address: ipaddr.IPv4 | ipaddr.IPv6, bits: number] {
+  const [address, bits] = ipaddr.parseCIDR(
+    entry.includes('/') ? entry : `${entry}/${isIP(entry) === 6 ? 128 : 32}`,
+  )
+  const isMapped = address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() && bits >= 96
+  return isMapped ? [address.toIPv4Address(), bits - 96] : [address, bits]
 }
 
 /** Returns the canonical form of an IP address without its zone index, or undefined. */
 function normalize(text: string): string | undefined {
   const family = isIP(text)
   if (family === 4) return text
-  if (family === 0) return undefined
-  const { address } = new SocketAddress({ address: text.replace(/%.*$/, ''), family: 'ipv6' })
-  return /^::ffff:([0-9.]+)$/i.exec(address)?.[1] ?? address
+  const bare = text.replace(/%.*$/, '')
+  return family === 6 && ipaddr.isValid(bare) ? ipaddr.process(bare).toString() : undefined
 }

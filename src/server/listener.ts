@@ -51,7 +51,7 @@ export class DataListener {
   readonly #tlsSockets = new TlsSockets()
   /** Longer than Node waits for the rest of a head, in milliseconds. */
   readonly #headMs: number
-  #droppedConnections = 0
+  droppedConnections = 0
 
   constructor(options: ListenerOptions) {
     const { certificates, limits, timeouts } = options
@@ -134,7 +134,7 @@ export class DataListener {
   /** In place of `maxConnections`, with which full workers before Node 22.12 pass a connection on endlessly. */
   #hasRoom(socket: Socket): boolean {
     if (this.connections < this.#options.limits.connections) return true
-    this.#droppedConnections++
+    this.droppedConnections++
     socket.destroy()
     return false
   }
@@ -204,9 +204,5 @@ export class DataListener {
 
   get connections(): number {
     return this.#open.size + this.#tlsSockets.handshaking
-  }
-
-  get droppedConnections(): number {
-    return this.#droppedConnections
   }
 }

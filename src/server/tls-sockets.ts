@@ -10,33 +10,31 @@ import type { SecureContextOptions, TlsOptions } from 'node:tls'
 export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
 
 export class TlsSockets {
-  readonly #byAddresses = new Map<string, Socket>()
-  readonly #handshaking = new Set<Socket>()
+  /** The TCP sockets of handshakes that are not finished. */
+  readonly #handshaking = new Map<string, Socket>()
 
-  /** Handshakes that are not finished. */
   get handshaking(): number {
     return this.#handshaking.size
   }
 
   add(tcpSocket: Socket): void {
     const key = addressesOf(tcpSocket)
-    this.#byAddresses.set(key, tcpSocket)
-    this.#handshaking.add(tcpSocket)
+    this.#handshaking.set(key, tcpSocket)
     tcpSocket.once('close', () => {
-      if (this.#byAddresses.get(key) === tcpSocket) this.#byAddresses.delete(key)
-      this.#handshaking.delete(tcpSocket)
+      if (this.#handshaking.get(key) === tcpSocket) this.#handshaking.delete(key)
     })
   }
 
   /** Returns the TCP socket of a finished handshake; undefined if the client has reset: then there are no addresses. */
   finish(tlsSocket: Socket): Socket | undefined {
-    const tcpSocket = this.#byAddresses.get(addressesOf(tlsSocket))
-    if (tcpSocket !== undefined) this.#handshaking.delete(tcpSocket)
+    const key = addressesOf(tlsSocket)
+    const tcpSocket = this.#handshaking.get(key)
+    this.#handshaking.delete(key)
     return tcpSocket
   }
 
   destroyHandshakes(): void {
-    for (const tcpSocket of this.#handshaking) tcpSocket.destroy()
+    for (const tcpSocket of this.#handshaking.values()) tcpSocket.destroy()
   }
 }
 

@@ -126,8 +126,7 @@ export class TokenEndpoint {
   /** Any other method, of links too: a CORS preflight of an allowed origin (Fetch standard), or 405. */
   otherMethod(req: SidecarRequest, res: SidecarResponse, allowed: string): void {
     const { responder } = this.#options
-    const { admitted } = req.context
-    if (admitted?.preflight === true && responder.allows(admitted.origin)) {
+    if (req.context.admitted?.preflight === true && responder.allows(req.headers.origin)) {
       responder.send(req, res, 204, undefined, [
         ...['Access-Control-Allow-Methods', allowed],
         ...['Access-Control-Allow-Headers', 'authorization, content-type'],
