@@ -23,8 +23,6 @@ export interface Admitted {
   readonly method: string
   /** In origin form. */
   readonly target: string
-  /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
-  readonly kinds: readonly HeaderKind[]
   /** The target's bytes before `?`: routing uses nothing else. */
   readonly path: string
   /** Absent only in an HTTP/1.0 request. */
@@ -61,7 +59,6 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   if (method === 'CONNECT' || method === 'TRACE' || head.httpVersionMajor !== 1) return badRequest
   if (raw.length > 2 * maxHeaderLines) return tooLarge
   const http10 = head.httpVersionMinor === 0
-  const kinds: HeaderKind[] = []
   let host: string | undefined
   let contentLength: string | undefined
   let chunked = false
@@ -71,13 +68,9 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   let connection: string | undefined
   let upgrade: string | undefined
   let expectsContinue = false
-  let hasOrigin = false
-  let corsMethod = false
   for (let at = 0; at < raw.length; at += 2) {
     const value = raw[at + 1] as string
-    const kind = headerKind(raw[at] as string)
-    kinds.push(kind)
-    switch (kind) {
+    switch (headerKind(raw[at] as string)) {
       case HeaderKind.host:
         if (host !== undefined || !isHost(value)) return badRequest
         host = value
@@ -109,12 +102,6 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       case HeaderKind.requestId:
         requestId = requestId === undefined ? value : 'not valid'
         break
-      case HeaderKind.origin:
-        hasOrigin = true
-        break
-      case HeaderKind.corsMethod:
-        corsMethod = true
-        break
       case HeaderKind.refusedLookAlike:
       case HeaderKind.invalid:
         return badRequest
@@ -135,7 +122,6 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
     request: {
       method,
       target,
-      kinds,
       path: pathOf(target),
       host,
       authorization,
@@ -147,9 +133,15 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       expectsContinue,
       requestId: isRequestId(requestId) ? requestId : undefined,
       connectionOptions,
-      preflight: corsMethod && hasOrigin && method === 'OPTIONS',
+      preflight: method === 'OPTIONS' && PREFLIGHT_HEADERS.every((name) => hasHeader(raw, name)),
     },
   }
+}
+
+const PREFLIGHT_HEADERS = ['origin', 'access-control-request-method']
+
+function hasHeader(rawHeaders: readonly string[], name: string): boolean {
+  return rawHeaders.some((text, at) => at % 2 === 0 && text.toLowerCase() === name)
 }
 
 /** A canonical decimal number that a double represents exactly. */

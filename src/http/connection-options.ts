@@ -42,6 +42,6 @@ export function isTrailer(name: string, options: ConnectionOptions | undefined, 
   const passes =
     kind === HeaderKind.deciding || kind === HeaderKind.refusedIfScoped
       ? !isScoped
-      : kind === HeaderKind.other || kind === HeaderKind.origin || kind === HeaderKind.corsMethod
+      : kind === HeaderKind.other
   return passes && !options?.has(name.toLowerCase())
 }

@@ -27,13 +27,11 @@ export const HeaderKind = {
   trailer: 14,
   /** Not a token (RFC 9110, section 5.6.2): in a request, Node's parser refuses it already. */
   invalid: 15,
-  origin: 16,
-  corsMethod: 17,
-  keepAlive: 18,
+  keepAlive: 16,
   /** Decides what a request needs of its caller's scope (`token/scopes.ts`). */
-  deciding: 19,
+  deciding: 17,
   /** Overrides the method, or folds to a name of the kind above: refused where a scope restricts the caller. */
-  refusedIfScoped: 20,
+  refusedIfScoped: 18,
 } as const
 
 export type HeaderKind = (typeof HeaderKind)[keyof typeof HeaderKind]
@@ -62,8 +60,6 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['x-forwarded-proto', HeaderKind.forwarded],
   ['x-forwarded-port', HeaderKind.forwarded],
   ['forwarded', HeaderKind.forwarded],
-  ['origin', HeaderKind.origin],
-  ['access-control-request-method', HeaderKind.corsMethod],
   ['if-none-match', HeaderKind.deciding],
   ['overwrite', HeaderKind.deciding],
   ['destination', HeaderKind.deciding],

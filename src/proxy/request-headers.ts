@@ -5,7 +5,7 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import { type ConnectionOptions, isTrailer } from '../http/connection-options.ts'
-import { HeaderKind } from '../http/header-names.ts'
+import { HeaderKind, headerKind } from '../http/header-names.ts'
 import { ownCopy } from '../http/own-copy.ts'
 import type { Peer } from '../server/client-address.ts'
 import type { Accepted } from '../token/verify.ts'
@@ -39,14 +39,12 @@ function headerLines(parts: RequestHeadParts): string {
   let forwardedSeen = false
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] as string
-    switch (request.kinds[at / 2]) {
+    switch (headerKind(name)) {
       case HeaderKind.host:
       case HeaderKind.contentLength:
       case HeaderKind.transferEncoding:
         break
       case HeaderKind.other:
-      case HeaderKind.origin:
-      case HeaderKind.corsMethod:
       case HeaderKind.deciding:
       case HeaderKind.refusedIfScoped:
       case HeaderKind.trailer:

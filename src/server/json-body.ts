@@ -26,13 +26,9 @@ export async function readJson(req: SidecarRequest, res: SidecarResponse): Promi
   return 'ok' in body ? body : parse(body)
 }
 
-function refuseHead({ rawHeaders, context }: SidecarRequest): Refusal | undefined {
-  const types: string[] = []
-  for (let at = 0; at < rawHeaders.length; at += 2) {
-    const name = (rawHeaders[at] as string).toLowerCase()
-    if (name === 'content-encoding') return invalid('Content-Encoding is not accepted here.')
-    if (name === 'content-type') types.push(rawHeaders[at + 1] as string)
-  }
+function refuseHead({ headersDistinct, context }: SidecarRequest): Refusal | undefined {
+  const { 'content-encoding': encodings, 'content-type': types = [] } = headersDistinct
+  if (encodings !== undefined) return invalid('Content-Encoding is not accepted here.')
   if (types.length > 1 || !types.every(isJsonInUtf8))
     return invalid('Content-Type must be application/json, in UTF-8.')
   return (context.admitted?.contentLength ?? 0) > MAX_BYTES ? TOO_LARGE : undefined
@@ -40,16 +36,11 @@ function refuseHead({ rawHeaders, context }: SidecarRequest): Refusal | undefine
 
 function isJsonInUtf8(contentType: string): boolean {
   // Split, not matched by one pattern: optional white space around optional parts backtracks without end.
-  const [type, ...parameters] = contentType
-    .toLowerCase()
-    .split(';')
-    .map((part) => part.trim())
-    .filter((part, at) => at === 0 || part !== '')
-  return (
-    type === 'application/json' &&
-    parameters.length <= 1 &&
-    parameters.every((parameter) => parameter === 'charset=utf-8' || parameter === 'charset="utf-8"')
-  )
+  const parts = contentType.toLowerCase().split(';')
+  const [type, ...parameters] = parts.map((part) => part.trim())
+  const [charset = 'charset=utf-8', ...others] = parameters.filter((parameter) => parameter !== '')
+  const isUtf8 = charset === 'charset=utf-8' || charset === 'charset="utf-8"'
+  return type === 'application/json' && isUtf8 && others.length === 0
 }
 
 function readBody(req: SidecarRequest): Promise<Buffer | Refusal> {
