@@ -30,7 +30,6 @@ export interface Admitted {
   readonly authorization: string | undefined
   readonly hasBody: boolean
   readonly chunked: boolean
-  readonly contentLength: number
   readonly expectsContinue: boolean
   readonly offersUpgrade: boolean
   /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
@@ -127,7 +126,6 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       authorization,
       hasBody,
       chunked,
-      contentLength: contentLength === undefined ? 0 : Number(contentLength),
       offersUpgrade,
       webSocket: offersUpgrade && upgrade === 'websocket' && method === 'GET' && !hasBody && !http10,
       expectsContinue,

@@ -14,10 +14,11 @@ import { UpstreamPool, type UpstreamPoolOptions } from './upstream-pool.ts'
 
 /** http-proxy with its documented `before`, which its published types lack. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
-  declare before: {
-    (type: 'web', passName: string, pass: (req: SidecarRequest, res: SidecarResponse) => true): void
-    (type: 'ws', passName: string, pass: (req: SidecarRequest) => true): void
-  }
+  declare before: (
+    type: 'web',
+    passName: string,
+    pass: (req: SidecarRequest, res: SidecarResponse) => true,
+  ) => void
 }
 
 interface ForwarderOptions extends Pick<TransferOptions, 'refuse' | 'recheck' | 'now'> {
@@ -86,20 +87,10 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
 
   // http-proxy requires a target before it runs any pass; ours chooses its own.
   const proxy = new PassProxy({ target: {} })
-  // Before the first stock pass of each kind.
-  proxy.before('web', 'deleteLength', begin)
-  proxy.before('ws', 'checkMethodAndHeader', (req) => {
-    const response = req.context.upgrade?.response
-    if (response === undefined) throw new Error('a tunnel is opened only for an upgrade')
-    return begin(req, response)
-  })
+  proxy.before('web', 'deleteLength', begin) // the first stock pass
 
   return {
-    forward(req, res) {
-      const { upgrade } = req.context
-      if (upgrade === undefined) proxy.web(req, res)
-      else proxy.ws(req, req.socket, upgrade.firstBytes)
-    },
+    forward: (req, res) => proxy.web(req, res),
     pools: () =>
       upstreams.map(({ prefix, pool }) => ({
         upstream: prefix,

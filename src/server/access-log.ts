@@ -3,6 +3,7 @@
  * The access log holds no token and no query, which may hold a secret. The account is that of a verified token, or the
  * one that a login named, if it exists. Method and path of a decision are those that a trusted proxy names.
  */
+import type { PublicError } from '../errors.ts'
 import { namedRequest } from '../gate/named-request.ts'
 import { isClientFailure } from '../http/proxy-errors.ts'
 import { newRequestId } from '../http/request-ids.ts'
@@ -10,8 +11,8 @@ import { traceIdOf } from '../http/trace-context.ts'
 import { type Logger, loggable } from '../ops/log.ts'
 import type { Metrics } from '../ops/metrics.ts'
 import type { RefusalReason } from '../token/verify.ts'
-import type { ConnectionEvents } from './connection.ts'
-import type { RequestContext, SidecarRequest } from './context.ts'
+import type { Peer } from './client-address.ts'
+import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
 
 interface AccessLogOptions {
   readonly metrics: Pick<Metrics, 'onRequest' | 'onBytes'>
@@ -26,13 +27,7 @@ const CLIENT_CLOSED = 499
 /** The upstream or the drain deadline aborted the response. */
 const ABORTED = 503
 
-export function createAccessLog({
-  metrics,
-  log,
-  access,
-  clientAddress,
-  isAborting,
-}: AccessLogOptions): Pick<ConnectionEvents, 'onRequestEnd' | 'onParserError'> {
+export function createAccessLog({ metrics, log, access, clientAddress, isAborting }: AccessLogOptions) {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
     const { admitted, actor } = context
@@ -61,18 +56,20 @@ export function createAccessLog({
   }
 
   return {
-    onRequestEnd(req, res, finished) {
+    onRequestEnd(req: SidecarRequest, res: SidecarResponse, finished: boolean): void {
       const { context } = req
       const ms = performance.now() - context.startedAt
       const isSent = finished || res.isComplete || res.statusCode === 101
       if (!isSent && isAborting()) context.reason = 'drain_deadline'
-      const status = isSent ? res.statusCode : unsentStatus(context)
+      const hasLeft = context.reason === undefined || isClientFailure(context.reason)
+      const status = isSent ? res.statusCode : hasLeft ? CLIENT_CLOSED : ABORTED
       metrics.onRequest(context.route, req.method, status, ms / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
       if (access === 'all' || (access === 'errors' && isError(context, status))) writeLine(req, status, ms)
     },
-    onParserError({ status }, { address }) {
+    /** Returns the request id of the response. */
+    onParserError({ status }: PublicError, { address }: Peer): string {
       const requestId = newRequestId()
       metrics.onRequest('proxy', undefined, status, 0)
       if (access !== 'off') log.info({ requestId, status, reason: 'parser', client: address }, 'request')
@@ -89,10 +86,6 @@ function isError(context: RequestContext, status: number): boolean {
 /** The reason that report mode ignored. */
 function wouldRefuse({ decision }: RequestContext): RefusalReason | undefined {
   return decision !== undefined && 'wouldRefuse' in decision ? decision.wouldRefuse : undefined
-}
-
-function unsentStatus({ reason }: RequestContext): number {
-  return reason === undefined || isClientFailure(reason) ? CLIENT_CLOSED : ABORTED
 }
 
 /** The path of a refused target; undefined for other forms, which may hold a password. */

@@ -50,7 +50,7 @@ export class Connection implements ClientConnection {
     this.#bytesBefore = socket.bytesRead
     connections.set(socket, this)
     socket.on('error', ignoreError)
-    socket.once('end', onEnd)
+    socket.once('end', () => this.#onEnd())
   }
 
   static of(socket: Duplex): Connection | undefined {
@@ -72,7 +72,7 @@ export class Connection implements ClientConnection {
     return this.#events.isDraining()
   }
 
-  get isFull(): boolean {
+  get #isFull(): boolean {
     return this.#waiting.length >= MAX_WAITING
   }
 
@@ -86,10 +86,10 @@ export class Connection implements ClientConnection {
       this.#serve(res)
     } else {
       this.#waiting.push(res)
-      if (!this.isFull) return
+      if (!this.#isFull) return
       socket.pause()
       // Node resumes the socket to read a body, and after a response.
-      if (!this.#isHeld) socket.on('resume', holdWhileFull)
+      if (!this.#isHeld) socket.on('resume', () => this.#isFull && socket.pause())
       this.#isHeld = true
     }
   }
@@ -125,7 +125,7 @@ export class Connection implements ClientConnection {
       return
     }
     this.#serve(next)
-    if (this.#isHeld && !this.isFull) socket.resume()
+    if (this.#isHeld && !this.#isFull) socket.resume()
   }
 
   /** Node has detached the socket for `Upgrade` or CONNECT: the connection ends with the response. */
@@ -215,7 +215,7 @@ export class Connection implements ClientConnection {
   }
 
   /** Node ends a half-closed connection after this, which would make a response framed by close look complete. */
-  onEnd(): void {
+  #onEnd(): void {
     if (this.#current?.isCloseDelimited === true && !this.#current.writableEnded) this.abort()
   }
 
@@ -229,14 +229,6 @@ export class Connection implements ClientConnection {
 function onResponseClosed(this: SidecarResponse): void {
   const { connection } = this.req.context
   if (connection instanceof Connection) connection.finish(this)
-}
-
-function onEnd(this: Socket): void {
-  Connection.of(this)?.onEnd()
-}
-
-function holdWhileFull(this: Socket): void {
-  if (Connection.of(this)?.isFull === true) this.pause()
 }
 
 /** Without a listener an error would end the process; `close` follows in any case. */

@@ -55,7 +55,7 @@ export class RequestContext {
   /** Monotonic milliseconds. */
   startedAt = 0
   /** Set when Node detached the socket for `Upgrade` or CONNECT. `firstBytes`: those after the head. */
-  upgrade: { readonly firstBytes: Buffer; readonly response: SidecarResponse } | undefined
+  upgrade: { readonly firstBytes: Buffer } | undefined
   /** Node's parser failed within the body. */
   isBodyMalformed = false
 

@@ -35,13 +35,9 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     const { context } = req
     if (context.id === '') context.id = newRequestId()
     options.onInternalError(context.id, error)
-    context.reason = 'internal'
     if (res.headersSent) context.connection.abort()
-    else
-      responder.refuse(req, res, 'internal', ERRORS.internalError, {
-        errorType: 'proxy_internal_error',
-        close: true,
-      })
+    const errorType = 'proxy_internal_error'
+    responder.refuse(req, res, 'internal', ERRORS.internalError, { errorType, close: true })
   }
 
   const settle = (req: SidecarRequest, res: SidecarResponse, pending: Promise<void>): void => {

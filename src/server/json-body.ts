@@ -26,12 +26,12 @@ export async function readJson(req: SidecarRequest, res: SidecarResponse): Promi
   return 'ok' in body ? body : parse(body)
 }
 
-function refuseHead({ headersDistinct, context }: SidecarRequest): Refusal | undefined {
+function refuseHead({ headers, headersDistinct }: SidecarRequest): Refusal | undefined {
   const { 'content-encoding': encodings, 'content-type': types = [] } = headersDistinct
   if (encodings !== undefined) return invalid('Content-Encoding is not accepted here.')
   if (types.length > 1 || !types.every(isJsonInUtf8))
     return invalid('Content-Type must be application/json, in UTF-8.')
-  return (context.admitted?.contentLength ?? 0) > MAX_BYTES ? TOO_LARGE : undefined
+  return Number(headers['content-length'] ?? 0) > MAX_BYTES ? TOO_LARGE : undefined
 }
 
 function isJsonInUtf8(contentType: string): boolean {

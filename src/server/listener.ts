@@ -15,6 +15,7 @@ import { createServer as createSecureServer } from 'node:https'
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { SecureContextOptions } from 'node:tls'
+import type { Config } from '../config/config.ts'
 import type { Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type ParserError } from './connection.ts'
 import { connections, SidecarRequest, SidecarResponse } from './context.ts'
@@ -25,12 +26,8 @@ export interface ListenerOptions {
   readonly host: string
   readonly port: number
   readonly certificates: ListenerCertificates | undefined
-  readonly limits: { readonly headerBytes: number; readonly connections: number }
-  readonly timeouts: {
-    readonly headersSeconds: number
-    readonly idleSeconds: number
-    readonly keepAliveSeconds: number
-  }
+  readonly limits: Pick<Config['limits'], 'headerBytes' | 'connections'>
+  readonly timeouts: Pick<Config['timeouts'], 'headersSeconds' | 'idleSeconds' | 'keepAliveSeconds'>
   readonly upgrade: boolean
   readonly peerOf: (socket: Socket, tls: boolean) => Peer
   readonly events: ConnectionEvents

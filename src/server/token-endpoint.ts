@@ -2,6 +2,8 @@
  * The token endpoint: credentials in exchange for a token, the seconds a token has left, and its end (logout).
  * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Config } from '../config/config.ts'
 import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import { namesProblem } from '../credentials/names.ts'
 import type { CredentialName, CredentialStatus, CredentialStore } from '../credentials/store.ts'
@@ -29,10 +31,7 @@ interface TokenEndpointOptions {
   ) => Promise<{ readonly token: string; readonly identity: Identity }>
   readonly clientAddress: (req: SidecarRequest) => string
   readonly now: () => number
-  readonly contract: {
-    readonly expirationSec: 'integer' | 'string'
-    readonly authenticationFailedCode: 'Authentication failed' | 'AuthenticationFailed'
-  }
+  readonly contract: Pick<Config['contract'], 'expirationSec' | 'authenticationFailedCode'>
   readonly onIssued: () => void
   readonly onIssueFailure: (reason: IssueFailure) => void
   readonly audit: Pick<Audit, 'request'>
@@ -76,8 +75,11 @@ export class TokenEndpoint {
     if (verdict === 'unavailable') return this.#fail(req, res, verdict, ERRORS.serviceNotReady)
     const credential = credentials.credentialStatus(accountId, accessKey)
     if (credential.active) context.actor = { accountId, accessKey }
-    if (verdict === 'busy' || verdict === 'throttled')
-      return this.#failLater(req, res, verdict, retryAfterSeconds)
+    if (verdict === 'busy' || verdict === 'throttled') {
+      if (!res.destroyed) await sleep(RETRY_LATER_DELAY_MS)
+      if (res.destroyed) return // the client left while its login waited
+      return this.#fail(req, res, verdict, ERRORS.serviceNotReady, { retryAfterSeconds })
+    }
     // Not active: disabled a moment ago.
     if (verdict === 'rejected' || !credential.active)
       return this.#fail(req, res, 'rejected', this.#rejected, { errorType: 'http_request_denied' })
@@ -153,20 +155,6 @@ export class TokenEndpoint {
   ): void {
     this.#recordFailure(req, reason)
     this.#options.responder.refuse(req, res, reason, error, options)
-  }
-
-  #failLater(
-    req: SidecarRequest,
-    res: SidecarResponse,
-    reason: 'busy' | 'throttled',
-    retryAfterSeconds?: number,
-  ): void {
-    if (res.destroyed) return // the client left while its login waited
-    const timer = setTimeout(
-      () => this.#fail(req, res, reason, ERRORS.serviceNotReady, { retryAfterSeconds }),
-      RETRY_LATER_DELAY_MS,
-    )
-    req.context.handOver({ onIdle() {}, onRelease: () => clearTimeout(timer) })
   }
 
   #recordFailure(req: SidecarRequest, reason: IssueFailure): void {

@@ -28,11 +28,13 @@ export function endAfterBody(
     res.chunkedEncoding = false
     res.write(`0\r\n${trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`, 'latin1')
   }
-  if (req.readableEnded || !mayArrive(req, res)) {
+  const { context, socket, headers } = req
+  // A client that waits for `100 Continue` sends no body, and an upgraded socket has no parser.
+  const isAwaited = !res.isContinued && headers.expect?.toLowerCase() === '100-continue'
+  if (req.readableEnded || isAwaited || context.upgrade !== undefined) {
     res.end()
     return
   }
-  const { context, socket } = req
   const finish = () => res.end()
   const deadline = setTimeout(finish, UNREAD_BODY_MS)
   context.handOver({ state: 'drain', onIdle: finish, onRelease: () => clearTimeout(deadline) })
@@ -40,12 +42,4 @@ export function endAfterBody(
   req.once('end', finish)
   socket.once('end', finish) // a malformed body does not end
   req.resume()
-}
-
-/** A client that waits for `100 Continue` sends no body, and an upgraded socket has no parser. */
-function mayArrive(
-  { headers, context: { upgrade } }: SidecarRequest,
-  { isContinued }: SidecarResponse,
-): boolean {
-  return upgrade === undefined && (isContinued || headers.expect?.toLowerCase() !== '100-continue')
 }

@@ -31,7 +31,7 @@ export function replaceListeners(
 export function responseOn(req: SidecarRequest, firstBytes: Buffer, onSent: () => void): SidecarResponse {
   const res = new SidecarResponse(req)
   const { socket } = req
-  req.context.upgrade = { firstBytes, response: res }
+  req.context.upgrade = { firstBytes }
   res.shouldKeepAlive = false
   res.assignSocket(socket)
   res.once('finish', () => {
