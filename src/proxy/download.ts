@@ -32,15 +32,14 @@ export class Download implements ResponseSink {
   /** The response, or the client's socket after a 101. */
   #out: Writable
   #head: UpstreamHead | undefined
-  /** `held`: parsed, to be sent in one write with the first bytes of the body. */
-  #headState: 'awaited' | 'held' | 'sent' = 'awaited'
+  /** After it was parsed: it goes out in one write with the first bytes of the body. */
+  #isHeadSent = false
   /** Parsed chunks of the body that have not been sent. */
   #pieces: Buffer[] = []
   /** Set at the end of the response. */
   #rawTrailers: readonly string[] | undefined
   /** The response has begun before the end of the upload: it closes the connection. */
   #isEarly = false
-  #isBlocked = false
 
   constructor(req: SidecarRequest, res: SidecarResponse, owner: DownloadOwner) {
     this.#req = req
@@ -50,16 +49,11 @@ export class Download implements ResponseSink {
   }
 
   get hasHead(): boolean {
-    return this.#headState !== 'awaited'
+    return this.#head !== undefined
   }
 
   get isEnded(): boolean {
     return this.#rawTrailers !== undefined
-  }
-
-  /** The client does not read. */
-  get isBlocked(): boolean {
-    return this.#isBlocked
   }
 
   onInformational(head: UpstreamHead): void {
@@ -75,7 +69,6 @@ export class Download implements ResponseSink {
   onHead(head: UpstreamHead): void {
     this.#owner.onResponseHead(head)
     this.#head = head
-    this.#headState = 'held'
   }
 
   onBody(chunk: Buffer): void {
@@ -93,7 +86,7 @@ export class Download implements ResponseSink {
     const rawTrailers = this.#rawTrailers
     const pieces = this.#pieces
     if (pieces.length > 0) this.#pieces = []
-    const isHeld = this.#headState === 'held'
+    const isHeld = !this.#isHeadSent
     if (isHeld) this.#writeHead(head, connection)
     const [first] = pieces
     if (first === undefined) {
@@ -108,7 +101,8 @@ export class Download implements ResponseSink {
     ) {
       this.#req.context.bytesOut += first.length
       this.#owner.onResponseEnd(head)
-      endInOneWrite(this.#res, first)
+      // A string goes out in one write with the head, a buffer in a second one. Node 26: 1.3 µs less, 3 % of a request.
+      this.#res.end(first.toString('latin1'), 'latin1')
       return
     } else {
       this.#write(first, pieces, connection)
@@ -118,7 +112,7 @@ export class Download implements ResponseSink {
 
   #writeHead(head: UpstreamHead, connection: UpstreamConnection): void {
     const { context, httpVersionMinor } = this.#req
-    this.#headState = 'sent'
+    this.#isHeadSent = true
     const canChunk = httpVersionMinor > 0 && this.#req.method !== 'HEAD'
     const headers = responseHeaders(head, context.id, canChunk && head.framing === 'chunked')
     if (head.status === 101) {
@@ -140,11 +134,9 @@ export class Download implements ResponseSink {
         ? writeHeld(this.#out, first, connection)
         : this.#out.write(Buffer.concat(pieces))
     for (const { length } of pieces) this.#req.context.bytesOut += length
-    if (isWritable || this.#isBlocked) return
-    this.#isBlocked = true
+    if (isWritable || connection.socket.isPaused()) return
     connection.socket.pause()
     this.#out.once('drain', () => {
-      this.#isBlocked = false
       if (this.#rawTrailers === undefined) connection.socket.resume()
     })
   }
@@ -171,11 +163,6 @@ const NO_BYTES = Buffer.alloc(0)
 function flushHead(res: SidecarResponse, { framing }: UpstreamHead): void {
   if (framing === 'none') res.flushHeaders()
   else res.write(NO_BYTES)
-}
-
-/** A string goes out in one write with the head; a buffer needs a second one. Node 26: 1.3 µs less, 3 % of a request. */
-function endInOneWrite(res: SidecarResponse, body: Buffer): void {
-  res.end(body.toString('latin1'), 'latin1')
 }
 
 /** Writes a chunk without a copy: its read buffer is reused when it has been sent. Node 26: 1,780 -> 700 ms of CPU per GiB. */

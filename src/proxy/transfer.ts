@@ -160,10 +160,11 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
     }
     // Waiting for a connection or a response head has its own timeout.
     if (!headersSent && (this.#isRequestWritten || this.#connection === undefined)) return
+    const isClientBlocked = this.#connection?.socket.isPaused() === true
     this.#giveUpUpstream()
     if (headersSent)
-      this.#fail(this.response.isBlocked ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
-    else if (this.#upload?.isBlocked) this.#fail('connection_write_timeout', ERRORS.serviceNotReady)
+      this.#fail(isClientBlocked ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
+    else if (this.#req.isPaused()) this.#fail('connection_write_timeout', ERRORS.serviceNotReady)
     else this.#fail('client_idle', ERRORS.requestTimeout)
   }
 

@@ -13,6 +13,8 @@ const MAX_PENDING = 64 * 1024
 const MAX_IGNORED_BODY = 64 * 1024
 
 export class Upload {
+  /** The complete request has been written to the upstream. Set here alone. */
+  isWritten = false
   readonly #req: SidecarRequest
   readonly #chunked: boolean
   readonly #onWritten: () => void
@@ -20,8 +22,6 @@ export class Upload {
   #pieces: Buffer[] = []
   #bytes = 0
   #isEnded = false
-  #isWritten = false
-  #isBlocked = false
 
   /** `onWritten`: called when the complete request has been written. */
   constructor(req: SidecarRequest, chunked: boolean, onWritten: () => void) {
@@ -30,19 +30,9 @@ export class Upload {
     this.#onWritten = onWritten
   }
 
-  /** The complete request has been written to the upstream. */
-  get isWritten(): boolean {
-    return this.#isWritten
-  }
-
-  /** The upstream does not read. */
-  get isBlocked(): boolean {
-    return this.#isBlocked
-  }
-
   /** Whether a further part of the body can arrive from the client. */
   get isArriving(): boolean {
-    return !this.#isWritten && !this.#req.complete
+    return !this.isWritten && !this.#req.complete
   }
 
   /** Whether the upstream may have unread bytes: the next request on the connection would queue behind them. */
@@ -55,18 +45,17 @@ export class Upload {
     res.continueIfExpected()
     this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#req.once('end', () => this.#onEnd())
-    if (!writable) this.#pause()
+    if (!writable) this.#req.pause()
   }
 
   /** What follows is dropped. */
   stop(): void {
     this.#connection = undefined
-    if (!this.#isWritten) this.#req.resume()
+    if (!this.isWritten) this.#req.resume()
   }
 
   onDrain(): void {
-    this.#isBlocked = false
-    if (!this.#isWritten) this.#req.resume()
+    if (!this.isWritten) this.#req.resume()
   }
 
   #onData(chunk: Buffer): void {
@@ -98,12 +87,12 @@ export class Upload {
     }
     if (this.#isEnded) {
       if (this.#chunked) socket.write(`0\r\n${this.#trailers()}`, 'latin1')
-      this.#isWritten = true
+      this.isWritten = true
       this.#onWritten()
     }
     socket.uncork()
-    if (!writable) this.#pause()
-    else if (!this.#isWritten) this.#req.resume()
+    if (!writable) this.#req.pause()
+    else if (!this.isWritten) this.#req.resume()
   }
 
   #trailers(): string {
@@ -111,11 +100,6 @@ export class Upload {
     const { admitted, decision } = context
     const caller = decision?.act === 'forward' ? decision.caller : undefined
     return requestTrailers(rawTrailers, admitted?.connectionOptions, caller)
-  }
-
-  #pause(): void {
-    this.#isBlocked = true
-    this.#req.pause()
   }
 }
 
