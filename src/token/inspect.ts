@@ -6,6 +6,7 @@
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
 import {
+  type Accepted,
   MAX_TOKEN_BYTES,
   members,
   REFUSED_PARAMETERS,
@@ -59,8 +60,8 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
     .replace(/^bearer\s+/i, '')
     .split('.', 2)
     .map(readable)
-  const { iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
-  const named = iss === issuer && typeof sub === 'string' && typeof clientId === 'string'
+  const { iss, parent_iss: madeBy = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
+  const named = iss === issuer && madeBy === issuer && typeof sub === 'string' && typeof clientId === 'string'
   const credentialActive = (named ? credentialStatus?.(sub, clientId).active : undefined) ?? null
   const isListed =
     named && typeof jti === 'string' && typeof iat === 'number'
@@ -69,7 +70,7 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
   return {
     verdict: verdict.ok ? 'valid' : 'refused',
     reason: verdict.ok ? null : verdict.reason,
-    explanation: verdict.ok ? 'The token is accepted.' : explain(token, verdict, header, credentialActive),
+    explanation: verdict.ok ? acceptance(verdict) : explain(token, verdict, header, credentialActive),
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
     account: verdict.ok ? verdict.identity.accountId : null,
@@ -103,6 +104,11 @@ const EXPLANATIONS: Readonly<Record<Exclude<RefusalReason, 'malformed' | 'claims
   scope: 'The token does not allow the request.',
   revoked: 'The token was valid and has been revoked: by its jti, its account or its access key.',
 }
+
+const acceptance = ({ link }: Accepted) =>
+  link === undefined
+    ? 'The token is accepted.'
+    : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
 
 function explain(
   token: string,

@@ -7,7 +7,7 @@ import type { JWTPayload } from 'jose'
 import { nameProblem, namesProblem } from '../credentials/names.ts'
 import type { FindKey } from '../keys/key-ring.ts'
 import { LINK_TYPE } from './links.ts'
-import { parseScope, validScope } from './scopes.ts'
+import { parseScope } from './scopes.ts'
 import type { TokenIssuer } from './verify.ts'
 
 interface OwnOptions extends Pick<TokenIssuer, 'audience' | 'findKey' | 'credentialStatus'> {
@@ -62,7 +62,6 @@ export function trustedIssuer(
   isOwnAccount: (accountId: string) => boolean,
 ): TokenIssuer {
   const { issuer, audience, accessKeyClaim, accounts, accountPrefix, maxLifetimeSeconds } = entry
-  const scope = validScope(entry.scope)
   const accountOf = (value: string): unknown => {
     if (accounts !== undefined) return Object.hasOwn(accounts, value) ? accounts[value] : undefined
     const accountId = `${accountPrefix}${value}`
@@ -73,6 +72,11 @@ export function trustedIssuer(
     audience,
     findKey,
     maxLifetimes: new Map([undefined, 'jwt', 'at+jwt'].map((typ) => [typ, maxLifetimeSeconds])),
+    // A link that a token made under an earlier entry may do no more than a token may now.
+    credentialStatus: (accountId, accessKey) =>
+      accountOf(accessKey) === accountId
+        ? { active: true, until: Number.POSITIVE_INFINITY, scope: entry.scope }
+        : { active: false },
     namesOf(claims, token) {
       for (const [name, value] of Object.entries(entry.requiredClaims)) {
         const claim = ownMember(claims, name)
@@ -83,7 +87,7 @@ export function trustedIssuer(
       const accountId = accountOf(accessKey)
       if (!isName(accountId) || namesProblem(accountId, accessKey) !== undefined) return accessKeyClaim
       const tokenId = claims.jti ?? claims['uti'] ?? hash('sha256', token, 'base64url')
-      return isTokenId(tokenId) ? { accountId, accessKey, tokenId, scope } : 'jti'
+      return isTokenId(tokenId) ? { accountId, accessKey, tokenId } : 'jti'
     },
   }
 }

@@ -85,7 +85,7 @@ export interface TokenIssuer {
   readonly maxLifetimes: ReadonlyMap<string | undefined, number>
   /** The names, or the claim that does not give one. The claims are verified, but for what they give here. */
   readonly namesOf: (claims: JWTPayload, token: string) => Omit<Identity, 'expiresAtSeconds'> | string
-  /** Absent for tokens without a credential of ours, and where another sidecar has the credentials. */
+  /** Of its tokens and of links that they made. Absent where another sidecar has the credentials. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }
 

@@ -257,6 +257,30 @@ t.test('the scope of the entry restricts every token, and a revocation refuses i
   t.equal(await client.check(await mint(rsa, { claims: { sub: 'o' } })), 'InvalidToken')
 })
 
+t.test('a link may do no more than a token of its issuer may now', async (t) => {
+  const issuer = await startIssuer(t, rsa.publicJwk)
+  const first = await setUp(t, [entryOf(issuer.url)], { settings: { 'links-enabled': 'true' } })
+  await eventually(first.fetched, 'the key set')
+  const made = await fetch(`http://127.0.0.1:${first.sidecar.port}/v2/auth/links`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${await mint(rsa)}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ method: 'GET', target: '/a/x' }),
+  })
+  const { url }: { url: string } = JSON.parse(await made.text())
+  for (const [status, changes] of [
+    [200, {}],
+    [200, { scope: 'storage.read:/a' }],
+    [403, { scope: 'storage.read:/b' }],
+    [400, { accounts: { [SUBJECT]: 'other' } }],
+    [400, { accounts: undefined, accountPrefix: 'x:' }],
+  ] as const) {
+    const keys = { 'links-enabled': 'true', 'keys-directory': first.sidecar.key.directory }
+    const { sidecar } = await setUp(t, [entryOf(issuer.url, changes)], { settings: keys })
+    const { status: seen } = await fetch(`http://127.0.0.1:${sidecar.port}${url}`)
+    t.equal(seen, status, JSON.stringify(changes))
+  }
+})
+
 t.test('until the first key set is there, its tokens get 503, and only its tokens', async (t) => {
   const issuer = await startIssuer(t, rsa.publicJwk)
   const normal = issuer.respond

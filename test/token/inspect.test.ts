@@ -63,6 +63,14 @@ t.test('explains every reject reason and names the invalid claim', async (t) => 
   t.match(await inspect('', accepted), { ...NOTHING, reason: 'missing', explanation: 'There is no token.' })
 })
 
+t.test('a link is no bearer token, and has the credential of its maker', async (t) => {
+  const link = { method: 'GET', target: '/a', parentId: 'p', parentIssuedAt: 1, parentIssuer: ISSUER }
+  const made = await mintToken({ key, claims: { ...claims, parent_iss: 'https://idp.example' } })
+  const { explanation, credentialActive } = await inspect(made, { ...accepted, link })
+  t.match(explanation, /^It is a link: .* GET .* refused as a bearer token\.$/)
+  t.equal(credentialActive, null)
+})
+
 t.test('each malformed token is explained without echoing it', async (t) => {
   const part = (value: unknown) => segment(JSON.stringify(value))
   const header = part({ alg: 'ES256', kid: 'k' })
