@@ -72,17 +72,22 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
       for (const [index, { assertionAudience }] of settings.upstreams.entries())
         if (assertionAudience === token.audience) report('upstreams', message, [index, 'assertionAudience'])
   }
-  if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes')) {
+  if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled')) {
+    const links = settings.links.enabled ? `${listen.basePath}/v2/auth/links` : undefined
     const endpoint = `${listen.basePath}/v2/auth/token`
     const { path: decisionPath } = forwardAuth
     if (decisionPath !== '' && (isWithin(endpoint, decisionPath) || isWithin(decisionPath, endpoint))) {
       const message = `must not be the token endpoint ${endpoint}, a path above it or one below it`
       report('forwardAuth.path', message)
+    } else if (links !== undefined && decisionPath !== '' && isWithin(decisionPath, links)) {
+      report('forwardAuth.path', `must not be at or below the link endpoint ${links}`)
     }
     for (const [index, { path }] of publicRoutes.entries()) {
       const below = [index, 'path']
       if (path === endpoint || path === `${endpoint}/`) {
         report('publicRoutes', 'must not be the token endpoint, which is never forwarded', below)
+      } else if (links !== undefined && isWithin(path, links)) {
+        report('publicRoutes', 'must not be at or below the link endpoint, which is never forwarded', below)
       } else if (decisionPath !== '' && isWithin(path, decisionPath)) {
         report('publicRoutes', 'must not be at or below forwardAuth.path, which is never forwarded', below)
       }

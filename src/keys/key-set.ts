@@ -151,7 +151,8 @@ async function importForEach(
   if (typeof kid !== 'string' || kid.length > MAX_KID_LENGTH)
     return refused('its kid is no string, or too long')
   const type = kty === 'RSA' ? kty : `${kty} ${crv}`
-  const fitting = algorithms.filter((one) => KEY_TYPES[one] === type && (alg ?? one) === one)
+  // A list may repeat one, and of two keys with one name neither is found.
+  const fitting = [...new Set(algorithms)].filter((one) => KEY_TYPES[one] === type && (alg ?? one) === one)
   if (fitting.length === 0) return refused(`its kty, crv or alg fits none of ${algorithms.join(', ')}`)
   const keys: VerificationKey[] = []
   for (const alg of fitting) {

@@ -90,6 +90,16 @@ t.test('a public route is not the token endpoint, under any base path', async (t
   t.strictSame(route('/v2/auth/tokens', ''), [])
 })
 
+t.test('with links, their paths are no public route and not that of forward auth', async (t) => {
+  const at = (path: string, enabled = true) =>
+    refused({
+      yaml: `links: { enabled: ${enabled} }\nforwardAuth: { path: ${path} }\npublicRoutes: [{ method: GET, path: ${path} }]`,
+    }).map((problem) => problem.slice(0, problem.indexOf(':')))
+  for (const path of ['/v2/auth/links', '/v2/auth/links/x'])
+    t.strictSame(at(path), ['forwardAuth.path', 'publicRoutes[0].path'], path)
+  t.strictSame(at('/v2/auth/links', false), ['publicRoutes[0].path'], 'that of forward auth')
+})
+
 t.test('the forward-auth path is neither the token endpoint nor above or below it', async (t) => {
   const path = (path: string, basePath = '') =>
     refused({ yaml: `listen: { basePath: "${basePath}" }\nforwardAuth: { path: ${path} }` })

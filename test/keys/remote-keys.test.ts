@@ -153,6 +153,11 @@ t.test('a set of 1 MiB and 10,000 keys is used, and does not stop the event loop
   t.ok(delays.max / 1e6 < 500, `${Math.round(delays.max / 1e6)} ms`)
 })
 
+t.test('an algorithm that the settings repeat counts once', async (t) => {
+  const { value } = await importKeys([first.publicJwk], ['ES256', 'ES256'], 1000)
+  t.type(value.find('first', 'ES256'), 'object')
+})
+
 t.test('a response that is no JWK Set is refused with the kind of fault only', async (t) => {
   const issuer = await startIssuer(t)
   const linesOf = async (timeoutMs?: number) => (await load(issuer.url, undefined, timeoutMs)).lines
