@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { type Lab, pinned } from './lab.ts'
 import { hasProgram } from './peers.ts'
-import type { Trust } from './trust.ts'
+import { ISSUER, type Trust } from './trust.ts'
 
 /** Separates the requests in a file. */
 export const SEPARATOR = '\0'
@@ -48,6 +48,15 @@ const REQUEST = ['GET /bucket/object HTTP/1.1', 'Host: storage.example', 'User-A
 export function requestText(token: string | undefined, ...more: readonly string[]): string {
   const authorization = token === undefined ? [] : [`Authorization: Bearer ${token}`]
   return [...REQUEST, ...authorization, ...more, '\r\n'].join('\r\n')
+}
+
+/** The bytes of the same request with a link. */
+export function linkText({ mint }: Trust): string {
+  const [start = '', ...lines] = REQUEST
+  const [method = '', target = ''] = start.split(' ')
+  const parent = { parent_jti: 'parent', parent_iat: 1, parent_iss: ISSUER }
+  const link = mint({ ...parent, method, target }, { typ: 'link+jwt' })
+  return [start.replace(target, `${target}?link_token=${link}`), ...lines, '\r\n'].join('\r\n')
 }
 
 /** The bytes of a login. */

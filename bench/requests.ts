@@ -1,9 +1,18 @@
 /** The scenarios of small requests: CPU time of the proxy, requests a second and latency. */
 import { type Bench, compare, type Entrant, type Figures, type Section } from './compare.ts'
-import { type LoadOptions, type LoadReport, load, loginText, requestText, writeRequests } from './load.ts'
-import { assertion, envoy, haproxy, nginx, PEERS, type Peer, sidecar, stock } from './peers.ts'
+import {
+  type LoadOptions,
+  type LoadReport,
+  linkText,
+  load,
+  loginText,
+  requestText,
+  writeRequests,
+} from './load.ts'
+import { assertion, envoy, haproxy, nginx, PEERS, type Peer, sidecar, sidecarWith, stock } from './peers.ts'
 import { expired, forged, type Trust } from './trust.ts'
 
+const withLinks = sidecarWith({ SIDECAR_LINKS_ENABLED: 'true' })
 const CONNECTIONS = 50
 /** More tokens than the caches hold, so that each has been evicted when its turn comes again. */
 const COLD_TOKENS = 12_000
@@ -26,13 +35,18 @@ export async function hot(bench: Bench): Promise<Section> {
   return { title: '1 KiB GET, cached token, 50 kept-alive connections', rows }
 }
 
-/** The judgement of a restricted token, beside an unrestricted one. */
+/** The judgement of a restricted token and of a link, beside an unrestricted token. */
 export async function scoped(bench: Bench): Promise<Section> {
-  const entrants = [undefined, 'storage.read:/bucket storage.create:/bucket/in'].map((scope) => {
-    const requests = writeRequests(bench.lab, [requestText(bench.trust.mint({ scope }))])
-    return entrant(bench, sidecar, { requests }, scope === undefined ? 'unrestricted' : 'restricted')
-  })
-  return { title: 'A token restricted by a scope', rows: await compare(bench, entrants) }
+  const { trust, lab } = bench
+  const texts = {
+    unrestricted: requestText(trust.mint()),
+    restricted: requestText(trust.mint({ scope: 'storage.read:/bucket storage.create:/bucket/in' })),
+    link: linkText(trust),
+  }
+  const entrants = Object.entries(texts).map(([label, text]) =>
+    entrant(bench, withLinks, { requests: writeRequests(lab, [text]) }, label),
+  )
+  return { title: 'A token restricted by a scope, and a link', rows: await compare(bench, entrants) }
 }
 
 /** One token, and a new connection for each request. */

@@ -112,7 +112,10 @@ export async function startSidecar(
     })
   })
   const look = (line: string) => {
-    if (line.includes('link_token') || secrets.some((secret) => line.includes(secret)))
+    if (
+      /[?]link_token=|eyJ[\w-]+\.[\w-]+\.[\w-]{80}/.test(line) ||
+      secrets.some((secret) => line.includes(secret))
+    )
       complaints.push(`a secret in the log: ${line}`)
   }
   createInterface({ input: child.stderr }).on('line', (line) => {
