@@ -324,15 +324,12 @@ export function metricsIn(registry: Registry) {
       for (const value of values) metric.zero({ [label]: value })
       return metric
     },
-    /** One value, absent while undefined. */
-    gauge: (name: MetricName, aggregator: Aggregator, read: () => number | undefined) =>
+    gauge: (name: MetricName, aggregator: Aggregator, read: () => number) =>
       new Gauge({
         ...common(name),
         aggregator,
         collect() {
-          const value = read()
-          if (value === undefined) this.remove()
-          else this.set(value)
+          this.set(read())
         },
       }),
     gaugeBy: (
