@@ -25,15 +25,8 @@ interface Options {
   readonly maxLifetimeSeconds?: number
 }
 
-interface AddOptions extends Options {
-  readonly alg: Algorithm
-  readonly kid?: string
-  readonly activate?: boolean
-}
-
-interface RetireOptions extends Options {
-  readonly force?: boolean
-}
+type AddOptions = Options & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean }
+type RetireOptions = Options & { readonly force?: boolean }
 
 const EXAMPLES = `
 A rotation that refuses no token that is alive:

@@ -27,14 +27,10 @@ interface TokenCache {
   readonly size: number
 }
 
+const signNone: SignAssertions = async () => NO_ASSERTIONS
+
 export function createTokenCache(options: TokenCacheOptions): TokenCache {
-  const {
-    verifyUncached,
-    signAssertions = async () => NO_ASSERTIONS,
-    maxTokens,
-    maxAgeSeconds,
-    now,
-  } = options
+  const { verifyUncached, signAssertions = signNone, maxTokens, maxAgeSeconds, now } = options
   const entries = new LRUCache<string, Accepted>({
     max: maxTokens,
     dispose: (_entry, _token, why) => {
@@ -98,11 +94,9 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     evict(tokenIds: readonly string[]) {
       restart()
       const revoked = new Set(tokenIds)
-      const found = [...entries.entries()].filter(
-        ([, { identity, link }]) =>
-          revoked.has(identity.tokenId) || (link !== undefined && revoked.has(link.parentId)),
-      )
-      for (const [token] of found) entries.delete(token)
+      for (const [token, { identity, link }] of [...entries.entries()]) {
+        if (revoked.has(identity.tokenId) || (link && revoked.has(link.parentId))) entries.delete(token)
+      }
     },
     hits: 0,
     misses: 0,

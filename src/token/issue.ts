@@ -45,12 +45,10 @@ export type LinkIssuer = (
 ) => Promise<{ readonly url: string; readonly linkId: string; readonly expiresAtSeconds: number } | undefined>
 
 /** Resolves with undefined if the names and the target are too long for one link. Rejects without a signing key. */
-export function createLinkIssuer({
-  keys,
-  issuer,
-  audience,
-  now,
-}: Omit<SignerOptions, 'lifetimeSeconds'> & { readonly audience: string }): LinkIssuer {
+export function createLinkIssuer(
+  options: Omit<SignerOptions, 'lifetimeSeconds'> & { readonly audience: string },
+): LinkIssuer {
+  const { keys, issuer, audience, now } = options
   return async ({ identity: parent, ...made }, { method, target }, lifetime) => {
     const { signing } = keys()
     if (signing === undefined) throw new Error('no signing key')

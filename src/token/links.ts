@@ -66,13 +66,9 @@ export function linkTargetProblem(target: unknown): string | undefined {
 }
 
 /** Reads the claims that bind a link, or returns the claim that does not. */
-export function linkOf({
-  method,
-  target,
-  parent_jti: parentId,
-  parent_iat: parentIssuedAt,
-  parent_iss: parentIssuer,
-}: Readonly<Record<string, unknown>>): Link | string {
+export function linkOf(claims: Readonly<Record<string, unknown>>): Link | string {
+  const { method, target } = claims
+  const { parent_jti: parentId, parent_iat: parentIssuedAt, parent_iss: parentIssuer } = claims
   if (typeof method !== 'string' || !LINK_METHODS.has(method)) return 'method'
   if (typeof target !== 'string' || linkTargetProblem(target) !== undefined) return 'target'
   if (typeof parentId !== 'string') return 'parent_jti'

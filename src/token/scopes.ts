@@ -180,15 +180,9 @@ const ROOT: Path = { separated: '/', literal: '/' }
 
 /** `needed`: undefined for any action. Both meanings of an encoded slash must be covered. */
 function grants({ items }: Scope, needed: Action | undefined, { separated, literal }: Path): boolean {
-  let asSeparator = false
-  let asCharacter = false
-  for (const item of items) {
-    if (needed !== undefined && !includes(item.action, needed)) continue
-    asSeparator ||= isWithin(separated, item.separated)
-    asCharacter ||= isWithin(literal, item.literal)
-    if (asSeparator && asCharacter) return true
-  }
-  return false
+  const able = items.filter(({ action }) => needed === undefined || includes(action, needed))
+  const asSeparator = able.some((item) => isWithin(separated, item.separated))
+  return asSeparator && able.some((item) => isWithin(literal, item.literal))
 }
 
 /** An empty or dot segment (`..;` is one to Tomcat), a backslash, a control, or what a second decoding would change. */

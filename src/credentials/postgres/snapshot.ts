@@ -138,13 +138,8 @@ async function* pages<T>(client: ClientBase, table: string, columns: string, aft
   }
 }
 
-export function rowProblem({
-  id,
-  accountId,
-  accessKey,
-  secretHash,
-  scope,
-}: CredentialRow): string | undefined {
+export function rowProblem(row: CredentialRow): string | undefined {
+  const { id, accountId, accessKey, secretHash, scope } = row
   const hash = parseSecretHash(secretHash)
   const problems = [
     ['account_id', nameProblem(accountId)],
