@@ -100,34 +100,23 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
   }
 }
 
-const keySource = ({ directory = KEYS_DIRECTORY, ...remote }: Settings['keys']): Settings['keys'] =>
-  remote.jwksUrl === undefined ? { directory } : remote
-
-/** A sidecar that reads its keys from a JWK Set has no logins; a database tells it which credentials are disabled. */
-function credentialSource(
-  { file = CREDENTIALS_FILE, postgres }: Settings['credentials'],
-  mayIssue: boolean,
-): Settings['credentials'] {
-  if (postgres !== undefined) return { postgres }
-  return mayIssue ? { file } : {}
-}
-
-/** `required`: the file is not the default one, so it must exist. */
-const revocationSource = ({ file }: Settings['revocations']) => ({
-  file,
-  required: file !== REVOCATIONS_FILE,
-})
-
 export const configSchema = settingsSchema
   .superRefine(checkAcross, RUN_ON_INVALID_INPUT)
   .transform(({ token, keys, credentials, revocations, ...rest }) => {
     const { maxLifetimeSeconds = Math.max(API_TOKEN_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
+    const { directory = KEYS_DIRECTORY, ...remote } = keys
+    const { file = CREDENTIALS_FILE, postgres } = credentials
+    const isRemote = remote.jwksUrl !== undefined
+    const keySource: Settings['keys'] = isRemote ? remote : { directory }
+    // With keys of a JWK Set there are no logins; a database tells which credentials are disabled.
+    const credentialsFile: Settings['credentials'] = isRemote ? {} : { file }
     return {
       ...rest,
       token: { ...token, maxLifetimeSeconds },
-      keys: keySource(keys),
-      credentials: credentialSource(credentials, keys.jwksUrl === undefined),
-      revocations: revocationSource(revocations),
+      keys: keySource,
+      credentials: postgres === undefined ? credentialsFile : { postgres },
+      /** Only the default file may be missing. */
+      revocations: { ...revocations, required: revocations.file !== REVOCATIONS_FILE },
     }
   })
 

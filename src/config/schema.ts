@@ -132,6 +132,14 @@ function described<Kind extends z.ZodType>(kind: Kind, description: string, exam
   return kind.meta({ description, examples: [example] })
 }
 
+function certificatePair(receivers: string, directory: string) {
+  const path = `/etc/storage-auth-sidecar/${directory}`
+  return {
+    certFile: described(filePath, `PEM file of the chain that ${receivers} receive.`, `${path}/tls.crt`),
+    keyFile: described(filePath, 'PEM file of the private key of certFile.', `${path}/tls.key`),
+  }
+}
+
 function list<Member extends z.ZodType>(member: Member, requirement: string, description: string) {
   return z.array(member, requirement).default([]).describe(description)
 }
@@ -151,16 +159,7 @@ export const settingsSchema = z
       basePath: setting(basePath, '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
       tls: z
         .strictObject({
-          certFile: described(
-            filePath,
-            'PEM file of the chain that clients receive.',
-            '/etc/storage-auth-sidecar/tls/tls.crt',
-          ),
-          keyFile: described(
-            filePath,
-            'PEM file of the private key of certFile.',
-            '/etc/storage-auth-sidecar/tls/tls.key',
-          ),
+          ...certificatePair('clients', 'tls'),
           clientCaFile: described(
             filePath.optional(),
             'PEM file of the CAs that client certificates must have.',
@@ -175,16 +174,7 @@ export const settingsSchema = z
       port: setting(integer(0, 65535), 8081, 'TCP port; 0 lets the system choose one.'),
       tls: z
         .strictObject({
-          certFile: described(
-            filePath,
-            'PEM file of the chain that probes, scrapers and sidecars receive.',
-            '/etc/storage-auth-sidecar/admin-tls/tls.crt',
-          ),
-          keyFile: described(
-            filePath,
-            'PEM file of the private key of certFile.',
-            '/etc/storage-auth-sidecar/admin-tls/tls.key',
-          ),
+          ...certificatePair('probes, scrapers and sidecars', 'admin-tls'),
         })
         .optional()
         .describe('TLS on the admin listener; plain HTTP without it. Files are re-read on change.'),
