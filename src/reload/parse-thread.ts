@@ -27,7 +27,7 @@ const MAX_REUSED_THREAD_BYTES = 1_048_576
 const BATCH = 500
 
 /** YAML needs up to 1 s (of a core) and 50 MB for each MiB, more only if it is made to. */
-const MAX_SECONDS = 20
+const MAX_SECONDS = 30
 const MAX_HEAP_MB = 640
 
 let reusedThread: Worker | undefined

@@ -92,7 +92,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       isOpen = true
       settle({ ok: true, problems: [] })
     },
-    onFault: (cause) => options.onFault?.(cause),
+    onFault: (err) => log.warn({ err }, 'fault while polling the credentials database'),
   })
 
   void readUrlFile(urlFile).then((named) => {
