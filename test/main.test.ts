@@ -130,16 +130,17 @@ function signalledAtLoadOf(module: string, signals: readonly string[]): string[]
 t.test('signals during module loading', async (t) => {
   const { files } = await prepareFiles(t)
   const flags = { ...files, 'upstream-url': 'http://127.0.0.1:9' }
-  for (const module of ['commander/esm.mjs', 'dist/app.js']) {
-    for (const signal of ['SIGTERM', 'SIGINT']) {
-      await t.test(`${signal} at ${module} stops the program before it listens`, async (t) => {
-        const nodeArgs = signalledAtLoadOf(module, [signal])
-        const program = startProgram(t, ['serve', ...serveArgs(flags)], { nodeArgs })
-        t.match(await program.ended, { code: 0, signal: null })
-        t.notOk(program.log().some(({ msg }) => msg === 'listening'))
-        t.equal(program.stderr(), '')
-      })
-    }
+  for (const [module, signal] of [
+    ['commander/esm.mjs', 'SIGTERM'],
+    ['dist/app.js', 'SIGINT'],
+  ] as const) {
+    await t.test(`${signal} at ${module} stops the program before it listens`, async (t) => {
+      const nodeArgs = signalledAtLoadOf(module, [signal])
+      const program = startProgram(t, ['serve', ...serveArgs(flags)], { nodeArgs })
+      t.match(await program.ended, { code: 0, signal: null })
+      t.notOk(program.log().some(({ msg }) => msg === 'listening'))
+      t.equal(program.stderr(), '')
+    })
   }
 
   await t.test('SIGHUP ends neither the primary nor its workers', async (t) => {

@@ -79,13 +79,10 @@ t.test('with any scrypt credential every failed login costs exactly one scrypt r
   const failing = [
     login('fast', 'wrong'),
     login('unknown'),
-    login('fast', SECRET, 'unknown'),
     login('fast', SECRET, '__proto__'),
     login('disabled'),
-    login('expired'),
     login('slow', 'wrong'),
     login('slow-disabled'),
-    login('slow-disabled', 'wrong'),
     login('slow-expired'),
   ]
   for (const [index, attempt] of failing.entries()) {
@@ -148,7 +145,6 @@ t.test('a change made while a secret is being hashed takes effect', async (t) =>
   const another = await hashSecret('another', 'scrypt')
   const changes: [string, readonly Credential[], 'accepted' | 'rejected'][] = [
     ['disabled', [credential('slow', slow, { disabled: true })], 'rejected'],
-    ['expired', [credential('slow', slow, { expiresAt: NOW })], 'rejected'],
     ['removed', [], 'rejected'],
     ['given another secret', [credential('slow', another)], 'rejected'],
     ['joined by another', [...mixed, credential('AK', fast, { accountId: 'new' })], 'accepted'],

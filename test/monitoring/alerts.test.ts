@@ -281,7 +281,10 @@ const severityOf = (name: string) =>
   ALERTS.find(({ alert }) => alert === `AuthSidecar${name}`)?.labels?.['severity']
 
 function promtool(args: readonly string[]) {
-  const { status, stdout, stderr } = spawnSync('promtool', args, { encoding: 'utf8' })
+  const { status, stdout, stderr } = spawnSync('promtool', args, {
+    encoding: 'utf8',
+    env: { ...process.env, GOGC: '800' }, // a quarter less CPU time
+  })
   return { status, output: stdout + stderr }
 }
 
@@ -301,26 +304,27 @@ t.test('each alert fires under its condition and only then', { skip }, async (t)
   }))
   const directory = t.testdir({ 'rules.json': JSON.stringify({ groups }) })
   for (const minutes of [1, 5, 30]) {
-    const tests = CASES.filter(([, , at]) => minutes === (at > 1440 ? 30 : at > 240 ? 5 : 1)).map(
-      ([alert, when, at, series, ...fires]) => ({
-        name: `${alert}: ${when}`,
+    const cases = CASES.filter(([, , at]) => minutes === (at > 1440 ? 30 : at > 240 ? 5 : 1))
+    // Cases of the same series are one test: promtool evaluates every rule from the first minute on.
+    const tests = [...new Set(cases.map(([, , , series]) => series))].map((series) => {
+      const same = cases.filter((one) => one[3] === series)
+      return {
+        name: same.map(([alert, when]) => `${alert}: ${when}`).join('; '),
         interval: `${minutes}m`,
         input_series: Object.entries(series).map(([name, values]) => ({ series: name, values })),
-        alert_rule_test: [
-          {
-            eval_time: `${at}m`,
-            alertname: `AuthSidecar${alert}`,
-            exp_alerts: fires.map((labels) => ({
-              exp_labels: {
-                severity: severityOf(alert),
-                ...(alert === 'CertificateExpiring' && { ...JOB, certificate: 'listener' }),
-                ...labels,
-              },
-            })),
-          },
-        ],
-      }),
-    )
+        alert_rule_test: same.map(([alert, , at, , ...fires]) => ({
+          eval_time: `${at}m`,
+          alertname: `AuthSidecar${alert}`,
+          exp_alerts: fires.map((labels) => ({
+            exp_labels: {
+              severity: severityOf(alert),
+              ...(alert === 'CertificateExpiring' && { ...JOB, certificate: 'listener' }),
+              ...labels,
+            },
+          })),
+        })),
+      }
+    })
     const file = join(directory, `every-${minutes}m.json`)
     const content = {
       rule_files: ['rules.json'],

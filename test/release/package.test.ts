@@ -9,10 +9,12 @@ const PACKAGE = JSON.parse(readFileSync('package.json', 'utf8'))
 /** Runs a program without NODE_OPTIONS: coverage and loaders of the test run are not for it. */
 const run = (command: string, args: readonly string[], cwd = '.') =>
   spawnSync(command, args, { cwd, encoding: 'utf8', env: { ...process.env, NODE_OPTIONS: '' } })
-const npm = run('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'])
+const root = await temporaryDirectory(t) // outside the checkout, which npm would find
+const npm = run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', root])
+const [{ filename, files }] = JSON.parse(npm.stdout)
 /** The paths in the package, without the packages that it brings. */
-const paths = JSON.parse(npm.stdout)[0]
-  .files.map(({ path }: { path: string }) => path)
+const paths = files
+  .map(({ path }: { path: string }) => path)
   .filter((path: string) => !path.startsWith('node_modules/'))
 
 const noGit = spawnSync('git', ['rev-parse', 'HEAD']).status === 0 ? false : 'needs git, and a git checkout'
@@ -40,11 +42,7 @@ t.test('the package contains every compiled file', { skip: notBuilt }, async (t)
 })
 
 t.test('it installs its locked packages, without a network or a cache', { skip: notBuilt }, async (t) => {
-  const root = await temporaryDirectory(t) // outside the checkout, which npm would find
   const flags = ['--ignore-scripts', '--no-audit', '--no-fund']
-  const [{ filename = '' } = {}] = JSON.parse(
-    run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', root]).stdout,
-  )
   mkdirSync(join(root, 'empty'))
   writeFileSync(join(root, 'empty/package.json'), '{}')
   const cache = join(root, 'cache')
