@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { chmod, readFile, stat, writeFile } from 'node:fs/promises'
+import { chmod, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
@@ -158,54 +158,6 @@ other    off         disabled  generated  2027-01-31T23:00:00.000Z
     secretKind: 'generated',
   })
   t.notMatch(text.stdout + listed.stdout, /\$|hush/)
-})
-
-t.test('disable, enable and remove change one credential', async (t) => {
-  const { file, logins } = await makeCredentialsFile(t, [{}, {}])
-  const [login, neighbour] = logins
-  if (login === undefined || neighbour === undefined) throw new Error('two were made')
-  const named = ['--file', file, '--account', login.accountId, '--access-key', login.accessKey]
-  const name = { accountId: login.accountId, accessKey: login.accessKey }
-  const steps: [string, object, string, string][] = [
-    ['disable', { ...name, disabled: true }, 'disabled\n', 'rejected'],
-    ['enable', { ...name, disabled: false }, 'enabled\n', 'accepted'],
-    ['remove', { ...name, removed: true }, 'removed\n', 'rejected'],
-  ]
-  for (const [command, asJson, asText, outcome] of steps) {
-    const before = await readFile(file)
-    t.equal((await run([command, ...named])).stdout, asText)
-    t.equal(await verdict(file, login), outcome)
-    t.equal(await verdict(file, neighbour), 'accepted')
-    await writeFile(file, before)
-    t.same(await json([command, ...named, '--json']), asJson)
-    t.equal(await verdict(file, login), outcome)
-  }
-  const again = await run(['remove', ...named])
-  t.match(again.failure, {
-    exitCode: 1,
-    message: `${file}: there is no credential of that account and access key`,
-  })
-})
-
-t.test('all problems of a missing or invalid file are reported', async (t) => {
-  const { file } = await makeCredentialsFile(t)
-  await writeFile(file, 'accounts:\n  - accountId: 1\n    credentials: 2\n')
-  const problems = [
-    `${file}:2:16: accounts[0].accountId must be a string: quote it (YAML reads it as a number)`,
-    `${file}:3:18: accounts[0].credentials must be a list`,
-  ].join('\n')
-  const named = ['--file', file, '--account', 'a', '--access-key', 'k']
-  for (const args of [
-    ['list', '--file', file],
-    ['add', ...named],
-    ['disable', ...named],
-  ]) {
-    const { failure } = await run(args)
-    t.match(failure, { exitCode: 2, message: problems })
-  }
-  const missing = `${file}.missing`
-  const { failure } = await run(['remove', '--file', missing, '--account', 'a', '--access-key', 'k'])
-  t.match(failure, { exitCode: 2, message: `${missing}: cannot be read: there is no such file or directory` })
 })
 
 t.test('wrong usage is reported before anything is changed', async (t) => {

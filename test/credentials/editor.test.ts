@@ -113,19 +113,6 @@ t.test('removing the last credential of an account removes the account', async (
   t.same(credentialsIn(await remove(await remove(other, 'acme', 'one'), 'acme', 'two')), [])
 })
 
-t.test('an existing name cannot be added, and a missing one cannot be changed', async (t) => {
-  t.equal(
-    await edited(FILE, (editor) => editor.add({ ...NEW, accessKey: 'two' })),
-    'the account already has a credential of that access key',
-  )
-  for (const accountId of ['acme', 'unknown', '__proto__']) {
-    const name = { accountId, accessKey: 'three' }
-    const unknown = 'there is no credential of that account and access key'
-    t.equal(await edited(FILE, (editor) => editor.update(name, { disabled: true })), unknown)
-    t.equal(await edited(FILE, (editor) => editor.remove(name)), unknown)
-  }
-})
-
 t.test('a credential with any valid name is found after it is added, and the others stay', async (t) => {
   const name = fc.string({ unit: 'binary', minLength: 1, maxLength: 20 }).filter((text) => !nameProblem(text))
   const property = fc.asyncProperty(name, name, async (account, accessKey) => {

@@ -1,6 +1,5 @@
 import t from 'tap'
 import { isOwnResponse } from '../support/own-response.ts'
-import { OK } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 
 const EXPECTING = 'Expect: 100-continue\r\n'
@@ -104,14 +103,6 @@ t.test('an early response of the upstream reaches a client that got 100 Continue
   client.socket.end()
   t.equal(await client.closed(), 'end')
   await setup.upstreamSaw(t, 0)
-})
-
-t.test('a 100 of the upstream is not forwarded', async (t) => {
-  const setup = await startSetup(t)
-  setup.upstream.reply(`HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n${OK}`)
-  const client = await setup.request('PUT /b/k', ['Expect: 100-continue', 'Content-Length: 5'], 'hello')
-  t.equal((await client.response()).status, 100)
-  t.equal((await client.response()).status, 200)
 })
 
 t.test('any other expectation is a 417', async (t) => {

@@ -1,12 +1,11 @@
 import { spawnSync } from 'node:child_process'
 import { closeSync, constants, openSync, readSync } from 'node:fs'
-import { connect, createServer } from 'node:net'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
-import { listen } from '../support/listen.ts'
 import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
 import { type RawClient, rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
@@ -375,13 +374,4 @@ t.test('an address that cannot be listened on is explained in words', async (t) 
     t.match(stderr, words)
     t.equal(stderr.trim().split('\n').length, 1)
   }
-})
-
-t.test('a port in use is reported in one line with exit code 1', async (t) => {
-  const port = await listen(t, createServer())
-  const { files } = await prepareFiles(t)
-  const flags = { ...files, 'upstream-url': 'http://127.0.0.1:9', 'listen-port': String(port) }
-  const outcome = await runProgram(t, ['serve', ...serveArgs(flags)])
-  t.match(outcome, { code: 1, stderr: `port ${port} is in use (listen.port)\n` })
-  t.notMatch(outcome.stdout, 'listening')
 })

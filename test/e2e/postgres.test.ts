@@ -94,13 +94,6 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
   noSecretIn(t, ...replicas)
 })
 
-t.test('a hundred logins of one account at once succeed', async (t) => {
-  const { flags } = await prepare(t)
-  const { login } = sidecarClient(await serve(t, flags))
-  const answers = await Promise.all(Array.from({ length: 100 }, () => login(acme)))
-  t.same(new Set(answers.map((answer) => answer.split('.').length)), new Set([3]), 'a token each')
-})
-
 t.test('while the database is down only logins are refused, and no restart is needed', async (t) => {
   const { database, flags } = await prepare(t)
   const sidecar = await serve(t, flags)

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { fileProblem } from '../../src/config/problem.ts'
@@ -53,18 +53,6 @@ async function setup(t: Test, options: Partial<PolledFilesOptions<string>> = {})
   return { directory, file, reloadable, events, lines, errors, becomes }
 }
 
-/** Options of a polled directory, and a step that runs at the beginning of each poll after the first. */
-function eachPoll(file: string, step: (poll: number) => void) {
-  let poll = -1
-  return {
-    paths: [join(file, '..')],
-    includes: () => {
-      if (++poll > 0) step(poll)
-      return true
-    },
-  }
-}
-
 t.test('a directory is reloaded when a relevant file changes', async (t) => {
   const root = await temporaryDirectory(t)
   writeFileSync(join(root, 'a.key'), '')
@@ -87,51 +75,6 @@ t.test('a directory is reloaded when a relevant file changes', async (t) => {
   rmSync(join(root, 'b.key'))
   await eventually(() => events.length === 4, 'its removal')
   t.equal(loads, 3)
-})
-
-t.test('a version that is still being written is not loaded', async (t) => {
-  const file = join(await temporaryDirectory(t), 'file')
-  writeFileSync(file, 'one.')
-  // Each of these is valid by itself.
-  const { events, becomes } = await setup(t, {
-    ...eachPoll(file, (poll) => poll <= 20 && writeFileSync(file, `${'part. '.repeat(poll)}end.`)),
-    load: textIn(file),
-  })
-  await becomes(`${'part. '.repeat(20)}end.`)
-  t.strictSame(events.filter((event) => event.startsWith('part')).length, 1)
-})
-
-t.test('files that change all the time are still loaded', async (t) => {
-  const file = join(await temporaryDirectory(t), 'file')
-  writeFileSync(file, 'one.')
-  const { events } = await setup(t, {
-    ...eachPoll(file, (poll) => writeFileSync(file, `${poll}.`)),
-    load: textIn(file),
-  })
-  await eventually(() => events.length >= 4, 'two versions')
-  t.notOk(events.includes('failed'))
-})
-
-t.test('files that match only after a second change are not reported', async (t) => {
-  const directory = await temporaryDirectory(t)
-  const [first, second] = [join(directory, 'first'), join(directory, 'second')]
-  const pair = (a: string, b: string) => [writeFileSync(first, a), writeFileSync(second, b)]
-  pair('one', 'one')
-  let failedLoads = 0
-  const { events, becomes } = await setup(t, {
-    paths: [first, second],
-    async load() {
-      const [a, b] = [readFileSync(first, 'utf8'), readFileSync(second, 'utf8')]
-      if (a === b) return { ok: true, value: a, warnings: [] }
-      // The second file follows after the first was found not to fit.
-      if (++failedLoads === 1) writeFileSync(second, a)
-      return { ok: false, problems: [problem('they do not fit')] }
-    },
-  })
-  writeFileSync(first, 'two')
-  await becomes('two')
-  await eventually(() => events.length === 2, 'the pair to be counted')
-  t.strictSame([failedLoads, events], [1, ['two', 'ok']])
 })
 
 t.test('reload loads unchanged files and reports an invalid version every time', async (t) => {
@@ -195,22 +138,4 @@ t.test('an exception of the loader or of onChange keeps the value and the pollin
     { fields: { problems: [/internal error/] } },
     { fields: { err: { message: 'another fault' } } },
   ])
-})
-
-t.test('after stop nothing changes, not even by a load in flight', async (t) => {
-  let finish = () => {}
-  let loads = 0
-  const { reloadable, events, file } = await setup(t, {
-    load: async () => {
-      if (++loads > 1) await new Promise<void>((resolve) => (finish = resolve))
-      return { ok: true, value: 'text', warnings: [] }
-    },
-  })
-  const reloaded = reloadable.reload()
-  await eventually(() => loads === 2, 'a load')
-  reloadable.stop()
-  writeFileSync(file, 'two.')
-  finish()
-  await Promise.all([reloaded, reloadable.reload()])
-  t.strictSame([loads, events], [2, []])
 })

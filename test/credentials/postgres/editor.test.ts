@@ -3,17 +3,16 @@ import t from 'tap'
 import { createPostgresEditor, migrate } from '../../../src/credentials/postgres/editor.ts'
 import { hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { NO_SERVER } from '../../support/opened-store.ts'
-import { startPostgres, type TestDatabase } from '../../support/postgres.ts'
+import { startPostgres } from '../../support/postgres.ts'
 
 const server = await startPostgres(t)
 if (server === undefined) {
   t.plan(0, NO_SERVER)
   process.exit()
 }
-const { createDatabase, port, url } = server
+const { createDatabase, url } = server
 
 const secretHash = await hashSecret('hush', 'sha256')
-const about = ({ urlFile, name }: TestDatabase) => `${urlFile}: the database 127.0.0.1:${port}/${name}: `
 
 t.test('migrate creates the tables; a second run changes nothing', async (t) => {
   const { urlFile } = await createDatabase('empty')
@@ -86,22 +85,6 @@ t.test('the tables refuse rows that a file could not contain', async (t) => {
   await insert(['revocations', { account_id: 'a', issued_before: 'now' }])
   await insert(['credentials', good])
   await t.rejects(insert(['credentials', good]), { code: '23505' }, 'nor a name twice')
-})
-
-t.test('an existing name cannot be added, and a missing one cannot be changed', async (t) => {
-  const database = await createDatabase('tables')
-  const editor = createPostgresEditor(database.urlFile)
-  const acme = { accountId: 'acme', accessKey: 'AK1' }
-  const refused = (problem: string) => ({ ok: false, unusable: false, problems: [about(database) + problem] })
-  const unknown = refused('there is no credential of that account and access key')
-  t.same(await editor.update(acme, { disabled: true }), unknown)
-  t.same(await editor.remove(acme), unknown)
-  const adds = await Promise.all([1, 2, 3].map(() => editor.add({ ...acme, secretHash })))
-  const taken = refused('the account already has a credential of that access key')
-  t.same(
-    adds.sort((one, other) => Number(other.ok) - Number(one.ok)),
-    [{ ok: true }, taken, taken],
-  )
 })
 
 t.test('an invalid row is omitted from the list, with a warning that names only its id', async (t) => {
