@@ -15,6 +15,7 @@ import { createAdminListener } from '../ops/admin.ts'
 import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
 import { type LogDestination, type Logger, logListenerErrors } from '../ops/log.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
+import type { MetricFamily } from '../ops/samples.ts'
 import { logStart } from '../ops/start-line.ts'
 import type { ReadyCheck } from '../ops/status.ts'
 import type { FromWorker, MetricsScope, SerializedError, ToWorker, WorkerState } from './worker.ts'
@@ -49,6 +50,13 @@ export async function createPrimary({
   workers: count,
 }: PrimaryOptions): Promise<App> {
   const init: ToWorker = { type: 'init', config: shareOf(config, count) }
+  const { connections } = init.config.limits
+  if (connections < Math.ceil(config.limits.connections / count)) {
+    log.warn(
+      { connections, workers: count },
+      'the limit of open files is low: each worker takes fewer connections',
+    )
+  }
   /** The last message of each type, of workers that have their settings. */
   const lastMessages = new Map<Worker, LastMessages>()
   /** Workers that accept connections. */
@@ -72,6 +80,19 @@ export async function createPrimary({
     aggregator: 'first',
     registers: [own],
   }).set(Math.round(performance.timeOrigin / 1000))
+  /** The counters of workers that ended, so that no sum decreases. */
+  const ended: Record<MetricsScope, readonly MetricFamily[]> = { all: [], status: [] }
+  const keepCounters = async (worker: Worker, last: LastMessages) => {
+    const withCountersOf = (scope: MetricsScope) => {
+      const families = [...ended[scope], ...(last[scope]?.metrics ?? [])]
+      const counters = families.filter(({ type }) => String(type) !== 'gauge')
+      return AggregatorRegistry.aggregate([counters]).getMetricsAsJSON()
+    }
+    const [all, status] = await Promise.all([withCountersOf('all'), withCountersOf('status')])
+    Object.assign(ended, { all, status })
+    lastMessages.delete(worker)
+  }
+  let keeping = Promise.resolve()
 
   // A worker that has ended emits `exit`; without a callback a failed send is an `error` event.
   const send = (worker: Worker, message: ToWorker) => worker.send(message, () => {})
@@ -106,7 +127,7 @@ export async function createPrimary({
     worker.on('exit', (code, signal) => {
       log.info({ pid, code, signal }, 'worker ended')
       if (phase === 'draining') return
-      lastMessages.delete(worker)
+      keeping = keeping.then(() => keepCounters(worker, last))
       if (listening.delete(worker)) void replace()
     })
     const failed = once(worker, 'failed').then(([error]) => {
@@ -141,14 +162,14 @@ export async function createPrimary({
     const current = (await Promise.all(answers)).flat()
     jwks = current[0]?.jwks ?? jwks
     const states = [...lastMessages.values()].flatMap((last) => last[scope] ?? [])
-    return { states, responding: current.length }
+    return { states, past: ended[scope], responding: current.length }
   }
   const aggregate = async (scope: MetricsScope): Promise<Registry> => {
-    const { states, responding } = await ask(scope)
+    const { states, past, responding } = await ask(scope)
     responded = responding
     const metrics = states.map((state) => [...state.metrics])
     // Its own first: `process_start_time_seconds` of the first is used.
-    return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...metrics])
+    return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...metrics, [...past]])
   }
   const signingKey = async (): Promise<string | undefined> => {
     const [state] = (await ask('status')).states
@@ -248,12 +269,27 @@ export async function createPrimary({
   }
 }
 
-/** The settings of one worker: together the workers open as many connections as one process would. */
+/** The files that a worker opens beside its connections. */
+const OWN_FILES = 40
+
+/**
+ * The settings of one worker: together the workers open as many connections as one process would.
+ * A worker must not run out of file descriptors: `node:cluster` never gives it another connection then. Each connection
+ * of a client may need one to an upstream.
+ */
 function shareOf(config: Config, count: number): Config {
   const limits = { ...config.limits }
   for (const name of ['connections', 'upstreamConnections', 'upstreamQueue'] as const)
     limits[name] = Math.ceil(limits[name] / count)
+  limits.connections = Math.min(limits.connections, Math.max(1, Math.floor((maxOpenFiles() - OWN_FILES) / 2)))
   return { ...config, limits }
+}
+
+/** `ulimit -n`; infinite where it is unlimited or not known. */
+function maxOpenFiles(): number {
+  const report: { userLimits?: { open_files?: { soft?: unknown } } } = process.report.getReport()
+  const soft = report.userLimits?.open_files?.soft
+  return typeof soft === 'number' ? soft : Number.POSITIVE_INFINITY
 }
 
 /** The error as the caller of `start` knows it, with Node's fields such as `code` and `port`. */

@@ -91,8 +91,11 @@ t.test('workers act as one sidecar', async (t) => {
   await t.test('a killed worker is replaced within a second', async (t) => {
     const [victim = 0] = pids()
     const killedAt = performance.now()
+    const before = await metric('auth_sidecar_requests_total')
+    t.ok(before > 0)
     process.kill(victim, 'SIGKILL')
     await counted('auth_sidecar_worker_restarts_total', 1)
+    t.equal(await metric('auth_sidecar_requests_total'), before, 'its counters stay in the sums')
     t.same(new Set(await ask(connect, get, 4)), new Set([200]), 'the other one goes on')
     await counted('auth_sidecar_workers', 2)
     t.comment(`replaced after ${Math.round(performance.now() - killedAt)} ms`)
@@ -101,6 +104,7 @@ t.test('workers act as one sidecar', async (t) => {
     t.same(new Set(await ask(connect, get, 6)), new Set([200]))
     const ended = sidecar.log().find(({ msg }) => msg === 'worker ended')
     t.match(ended, { pid: victim, signal: 'SIGKILL' })
+    t.ok((await metric('auth_sidecar_requests_total')) >= before + 10, 'and those of the new one are added')
     t.ok(Math.abs((await metric('process_start_time_seconds')) - Date.now() / 1000) < 600)
   })
 
@@ -231,6 +235,19 @@ t.test('workers that wait for an issuer report their state', async (t) => {
 })
 
 const hasPrlimit = spawnSync('prlimit', ['--version']).status === 0
+t.test('more connections than open files', { skip: !hasPrlimit && 'without prlimit' }, async (t) => {
+  const { sidecar, connect, get } = await setup(t, {}, { runner: ['prlimit', '--nofile=150:150'] })
+  t.match(sidecar.log(), [{ msg: /^the limit of open files/, connections: 55 }])
+  const clients = await Promise.all(Array.from({ length: 400 }, connect))
+  for (const { socket } of clients) socket.destroy()
+  const responds = () =>
+    ask(connect, get, 4).then(
+      () => true,
+      () => false,
+    )
+  await eventually(responds, 'every worker to accept connections again')
+})
+
 t.test('a worker that cannot be forked', { skip: !hasPrlimit && 'without prlimit' }, async (t) => {
   const { sidecar, pids, admin } = await setup(t, { 'shutdown-deadline-seconds': '1' })
   const limitFiles = (limit: number) =>
