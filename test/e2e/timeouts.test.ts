@@ -290,16 +290,6 @@ t.test('an unused client connection is closed without a response', async (t) => 
   t.equal(client.rest().length, 0)
 })
 
-t.test('an upstream that is silent on a reused connection is asked once', async (t) => {
-  const { upstream, request } = await startSetup(t, {
-    settings: { 'timeouts-upstream-response-seconds': '0.3' },
-  })
-  t.equal((await (await request('GET /first')).response()).status, 200)
-  upstream.reply('')
-  isOwnResponse(t, await (await request('GET /second')).response(), unavailable('http_response_timeout'))
-  t.equal(upstream.requests.length, 2)
-})
-
 t.test('empty lines after a response do not keep a connection', async (t) => {
   const { request } = await startSetup(t, {
     settings: { ...IDLE, 'timeouts-headers-seconds': '0.3', 'timeouts-keep-alive-seconds': '1' },

@@ -282,23 +282,6 @@ t.test('bytes after a refused request are dropped without a reset', async (t) =>
   t.ok(upstream.requests.every(({ target }) => target === '/a'))
 })
 
-t.test('no request after an upload with an early response is forwarded', async (t) => {
-  for (const reply of [FORBIDDEN, FORBIDDEN_CHUNKED]) {
-    const { upstream, head, recovers, send } = await answeringEarly(
-      t,
-      1,
-      (socket) => void socket.write(reply),
-    )
-    const client = await send(head('PUT /large', 'Content-Length: 10'))
-    t.equal((await client.response()).body.toString(), 'no')
-    client.send(`${'x'.repeat(10)}${head('DELETE /precious')}`)
-    t.equal(await client.closed(), 'end')
-    t.equal(client.rest().length, 0)
-    t.equal(upstream.sockets.length, 1, 'no other connection was made')
-    await recovers()
-  }
-})
-
 t.test('a response may be sent while its request is received', async (t) => {
   const { request, recovers } = await answeringEarly(t, 1, (socket) => {
     socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')

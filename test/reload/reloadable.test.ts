@@ -77,23 +77,6 @@ t.test('a source that fails keeps its last good version, and says when it is bac
   t.same(events, ['active v1', 'current', 'failed down', 'stale', 'stale', 'recovered', 'current'])
 })
 
-t.test('a source that throws has failed, and is asked again', async (t) => {
-  const { source, reloadable, events } = setup(t)
-  source.load = async () => {
-    throw new Error('a fault')
-  }
-  t.equal(await reloadable.refresh(), false)
-  source.load = async () => source.shown
-  t.equal(await reloadable.refresh(), true)
-  t.same(events, [
-    'Error: a fault',
-    'failed could not be loaded because of an internal error',
-    'stale',
-    'active v1',
-    'current',
-  ])
-})
-
 t.test('after stop nothing is asked and nothing changes', async (t) => {
   const { source, reloadable, events } = setup(t, 1)
   reloadable.start()
