@@ -3,7 +3,19 @@
  * A path may name anything, a FIFO or a directory included. Errors say why in plain words, without the path.
  */
 import { randomUUID } from 'node:crypto'
-import { access, constants, type FileHandle, open, rename, rm, stat } from 'node:fs/promises'
+import {
+  access,
+  constants,
+  type FileHandle,
+  open,
+  readFile,
+  readlink,
+  rename,
+  rm,
+  stat,
+  writeFile,
+} from 'node:fs/promises'
+import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 
@@ -89,6 +101,9 @@ export interface NotDone {
 
 /** A lock that is not renewed for so long is stale: a change of the largest file blocks the renewal for 10 s. */
 const LOCK_STALE_MS = 60_000
+/** Where the command that holds it is known to have ended; no shorter time is possible. */
+const DEAD_LOCK_STALE_MS = 2000
+const LOCK_RENEW_MS = 1000
 const LOCK_RETRY_MS = 100
 
 /** Calls `change` under a lock, a directory. @param retries - 100 ms apart. @throws `ELOCKED`, `ERELEASED` if it is lost */
@@ -96,18 +111,42 @@ export async function withLock<T>(lockfilePath: string, change: () => Promise<T>
   // Imported when needed: it installs exit handlers, which a serving process should not have.
   const { lock } = await import('proper-lockfile')
   await access(`${dirname(lockfilePath)}/`, constants.W_OK) // `lock` would retry after this error, too
-  const release = await lock(lockfilePath, {
-    lockfilePath,
-    realpath: false,
-    stale: LOCK_STALE_MS,
-    update: 1000,
-    onCompromised() {}, // `release` reports it
-    retries: { retries, factor: 1, minTimeout: LOCK_RETRY_MS, maxTimeout: LOCK_RETRY_MS },
-  })
+  const acquire = (stale: number, retries: number) =>
+    lock(lockfilePath, {
+      lockfilePath,
+      realpath: false,
+      stale,
+      update: LOCK_RENEW_MS,
+      onCompromised() {}, // `release` reports it
+      retries: { retries, factor: 1, minTimeout: LOCK_RETRY_MS, maxTimeout: LOCK_RETRY_MS },
+    })
+  const ownerFile = `${lockfilePath}.owner`
+  if (await isOwnerDead(ownerFile)) {
+    const removeDeadLock = await acquire(DEAD_LOCK_STALE_MS, DEAD_LOCK_STALE_MS / LOCK_RETRY_MS + 1)
+    await removeDeadLock()
+  }
+  const release = await acquire(LOCK_STALE_MS, retries)
   try {
+    await writeFile(ownerFile, `${await processSpace()} ${process.pid}`, { mode: 0o600 })
     return await change()
   } finally {
+    await rm(ownerFile, { force: true }).catch(() => {})
     await release()
+  }
+}
+
+/** Within it, a process id names one process: containers that share a volume have a space each. */
+const processSpace = async () => `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
+
+/** Whether the command that wrote the file was killed. False where that cannot be known. */
+async function isOwnerDead(ownerFile: string): Promise<boolean> {
+  const [, space, pid] = /^(.*) (\d+)$/.exec(await readFile(ownerFile, 'latin1').catch(() => '')) ?? []
+  if (space !== (await processSpace())) return false
+  try {
+    process.kill(Number(pid), 0)
+    return false
+  } catch (error) {
+    return errorCode(error) === 'ESRCH'
   }
 }
 

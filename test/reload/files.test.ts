@@ -1,6 +1,7 @@
-import { execFileSync, spawnSync } from 'node:child_process'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { appendFileSync, chmodSync, mkdirSync, readFileSync, symlinkSync, utimesSync } from 'node:fs'
-import { chmod, chown, mkdir, readdir, readFile, rmdir, stat } from 'node:fs/promises'
+import { chmod, chown, mkdir, readdir, readFile, rmdir, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
@@ -118,4 +119,24 @@ t.test('a lock that is lost during a change fails it, and does not end the proce
     await sleep(1500) // it is renewed each second
   }
   await t.rejects(withLock(lock, change), { code: 'ERELEASED' })
+})
+
+t.test('the lock of a killed command is removed within seconds, and not that of a living one', async (t) => {
+  const directory = t.testdir({})
+  const lock = join(directory, 'lock')
+  const ownerFile = `${lock}.owner`
+  const command = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'])
+  t.teardown(() => command.kill('SIGKILL'))
+  // As if the other process had taken the lock.
+  const own = await withLock(lock, () => readFile(ownerFile, 'utf8'))
+  await mkdir(lock)
+  await writeFile(ownerFile, own.replace(String(process.pid), String(command.pid)))
+  await t.rejects(
+    withLock(lock, async () => {}, 1),
+    { code: 'ELOCKED' },
+  )
+  command.kill('SIGKILL')
+  await once(command, 'exit')
+  t.equal(await withLock(lock, async () => 'changed'), 'changed')
+  t.same(await readdir(directory), [])
 })
