@@ -5,8 +5,8 @@
 import { createHash } from 'node:crypto'
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 
-const VERSION = '0.9.0' // of ts-blank-space
-const CACHE = new URL(`../node_modules/.cache/storage-auth-sidecar/stripped-${VERSION}/`, import.meta.url)
+/** A reinstall, with another compiler, removes it. */
+const CACHE = new URL('../node_modules/.cache/storage-auth-sidecar/stripped/', import.meta.url)
 
 export async function load(url, context, nextLoad) {
   if (!url.endsWith('.ts')) return nextLoad(url, context)
