@@ -31,13 +31,15 @@ function literals(): Literal[] {
   })
 }
 
-/** One repeated character and two alternating ones, of those that the expression names, before another one. */
+/** One repeated character and two alternating ones, alone and between others, of those that the expression names. */
 function* inputs({ source }: RegExp): Generator<string> {
   const named = source.replace(/\\[a-zA-Z]|\\x[0-9a-f]{2}/gi, '')
   const characters = [...new Set(`${named}a0-, \t.%="/\r\n\x80`)]
   for (const first of characters) {
     for (const second of characters) {
-      yield `${(first + second).repeat(LENGTH / 2)}!`
+      const run = (first + second).repeat(LENGTH / 2)
+      yield run
+      yield `x${run}!`
     }
   }
 }

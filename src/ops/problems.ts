@@ -10,6 +10,9 @@ const ISSUER_WARNING_SECONDS = 300
 const DAY_SECONDS = 86_400
 /** Fewer may be one person's typing mistakes. */
 const MANY_LOGINS = 5
+const MANY_TOKENS = 20
+/** Of tokens that were good once; strangers can send the others. */
+const ONCE_GOOD: ReadonlySet<string> = new Set(['expired', 'revoked', 'claims', 'scope', 'unavailable'])
 
 /** Outcomes of an unreachable upstream. */
 const UNREACHABLE = /^(?:connection_refused|connection_timeout|dns_error|destination_)/
@@ -47,6 +50,13 @@ export function statusProblems(status: Status): StatusProblem[] {
     critical.push(`Logins fail: ${unavailable + internal} ${now}, by a fault of this side`)
   if (issuedNow === 0 && rejected >= MANY_LOGINS)
     warning.push(`Every login fails: ${rejected} rejected and none accepted ${now}`)
+  const { acceptedNow, byReason } = status.rejections
+  const refused = byReason.filter(({ reason, countNow }) => ONCE_GOOD.has(reason) && countNow > 0)
+  const count = refused.reduce((sum, { countNow }) => sum + countNow, 0)
+  if (acceptedNow === 0 && count >= MANY_TOKENS)
+    critical.push(
+      `Every token is refused: ${refused.map((one) => `${one.countNow} ${one.reason}`).join(', ')} ${now}`,
+    )
   const { connectionsDropped } = status.requests
   if (connectionsDropped > 0)
     critical.push(`${connectionsDropped} connections closed ${now}: limits.connections are open`)

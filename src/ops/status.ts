@@ -80,6 +80,7 @@ export function createStatusReporter(
     const statuses = tenMinutes.by('requests_total', 'status')
     const refused = refusedIn(tenMinutes)
     const refusedNow = refusedIn(recently)
+    const asked = FORWARDING.reduce((count, route) => count + recently.total('requests_total', { route }), 0)
     const hits = tenMinutes.total('token_cache_hits_total')
     const misses = tenMinutes.total('token_cache_misses_total')
     const failures = tenMinutes.by('token_issue_failures_total', 'reason')
@@ -105,10 +106,8 @@ export function createStatusReporter(
         count: sum(statuses),
         byStatus: byClass(statuses),
         failing: failingIn(tenMinutes),
-        failingRatio: share(
-          failingIn(recently),
-          FORWARDING.reduce((count, route) => count + recently.total('requests_total', { route }), 0),
-        ),
+        // Of those that were forwarded: refused ones would hide that all others fail.
+        failingRatio: share(failingIn(recently), Math.max(failingIn(recently), asked - sum(refusedNow))),
         inFlight: values.total('requests_in_flight'),
         connections: values.total('client_connections'),
         connectionsDropped: recently.total('client_connections_dropped_total'),
@@ -116,9 +115,11 @@ export function createStatusReporter(
       rejections: {
         perSecond: recently.perSecond(sum(refusedNow)),
         count: sum(refused),
+        acceptedNow: recently.total('token_checks_total', { reason: 'ok' }),
         byReason: [...refused].map(([reason, count]) => ({
           reason,
           count,
+          countNow: refusedNow.get(reason) ?? 0,
           perSecond: recently.perSecond(refusedNow.get(reason) ?? 0),
         })),
       },

@@ -1,7 +1,7 @@
 /**
  * The transfer: one request to the upstream and its response back, streaming both ways.
  * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, after a part was sent,
- * a reset connection, so that a truncated object never looks complete.
+ * a reset connection, which most clients cannot take for the end of the object.
  */
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'

@@ -51,6 +51,26 @@ t.test('only 5xx of forwarded requests count as failures, not throttled logins',
   t.strictSame(await problems(setup), ['critical: 10 % of forwarded requests fail (5xx) in 10 s'])
 })
 
+t.test(
+  'refused requests do not hide that all others fail, and refused tokens alone are a problem',
+  async (t) => {
+    const setup = statusSetup()
+    await setup.reporter.sample()
+    const ask = (status: number) => setup.metrics.onRequest('proxy', 'GET', status, 0.01)
+    for (let i = 0; i < 25; i++) ask(400)
+    for (let i = 0; i < 25; i++) setup.metrics.onTokenCheck('revoked')
+    for (let i = 0; i < 5; i++) ask(500)
+    await setup.step()
+    t.strictSame(await problems(setup), [
+      'critical: Every token is refused: 25 revoked in 5 s',
+      'critical: 100 % of forwarded requests fail (5xx) in 5 s',
+    ])
+    setup.metrics.onTokenCheck('ok')
+    await setup.step()
+    t.notMatch(await problems(setup), [/Every token/])
+  },
+)
+
 t.test('the headline shows the most severe current problem', async (t) => {
   const setup = statusSetup({
     enforcing: false,
