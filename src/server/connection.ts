@@ -221,7 +221,10 @@ export class Connection implements ClientConnection {
 
   /** See `ClientConnection`. */
   abort(): void {
-    if (this.#current?.headersSent === true) this.tcpSocket.resetAndDestroy()
+    const { headersSent = false, isCloseDelimited = false, req } = this.#current ?? {}
+    // A client that still sends its body may fail at a write after a reset, before it reads the response.
+    const mustReset = headersSent && (isCloseDelimited || req?.complete === true)
+    if (mustReset) this.tcpSocket.resetAndDestroy()
     else this.#socket.destroy()
   }
 }
