@@ -92,7 +92,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       },
       async load() {
         const { value, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
-        // The keys of a set that empties are withdrawn. One that was never good is a mistake.
+        // The keys of a set that empties are withdrawn. A set without one good version is a mistake.
         if (value.keys.length === 0 && !hasSet()) return { ok: false, problems: warnings }
         return { ok: true, value, warnings }
       },

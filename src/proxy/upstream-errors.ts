@@ -30,7 +30,7 @@ export function faultError(fault: UpstreamFault): PublicError {
 }
 
 /** The upstream is not there: it may be shutting down, and its replica with it. */
-const UNREACHABLE: ReadonlySet<UpstreamOutcome> = new Set([
+const NOT_THERE: ReadonlySet<UpstreamOutcome> = new Set([
   'connection_refused',
   'connection_terminated',
   'connection_timeout',
@@ -45,7 +45,7 @@ export function refusalOf(outcome: UpstreamFailure) {
   return {
     // RFC 9209 has one name for all errors of the client.
     errorType: isOfClient ? ('http_request_error' as const) : outcome,
-    close: isOfClient || UNREACHABLE.has(outcome),
+    close: isOfClient || NOT_THERE.has(outcome),
   }
 }
 

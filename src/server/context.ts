@@ -19,8 +19,8 @@ export interface ClientConnection {
   /** The process accepts no more: its connections end with their next responses. */
   readonly isDraining: boolean
   /**
-   * Destroys it; with a reset if a response has begun: clients that do not count its bytes (Ruby's `Net::HTTP`) take a
-   * close for its end.
+   * Destroys it; with a reset if a response has begun and its request has arrived: clients that do not count bytes
+   * (Ruby's `Net::HTTP`) take a close for its end. A response framed by close is always reset.
    */
   abort(): void
 }
