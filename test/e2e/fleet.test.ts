@@ -1,3 +1,5 @@
+/** A fleet: two sidecars that issue tokens and four that only verify them, with their state in one database. */
+import { monitorEventLoopDelay } from 'node:perf_hooks'
 import t from 'tap'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import { eventually } from '../support/eventually.ts'
@@ -6,7 +8,6 @@ import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { serve } from '../support/program.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
-import { startSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 
 const server = await startPostgres(t)
@@ -15,64 +16,86 @@ if (server === undefined) {
   process.exit()
 }
 
-const WITHIN_MS = 3000 // one second, and a busy machine
+/** From the answer to a change until the last sidecar refuses. Measured: 244 ms in the median, 265 at worst. */
+const WITHIN_MS = 1000
+/** A late round is repeated if timers of this process were late by so much: the machine is busy. */
+const BUSY_MS = 100
+const MAX_ROUNDS = 5
 
-t.test('two issuers and four verify-only sidecars share one state', async (t) => {
+t.test('a fleet refuses what is revoked or disabled within a second, and nothing else', async (t) => {
   const database = await server.createDatabase('tables')
-  const hash = await hashSecret('a chosen secret', 'sha256')
-  const login = (accessKey: string) => ({ accountId: 'acme', accessKey, secret: 'a chosen secret' })
-  for (const accessKey of ['AK1', 'AK2', 'AK3']) {
-    const columns = '(account_id, access_key, secret_hash) VALUES ($1, $2, $3)'
-    await database.sql(`INSERT INTO storage_auth.credentials ${columns}`, ['acme', accessKey, hash])
-  }
+  const insert = `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash)
+    SELECT 'acme', 'AK' || at, $2 FROM generate_series(0, $1) AS at`
+  await database.sql(insert, [MAX_ROUNDS + 1, await hashSecret('a chosen secret', 'sha256')])
   const [key, upstream] = [await makeKeyDirectory(t), await recordingUpstream(t)]
   upstream.reply(OK)
-  const shared = { 'credentials-postgres-url-file': database.urlFile, 'contract-logout': 'true' }
-  const flags = { ...shared, 'keys-directory': key.directory, 'upstream-url': upstream.url }
-  const issuers = await Promise.all([serve(t, flags), serve(t, flags)])
-  const verifiers = await Promise.all(
-    [0, 1, 2, 3].map((at) =>
-      startSidecar(t, {
-        upstreamUrl: upstream.url,
-        jwksUrl: `http://127.0.0.1:${issuers[at % 2]?.adminPort}/.well-known/jwks.json`,
-        settings: shared,
-      }),
-    ),
+  const shared = {
+    'credentials-postgres-url-file': database.urlFile,
+    'contract-logout': 'true',
+    'upstream-url': upstream.url,
+  }
+  const issuing = { ...shared, 'keys-directory': key.directory }
+  const issuers = await Promise.all([serve(t, issuing), serve(t, issuing)])
+  const verifiers = [...issuers, ...issuers].map(({ adminPort }) =>
+    serve(t, { ...shared, 'keys-jwks-url': `http://127.0.0.1:${adminPort}/.well-known/jwks.json` }),
   )
-  const all = [...issuers, ...verifiers].map(sidecarClient)
-  const [one, two] = all
-  if (one === undefined || two === undefined) throw new Error('two issuers were started')
-  const [disabled, loggedOut, good] = [
-    await one.login(login('AK1')),
-    await two.login(login('AK2')),
-    await one.login(login('AK3')),
-  ]
-  const everywhere = async (token: string) => [
-    ...new Set(await Promise.all(all.map(({ check }) => check(token)))),
-  ]
-  for (const token of [disabled, loggedOut, good]) t.same(await everywhere(token), ['ok'])
-  t.equal(await sidecarClient(verifiers[0] ?? issuers[0]).login(login('AK3')), '503 ServiceNotReady')
-
-  /** How long it takes until every sidecar refuses a token. */
-  const refusedAfter = async (token: string) => {
-    const started = performance.now()
-    await eventually(async () => (await everywhere(token)).join() === 'InvalidToken', 'the refusal')
-    return performance.now() - started
+  const sidecars = [...issuers, ...(await Promise.all(verifiers))]
+  const fleet = sidecars.map(sidecarClient)
+  const logIn = (round: number) =>
+    fleet[round % 2]?.login({ accountId: 'acme', accessKey: `AK${round}`, secret: 'a chosen secret' }) ?? ''
+  const logOut = async (token: string, at: number) => {
+    const url = `http://127.0.0.1:${sidecars[at % sidecars.length]?.port}/v2/auth/token`
+    return (await fetch(url, { method: 'DELETE', headers: { authorization: `Bearer ${token}` } })).status
   }
-  await database.sql("UPDATE storage_auth.credentials SET disabled = true WHERE access_key = 'AK1'")
-  t.ok((await refusedAfter(disabled)) < WITHIN_MS)
-  const ended = await fetch(`http://127.0.0.1:${verifiers[0]?.port}/v2/auth/token`, {
-    method: 'DELETE',
-    headers: { authorization: `Bearer ${loggedOut}` },
-  })
-  t.equal(ended.status, 204, 'a verify-only sidecar ends a token')
-  t.ok((await refusedAfter(loggedOut)) < WITHIN_MS)
-  t.same(await everywhere(good), ['ok'])
-
-  server.kill()
-  for (let times = 0; times < 5; times++) {
-    t.same(await everywhere(good), ['ok'], 'without the database')
-    t.same(await everywhere(disabled), ['InvalidToken'])
-    t.same(await everywhere(loggedOut), ['InvalidToken'])
+  const disable = (round: number) =>
+    database.sql('UPDATE storage_auth.credentials SET disabled = true WHERE access_key = $1', [`AK${round}`])
+  const everywhere = (token: string) => Promise.all(fleet.map(({ check }) => check(token)))
+  const allSay = (what: string) => fleet.map(() => what)
+  const refusedEverywhere = async (token: string) => {
+    const refuses = (at: (typeof fleet)[number]) => async () => (await at.check(token)) === 'InvalidToken'
+    await Promise.all(fleet.map((at) => eventually(refuses(at), 'the refusal')))
   }
+
+  const good = await logIn(0)
+  t.equal(await fleet[2]?.login({ accountId: 'a', accessKey: 'b', secret: 'c' }), '503 ServiceNotReady')
+  for (const [what, change] of [
+    ['a logout', logOut],
+    ['a disabled credential', (_: string, round: number) => disable(round)],
+  ] as const) {
+    for (let round = 1; ; round++) {
+      const token = await logIn(round)
+      t.same(await everywhere(token), allSay('ok'))
+      const delay = monitorEventLoopDelay({ resolution: 5 })
+      await change(token, round)
+      const changed = performance.now()
+      delay.enable()
+      await refusedEverywhere(token)
+      const took = performance.now() - changed
+      const isBusy = delay.max / 1e6 > BUSY_MS
+      t.same(await everywhere(good), allSay('ok'))
+      if (took >= WITHIN_MS && isBusy && round < MAX_ROUNDS) continue
+      t.ok(took < WITHIN_MS, `${what}, after ${took.toFixed()} ms`)
+      break
+    }
+  }
+
+  const last = MAX_ROUNDS + 1
+  const [refused, later] = [await logIn(last), await logIn(last)]
+  t.equal(await logOut(refused, last), 204)
+  await refusedEverywhere(refused)
+  await server.kill()
+  for (const at of sidecars.keys()) t.equal(await logOut(later, at), 503)
+  for (const [token, says] of [
+    [good, 'ok'],
+    [later, 'ok'],
+    [refused, 'InvalidToken'],
+  ] as const) {
+    t.same(await everywhere(token), allSay(says), 'without the database, by the last state')
+  }
+  await server.start()
+  await disable(last)
+  await refusedEverywhere(later)
+  t.same(await everywhere(good), allSay('ok'))
+  await eventually(async () => (await logOut(good, 3)) === 204, 'logouts by a sidecar that only verifies')
+  await refusedEverywhere(good)
 })
