@@ -1,7 +1,7 @@
 import t from 'tap'
 import { ERRORS } from '../src/errors.ts'
 import { UPSTREAM_OUTCOMES } from '../src/proxy/upstream-errors.ts'
-import { REFUSAL_REASONS } from '../src/token/verify.ts'
+import { REFUSAL_REASONS } from '../src/token/caller.ts'
 import { codeIn, tableUnder } from './support/markdown.ts'
 
 t.test('docs/clients.md has every code with its status and message', async (t) => {

@@ -4,9 +4,9 @@
  */
 import { ERRORS, type PublicError } from '../errors.ts'
 import { isWithin } from '../http/request-target.ts'
+import type { Caller, RefusalReason, Verdict, Verify } from '../token/caller.ts'
 import { type LinkParameter, takeLinkParameter } from '../token/links.ts'
 import { allows, namesOtherRequest } from '../token/scopes.ts'
-import type { Accepted, RefusalReason, Verdict, Verify } from '../token/verify.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type JudgedRequest, namedRequest } from './named-request.ts'
 import { checkBearer, checkLink } from './proof.ts'
@@ -22,11 +22,11 @@ export type Decision =
    */
   | {
       readonly act: 'forward' | 'allow'
-      readonly caller: Accepted | undefined
+      readonly caller: Caller | undefined
       readonly wouldRefuse?: RefusalReason
       readonly target?: string | undefined
     }
-  | { readonly act: 'timeLeft' | 'logout' | 'createLink' | 'endLink'; readonly caller: Accepted }
+  | { readonly act: 'timeLeft' | 'logout' | 'createLink' | 'endLink'; readonly caller: Caller }
   | { readonly act: 'issue' }
   | { readonly act: 'otherMethod'; readonly allowed: string }
   | {
@@ -34,7 +34,7 @@ export type Decision =
       readonly error: PublicError
       readonly reason: RefusalReason | 'admission'
       /** Of a valid token that does not allow the request. */
-      readonly caller?: Accepted | undefined
+      readonly caller?: Caller | undefined
     }
 
 /** `decision` is a promise where `verify` returns one; it rejects only on an internal fault. */
@@ -85,7 +85,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
     claims: invalid,
     revoked: invalid,
   }
-  const refusal = (reason: RefusalReason, caller?: Accepted): Decision => ({
+  const refusal = (reason: RefusalReason, caller?: Caller): Decision => ({
     act: 'refuse',
     reason,
     error: errors[reason],
@@ -107,17 +107,18 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
         ? { act, caller: undefined, wouldRefuse: verdict.reason }
         : refusal(verdict.reason)
     }
+    const { caller } = verdict
     if (!isForwarded) {
       onCheck('ok')
-      return { act, caller: verdict }
+      return { act, caller }
     }
-    const { scope } = verdict.identity
+    const { scope } = caller.identity
     const isDenied =
       (scope !== undefined && (judged === undefined || !allows(scope, judged, rawHeaders))) ||
       (link !== undefined && (judged?.webSocket === true || namesOtherRequest(rawHeaders)))
     onCheck(isDenied ? 'scope' : 'ok')
-    if (!isDenied) return { act, caller: verdict, target: typeof link === 'object' ? link.target : undefined }
-    return reportOnly ? { act, caller: verdict, wouldRefuse: 'scope' } : refusal('scope', verdict)
+    if (!isDenied) return { act, caller, target: typeof link === 'object' ? link.target : undefined }
+    return reportOnly ? { act, caller, wouldRefuse: 'scope' } : refusal('scope', caller)
   }
 
   return (head, peerTrusted = false) => {

@@ -2,8 +2,9 @@
  * Checks what a request proves its caller with: a bearer token (RFC 6750) or a link (`token/links.ts`).
  * In: the header `Authorization`, the request target. Out: the verdict of the verifier, or why it is not asked.
  */
+
+import type { Refused, Verdict, Verify } from '../token/caller.ts'
 import { allowsRequest, type LinkParameter } from '../token/links.ts'
-import type { Refused, Verdict, Verify } from '../token/verify.ts'
 
 const missing: Refused = { ok: false, reason: 'missing' }
 const malformed: Refused = { ok: false, reason: 'malformed' }
@@ -23,7 +24,8 @@ export function checkBearer(authorization: string | undefined, verify: Verify): 
   return verdict instanceof Promise ? verdict.then(noLink) : noLink(verdict)
 }
 
-const noLink = (verdict: Verdict): Verdict => (verdict.ok && verdict.link !== undefined ? claims : verdict)
+const noLink = (verdict: Verdict): Verdict =>
+  verdict.ok && verdict.caller.link !== undefined ? claims : verdict
 
 /** A link beside `Authorization` is refused: two proofs may name two callers. */
 export function checkLink(
@@ -35,8 +37,9 @@ export function checkLink(
   if (parameter === 'several' || authorization !== undefined) return malformed
   const check = (verdict: Verdict): Verdict => {
     if (!verdict.ok) return verdict
-    if (verdict.link === undefined) return claims
-    return allowsRequest(verdict.link, method, parameter.target) ? verdict : otherRequest
+    const { link } = verdict.caller
+    if (link === undefined) return claims
+    return allowsRequest(link, method, parameter.target) ? verdict : otherRequest
   }
   const verdict = verify(parameter.token)
   return verdict instanceof Promise ? verdict.then(check) : check(verdict)

@@ -9,7 +9,7 @@ import type { IssueFailure } from '../server/reasons.ts'
 import { type Logger, loggable } from './log.ts'
 import type { ReloadSubject } from './metrics.ts'
 
-/** What a request did; the actor of its context did it. */
+/** What a request did; the identity of its context did it. */
 export type AuditedRequest =
   | { readonly event: 'login' | 'logout' }
   | { readonly event: 'login_failed'; readonly reason: IssueFailure }
@@ -49,13 +49,13 @@ export function createAudit({ log, enabled, clientAddress }: AuditOptions): Audi
   const text = (value: string | undefined) => (value === undefined ? undefined : loggable(value))
   return {
     request(req, what) {
-      const { id, actor } = req.context
+      const { id, identity } = req.context
       write({
         event: what.event,
         ...(what.event === 'login_failed' ? { reason: what.reason } : { outcome: 'ok' }),
-        account: text(actor?.accountId),
-        accessKey: text(actor?.accessKey),
-        tokenId: text(actor?.tokenId),
+        account: text(identity?.accountId),
+        accessKey: text(identity?.accessKey),
+        tokenId: text(identity?.tokenId),
         ...('linkId' in what && { linkId: loggable(what.linkId) }),
         client: clientAddress(req),
         requestId: id,

@@ -14,7 +14,7 @@ import {
 } from '../proxy/upstream-errors.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import { ISSUE_FAILURES, type IssueFailure } from '../server/reasons.ts'
-import { REFUSAL_REASONS, type RefusalReason } from '../token/verify.ts'
+import { REFUSAL_REASONS, type RefusalReason } from '../token/caller.ts'
 import { VERSION } from '../version.ts'
 
 /** Other methods have the label `other`. */

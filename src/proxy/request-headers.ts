@@ -8,14 +8,14 @@ import { type ConnectionOptions, isTrailer } from '../http/connection-options.ts
 import { HeaderKind, headerKind } from '../http/header-names.ts'
 import { ownCopy } from '../http/own-copy.ts'
 import type { Peer } from '../server/client-address.ts'
-import type { Accepted } from '../token/verify.ts'
+import type { Caller } from '../token/caller.ts'
 import { UPGRADE_LINES } from './websocket.ts'
 
 export interface RequestHeadParts {
   readonly request: Admitted
   readonly rawHeaders: readonly string[]
   /** Absent on a public route and where report mode ignores a refusal: no identity headers are sent. */
-  readonly caller: Accepted | undefined
+  readonly caller: Caller | undefined
   readonly requestId: string
   readonly peer: Peer
   readonly keepAuthorization: boolean
@@ -84,7 +84,7 @@ function forwardedLines(peer: Peer, host: string | undefined): string {
 export function requestTrailers(
   rawTrailers: readonly string[],
   options: ConnectionOptions | undefined,
-  caller?: Accepted,
+  caller?: Caller,
 ): string {
   const isScoped = caller?.identity.scope !== undefined || caller?.link !== undefined
   let trailers = ''
@@ -96,7 +96,7 @@ export function requestTrailers(
 }
 
 /** Returns names and values, alternating; without an assertion unless an audience is given. */
-export function identityHeaders({ identity, assertions }: Accepted, assertionAudience = ''): string[] {
+export function identityHeaders({ identity, assertions }: Caller, assertionAudience = ''): string[] {
   const headers = [
     'X-Authenticated-Account-Id',
     encodeIdentityValue(identity.accountId),
@@ -114,9 +114,9 @@ export function identityHeaders({ identity, assertions }: Accepted, assertionAud
 }
 
 /** The lines of a cached token's identity are rendered once. */
-const rendered = new WeakMap<Accepted, string>()
+const rendered = new WeakMap<Caller, string>()
 
-function identityLines(caller: Accepted): string {
+function identityLines(caller: Caller): string {
   const known = rendered.get(caller)
   if (known !== undefined) return known
   let lines = ''

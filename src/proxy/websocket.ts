@@ -4,8 +4,8 @@
  */
 import type { Socket } from 'node:net'
 import type { SidecarRequest } from '../server/context.ts'
+import type { Verdict } from '../token/caller.ts'
 import { allows } from '../token/scopes.ts'
-import type { Verdict } from '../token/verify.ts'
 import type { UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -79,11 +79,12 @@ function closeWhenRefused({ socket, context, rawHeaders }: SidecarRequest, optio
   const check = async () => {
     const verdict = await Promise.resolve(recheck(admitted.authorization)).catch(() => undefined)
     clearTimeout(timer)
-    const scope = verdict?.ok === true && !isReported ? verdict.identity.scope : undefined
+    const caller = verdict?.ok === true ? verdict.caller : undefined
+    const scope = isReported ? undefined : caller?.identity.scope
     const isAllowed = scope === undefined || allows(scope, admitted, rawHeaders)
-    if (verdict?.ok !== true || !isAllowed) socket.destroy()
-    if (verdict?.ok !== true || socket.destroyed) return
-    timer = setTimeout(check, Math.min(Math.max(verdict.usableUntil - now(), 0), MAX_TIMER_MS))
+    if (caller === undefined || !isAllowed) socket.destroy()
+    if (caller === undefined || socket.destroyed) return
+    timer = setTimeout(check, Math.min(Math.max(caller.usableUntil - now(), 0), MAX_TIMER_MS))
   }
   tunnelChecks.add(check)
   socket.once('close', () => {

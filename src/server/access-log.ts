@@ -10,7 +10,7 @@ import { newRequestId } from '../http/request-ids.ts'
 import { traceIdOf } from '../http/trace-context.ts'
 import { type Logger, loggable } from '../ops/log.ts'
 import type { Metrics } from '../ops/metrics.ts'
-import type { RefusalReason } from '../token/verify.ts'
+import type { RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
 
@@ -30,7 +30,7 @@ const ABORTED = 503
 export function createAccessLog({ metrics, log, access, clientAddress, isAborting }: AccessLogOptions) {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
-    const { admitted, actor } = context
+    const { admitted, identity } = context
     const isNamed = context.route === 'forward_auth' && context.connection.peer.trusted
     const named = isNamed && admitted ? namedRequest(admitted, req.rawHeaders) : undefined
     const path = named?.path ?? admitted?.path ?? originPath(req.url ?? '')
@@ -46,8 +46,8 @@ export function createAccessLog({ metrics, log, access, clientAddress, isAbortin
         bytesIn: context.bytesIn,
         bytesOut: context.bytesOut,
         ms: Math.round(ms * 1000) / 1000,
-        account: actor?.accountId && loggable(actor.accountId),
-        tokenId: actor?.tokenId && loggable(actor.tokenId),
+        account: identity?.accountId && loggable(identity.accountId),
+        tokenId: identity?.tokenId && loggable(identity.tokenId),
         client: clientAddress(req),
         traceId: traceIdOf(req.headers['traceparent']),
       },

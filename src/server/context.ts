@@ -7,7 +7,7 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision, Route } from '../gate/decide.ts'
-import type { Identity } from '../token/verify.ts'
+import type { Identity } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 import type { Reason } from './reasons.ts'
 
@@ -43,9 +43,6 @@ export interface RequestHandler {
   onRelease?(): void
 }
 
-/** Who acts: the caller of a verified token, or the names of a login that are known to be ours. */
-export type Actor = Partial<Pick<Identity, 'accountId' | 'accessKey' | 'tokenId'>>
-
 /** The facts of a request, grouped by the file that adds them. */
 export class RequestContext {
   readonly connection: ClientConnection
@@ -68,8 +65,8 @@ export class RequestContext {
   route: Route = 'proxy'
   decision: Decision | undefined
 
-  /** From token-endpoint.ts, too. */
-  actor: Actor | undefined
+  /** For the logs: that of the caller or, from token-endpoint.ts, the names of a login that are known to be ours. */
+  identity: Partial<Identity> | undefined
   /** Of a failure or refusal, the latest one; from the part that fails or refuses. */
   reason: Reason | undefined
 

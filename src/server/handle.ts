@@ -5,7 +5,7 @@
 import { ERRORS } from '../errors.ts'
 import type { Decided, Decision } from '../gate/decide.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
-import type { Accepted } from '../token/verify.ts'
+import type { Caller } from '../token/caller.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import type { LinkEndpoint } from './link-endpoint.ts'
 import type { Responder } from './respond.ts'
@@ -18,7 +18,7 @@ interface HandleOptions {
   readonly forward: (req: SidecarRequest, res: SidecarResponse) => void
   readonly responder: Responder
   /** `trusted`: the peer may hold an assertion. */
-  readonly identityHeaders: (caller: Accepted, trusted: boolean) => readonly string[]
+  readonly identityHeaders: (caller: Caller, trusted: boolean) => readonly string[]
   /** Maximum for which a proxy may cache a forward-auth response. */
   readonly maxAgeSeconds: number
   readonly now: () => number
@@ -48,7 +48,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     const { context } = req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
-    if ('caller' in decision) context.actor = decision.caller?.identity
+    if ('caller' in decision) context.identity = decision.caller?.identity
     if (decision.act === 'refuse') return refuse(req, res, decision)
     if (context.isBodyMalformed) return responder.refuse(req, res, 'admission', ERRORS.malformedRequest)
     if (context.upgrade !== undefined && context.admitted?.webSocket !== true)
@@ -75,7 +75,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     }
   }
 
-  const allow = (req: SidecarRequest, res: SidecarResponse, caller: Accepted | undefined) => {
+  const allow = (req: SidecarRequest, res: SidecarResponse, caller: Caller | undefined) => {
     const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(options.now() / 1000)
     // A decision for one request of a restricted token, or of a link, is none for another.
     const isForAll = caller?.identity.scope === undefined && caller?.link === undefined

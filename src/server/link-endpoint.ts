@@ -6,10 +6,10 @@ import { decodeJwt } from 'jose/jwt/decode'
 import { ERRORS } from '../errors.ts'
 import { pathOf } from '../http/request-target.ts'
 import type { Audit } from '../ops/audit.ts'
+import type { Caller, Identity } from '../token/caller.ts'
 import type { LinkIssuer } from '../token/issue.ts'
 import { isLinkId, isMakerOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { allows } from '../token/scopes.ts'
-import type { Accepted, Identity } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import { invalid, type Refusal, readJson } from './json-body.ts'
 import type { Responder } from './respond.ts'
@@ -45,7 +45,7 @@ export class LinkEndpoint {
   }
 
   /** POST: makes a link. Rejects only on an internal fault. */
-  async create(req: SidecarRequest, res: SidecarResponse, caller: Accepted): Promise<void> {
+  async create(req: SidecarRequest, res: SidecarResponse, caller: Caller): Promise<void> {
     const { responder, maxLifetimeSeconds, tokenEndpoint } = this.#options
     if (!this.#options.canIssue()) return responder.refuse(req, res, 'unavailable', ERRORS.serviceNotReady)
     const read = await readJson(req, res)

@@ -10,8 +10,9 @@ import type { CredentialName, CredentialStatus, CredentialStore } from '../crede
 import type { EndedToken, Revoked, RevokeToken } from '../credentials/token-revoker.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Audit, AuditedRequest } from '../ops/audit.ts'
+import type { Identity } from '../token/caller.ts'
+import type { LoginIdentity } from '../token/issue.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
-import type { Identity } from '../token/verify.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import { invalid, type Refusal } from './json-body.ts'
 import { readLogin } from './login-body.ts'
@@ -26,9 +27,7 @@ interface TokenEndpointOptions {
   readonly throttle: LoginThrottle
   /** Absent where no database has the revocations. */
   readonly revokeToken: RevokeToken | undefined
-  readonly issue: (
-    subject: CredentialName & { readonly scope: Scope | undefined },
-  ) => Promise<{ readonly token: string; readonly identity: Identity }>
+  readonly issue: (login: LoginIdentity) => Promise<{ readonly token: string; readonly identity: Identity }>
   readonly clientAddress: (req: SidecarRequest) => string
   readonly now: () => number
   readonly contract: Pick<Config['contract'], 'expirationSec' | 'authenticationFailedCode'>
@@ -67,14 +66,14 @@ export class TokenEndpoint {
     if (!read.ok) return this.#fail(req, res, 'invalid', read.error)
     const { login, scope: asked } = read
     const { accountId, accessKey } = login
-    if (credentials.hasAccount(accountId)) context.actor = { accountId }
+    if (credentials.hasAccount(accountId)) context.identity = { accountId }
     const address = this.#options.clientAddress(req)
     const { verdict, retryAfterSeconds } = await throttle.attempt(login, address, async () =>
       res.destroyed ? 'busy' : credentials.authenticate(login, address),
     )
     if (verdict === 'unavailable') return this.#fail(req, res, verdict, ERRORS.serviceNotReady)
     const credential = credentials.credentialStatus(accountId, accessKey)
-    if (credential.active) context.actor = { accountId, accessKey }
+    if (credential.active) context.identity = { accountId, accessKey }
     if (verdict === 'busy' || verdict === 'throttled') {
       if (!res.destroyed) await sleep(RETRY_LATER_DELAY_MS)
       if (res.destroyed) return // the client left while its login waited
@@ -85,12 +84,12 @@ export class TokenEndpoint {
       return this.#fail(req, res, 'rejected', this.#rejected, { errorType: 'http_request_denied' })
     const granted = grant(asked, login, credential)
     if (!granted.ok) return this.#fail(req, res, 'invalid', granted.error)
-    const subject = { ...login, scope: granted.scope }
-    const { token, identity } = await this.#options.issue(subject).catch((fault: unknown) => {
+    const issued = this.#options.issue({ accountId, accessKey, scope: granted.scope })
+    const { token, identity } = await issued.catch((fault: unknown) => {
       this.#recordFailure(req, 'internal')
       throw fault
     })
-    context.actor = identity
+    context.identity = identity
     this.#options.onIssued()
     audit.request(req, { event: 'login' })
     const expirationSec = this.expirationSec(identity.expiresAtSeconds)

@@ -4,8 +4,8 @@
  */
 import { LRUCache } from 'lru-cache'
 import { ownCopy } from '../http/own-copy.ts'
+import type { Accepted, Verdict, Verify, VerifyUncached } from './caller.ts'
 import { NO_ASSERTIONS, type SignAssertions } from './issue.ts'
-import type { Accepted, Verdict, Verify, VerifyUncached } from './verify.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: VerifyUncached
@@ -44,7 +44,7 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     const entry = entries.get(token)
     if (entry !== undefined) {
       // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
-      if (now() < entry.usableUntil) {
+      if (now() < entry.caller.usableUntil) {
         cache.hits++
         return entry
       }
@@ -61,14 +61,15 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     if (!(found instanceof Promise)) return found
     const pending = found
       .then(async (verdict) => {
-        const signed = verdict.ok ? await signAssertions(verdict.identity) : NO_ASSERTIONS
+        const signed = verdict.ok ? await signAssertions(verdict.caller.identity) : NO_ASSERTIONS
         // After a change the verdict may depend on a removed key, credential or list.
         if (started !== generation) return inFlight.get(token) ?? verifyOnce(token)
         if (!verdict.ok) return verdict
-        const usableUntil = Math.min(verdict.usableUntil, signed.renewAt, now() + maxAgeSeconds * 1000)
-        const { ok, identity, issuer, link } = verdict
+        const { identity, issuer, link, usableUntil: provenUntil } = verdict.caller
+        const usableUntil = Math.min(provenUntil, signed.renewAt, now() + maxAgeSeconds * 1000)
         // A spread takes 270 bytes more.
-        const entry = { ok, identity, issuer, link, usableUntil, assertions: signed.assertions }
+        const caller = { identity, issuer, link, usableUntil, assertions: signed.assertions }
+        const entry = { ok: true, caller } as const
         entries.set(ownCopy(token), entry)
         return entry
       })
@@ -94,7 +95,8 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
     evict(tokenIds: readonly string[]) {
       restart()
       const revoked = new Set(tokenIds)
-      for (const [token, { identity, link }] of [...entries.entries()]) {
+      for (const [token, { caller }] of [...entries.entries()]) {
+        const { identity, link } = caller
         if (revoked.has(identity.tokenId) || (link && revoked.has(link.parentId))) entries.delete(token)
       }
     },

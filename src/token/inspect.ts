@@ -5,16 +5,8 @@
  */
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
-import {
-  type Accepted,
-  MAX_TOKEN_BYTES,
-  members,
-  REFUSED_PARAMETERS,
-  type RefusalReason,
-  type Refused,
-  type Verdict,
-  type Verify,
-} from './verify.ts'
+import type { Caller, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
+import { MAX_TOKEN_BYTES, members, REFUSED_PARAMETERS } from './verify.ts'
 
 export interface Inspection {
   readonly verdict: 'valid' | 'refused'
@@ -70,13 +62,13 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
   return {
     verdict: verdict.ok ? 'valid' : 'refused',
     reason: verdict.ok ? null : verdict.reason,
-    explanation: verdict.ok ? acceptance(verdict) : explain(token, verdict, header, credentialActive),
+    explanation: verdict.ok ? acceptance(verdict.caller) : explain(token, verdict, header, credentialActive),
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
-    account: verdict.ok ? verdict.identity.accountId : null,
-    accessKey: verdict.ok ? verdict.identity.accessKey : null,
+    account: verdict.ok ? verdict.caller.identity.accountId : null,
+    accessKey: verdict.ok ? verdict.caller.identity.accessKey : null,
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
-    scope: verdict.ok ? (verdict.identity.scope?.text ?? null) : null,
+    scope: verdict.ok ? (verdict.caller.identity.scope?.text ?? null) : null,
     revoked: verdict.ok ? false : verdict.reason === 'revoked' || credentialActive === false || isListed,
     credentialActive,
     header,
@@ -105,7 +97,7 @@ const EXPLANATIONS: Readonly<Record<Exclude<RefusalReason, 'malformed' | 'claims
   revoked: 'The token was valid and has been revoked: by its jti, its account or its access key.',
 }
 
-const acceptance = ({ link }: Accepted) =>
+const acceptance = ({ link }: Caller) =>
   link === undefined
     ? 'The token is accepted.'
     : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`

@@ -5,10 +5,10 @@
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
 import { nameProblem } from '../credentials/names.ts'
-import type { CredentialName } from '../credentials/store.ts'
 import type { KeyRing, SigningKey } from '../keys/key-ring.ts'
+import type { Caller, Identity } from './caller.ts'
 import { createLinkId, LINK_TYPE, type LinkedRequest, withLinkParameter } from './links.ts'
-import { type Accepted, type Identity, MAX_TOKEN_BYTES } from './verify.ts'
+import { MAX_TOKEN_BYTES } from './verify.ts'
 
 interface SignerOptions {
   readonly keys: () => KeyRing
@@ -18,12 +18,13 @@ interface SignerOptions {
   readonly now: () => number
 }
 
-type Subject = CredentialName & Pick<Identity, 'scope'>
+/** What a login proves. */
+export type LoginIdentity = Pick<Identity, 'accountId' | 'accessKey' | 'scope'>
 
 /** `lifetime`: whole seconds. Rejects without a signing key, or if the verifier would refuse a name. */
 export function createIssuer(options: SignerOptions & { readonly audience: string }) {
   const { keys, issuer, audience, lifetimeSeconds, now } = options
-  return async ({ accountId, accessKey, scope }: Subject, lifetime = lifetimeSeconds) => {
+  return async ({ accountId, accessKey, scope }: LoginIdentity, lifetime = lifetimeSeconds) => {
     const { signing } = keys()
     if (signing === undefined) throw new Error('no signing key')
     const problem = nameProblem(accountId) ?? nameProblem(accessKey)
@@ -39,7 +40,7 @@ export function createIssuer(options: SignerOptions & { readonly audience: strin
 
 /** `parent`: the token that asks. `lifetime`: whole seconds; a link ends with its parent at the latest. */
 export type LinkIssuer = (
-  parent: Pick<Accepted, 'identity' | 'issuer'> & { readonly issuedAtSeconds: number },
+  parent: Pick<Caller, 'identity' | 'issuer'> & { readonly issuedAtSeconds: number },
   linked: LinkedRequest,
   lifetime: number,
 ) => Promise<{ readonly url: string; readonly linkId: string; readonly expiresAtSeconds: number } | undefined>
@@ -93,9 +94,9 @@ export function createAssertionSigner(
     const expiresAtSeconds = Math.min(issuedAt + lifetimeSeconds, identity.expiresAtSeconds)
     const endsAt = expiresAtSeconds * 1000
     if (signing === undefined || endsAt <= time) return NO_ASSERTIONS
-    const subject = { ...identity, expiresAtSeconds }
+    const asserted = { ...identity, expiresAtSeconds }
     const signAs = (audience: string) =>
-      sign(subject, 'upstream-assertion+jwt', issuedAt, signing, { issuer, audience })
+      sign(asserted, 'upstream-assertion+jwt', issuedAt, signing, { issuer, audience })
     const signed = await Promise.all(audiences.map(signAs))
     return {
       assertions: new Map(signed.map((assertion, at) => [String(audiences[at]), assertion])),

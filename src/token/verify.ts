@@ -1,6 +1,6 @@
 /**
  * Verifies bearer tokens (RFC 7519, RFC 8725, RFC 9068).
- * In: a compact JWS. Out: its identity and the end of its validity, or the reject reason.
+ * In: a compact JWS. Out: the caller that it proves, or why it is refused.
  * The unverified `iss` selects an issuer, whose keys and rules (`issuers.ts`) then decide alone. Cheap checks come first.
  */
 import type { CryptoKey, JWTPayload } from 'jose'
@@ -9,60 +9,9 @@ import { jwtVerify } from 'jose/jwt/verify'
 import type { IsRevoked } from '../credentials/revocations.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
 import type { FindKey, FoundKey } from '../keys/key-ring.ts'
-import { LINK_TYPE, type Link, linkOf } from './links.ts'
-import { intersectScopes, type Scope, validScope } from './scopes.ts'
-
-/** `expiresAtSeconds`: since the epoch. */
-export interface Identity {
-  readonly accountId: string
-  readonly accessKey: string
-  readonly tokenId: string
-  readonly expiresAtSeconds: number
-  /** Undefined: unrestricted. Of a verified token: what the token and its credential both allow. */
-  readonly scope?: Scope | undefined
-}
-
-/** The label `reason` of `auth_sidecar_token_checks_total`. */
-export const REFUSAL_REASONS = [
-  'missing',
-  'malformed',
-  'expired',
-  'signature',
-  'unknown_key',
-  'algorithm',
-  'claims',
-  'revoked',
-  'scope',
-  /** There are no keys of its issuer yet. */
-  'unavailable',
-] as const
-
-export type RefusalReason = (typeof REFUSAL_REASONS)[number]
-
-export interface Accepted {
-  readonly ok: true
-  readonly identity: Identity
-  /** Epoch milliseconds at which the token must be verified again: its end at the latest, or that of its credential. */
-  readonly usableUntil: number
-  /** The issuer of the token, or of the token that made the link. */
-  readonly issuer: string
-  /** What it is bound to, if it is a link and not an access token. */
-  readonly link?: Link | undefined
-  /** Signed identities by audience. */
-  readonly assertions?: ReadonlyMap<string, string>
-}
-
-export interface Refused {
-  readonly ok: false
-  readonly reason: RefusalReason
-  /** The invalid header parameter or claim: for `token inspect`, not for clients. */
-  readonly claim?: string
-}
-
-export type Verdict = Accepted | Refused
-
-/** A promise where a signature is checked or keys are fetched, otherwise a value. Rejects only on an internal fault. */
-export type Verify = (token: string) => Verdict | Promise<Verdict>
+import type { Identity, Refused, Verdict, VerifyUncached } from './caller.ts'
+import { LINK_TYPE, linkOf } from './links.ts'
+import { intersectScopes, validScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
@@ -71,9 +20,6 @@ export const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
 
 /** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
-
-/** As {@link Verify}, without a cache. */
-export type VerifyUncached = (token: string) => Refused | Promise<Accepted | Refused>
 
 /** An issuer whose tokens are accepted, with its keys and rules. */
 export interface TokenIssuer {
@@ -125,7 +71,7 @@ async function verifySigned(
   { alg, typ }: Header,
   issuer: TokenIssuer,
   { issuers, clockToleranceSeconds, now, isRevoked }: VerifierOptions,
-): Promise<Accepted | Refused> {
+): Promise<Verdict> {
   let payload: JWTPayload
   let isExpired = false
   try {
@@ -170,14 +116,16 @@ async function verifySigned(
   if (credential?.active === false || isEnded) return { ok: false, reason: 'revoked' }
   return {
     ok: true,
-    identity: {
-      ...names,
-      scope: intersectScopes(names.scope, validScope(credential?.scope)),
-      expiresAtSeconds: exp,
+    caller: {
+      identity: {
+        ...names,
+        scope: intersectScopes(names.scope, validScope(credential?.scope)),
+        expiresAtSeconds: exp,
+      },
+      issuer: maker.name,
+      link,
+      usableUntil: Math.min(endsAt, credential?.until ?? endsAt) * 1000,
     },
-    issuer: maker.name,
-    link,
-    usableUntil: Math.min(endsAt, credential?.until ?? endsAt) * 1000,
   }
 }
 

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { createTrust, expired, forged, type Login, MAIN, type Trust } from '../../bench/trust.ts'
-import { REFUSAL_REASONS } from '../../src/token/verify.ts'
+import { REFUSAL_REASONS } from '../../src/token/caller.ts'
 import { serveArgs } from '../support/program.ts'
 
 export interface Identity {

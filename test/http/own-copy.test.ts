@@ -37,9 +37,11 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const cache = createTokenCache({
     verifyUncached: async () => ({
       ok: true,
-      issuer: 'us',
-      identity: { accountId: 'acme', accessKey: 'AK', tokenId: 'j', expiresAtSeconds: 4_000_000_000 },
-      usableUntil: Number.POSITIVE_INFINITY,
+      caller: {
+        issuer: 'us',
+        identity: { accountId: 'acme', accessKey: 'AK', tokenId: 'j', expiresAtSeconds: 4_000_000_000 },
+        usableUntil: Number.POSITIVE_INFINITY,
+      },
     }),
     maxTokens: 10_000,
     maxAgeSeconds: 300,
@@ -48,8 +50,9 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const caches: Record<string, (at: number) => unknown> = {
     'header names': (at) => headerKind(cut(`X-Meta-Of-An-Upstream-${at}`)),
     'tokens and their identity lines': async (at) => {
-      const caller = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
-      if (!caller.ok) throw new Error('refused')
+      const verdict = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
+      if (!verdict.ok) throw new Error('refused')
+      const { caller } = verdict
       const request = admitted({})
       identityHeaders(caller)
       requestHead({

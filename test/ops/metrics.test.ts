@@ -3,7 +3,7 @@ import t from 'tap'
 import { createMetrics, type MetricSources, type MetricsOptions } from '../../src/ops/metrics.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream-errors.ts'
 import { ISSUE_FAILURES } from '../../src/server/reasons.ts'
-import { REFUSAL_REASONS } from '../../src/token/verify.ts'
+import { REFUSAL_REASONS } from '../../src/token/caller.ts'
 import { VERSION } from '../../src/version.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
 

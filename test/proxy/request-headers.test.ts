@@ -7,11 +7,11 @@ import {
   requestTrailers,
 } from '../../src/proxy/request-headers.ts'
 import { createAddresses } from '../../src/server/client-address.ts'
-import type { Accepted } from '../../src/token/verify.ts'
+import type { Caller } from '../../src/token/caller.ts'
 import { admission, admitted, type HeadParts, HOST, type Line } from '../support/request-heads.ts'
 
 const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAtSeconds: 2_000_000_000 }
-const caller: Accepted = { ok: true, issuer: 'us', identity, usableUntil: Number.POSITIVE_INFINITY }
+const caller: Caller = { issuer: 'us', identity, usableUntil: Number.POSITIVE_INFINITY }
 const socket = { remoteAddress: '192.0.2.7', localPort: 8080 }
 const untrusted = createAddresses([]).peerOf(socket, false)
 

@@ -65,7 +65,7 @@ async function setUp(
   const token = await mintToken({ key, now: START, lifetimeSeconds: tokenSeconds, claims: { jti: 'j' } })
   const check = () => cache.verify(token)
   const assertionOf = (verdict: Awaited<ReturnType<typeof check>>) =>
-    verdict.ok ? verdict.assertions?.get(ASSERTION_AUDIENCE) : undefined
+    verdict.ok ? verdict.caller.assertions?.get(ASSERTION_AUDIENCE) : undefined
   return {
     state,
     cache,
@@ -125,7 +125,7 @@ t.test('an assertion is renewed at half of its lifetime, once for concurrent req
   const first = await now()
   state.now = START + 150_000
   for (const verdict of await Promise.all([check(), check()])) {
-    const assertion = verdict.ok ? verdict.assertions?.get(ASSERTION_AUDIENCE) : undefined
+    const assertion = verdict.ok ? verdict.caller.assertions?.get(ASSERTION_AUDIENCE) : undefined
     t.ok(assertion !== undefined && assertion !== first && assertion === atOnce())
   }
   t.equal(claims(atOnce()).exp, Math.floor(state.now / 1000) + 300)

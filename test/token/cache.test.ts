@@ -2,15 +2,15 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t from 'tap'
 import { createTokenCache } from '../../src/token/cache.ts'
-import type { Accepted, Refused, Verdict } from '../../src/token/verify.ts'
+import type { Refused, Verdict } from '../../src/token/caller.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
 
 /** A cache over a verifier whose verdicts the test gives by hand, and a clock that the test sets. */
 function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   const clock = { now: START }
-  const asked: { answer: (verified: Accepted | Refused) => void; fail: (fault: Error) => void }[] = []
-  const verify = () => new Promise<Accepted | Refused>((answer, fail) => asked.push({ answer, fail }))
+  const asked: { answer: (verified: Verdict) => void; fail: (fault: Error) => void }[] = []
+  const verify = () => new Promise<Verdict>((answer, fail) => asked.push({ answer, fail }))
   const cache = createTokenCache({ verifyUncached: verify, maxTokens, maxAgeSeconds, now: () => clock.now })
   const check = cache.verify
   /** Checks a token that the verifier accepts. */
@@ -22,11 +22,13 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   return { clock, asked, cache, check, accept }
 }
 
-const good = (accountId = 'acme', usableUntil = START + 3_600_000): Accepted => ({
+const good = (accountId = 'acme', usableUntil = START + 3_600_000, tokenId = 'j'): Verdict => ({
   ok: true,
-  issuer: 'us',
-  identity: { accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds: usableUntil / 1000 },
-  usableUntil,
+  caller: {
+    issuer: 'us',
+    identity: { accountId, accessKey: 'AK', tokenId, expiresAtSeconds: usableUntil / 1000 },
+    usableUntil,
+  },
 })
 const refusal: Refused = { ok: false, reason: 'signature' }
 const isValue = (verdict: Verdict | Promise<Verdict>) => 'ok' in verdict
@@ -34,7 +36,7 @@ const isValue = (verdict: Verdict | Promise<Verdict>) => 'ok' in verdict
 t.test('a token is verified once; later lookups return the same value without a promise', async (t) => {
   const { asked, cache, check, accept } = setUp()
   const first = await accept('AA.AA.AA')
-  t.match(first, { ok: true, identity: { accountId: 'acme' } })
+  t.match(first, { ok: true, caller: { identity: { accountId: 'acme' } } })
   for (let again = 0; again < 3; again++) t.equal(check('AA.AA.AA'), first)
   t.equal(asked.length, 1)
   t.match(cache, { hits: 3, misses: 1, evictions: 0, size: 1 })
@@ -42,7 +44,7 @@ t.test('a token is verified once; later lookups return the same value without a 
 
 t.test('tokens of revoked ids are evicted alone, and verifications in progress are repeated', async (t) => {
   const { asked, cache, check, accept } = setUp({ maxTokens: 1000 })
-  const identified = (tokenId: string): Accepted => ({ ...good(), identity: { ...good().identity, tokenId } })
+  const identified = (tokenId: string) => good('acme', undefined, tokenId)
   for (let at = 0; at < 100; at++) await accept(`AA.AA.${at}`, identified(`j${at % 50}`))
   const pending = check('BB.BB.BB')
   cache.evict(['j7', 'j0', 'j49', 'none'])

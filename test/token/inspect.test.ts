@@ -1,7 +1,7 @@
 import t from 'tap'
 import type { IsRevoked } from '../../src/credentials/revocations.ts'
+import { type Caller, REFUSAL_REASONS, type Verdict } from '../../src/token/caller.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
-import { REFUSAL_REASONS, type Verdict } from '../../src/token/verify.ts'
 import { makeKey } from '../support/keys.ts'
 import { goodClaims, ISSUER, mintToken, segment } from '../support/tokens.ts'
 
@@ -30,12 +30,12 @@ function inspect(token: string, verdict: Verdict, options: Options = {}) {
   })
 }
 
-const accepted: Verdict = {
-  ok: true,
+const caller: Caller = {
   issuer: 'us',
   identity: { accountId: 'acme', accessKey: 'AKTEST', tokenId: claims.jti, expiresAtSeconds: claims.exp },
   usableUntil: claims.exp * 1000,
 }
+const accepted: Verdict = { ok: true, caller }
 const malformed: Verdict = { ok: false, reason: 'malformed' }
 const NOTHING = {
   account: null,
@@ -66,7 +66,7 @@ t.test('explains every reject reason and names the invalid claim', async (t) => 
 t.test('a link is no bearer token, and has the credential of its maker', async (t) => {
   const link = { method: 'GET', target: '/a', parentId: 'p', parentIssuedAt: 1, parentIssuer: ISSUER }
   const made = await mintToken({ key, claims: { ...claims, parent_iss: 'https://idp.example' } })
-  const { explanation, credentialActive } = await inspect(made, { ...accepted, link })
+  const { explanation, credentialActive } = await inspect(made, { ok: true, caller: { ...caller, link } })
   t.match(explanation, /^It is a link: .* GET .* refused as a bearer token\.$/)
   t.equal(credentialActive, null)
 })
