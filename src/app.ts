@@ -5,7 +5,7 @@
 import type { Registry } from 'prom-client'
 import { openAuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
-import { createLoginThrottle } from './credentials/login-throttle.ts'
+import { createLoginThrottle } from './credentials/throttles.ts'
 import { createDecide } from './gate/decide.ts'
 import { checkBearer } from './gate/proof.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'

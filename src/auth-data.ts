@@ -9,7 +9,7 @@ import { fileProblem } from './config/problem.ts'
 import type { PostgresStore } from './credentials/postgres/store.ts'
 import type { IsRevoked } from './credentials/revocations.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
-import { createTokenRevoker, type RevokeToken } from './credentials/token-revoker.ts'
+import { createTokenRevoker, type RevokeToken } from './credentials/throttles.ts'
 import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
 import { createRemoteKeys } from './keys/remote-keys.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
@@ -126,7 +126,7 @@ export async function openAuthData(config: Config, { log, now }: Clock): Promise
     credentials,
     isRevoked: (token) =>
       revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true,
-    revokeToken: database && createTokenRevoker({ ...config.token, write: database.revoke }),
+    revokeToken: database && createTokenRevoker(database.revoke, config.token.clockToleranceSeconds),
     revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates: {
       material: (name) => certificates.get(name)?.current().material,

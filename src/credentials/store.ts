@@ -3,7 +3,6 @@
  * same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for an unknown account too.
  */
 import { createHmac } from 'node:crypto'
-import ipaddr from 'ipaddr.js'
 import pLimit from 'p-limit'
 import { dummyHash, verifySecret } from './secret-hash.ts'
 
@@ -85,8 +84,8 @@ export type CredentialStatus =
 export const DATABASE_DOWN = 'database down, last snapshot active'
 
 export interface CredentialStore {
-  /** Never rejects. @param address - the client's; clients share the scrypt queue fairly */
-  authenticate(login: Login, address?: string): Promise<LoginVerdict>
+  /** Never rejects. @param client - the network of its address: networks share the scrypt queue fairly */
+  authenticate(login: Login, client?: string): Promise<LoginVerdict>
   /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
   hasAccount(accountId: string): boolean
   credentialStatus(accountId: string, accessKey: string): CredentialStatus
@@ -113,7 +112,7 @@ export function createCredentialStore({
     return newest !== undefined && newest.secretHash === secretHash && isActive(newest, now())
   }
 
-  async function check(login: Login, address: string): Promise<LoginVerdict> {
+  async function check(login: Login, client: string): Promise<LoginVerdict> {
     const index = credentials()
     const storedHash = index.find(login)?.secretHash
     const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : dummySha256
@@ -123,15 +122,15 @@ export function createCredentialStore({
     const parameters = index.scryptParametersFor(login)
     if (parameters === undefined) return 'rejected'
     const scryptHash = storedHash?.startsWith('$scrypt$') ? storedHash : dummyHash(parameters)
-    const matches = await verifyInQueue(clientNetwork(address), login.secret, scryptHash)
+    const matches = await verifyInQueue(client, login.secret, scryptHash)
     if (matches === 'busy') return 'busy'
     return matches && isCurrent(login, scryptHash) ? 'accepted' : 'rejected'
   }
 
   return {
-    async authenticate(login, address = '') {
+    async authenticate(login, client = '') {
       try {
-        return await check(login, address)
+        return await check(login, client)
       } catch (cause) {
         onFault?.(cause)
         return 'unavailable'
@@ -169,13 +168,4 @@ function createScryptQueue() {
       else jobsOf.delete(client)
     }
   }
-}
-
-/** The key under which logins of a client address are counted: one machine with IPv6 usually owns a /64 (RFC 7421). */
-export function clientNetwork(address: string): string {
-  if (!ipaddr.isValid(address)) return address
-  const parsed = ipaddr.process(address)
-  // Behind NAT64 (RFC 6052) the last 32 bits are an IPv4 address: the /64 is the whole internet.
-  if (parsed.kind() === 'ipv4' || parsed.range() === 'rfc6052') return parsed.toNormalizedString()
-  return `${new ipaddr.IPv6(parsed.toByteArray().fill(0, 8)).toNormalizedString()}/64`
 }

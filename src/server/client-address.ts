@@ -56,6 +56,15 @@ export function createAddresses(trust: readonly string[]) {
   }
 }
 
+/** The network by which logins of a client are counted: one machine with IPv6 usually owns a /64 (RFC 7421). */
+export function clientNetwork(address: string): string {
+  if (!ipaddr.isValid(address)) return address
+  const parsed = ipaddr.process(address)
+  // Behind NAT64 (RFC 6052) the last 32 bits are an IPv4 address: the /64 is the whole internet.
+  if (parsed.kind() === 'ipv4' || parsed.range() === 'rfc6052') return parsed.toNormalizedString()
+  return `${new ipaddr.IPv6(parsed.toByteArray().fill(0, 8)).toNormalizedString()}/64`
+}
+
 /** In `forwarded.trust`: an IPv4-mapped range has 96 bits more than its IPv4 range; a shorter one is an IPv6 range. */
 function parseRange(entry: string): [address: ipaddr.IPv4 | ipaddr.IPv6, bits: number] {
   const [address, bits] = ipaddr.parseCIDR(

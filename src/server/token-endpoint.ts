@@ -4,15 +4,15 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Config } from '../config/config.ts'
-import type { LoginThrottle } from '../credentials/login-throttle.ts'
 import { namesProblem } from '../credentials/names.ts'
 import type { CredentialName, CredentialStatus, CredentialStore } from '../credentials/store.ts'
-import type { EndedToken, Revoked, RevokeToken } from '../credentials/token-revoker.ts'
+import type { EndedToken, LoginThrottle, Revoked, RevokeToken } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Audit, AuditedRequest } from '../ops/audit.ts'
 import type { Identity } from '../token/caller.ts'
 import type { LoginIdentity } from '../token/issue.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
+import { clientNetwork } from './client-address.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import { invalid, type Refusal } from './json-body.ts'
 import { readLogin } from './login-body.ts'
@@ -67,9 +67,9 @@ export class TokenEndpoint {
     const { login, scope: asked } = read
     const { accountId, accessKey } = login
     if (credentials.hasAccount(accountId)) context.identity = { accountId }
-    const address = this.#options.clientAddress(req)
-    const { verdict, retryAfterSeconds } = await throttle.attempt(login, address, async () =>
-      res.destroyed ? 'busy' : credentials.authenticate(login, address),
+    const client = clientNetwork(this.#options.clientAddress(req))
+    const { verdict, retryAfterSeconds } = await throttle.attempt(login, client, async () =>
+      res.destroyed ? 'busy' : credentials.authenticate(login, client),
     )
     if (verdict === 'unavailable') return this.#fail(req, res, verdict, ERRORS.serviceNotReady)
     const credential = credentials.credentialStatus(accountId, accessKey)

@@ -443,6 +443,10 @@ t.test('failures count for the client behind a trusted proxy, not for the proxy'
   const from = async (address: string, secret = 'wrong') =>
     (await setup.ask(post(JSON.stringify({ ...login, secret }), `X-Forwarded-For: ${address}\r\n`))).status
   t.same([await from('203.0.113.1'), await from('203.0.113.1'), await from('203.0.113.2')], [403, 503, 403])
+  t.same(
+    [await from('2001:db8::1'), await from('2001:db8::2'), await from('2001:db8:0:1::1')],
+    [403, 503, 403],
+  )
 })
 
 t.test('a flood of unknown accounts from one address does not block logins from another', async (t) => {

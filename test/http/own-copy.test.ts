@@ -1,7 +1,7 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t from 'tap'
-import { createLoginThrottle } from '../../src/credentials/login-throttle.ts'
+import { createLoginThrottle } from '../../src/credentials/throttles.ts'
 import { headerKind } from '../../src/http/header-names.ts'
 import { identityHeaders, requestHead } from '../../src/proxy/request-headers.ts'
 import { createAddresses } from '../../src/server/client-address.ts'

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { createAddresses, type Peer } from '../../src/server/client-address.ts'
+import { clientNetwork, createAddresses, type Peer } from '../../src/server/client-address.ts'
 
 const peer = (remoteAddress: string | undefined, trust: readonly string[] = []): Peer =>
   createAddresses(trust).peerOf({ remoteAddress, localPort: 8080 }, false)
@@ -88,4 +88,19 @@ t.test('the client is the nearest address that is not a trusted proxy', async (t
     return from('10.0.0.1', [...left, address, '10.0.0.2'].join(', ')) === address
   })
   t.doesNotThrow(() => fc.assert(property, { numRuns: 500 }), 'whatever the client puts in front')
+})
+
+t.test('logins are counted by IPv4 address or IPv6 /64, and behind NAT64 by the IPv4 address', async (t) => {
+  const nat64 = '64:ff9b:0:0:0:0:c000:201'
+  for (const [address, network] of [
+    ['192.0.2.1', '192.0.2.1'],
+    ['::ffff:192.0.2.1', '192.0.2.1'],
+    ['2001:db8::1', '2001:db8:0:0:0:0:0:0/64'],
+    ['2001:db8::ffff:4', '2001:db8:0:0:0:0:0:0/64'],
+    ['2001:db8:0:1::4', '2001:db8:0:1:0:0:0:0/64'],
+    ['64:ff9b::c000:201', nat64],
+    ['unknown', 'unknown'],
+  ] as const) {
+    t.equal(clientNetwork(address), network, address)
+  }
 })

@@ -1,0 +1,139 @@
+/**
+ * Bounds what a client may repeat within a window: failed logins, which guess, and revocations, which fill the database.
+ * Memory: at most 50,000 keys each, in an LRU cache, 300 bytes each and 8 for each failed login.
+ */
+import { hash } from 'node:crypto'
+import { LRUCache } from 'lru-cache'
+import pLimit, { type LimitFunction } from 'p-limit'
+import type { CredentialName, LoginVerdict } from './store.ts'
+
+const MAX_KEYS = 50_000
+
+/** Values that are forgotten when a window has passed since their key was first set. @param now - monotonic milliseconds */
+const createWindow = <V extends object>(windowSeconds: number, now: () => number) =>
+  new LRUCache<string, V>({
+    // Not `max`, which allocates memory for all entries at the start, and clears it with the last one: 100 µs a login.
+    maxSize: MAX_KEYS,
+    sizeCalculation: () => 1,
+    ttl: windowSeconds * 1000 - 1, // an entry is stale once it is older than this
+    noUpdateTTL: true,
+    ttlResolution: 0,
+    perf: { now },
+  })
+
+/** Whole seconds until the key is forgotten, at least 1. */
+const secondsLeft = <V extends object>(window: LRUCache<string, V>, key: string) =>
+  Math.max(1, Math.ceil(window.getRemainingTTL(key) / 1000))
+
+interface LoginOutcome {
+  readonly verdict: LoginVerdict | 'throttled'
+  /** Of a throttled login: whole seconds, at least 1. */
+  readonly retryAfterSeconds?: number
+}
+
+export type LoginThrottle = ReturnType<typeof createLoginThrottle>
+
+/** Logins of all pairs that wait for those in flight. */
+const MAX_WAITING = 1000
+
+/**
+ * Refuses logins of a pair of account and client after `count` failures within a window, which begins with the first of
+ * them. Unknown accounts count alike, and a refused login is never checked. A login that could be one failure too many
+ * waits for those in flight. To evict its own pair, a client has to fail 50,000 other logins first.
+ * @param now - monotonic milliseconds
+ */
+export function createLoginThrottle(
+  { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },
+  now = () => performance.now(),
+) {
+  /** Of each pair: the failures, as digests of their access keys. */
+  const failures = createWindow<number[]>(windowSeconds, now)
+  /** Of pairs with logins in flight. */
+  const limits = new Map<string, LimitFunction>()
+  let waiting = 0
+  return {
+    /**
+     * Runs `check` when the pair may log in: `rejected` is a failure, `accepted` removes those of its own access key.
+     * All of them would be too many: a client could guess the secret of another key between logins with its own.
+     * @param client - the network of its address
+     */
+    async attempt(
+      { accountId, accessKey }: CredentialName,
+      client: string,
+      check: () => Promise<LoginVerdict>,
+    ): Promise<LoginOutcome> {
+      // The digest, because the account name is the client's choice and may be long.
+      const pair = `${hash('sha256', accountId, 'base64url')} ${client}`
+      const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
+      const failed = () => failures.get(pair)?.length ?? 0
+      // Every login in flight may fail: 200 guesses at once are no more than `count` one by one.
+      const attemptsLeft = () => Math.max(1, count - failed())
+      const limit = limits.get(pair) ?? pLimit(count)
+      limits.set(pair, limit)
+      limit.concurrency = attemptsLeft()
+      const mustWait = limit.activeCount >= limit.concurrency
+      if (mustWait && waiting >= MAX_WAITING) return { verdict: 'busy' }
+      if (mustWait) waiting++
+      try {
+        return await limit(async () => {
+          if (mustWait) waiting--
+          if (failed() >= count) {
+            return { verdict: 'throttled', retryAfterSeconds: secondsLeft(failures, pair) }
+          }
+          const verdict = await check()
+          const keys = failures.get(pair) ?? []
+          if (verdict === 'rejected') failures.set(pair, [...keys, key])
+          else if (verdict === 'accepted' && keys.includes(key)) {
+            const others = keys.filter((other) => other !== key)
+            if (others.length > 0) failures.set(pair, others)
+            else failures.delete(pair)
+          }
+          limit.concurrency = attemptsLeft()
+          return { verdict }
+        })
+      } finally {
+        if (limit.activeCount === 0 && limit.pendingCount === 0) limits.delete(pair)
+      }
+    },
+  }
+}
+
+export interface EndedToken {
+  readonly accountId: string
+  readonly tokenId: string
+  readonly expiresAtSeconds: number
+}
+
+export type Revoked =
+  | { readonly ok: true }
+  | { readonly ok: false; readonly reason: 'throttled' | 'unavailable'; readonly retryAfterSeconds?: number }
+
+/** Ends a token, or a link, before it expires. Resolves once it is refused here, and soon everywhere. Never rejects. */
+export type RevokeToken = (token: EndedToken) => Promise<Revoked>
+
+/** Revocations of one account in a window: each is a row to write. */
+const MAX_REVOKED = 60
+const REVOKED_WINDOW_SECONDS = 60
+
+/**
+ * @param write - whether the revocation was written and is active; does not reject. `until`: epoch seconds
+ * @param clockToleranceSeconds - until then a token is accepted after its end
+ * @param now - monotonic milliseconds
+ */
+export function createTokenRevoker(
+  write: (tokenId: string, until: number) => Promise<boolean>,
+  clockToleranceSeconds: number,
+  now = () => performance.now(),
+): RevokeToken {
+  const counts = createWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS, now)
+  return async ({ accountId, tokenId, expiresAtSeconds }) => {
+    const count = counts.get(accountId) ?? { revoked: 0 }
+    if (count.revoked >= MAX_REVOKED) {
+      return { ok: false, reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) }
+    }
+    count.revoked++
+    counts.set(accountId, count)
+    const isWritten = await write(tokenId, expiresAtSeconds + clockToleranceSeconds)
+    return isWritten ? { ok: true } : { ok: false, reason: 'unavailable' }
+  }
+}
