@@ -4,9 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../ops/log.ts'
-import { ATOMIC } from '../reload/change-detector.ts'
-import { MAX_LOGGED_PROBLEMS } from '../reload/polled-files.ts'
-import { createReloadable, type Reloadable, type ReloadResult, type Source } from '../reload/reloadable.ts'
+import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult, type Source } from '../reload/reloadable.ts'
 import type { FindKey, KeyRing } from './key-ring.ts'
 import { fetchJwks, importKeys, type KeySet, type KeySetSource, type UncheckedJwk } from './key-set.ts'
 
@@ -44,10 +42,9 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   const firstSet = new Promise<boolean>((resolve) => {
     settleFirst = resolve
   })
-  const set: Reloadable<KeySet | undefined> = createReloadable<KeySet | undefined>({
+  const set: Reloadable<KeySet | undefined> = new Reloadable<KeySet | undefined>({
     source: sourceOf(() => set.current() !== undefined),
     initial: undefined,
-    limits: ATOMIC,
     pollMs: REFRESH_MS,
     retryMs: COOLDOWN_MS,
     onActive(fresh, warnings) {
@@ -139,7 +136,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       set.start()
       fetching = set.refresh()
     },
-    reload: set.reload,
+    reload: () => set.reload(),
     stop(): void {
       stopping.abort()
       set.stop()

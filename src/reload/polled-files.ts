@@ -6,9 +6,8 @@ import { access, constants, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import type { Problem } from '../config/problem.ts'
 import type { Logger } from '../ops/log.ts'
-import type { ChangeLimits } from './change-detector.ts'
 import { errorCode, type Loaded } from './files.ts'
-import { createReloadable, type Reloadable, type ReloadResult } from './reloadable.ts'
+import { type ChangeLimits, MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from './reloadable.ts'
 
 /** Names files. */
 export interface FilePaths {
@@ -30,9 +29,7 @@ export interface PolledFilesOptions<T> extends FilePaths {
 }
 
 /** A file may be half-written. At a poll each 200 ms: 1 s, 10 s and 5 s. */
-const LIMITS: ChangeLimits = { pairPolls: 5, unstablePolls: 50, retryPolls: 25 }
-
-export const MAX_LOGGED_PROBLEMS = 20
+export const FILE_LIMITS: ChangeLimits = { reportPolls: 5, unstablePolls: 50, retryPolls: 25 }
 
 /** Loads the files; they are polled from `start` on. Never rejects. */
 export async function openPolledFiles<T>(
@@ -43,7 +40,7 @@ export async function openPolledFiles<T>(
   const version = await versionOf(options)
   const first = await loadWithWarnings(options)
   if (!first.ok) return first
-  const reloadable = createReloadable({
+  const reloadable = new Reloadable({
     source: {
       observe: async () => ({ ok: true, value: await versionOf(options), warnings: [] }),
       async load() {
@@ -54,7 +51,7 @@ export async function openPolledFiles<T>(
     },
     initial: first.value,
     version,
-    limits: LIMITS,
+    limits: FILE_LIMITS,
     pollMs,
     retryMs: pollMs,
     onActive(value, warnings, former) {

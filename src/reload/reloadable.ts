@@ -1,9 +1,90 @@
 /**
  * Keeps a value current: polls a source, loads its new versions, keeps the last good one, and reports each fault once.
- * Files, the credentials database and the key sets of issuers are such sources; `change-detector.ts` decides.
+ * Files, the credentials database and the key sets of issuers are such sources. `nextAction` decides after each poll:
+ *
+ *   a poll finds                                        the runner
+ *   the active version                                  waits
+ *   a new version, for the first time                   waits: it may be half-written
+ *   the same new version again                          attempts to load it: uses it if it is good and still there
+ *   it again, `reportPolls` polls after the change      loads it: uses it or reports it
+ *   another version each time, for `unstablePolls`      loads it
+ *   the rejected version, every `retryPolls` polls      attempts to load it
+ *   that the source is not available                    reports it, once for each reason
+ *   the active version, after that                      reports the recovery
+ *   any version, where an operator asks for a reload    loads it
  */
-import { type ChangeLimits, type ChangeState, nextChange, type Observation } from './change-detector.ts'
 import type { Loaded } from './files.ts'
+
+/** How long a change may take, counted in polls. */
+export interface ChangeLimits {
+  /** Until then a bad version may be incomplete: a key may follow its certificate late. */
+  readonly reportPolls: number
+  /** Not earlier: a part of a revocation list is valid. */
+  readonly unstablePolls: number
+  /** The cause of a rejection may be ours, such as too many open files. */
+  readonly retryPolls: number
+}
+
+/** For a source that shows complete versions only. */
+const LOAD_AT_ONCE: ChangeLimits = { reportPolls: 1, unstablePolls: 1, retryPolls: 1 }
+
+export interface ChangeState {
+  /** The version that the last poll found. */
+  readonly found?: string | undefined
+  /** The version that was loaded last. */
+  readonly loaded?: string | undefined
+  /** The version that became active or was rejected last. */
+  readonly decided?: string | undefined
+  /** Polls since `decided` was rejected; undefined if it is active. */
+  readonly rejectedPolls?: number | undefined
+  /** Polls since another version than `decided` is found. */
+  readonly changedPolls: number
+  /** Why the source is not available. */
+  readonly unavailable?: string | undefined
+}
+
+type Found =
+  | { readonly version: string; readonly isForced: boolean }
+  /** Why the source is not available. */
+  | { readonly unavailable: string }
+
+type Action = 'wait' | 'attempt' | 'load' | 'report' | 'recover'
+
+/** Pure, so that its cases are a table. */
+export function nextAction(
+  before: ChangeState,
+  found: Found,
+  limits: ChangeLimits = LOAD_AT_ONCE,
+): readonly [ChangeState, Action] {
+  if ('unavailable' in found) {
+    const { unavailable } = found
+    return [{ ...before, unavailable }, unavailable === before.unavailable ? 'wait' : 'report']
+  }
+  const { version, isForced } = found
+  const state = { ...before, found: version, unavailable: undefined }
+  if (isForced) return [{ ...state, loaded: version }, 'load']
+  if (version === before.decided) {
+    const unchanged = { ...state, changedPolls: 0 }
+    if (before.rejectedPolls === undefined) {
+      return [unchanged, before.unavailable === undefined ? 'wait' : 'recover']
+    }
+    const rejectedPolls = before.rejectedPolls + 1
+    return [{ ...unchanged, rejectedPolls }, rejectedPolls % limits.retryPolls === 0 ? 'attempt' : 'wait']
+  }
+  const changed = { ...state, changedPolls: before.changedPolls + 1 }
+  const isStable = version === before.found
+  if (changed.changedPolls >= (isStable ? limits.reportPolls : limits.unstablePolls)) {
+    return [{ ...changed, loaded: version }, 'load']
+  }
+  return isStable && version !== before.loaded
+    ? [{ ...changed, loaded: version }, 'attempt']
+    : [changed, 'wait']
+}
+
+/** After a load that was no attempt, or a successful attempt. */
+export function afterDecision(state: ChangeState, decided: string, isGood: boolean): ChangeState {
+  return { ...state, decided, changedPolls: 0, rejectedPolls: isGood ? undefined : 0 }
+}
 
 /** The label `result` of metrics. */
 export const RELOAD_RESULTS = ['ok', 'failed'] as const
@@ -23,7 +104,8 @@ export interface ReloadableOptions<T> {
   /** The value until the first version, or the one that was loaded already; then `version` is its version. */
   readonly initial: T
   readonly version?: string
-  readonly limits: ChangeLimits
+  /** Default: each version is complete, and is loaded at once. */
+  readonly limits?: ChangeLimits
   readonly pollMs: number
   /** Between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
@@ -39,119 +121,123 @@ export interface ReloadableOptions<T> {
   readonly onFault: (error: unknown) => void
 }
 
-export interface Reloadable<T> {
-  current(): T
-  /** Polls at once if there is no version yet. Keeps the process alive until then. */
-  start(): void
-  /** Polls now. Resolves with whether the value is as new as this call. Calls share a poll. Never rejects. */
-  refresh(): Promise<boolean>
-  /** Loads the source now, changed or not. Never rejects. */
-  reload(): Promise<void>
-  /** The value stays. A load in progress has no effect. */
-  stop(): void
-}
+/** Problems beyond them are counted, not logged. */
+export const MAX_LOGGED_PROBLEMS = 20
 
 const FAULT: Loaded<never> = { ok: false, problems: ['could not be loaded because of an internal error'] }
 
-export function createReloadable<T>(options: ReloadableOptions<T>): Reloadable<T> {
-  const { source, limits, pollMs, retryMs, onActive, onFailed, onRecovered, onPolled, onFault } = options
-  const { version } = options
-  let value = options.initial
-  let state: ChangeState = { settled: version, seen: version, read: version, changedPolls: 0 }
-  let isStarted = false
-  let isStopped = false
-  let timer: NodeJS.Timeout | undefined
-  let queue: Promise<unknown> = Promise.resolve()
+export class Reloadable<T> {
+  readonly #options: ReloadableOptions<T>
+  #value: T
+  #state: ChangeState
+  #isStarted = false
+  #isStopped = false
+  #timer: NodeJS.Timeout | undefined
+  /** The poll or load that was asked for last. They run one after another. */
+  #last: Promise<unknown> = Promise.resolve()
   /** The poll that has not begun: it sees all changes made before now. */
-  let nextPoll: Promise<boolean> | undefined
+  #nextPoll: Promise<boolean> | undefined
 
-  const isCurrent = () =>
-    state.unavailable === undefined && state.rejectedPolls === undefined && state.seen === state.settled
+  constructor(options: ReloadableOptions<T>) {
+    const { initial, version } = options
+    this.#options = options
+    this.#value = initial
+    this.#state = { found: version, loaded: version, decided: version, changedPolls: 0 }
+  }
 
-  const guarded = <R>(call: () => Promise<Loaded<R>>): Promise<Loaded<R>> =>
-    call().catch((error: unknown) => {
-      onFault(error)
-      return FAULT
-    })
+  readonly current = (): T => this.#value
 
-  function enqueue(kind: 'polled' | 'forced'): Promise<boolean> {
-    const ran = queue.then(async () => {
-      if (kind === 'polled') nextPoll = undefined
-      clearTimeout(timer)
+  /** Polls at once if there is no version yet. Keeps the process alive until then. */
+  start(): void {
+    this.#isStarted = true
+    if (this.#state.decided === undefined) void this.refresh()
+    else this.#schedule()
+  }
+
+  /** Polls now. Resolves with whether the value is as new as this call. Calls share a poll. Never rejects. */
+  refresh(): Promise<boolean> {
+    this.#nextPoll ??= this.#enqueue(false)
+    return this.#nextPoll
+  }
+
+  /** Loads the source now, changed or not. Never rejects. */
+  async reload(): Promise<void> {
+    await this.#enqueue(true)
+  }
+
+  /** The value stays. A load in progress has no effect. */
+  stop(): void {
+    this.#isStopped = true
+    clearTimeout(this.#timer)
+  }
+
+  #enqueue(isForced: boolean): Promise<boolean> {
+    const { onPolled, onFault } = this.#options
+    const done = this.#last.then(async () => {
+      if (!isForced) this.#nextPoll = undefined
+      clearTimeout(this.#timer)
       try {
-        if (!isStopped) await run(kind)
-        if (!isStopped) onPolled?.(isCurrent())
+        if (!this.#isStopped) await this.#poll(isForced)
+        if (!this.#isStopped) onPolled?.(this.#isCurrent())
       } catch (error) {
         onFault(error)
       }
-      schedule()
-      return !isStopped && isCurrent()
+      this.#schedule()
+      return !this.#isStopped && this.#isCurrent()
     })
-    queue = ran
-    return ran
+    this.#last = done
+    return done
   }
 
-  async function run(kind: 'polled' | 'forced'): Promise<void> {
-    const observed = await guarded(source.observe)
-    if (isStopped) return
-    if (!observed.ok) {
-      const { problems } = observed
-      if (advance({ kind: 'unavailable', reason: problems.join('\n') }) === 'report') onFailed(problems)
-      return
-    }
-    const version = observed.value
-    const action = advance({ kind, version })
+  async #poll(isForced: boolean): Promise<void> {
+    const { source, limits, onActive, onFailed, onRecovered } = this.#options
+    const observed = await this.#guard(source.observe())
+    if (this.#isStopped) return
+    const version = observed.ok ? observed.value : ''
+    const found = observed.ok ? { version, isForced } : { unavailable: observed.problems.join('\n') }
+    const [state, action] = nextAction(this.#state, found, limits)
+    this.#state = state
     if (action === 'recover') onRecovered?.()
-    if (action !== 'try' && action !== 'load') return
-    const loaded = await guarded(source.load)
-    const isUnchanged = action === 'load' || (loaded.ok && (await showsStill(version)))
-    if (isStopped) return
-    const outcome = advance({ kind: 'loaded', version, action, ok: loaded.ok, isUnchanged })
-    if (loaded.ok && outcome === 'activate') {
-      const former = value
-      value = loaded.value
-      onActive(value, loaded.warnings, former)
-    } else if (!loaded.ok && outcome === 'report') onFailed(loaded.problems)
+    if (action === 'report' && !observed.ok) onFailed(observed.problems)
+    if (action !== 'attempt' && action !== 'load') return
+
+    const loaded = await this.#guard(source.load())
+    const isUsable = action === 'load' || (loaded.ok && (await this.#shows(version)))
+    if (this.#isStopped || !isUsable) return
+    this.#state = afterDecision(this.#state, version, loaded.ok)
+    if (!loaded.ok) return onFailed(loaded.problems)
+    const former = this.#value
+    this.#value = loaded.value
+    onActive(loaded.value, loaded.warnings, former)
   }
 
-  function advance(observation: Observation) {
-    const [next, action] = nextChange(state, observation, limits)
-    state = next
-    return action
-  }
-
-  async function showsStill(version: string): Promise<boolean> {
-    const observed = await guarded(source.observe)
+  async #shows(version: string): Promise<boolean> {
+    const observed = await this.#guard(this.#options.source.observe())
     return observed.ok && observed.value === version
   }
 
-  function schedule(): void {
-    clearTimeout(timer)
-    if (!isStarted || isStopped) return
-    const isFailing = state.unavailable !== undefined || state.rejectedPolls !== undefined
-    timer = setTimeout(refresh, isFailing ? retryMs : pollMs)
-    if (state.settled !== undefined) timer.unref()
+  #guard<R>(loading: Promise<Loaded<R>>): Promise<Loaded<R>> {
+    return loading.catch((error: unknown) => {
+      this.#options.onFault(error)
+      return FAULT
+    })
   }
 
-  function refresh(): Promise<boolean> {
-    nextPoll ??= enqueue('polled')
-    return nextPoll
+  #isCurrent(): boolean {
+    const { found, decided } = this.#state
+    return !this.#isFailing() && found === decided
   }
 
-  return {
-    current: () => value,
-    start() {
-      isStarted = true
-      if (state.settled === undefined) void refresh()
-      else schedule()
-    },
-    refresh,
-    async reload() {
-      await enqueue('forced')
-    },
-    stop() {
-      isStopped = true
-      clearTimeout(timer)
-    },
+  #isFailing(): boolean {
+    const { unavailable, rejectedPolls } = this.#state
+    return unavailable !== undefined || rejectedPolls !== undefined
+  }
+
+  #schedule(): void {
+    clearTimeout(this.#timer)
+    if (!this.#isStarted || this.#isStopped) return
+    const { pollMs, retryMs } = this.#options
+    this.#timer = setTimeout(() => this.refresh(), this.#isFailing() ? retryMs : pollMs)
+    if (this.#state.decided !== undefined) this.#timer.unref()
   }
 }

@@ -1,10 +1,16 @@
 import t, { type Test } from 'tap'
-import { ATOMIC } from '../../src/reload/change-detector.ts'
 import type { Loaded } from '../../src/reload/files.ts'
-import { createReloadable } from '../../src/reload/reloadable.ts'
+import { FILE_LIMITS } from '../../src/reload/polled-files.ts'
+import {
+  afterDecision,
+  type ChangeLimits,
+  type ChangeState,
+  nextAction,
+  Reloadable,
+} from '../../src/reload/reloadable.ts'
 import { eventually } from '../support/eventually.ts'
 
-/** An atomic source without a version yet, and the events of its reloadable. */
+/** A source without a version yet, and the events of its reloadable. */
 function setup(t: Test, pollMs = 3_600_000) {
   const events: string[] = []
   const source = {
@@ -21,10 +27,9 @@ function setup(t: Test, pollMs = 3_600_000) {
     show: (value: string) => (source.shown = { ok: true, value, warnings: [] }),
     fail: (problem: string) => (source.shown = { ok: false, problems: [problem] }),
   }
-  const reloadable = createReloadable({
+  const reloadable = new Reloadable({
     source,
     initial: 'none',
-    limits: ATOMIC,
     pollMs,
     retryMs: 5,
     onActive: (value) => events.push(`active ${value}`),
@@ -33,7 +38,7 @@ function setup(t: Test, pollMs = 3_600_000) {
     onPolled: (isCurrent) => events.push(isCurrent ? 'current' : 'stale'),
     onFault: (error) => events.push(String(error)),
   })
-  t.teardown(reloadable.stop)
+  t.teardown(() => reloadable.stop())
   return { source, reloadable, events }
 }
 
@@ -87,4 +92,113 @@ t.test('after stop nothing is asked and nothing changes', async (t) => {
   t.equal(await reloadable.refresh(), false)
   await reloadable.reload()
   t.same([reloadable.current(), source.observations <= observations + 1], ['v1', true])
+})
+
+/**
+ * Plays polls from an active version `a`: what each finds, and the outcome. `-`: the source is not available.
+ * `!`: forced. `good`, `bad`: what loading gives; `moved`: good, but the source changed meanwhile.
+ */
+function play(limits: ChangeLimits | undefined, polls: readonly string[]): string {
+  let state: ChangeState = { found: 'a', loaded: 'a', decided: 'a', changedPolls: 0 }
+  const outcomes = polls.map((poll) => {
+    const [, forced, version = '', result = ''] = /^(!?)(\S+)(?: (\w+))?$/.exec(poll) ?? []
+    const isForced = forced === '!'
+    const found = version === '-' ? { unavailable: result } : { version, isForced }
+    const [next, action] = nextAction(state, found, limits)
+    state = next
+    if (action !== 'attempt' && action !== 'load') return action
+    if (action === 'attempt' && (result === 'bad' || result === 'moved')) return 'attempt:wait'
+    state = afterDecision(state, version, result !== 'bad')
+    return `${action}:${result === 'bad' ? 'report' : 'activate'}`
+  })
+  // Runs of one outcome are counted.
+  const runs: [string, number][] = []
+  for (const outcome of outcomes) {
+    const last = runs.at(-1)
+    if (last?.[0] === outcome) last[1]++
+    else runs.push([outcome, 1])
+  }
+  return runs.map(([outcome, count]) => (count === 1 ? outcome : `${count}x${outcome}`)).join(' ')
+}
+
+const times = (count: number, poll: string) => Array<string>(count).fill(poll)
+const everyPollAnother = (count: number, result: string) =>
+  Array.from({ length: count }, (_, poll) => `v${poll} ${result}`)
+
+const CASES: readonly (readonly [string, ChangeLimits | undefined, readonly string[], string])[] = [
+  ['an unchanged version is left alone', FILE_LIMITS, times(9, 'a'), '9xwait'],
+  [
+    'a good version becomes active once two polls found it',
+    FILE_LIMITS,
+    times(3, 'b'),
+    'wait attempt:activate wait',
+  ],
+  ['the return of the active version is no change', FILE_LIMITS, ['b', 'a', 'a'], '3xwait'],
+  [
+    'a bad version is reported at the fifth poll',
+    FILE_LIMITS,
+    times(7, 'b bad'),
+    'wait attempt:wait 2xwait load:report 2xwait',
+  ],
+  [
+    'the second file of a pair follows in time',
+    FILE_LIMITS,
+    ['b bad', 'b bad', 'c', 'c'],
+    'wait attempt:wait wait attempt:activate',
+  ],
+  [
+    'a version that changed while it was read is read again',
+    FILE_LIMITS,
+    ['b moved', 'b moved', 'c', 'c'],
+    'wait attempt:wait wait attempt:activate',
+  ],
+  [
+    'a version that changes with each poll is loaded at the fiftieth',
+    FILE_LIMITS,
+    everyPollAnother(51, 'good'),
+    '49xwait load:activate wait',
+  ],
+  ['and reported if it is bad', FILE_LIMITS, everyPollAnother(51, 'bad'), '49xwait load:report wait'],
+  [
+    'a rejected version is loaded again, silently',
+    FILE_LIMITS,
+    times(56, 'b bad'),
+    'wait attempt:wait 2xwait load:report 24xwait attempt:wait 24xwait attempt:wait wait',
+  ],
+  [
+    'and becomes active when it can be used',
+    FILE_LIMITS,
+    [...times(29, 'b bad'), ...times(3, 'b')],
+    'wait attempt:wait 2xwait load:report 24xwait attempt:activate 2xwait',
+  ],
+  [
+    'a forced load reports each time',
+    FILE_LIMITS,
+    ['!a bad', '!a bad', '!a', 'a'],
+    '2xload:report load:activate wait',
+  ],
+  ['a forced version is decided', FILE_LIMITS, ['!b', 'b', 'b'], 'load:activate 2xwait'],
+  [
+    'a version of a source without limits is loaded at once',
+    undefined,
+    ['b', 'b', 'c bad', 'c bad', 'c'],
+    'load:activate wait load:report attempt:wait attempt:activate',
+  ],
+  [
+    'an unavailable source is reported once for each reason',
+    undefined,
+    ['- down', '- down', '- slow', 'a', 'a'],
+    'report wait report recover wait',
+  ],
+  ['and may come back with a new version', undefined, ['- down', 'b', 'b'], 'report load:activate wait'],
+  [
+    'a rejected version does not recover by being seen',
+    undefined,
+    ['b bad', '- down', 'b bad', 'b'],
+    'load:report report attempt:wait attempt:activate',
+  ],
+]
+
+t.test('each sequence of polls has its actions', async (t) => {
+  for (const [name, limits, polls, expected] of CASES) t.equal(play(limits, polls), expected, name)
 })

@@ -4,10 +4,8 @@
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
 import pg from 'pg'
-import { ATOMIC } from '../../reload/change-detector.ts'
 import type { Loaded } from '../../reload/files.ts'
-import { MAX_LOGGED_PROBLEMS } from '../../reload/polled-files.ts'
-import { createReloadable } from '../../reload/reloadable.ts'
+import { MAX_LOGGED_PROBLEMS, Reloadable } from '../../reload/reloadable.ts'
 import {
   type CredentialStore,
   type CredentialStoreOptions,
@@ -62,13 +60,12 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     settle = resolve
   })
 
-  const snapshots = createReloadable<Snapshot>({
+  const snapshots = new Reloadable<Snapshot>({
     source: {
       observe: () => ask(async (used) => (await readRevision(used)).number),
       load: () => ask((used) => readSnapshot(used, former)),
     },
     initial: NO_SNAPSHOT,
-    limits: ATOMIC,
     pollMs,
     retryMs: RETRY_MS,
     onActive: publish,
