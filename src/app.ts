@@ -13,7 +13,7 @@ import { createAdminListener, NO_ADMIN } from './ops/admin.ts'
 import { createAudit } from './ops/audit.ts'
 import { type Addresses, createLifeCycle, type DrainReport, type Phase } from './ops/life-cycle.ts'
 import { type Logger, logListenerErrors } from './ops/log.ts'
-import { createMetrics } from './ops/metrics.ts'
+import { Metrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
 import { logStart, warnOfReportMode } from './ops/start-line.ts'
 import type { AdminSources } from './ops/status.ts'
@@ -103,7 +103,7 @@ export async function createApp({
     maxAgeSeconds: config.cache.maxAgeSeconds,
     now,
   })
-  const metrics = createMetrics({
+  const metrics = new Metrics({
     upstreams: config.upstreams.map(({ prefix }) => prefix),
     subjects: authData.subjects,
     enforcing: config.enforcement === 'enforce',

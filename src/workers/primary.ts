@@ -69,11 +69,11 @@ export async function createPrimary({
   const own = new Registry()
   /** How many workers responded last. */
   let responded = 0
-  const { counter, gauge, total } = metricsIn(own)
-  const restarts = counter('worker_restarts_total')
-  gauge('workers', 'sum', () => responded)
-  gauge('ready', 'min', () => Number(isReady(responded)))
-  total('log_lines_dropped_total', () => destination.dropped)
+  const { series, value } = metricsIn(own)
+  const restarts = series('worker_restarts_total')()
+  value('workers', () => responded)
+  value('ready', () => Number(isReady(responded)))
+  value('log_lines_dropped_total', () => destination.dropped)
   new Gauge({
     name: 'process_start_time_seconds', // those of the workers differ, and prom-client omits them
     help: 'Start time of the process since unix epoch in seconds.',
@@ -141,7 +141,7 @@ export async function createPrimary({
     return { address, port, family: `IPv${addressType}` }
   }
   const replace = async (): Promise<void> => {
-    restarts.inc()
+    restarts.value++
     try {
       await fork()
     } catch (error) {

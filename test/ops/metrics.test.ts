@@ -1,6 +1,6 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
-import { createMetrics, type MetricSources, type MetricsOptions } from '../../src/ops/metrics.ts'
+import { type MetricSources, Metrics, type MetricsOptions } from '../../src/ops/metrics.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream-errors.ts'
 import { ISSUE_FAILURES } from '../../src/server/reasons.ts'
 import { REFUSAL_REASONS } from '../../src/token/caller.ts'
@@ -31,7 +31,7 @@ const SOURCES: MetricSources = {
 
 /** Metrics, and the result of a scrape. */
 function metricsOf(sources: Partial<MetricSources> = {}, options: Partial<MetricsOptions> = {}) {
-  const metrics = createMetrics({
+  const metrics = new Metrics({
     upstreams: ['/', '/b'],
     subjects: SUBJECTS,
     enforcing: true,

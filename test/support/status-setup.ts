@@ -1,7 +1,7 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 
 import type { Config } from '../../src/config/config.ts'
-import { createMetrics, type MetricSources } from '../../src/ops/metrics.ts'
+import { type MetricSources, Metrics } from '../../src/ops/metrics.ts'
 import { statusMetrics } from '../../src/ops/samples.ts'
 import { createStatusReporter, type ReadyCheck } from '../../src/ops/status.ts'
 
@@ -25,7 +25,7 @@ export function statusSetup(options: SetupOptions = {}) {
     { name: 'keys', ok: true },
     { name: 'credentials', ok: true },
   ]
-  const metrics = createMetrics({
+  const metrics = new Metrics({
     upstreams: upstreams.map(({ prefix }) => prefix),
     subjects: ['revocations', 'keys', 'credentials'],
     enforcing: options.enforcing ?? true,
