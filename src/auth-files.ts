@@ -5,7 +5,7 @@
 import { type Config, insecureKeySets } from './config/config.ts'
 import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import { createRevocationsLoader, newlyRevoked } from './credentials/revocations.ts'
+import { createRevocationsLoader } from './credentials/revocations.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import type { KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
@@ -68,7 +68,7 @@ export async function checkFiles(config: Config) {
   if (postgres === undefined || problems.some(({ path }) => path === DATABASE_SETTING)) {
     return { problems, warnings }
   }
-  const { checkDatabase } = await import('./credentials/postgres/editor.ts')
+  const { checkDatabase } = await import('./credentials/postgres/editors.ts')
   const checked = await checkDatabase(postgres.urlFile)
   if (!checked.ok && checked.unusable) {
     problems.push(...checked.problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
@@ -138,7 +138,7 @@ export async function openFiles(config: Config, { log, now }: Clock, events: () 
     setting: 'revocations.file',
     path: config.revocations.file,
     load: createRevocationsLoader(config.revocations),
-    onChange: (fresh, former) => events().onChange?.(newlyRevoked(former, fresh)),
+    onChange: (fresh, former) => events().onChange?.(fresh.addedSince(former)),
   })
   const certificates = new Map<string, Reloadable<Certificates>>()
   for (const set of certificateSets(config)) {

@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
-import type { CredentialUpdate } from '../credentials/editor.ts'
+import type { CredentialUpdate } from '../credentials/editors.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
 import {
@@ -152,7 +152,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     .option('--json', 'print JSON')
     .addHelpText('after', MIGRATE_HELP)
     .action(async ({ postgresUrlFile, json }: Required<StoreFlags>) => {
-      const { migrate } = await import('../credentials/postgres/editor.ts')
+      const { migrate } = await import('../credentials/postgres/editors.ts')
       const { created, warnings } = unwrap(await migrate(postgresUrlFile))
       warnings.forEach(warn)
       const text = created === undefined ? 'the tables are up to date' : `created ${created}`

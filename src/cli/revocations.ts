@@ -1,7 +1,7 @@
 /** `revocations add|list|remove`: tokens that end before they expire, in a file or in PostgreSQL. */
 import type { Command } from 'commander'
+import { type RevocationName, revocationEntry } from '../credentials/editors.ts'
 import { nameProblem } from '../credentials/names.ts'
-import { inFile, type RevocationName } from '../credentials/revocation-editor.ts'
 import {
   type CommandIo,
   createCommand,
@@ -58,13 +58,13 @@ export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       const bound = issuedBefore === undefined ? {} : { issuedBefore: parse(issuedBefore) }
       const revocation = { ...name, ...bound }
       unwrap(await (await openEditors(flags)).revocations.add(revocation))
-      print(JSON.stringify(inFile(revocation)))
+      print(JSON.stringify(revocationEntry(revocation)))
     })
 
   subcommand('list', 'list the revocations', '').action(async (flags: StoreFlags) => {
     const { value, warnings } = unwrap(await (await openEditors(flags)).revocations.list())
     warnings.forEach(warner(io))
-    const list = formatList(flags.json, value.map(inFile), {
+    const list = formatList(flags.json, value.map(revocationEntry), {
       BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
       NAME: ({ issuedBefore: _, ...name }) => String(Object.values(name)[0]),
       'ISSUED BEFORE': ({ issuedBefore = 'any time' }) => issuedBefore,

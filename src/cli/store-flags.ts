@@ -1,8 +1,12 @@
 /** What commands on credentials and revocations share: where the entries are, in a file or in PostgreSQL, and times. */
 import type { Command } from 'commander'
-import { type CredentialEditor, createFileEditor } from '../credentials/editor.ts'
+import {
+  type CredentialEditor,
+  createFileEditor,
+  createRevocationFileEditor,
+  type RevocationEditor,
+} from '../credentials/editors.ts'
 import { parseTime } from '../credentials/names.ts'
-import { createRevocationFileEditor, type RevocationEditor } from '../credentials/revocation-editor.ts'
 import { parsePath, UsageFailure } from './command-io.ts'
 
 export interface StoreFlags {
@@ -30,7 +34,7 @@ export async function openEditors({ file, postgresUrlFile }: StoreFlags): Promis
     throw new UsageFailure('--file and --postgres-url-file cannot be used together')
   }
   if (postgresUrlFile !== undefined) {
-    const { openPostgresEditors } = await import('../credentials/postgres/editor.ts')
+    const { openPostgresEditors } = await import('../credentials/postgres/editors.ts')
     return openPostgresEditors(postgresUrlFile)
   }
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')

@@ -10,26 +10,16 @@ import { parseFile } from '../reload/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { name, namesProblem, textWithout, time } from './names.ts'
 import { parseSecretHash } from './secret-hash.ts'
-import { type Credential, type CredentialIndex, createCredentialIndex } from './store.ts'
+import { type Credential, CredentialIndex } from './store.ts'
 
-export async function loadCredentialsFile(file: string): Promise<Loaded<CredentialIndex>> {
-  const index = createCredentialIndex()
-  const read = await readAll(file, index.add)
+export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialIndex>> {
+  const index = new CredentialIndex()
+  const read = await readRows({ path, parse, moduleUrl: import.meta.url }, (row) => index.add(row))
   if (read.ok) return { ok: true, value: index, warnings: read.permissionWarnings }
   if (!read.missing) return read
-  const hint = `storage-auth-sidecar credentials add --file ${file} --account ACCOUNT creates it`
+  const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
   return { ok: false, problems: read.problems.map((problem) => `${problem}; ${hint}`) }
 }
-
-/** In the order of the file. */
-export async function listCredentialsFile(file: string): Promise<Loaded<readonly Credential[]>> {
-  const list: Credential[] = []
-  const read = await readAll(file, (credential) => list.push(credential))
-  return read.ok ? { ok: true, value: list, warnings: read.permissionWarnings } : read
-}
-
-const readAll = (path: string, add: (credential: Credential) => void) =>
-  readRows({ path, parse, moduleUrl: import.meta.url }, add)
 
 export const parse: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
 

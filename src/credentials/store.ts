@@ -22,39 +22,53 @@ export interface Credential extends CredentialName {
 }
 
 /** Credentials by name. A reload replaces the index, so a login sees one version of all credentials. */
-export type CredentialIndex = ReturnType<typeof createCredentialIndex>
-
-export function createCredentialIndex(credentials: Iterable<Credential> = []) {
-  const accounts = new Set<string>()
-  const byName = new Map<string, Credential>()
-  const scryptParameters = new Set<string>()
+export class CredentialIndex {
+  readonly #accounts = new Set<string>()
+  readonly #byName = new Map<string, Credential>()
+  readonly #scryptParameters = new Set<string>()
   /** Secret by its salt, the same in all processes, and the same after most changes. */
-  let smallestScryptHash: string | undefined
-  function add(credential: Credential): void {
-    const { accountId, secretHash } = credential
-    accounts.add(accountId)
-    byName.set(keyOf(credential), credential)
-    if (secretHash.startsWith('$scrypt$')) {
-      scryptParameters.add(secretHash.slice(0, secretHash.indexOf('$', '$scrypt$'.length)))
-      if (smallestScryptHash === undefined || secretHash < smallestScryptHash) smallestScryptHash = secretHash
-    }
+  #smallestScryptHash: string | undefined
+
+  constructor(credentials: Iterable<Credential> = []) {
+    for (const credential of credentials) this.add(credential)
   }
-  for (const credential of credentials) add(credential)
-  return {
-    add,
-    size: () => byName.size,
-    hasAccount: (accountId: string) => accounts.has(accountId),
-    find: (name: CredentialName) => byName.get(keyOf(name)),
-    /**
-     * What a login costs that has no scrypt hash: parameters of those in use, such as `$scrypt$ln=14,r=8,p=5`. A fixed
-     * choice would single out accounts with other parameters; one that differs between attempts or workers, too.
-     */
-    scryptParametersFor({ accountId, accessKey }: CredentialName): string | undefined {
-      if (smallestScryptHash === undefined) return undefined
-      const name = JSON.stringify([accountId, accessKey])
-      const drawn = createHmac('sha256', smallestScryptHash).update(name).digest().readUInt32BE()
-      return [...scryptParameters].sort()[drawn % scryptParameters.size]
-    },
+
+  add(credential: Credential): void {
+    const { accountId, secretHash } = credential
+    this.#accounts.add(accountId)
+    this.#byName.set(keyOf(credential), credential)
+    if (!secretHash.startsWith('$scrypt$')) return
+    this.#scryptParameters.add(secretHash.slice(0, secretHash.indexOf('$', '$scrypt$'.length)))
+    const smallest = this.#smallestScryptHash
+    if (smallest === undefined || secretHash < smallest) this.#smallestScryptHash = secretHash
+  }
+
+  get size(): number {
+    return this.#byName.size
+  }
+
+  /** In the order in which they were added. */
+  list(): readonly Credential[] {
+    return [...this.#byName.values()]
+  }
+
+  hasAccount(accountId: string): boolean {
+    return this.#accounts.has(accountId)
+  }
+
+  find(name: CredentialName): Credential | undefined {
+    return this.#byName.get(keyOf(name))
+  }
+
+  /**
+   * What a login costs that has no scrypt hash: parameters of those in use, such as `$scrypt$ln=14,r=8,p=5`. A fixed
+   * choice would single out accounts with other parameters; one that differs between attempts or workers, too.
+   */
+  scryptParametersFor({ accountId, accessKey }: CredentialName): string | undefined {
+    if (this.#smallestScryptHash === undefined) return undefined
+    const name = JSON.stringify([accountId, accessKey])
+    const drawn = createHmac('sha256', this.#smallestScryptHash).update(name).digest().readUInt32BE()
+    return [...this.#scryptParameters].sort()[drawn % this.#scryptParameters.size]
   }
 }
 

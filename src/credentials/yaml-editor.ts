@@ -10,51 +10,37 @@ import { MAX_FILE_BYTES, type Parse } from '../reload/parse-thread.ts'
 
 export type Changed = { readonly ok: true } | NotDone
 
-export interface YamlFile {
-  readonly file: string
-  readonly parse: Parse<unknown>
-  /** Of {@link withLock}. */
-  readonly lockRetries?: number | undefined
-}
-
 /** Changes the document of a valid file, or returns the problem. */
 export type Edit = (document: Document) => string | undefined
 
 /** Never rejects. @param initialText - the content to begin with where the file is missing; without it, a problem */
-export async function changeYamlFile(source: YamlFile, edit: Edit, initialText?: string): Promise<Changed> {
-  try {
-    // Two names of one file share one lock.
-    const target = await realTarget(source.file)
-    const change = () => changeLocked(target, source, edit, initialText)
-    return await withLock(`${target}.lock`, change, source.lockRetries)
-  } catch (error) {
-    return notDone(false, `${source.file}: ${fileErrorReason(error)}`)
-  }
-}
-
-async function changeLocked(
-  target: string,
-  { file, parse }: YamlFile,
+export async function changeYamlFile(
+  file: string,
+  parse: Parse<unknown>,
   edit: Edit,
   initialText?: string,
 ): Promise<Changed> {
-  const failed = (what: string) => notDone(false, `${file}: ${what}`)
-  const found = await readRegularFile(target, MAX_FILE_BYTES)
-  if (!found.ok && (!found.missing || initialText === undefined)) return notDone(true, ...found.problems)
-  const before = found.ok ? found.bytes : Buffer.from(initialText ?? '')
-  const valid = parse(before)
-  if (!valid.ok) return notDone(true, ...valid.problems.map((problem) => `${target}:${problem}`))
-  const document = parseDocument(before.toString())
-  if (hasAlias(document)) return failed('uses YAML aliases, which commands cannot change')
-  const problem = edit(document)
-  if (problem !== undefined) return failed(problem)
-  const after = document.toString({ lineWidth: 0 })
-  if (!parse(Buffer.from(after)).ok) return failed('the change would leave it invalid')
   try {
-    await replaceFile(target, after)
-    return { ok: true }
+    // Two names of one file share one lock.
+    const target = await realTarget(file)
+    return await withLock(`${target}.lock`, async () => {
+      const failed = (what: string) => notDone(false, `${file}: ${what}`)
+      const found = await readRegularFile(target, MAX_FILE_BYTES)
+      if (!found.ok && (!found.missing || initialText === undefined)) return notDone(true, ...found.problems)
+      const before = found.ok ? found.bytes : Buffer.from(initialText ?? '')
+      const valid = parse(before)
+      if (!valid.ok) return notDone(true, ...valid.problems.map((problem) => `${target}:${problem}`))
+      const document = parseDocument(before.toString())
+      if (hasAlias(document)) return failed('uses YAML aliases, which commands cannot change')
+      const problem = edit(document)
+      if (problem !== undefined) return failed(problem)
+      const after = document.toString({ lineWidth: 0 })
+      if (!parse(Buffer.from(after)).ok) return failed('the change would leave it invalid')
+      await replaceFile(target, after)
+      return { ok: true }
+    })
   } catch (error) {
-    return failed(`cannot be written: ${fileErrorReason(error)}`)
+    return notDone(false, `${file}: ${fileErrorReason(error)}`)
   }
 }
 

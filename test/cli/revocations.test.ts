@@ -2,7 +2,7 @@ import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { revocationsCommand } from '../../src/cli/revocations.ts'
-import { createRevocations, createRevocationsLoader } from '../../src/credentials/revocations.ts'
+import { createRevocationsLoader, Revocations } from '../../src/credentials/revocations.ts'
 import { NO_SERVER, openStore } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { runCommand } from '../support/run-command.ts'
@@ -113,6 +113,6 @@ t.test('wrong usage and unusable files end with exit code 2, and change nothing'
 })
 
 t.test('the bound of --issued-before now spares a login of a later second', async (t) => {
-  const revocations = createRevocations([{ accountId: 'acme', issuedBefore: NOW }])
+  const revocations = new Revocations([{ accountId: 'acme', issuedBefore: NOW }])
   t.equal(revocations.isRevoked({ ...token, issuedAt: token.issuedAt + 1 }), false)
 })

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { parseTime } from '../../src/credentials/names.ts'
-import { createCredentialIndex, isActive } from '../../src/credentials/store.ts'
+import { CredentialIndex, isActive } from '../../src/credentials/store.ts'
 
 const credential = {
   accountId: 'acme',
@@ -12,8 +12,8 @@ const credential = {
 
 t.test('a credential is found by account and access key', async (t) => {
   const other = { ...credential, accountId: '__proto__', accessKey: 'constructor' }
-  const index = createCredentialIndex([credential, other])
-  t.equal(index.size(), 2)
+  const index = new CredentialIndex([credential, other])
+  t.equal(index.size, 2)
   t.equal(index.find(credential), credential)
   t.equal(index.find(other), other)
   t.same(

@@ -2,19 +2,18 @@ import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import {
-  createRevocations,
   createRevocationsLoader,
-  newlyRevoked,
   parse as parseBytes,
   type RevocableToken,
   type Revocation,
+  Revocations,
 } from '../../src/credentials/revocations.ts'
 
 const TIME = '2026-01-01T00:00:00Z'
 const parseRevocations = (text: string) => parseBytes(Buffer.from(text))
 const token: RevocableToken = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAt: 1000 }
 const revoked = (list: readonly Revocation[], changed: Partial<RevocableToken> = {}) =>
-  createRevocations(list).isRevoked({ ...token, ...changed })
+  new Revocations(list).isRevoked({ ...token, ...changed })
 
 t.test('a token is revoked by its id, account or access key, and by nothing else', async (t) => {
   t.equal(revoked([]), false)
@@ -45,13 +44,13 @@ t.test('several entries for one name are combined, in any order', async (t) => {
   ]) {
     t.equal(revoked(list), true)
   }
-  t.equal(createRevocations([early, late]).size, 2)
+  t.equal(new Revocations([early, late]).size, 2)
 })
 
 t.test('what is newly revoked are tokens, or more than that', async (t) => {
   const account = { accountId: 'acme', issuedBefore: 5 }
-  const before = createRevocations([{ jti: 'a' }, { jti: 'b' }, account, { accessKey: 'AK' }])
-  const added = (list: readonly Revocation[]) => newlyRevoked(before, createRevocations(list))
+  const before = new Revocations([{ jti: 'a' }, { jti: 'b' }, account, { accessKey: 'AK' }])
+  const added = (list: readonly Revocation[]) => new Revocations(list).addedSince(before)
   t.same(added([{ jti: 'a' }, account, { accessKey: 'AK', issuedBefore: 7 }]), [], 'less is no change')
   t.same(added([{ jti: 'c' }, { jti: 'b' }, { jti: 'd' }]), ['c', 'd'])
   for (const more of [

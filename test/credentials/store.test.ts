@@ -3,7 +3,7 @@ import t from 'tap'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import {
   type Credential,
-  createCredentialIndex,
+  CredentialIndex,
   createCredentialStore,
   type Login,
 } from '../../src/credentials/store.ts'
@@ -32,7 +32,7 @@ function login(accessKey: string, secret = SECRET, accountId = 'acme'): Login {
 
 /** A store over credentials that a test can replace. */
 function makeStore(list: readonly Credential[]) {
-  const state = { credentials: createCredentialIndex(list), now: NOW }
+  const state = { credentials: new CredentialIndex(list), now: NOW }
   const store = createCredentialStore({ credentials: () => state.credentials, now: () => state.now })
   return { store, state }
 }
@@ -98,7 +98,7 @@ t.test(
     const list = [credential('a', slow), credential('b', costly), credential('c', fast)]
     const others = [[...list].reverse(), [...list, credential('d', fast)], [list[0], list[1]]]
     const drawn = (credentials: readonly (Credential | undefined)[]) => {
-      const index = createCredentialIndex(credentials.filter((one) => one !== undefined))
+      const index = new CredentialIndex(credentials.filter((one) => one !== undefined))
       return Array.from({ length: 50 }, (_, at) =>
         index.scryptParametersFor({ accountId: `a${at}`, accessKey: 'k' }),
       )
@@ -127,7 +127,7 @@ t.test('surplus logins of one network are refused as busy while another network 
 t.test('a failing scrypt makes the store unavailable and throws nothing', async (t) => {
   const faults: unknown[] = []
   const store = createCredentialStore({
-    credentials: () => createCredentialIndex([credential('slow', '$scrypt$ln=14,r=8,p=5$broken')]),
+    credentials: () => new CredentialIndex([credential('slow', '$scrypt$ln=14,r=8,p=5$broken')]),
     now: () => NOW,
     onFault: (cause) => faults.push(cause),
   })
@@ -146,7 +146,7 @@ t.test('a change made while a secret is being hashed takes effect', async (t) =>
   for (const [what, list, verdict] of changes) {
     const { store, state } = makeStore(mixed)
     const attempt = store.authenticate(login('slow'))
-    state.credentials = createCredentialIndex(list)
+    state.credentials = new CredentialIndex(list)
     t.equal(await attempt, verdict, what)
   }
 })

@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises'
 import t, { type Test } from 'tap'
-import { createPostgresEditor } from '../../src/credentials/postgres/editor.ts'
+import { createPostgresEditor } from '../../src/credentials/postgres/editors.ts'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'

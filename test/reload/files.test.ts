@@ -1,7 +1,7 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { appendFileSync, chmodSync, mkdirSync, readFileSync, symlinkSync, utimesSync } from 'node:fs'
-import { chmod, chown, mkdir, readdir, readFile, rmdir, stat, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, readdir, readFile, rmdir, stat, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
@@ -97,7 +97,7 @@ t.test(
     const added = await runProgram(t, ['credentials', 'add', '--file', file, '--account', 'acme'], { runner })
     t.match(added, {
       code: 1,
-      stderr: `${file}: cannot be written: it is in use, perhaps as a mount point: mount its directory`,
+      stderr: `${file}: it is in use, perhaps as a mount point: mount its directory`,
     })
     t.equal(readFileSync(file, 'utf8'), 'accounts: []\n')
   },
@@ -120,6 +120,21 @@ t.test('a lock that is lost during a change fails it, and does not end the proce
   }
   await t.rejects(withLock(lock, change), { code: 'ERELEASED' })
 })
+
+t.test(
+  'a lock is stale when it has not been renewed for a minute: its event loop may be blocked so long',
+  async (t) => {
+    const lock = join(t.testdir({ lock: {} }), 'lock')
+    const age = (seconds: number) => utimes(lock, Date.now() / 1000, Date.now() / 1000 - seconds)
+    await age(50)
+    await t.rejects(
+      withLock(lock, async () => {}, 0),
+      { code: 'ELOCKED' },
+    )
+    await age(70)
+    t.equal(await withLock(lock, async () => 'changed', 0), 'changed')
+  },
+)
 
 t.test('the lock of a killed command is removed within seconds, and not that of a living one', async (t) => {
   const directory = t.testdir({})

@@ -6,9 +6,9 @@
 import type { ClientBase, Pool } from 'pg'
 import { scopeProblem } from '../../token/scopes.ts'
 import { nameProblem, namesProblem } from '../names.ts'
-import { createRevocations, newlyRevoked, type Revocation, type Revocations } from '../revocations.ts'
+import { type Revocation, Revocations } from '../revocations.ts'
 import { parseSecretHash } from '../secret-hash.ts'
-import { type Credential, type CredentialIndex, createCredentialIndex } from '../store.ts'
+import { type Credential, CredentialIndex } from '../store.ts'
 import { ChangesNotRecorded } from './connection.ts'
 
 interface Revision {
@@ -35,9 +35,9 @@ type RevocationRow = Revocation & { readonly id: string; readonly createdAt: str
 
 export const NO_SNAPSHOT: Snapshot = {
   revision: { number: '', base: '' },
-  credentials: createCredentialIndex(),
+  credentials: new CredentialIndex(),
   problems: [],
-  revocations: createRevocations([]),
+  revocations: new Revocations([]),
   readWhole: 0,
 }
 
@@ -87,7 +87,7 @@ export async function readRevision(database: Pool | ClientBase): Promise<Revisio
 }
 
 async function readCredentials(client: ClientBase) {
-  const credentials = createCredentialIndex()
+  const credentials = new CredentialIndex()
   const problems: string[] = []
   for await (const rows of pages<CredentialRow>(client, 'credentials', CREDENTIAL_COLUMNS)) {
     for (const row of rows) {
@@ -106,7 +106,7 @@ async function readRevocations(client: ClientBase, from?: string) {
   for await (const page of pages<RevocationRow>(client, 'revocations', REVOCATION_COLUMNS, after)) {
     rows.push(...page)
   }
-  return { rows, newest: rows.at(-1), revocations: createRevocations(rows), readWhole: rows.length }
+  return { rows, newest: rows.at(-1), revocations: new Revocations(rows), readWhole: rows.length }
 }
 
 /** Rows that no longer exist may stay in the index until there are so many, and as many as others. */
@@ -126,7 +126,7 @@ async function readNewRevocations(client: ClientBase, former: Snapshot) {
     }
   }
   const read = await readRevocations(client)
-  return { ...read, revokedTokens: newlyRevoked(revocations, read.revocations) }
+  return { ...read, revokedTokens: read.revocations.addedSince(revocations) }
 }
 
 async function* pages<T>(client: ClientBase, table: string, columns: string, after = '-9223372036854775808') {

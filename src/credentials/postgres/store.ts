@@ -207,7 +207,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     for (const problem of fresh.problems.slice(0, MAX_LOGGED_PROBLEMS)) {
       log.warn({ database: target?.label, problem }, 'invalid row skipped')
     }
-    const sizes = { credentials: fresh.credentials.size(), revocations: fresh.revocations.size }
+    const sizes = { credentials: fresh.credentials.size, revocations: fresh.revocations.size }
     log.info(sizes, 'new credentials active')
   }
 

@@ -4,9 +4,14 @@
  */
 import pg from 'pg'
 import type { NotDone } from '../../reload/files.ts'
-import { type CredentialEditor, NAME_TAKEN, NO_SUCH_NAME } from '../editor.ts'
+import {
+  type CredentialEditor,
+  NAME_TAKEN,
+  NO_SUCH_NAME,
+  NO_SUCH_REVOCATION,
+  type RevocationEditor,
+} from '../editors.ts'
 import { parseTime } from '../names.ts'
-import { NO_SUCH_REVOCATION, type RevocationEditor } from '../revocation-editor.ts'
 import type { Revocation } from '../revocations.ts'
 import type { Changed } from '../yaml-editor.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'

@@ -1,6 +1,6 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import { createPostgresEditor, migrate } from '../../../src/credentials/postgres/editor.ts'
+import { createPostgresEditor, migrate } from '../../../src/credentials/postgres/editors.ts'
 import { hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { NO_SERVER } from '../../support/opened-store.ts'
 import { startPostgres } from '../../support/postgres.ts'
