@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
-import { type NetworkError, networkErrorOf } from '../http/network-errors.ts'
+import { type NetworkError, networkErrorOf } from '../http/proxy-errors.ts'
 import { errorCode } from '../reload/files.ts'
 
 export const REQUEST_MS = 3000

@@ -4,6 +4,7 @@
  */
 import { randomBytes, randomUUID } from 'node:crypto'
 import { type Command, InvalidArgumentError } from 'commander'
+import { TOKEN_PATH } from '../http/request-target.ts'
 import { fieldsOf, REQUEST_MS, type Response, send } from './check-request.ts'
 import {
   CommandFailure,
@@ -120,7 +121,7 @@ async function readCredential({ account, accessKey, secretStdin }: CheckOptions,
 }
 
 async function checkSidecar({ url, echoPath }: CheckOptions, credential: object | undefined) {
-  const endpoint = below(url, '/v2/auth/token')
+  const endpoint = below(url, TOKEN_PATH)
   const probe = new URL(`${url.origin}${echoPath ?? PROBE_PATH}`)
   // OPTIONS is safe: whatever answers, nothing is written.
   const first = await send(endpoint, { method: 'OPTIONS' })

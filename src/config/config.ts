@@ -1,6 +1,6 @@
 /** The configuration as the program uses it: the settings, the rules across settings, and derived values. */
 import type { z } from 'zod'
-import { isWithin } from '../http/request-target.ts'
+import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import {
   CREDENTIALS_FILE,
@@ -73,8 +73,8 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
         if (assertionAudience === token.audience) report('upstreams', message, [index, 'assertionAudience'])
   }
   if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled')) {
-    const links = settings.links.enabled ? `${listen.basePath}/v2/auth/links` : undefined
-    const endpoint = `${listen.basePath}/v2/auth/token`
+    const links = settings.links.enabled ? listen.basePath + LINKS_PATH : undefined
+    const endpoint = listen.basePath + TOKEN_PATH
     const { path: decisionPath } = forwardAuth
     if (decisionPath !== '' && (isWithin(endpoint, decisionPath) || isWithin(decisionPath, endpoint))) {
       const message = `must not be the token endpoint ${endpoint}, a path above it or one below it`

@@ -8,10 +8,11 @@ import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
   type ConnectionOptions,
-  nominatesFramingOrIdentity,
-  connectionOptions as optionsOf,
-} from '../http/connection-options.ts'
-import { HeaderKind, headerKind } from '../http/header-names.ts'
+  HeaderKind,
+  headerKind,
+  namesFramingOrIdentity,
+  parseConnection,
+} from '../http/headers.ts'
 import { isRequestId } from '../http/request-ids.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 
@@ -27,6 +28,10 @@ export interface Admitted {
   readonly path: string
   /** Absent only in an HTTP/1.0 request. */
   readonly host: string | undefined
+  /** Names and values as received, alternating. */
+  readonly rawHeaders: readonly string[]
+  /** A header names a second path, or another method. */
+  readonly namesOtherRequest: boolean
   readonly authorization: string | undefined
   readonly hasBody: boolean
   readonly chunked: boolean
@@ -43,13 +48,14 @@ export interface Admitted {
 
 export type Admission =
   | { readonly ok: true; readonly request: Admitted }
-  /** `malformed`: the `RefusalReason` of two `Authorization` lines. */
-  | { readonly ok: false; readonly error: PublicError; readonly reason: 'admission' | 'malformed' }
+  | { readonly ok: false; readonly reason: 'admission'; readonly error: PublicError }
+  /** Two `Authorization` lines: refused as a token is. */
+  | { readonly ok: false; readonly reason: 'malformed' }
 
 const badRequest: Admission = { ok: false, error: ERRORS.malformedRequest, reason: 'admission' }
 const tooLarge: Admission = { ok: false, error: ERRORS.headersTooLarge, reason: 'admission' }
 const badExpectation: Admission = { ok: false, error: ERRORS.expectationFailed, reason: 'admission' }
-const twoAuthorizations: Admission = { ok: false, error: ERRORS.invalidToken, reason: 'malformed' }
+const twoAuthorizations: Admission = { ok: false, reason: 'malformed' }
 
 export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const { method = '', url = '', rawHeaders: raw } = head
@@ -67,6 +73,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   let connection: string | undefined
   let upgrade: string | undefined
   let expectsContinue = false
+  let namesOtherRequest = false
   for (let at = 0; at < raw.length; at += 2) {
     const value = raw[at + 1] as string
     switch (headerKind(raw[at] as string)) {
@@ -101,14 +108,18 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       case HeaderKind.requestId:
         requestId = requestId === undefined ? value : 'not valid'
         break
+      case HeaderKind.secondPath:
+      case HeaderKind.override:
+        namesOtherRequest = true
+        break
       case HeaderKind.refusedLookAlike:
       case HeaderKind.invalid:
         return badRequest
     }
   }
   if (chunked && contentLength !== undefined) return badRequest
-  const connectionOptions = connection === undefined ? undefined : optionsOf(connection)
-  if (connectionOptions !== undefined && nominatesFramingOrIdentity(connectionOptions)) return badRequest
+  const connectionOptions = connection === undefined ? undefined : parseConnection(connection)
+  if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)) return badRequest
   if (host === undefined && !http10) return badRequest
   const target = originForm(url, host)
   if (target === undefined) return badRequest
@@ -123,6 +134,8 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       target,
       path: pathOf(target),
       host,
+      rawHeaders: raw,
+      namesOtherRequest,
       authorization,
       hasBody,
       chunked,

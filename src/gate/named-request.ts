@@ -1,5 +1,5 @@
 /**
- * Forward auth of a restricted token: the request to judge, as a trusted proxy names it.
+ * Forward auth of a restricted token: the request to allow, as a trusted proxy names it.
  * In: the proxy's request. Out: method, path and host of the request it asks for, or undefined where they are missing or
  * have several values: a proxy that sets one pair of headers may pass the client's spelling of the other.
  */
@@ -7,9 +7,8 @@ import { originForm, pathOf } from '../http/request-target.ts'
 import { COPY_SOURCES, type ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
 
-export interface JudgedRequest extends ScopedRequest {
+export interface NamedRequest extends ScopedRequest {
   readonly target: string
-  readonly webSocket: boolean
 }
 
 const PAIRS = [
@@ -20,9 +19,10 @@ const PAIRS = [
 /** One that Node's parser accepts: services may read others without regard to case, or as a list. */
 const METHOD = /^[A-Z][A-Z-]*$/
 
-const JUDGED_PATHS = ['destination', ...COPY_SOURCES]
+const SECOND_PATHS = ['destination', ...COPY_SOURCES]
 
-export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): JudgedRequest | undefined {
+export function namedRequest(asking: Admitted): NamedRequest | undefined {
+  const { rawHeaders, connectionOptions } = asking
   const valuesOf = (name: string) =>
     rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
   const named = PAIRS.map(([method, target]) => [valuesOf(method), valuesOf(target)] as const).filter(
@@ -33,14 +33,13 @@ export function namedRequest(asking: Admitted, rawHeaders: readonly string[]): J
     ([methods, targets]) =>
       methods.length === 1 && targets.length === 1 && methods[0] === method && targets[0] === target,
   )
-  const { connectionOptions } = asking
   // Proxies may join repeated lines. Whether a nominated line reaches the service is up to the proxy.
-  const isUnclear = JUDGED_PATHS.some((name) =>
+  const isUnclear = SECOND_PATHS.some((name) =>
     valuesOf(name).some((value) => value.includes(',') || connectionOptions?.has(name)),
   )
   const origin = isUnambiguous && !isUnclear ? originForm(target ?? '', undefined) : undefined
   if (origin === undefined || !METHOD.test(method)) return undefined
   const hosts = valuesOf('x-forwarded-host')
   const host = hosts.length === 0 ? asking.host : hosts.length === 1 ? hosts[0] : undefined
-  return { method, target: origin, path: pathOf(origin), host, connectionOptions, webSocket: false }
+  return { method, target: origin, path: pathOf(origin), host, rawHeaders, connectionOptions }
 }

@@ -1,6 +1,7 @@
 /**
- * Why a forwarded request failed: the label `outcome` of the metrics, and the field `reason` of the access log.
- * Names of upstream faults are the error types of `Proxy-Status` (RFC 9209, section 2.3).
+ * Why a forwarded request failed: the label `outcome` of the metrics, the field `reason` of the access log and, by the
+ * names of RFC 9209, section 2.3, the error type in `Proxy-Status`. Errors of sockets, of name resolution and of TLS are
+ * classified by the `code` that Node, OpenSSL or the system gives them.
  */
 export const UPSTREAM_FAULTS = [
   'connection_refused',
@@ -37,3 +38,45 @@ export type ProxyErrorType =
   | 'http_request_error'
   | 'http_request_denied'
   | 'proxy_internal_response'
+
+/** The faults that {@link networkErrorOf} tells apart. */
+export type NetworkError =
+  | 'connection_refused'
+  | 'connection_terminated'
+  | 'connection_timeout'
+  | 'destination_ip_unroutable'
+  | 'dns_error'
+  | 'tls_certificate_error'
+  | 'tls_protocol_error'
+
+const BY_CODE: Readonly<Record<string, NetworkError>> = {
+  ECONNREFUSED: 'connection_refused',
+  ENOENT: 'connection_refused', // a unix socket that does not exist
+  EACCES: 'connection_refused',
+  EPERM: 'connection_refused',
+  ENOTFOUND: 'dns_error',
+  ETIMEDOUT: 'connection_timeout',
+  ENETUNREACH: 'destination_ip_unroutable',
+  EHOSTUNREACH: 'destination_ip_unroutable',
+  EADDRNOTAVAIL: 'destination_ip_unroutable',
+  ECONNRESET: 'connection_terminated',
+  EPIPE: 'connection_terminated',
+  EPROTO: 'tls_protocol_error',
+  // OpenSSL verification results without `CERT` in their name.
+  INVALID_CA: 'tls_certificate_error',
+  INVALID_PURPOSE: 'tls_certificate_error',
+  PATH_LENGTH_EXCEEDED: 'tls_certificate_error',
+  UNSPECIFIED: 'tls_certificate_error', // verification results without a name in Node, such as a key that is too small
+}
+
+/** Undefined for an error that is not one of the network. An unknown error of the system counts as a broken connection. */
+export function networkErrorOf(error: unknown): NetworkError | undefined {
+  const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
+  const known = BY_CODE[code]
+  if (known !== undefined) return known
+  if (code.startsWith('EAI_')) return 'dns_error'
+  if (code.startsWith('ERR_SSL_') || code.startsWith('ERR_TLS_HANDSHAKE')) return 'tls_protocol_error'
+  // OpenSSL verification results (CERT_HAS_EXPIRED, SELF_SIGNED_CERT_IN_CHAIN, …) and Node's check of the host name.
+  if (code.includes('CERT') || code.startsWith('UNABLE_TO_')) return 'tls_certificate_error'
+  return code === '' || code.startsWith('ERR_') ? undefined : 'connection_terminated'
+}

@@ -1,8 +1,9 @@
 /**
- * `X-Request-Id`: the client's if it is safe in a header, in a log line and in a shell; otherwise a new UUID.
+ * The ids of a request: `X-Request-Id`, the client's if it is safe in a header, in a log line and in a shell, otherwise a
+ * new UUID; and the trace id of its `traceparent` (W3C Trace Context, section 3.2), for log lines.
  */
 import { randomUUID } from 'node:crypto'
-import { HeaderKind, headerKind } from './header-names.ts'
+import { HeaderKind, headerKind } from './headers.ts'
 
 export function isRequestId(value: string | undefined): value is string {
   return value !== undefined && /^[A-Za-z0-9._-]{1,128}$/.test(value)
@@ -17,3 +18,16 @@ export function requestIdOf(rawHeaders: readonly string[]): string {
 }
 
 export const newRequestId: () => string = randomUUID
+
+const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-[^,]*)?$/
+const ZEROS = /^0+$/
+
+/**
+ * Undefined without a valid `traceparent`. Version `ff` and ids of zeros alone are invalid; versions above `00` may add fields.
+ * @param traceparent - as Node joins it: a header that came twice has a comma
+ */
+export function traceIdOf(traceparent: string | string[] | undefined): string | undefined {
+  const [, version = 'ff', traceId = '', parentId = '', more] = TRACEPARENT.exec(String(traceparent)) ?? []
+  const isValid = version !== 'ff' && !(version === '00' && more !== undefined)
+  return isValid && !ZEROS.test(traceId) && !ZEROS.test(parentId) ? traceId : undefined
+}

@@ -3,6 +3,10 @@
  * differ from the upstream's reading (CVE-2025-54576).
  */
 
+/** The paths of the sidecar itself, behind `listen.basePath`. */
+export const TOKEN_PATH = '/v2/auth/token'
+export const LINKS_PATH = '/v2/auth/links'
+
 /**
  * Returns the origin form of a target, or undefined. Accepts the absolute form when its authority equals `host`
  * (section 3.2.2), and no other form.

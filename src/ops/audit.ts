@@ -2,10 +2,9 @@
  * The audit log: one line for each login, logout, link and reload. Fields are a closed set; their values are ours, or
  * known to be: an account or access key that a client names is left out unless it exists.
  */
-import { traceIdOf } from '../http/trace-context.ts'
+import { traceIdOf } from '../http/request-ids.ts'
 import type { ReloadResult } from '../reload/reloadable.ts'
-import type { SidecarRequest } from '../server/context.ts'
-import type { IssueFailure } from '../server/reasons.ts'
+import type { IssueFailure, SidecarRequest } from '../server/context.ts'
 import { type Logger, loggable } from './log.ts'
 import type { ReloadSubject } from './metrics.ts'
 

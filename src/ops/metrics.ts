@@ -3,11 +3,11 @@
  * token; their series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { ROUTES, type Route } from '../gate/decide.ts'
+import { ROUTES, type Route } from '../gate/route.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
 import { STATUS_CLASSES, statusClassOf, UPSTREAM_OUTCOMES } from '../proxy/upstream-errors.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
-import { ISSUE_FAILURES, type IssueFailure } from '../server/reasons.ts'
+import { ISSUE_FAILURES, type IssueFailure } from '../server/context.ts'
 import { REFUSAL_REASONS, type RefusalReason } from '../token/caller.ts'
 import { VERSION } from '../version.ts'
 

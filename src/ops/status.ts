@@ -4,7 +4,7 @@
  */
 import type { Config } from '../config/config.ts'
 import type { CertificateMaterial } from '../reload/certificates.ts'
-import type { IssueFailure } from '../server/reasons.ts'
+import type { IssueFailure } from '../server/context.ts'
 import { VERSION } from '../version.ts'
 import { Columns, type Growth, type MetricFamily, rounded, type Sample, sum } from './samples.ts'
 

@@ -3,8 +3,7 @@
  * In: the upstream's response head. Out: the header list for the client: the same order and multiplicity, without
  * hop-by-hop headers and identity headers (an upstream that echoes its request would leak them).
  */
-import { isTrailer } from '../http/connection-options.ts'
-import { HeaderKind } from '../http/header-names.ts'
+import { HeaderKind, isTrailer } from '../http/headers.ts'
 import type { UpstreamHead } from './response-parser.ts'
 
 type HeadLines = Pick<UpstreamHead, 'rawHeaders' | 'kinds' | 'connectionOptions'>

@@ -3,8 +3,7 @@
  * In: chunks as the socket reads them. Out: calls on a sink. Stricter than a client must be, because a misread response
  * reaches another client: two lengths, a length beside chunks, bare line feeds and unknown codings are errors.
  */
-import { type ConnectionOptions, connectionOptions as optionsOf } from '../http/connection-options.ts'
-import { HeaderKind, headerKind } from '../http/header-names.ts'
+import { type ConnectionOptions, HeaderKind, headerKind, parseConnection } from '../http/headers.ts'
 import { ResponseSyntaxError } from './upstream-errors.ts'
 
 /** What marks the end of a body. `close`: the end of the connection. */
@@ -250,7 +249,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
         break
     }
   }
-  const connectionOptions = connection === undefined ? undefined : optionsOf(connection)
+  const connectionOptions = connection === undefined ? undefined : parseConnection(connection)
   const isInformational = status < 200 && status !== 101 // what follows a 101 ends with the connection
   const isBodiless = isHeadRequest || isInformational || status === 204 || status === 304
   // A response without a body may have both: they describe that of a GET.

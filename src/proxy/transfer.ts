@@ -80,7 +80,7 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
   }
 
   start(): void {
-    this.#req.context.handOver(this)
+    this.#req.context.serveBy(this)
     this.#options.pool.acquire(this)
   }
 

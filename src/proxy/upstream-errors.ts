@@ -3,11 +3,11 @@
  * Names of faults are the error types of RFC 9209, section 2.3.
  */
 import { ERRORS, type PublicError } from '../errors.ts'
-import { networkErrorOf } from '../http/network-errors.ts'
 import {
   CLIENT_FAILURES,
   type ClientFailure,
   isClientFailure,
+  networkErrorOf,
   UPSTREAM_FAULTS,
   type UpstreamFault,
 } from '../http/proxy-errors.ts'

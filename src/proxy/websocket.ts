@@ -45,7 +45,7 @@ export function openTunnel(
 ): Socket {
   const { context, socket: client } = req
   const upstream = connection.socket
-  context.handOver({ state: 'tunnel', onIdle() {}, onRelease: () => connection.abandon() })
+  context.serveBy({ state: 'tunnel', onIdle() {}, onRelease: () => connection.abandon() })
   let head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}`
   for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
   client.write(`${head}\r\n`, 'latin1')
@@ -69,7 +69,7 @@ export function openTunnel(
 }
 
 /** Checks the token now, whenever auth data changes, and when the verdict ends: it may have been revoked meanwhile. */
-function closeWhenRefused({ socket, context, rawHeaders }: SidecarRequest, options: TunnelOptions): void {
+function closeWhenRefused({ socket, context }: SidecarRequest, options: TunnelOptions): void {
   const { decision, admitted } = context
   if (decision?.act !== 'forward' || decision.caller === undefined || admitted === undefined) return
   if (decision.caller.link !== undefined) return // only report mode passes a handshake with a link
@@ -81,7 +81,7 @@ function closeWhenRefused({ socket, context, rawHeaders }: SidecarRequest, optio
     clearTimeout(timer)
     const caller = verdict?.ok === true ? verdict.caller : undefined
     const scope = isReported ? undefined : caller?.identity.scope
-    const isAllowed = scope === undefined || allows(scope, admitted, rawHeaders)
+    const isAllowed = scope === undefined || allows(scope, admitted)
     if (caller === undefined || !isAllowed) socket.destroy()
     if (caller === undefined || socket.destroyed) return
     timer = setTimeout(check, Math.min(Math.max(caller.usableUntil - now(), 0), MAX_TIMER_MS))

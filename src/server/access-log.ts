@@ -6,8 +6,7 @@
 import type { PublicError } from '../errors.ts'
 import { namedRequest } from '../gate/named-request.ts'
 import { isClientFailure } from '../http/proxy-errors.ts'
-import { newRequestId } from '../http/request-ids.ts'
-import { traceIdOf } from '../http/trace-context.ts'
+import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../ops/log.ts'
 import type { Metrics } from '../ops/metrics.ts'
 import type { RefusalReason } from '../token/caller.ts'
@@ -32,7 +31,7 @@ export function createAccessLog({ metrics, log, access, clientAddress, isAbortin
     const { context } = req
     const { admitted, identity } = context
     const isNamed = context.route === 'forward_auth' && context.connection.peer.trusted
-    const named = isNamed && admitted ? namedRequest(admitted, req.rawHeaders) : undefined
+    const named = isNamed && admitted ? namedRequest(admitted) : undefined
     const path = named?.path ?? admitted?.path ?? originPath(req.url ?? '')
     log.info(
       {

@@ -106,7 +106,7 @@ export class Connection implements ClientConnection {
     const { req } = res
     const socket = this.#socket
     this.#current = undefined
-    req.context.handOver(undefined)
+    req.context.serveBy(undefined)
     this.#events.onRequestEnd(req, res, res.writableFinished)
     this.#bytesBefore = socket.bytesRead
     if (!socket.writable) {

@@ -6,10 +6,11 @@ import { createServer, IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Admitted } from '../gate/admission.ts'
-import type { Decision, Route } from '../gate/decide.ts'
-import type { Identity } from '../token/caller.ts'
+import type { Decision } from '../gate/decide.ts'
+import type { Route } from '../gate/route.ts'
+import type { ClientFailure, UpstreamFault } from '../http/proxy-errors.ts'
+import type { Identity, RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
-import type { Reason } from './reasons.ts'
 
 /** A client's connection, as far as its requests know it. */
 export interface ClientConnection {
@@ -42,6 +43,22 @@ export interface RequestHandler {
   /** Called once: another handler has taken the request over, or its response is over. */
   onRelease?(): void
 }
+
+/** Why no token was issued; the label `reason` of `auth_sidecar_token_issue_failures_total`. */
+export const ISSUE_FAILURES = ['invalid', 'rejected', 'throttled', 'busy', 'unavailable', 'internal'] as const
+
+export type IssueFailure = (typeof ISSUE_FAILURES)[number]
+
+/** Why a request failed or was refused: the field `reason` of the access log. A closed set, never client input. */
+export type Reason =
+  | RefusalReason
+  | IssueFailure
+  | UpstreamFault
+  | ClientFailure
+  | 'admission'
+  | 'upgrade'
+  | 'method'
+  | 'drain_deadline'
 
 /** The facts of a request, grouped by the file that adds them. */
 export class RequestContext {
@@ -86,7 +103,7 @@ export class RequestContext {
   }
 
   /** Makes `handler` the only one that serves the request, or none; the handler before it lets go. */
-  handOver(handler: RequestHandler | undefined): void {
+  serveBy(handler: RequestHandler | undefined): void {
     const previous = this.#handler
     this.#handler = handler
     previous?.onRelease?.()

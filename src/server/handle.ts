@@ -67,7 +67,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       case 'createLink':
         return settle(req, res, linkEndpoint.create(req, res, decision.caller))
       case 'endLink':
-        return settle(req, res, linkEndpoint.end(req, res, decision.caller.identity))
+        return settle(req, res, linkEndpoint.end(req, res, decision.caller.identity, decision.linkId))
       case 'otherMethod':
         return tokenEndpoint.otherMethod(req, res, decision.allowed)
       default:

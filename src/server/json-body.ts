@@ -22,7 +22,7 @@ export async function readJson(req: SidecarRequest, res: SidecarResponse): Promi
   if (refusal !== undefined) return refusal
   res.continueIfExpected()
   const body = await readBody(req)
-  req.context.handOver(undefined)
+  req.context.serveBy(undefined)
   return 'ok' in body ? body : parse(body)
 }
 
@@ -56,7 +56,7 @@ function readBody(req: SidecarRequest): Promise<Buffer | Refusal> {
       chunks.push(chunk)
       if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
     }
-    context.handOver({
+    context.serveBy({
       onIdle: () => stop({ ok: false, error: ERRORS.requestTimeout }),
       onMalformedBody: () => stop({ ok: false, error: ERRORS.malformedRequest }),
     })

@@ -26,14 +26,8 @@ interface LinkEndpointOptions {
   readonly audit: Pick<Audit, 'request'>
 }
 
-/** After `listen.basePath`. */
-const LINKS_PATH = '/v2/auth/links/'
-
 /** A link's lifetime where the request names none. */
 const DEFAULT_LIFETIME_SECONDS = 3600
-
-/** A PUT that creates only is allowed with less: the header of its request says which one it is. */
-const CREATES = ['If-None-Match', '*']
 
 type Asked = { readonly ok: true; readonly linked: LinkedRequest; readonly lifetime: number } | Refusal
 
@@ -53,8 +47,16 @@ export class LinkEndpoint {
     if (!asked.ok) return responder.refuse(req, res, 'invalid', asked.error)
     const { method, target } = asked.linked
     const { scope } = caller.identity
-    const request = { method, path: pathOf(target), host: undefined, connectionOptions: undefined }
-    if (scope !== undefined && !allows(scope, request, []) && !allows(scope, request, CREATES))
+    const request = {
+      method,
+      path: pathOf(target),
+      rawHeaders: [],
+      host: undefined,
+      connectionOptions: undefined,
+    }
+    const creating = { ...request, rawHeaders: ['If-None-Match', '*'] }
+    // A PUT that creates only is allowed with less: the header of its request says which one it is.
+    if (scope !== undefined && !allows(scope, request) && !allows(scope, creating))
       return this.#deny(req, res)
     const parent = { ...caller, issuedAtSeconds: issuedAt(req.context.admitted?.authorization) }
     const issued = await this.#options.issue(parent, asked.linked, asked.lifetime)
@@ -67,10 +69,13 @@ export class LinkEndpoint {
   }
 
   /** DELETE: ends a link of the caller's account, known or not. Rejects only on an internal fault. */
-  async end(req: SidecarRequest, res: SidecarResponse, { accountId }: Identity): Promise<void> {
+  async end(
+    req: SidecarRequest,
+    res: SidecarResponse,
+    { accountId }: Identity,
+    linkId: string,
+  ): Promise<void> {
     const { responder, maxLifetimeSeconds, tokenEndpoint, now } = this.#options
-    const path = req.context.admitted?.path ?? ''
-    const linkId = path.slice(path.lastIndexOf(LINKS_PATH) + LINKS_PATH.length)
     if (!isLinkId(linkId)) return responder.refuse(req, res, 'invalid', NO_LINK_ID)
     if (!isMakerOf(linkId, accountId)) return this.#deny(req, res)
     // The id does not say when the link ends.

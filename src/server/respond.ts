@@ -5,8 +5,7 @@
 import { STATUS_CODES } from 'node:http'
 import type { PublicError } from '../errors.ts'
 import type { ProxyErrorType } from '../http/proxy-errors.ts'
-import type { SidecarRequest, SidecarResponse } from './context.ts'
-import type { Reason } from './reasons.ts'
+import type { Reason, SidecarRequest, SidecarResponse } from './context.ts'
 import { endAfterBody, hasUnreadBody } from './unread-body.ts'
 
 export interface RefusalOptions {

@@ -13,10 +13,9 @@ import type { Identity } from '../token/caller.ts'
 import type { LoginIdentity } from '../token/issue.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import { clientNetwork } from './client-address.ts'
-import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { IssueFailure, SidecarRequest, SidecarResponse } from './context.ts'
 import { invalid, type Refusal } from './json-body.ts'
 import { readLogin } from './login-body.ts'
-import type { IssueFailure } from './reasons.ts'
 import type { RefusalOptions, Responder } from './respond.ts'
 
 interface TokenEndpointOptions {

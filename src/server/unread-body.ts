@@ -37,7 +37,7 @@ export function endAfterBody(
   }
   const finish = () => res.end()
   const deadline = setTimeout(finish, UNREAD_BODY_MS)
-  context.handOver({ state: 'drain', onIdle: finish, onRelease: () => clearTimeout(deadline) })
+  context.serveBy({ state: 'drain', onIdle: finish, onRelease: () => clearTimeout(deadline) })
   socket.setTimeout(UNREAD_BODY_IDLE_MS)
   req.once('end', finish)
   socket.once('end', finish) // a malformed body does not end

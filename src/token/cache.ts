@@ -3,7 +3,7 @@
  * In: a verifier. Out: a `Verify` that returns the verdict on a cached token as a value, without a promise.
  */
 import { LRUCache } from 'lru-cache'
-import { ownCopy } from '../http/own-copy.ts'
+import { flatCopy } from '../http/headers.ts'
 import type { Accepted, Verdict, Verify, VerifyUncached } from './caller.ts'
 import { NO_ASSERTIONS, type SignAssertions } from './issue.ts'
 
@@ -70,7 +70,7 @@ export function createTokenCache(options: TokenCacheOptions): TokenCache {
         // A spread takes 270 bytes more.
         const caller = { identity, issuer, link, usableUntil, assertions: signed.assertions }
         const entry = { ok: true, caller } as const
-        entries.set(ownCopy(token), entry)
+        entries.set(flatCopy(token), entry)
         return entry
       })
       .finally(() => {

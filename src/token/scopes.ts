@@ -3,8 +3,8 @@
  * In: a scope's text, a request. Out: whether the scope allows the request. A path that an upstream could read in
  * another way is never allowed (CVE-2025-54576), nor is a header that names a second path unreadably.
  */
-import type { ConnectionOptions } from '../http/connection-options.ts'
-import { HeaderKind, headerKind } from '../http/header-names.ts'
+import type { ConnectionOptions } from '../http/headers.ts'
+import { HeaderKind, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
 
 /** `modify` includes `create`. */
@@ -123,14 +123,15 @@ export interface ScopedRequest {
   /** The target's bytes before `?`. */
   readonly path: string
   readonly host: string | undefined
+  /** Names and values, alternating. */
+  readonly rawHeaders: readonly string[]
   readonly connectionOptions: ConnectionOptions | undefined
 }
 
-/** `rawHeaders`: names and values, alternating. */
-export function allows(scope: Scope, request: ScopedRequest, rawHeaders: readonly string[]): boolean {
+export function allows(scope: Scope, request: ScopedRequest): boolean {
   const { method, host } = request
   const path = readPath(request.path)
-  const headers = decidingHeaders(rawHeaders, request.connectionOptions)
+  const headers = scopeHeaders(request)
   if (path === undefined || headers === undefined) return false
   for (const name of headers === NONE ? [] : COPY_SOURCES) {
     if (!headers.has(name)) continue
@@ -221,20 +222,17 @@ function readCopySource(value = '', host: string | undefined): Path | undefined 
   return path === target || isVersion ? readPath(path) : undefined
 }
 
-/** In lower case, with their values: those that reach the upstream. */
-type DecidingHeaders = ReadonlyMap<string, readonly string[]>
+/** The headers on which the needed scope depends, in lower case, with their values: those that reach the upstream. */
+type ScopeHeaders = ReadonlyMap<string, readonly string[]>
 
-const NONE: DecidingHeaders = new Map()
+const NONE: ScopeHeaders = new Map()
 
-function decidingHeaders(
-  rawHeaders: readonly string[],
-  connectionOptions: ConnectionOptions | undefined,
-): DecidingHeaders | undefined {
+function scopeHeaders({ rawHeaders, connectionOptions }: ScopedRequest): ScopeHeaders | undefined {
   let found: Map<string, string[]> | undefined
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const kind = headerKind(rawHeaders[at] as string)
-    if (kind === HeaderKind.refusedIfScoped) return undefined
-    if (kind !== HeaderKind.deciding) continue
+    if (kind === HeaderKind.override) return undefined
+    if (kind !== HeaderKind.condition && kind !== HeaderKind.secondPath) continue
     const name = (rawHeaders[at] as string).toLowerCase()
     if (connectionOptions?.has(name)) continue
     found ??= new Map()
@@ -243,26 +241,15 @@ function decidingHeaders(
   return found ?? NONE
 }
 
-/** Whether a header names a second path or another method. */
-export function namesOtherRequest(rawHeaders: readonly string[]): boolean {
-  return rawHeaders.some((name, at) => {
-    const kind = at % 2 === 0 ? headerKind(name) : HeaderKind.other
-    return (
-      kind === HeaderKind.refusedIfScoped ||
-      (kind === HeaderKind.deciding && !/^(?:if-none-match|overwrite)$/i.test(name))
-    )
-  })
-}
-
 /** Different values of one header: no path, and nothing that Node's parser lets through. */
 const CONFLICT = '\0'
 
-function onlyValue(headers: DecidingHeaders, name: string): string | undefined {
+function onlyValue(headers: ScopeHeaders, name: string): string | undefined {
   const values = headers.get(name)
   return values?.every((value) => value === values[0]) === false ? CONFLICT : values?.[0]
 }
 
 /** To an upstream that joins repeated lines, `*, *` is not `*`. */
-function isOnce(headers: DecidingHeaders, name: string): boolean {
+function isOnce(headers: ScopeHeaders, name: string): boolean {
   return headers.get(name)?.length === 1
 }

@@ -1,12 +1,11 @@
 import t from 'tap'
-import { connectionOptions } from '../../src/http/connection-options.ts'
-import { HeaderKind, headerKind } from '../../src/http/header-names.ts'
+import { HeaderKind, headerKind, parseConnection } from '../../src/http/headers.ts'
 import { responseHeaders, responseTrailers } from '../../src/proxy/response-headers.ts'
 
 const headOf = (rawHeaders: readonly string[], status = 200) => {
   const kinds = rawHeaders.filter((_, at) => at % 2 === 0).map(headerKind)
   const values = rawHeaders.filter((_, at) => at % 2 === 1 && kinds[(at - 1) / 2] === HeaderKind.connection)
-  const options = values.length === 0 ? undefined : connectionOptions(values.join())
+  const options = values.length === 0 ? undefined : parseConnection(values.join())
   return { rawHeaders, kinds, connectionOptions: options, status }
 }
 

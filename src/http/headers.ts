@@ -1,9 +1,8 @@
 /**
- * Classifies header names.
+ * Header names and the options of `Connection`, of requests and responses alike.
  * In: a field name as received. Out: its kind. Names are folded as careless upstreams do: lower-cased, with `-` for
  * all but letters and digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
-import { ownCopy } from './own-copy.ts'
 
 /** The kind of a field name. Numbers, because every header of every request is switched on them. */
 export const HeaderKind = {
@@ -23,15 +22,16 @@ export const HeaderKind = {
   /** Folds to framing, `Authorization` or `Host`: refused. */
   refusedLookAlike: 12,
   /** Folds to a header that the sidecar sets: removed. */
-  droppedLookAlike: 13,
+  removedLookAlike: 13,
   trailer: 14,
   /** Not a token (RFC 9110, section 5.6.2): in a request, Node's parser refuses it already. */
   invalid: 15,
   keepAlive: 16,
-  /** Decides what a request needs of its caller's scope (`token/scopes.ts`). */
-  deciding: 17,
-  /** Overrides the method, or folds to a name of the kind above: refused where a scope restricts the caller. */
-  refusedIfScoped: 18,
+  /** With the next two, what a request needs of its caller's scope depends on it (`token/scopes.ts`). */
+  condition: 17,
+  secondPath: 18,
+  /** Names another method, or folds to one of the two kinds above: refused where a scope restricts the caller. */
+  override: 19,
 } as const
 
 export type HeaderKind = (typeof HeaderKind)[keyof typeof HeaderKind]
@@ -60,16 +60,16 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['x-forwarded-proto', HeaderKind.forwarded],
   ['x-forwarded-port', HeaderKind.forwarded],
   ['forwarded', HeaderKind.forwarded],
-  ['if-none-match', HeaderKind.deciding],
-  ['overwrite', HeaderKind.deciding],
-  ['destination', HeaderKind.deciding],
-  ['x-amz-copy-source', HeaderKind.deciding],
-  ['x-goog-copy-source', HeaderKind.deciding],
-  ['x-ms-copy-source', HeaderKind.deciding],
-  ['x-copy-from', HeaderKind.deciding],
-  ['x-http-method-override', HeaderKind.refusedIfScoped],
-  ['x-http-method', HeaderKind.refusedIfScoped],
-  ['x-method-override', HeaderKind.refusedIfScoped],
+  ['if-none-match', HeaderKind.condition],
+  ['overwrite', HeaderKind.condition],
+  ['destination', HeaderKind.secondPath],
+  ['x-amz-copy-source', HeaderKind.secondPath],
+  ['x-goog-copy-source', HeaderKind.secondPath],
+  ['x-ms-copy-source', HeaderKind.secondPath],
+  ['x-copy-from', HeaderKind.secondPath],
+  ['x-http-method-override', HeaderKind.override],
+  ['x-http-method', HeaderKind.override],
+  ['x-method-override', HeaderKind.override],
 ])
 
 /** Classified spellings: a lookup replaces the folding. Bounded, because clients choose their spellings. */
@@ -80,7 +80,7 @@ export function headerKind(name: string): HeaderKind {
   const known = classified.get(name)
   if (known !== undefined) return known
   const kind = classify(name)
-  if (classified.size < MAX_CLASSIFIED && name.length <= 64) classified.set(ownCopy(name), kind)
+  if (classified.size < MAX_CLASSIFIED && name.length <= 64) classified.set(flatCopy(name), kind)
   return kind
 }
 
@@ -102,9 +102,9 @@ function classify(name: string): HeaderKind {
   const kind = KNOWN.get(folded.slice(start, end))
   if (kind === undefined) return HeaderKind.other
   if (isFramingOrAuthorization(kind)) return HeaderKind.refusedLookAlike
-  if (kind === HeaderKind.deciding || kind === HeaderKind.refusedIfScoped) return HeaderKind.refusedIfScoped
+  if (isForScope(kind)) return HeaderKind.override
   const isSetBySidecar = kind === HeaderKind.forwarded || kind === HeaderKind.requestId
-  return isSetBySidecar ? HeaderKind.droppedLookAlike : HeaderKind.other
+  return isSetBySidecar ? HeaderKind.removedLookAlike : HeaderKind.other
 }
 
 export function isFramingOrAuthorization(kind: HeaderKind): boolean {
@@ -114,4 +114,58 @@ export function isFramingOrAuthorization(kind: HeaderKind): boolean {
     kind === HeaderKind.transferEncoding ||
     kind === HeaderKind.authorization
   )
+}
+
+/** Whether the scope of a restricted caller depends on it. */
+function isForScope(kind: HeaderKind): boolean {
+  return kind === HeaderKind.condition || kind === HeaderKind.secondPath || kind === HeaderKind.override
+}
+
+/**
+ * Copies text of a head before a cache keeps it. V8 represents a slice by a reference to the text that it is a part of, and
+ * a concatenation by a tree of its pieces: a cached token would keep the complete header line in memory, a name the head.
+ * @param text - Latin-1, as Node decodes header fields
+ */
+export function flatCopy(text: string): string {
+  return Buffer.from(text, 'latin1').toString('latin1')
+}
+
+/** Of `Connection` (RFC 9110, section 7.6.1), in lower case: `close` and the names of hop-by-hop fields among them. */
+export type ConnectionOptions = ReadonlySet<string>
+
+/** The usual values, parsed once. */
+const USUAL_CONNECTIONS: ReadonlyMap<string, ConnectionOptions> = new Map(
+  ['keep-alive', 'close'].map((option) => [option, new Set([option])]),
+)
+
+/** `value`: of one line, or of several, joined by commas. */
+export function parseConnection(value: string): ConnectionOptions {
+  const usual = USUAL_CONNECTIONS.get(value)
+  if (usual !== undefined) return usual
+  const options = new Set<string>()
+  for (const part of value.split(',')) {
+    const option = part.trim().toLowerCase()
+    if (option !== '') options.add(option)
+  }
+  return options
+}
+
+/** Whether removing the named fields would change framing or identity. */
+export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
+  for (const option of options) {
+    const kind = headerKind(option)
+    if (kind === HeaderKind.identity || kind === HeaderKind.refusedLookAlike) return true
+    if (isFramingOrAuthorization(kind)) return true
+  }
+  return false
+}
+
+/**
+ * A trailer must not be a field that the sidecar or one hop interprets (RFC 9110, section 6.5.1).
+ * @param isScoped - a scope or a link restricts the caller: it was compared with the head, and an upstream may merge both
+ */
+export function isTrailer(name: string, options: ConnectionOptions | undefined, isScoped = false): boolean {
+  const kind = headerKind(name)
+  const passes = isForScope(kind) ? !isScoped : kind === HeaderKind.other
+  return passes && !options?.has(name.toLowerCase())
 }

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { HeaderKind, headerKind } from '../../src/http/header-names.ts'
+import { HeaderKind, headerKind } from '../../src/http/headers.ts'
 
 t.test('a header name is classified as a lenient upstream would read it', async (t) => {
   const table: Readonly<Partial<Record<keyof typeof HeaderKind, readonly string[]>>> = {
@@ -24,7 +24,7 @@ t.test('a header name is classified as a lenient upstream would read it', async 
       ...[`X-Authenticated-${'a'.repeat(10_000)}`],
     ],
     // Removed: spellings of headers that the sidecar sets.
-    droppedLookAlike: [
+    removedLookAlike: [
       ...['X_Request_Id', 'x.request.id', 'X-Request-Id_', '_X-Forwarded-For', 'X_Forwarded_Host'],
       ...['x-forwarded_proto', 'X~Forwarded~Port', 'Forwarded_', '.forwarded'],
     ],

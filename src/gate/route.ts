@@ -1,0 +1,95 @@
+/**
+ * Routes a request by its method and path.
+ * In: an admitted request. Out: its route and what it asks for. Paths are compared as raw bytes: decoding or normalizing
+ * them could differ from the upstream's reading (CVE-2025-54576).
+ */
+import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
+import type { Admitted } from './admission.ts'
+
+/** The label `route` of the metrics. `token_check`: GET or HEAD of the token endpoint, not the check of every token. */
+export const ROUTES = [
+  'token_issue',
+  'token_check',
+  'logout',
+  'link_issue',
+  'proxy',
+  'link',
+  'public',
+  'forward_auth',
+] as const
+
+export type Route = (typeof ROUTES)[number]
+
+/** The way to the upstream of the sidecar, or to that of a proxy which asks for a decision (`allow`: forward auth). */
+export interface Passage {
+  readonly route: Route
+  readonly act: 'forward' | 'allow'
+}
+
+/** What the sidecar itself does for a caller. */
+export type Service =
+  | { readonly route: Route; readonly act: 'timeLeft' | 'logout' | 'createLink' }
+  | { readonly route: Route; readonly act: 'endLink'; readonly linkId: string }
+
+export type Routed =
+  | Passage
+  | Service
+  | { readonly route: Route; readonly act: 'public' }
+  | { readonly route: Route; readonly act: 'issue' }
+  | { readonly route: Route; readonly act: 'otherMethod'; readonly allowed: string }
+
+export interface RouteOptions {
+  /** `''`, or `/…` without a slash at its end. */
+  readonly basePath: string
+  /** Whether DELETE on the token endpoint ends the token. */
+  readonly logout: boolean
+  readonly links: {
+    readonly enabled: boolean
+    /** Whether clients can end links. */
+    readonly canEnd: boolean
+  }
+  /** With everything below it; `''` for none. */
+  readonly forwardAuthPath: string
+  readonly publicRoutes: readonly { readonly method: string; readonly path: string }[]
+  readonly corsPreflight: 'deny' | 'pass'
+}
+
+const FORWARD: Routed = { route: 'proxy', act: 'forward' }
+const ALLOW: Routed = { route: 'forward_auth', act: 'allow' }
+const PUBLIC: Routed = { route: 'public', act: 'public' }
+
+export function createRouter(options: RouteOptions): (request: Admitted) => Routed {
+  const { basePath, logout, links, forwardAuthPath } = options
+  const tokenPath = basePath + TOKEN_PATH
+  const tokenPathSlash = `${tokenPath}/`
+  const linksPath = basePath + LINKS_PATH
+  const publicRoutes = new Set(options.publicRoutes.map(({ method, path }) => `${method} ${path}`))
+  const passPreflight = options.corsPreflight === 'pass'
+
+  const toTokenEndpoint = (method: string): Routed => {
+    if (method === 'POST') return { route: 'token_issue', act: 'issue' }
+    if (method === 'GET' || method === 'HEAD') return { route: 'token_check', act: 'timeLeft' }
+    if (method === 'DELETE' && logout) return { route: 'logout', act: 'logout' }
+    const allowed = logout ? 'GET, HEAD, POST, DELETE' : 'GET, HEAD, POST'
+    return { route: 'token_check', act: 'otherMethod', allowed }
+  }
+
+  const toLinkEndpoint = (method: string, path: string): Routed => {
+    const route = 'link_issue'
+    if (path === linksPath)
+      return method === 'POST' ? { route, act: 'createLink' } : { route, act: 'otherMethod', allowed: 'POST' }
+    if (!links.canEnd) return { route, act: 'otherMethod', allowed: '' }
+    return method === 'DELETE'
+      ? { route, act: 'endLink', linkId: path.slice(linksPath.length + 1) }
+      : { route, act: 'otherMethod', allowed: 'DELETE' }
+  }
+
+  return ({ method, path, preflight, hasBody }) => {
+    if (path === tokenPath || path === tokenPathSlash) return toTokenEndpoint(method)
+    if (links.enabled && isWithin(path, linksPath)) return toLinkEndpoint(method, path)
+    if (forwardAuthPath !== '' && isWithin(path, forwardAuthPath)) return ALLOW
+    if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return PUBLIC
+    // A body could be of another method: some services read one from `X-HTTP-Method-Override`.
+    return passPreflight && preflight && !hasBody ? PUBLIC : FORWARD
+  }
+}
