@@ -6,16 +6,12 @@
  * Needs Node only. The last line is `0 violations`, with exit code 0, or `N violations`, with exit code 1.
  */
 import { randomInt } from 'node:crypto'
-import { once } from 'node:events'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseArgs } from 'node:util'
 import { startCampaign } from './campaign.ts'
 import { makeScript } from './requests.ts'
-import { type CampaignTrust, createCampaignTrust, startSidecar } from './sidecar-process.ts'
+import { createCampaignTrust, startSidecar } from './sidecar-process.ts'
 
-const EXPIRES_AT = Math.floor(Date.now() / 1000) + 80_000
 /** Connections at a time. */
 const CONCURRENT = 100
 
@@ -26,26 +22,12 @@ if (!(seconds > 0) || !Number.isInteger(seed))
   throw new Error('usage: npm run fuzz -- [SECONDS] [--seed N [--only N]]')
 console.log(`seed ${seed}`)
 
-const own = createCampaignTrust([undefined, undefined, 'storage.read:/b', 'storage.modify:/b'])
-const keySet = createServer((_req, res) => res.end(own.jwks)).listen(0, '127.0.0.1')
-await once(keySet, 'listening')
-const issuer = 'https://idp.example/'
-const jwksUrl = `http://127.0.0.1:${(keySet.address() as AddressInfo).port}/`
-const theirs = own.mint({ iss: issuer, sub: 'runner', jti: 'theirs', exp: EXPIRES_AT }, { typ: 'JWT' })
-const names = { accountId: 'acme', accessKey: 'runner', tokenId: 'theirs', expiresAt: EXPIRES_AT, issuer }
-const trusted = { issuer, jwksUrl, audience: 'storage-api', accounts: { runner: 'acme' } }
-const trust: CampaignTrust = {
-  ...own,
-  good: new Map([...own.good, [theirs, names]]),
-  flags: [...own.flags, '--trusted-issuers', JSON.stringify([trusted])],
-}
+const trust = await createCampaignTrust('/b')
 const campaign = await startCampaign(trust)
 const FLAGS =
   '--timeouts-idle-seconds 3 --timeouts-upstream-response-seconds 3 --timeouts-headers-seconds 3 ' +
-  '--limits-login-failures-count 1000000 --log-access all --links-enabled true'
-const isFetched = `auth_sidecar_jwks_fetches_total{issuer="${issuer}",result="ok"}`
+  '--limits-login-failures-count 1000000 --log-access all'
 const sidecar = await startSidecar(trust, campaign.upstreamPort, FLAGS.split(' '))
-while ((await sidecar.metrics()).get(isFetched) !== 1) await sleep(50)
 const violations = () => [
   ...campaign.violations,
   ...sidecar.complaints.map((line) => `logged: ${line}`),

@@ -1,10 +1,14 @@
 /** The built program as a child process, and its observable figures. */
 import { spawn } from 'node:child_process'
 import { generateKeyPairSync } from 'node:crypto'
+import { once } from 'node:events'
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { createTrust, expired, forged, type Login, MAIN, type Trust } from '../../bench/trust.ts'
 import { REFUSAL_REASONS } from '../../src/token/caller.ts'
 import { serveArgs } from '../support/program.ts'
@@ -30,16 +34,19 @@ export interface CampaignTrust {
   readonly logins: readonly Login[]
   readonly flags: readonly string[]
   readonly mint: Trust['mint']
-  readonly jwks: string
   remove(): void
 }
 
 /** Accounts whose names must survive the way into a header. */
 const ACCOUNTS = ['acme', 'Ünïcode 账户', 'a b%20c', '100%', 'x.y_z"\\', '🦊']
-/** Creates keys, credentials and tokens that stay valid for a day. `scopes`: one for each token of an account. */
-export function createCampaignTrust(
-  scopes: readonly (string | undefined)[] = [undefined, undefined, undefined],
-): CampaignTrust {
+const ISSUER = 'https://idp.example/'
+
+/**
+ * Creates keys, credentials, a trusted issuer, and tokens that stay valid for a day. Of each account two are unrestricted,
+ * one may read and one modify below `path`.
+ */
+export async function createCampaignTrust(path: string): Promise<CampaignTrust> {
+  const scopes = [undefined, undefined, `storage.read:${path}`, `storage.modify:${path}`]
   const directory = mkdtempSync(join(tmpdir(), 'sidecar-campaign-'))
   const trust = createTrust(directory)
   const logins = ACCOUNTS.map((account) => trust.addLogin(account))
@@ -52,6 +59,13 @@ export function createCampaignTrust(
       good.set(trust.mint(claims), { accountId, accessKey, tokenId, expiresAt, scope })
     }
   }
+  const names = { accountId: 'acme', accessKey: 'runner', tokenId: 'theirs', expiresAt }
+  const theirs = { iss: ISSUER, sub: 'runner', jti: 'theirs', exp: expiresAt }
+  good.set(trust.mint(theirs, { typ: 'JWT' }), { ...names, issuer: ISSUER })
+  const keySet = createServer((_req, res) => res.end(trust.jwks)).listen(0, '127.0.0.1')
+  await once(keySet, 'listening')
+  const jwksUrl = `http://127.0.0.1:${(keySet.address() as AddressInfo).port}/`
+  const trusted = [{ issuer: ISSUER, jwksUrl, audience: 'storage-api', accounts: { runner: 'acme' } }]
   const [first = ''] = good.keys()
   const bad = [
     expired(trust),
@@ -65,9 +79,12 @@ export function createCampaignTrust(
     trust.mint({ sub: 'unknown' }),
     ...[first.slice(0, -3), `${first}=`, `${first}.x`, `${'a'.repeat(9000)}.b.c`, 'garbage', '..'],
   ]
-  const remove = () => rmSync(directory, { recursive: true, force: true })
-  const { flags, mint, jwks } = trust
-  return { good, bad, logins, flags, mint, jwks, remove }
+  const remove = () => {
+    keySet.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+  const more = ['--trusted-issuers', JSON.stringify(trusted), '--links-enabled', 'true']
+  return { good, bad, logins, flags: [...trust.flags, ...more], mint: trust.mint, remove }
 }
 
 export interface SidecarProcess {
@@ -134,7 +151,7 @@ export async function startSidecar(
     void exited.then(() => reject(new Error(`the sidecar did not start: ${ended} ${complaints.join('\n')}`)))
   })
   const pid = child.pid ?? 0
-  return {
+  const sidecar: SidecarProcess = {
     pid,
     port: Number(ports.get('data')),
     get ended() {
@@ -160,6 +177,9 @@ export async function startSidecar(
       clearTimeout(timer)
     },
   }
+  const isFetched = `auth_sidecar_jwks_fetches_total{issuer="${ISSUER}",result="ok"}`
+  while ((await sidecar.metrics()).get(isFetched) !== 1) await sleep(50)
+  return sidecar
 }
 
 const signatureOf = (token: string) => token.slice(token.lastIndexOf('.') + 1)

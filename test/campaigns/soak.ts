@@ -12,7 +12,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import { pipeline, Readable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createRandom, type Random } from './random.ts'
-import { createCampaignTrust, startSidecar } from './sidecar-process.ts'
+import { createCampaignTrust, type Identity, startSidecar } from './sidecar-process.ts'
 
 const CLIENTS = 24
 const WARM_UP_SECONDS = 6
@@ -69,6 +69,8 @@ const upstreamPort = (upstream.address() as AddressInfo).port
 
 /** Answers GET with an object of the size in the path, and PUT with the number of correct bytes. */
 function serve(req: IncomingMessage, res: ServerResponse): void {
+  if (req.headers['x-sent-by'] !== req.headers['x-authenticated-token-id'])
+    return void res.writeHead(418).end()
   if (req.method === 'PUT') {
     let bytes = 0
     req.on('data', (chunk: Buffer) => {
@@ -102,15 +104,13 @@ async function mistreat(random: Random): Promise<void> {
 }
 
 const FLAGS =
-  '--timeouts-idle-seconds 3 --timeouts-upstream-response-seconds 3 --limits-login-failures-count 1000000'
-const trust = createCampaignTrust()
+  '--timeouts-idle-seconds 3 --timeouts-upstream-response-seconds 3 --limits-login-failures-count 1000000 ' +
+  '--log-access off --cache-max-tokens 500' // each link takes an entry
+const trust = await createCampaignTrust('/o')
 const COLLECT = 'import{getHeapSnapshot}from"node:v8";process.on("SIGUSR2",()=>getHeapSnapshot().destroy())'
-const sidecar = await startSidecar(
-  trust,
-  upstreamPort,
-  [...FLAGS.split(' '), '--log-access', 'off'],
-  [`--import=data:text/javascript,${encodeURIComponent(COLLECT)}`],
-)
+const sidecar = await startSidecar(trust, upstreamPort, FLAGS.split(' '), [
+  `--import=data:text/javascript,${encodeURIComponent(COLLECT)}`,
+])
 const problems = new Map<string, number>()
 const tally = new Map<string, number>()
 const add = (counts: Map<string, number>, key: string) => counts.set(key, (counts.get(key) ?? 0) + 1)
@@ -120,6 +120,10 @@ interface RequestOptions {
   readonly method: string
   readonly path: string
   readonly token?: string | undefined
+  /** The token id that the upstream must receive. */
+  readonly tokenId?: string
+  /** Receives the body of an own response. */
+  readonly read?: (text: string) => void
   readonly body?: string
   /** Bytes of the object that is sent, or received. */
   readonly size?: number
@@ -132,11 +136,12 @@ interface RequestOptions {
 
 /** Makes a request. Resolves with its outcome: the status, `left`, `cut`, or a violation. */
 function ask(agent: Agent, options: RequestOptions): Promise<string> {
-  const { method, path, token, body, size = 0, pauseMs = 0, abortMs, status } = options
+  const { method, path, token, tokenId, body, read, size = 0, pauseMs = 0, abortMs, status } = options
   const forwarded = path.startsWith('/o/') && status < 400
   const upload = method === 'PUT' ? size : 0
   const headers = {
     ...(token !== undefined && { authorization: `Bearer ${token}` }),
+    ...(tokenId !== undefined && { 'x-sent-by': encodeURIComponent(tokenId) }),
     ...(body !== undefined && { 'content-type': 'application/json' }),
     ...(method !== 'GET' && { 'content-length': upload + Buffer.byteLength(body ?? '') }),
   }
@@ -147,7 +152,7 @@ function ask(agent: Agent, options: RequestOptions): Promise<string> {
       clearTimeout(patience)
       clearTimeout(abort)
       resolve(what)
-      if (!/^\d+$/.test(what)) req.destroy()
+      if (!/^\d+$/.test(what) || !req.writableFinished) req.destroy()
     }
     const patience = setTimeout(settle, PATIENCE_MS, 'violation: no response and no end')
     const abort = abortMs === undefined ? undefined : setTimeout(settle, abortMs, 'left')
@@ -175,9 +180,10 @@ function ask(agent: Agent, options: RequestOptions): Promise<string> {
         if (got !== status && !fault) return settle(`violation: ${got} instead of ${status}`)
         const own = !forwarded || fault
         const whole = method === 'PUT' ? text === String(size) : bytes === size && correct
-        if (own ? !/^\{"(?:code|token|expirationSec)"/.test(text) : !whole)
-          settle(`violation: ${got} with a wrong body`)
-        else settle(String(got))
+        if (own ? !/^\{"(?:code|token|expirationSec|url)"/.test(text) : !whole)
+          return settle(`violation: ${got} with a wrong body`)
+        read?.(text)
+        settle(String(got))
       })
     })
     const send = (at: number): void => {
@@ -196,15 +202,35 @@ function ask(agent: Agent, options: RequestOptions): Promise<string> {
   })
 }
 
-type Kind = (agent: Agent, random: Random, token: string) => Promise<string>
+type Kind = (agent: Agent, random: Random, caller: readonly [token: string, Identity]) => Promise<string>
 type Manner = (random: Random) => Pick<RequestOptions, 'pauseMs' | 'abortMs'>
+const mayDo = (method: 'GET' | 'PUT', { scope = '' }: Identity) =>
+  scope === '' || scope.startsWith(method === 'GET' ? 'storage.read' : 'storage.modify')
 const object =
   (method: 'GET' | 'PUT', most: number, how: Manner = () => ({})): Kind =>
-  (agent, random, token) => {
+  (agent, random, [token, identity]) => {
     const size = random.int(1, most)
-    const status = method === 'PUT' ? 201 : 200
-    return ask(agent, { method, path: `/o/${size}`, size, token, status, ...how(random) })
+    const status = !mayDo(method, identity) ? 403 : method === 'PUT' ? 201 : 200
+    const { tokenId } = identity
+    return ask(agent, { method, path: `/o/${size}`, size, token, tokenId, status, ...how(random) })
   }
+const link: Kind = async (agent, random, [token, identity]) => {
+  const size = random.int(1, 20_000)
+  let made = ''
+  const outcome = await ask(agent, {
+    method: 'POST',
+    path: '/v2/auth/links',
+    token,
+    body: JSON.stringify({ method: 'GET', target: `/o/${size}` }),
+    status: mayDo('GET', identity) ? 200 : 403,
+    read: (text) => {
+      made = text
+    },
+  })
+  if (outcome !== '200') return outcome
+  const { url, linkId } = JSON.parse(made)
+  return ask(agent, { method: 'GET', path: url, size, tokenId: linkId, status: 200 })
+}
 const login =
   (right: boolean): Kind =>
   (agent, random) => {
@@ -225,7 +251,8 @@ const KINDS: Readonly<Record<string, readonly [weight: number, kind: Kind]>> = {
   'leave while writing': [4, object('PUT', 8 * MEGABYTE, abort)],
   login: [5, login(true)],
   'wrong login': [3, login(false)],
-  'check a token': [5, (agent, _random, token) => ask(agent, { ...CHECK, token })],
+  'make and use a link': [4, link],
+  'check a token': [5, (agent, _random, [token]) => ask(agent, { ...CHECK, token })],
   'no token': [5, (agent) => ask(agent, REFUSED)],
   'bad token': [3, (agent, random) => ask(agent, { ...REFUSED, token: random.pick(trust.bad) })],
 }
@@ -233,14 +260,14 @@ const KINDS: Readonly<Record<string, readonly [weight: number, kind: Kind]>> = {
 async function traffic(seconds: number, stream: number): Promise<void> {
   const agent = new Agent({ keepAlive: true })
   const until = performance.now() + seconds * 1000
-  const tokens = [...trust.good.keys()]
+  const callers = [...trust.good]
   const kinds = Object.entries(KINDS).map(([name, [weight, kind]]) => [weight, { name, kind }] as const)
   await Promise.all(
     Array.from({ length: CLIENTS }, async (_, client) => {
       const random = createRandom(seed, stream + client)
       while (performance.now() < until && sidecar.ended === undefined) {
         const { name, kind } = random.weighted(kinds)
-        const outcome = await kind(agent, random, random.pick(tokens))
+        const outcome = await kind(agent, random, random.pick(callers))
         add(tally, `${name}: ${outcome}`)
         if (outcome.startsWith('violation')) add(problems, `${name}: ${outcome}`)
       }
@@ -278,8 +305,8 @@ await traffic(seconds, 1000)
 over = true
 await mistreating
 const agent = new Agent()
-const [token = ''] = trust.good.keys()
-const last = sidecar.ended ?? (await object('GET', 1000)(agent, faults, token))
+const [caller] = trust.good
+const last = sidecar.ended ?? (caller && (await object('GET', 1000)(agent, faults, caller)))
 if (last !== '200') add(problems, `the sidecar does not serve after the last fault: ${last}`)
 if (sidecar.ended === undefined) {
   const after = await atRest()
