@@ -4,13 +4,29 @@
  */
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
-import type { ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { createServer, type RequestListener, type ServerResponse } from 'node:http'
+import { createServer as createSecureServer } from 'node:https'
+import type { AddressInfo, Socket } from 'node:net'
 import type { Config } from '../config/config.ts'
 import type { CertificateMaterial } from '../reload/certificates.ts'
-import { createAdminServer } from './admin-server.ts'
 import { statusProblems } from './problems.ts'
-import { type AdminOptions, type AdminSources, createStatusReporter } from './status.ts'
+import { createStatusReporter, type StatusSources } from './status.ts'
+
+/** The data of the admin listener: of this process, or collected from workers. */
+export interface AdminSources extends StatusSources {
+  /** A JWK Set (RFC 7517); undefined before a worker has responded. */
+  readonly jwks: () => unknown
+  readonly exposition: { readonly contentType: string; metrics(): Promise<string> }
+}
+
+export interface AdminOptions {
+  /** Of `admin.tls`; undefined: plain HTTP. */
+  readonly certificates?: CertificateMaterial | undefined
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  /** Called with faults of the listening socket, and of samples and pages that could not be created. */
+  readonly onError: (error: unknown) => void
+}
 
 interface Page {
   readonly status: number
@@ -50,10 +66,9 @@ export interface AdminListener {
 export function createAdminListener(
   config: Pick<Config, 'admin' | 'upstreams' | 'credentials' | 'cache'>,
   sources: AdminSources,
-  options: AdminOptions,
+  { certificates, now, onError }: AdminOptions,
 ): AdminListener {
-  const { onError } = options
-  const status = createStatusReporter(config, sources, options)
+  const status = createStatusReporter(config, sources, now, onError)
   const pages = new Map<string, () => Promise<Page>>()
   // Rendered once per turn of the event loop and never twice at a time: pipelined requests cost as one.
   const page = (path: string, render: () => Promise<Page>) => {
@@ -93,7 +108,7 @@ export function createAdminListener(
     page(path, async () => ({ status: 200, type, body: await readFile(file) }))
   }
 
-  const server = createAdminServer(options.certificates, (req, res) => {
+  const server = createBoundedServer(certificates, (req, res) => {
     req.resume()
     const { method, url = '' } = req
     if (method !== 'GET' && method !== 'HEAD') {
@@ -120,7 +135,9 @@ export function createAdminListener(
         server.close(() => resolve())
         server.closeAllConnections()
       }),
-    setCertificates: (certificates) => server.setSecureContext?.(certificates),
+    setCertificates(material) {
+      if ('setSecureContext' in server) server.setSecureContext(material)
+    },
   }
 }
 
@@ -139,3 +156,48 @@ export const NO_ADMIN: AdminListener = {
   close: async () => {},
   setCertificates() {},
 }
+
+/** Twice Node's backlog: among many connections accepted at once, a probe is read before it is the oldest. */
+const MAX_CONNECTIONS = 1024
+
+/**
+ * A server that accepts every connection: above the limit it closes the oldest idle one, so that clients that hold
+ * connections never block a probe.
+ */
+function createBoundedServer(certificates: CertificateMaterial | undefined, handle: RequestListener) {
+  const options = { requestTimeout: 5000, connectionsCheckingInterval: 500 }
+  const server = certificates
+    ? createSecureServer({ ...options, ...certificates, handshakeTimeout: 5000 })
+    : createServer(options)
+  server.timeout = 10_000 // closes connections of clients that do not read
+  server.maxRequestsPerSocket = 100
+  /** By the client's address, which a TLS socket shares with its TCP socket; the least recently used first. */
+  const connections = new Map<string, { readonly socket: Socket; unanswered: number }>()
+
+  server.on('connection', (socket: Socket) => {
+    const key = addressOf(socket)
+    connections.set(key, { socket, unanswered: 0 })
+    socket.once('close', () => connections.delete(key))
+    if (connections.size <= MAX_CONNECTIONS) return
+    for (const [oldest, { socket, unanswered }] of connections) {
+      if (unanswered > 0) continue
+      connections.delete(oldest)
+      socket.destroy()
+      return
+    }
+  })
+  server.on('request', (req, res) => {
+    const key = addressOf(req.socket)
+    const connection = connections.get(key)
+    if (connection !== undefined) {
+      connections.delete(key)
+      connections.set(key, connection)
+      connection.unanswered++
+      res.once('close', () => connection.unanswered--)
+    }
+    handle(req, res)
+  })
+  return server
+}
+
+const addressOf = ({ remoteAddress, remotePort }: Socket) => `${remoteAddress} ${remotePort}`

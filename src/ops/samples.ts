@@ -20,30 +20,58 @@ export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
   return Promise.all(metrics.filter((metric) => metric !== undefined).map((metric) => metric.get()))
 }
 
-/** The counters at one moment, in epoch milliseconds. A number that a row lacks is zero. */
-export interface Sample {
+/** The counters at one moment, in epoch milliseconds: a column for each series. What a row lacks is zero. */
+interface Sample {
   readonly at: number
   readonly row: readonly number[]
 }
 
-export type Growth = ReturnType<Columns['growth']>
+/** How the counters grew between two moments. */
+export type Growth = ReturnType<Samples['growth']>
 
-/** Packs metrics into rows of numbers: a column is a series. */
-export class Columns {
-  readonly #byMetric = new Map<string, Map<string, { labels: Labels; index: number }>>()
-  #count = 0
+export type Windows = ReturnType<Samples['windows']>
 
-  read(families: readonly MetricFamily[], at: number): Sample {
+/** Ten minutes of steps of 5 seconds. */
+const MAX_SAMPLES = 121
+const RECENT_STEPS = 6
+
+export class Samples {
+  readonly #columns = new Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>()
+  #columnCount = 0
+  readonly #samples: Sample[] = []
+
+  add(families: readonly MetricFamily[], at: number): void {
+    this.#samples.push(this.#read(families, at))
+    if (this.#samples.length > MAX_SAMPLES) this.#samples.shift()
+  }
+
+  /** The growth in windows that end with these metrics. */
+  windows(families: readonly MetricFamily[], at: number) {
+    const to = this.#read(families, at)
+    const all = [...this.#samples, to]
+    return {
+      at,
+      tenMinutes: this.growth(all[0] ?? to, to),
+      /** The last 30 seconds. */
+      recently: this.growth(all.at(-RECENT_STEPS - 2) ?? all[0] ?? to, to),
+      /** From each sample to the next, in order of time. */
+      steps: all.slice(1).map((sample, index) => this.growth(all[index] ?? sample, sample)),
+      /** Since zero: the current values. */
+      values: this.growth({ at: 0, row: [] }, to),
+    }
+  }
+
+  #read(families: readonly MetricFamily[], at: number): Sample {
     const row: number[] = []
     for (const { name, values } of families) {
       const metric = name.replace('auth_sidecar_', '')
-      const columns = this.#byMetric.get(metric) ?? new Map()
-      this.#byMetric.set(metric, columns)
+      const columns = this.#columns.get(metric) ?? new Map()
+      this.#columns.set(metric, columns)
       const isHistogram = values.some(({ labels }) => 'le' in labels)
       for (const { labels, value } of values) {
         if (isHistogram && !('le' in labels)) continue // its sum and count
         const key = JSON.stringify(labels)
-        const column = columns.get(key) ?? { labels, index: this.#count++ }
+        const column = columns.get(key) ?? { labels, index: this.#columnCount++ }
         columns.set(key, column)
         row[column.index] = value
       }
@@ -57,7 +85,7 @@ export class Columns {
     const by = (metric: Name, label: string, where: Labels = {}) => {
       const growth = new Map<string, number>()
       const wanted = Object.entries(where)
-      for (const { labels, index } of this.#byMetric.get(metric)?.values() ?? []) {
+      for (const { labels, index } of this.#columns.get(metric)?.values() ?? []) {
         const last = to.row[index]
         if (last === undefined || !wanted.every(([name, value]) => labels[name] === value)) continue
         const value = String(labels[label] ?? '')

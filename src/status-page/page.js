@@ -240,10 +240,9 @@ function showKeys({ keys, keySets, certificates }) {
 }
 
 function showTrust({ credentials, revocations, reloads, time: now }) {
-  const rows = reloads.map(({ subject, ok, failed, failing, lastGoodAt }) => [
+  const rows = reloads.map(({ subject, failing, lastGoodAt }) => [
     subject,
-    failing ? mark('bad', 'last failed') : mark('good', ok > 0 ? 'last ok' : 'as started'),
-    `${count(ok)} / ${count(failed)}`,
+    failing ? mark('bad', 'last failed') : mark('good', 'ok'),
     time(lastGoodAt, `${age(Math.max(0, (Date.parse(now) - Date.parse(lastGoodAt)) / 1000))} ago`),
   ])
   fill(
@@ -252,7 +251,7 @@ function showTrust({ credentials, revocations, reloads, time: now }) {
       ['Credentials', bold(credentials.kind), ` · ${credentials.state}`],
       ['Revocations', bold(count(revocations)), ' active'],
     ),
-    table(['Reloads ', quiet('since the start')], ['Subject', 'Result', 'Ok / failed', 'Active since'], rows),
+    table(['Reloads'], ['Subject', 'Newest version', 'Active since'], rows),
   )
 }
 

@@ -1,8 +1,8 @@
 import { connect } from 'node:net'
 import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
-import { createAdminListener } from '../../src/ops/admin.ts'
-import type { AdminSources, ReadyCheck } from '../../src/ops/status.ts'
+import { type AdminSources, createAdminListener } from '../../src/ops/admin.ts'
+import type { ReadyCheck } from '../../src/ops/status.ts'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 

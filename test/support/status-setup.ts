@@ -54,7 +54,8 @@ export function statusSetup(options: SetupOptions = {}) {
       cache: { maxTokens: 10_000, maxAgeSeconds: 300 },
     },
     { ready: () => checks, statusMetrics: () => statusMetrics(registry) },
-    { now, onError: (error) => void faults.push(error) },
+    now,
+    (error) => void faults.push(error),
   )
   return {
     clock,
