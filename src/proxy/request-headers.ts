@@ -66,18 +66,11 @@ function headerLines(parts: RequestHeadParts): string {
   }
   if (request.host === undefined) lines += `Host: ${parts.upstreamHost}\r\n`
   if (request.requestId === undefined) lines += `X-Request-Id: ${parts.requestId}\r\n`
-  if (!forwardedSeen) lines += forwardedLines(peer, request.host)
+  if (!forwardedSeen) lines += peer.forwardedLines(request.host)
   if (caller === undefined) return lines
   const assertion = caller.assertions?.get(parts.assertionAudience)
   if (assertion !== undefined) lines += `X-Authenticated-Assertion: ${assertion}\r\n`
   return lines + identityLines(caller)
-}
-
-/** The host is quoted: a token may not hold `:` (RFC 7239, section 4). */
-function forwardedLines(peer: Peer, host: string | undefined): string {
-  return host === undefined
-    ? `${peer.xForwardedLines}${peer.forwardedPrefix}\r\n`
-    : `${peer.xForwardedLines}X-Forwarded-Host: ${host}\r\n${peer.forwardedPrefix};host="${host}"\r\n`
 }
 
 export function requestTrailers(

@@ -6,14 +6,28 @@
 import { isIP } from 'node:net'
 import ipaddr from 'ipaddr.js'
 
-export interface Peer {
+/** The other end of a connection: the client, or a proxy in front of it. */
+export class Peer {
   /** IPv4-mapped IPv6 as IPv4. */
   readonly address: string
   readonly trusted: boolean
-  /** Without that of the host; each with its line end. */
-  readonly xForwardedLines: string
-  /** `Forwarded` up to the host. */
-  readonly forwardedPrefix: string
+  /** Rendered once for all requests of the connection: all but the host, which is that of each request. */
+  readonly #xForwardedLines: string
+  readonly #forwardedStart: string
+
+  constructor(address: string, trusted: boolean, proto: 'http' | 'https', port: number) {
+    this.address = address
+    this.trusted = trusted
+    this.#xForwardedLines = `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\nX-Forwarded-Port: ${port}\r\n`
+    this.#forwardedStart = `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`
+  }
+
+  /** Header lines with their ends. The host is quoted: a token may not hold `:` (RFC 7239, section 4). */
+  forwardedLines(host: string | undefined): string {
+    return host === undefined
+      ? `${this.#xForwardedLines}${this.#forwardedStart}\r\n`
+      : `${this.#xForwardedLines}X-Forwarded-Host: ${host}\r\n${this.#forwardedStart};host="${host}"\r\n`
+  }
 }
 
 /** `trust`: CIDRs and single addresses. */
@@ -31,15 +45,7 @@ export function createAddresses(trust: readonly string[]) {
     ): Peer {
       port ??= socket.localPort // the listener's: read once, because it is a system call
       const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
-      const proto = tls ? 'https' : 'http'
-      return {
-        address,
-        trusted: isTrusted(address),
-        xForwardedLines:
-          `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\n` +
-          `X-Forwarded-Port: ${port ?? (tls ? 443 : 80)}\r\n`,
-        forwardedPrefix: `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`,
-      }
+      return new Peer(address, isTrusted(address), tls ? 'https' : 'http', port ?? (tls ? 443 : 80))
     },
     /** Returns the peer's address or, behind trusted proxies, the nearest of `X-Forwarded-For` that is not trusted. */
     clientAddress(peer: Peer, forwardedFor: string | readonly string[] | undefined): string {

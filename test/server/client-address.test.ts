@@ -15,12 +15,15 @@ t.test('addresses are normalized', async (t) => {
     ['', 'unknown', 'unknown'],
     [undefined, 'unknown', 'unknown'],
   ] as const) {
-    const { xForwardedLines: lines, ...rest } = peer(remoteAddress)
-    t.strictSame(rest, { address, trusted: false, forwardedPrefix: `Forwarded: for=${node};proto=http` })
-    t.equal(lines, `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n`)
+    t.match(peer(remoteAddress), { address, trusted: false })
+    t.equal(
+      peer(remoteAddress).forwardedLines(undefined),
+      `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n` +
+        `Forwarded: for=${node};proto=http\r\n`,
+    )
   }
   const secure = createAddresses([]).peerOf({ remoteAddress: '::1' }, true)
-  t.match(secure.xForwardedLines, 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
+  t.match(secure.forwardedLines('h'), 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
 })
 
 t.test('a peer is trusted if its address or network is listed', async (t) => {
