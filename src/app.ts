@@ -16,9 +16,8 @@ import { type Logger, logListenerErrors } from './ops/log.ts'
 import { Metrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
 import { logStart, warnOfReportMode } from './ops/start-line.ts'
-import { createForwarder } from './proxy/forward.ts'
+import { Forwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
-import { refusalOf } from './proxy/upstream-errors.ts'
 import { ADMIN_CERTIFICATES, LISTENER_CERTIFICATES } from './reload/certificates.ts'
 import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
@@ -154,14 +153,14 @@ export async function createApp({
     audit,
     tokenEndpoint,
   })
-  const forwarder = createForwarder({
+  const forwarder = new Forwarder({
     upstreams,
     limits: config.limits,
     timeouts: config.timeouts,
     secureContextOf: authData.certificates.upstream,
     forwardAuthorization: config.identity.forwardAuthorization,
     recheck: (authorization) => checkBearer(authorization, tokenCache.verify),
-    refuse: (req, res, error, outcome) => responder.refuse(req, res, outcome, error, refusalOf(outcome)),
+    responder,
     events: metrics.ofUpstream,
     now,
   })
@@ -169,7 +168,7 @@ export async function createApp({
     decide: (req) => decide(req, req.context.connection.peer.trusted),
     tokenEndpoint,
     linkEndpoint,
-    forward: forwarder.forward,
+    forward: (req, res) => forwarder.forward(req, res),
     responder,
     // A client that reaches the forward-auth path itself must not collect assertions.
     identityHeaders: (caller, trusted) => identityHeaders(caller, trusted ? assertion.audience : ''),
@@ -212,7 +211,7 @@ export async function createApp({
     signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
     tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
     revocations: authData.revocations,
-    pools: forwarder.pools,
+    pools: () => forwarder.pools(),
     certificates: authData.certificates.expiries,
     keySets: authData.keySets,
     ready: () => readyChecks().every(({ ok }) => ok),

@@ -35,6 +35,8 @@ export type Decision =
       readonly caller?: Caller | undefined
     }
 
+export type ForwardDecision = Extract<Decision, { act: 'forward' | 'allow' }>
+
 /** `decision` is a promise where `verify` returns one; it rejects only on an internal fault. */
 export interface Decided {
   /** Absent if the request was not admitted: then the connection must close. */

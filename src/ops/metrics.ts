@@ -5,7 +5,7 @@
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { ROUTES, type Route } from '../gate/route.ts'
 import type { UpstreamEvents } from '../proxy/transfer.ts'
-import { STATUS_CLASSES, statusClassOf, UPSTREAM_OUTCOMES } from '../proxy/upstream-errors.ts'
+import { UPSTREAM_OUTCOMES } from '../proxy/upstream-errors.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import { ISSUE_FAILURES, type IssueFailure } from '../server/context.ts'
 import { REFUSAL_REASONS, type RefusalReason } from '../token/caller.ts'
@@ -13,6 +13,8 @@ import { VERSION } from '../version.ts'
 
 /** Other methods have the label `other`. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])
+/** Of final responses of upstreams; those of other statuses are not counted. */
+const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx']
 const LATENCY_BUCKETS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
 /** Gauges of prom-client with the name of a counter; `nodejs_active_handles` and its like, by type, add up to them. */
@@ -174,7 +176,7 @@ export class Metrics {
   readonly ofUpstream = (upstream: string): UpstreamEvents => ({
     onOutcome: (outcome) => void this.#outcomes(upstream, outcome).value++,
     onResponse: (status, seconds) => {
-      const statusClass = statusClassOf(status)
+      const statusClass = STATUS_CLASSES[Math.floor(status / 100) - 2]
       if (statusClass !== undefined) this.#responses(upstream, statusClass).value++
       this.#firstBytes.observe({ upstream }, seconds)
     },

@@ -1,16 +1,19 @@
 /**
- * Forwarding: http-proxy with the sidecar's own pass, which ends the chain: no stock pass ever runs (CVE-2026-29057).
- * In: an admitted request. Out: a transfer, or a tunnel, to the upstream of its path.
+ * Forwarding. In: a request that the gate lets pass. Out: a transfer, or a tunnel, to the upstream of its path.
+ * The sidecar is required to use the package http-proxy, whose passes are steps that handle a request. Its own ones stay
+ * unused: they forward a chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
+import type { Config } from '../config/config.ts'
 import { isWithin } from '../http/request-target.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
-import { requestHead } from './request-headers.ts'
+import type { Responder } from '../server/respond.ts'
 import { Transfer, type TransferOptions, type UpstreamEvents } from './transfer.ts'
 import { upstreamAddress } from './upstream-connection.ts'
-import { faultError } from './upstream-errors.ts'
-import { UpstreamPool, type UpstreamPoolOptions } from './upstream-pool.ts'
+import { refuseFailed } from './upstream-errors.ts'
+import { UpstreamPool } from './upstream-pool.ts'
+import type { Tunnel, TunnelOptions } from './websocket.ts'
 
 /** http-proxy with its documented `before`, which its published types lack. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
@@ -21,87 +24,92 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   ) => void
 }
 
-interface ForwarderOptions extends Pick<TransferOptions, 'refuse' | 'recheck' | 'now'> {
+interface ForwarderOptions extends Pick<TunnelOptions, 'recheck' | 'now'> {
   readonly upstreams: readonly {
     readonly prefix: string
     readonly url: string
     readonly assertionAudience: string
   }[]
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
-  readonly limits: UpstreamPoolOptions['limits']
-  readonly timeouts: UpstreamPoolOptions['timeouts']
+  readonly limits: Config['limits']
+  readonly timeouts: Config['timeouts']
   readonly forwardAuthorization: boolean
+  readonly responder: Responder
   readonly events: (prefix: string) => UpstreamEvents
 }
 
-/** The way from an accepted request to the upstream of its path. */
-export interface Forwarder {
-  /** Responds with the upstream's response, opens a tunnel, or refuses. */
-  forward(req: SidecarRequest, res: SidecarResponse): void
-  /** The state of the connections of each upstream. */
-  pools(): { readonly upstream: string; readonly connections: number; readonly queued: number }[]
-  /** Must be called when keys, credentials or revocations have changed: closes the tunnels of tokens refused now. */
-  recheckTunnels(): void
-  /** Closes every upstream connection as soon as it is idle. */
-  close(): void
+interface Upstream extends TransferOptions {
+  readonly prefix: string
+  /** The prefix without a slash at its end. */
+  readonly path: string
 }
 
-export function createForwarder(options: ForwarderOptions): Forwarder {
-  const { timeouts, limits, refuse, recheck, now } = options
-  const tunnelChecks = new Set<() => void>()
-  const upstreams = options.upstreams.map(({ prefix, url, assertionAudience }) => {
-    const address = upstreamAddress(url, options.secureContextOf(prefix))
-    const pool = new UpstreamPool({ address, timeouts, limits })
-    const events = options.events(prefix)
-    const transfer = { pool, events, timeouts, refuse, recheck, tunnelChecks, now }
-    return { prefix, path: prefix.replace(/\/$/, ''), address, pool, transfer, assertionAudience }
-  })
-  const longestFirst = upstreams.toSorted((a, b) => b.path.length - a.path.length)
+export class Forwarder {
+  readonly #responder: Responder
+  /** The one with the longest prefix first. */
+  readonly #upstreams: readonly Upstream[]
+  readonly #tunnels = new Set<Tunnel>()
+  // http-proxy requires a target before it runs any pass; ours chooses its own.
+  readonly #proxy = new PassProxy({ target: {} })
 
-  const begin = (req: SidecarRequest, res: SidecarResponse): true => {
-    const { context } = req
-    const { admitted: request, decision } = context
-    if (request === undefined || decision?.act !== 'forward') throw new Error('a request that must not pass')
-    const { caller, wouldRefuse, target } = decision
-    const upstream = longestFirst.find(({ path }) => isWithin(request.path, path))
-    if (upstream === undefined) {
-      const fault = 'destination_not_found'
-      refuse(req, res, faultError(fault), fault)
+  constructor(options: ForwarderOptions) {
+    const { limits, timeouts, responder, forwardAuthorization, recheck, now } = options
+    this.#responder = responder
+    this.#upstreams = options.upstreams
+      .map(({ prefix, url, assertionAudience }) => {
+        const address = upstreamAddress(url, options.secureContextOf(prefix))
+        return {
+          prefix,
+          path: prefix.replace(/\/$/, ''),
+          host: address.host,
+          assertionAudience,
+          forwardAuthorization,
+          pool: new UpstreamPool(address, limits, timeouts),
+          events: options.events(prefix),
+          timeouts,
+          responder,
+          recheck,
+          tunnels: this.#tunnels,
+          now,
+        }
+      })
+      .toSorted((a, b) => b.path.length - a.path.length)
+    // Before the first of the package's passes. A truthy result ends the chain.
+    this.#proxy.before('web', 'deleteLength', (req, res) => {
+      this.#transfer(req, res)
       return true
-    }
-    const parts = {
-      request,
-      rawHeaders: req.rawHeaders,
-      caller,
-      requestId: context.id,
-      peer: context.connection.peer,
-      // Report mode forwards a refused token unchanged; a public route never forwards one.
-      keepAuthorization: caller === undefined ? wouldRefuse !== undefined : options.forwardAuthorization,
-      upstreamHost: upstream.address.host,
-      assertionAudience: upstream.assertionAudience,
-      isHandshake: context.upgrade !== undefined,
-    }
-    new Transfer(req, res, requestHead(parts, target), upstream.transfer).start()
-    return true
+    })
   }
 
-  // http-proxy requires a target before it runs any pass; ours chooses its own.
-  const proxy = new PassProxy({ target: {} })
-  proxy.before('web', 'deleteLength', begin) // the first stock pass
+  /** Responds with the upstream's response, opens a tunnel, or refuses. */
+  forward(req: SidecarRequest, res: SidecarResponse): void {
+    this.#proxy.web(req, res)
+  }
 
-  return {
-    forward: (req, res) => proxy.web(req, res),
-    pools: () =>
-      upstreams.map(({ prefix, pool }) => ({
-        upstream: prefix,
-        connections: pool.connections,
-        queued: pool.queued,
-      })),
-    recheckTunnels() {
-      for (const check of tunnelChecks) check()
-    },
-    close() {
-      for (const { pool } of upstreams) pool.close()
-    },
+  #transfer(req: SidecarRequest, res: SidecarResponse): void {
+    const { admitted, decision } = req.context
+    if (admitted === undefined || decision?.act !== 'forward') throw new Error('a request that must not pass')
+    const upstream = this.#upstreams.find(({ path }) => isWithin(admitted.path, path))
+    if (upstream === undefined) refuseFailed(this.#responder, req, res, 'destination_not_found')
+    else new Transfer(req, res, admitted, decision, upstream).start()
+  }
+
+  /** The state of the connections of each upstream. */
+  pools(): { readonly upstream: string; readonly connections: number; readonly queued: number }[] {
+    return this.#upstreams.map(({ prefix, pool }) => ({
+      upstream: prefix,
+      connections: pool.connections,
+      queued: pool.queued,
+    }))
+  }
+
+  /** Must be called when keys, credentials or revocations have changed: closes the tunnels of tokens refused now. */
+  recheckTunnels(): void {
+    for (const tunnel of this.#tunnels) void tunnel.recheck()
+  }
+
+  /** Closes every upstream connection as soon as it is idle. */
+  close(): void {
+    for (const { pool } of this.#upstreams) pool.close()
   }
 }

@@ -4,37 +4,40 @@
  * multiplicity, without hop-by-hop headers, token and identity headers, and with the headers of the sidecar.
  */
 import type { Admitted } from '../gate/admission.ts'
+import type { ForwardDecision } from '../gate/decide.ts'
 import { type ConnectionOptions, flatCopy, HeaderKind, headerKind, isTrailer } from '../http/headers.ts'
-import type { Peer } from '../server/client-address.ts'
+import type { ClientConnection, RequestContext, SidecarRequest } from '../server/context.ts'
 import type { Caller } from '../token/caller.ts'
 import { UPGRADE_LINES } from './websocket.ts'
 
-export interface RequestHeadParts {
-  readonly request: Admitted
-  readonly rawHeaders: readonly string[]
-  /** Absent on a public route and where report mode ignores a refusal: no identity headers are sent. */
-  readonly caller: Caller | undefined
-  readonly requestId: string
-  readonly peer: Peer
-  readonly keepAuthorization: boolean
+/** What the head depends on beside the request. */
+export interface UpstreamHeaders {
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
-  readonly upstreamHost: string
+  readonly host: string
   readonly assertionAudience: string
-  readonly isHandshake?: boolean
+  /** Whether an accepted token is forwarded. */
+  readonly forwardAuthorization: boolean
+}
+
+type ForwardedRequest = Pick<SidecarRequest, 'rawHeaders'> & {
+  readonly context: Pick<RequestContext, 'id' | 'upgrade'> & {
+    readonly connection: Pick<ClientConnection, 'peer'>
+  }
 }
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
-export function requestHead(parts: RequestHeadParts, target = parts.request.target): string {
-  const upgradeLines = parts.isHandshake ? UPGRADE_LINES : ''
-  return `${parts.request.method} ${target} HTTP/1.1\r\n${headerLines(parts)}${upgradeLines}\r\n`
-}
-
-/** Each with its end. */
-function headerLines(parts: RequestHeadParts): string {
-  const { request, rawHeaders, caller, peer } = parts
-  const options = request.connectionOptions
-  let lines = ''
-  let forwardedSeen = false
+export function requestHead(
+  { rawHeaders, context }: ForwardedRequest,
+  admitted: Admitted,
+  { caller, wouldRefuse, target = admitted.target }: ForwardDecision,
+  upstream: UpstreamHeaders,
+): string {
+  const { host, requestId, connectionOptions } = admitted
+  const { peer } = context.connection
+  // Report mode forwards a refused token unchanged; a public route never forwards one.
+  const keepAuthorization = caller === undefined ? wouldRefuse !== undefined : upstream.forwardAuthorization
+  let isForwardedKept = false
+  let head = `${admitted.method} ${target} HTTP/1.1\r\n`
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] as string
     switch (headerKind(name)) {
@@ -47,30 +50,31 @@ function headerLines(parts: RequestHeadParts): string {
       case HeaderKind.secondPath:
       case HeaderKind.override:
       case HeaderKind.trailer:
-        if (options?.has(name.toLowerCase())) continue
+        if (connectionOptions?.has(name.toLowerCase())) continue
         break
       case HeaderKind.authorization:
-        if (!parts.keepAuthorization) continue
+        if (!keepAuthorization) continue
         break
       case HeaderKind.requestId:
-        if (request.requestId === undefined) continue
+        if (requestId === undefined) continue
         break
       case HeaderKind.forwarded:
-        if (!peer.trusted || options?.has(name.toLowerCase())) continue
-        forwardedSeen = true
+        if (!peer.trusted || connectionOptions?.has(name.toLowerCase())) continue
+        isForwardedKept = true
         break
       default:
         continue
     }
-    lines += `${name}: ${rawHeaders[at + 1]}\r\n`
+    head += `${name}: ${rawHeaders[at + 1]}\r\n`
   }
-  if (request.host === undefined) lines += `Host: ${parts.upstreamHost}\r\n`
-  if (request.requestId === undefined) lines += `X-Request-Id: ${parts.requestId}\r\n`
-  if (!forwardedSeen) lines += peer.forwardedLines(request.host)
-  if (caller === undefined) return lines
-  const assertion = caller.assertions?.get(parts.assertionAudience)
-  if (assertion !== undefined) lines += `X-Authenticated-Assertion: ${assertion}\r\n`
-  return lines + identityLines(caller)
+  if (host === undefined) head += `Host: ${upstream.host}\r\n`
+  if (requestId === undefined) head += `X-Request-Id: ${context.id}\r\n`
+  if (!isForwardedKept) head += peer.forwardedLines(host)
+  const assertion = caller?.assertions?.get(upstream.assertionAudience)
+  if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
+  if (caller !== undefined) head += identityLines(caller)
+  if (context.upgrade !== undefined) head += UPGRADE_LINES
+  return `${head}\r\n`
 }
 
 export function requestTrailers(
@@ -105,17 +109,17 @@ export function identityHeaders({ identity, assertions }: Caller, assertionAudie
   return headers
 }
 
-/** The lines of a cached token's identity are rendered once. */
-const rendered = new WeakMap<Caller, string>()
+/** The identity lines of callers, created once for each cached token. */
+const identityLinesOf = new WeakMap<Caller, string>()
 
 function identityLines(caller: Caller): string {
-  const known = rendered.get(caller)
+  const known = identityLinesOf.get(caller)
   if (known !== undefined) return known
   let lines = ''
   const headers = identityHeaders(caller)
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
-  lines = flatCopy(lines) // 1.1 KB less for each cached token
-  rendered.set(caller, lines)
+  lines = flatCopy(lines) // in place of the tree of its pieces: 1.1 KB less for each cached token
+  identityLinesOf.set(caller, lines)
   return lines
 }
 

@@ -3,7 +3,7 @@
  * In: the upstream's response head. Out: the header list for the client: the same order and multiplicity, without
  * hop-by-hop headers and identity headers (an upstream that echoes its request would leak them).
  */
-import { HeaderKind, isTrailer } from '../http/headers.ts'
+import { type ConnectionOptions, HeaderKind, isTrailer } from '../http/headers.ts'
 import type { UpstreamHead } from './response-parser.ts'
 
 type HeadLines = Pick<UpstreamHead, 'rawHeaders' | 'kinds' | 'connectionOptions'>
@@ -54,12 +54,12 @@ export function responseHeaders(
 
 export function responseTrailers(
   rawTrailers: readonly string[],
-  { connectionOptions }: Pick<UpstreamHead, 'connectionOptions'>,
+  options: ConnectionOptions | undefined,
 ): [string, string][] {
   const trailers: [string, string][] = []
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
-    if (isTrailer(name, connectionOptions)) trailers.push([name, rawTrailers[at + 1] as string])
+    if (isTrailer(name, options)) trailers.push([name, rawTrailers[at + 1] as string])
   }
   return trailers
 }

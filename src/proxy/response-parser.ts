@@ -1,35 +1,35 @@
 /**
  * Parses the HTTP/1.1 responses of one upstream connection (RFC 9112).
- * In: chunks as the socket reads them. Out: calls on a sink. Stricter than a client must be, because a misread response
- * reaches another client: two lengths, a length beside chunks, bare line feeds and unknown codings are errors.
+ * In: chunks as the socket reads them. Out: the parts of the response that they complete. Stricter than a client must
+ * be, because a misread response reaches another client: two lengths, a length beside chunks, bare line feeds and unknown
+ * codings are errors.
  */
 import { type ConnectionOptions, HeaderKind, headerKind, parseConnection } from '../http/headers.ts'
-import { ResponseSyntaxError } from './upstream-errors.ts'
+
+/** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
+export class ResponseSyntaxError extends Error {
+  override readonly name = 'ResponseSyntaxError'
+}
 
 /** What marks the end of a body. `close`: the end of the connection. */
 export type Framing = 'none' | 'length' | 'chunked' | 'close'
 
-export interface UpstreamHead {
-  readonly status: number
-  readonly statusText: string
+interface FieldLines {
+  /** Names and values, alternating. */
   readonly rawHeaders: readonly string[]
   /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
   readonly kinds: readonly HeaderKind[]
+}
+
+export interface UpstreamHead extends FieldLines {
+  readonly status: number
+  readonly statusText: string
   readonly connectionOptions: ConnectionOptions | undefined
   readonly framing: Framing
   /** 0 unless the framing is `length`. */
   readonly contentLength: number
-  readonly keepAlive: boolean
-  readonly keepAliveSeconds: number | undefined
-}
-
-export interface ResponseSink {
-  onInformational(head: UpstreamHead): void
-  /** @throws ResponseSyntaxError for a 101 that the request has not asked for */
-  onHead(head: UpstreamHead): void
-  /** The memory of the chunk is reused after the read. */
-  onBody(chunk: Buffer): void
-  onEnd(rawTrailers: readonly string[]): void
+  /** For which the upstream keeps the idle connection after this response; 0: it cannot be used again. */
+  readonly keepAliveSeconds: number
 }
 
 export interface ResponseLimits {
@@ -37,62 +37,78 @@ export interface ResponseLimits {
   readonly headerLines: number
 }
 
-const State = {
-  head: 0,
-  length: 1,
-  chunkSize: 2,
-  chunkData: 3,
-  chunkEnd: 4,
-  trailers: 5,
-  close: 6,
-  done: 7,
-} as const
-type State = (typeof State)[keyof typeof State]
+/** What the next bytes are. */
+type State = 'head' | 'length' | 'close' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
 
-const EMPTY = Buffer.alloc(0)
-const NO_LINES: readonly string[] = []
+const NO_BYTES = Buffer.alloc(0)
 /** A chunk-size line carries extensions that no server uses. */
 const MAX_CHUNK_LINE = 256
 /** Informational responses are not progress: an upstream may not send them for ever. */
 const MAX_INFORMATIONAL = 100
+/** When the upstream announces no `Keep-Alive: timeout`. */
+const KEEP_ALIVE_SECONDS = 5
 
 export class ResponseParser {
   readonly #limits: ResponseLimits
-  #sink: ResponseSink | undefined
   #isHeadRequest = false
-  #state: State = State.done
-  #partial: Buffer = EMPTY
+  #isWebSocket = false
+  #state: State = 'done'
+  #partial = NO_BYTES
   #left = 0
   #informational = 0
   #head: UpstreamHead | undefined
+  #earlyHints: UpstreamHead[] = []
+  #body: Buffer[] = []
+  #rawTrailers: readonly string[] = []
 
   constructor(limits: ResponseLimits) {
     this.#limits = limits
   }
 
-  start(sink: ResponseSink, isHeadRequest: boolean): void {
-    this.#sink = sink
+  /** `isWebSocket`: the request is a WebSocket handshake, so a 101 may follow. */
+  start(isHeadRequest: boolean, isWebSocket: boolean): void {
     this.#isHeadRequest = isHeadRequest
-    this.#state = State.head
-    this.#partial = EMPTY
+    this.#isWebSocket = isWebSocket
+    this.#state = 'head'
     this.#informational = 0
     this.#head = undefined
+    this.#rawTrailers = []
   }
 
-  get done(): boolean {
-    return this.#state === State.done
+  get isDone(): boolean {
+    return this.#state === 'done'
   }
 
+  /** The head of the final response, or of a 101. */
   get head(): UpstreamHead | undefined {
     return this.#head
+  }
+
+  /** Complete when the response is done. */
+  get rawTrailers(): readonly string[] {
+    return this.#rawTrailers
+  }
+
+  /** The heads of responses with status 103 that have been parsed since the last call. */
+  takeEarlyHints(): readonly UpstreamHead[] {
+    const heads = this.#earlyHints
+    if (heads.length > 0) this.#earlyHints = []
+    return heads
+  }
+
+  /** The chunks of the body that have been parsed since the last call. Their memory is reused after the read. */
+  takeBody(): readonly Buffer[] {
+    const body = this.#body
+    if (body.length > 0) this.#body = []
+    return body
   }
 
   /** Returns whether all bytes belong to this response. After a ResponseSyntaxError the connection must be closed. */
   push(chunk: Buffer): boolean {
     const data = this.#partial.length > 0 ? Buffer.concat([this.#partial, chunk]) : chunk
-    this.#partial = EMPTY
+    this.#partial = NO_BYTES
     let at = 0
-    while (at < data.length && this.#state !== State.done) {
+    while (at < data.length && this.#state !== 'done') {
       const next = this.#step(data, at)
       if (next < 0) {
         this.#partial = Buffer.from(data.subarray(at)) // at most a head, and seldom incomplete
@@ -103,71 +119,74 @@ export class ResponseParser {
     return at === data.length
   }
 
-  /** Called when the connection ended cleanly. Returns whether that is the end of the body. */
-  close(): boolean {
-    if (this.#state !== State.close) return false
-    this.#finish(NO_LINES)
-    return true
+  /** Called when the connection ended cleanly, which may be the end of the body. */
+  close(): void {
+    if (this.#state === 'close') this.#state = 'done'
   }
 
   /** Parses one element at `at`; returns the start of the next one, or -1 when bytes are missing. */
   #step(data: Buffer, at: number): number {
     switch (this.#state) {
-      case State.head:
+      case 'head':
         return this.#readHead(data, at)
-      case State.length:
-      case State.chunkData:
+      case 'length':
+      case 'chunkData':
         return this.#readCounted(data, at)
-      case State.chunkSize:
+      case 'chunkSize':
         return this.#readChunkSize(data, at)
-      case State.chunkEnd:
+      case 'chunkEnd':
         if (data[at] !== 0x0d || (at + 1 < data.length && data[at + 1] !== 0x0a))
           throw new ResponseSyntaxError('chunk longer than its size')
         if (at + 1 === data.length) return -1
-        this.#state = State.chunkSize
+        this.#state = 'chunkSize'
         return at + 2
-      case State.trailers:
+      case 'trailers':
         return this.#readTrailers(data, at)
       default:
-        this.#sink?.onBody(data.subarray(at))
+        this.#body.push(data.subarray(at))
         return data.length
     }
   }
 
   #readHead(data: Buffer, at: number): number {
-    const end = data.indexOf('\r\n\r\n', at, 'latin1')
-    if ((end < 0 ? data.length - 3 : end) - at > this.#limits.headerBytes)
-      throw new ResponseSyntaxError('response head too large')
-    const text = data.toString('latin1', at, end < 0 ? data.length : end)
+    const end = this.#endOfLines(data, at)
     if (end < 0) {
       // Fails on the first bytes that cannot be HTTP: an SSH server, for example, sends its banner and waits.
+      const text = data.toString('latin1', at)
       if (!text.startsWith('HTTP/'.slice(0, text.length)) || /[^\r]\n/.test(text))
         throw new ResponseSyntaxError('no HTTP response')
       return -1
     }
-    const head = parseHead(text, this.#isHeadRequest, this.#limits.headerLines)
-    if (head.status < 200 && head.status !== 101) {
+    const head = parseHead(textOf(data, at, end), this.#isHeadRequest, this.#limits.headerLines)
+    const { status, framing } = head
+    if (status < 200 && status !== 101) {
       if (++this.#informational > MAX_INFORMATIONAL)
         throw new ResponseSyntaxError('too many informational responses')
-      this.#sink?.onInformational(head)
+      if (status === 103) this.#earlyHints.push(head)
       return end + 4
     }
+    if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head)))
+      throw new ResponseSyntaxError('101 without an upgrade')
     this.#head = head
     this.#left = head.contentLength
-    this.#sink?.onHead(head)
-    if (head.framing === 'none' || (head.framing === 'length' && this.#left === 0)) this.#finish(NO_LINES)
-    else if (head.framing === 'length') this.#state = State.length
-    else this.#state = head.framing === 'chunked' ? State.chunkSize : State.close
+    if (framing === 'none' || (framing === 'length' && this.#left === 0)) this.#state = 'done'
+    else this.#state = framing === 'chunked' ? 'chunkSize' : framing
     return end + 4
+  }
+
+  /** The offset of the empty line that ends a head or trailers, or -1 when it is missing. */
+  #endOfLines(data: Buffer, at: number): number {
+    const end = data.indexOf('\r\n\r\n', at, 'latin1')
+    if ((end < 0 ? data.length - 3 : end) - at > this.#limits.headerBytes)
+      throw new ResponseSyntaxError('head or trailers too large')
+    return end
   }
 
   #readCounted(data: Buffer, at: number): number {
     const end = Math.min(data.length, at + this.#left)
     this.#left -= end - at
-    const complete = this.#left === 0 && this.#state === State.length
-    this.#sink?.onBody(data.subarray(at, end))
-    if (complete) this.#finish(NO_LINES)
-    else if (this.#left === 0) this.#state = State.chunkEnd
+    this.#body.push(data.subarray(at, end))
+    if (this.#left === 0) this.#state = this.#state === 'length' ? 'done' : 'chunkEnd'
     return end
   }
 
@@ -177,32 +196,24 @@ export class ResponseParser {
       throw new ResponseSyntaxError('chunk line too long')
     const line = data.toString('latin1', at, end < 0 ? data.length : end)
     const [, digits, carriageReturn] = CHUNK_LINE.exec(line) ?? []
-    if (digits === undefined) throw new ResponseSyntaxError('bad chunk size')
+    if (digits === undefined || (end >= 0 && carriageReturn !== ''))
+      throw new ResponseSyntaxError('bad chunk size')
     if (end < 0) return -1
-    if (carriageReturn !== '') throw new ResponseSyntaxError('bad chunk size')
     this.#left = Number.parseInt(digits, 16)
-    this.#state = this.#left === 0 ? State.trailers : State.chunkData
+    this.#state = this.#left === 0 ? 'trailers' : 'chunkData'
     return end + 2
   }
 
   #readTrailers(data: Buffer, at: number): number {
     if (data[at] === 0x0d && data[at + 1] === 0x0a) {
-      this.#finish(NO_LINES)
+      this.#state = 'done'
       return at + 2
     }
-    const end = data.indexOf('\r\n\r\n', at, 'latin1')
-    if ((end < 0 ? data.length - 3 : end) - at > this.#limits.headerBytes)
-      throw new ResponseSyntaxError('trailers too large')
+    const end = this.#endOfLines(data, at)
     if (end < 0) return -1
-    const lines: string[] = []
-    parseFieldLines(data.toString('latin1', at, end), 0, this.#limits.headerLines, lines, [])
-    this.#finish(lines)
+    this.#rawTrailers = parseFieldLines(textOf(data, at, end), 0, this.#limits.headerLines).rawHeaders
+    this.#state = 'done'
     return end + 4
-  }
-
-  #finish(rawTrailers: readonly string[]): void {
-    this.#state = State.done
-    this.#sink?.onEnd(rawTrailers)
   }
 }
 
@@ -211,22 +222,25 @@ const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
 /** Controls except the tab, and carriage returns and line feeds that are not a pair. */
 const BAD_TEXT = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n/
 
+/** The text of a head or of trailers, without the empty line. */
+function textOf(data: Buffer, start: number, end: number): string {
+  const text = data.toString('latin1', start, end)
+  if (BAD_TEXT.test(text)) throw new ResponseSyntaxError('control character in the head or the trailers')
+  return text
+}
+
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
-  if (BAD_TEXT.test(text)) throw new ResponseSyntaxError('control character in the head')
   const lineEnd = text.indexOf('\r\n')
   const statusLine = lineEnd < 0 ? text : text.slice(0, lineEnd)
   // The space after the status code is required even without a reason phrase (RFC 9112, section 4).
   if (!/^HTTP\/1\.[01] [1-9][0-9]{2} /.test(statusLine)) throw new ResponseSyntaxError('bad status line')
   const http10 = statusLine.charCodeAt(7) === 0x30
   const status = Number(statusLine.slice(9, 12))
-  const rawHeaders: string[] = []
-  const kinds: HeaderKind[] = []
-  if (lineEnd >= 0) parseFieldLines(text, lineEnd + 2, maxLines, rawHeaders, kinds)
-
+  const { rawHeaders, kinds } = parseFieldLines(text, lineEnd < 0 ? text.length : lineEnd + 2, maxLines)
   let length = -1
   let chunked = false
   let connection: string | undefined
-  let keepAliveSeconds: number | undefined
+  let keepAliveSeconds = KEEP_ALIVE_SECONDS
   for (let line = 0; line < kinds.length; line++) {
     const value = rawHeaders[2 * line + 1] as string
     switch (kinds[line]) {
@@ -244,7 +258,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
         break
       case HeaderKind.keepAlive:
         keepAliveSeconds = Number(
-          /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i.exec(value)?.[1] ?? Number.NaN,
+          /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i.exec(value)?.[1] ?? KEEP_ALIVE_SECONDS,
         )
         break
     }
@@ -260,6 +274,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   if (isBodiless) framing = 'none'
   else if (chunked) framing = 'chunked'
   else if (length >= 0) framing = 'length'
+  const isLast = http10 || isFollowed || framing === 'close' || connectionOptions?.has('close') === true
   return {
     status,
     statusText: statusLine.slice(13),
@@ -268,20 +283,13 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     connectionOptions,
     framing,
     contentLength: framing === 'length' ? length : 0,
-    keepAlive: !http10 && !isFollowed && framing !== 'close' && connectionOptions?.has('close') !== true,
-    keepAliveSeconds: Number.isNaN(keepAliveSeconds) ? undefined : keepAliveSeconds,
+    keepAliveSeconds: isLast ? 0 : keepAliveSeconds,
   }
 }
 
-/** Splits field lines from `start` on into names and values alternating, and the kinds of the names. */
-function parseFieldLines(
-  text: string,
-  start: number,
-  maxLines: number,
-  lines: string[],
-  kinds: HeaderKind[],
-): void {
-  if (start === 0 && BAD_TEXT.test(text)) throw new ResponseSyntaxError('control character in the trailers')
+function parseFieldLines(text: string, start: number, maxLines: number): FieldLines {
+  const rawHeaders: string[] = []
+  const kinds: HeaderKind[] = []
   for (let at = start; at < text.length; ) {
     let end = text.indexOf('\r\n', at)
     if (end < 0) end = text.length
@@ -296,12 +304,20 @@ function parseFieldLines(
     let to = end
     while (from < to && isBlank(text.charCodeAt(from))) from++
     while (to > from && isBlank(text.charCodeAt(to - 1))) to--
-    lines.push(name, text.slice(from, to))
+    rawHeaders.push(name, text.slice(from, to))
     kinds.push(kind)
     at = end + 2
   }
+  return { rawHeaders, kinds }
 }
 
 function isBlank(code: number): boolean {
   return code === 0x20 || code === 0x09
+}
+
+function switchesToWebSocket({ rawHeaders, kinds, connectionOptions }: UpstreamHead): boolean {
+  const isNamed = kinds.some(
+    (kind, line) => kind === HeaderKind.upgrade && rawHeaders[2 * line + 1]?.toLowerCase() === 'websocket',
+  )
+  return isNamed && connectionOptions?.has('upgrade') === true
 }

@@ -3,22 +3,21 @@
  * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, after a part was sent,
  * a reset connection, which most clients cannot take for the end of the object.
  */
-import type { Socket } from 'node:net'
-import { ERRORS, type PublicError } from '../errors.ts'
+import type { Config } from '../config/config.ts'
+import type { Admitted } from '../gate/admission.ts'
+import type { ForwardDecision } from '../gate/decide.ts'
+import type { UpstreamFault } from '../http/proxy-errors.ts'
 import type { RequestHandler, SidecarRequest, SidecarResponse } from '../server/context.ts'
-import { Download, type DownloadOwner } from './download.ts'
-import type { UpstreamHead } from './response-parser.ts'
+import type { Responder } from '../server/respond.ts'
+import { Download } from './download.ts'
+import { requestHead, type UpstreamHeaders } from './request-headers.ts'
+import { responseHeaders } from './response-headers.ts'
+import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import { Upload } from './upload.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
-import {
-  faultError,
-  ResponseSyntaxError,
-  type UpstreamFailure,
-  type UpstreamFault,
-  type UpstreamOutcome,
-} from './upstream-errors.ts'
+import { refuseFailed, type UpstreamFailure, type UpstreamOutcome } from './upstream-errors.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
-import { openTunnel, switchesToWebSocket, type TunnelOptions } from './websocket.ts'
+import { Tunnel, type TunnelOptions } from './websocket.ts'
 
 export interface UpstreamEvents {
   onOutcome(outcome: UpstreamOutcome): void
@@ -26,15 +25,10 @@ export interface UpstreamEvents {
   onResponse(status: number, seconds: number): void
 }
 
-export interface TransferOptions extends TunnelOptions {
+export interface TransferOptions extends TunnelOptions, UpstreamHeaders {
   readonly pool: UpstreamPool
-  readonly timeouts: { readonly upstreamResponseSeconds: number }
-  readonly refuse: (
-    req: SidecarRequest,
-    res: SidecarResponse,
-    error: PublicError,
-    outcome: UpstreamFailure,
-  ) => void
+  readonly timeouts: Pick<Config['timeouts'], 'upstreamResponseSeconds'>
+  readonly responder: Responder
   readonly events: UpstreamEvents
 }
 
@@ -49,33 +43,44 @@ export interface TransferOptions extends TunnelOptions {
  *   the client to read them      `onIdle`
  *   the end of an unread upload  `endAfterBody`: 5 s without a byte, 30 s in all
  */
-export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner {
+export class Transfer implements UpstreamRequest, RequestHandler {
   readonly requestHead: string
   readonly isHeadRequest: boolean
-  readonly isHandshake: boolean
-  readonly response: Download
+  readonly isWebSocket: boolean
   readonly #req: SidecarRequest
   readonly #res: SidecarResponse
+  readonly #admitted: Admitted
+  readonly #decision: ForwardDecision
   readonly #options: TransferOptions
   /** Undefined for a request without a body. */
   readonly #upload: Upload | undefined
+  readonly #download: Download
   /** GET or HEAD without a body, not retried yet. */
   #isRetryable: boolean
   /** Set from the write of the request head to the end of the response. */
   #connection: UpstreamConnection | undefined
-  #settled = false
+  #hasResponseHead = false
+  /** Set once, when the transfer is over or has become a tunnel. */
+  #outcome: UpstreamOutcome | undefined
 
-  constructor(req: SidecarRequest, res: SidecarResponse, requestHead: string, options: TransferOptions) {
-    const { method, context } = req
-    const { hasBody = false, chunked = false } = context.admitted ?? {}
+  constructor(
+    req: SidecarRequest,
+    res: SidecarResponse,
+    admitted: Admitted,
+    decision: ForwardDecision,
+    options: TransferOptions,
+  ) {
+    const { method, hasBody } = admitted
     this.#req = req
     this.#res = res
+    this.#admitted = admitted
+    this.#decision = decision
     this.#options = options
-    this.requestHead = requestHead
+    this.requestHead = requestHead(req, admitted, decision, options)
     this.isHeadRequest = method === 'HEAD'
-    this.isHandshake = context.upgrade !== undefined
-    this.response = new Download(req, res, this)
-    this.#upload = hasBody ? new Upload(req, chunked, () => this.#awaitHead()) : undefined
+    this.isWebSocket = req.context.upgrade !== undefined
+    this.#upload = hasBody ? new Upload(req, admitted, decision.caller, () => this.#awaitHead()) : undefined
+    this.#download = new Download(req, res)
     this.#isRetryable = !hasBody && (method === 'GET' || method === 'HEAD')
   }
 
@@ -93,68 +98,75 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
   }
 
   onDrain(): void {
-    this.#upload?.onDrain()
+    this.#upload?.resume()
   }
 
-  onFault(fault: UpstreamFault, stale: boolean): void {
-    if (this.#settled) return // a tunnel, which ends with either socket
-    const connection = this.#connection
-    this.#connection = undefined
-    if (stale && this.#isRetryable) {
-      this.#isRetryable = false
-      this.#options.pool.connect(this) // the retry, on a new connection
+  onResponse(response: ResponseParser, connection: UpstreamConnection): void {
+    const { head } = response
+    if (!this.#hasResponseHead) this.#download.writeEarlyHints(response)
+    if (head === undefined) return
+    if (!this.#hasResponseHead) this.#onResponseHead(head, connection)
+    if (response.isDone) {
+      this.#onResponseEnd(head)
+      this.#download.end(response, head, connection)
+    } else {
+      this.#download.writeBody(response, connection)
+    }
+  }
+
+  #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
+    const { status } = head
+    const { context } = this.#req
+    this.#hasResponseHead = true
+    connection.deadline = Number.POSITIVE_INFINITY
+    this.#options.events.onResponse(status, (performance.now() - context.startedAt) / 1000)
+    if (status !== 101) {
+      this.#download.writeHead(head, this.#upload?.isArriving === true)
       return
     }
-    // Begins the response, so that it is aborted and not replaced by an error response.
-    if (connection !== undefined && !this.response.isEnded) this.response.onRead(connection)
-    this.#fail(fault, faultError(fault))
-  }
-
-  // Calls of the download.
-
-  get isUploading(): boolean {
-    return this.#upload?.isArriving === true
-  }
-
-  onResponseHead(head: UpstreamHead): void {
-    const { status } = head
-    if (status === 101 && !(this.isHandshake && switchesToWebSocket(head)))
-      throw new ResponseSyntaxError('101 without an upgrade')
-    if (this.#connection !== undefined) this.#connection.deadline = Number.POSITIVE_INFINITY
-    this.#options.events.onResponse(status, (performance.now() - this.#req.context.startedAt) / 1000)
-  }
-
-  onSwitch(headers: readonly string[], connection: UpstreamConnection): Socket {
-    this.#settle('ok')
+    this.#end('ok')
     this.#res.statusCode = 101 // written by the tunnel, but counted by the access log
-    return openTunnel(this.#req, headers, connection, this.#options)
+    const tunnel = new Tunnel(this.#req, connection, this.#admitted, this.#decision, this.#options)
+    tunnel.open(responseHeaders(head, context.id, false))
+    this.#download.switchTo(this.#req.socket)
   }
 
-  onResponseEnd({ status }: UpstreamHead): void {
+  #onResponseEnd({ status }: UpstreamHead): void {
     const upload = this.#upload
     // An upstream that refuses a request may leave its upload unread: the connection cannot be reused.
     if (upload !== undefined && (!upload.isWritten || (status >= 400 && upload.mayBeUnread)))
       this.#connection?.abandon()
-    this.#settle('ok')
+    this.#end('ok')
+  }
+
+  onFault(fault: UpstreamFault, stale: boolean): void {
+    if (this.#outcome !== undefined) return // a tunnel, which ends with either socket
+    this.#connection = undefined
+    if (stale && this.#isRetryable) {
+      this.#isRetryable = false
+      this.#options.pool.connect(this) // the retry, on a new connection
+    } else {
+      this.#fail(fault)
+    }
   }
 
   // Calls of the listener.
 
   onRelease(): void {
-    if (this.#settled) return
+    if (this.#outcome !== undefined) return
     this.#giveUpUpstream()
-    this.#settle('client_aborted')
+    this.#end('client_aborted')
   }
 
   onMalformedBody(): void {
-    if (this.#settled || this.#isRequestWritten) return
+    if (this.#outcome !== undefined || this.#isRequestWritten) return
     this.#giveUpUpstream()
-    this.#fail('client_aborted', ERRORS.malformedRequest)
+    this.#fail('client_aborted')
   }
 
   onIdle(): void {
     const { headersSent } = this.#res
-    if (this.#settled) {
+    if (this.#outcome !== undefined) {
       this.#req.context.connection.abort() // the client does not read the response
       return
     }
@@ -162,10 +174,8 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
     if (!headersSent && (this.#isRequestWritten || this.#connection === undefined)) return
     const isClientBlocked = this.#connection?.socket.isPaused() === true
     this.#giveUpUpstream()
-    if (headersSent)
-      this.#fail(isClientBlocked ? 'client_idle' : 'connection_read_timeout', ERRORS.internalError)
-    else if (this.#req.isPaused()) this.#fail('connection_write_timeout', ERRORS.serviceNotReady)
-    else this.#fail('client_idle', ERRORS.requestTimeout)
+    if (headersSent) this.#fail(isClientBlocked ? 'client_idle' : 'connection_read_timeout')
+    else this.#fail(this.#req.isPaused() ? 'connection_write_timeout' : 'client_idle')
   }
 
   get #isRequestWritten(): boolean {
@@ -173,7 +183,7 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
   }
 
   #awaitHead(): void {
-    if (this.#connection !== undefined && !this.response.hasHead)
+    if (this.#connection !== undefined && !this.#hasResponseHead)
       this.#connection.deadline = performance.now() + this.#options.timeouts.upstreamResponseSeconds * 1000
   }
 
@@ -183,18 +193,20 @@ export class Transfer implements UpstreamRequest, RequestHandler, DownloadOwner 
     this.#connection = undefined
   }
 
-  #fail(outcome: UpstreamFailure, error: PublicError): void {
-    this.#settle(outcome)
-    // Later, so that the part that was just written is sent.
-    if (this.#res.headersSent) setImmediate(() => this.#req.context.connection.abort())
-    else this.#options.refuse(this.#req, this.#res, error, outcome)
+  #fail(failure: UpstreamFailure): void {
+    this.#end(failure)
+    if (this.#res.headersSent) {
+      setImmediate(() => this.#req.context.connection.abort()) // when the part that was just written has been sent
+    } else {
+      refuseFailed(this.#options.responder, this.#req, this.#res, failure)
+    }
   }
 
-  #settle(outcome: UpstreamOutcome): void {
+  #end(outcome: UpstreamOutcome): void {
     this.#connection = undefined
     this.#upload?.stop()
-    if (this.#settled) return
-    this.#settled = true
+    if (this.#outcome !== undefined) return
+    this.#outcome = outcome
     if (outcome !== 'ok') this.#req.context.reason = outcome
     this.#options.events.onOutcome(outcome)
   }

@@ -3,7 +3,9 @@
  * In: a request with a body. Out: its bytes and trailers, framed again. Memory: 64 KiB, by backpressure.
  */
 import { MessageChannel } from 'node:worker_threads'
+import type { Admitted } from '../gate/admission.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
+import type { Caller } from '../token/caller.ts'
 import { requestTrailers } from './request-headers.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -13,31 +15,37 @@ const MAX_PENDING = 64 * 1024
 const MAX_IGNORED_BODY = 64 * 1024
 
 export class Upload {
-  /** The complete request has been written to the upstream. Set here alone. */
-  isWritten = false
   readonly #req: SidecarRequest
-  readonly #chunked: boolean
+  readonly #admitted: Admitted
+  readonly #caller: Caller | undefined
   readonly #onWritten: () => void
   #connection: UpstreamConnection | undefined
   #pieces: Buffer[] = []
   #bytes = 0
   #isEnded = false
+  #isWritten = false
 
   /** `onWritten`: called when the complete request has been written. */
-  constructor(req: SidecarRequest, chunked: boolean, onWritten: () => void) {
+  constructor(req: SidecarRequest, admitted: Admitted, caller: Caller | undefined, onWritten: () => void) {
     this.#req = req
-    this.#chunked = chunked
+    this.#admitted = admitted
+    this.#caller = caller
     this.#onWritten = onWritten
+  }
+
+  /** The complete request has been written to the upstream. */
+  get isWritten(): boolean {
+    return this.#isWritten
   }
 
   /** Whether a further part of the body can arrive from the client. */
   get isArriving(): boolean {
-    return !this.isWritten && !this.#req.complete
+    return !this.#isWritten && !this.#req.complete
   }
 
   /** Whether the upstream may have unread bytes: the next request on the connection would queue behind them. */
   get mayBeUnread(): boolean {
-    return this.#req.context.bytesIn > MAX_IGNORED_BODY || (this.#chunked && !this.#isEnded)
+    return this.#req.context.bytesIn > MAX_IGNORED_BODY || (this.#admitted.chunked && !this.#isEnded)
   }
 
   start(res: SidecarResponse, connection: UpstreamConnection, writable: boolean): void {
@@ -51,11 +59,12 @@ export class Upload {
   /** What follows is dropped. */
   stop(): void {
     this.#connection = undefined
-    if (!this.isWritten) this.#req.resume()
+    this.resume()
   }
 
-  onDrain(): void {
-    if (!this.isWritten) this.#req.resume()
+  /** The upstream accepts more bytes. */
+  resume(): void {
+    if (!this.#isWritten) this.#req.resume()
   }
 
   #onData(chunk: Buffer): void {
@@ -73,33 +82,31 @@ export class Upload {
 
   #write(): void {
     const { socket } = this.#connection ?? {}
+    const { chunked } = this.#admitted
     const pieces = this.#pieces
     const bytes = this.#bytes
     this.#pieces = []
     this.#bytes = 0
     if (socket === undefined) return
     let writable = true
+    socket.cork()
     if (bytes > 0) {
-      socket.cork()
-      if (this.#chunked) socket.write(`${bytes.toString(16)}\r\n`, 'latin1')
+      if (chunked) socket.write(`${bytes.toString(16)}\r\n`, 'latin1')
       for (const piece of pieces) writable = socket.write(piece, freeWhenWritten(piece))
-      if (this.#chunked) writable = socket.write('\r\n', 'latin1')
+      if (chunked) writable = socket.write('\r\n', 'latin1')
     }
     if (this.#isEnded) {
-      if (this.#chunked) socket.write(`0\r\n${this.#trailers()}`, 'latin1')
-      this.isWritten = true
+      if (chunked) socket.write(`0\r\n${this.#trailers()}`, 'latin1')
+      this.#isWritten = true
       this.#onWritten()
     }
     socket.uncork()
     if (!writable) this.#req.pause()
-    else if (!this.isWritten) this.#req.resume()
+    else this.resume()
   }
 
   #trailers(): string {
-    const { rawTrailers, context } = this.#req
-    const { admitted, decision } = context
-    const caller = decision?.act === 'forward' ? decision.caller : undefined
-    return requestTrailers(rawTrailers, admitted?.connectionOptions, caller)
+    return requestTrailers(this.#req.rawTrailers, this.#admitted.connectionOptions, this.#caller)
   }
 }
 

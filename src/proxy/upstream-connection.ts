@@ -2,80 +2,66 @@
  * One connection to an upstream: one request at a time, and its response. It is reused only when both are complete and
  * no unsolicited byte arrived: an upstream must not choose the next client's response (response desync, CVE-2026-48931).
  */
-import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
+import { connect as connectTcp, isIP, type NetConnectOpts, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
-import {
-  type ResponseLimits,
-  ResponseParser,
-  type ResponseSink,
-  type UpstreamHead,
-} from './response-parser.ts'
-import { faultOf, type UpstreamFault } from './upstream-errors.ts'
+import { networkErrorOf, type UpstreamFault } from '../http/proxy-errors.ts'
+import { type ResponseLimits, ResponseParser, ResponseSyntaxError } from './response-parser.ts'
 
 /** Opens sockets to an upstream. TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
 export interface UpstreamAddress {
   readonly tls: boolean
-  readonly open: (onread?: OnReadOpts) => Socket
+  readonly open: (onread: OnReadOpts) => Socket
+  /** For a request that names none. */
   readonly host: string
 }
 
 /** Reads `http://…`, `https://…` or `unix:/path`. `secureContext`: for each connection; default: the system's CAs. */
 export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
-  if (upstreamUrl.startsWith('unix:')) {
-    const path = upstreamUrl.slice('unix:'.length)
-    return {
-      tls: false,
-      host: 'localhost',
-      open: (onread) => connectTcp({ path, ...(onread && { onread }) }),
-    }
-  }
-  const url = new URL(upstreamUrl)
-  const hostname = url.hostname.replace(/^\[|\]$/g, '')
-  const tls = url.protocol === 'https:'
-  const address = { host: hostname, port: Number(url.port || (tls ? 443 : 80)) }
-  if (!tls) {
-    return { tls, host: url.host, open: (onread) => connectTcp({ ...address, ...(onread && { onread }) }) }
-  }
+  const plain = (host: string, address: NetConnectOpts): UpstreamAddress => ({
+    tls: false,
+    host,
+    open: (onread) => connectTcp({ ...address, onread }),
+  })
+  if (upstreamUrl.startsWith('unix:')) return plain('localhost', { path: upstreamUrl.slice('unix:'.length) })
+  const { protocol, host, hostname, port } = new URL(upstreamUrl)
+  const name = hostname.replace(/^\[|\]$/g, '')
+  if (protocol === 'http:') return plain(host, { host: name, port: Number(port || 80) })
   const systemCas = createSecureContext()
   // The certificate must name the upstream's host, not a client's `Host`.
-  const servername = isIP(hostname) === 0 ? hostname : ''
-  const options = { ...address, servername, ALPNProtocols: ['http/1.1'] }
+  const servername = isIP(name) === 0 ? name : ''
+  const options = { host: name, port: Number(port || 443), servername, ALPNProtocols: ['http/1.1'] }
   return {
-    tls,
-    host: url.host,
+    tls: true,
+    host,
     open: () => connectTls({ ...options, secureContext: secureContext?.() ?? systemCas }),
   }
 }
 
+/** What a connection needs of a request, and calls. */
 export interface UpstreamRequest {
   readonly requestHead: string
-  /** The calls of one read are in this order: `onHead`, `onBody`, `onEnd`, `onRead`. */
-  readonly response: ResponseSink & { onRead(connection: UpstreamConnection): void }
   readonly isHeadRequest: boolean
-  /** For a tunnel: it never waits for a connection. */
-  readonly isHandshake: boolean
+  /** A WebSocket handshake: it never waits for a connection. */
+  readonly isWebSocket: boolean
   /** `writable`: the upstream accepts more bytes now; otherwise `onDrain` follows. */
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void
   onDrain(): void
+  /** Called after each read, with what it has completed of the response, and before a fault of syntax. */
+  onResponse(response: ResponseParser, connection: UpstreamConnection): void
   /** The last call. `stale`: a reused connection, no byte of a response: most likely the upstream had closed it. */
   onFault(fault: UpstreamFault, stale: boolean): void
 }
 
 export interface ConnectionOwner {
-  takeBuffer(): Buffer
-  returnBuffer(buffer: Buffer): void
-  /** A response is complete; the connection can carry another request from the next turn on. */
+  /** A response is complete; the connection can carry another request. */
   onReusable(connection: UpstreamConnection): void
   onClosed(connection: UpstreamConnection): void
 }
 
-/** Milliseconds for which an idle connection is kept when the upstream announces no `Keep-Alive: timeout`. */
-const IDLE_MS = 4000
+/** The longest time for which an idle connection is kept. */
 const MAX_IDLE_MS = 60_000
 /** The upstream's keep-alive timer started before ours: connections are closed sooner. */
 const MARGIN_MS = 1000
-
-const EMPTY = Buffer.alloc(0)
 
 export class UpstreamConnection {
   readonly socket: Socket
@@ -102,24 +88,23 @@ export class UpstreamConnection {
     this.#request = request
     this.#parser = new ResponseParser(limits)
     this.deadline = performance.now() + connectMs
-    this.#buffer = address.tls ? undefined : owner.takeBuffer()
+    this.#buffer = address.tls ? undefined : takeBuffer()
     this.socket = address.open({
-      // Reused: Node's streams allocate 64 KiB per read, which starts garbage collections. Node 20: 1,000 -> 450 ms/GB.
-      buffer: () => this.#buffer ?? EMPTY,
+      buffer: () => this.#buffer ?? NO_BYTES,
       callback: (bytes, buffer) => {
-        this.#onData(Buffer.from(buffer.buffer, buffer.byteOffset, bytes))
+        this.#onRead(Buffer.from(buffer.buffer, buffer.byteOffset, bytes))
         return true
       },
     })
     this.socket.setNoDelay(true)
     this.socket.once(address.tls ? 'secureConnect' : 'connect', () => this.send(request))
-    if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onData(chunk))
+    if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
     this.socket.on('drain', () => this.#request?.onDrain())
-    this.socket.on('end', () => this.#onEnd())
+    this.socket.on('end', () => this.#onRead(undefined))
     this.socket.on('error', (error) => this.#onError(error))
     this.socket.on('close', () => {
       this.#fail('connection_terminated')
-      if (this.#buffer !== undefined) owner.returnBuffer(this.#buffer)
+      if (this.#buffer !== undefined) returnBuffer(this.#buffer)
       owner.onClosed(this)
     })
   }
@@ -134,7 +119,7 @@ export class UpstreamConnection {
     this.#request = request
     this.#isConnected = true
     this.deadline = Number.POSITIVE_INFINITY
-    this.#parser.start(request.response, request.isHeadRequest)
+    this.#parser.start(request.isHeadRequest, request.isWebSocket)
     this.#hasResponseBytes = false
     request.onHeadWritten(this, this.socket.write(request.requestHead, 'latin1'))
   }
@@ -143,8 +128,8 @@ export class UpstreamConnection {
   holdBuffer(): () => void {
     const held = this.#buffer
     if (held === undefined) return () => {} // allocated by Node
-    this.#buffer = this.#owner.takeBuffer()
-    return () => this.#owner.returnBuffer(held)
+    this.#buffer = takeBuffer()
+    return () => returnBuffer(held)
   }
 
   /** Closes the connection without a report to its request. */
@@ -157,53 +142,43 @@ export class UpstreamConnection {
     this.#fail(this.#isConnected ? 'http_response_timeout' : 'connection_timeout')
   }
 
-  #onData(chunk: Buffer): void {
+  /** `chunk`: undefined at the end of the connection. */
+  #onRead(chunk: Buffer | undefined): void {
     const request = this.#request
-    if (request === undefined || this.#parser.done) {
+    const parser = this.#parser
+    if (request === undefined || parser.isDone) {
       this.#fail('connection_terminated')
       return
     }
-    this.#hasResponseBytes = true
-    let isFullyConsumed: boolean
+    let isClean = false
     try {
-      isFullyConsumed = this.#parser.push(chunk)
-      if (this.#request !== request) return // the request abandoned the connection
-      request.response.onRead(this)
-    } catch (error) {
-      this.#fail(faultOf(error))
-      return
-    }
-    if (this.#parser.done) this.#release(isFullyConsumed)
-  }
-
-  #release(isClean: boolean): void {
-    const { head } = this.#parser
-    if (this.#request === undefined) return
-    this.#request = undefined
-    this.#isReused = true
-    const idleMs = head === undefined ? 0 : idleTimeoutOf(head)
-    // After an early response the next request would be queued after unsent bytes of this one.
-    if (!isClean || idleMs <= 0 || this.socket.writableLength > 0) {
-      this.socket.destroy()
-      return
-    }
-    this.deadline = performance.now() + idleMs
-    if (this.socket.isPaused()) this.socket.resume() // otherwise a close is not noticed
-    this.#owner.onReusable(this)
-  }
-
-  #onEnd(): void {
-    const request = this.#request
-    try {
-      if (request !== undefined && this.#parser.close()) {
-        request.response.onRead(this)
-        this.#release(false)
-      } else {
-        this.#fail('connection_terminated')
+      try {
+        if (chunk === undefined) parser.close()
+        else {
+          this.#hasResponseBytes = true
+          isClean = parser.push(chunk)
+        }
+      } finally {
+        request.onResponse(parser, this)
       }
     } catch (error) {
       this.#fail(faultOf(error))
+      return
     }
+    if (this.#request !== request) return // it has abandoned the connection
+    if (parser.isDone) this.#release(isClean)
+    else if (chunk === undefined) this.#fail('connection_terminated')
+  }
+
+  #release(isClean: boolean): void {
+    const { keepAliveSeconds = 0 } = this.#parser.head ?? {}
+    const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
+    this.#request = undefined
+    this.#isReused = true
+    this.deadline = performance.now() + idleMs
+    // After an early response the next request would be queued after unsent bytes of this one.
+    if (isClean && idleMs > 0 && this.socket.writableLength === 0) this.#owner.onReusable(this)
+    else this.socket.destroy()
   }
 
   #onError(error: Error): void {
@@ -225,8 +200,24 @@ export class UpstreamConnection {
   }
 }
 
-/** Milliseconds until an idle connection is closed; 0 when it cannot be reused. */
-function idleTimeoutOf({ keepAlive, keepAliveSeconds }: UpstreamHead): number {
-  if (!keepAlive) return 0
-  return keepAliveSeconds === undefined ? IDLE_MS : Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
+function faultOf(error: unknown): UpstreamFault {
+  if (error instanceof ResponseSyntaxError) return 'http_protocol_error'
+  return networkErrorOf(error) ?? 'proxy_internal_error'
+}
+
+/**
+ * Read buffers, which are reused: Node's streams allocate 64 KiB per read, which starts garbage collections.
+ * Node 20: 1,000 -> 450 ms of CPU per GB.
+ */
+const spareBuffers: Buffer[] = []
+const READ_BYTES = 64 * 1024
+const MAX_SPARE_BUFFERS = 16
+const NO_BYTES = Buffer.alloc(0)
+
+function takeBuffer(): Buffer {
+  return spareBuffers.pop() ?? Buffer.allocUnsafeSlow(READ_BYTES)
+}
+
+function returnBuffer(buffer: Buffer): void {
+  if (spareBuffers.length < MAX_SPARE_BUFFERS) spareBuffers.push(buffer)
 }

@@ -1,19 +1,20 @@
 /**
- * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's stock pass has no timeouts.
+ * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the drain ends.
  */
 import type { Socket } from 'node:net'
-import type { SidecarRequest } from '../server/context.ts'
+import type { Admitted } from '../gate/admission.ts'
+import type { ForwardDecision } from '../gate/decide.ts'
+import type { RequestHandler, SidecarRequest } from '../server/context.ts'
 import type { Verdict } from '../token/caller.ts'
 import { allows } from '../token/scopes.ts'
-import type { UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
 export interface TunnelOptions {
   /** Verifies the token of an open tunnel again. */
   readonly recheck: (authorization: string | undefined) => Verdict | Promise<Verdict>
-  /** The checks of the tokens of open tunnels. */
-  readonly tunnelChecks: Set<() => void>
+  /** Open tunnels with a token. */
+  readonly tunnels: Set<Tunnel>
   readonly now: () => number
 }
 
@@ -29,67 +30,92 @@ const KEEP_ALIVE_MS = 60_000
 /** The longest delay of a Node timer, in milliseconds. */
 const MAX_TIMER_MS = 2 ** 31 - 1
 
-export function switchesToWebSocket({ rawHeaders, connectionOptions }: UpstreamHead): boolean {
-  const isNamed = rawHeaders.some(
-    (name, at) => name.toLowerCase() === 'upgrade' && rawHeaders[at + 1]?.toLowerCase() === 'websocket',
-  )
-  return isNamed && connectionOptions?.has('upgrade') === true
-}
+export class Tunnel implements RequestHandler {
+  readonly state = 'tunnel'
+  readonly #req: SidecarRequest
+  readonly #client: Socket
+  readonly #connection: UpstreamConnection
+  readonly #admitted: Admitted
+  readonly #decision: ForwardDecision
+  readonly #options: TunnelOptions
+  /** Until the verdict on the token ends. */
+  #timer: NodeJS.Timeout | undefined
 
-/** Sends the 101. Returns the client's socket, to which the upstream's bytes go. */
-export function openTunnel(
-  req: SidecarRequest,
-  headers: readonly string[],
-  connection: UpstreamConnection,
-  options: TunnelOptions,
-): Socket {
-  const { context, socket: client } = req
-  const upstream = connection.socket
-  context.serveBy({ state: 'tunnel', onIdle() {}, onRelease: () => connection.abandon() })
-  let head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}`
-  for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
-  client.write(`${head}\r\n`, 'latin1')
-  client.setTimeout(0)
-  context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
-  upstream.setKeepAlive(true, KEEP_ALIVE_MS)
-  upstream.on('close', () => {
-    client.destroySoon()
-    // A write to a TLS socket that its client has reset may never end.
-    client.setTimeout(CLOSE_MS, () => client.destroy())
-  })
-  client.on('data', (chunk: Buffer) => {
-    context.bytesIn += chunk.length
-  })
-  const { firstBytes = Buffer.alloc(0) } = context.upgrade ?? {}
-  context.bytesIn += firstBytes.length
-  upstream.write(firstBytes)
-  client.pipe(upstream)
-  closeWhenRefused(req, options)
-  return client
-}
-
-/** Checks the token now, whenever auth data changes, and when the verdict ends: it may have been revoked meanwhile. */
-function closeWhenRefused({ socket, context }: SidecarRequest, options: TunnelOptions): void {
-  const { decision, admitted } = context
-  if (decision?.act !== 'forward' || decision.caller === undefined || admitted === undefined) return
-  if (decision.caller.link !== undefined) return // only report mode passes a handshake with a link
-  const isReported = decision.wouldRefuse !== undefined
-  const { recheck, tunnelChecks, now } = options
-  let timer: NodeJS.Timeout | undefined
-  const check = async () => {
-    const verdict = await Promise.resolve(recheck(admitted.authorization)).catch(() => undefined)
-    clearTimeout(timer)
-    const caller = verdict?.ok === true ? verdict.caller : undefined
-    const scope = isReported ? undefined : caller?.identity.scope
-    const isAllowed = scope === undefined || allows(scope, admitted)
-    if (caller === undefined || !isAllowed) socket.destroy()
-    if (caller === undefined || socket.destroyed) return
-    timer = setTimeout(check, Math.min(Math.max(caller.usableUntil - now(), 0), MAX_TIMER_MS))
+  constructor(
+    req: SidecarRequest,
+    connection: UpstreamConnection,
+    admitted: Admitted,
+    decision: ForwardDecision,
+    options: TunnelOptions,
+  ) {
+    this.#req = req
+    this.#client = req.socket
+    this.#connection = connection
+    this.#admitted = admitted
+    this.#decision = decision
+    this.#options = options
   }
-  tunnelChecks.add(check)
-  socket.once('close', () => {
-    tunnelChecks.delete(check)
-    clearTimeout(timer)
-  })
-  void check()
+
+  /** Sends the 101. The upstream's bytes then go to the client's socket. `headers`: names and values, alternating. */
+  open(headers: readonly string[]): void {
+    const client = this.#client
+    const { context } = this.#req
+    const upstream = this.#connection.socket
+    context.serveBy(this)
+    let head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}`
+    for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
+    client.write(`${head}\r\n`, 'latin1')
+    client.setTimeout(0)
+    context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
+    upstream.setKeepAlive(true, KEEP_ALIVE_MS)
+    upstream.on('close', () => {
+      client.destroySoon()
+      // A write to a TLS socket that its client has reset may never end.
+      client.setTimeout(CLOSE_MS, () => client.destroy())
+    })
+    client.on('data', (chunk: Buffer) => {
+      context.bytesIn += chunk.length
+    })
+    const { firstBytes = Buffer.alloc(0) } = context.upgrade ?? {}
+    context.bytesIn += firstBytes.length
+    upstream.write(firstBytes)
+    client.pipe(upstream)
+    this.#watchToken()
+  }
+
+  onIdle(): void {}
+
+  onRelease(): void {
+    this.#connection.abandon()
+  }
+
+  /** Public routes have no token, and only report mode forwards a handshake with a link. */
+  #watchToken(): void {
+    const { caller } = this.#decision
+    if (caller === undefined || caller.link !== undefined) return
+    const { tunnels } = this.#options
+    tunnels.add(this)
+    this.#client.once('close', () => {
+      tunnels.delete(this)
+      clearTimeout(this.#timer)
+    })
+    void this.recheck() // the token may have been revoked since the request arrived
+  }
+
+  /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
+  async recheck(): Promise<void> {
+    const { recheck, now } = this.#options
+    const { authorization } = this.#admitted
+    const verdict = await Promise.resolve(recheck(authorization)).catch(() => undefined)
+    const caller = verdict?.ok === true ? verdict.caller : undefined
+    // Report mode forwards what a scope does not allow.
+    const scope = this.#decision.wouldRefuse === undefined ? caller?.identity.scope : undefined
+    clearTimeout(this.#timer)
+    if (caller === undefined || (scope && !allows(scope, this.#admitted))) {
+      this.#client.destroy()
+    } else if (!this.#client.destroyed) {
+      const left = Math.max(caller.usableUntil - now(), 0)
+      this.#timer = setTimeout(() => void this.recheck(), Math.min(left, MAX_TIMER_MS))
+    }
+  }
 }

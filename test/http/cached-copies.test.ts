@@ -3,7 +3,7 @@ import { runInNewContext } from 'node:vm'
 import t from 'tap'
 import { createLoginThrottle } from '../../src/credentials/throttles.ts'
 import { headerKind } from '../../src/http/headers.ts'
-import { identityHeaders, requestHead } from '../../src/proxy/request-headers.ts'
+import { requestHead } from '../../src/proxy/request-headers.ts'
 import { createAddresses } from '../../src/server/client-address.ts'
 import { createTokenCache } from '../../src/token/cache.ts'
 import { admitted } from '../support/request-heads.ts'
@@ -53,13 +53,10 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       const verdict = await cache.verify(cut(`AAAAAAAAAAAAAAAA.${at}.AAAAAAAAAAAAAAAA`))
       if (!verdict.ok) throw new Error('refused')
       const { caller } = verdict
-      const request = admitted({})
-      identityHeaders(caller)
-      requestHead({
-        ...{ request, caller, peer, rawHeaders: [], requestId: 'r', upstreamHost: 'h' },
-        assertionAudience: '',
-        keepAuthorization: false,
-      })
+      const decision = { act: 'forward', caller } as const
+      const context = { id: 'r', upgrade: undefined, connection: { peer } }
+      const upstream = { host: 'h', assertionAudience: '', forwardAuthorization: false }
+      requestHead({ rawHeaders: [], context }, admitted({}), decision, upstream)
     },
     'failed logins': (at) => {
       const address = clientAddress(peer, cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))

@@ -1,11 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import {
-  encodeIdentityValue,
-  type RequestHeadParts,
-  requestHead,
-  requestTrailers,
-} from '../../src/proxy/request-headers.ts'
+import { encodeIdentityValue, requestHead, requestTrailers } from '../../src/proxy/request-headers.ts'
 import { createAddresses } from '../../src/server/client-address.ts'
 import type { Caller } from '../../src/token/caller.ts'
 import { admission, admitted, type HeadParts, HOST, type Line } from '../support/request-heads.ts'
@@ -26,27 +21,24 @@ const IDENTITY =
 const OURS = `${REQUEST_ID}${FORWARDED}${IDENTITY}\r\n`
 
 /** The head that the upstream receives. */
-function head(parts: HeadParts, more: Partial<RequestHeadParts> = {}): string {
+function head(parts: HeadParts, id = 'created-here'): string {
   const { lines = [HOST, ...(parts.more ?? [])] } = parts
-  return requestHead({
-    request: admitted(parts),
-    rawHeaders: lines.flat(),
-    caller,
-    requestId: 'created-here',
-    peer: untrusted,
-    keepAuthorization: false,
-    upstreamHost: 'upstream.internal:9000',
+  const context = { id, upgrade: undefined, connection: { peer: untrusted } }
+  const upstream = {
+    host: 'upstream.internal:9000',
     assertionAudience: 'storage-upstream',
-    ...more,
-  })
+    forwardAuthorization: false,
+  }
+  const decision = { act: 'forward', caller } as const
+  return requestHead({ rawHeaders: lines.flat(), context }, admitted(parts), decision, upstream)
 }
 
 /** The forwarded lines after `Host`. */
-function passed(more: readonly Line[], parts: Partial<RequestHeadParts> = {}, ours = OURS): string {
-  const text = head({ more }, parts)
+function passed(more: readonly Line[]): string {
+  const text = head({ more })
   const start = 'GET / HTTP/1.1\r\nHost: storage.example\r\n'
-  if (!text.startsWith(start) || !text.endsWith(ours)) throw new Error(`an unexpected head: ${text}`)
-  return text.slice(start.length, text.length - ours.length)
+  if (!text.startsWith(start) || !text.endsWith(OURS)) throw new Error(`an unexpected head: ${text}`)
+  return text.slice(start.length, text.length - OURS.length)
 }
 
 t.test('hop-by-hop headers, expectations and connection options are removed', async (t) => {
@@ -108,7 +100,7 @@ t.test('no client header becomes a line that looks like one of the sidecar', asy
     if (!result.ok) return true
     forwarded++
     const requestId = result.request.requestId ?? 'created-here'
-    const received = head({ more }, { requestId }).slice(0, -4).split('\r\n').slice(1)
+    const received = head({ more }, requestId).slice(0, -4).split('\r\n').slice(1)
     const ours = new Set(OURS.replace('created-here', requestId).toLowerCase().split('\r\n'))
     const named = (name: string) => received.filter((line) => carelessly(line.split(':')[0] ?? '') === name)
     return (

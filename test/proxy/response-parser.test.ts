@@ -42,8 +42,7 @@ t.test('a head is parsed byte for byte', async (t) => {
     ],
     framing: 'length',
     contentLength: 2,
-    keepAlive: true,
-    keepAliveSeconds: undefined,
+    keepAliveSeconds: 5,
   })
   t.strictSame([body, trailers], ['ok', []])
 })
@@ -242,18 +241,21 @@ t.test(
     const reading = complete(
       `HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 \r\nLink: </a>\r\nContent-Length: 5\r\n\r\n${OK}Content-Length: 2\r\n\r\nok`,
     )
-    t.match(reading.informational, [
-      { status: 100, rawHeaders: [], framing: 'none' },
+    t.match(reading.earlyHints, [
       { status: 103, rawHeaders: ['Link', '</a>', 'Content-Length', '5'], framing: 'none' },
     ])
     t.match(reading, { head: { status: 200 }, body: 'ok' })
     const some = (count: number) => 'HTTP/1.1 102 \r\n\r\n'.repeat(count)
     t.equal(read(`${some(100)}${OK}Content-Length: 0\r\n\r\n`).fault, undefined)
     t.type(read(some(101)).fault, 'string')
-    t.match(read('HTTP/1.1 100 \r\n\r\nHTTP/1.1 101 \r\nUpgrade: x\r\n\r\nbytes', { closes: true }), {
-      head: { status: 101, framing: 'close', keepAlive: false },
+    const switched = 'HTTP/1.1 101 \r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n\r\nbytes'
+    t.match(read(`HTTP/1.1 100 \r\n\r\n${switched}`, { closes: true, isWebSocket: true }), {
+      head: { status: 101, framing: 'close', keepAliveSeconds: 0 },
       body: 'bytes',
     })
+    t.type(read(switched).fault, 'string', 'not asked for')
+    for (const lines of ['Upgrade: websocket\r\n', 'Connection: upgrade\r\nUpgrade: h2c\r\n'])
+      t.type(read(`HTTP/1.1 101 \r\n${lines}\r\n`, { isWebSocket: true }).fault, 'string', lines)
   },
 )
 
@@ -273,14 +275,18 @@ t.test('a head determines whether its connection can be reused', async (t) => {
     [`${OK}Connection: close\r\n\r\n`, false, { isHead: true }],
   ]
   for (const [bytes, keepAlive, how] of table)
-    t.equal(read(bytes, how).head?.keepAlive, keepAlive, JSON.stringify(bytes))
+    t.equal(read(bytes, how).head?.keepAliveSeconds !== 0, keepAlive, JSON.stringify(bytes))
   for (const [value, seconds] of [
-    ['timeout=5', 5],
+    ['timeout=4', 4],
     ['max=100, Timeout=15', 15],
     ['max=100,timeout=0', 0],
-    ['timeout=-1', undefined],
-    ['timeout=5s', undefined],
-    ['timeout=1000000', undefined],
+    ['timeout=-1', 5],
+    ['timeout=5s', 5],
+    ['timeout=1000000', 5],
   ] as const)
-    t.equal(read(`${OK}Keep-Alive: ${value}\r\n\r\n`).head?.keepAliveSeconds, seconds, value)
+    t.equal(
+      read(`${OK}Content-Length: 0\r\nKeep-Alive: ${value}\r\n\r\n`).head?.keepAliveSeconds,
+      seconds,
+      value,
+    )
 })

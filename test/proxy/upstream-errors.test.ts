@@ -1,6 +1,5 @@
 import t from 'tap'
-import { ERRORS } from '../../src/errors.ts'
-import { faultError, faultOf, ResponseSyntaxError } from '../../src/proxy/upstream-errors.ts'
+import { networkErrorOf } from '../../src/http/proxy-errors.ts'
 
 t.test('a socket error has a name of RFC 9209', async (t) => {
   const table = {
@@ -15,18 +14,11 @@ t.test('a socket error has a name of RFC 9209', async (t) => {
       ...['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'ERR_TLS_CERT_ALTNAME_INVALID', 'PATH_LENGTH_EXCEEDED'],
       ...['INVALID_PURPOSE', 'UNSPECIFIED'],
     ],
-    proxy_internal_error: ['ERR_INVALID_ARG_TYPE', 'ERR_HTTP_HEADERS_SENT', ''],
+    undefined: ['ERR_INVALID_ARG_TYPE', 'ERR_HTTP_HEADERS_SENT', ''],
   }
   for (const [fault, codes] of Object.entries(table))
-    for (const code of codes) t.equal(faultOf(Object.assign(new Error('any text'), { code })), fault, code)
+    for (const code of codes)
+      t.equal(String(networkErrorOf(Object.assign(new Error('any text'), { code }))), fault, code)
   for (const thrown of [new TypeError('x'), Object.assign(new Error(), { code: 5 }), 'ECONNREFUSED', null])
-    t.equal(faultOf(thrown), 'proxy_internal_error')
-})
-
-t.test('retryable errors are 503, others 500', async (t) => {
-  t.equal(faultOf(new ResponseSyntaxError('two lengths')), 'http_protocol_error')
-  for (const fault of ['http_protocol_error', 'proxy_internal_error'] as const)
-    t.equal(faultError(fault), ERRORS.internalError)
-  for (const fault of ['connection_refused', 'http_response_timeout', 'tls_certificate_error'] as const)
-    t.equal(faultError(fault), ERRORS.serviceNotReady)
+    t.equal(networkErrorOf(thrown), undefined)
 })

@@ -1,6 +1,5 @@
 /** Reads bytes as the response of an upstream, in one piece or in many. */
-import { ResponseParser, type UpstreamHead } from '../../src/proxy/response-parser.ts'
-import { ResponseSyntaxError } from '../../src/proxy/upstream-errors.ts'
+import { ResponseParser, ResponseSyntaxError, type UpstreamHead } from '../../src/proxy/response-parser.ts'
 
 export const LIMITS = { headerBytes: 16 * 1024, headerLines: 200 }
 
@@ -9,13 +8,15 @@ export interface How {
   readonly cuts?: readonly number[]
   /** The request was HEAD. */
   readonly isHead?: boolean
+  /** The request was a WebSocket handshake. */
+  readonly isWebSocket?: boolean
   /** The upstream closes after the bytes. */
   readonly closes?: boolean
   readonly limits?: typeof LIMITS
 }
 
 export interface Reading {
-  readonly informational: UpstreamHead[]
+  readonly earlyHints: UpstreamHead[]
   head?: UpstreamHead
   body: string
   /** Set when the response is complete. */
@@ -28,35 +29,29 @@ export interface Reading {
 /** Reads Latin-1 text. Errors other than those of syntax are thrown. */
 export function read(
   bytes: string,
-  { cuts = [], isHead = false, closes, limits = LIMITS }: How = {},
+  { cuts = [], isHead = false, isWebSocket = false, closes, limits = LIMITS }: How = {},
 ): Reading {
-  const reading: Reading = { informational: [], body: '' }
+  const reading: Reading = { earlyHints: [], body: '' }
   const parser = new ResponseParser(limits)
-  parser.start(
-    {
-      onInformational: (head) => reading.informational.push(head),
-      onHead(head) {
-        reading.head = head
-      },
-      onBody(chunk) {
-        reading.body += chunk.toString('latin1')
-      },
-      onEnd(trailers) {
-        reading.trailers = trailers
-      },
-    },
-    isHead,
-  )
+  parser.start(isHead, isWebSocket)
   const places = [0, ...cuts.toSorted((a, b) => a - b), bytes.length]
   try {
-    for (let n = 1; n < places.length && !parser.done; n++) {
+    for (let n = 1; n < places.length && !parser.isDone; n++) {
       const all = parser.push(Buffer.from(bytes.slice(places[n - 1], places[n]), 'latin1'))
-      if (parser.done) reading.hasMore = !all || (places[n] ?? 0) < bytes.length
+      if (parser.isDone) reading.hasMore = !all || (places[n] ?? 0) < bytes.length
     }
-    if (closes && !parser.done && parser.close()) reading.hasMore = false
+    if (closes && !parser.isDone) {
+      parser.close()
+      if (parser.isDone) reading.hasMore = false
+    }
   } catch (error) {
     if (!(error instanceof ResponseSyntaxError)) throw error
     reading.fault = error.message
   }
+  const { head } = parser
+  if (head !== undefined) reading.head = head
+  reading.earlyHints.push(...parser.takeEarlyHints())
+  reading.body = Buffer.concat(parser.takeBody()).toString('latin1')
+  if (parser.isDone) reading.trailers = parser.rawTrailers
   return reading
 }
