@@ -2,8 +2,9 @@
  * The composition root: wires one sidecar from validated settings. It listens after keys and credentials are loaded.
  *   listener -> handle -> gate (admission, route, token check) -> forward | token endpoint | responder
  */
+import { EventEmitter } from 'node:events'
 import type { Registry } from 'prom-client'
-import { openAuthData } from './auth-data.ts'
+import { type AuthDataEvents, openAuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
 import { createDecide } from './gate/decide.ts'
@@ -18,7 +19,7 @@ import { statusMetrics } from './ops/samples.ts'
 import { logStart, warnOfReportMode } from './ops/start-line.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
-import { ADMIN_CERTIFICATES, LISTENER_CERTIFICATES } from './reload/certificates.ts'
+import { expiriesOf, secureContextOf } from './reload/certificates.ts'
 import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
@@ -69,7 +70,8 @@ export async function createApp({
   settingsFile,
   worker = false,
 }: AppOptions): Promise<ServingApp> {
-  const authData = await openAuthData(config, { log, now })
+  const events = new EventEmitter<AuthDataEvents>()
+  const authData = await openAuthData(config, { log, now, events })
   const { keys, credentials } = authData
   const { assertion } = config.identity
   const upstreams = config.upstreams.map((upstream) => ({
@@ -105,7 +107,7 @@ export async function createApp({
     upstreams: config.upstreams.map(({ prefix }) => prefix),
     subjects: authData.subjects,
     enforcing: config.enforcement === 'enforce',
-    issuers: authData.keySets().map(({ issuer }) => issuer),
+    issuers: authData.keySets.map(({ issuer }) => issuer),
     now,
   })
   const { registry } = metrics
@@ -157,7 +159,7 @@ export async function createApp({
     upstreams,
     limits: config.limits,
     timeouts: config.timeouts,
-    secureContextOf: authData.certificates.upstream,
+    secureContextOf: (prefix) => secureContextOf(authData.certificates, `upstream:${prefix}`),
     forwardAuthorization: config.identity.forwardAuthorization,
     recheck: (authorization) => checkBearer(authorization, tokenCache.verify),
     responder,
@@ -190,7 +192,7 @@ export async function createApp({
   const listener = new DataListener({
     host: config.listen.host,
     port: config.listen.port,
-    certificates: authData.certificates.material(LISTENER_CERTIFICATES),
+    certificates: authData.certificates.get('listener')?.current().material,
     limits: config.limits,
     timeouts: config.timeouts,
     upgrade: config.upgrade.enabled,
@@ -212,42 +214,40 @@ export async function createApp({
     tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
     revocations: authData.revocations,
     pools: () => forwarder.pools(),
-    certificates: authData.certificates.expiries,
-    keySets: authData.keySets,
+    certificates: () => expiriesOf(authData.certificates),
+    keySets: () => authData.keySets.map(({ issuer, state }) => ({ issuer, ...state() })),
     ready: () => readyChecks().every(({ ok }) => ok),
     logLinesDropped,
   })
   const sources: AdminSources = {
     ready: readyChecks,
-    jwks: () =>
-      authData.checks().every(({ name, ok }) => ok || name !== 'keys') ? publicJwks(keys()) : undefined,
+    jwks: () => (authData.keysReady() ? publicJwks(keys()) : undefined),
     exposition: registry,
     statusMetrics: () => statusMetrics(registry),
   }
   const admin = worker
     ? NO_ADMIN
     : createAdminListener(config, sources, {
-        certificates: authData.certificates.material(ADMIN_CERTIFICATES),
+        certificates: authData.certificates.get('admin')?.current().material,
         now,
         onError: onListenError,
       })
-  authData.start({
-    onChange(revokedTokens) {
-      // A cached token may have been revoked, or signed by a key that is gone.
-      if (revokedTokens === undefined) tokenCache.clear()
-      else tokenCache.evict(revokedTokens)
-      forwarder.recheckTunnels()
-    },
-    onCertificates(name, material) {
-      if (name === LISTENER_CERTIFICATES) listener.setCertificates(material)
-      if (name === ADMIN_CERTIFICATES) admin.setCertificates(material)
-    },
-    onReload(subject, result, part) {
-      metrics.onReload(subject, result, part)
-      audit.reload(subject, result)
-    },
-    onFetch: metrics.onFetch,
+  events.on('change', (revokedTokens) => {
+    // A cached token may have been revoked, or signed by a key that is gone.
+    if (revokedTokens === undefined) tokenCache.clear()
+    else tokenCache.evict(revokedTokens)
+    forwarder.recheckTunnels()
   })
+  events.on('certificates', (name, material) => {
+    if (name === 'listener') listener.setCertificates(material)
+    if (name === 'admin') admin.setCertificates(material)
+  })
+  events.on('reload', (subject, result, part) => {
+    metrics.onReload(subject, result, part)
+    audit.reload(subject, result)
+  })
+  events.on('fetch', metrics.onFetch)
+  authData.start()
   const reminder = config.enforcement === 'report' ? warnOfReportMode(log) : undefined
   const lifeCycle = createLifeCycle({
     phase,

@@ -1,37 +1,78 @@
 /**
- * Everything that decides on access (keys, credentials, revocations), and the certificates, kept current from files,
- * database and issuers. In: settings. Out: functions that return the active values.
+ * Everything that decides on access, and the certificates. Each subject has a source that keeps it current:
+ *
+ *   keys           the files of `keys.directory`, or the JWK Set at `keys.jwksUrl`
+ *   credentials    `credentials.file`, or the database
+ *   revocations    `revocations.file`, and the database
+ *   certificates   the PEM files of each listener, upstream and issuer
+ *   key sets       the JWK Set of each of `trustedIssuers`
+ *
+ * In: settings. Out: functions that return the active values, and an event for each change (`AuthDataEvents`).
  */
-import type { SecureContext } from 'node:tls'
-import { type Clock, DATABASE_SETTING, type FileEvents, InvalidAuthData, openFiles } from './auth-files.ts'
-import { type Config, keySetsOf } from './config/config.ts'
-import { fileProblem } from './config/problem.ts'
+import { EventEmitter } from 'node:events'
+import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
+import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
+import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { PostgresStore } from './credentials/postgres/store.ts'
-import type { IsRevoked } from './credentials/revocations.ts'
+import { createRevocationsLoader, type IsRevoked, type Revocations } from './credentials/revocations.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { createTokenRevoker, type RevokeToken } from './credentials/throttles.ts'
+import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
-import { createRemoteKeys } from './keys/remote-keys.ts'
+import { readBearerToken } from './keys/key-set.ts'
+import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
+import { createLog, type Logger } from './ops/log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
 import type { ReadyCheck } from './ops/status.ts'
 import {
+  type CertificateMap,
   type CertificateMaterial,
+  type CertificateName,
+  type CertificateSet,
   type Certificates,
-  issuerName,
-  upstreamName,
+  certificatePaths,
+  certificateSets,
+  loadCertificates,
+  secureContextOf,
 } from './reload/certificates.ts'
+import type { Loaded } from './reload/files.ts'
+import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
 import { ownIssuer, trustedIssuer } from './token/issuers.ts'
 import type { TokenIssuer } from './token/verify.ts'
 
+/** The arguments of each event. The new version is active before its event. */
+export interface AuthDataEvents {
+  /**
+   * Keys, credentials or revocations have changed: a cached verdict may be wrong. Where only tokens were revoked, the
+   * argument has their ids.
+   */
+  change: [revokedTokens?: readonly string[]]
+  certificates: [name: CertificateName, material: CertificateMaterial]
+  /** A new version is active, or was rejected. `part`: the name of the certificate set. */
+  reload: [subject: ReloadSubject, result: ReloadResult, part?: CertificateName]
+  /** A JWK Set was fetched, well or not. */
+  fetch: [issuer: string, result: ReloadResult]
+}
+
+/** What every source uses. */
+interface Context {
+  readonly log: Logger
+  /** Epoch milliseconds. */
+  readonly now: () => number
+  readonly events: EventEmitter<AuthDataEvents>
+}
+
 export interface AuthData {
-  /** The labels `subject` of reloads. */
+  /** Those that are reloaded. */
   readonly subjects: readonly ReloadSubject[]
   readonly keys: () => KeyRing
+  /** False until the JWK Set at `keys.jwksUrl` has been fetched. */
+  readonly keysReady: () => boolean
   /** Whose tokens are accepted; our own first. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
-  /** Those whose keys are fetched. */
-  readonly keySets: () => readonly { readonly issuer: string; readonly ageSeconds?: number }[]
+  /** The keys that are fetched, by issuer. */
+  readonly keySets: readonly RemoteKeys[]
   /** Absent in a sidecar that only verifies and has no database. */
   readonly credentials: CredentialStore | undefined
   readonly isRevoked: IsRevoked
@@ -39,130 +80,226 @@ export interface AuthData {
   readonly revokeToken: RevokeToken | undefined
   /** How many there are. */
   readonly revocations: () => number
-  readonly certificates: {
-    /** Undefined where the listener of this name does not speak TLS. */
-    material(name: string): CertificateMaterial | undefined
-    /** Undefined where the settings name no file. */
-    upstream(prefix: string): (() => SecureContext) | undefined
-    /** When they expire, in epoch milliseconds. */
-    expiries(): readonly { readonly certificate: string; readonly expiresAt: number }[]
-  }
+  readonly certificates: CertificateMap
   /** Conditions of readiness. */
   checks(): readonly ReadyCheck[]
-  /** Polls from now on. Called once. */
-  start(events?: AuthDataEvents): void
-  /** Waits for issuer or database; false if stopped before. @throws InvalidAuthData if an operator must act */
-  whenComplete(): Promise<boolean>
-  /** Waits until each key set has been fetched once, well or not. */
-  whenFetched(): Promise<unknown>
+  /** Polls from now on. */
+  start(): void
+  /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
+  whenLoaded(): Promise<boolean>
   /** Loads everything again, changed or not. Never rejects. */
   reload(): Promise<void>
   /** Ends the polling. The values stay. */
   stop(): Promise<void>
 }
 
-export interface AuthDataEvents extends FileEvents {
-  readonly onFetch?: (issuer: string, result: ReloadResult) => void
+/** An operator must mend the files, or the database. */
+export class InvalidAuthData extends Error {
+  override readonly name = 'InvalidAuthData'
+  readonly problems: readonly Problem[]
+  constructor(problems: readonly Problem[]) {
+    super(formatProblems(problems))
+    this.problems = problems
+  }
 }
 
-const NO_KEYS: KeyRing = { verification: new Map() }
-
-type CertificateMap = ReadonlyMap<string, Reloadable<Certificates>>
-
-function contextOf(certificates: CertificateMap, name: string): (() => SecureContext) | undefined {
-  const set = certificates.get(name)
-  return set && (() => set.current().context)
-}
+const databaseProblems = (problems: readonly string[]) =>
+  problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
 
 /** Reads the files; nothing is polled, fetched or connected before `start`. @throws InvalidAuthData with every problem */
-export async function openAuthData(config: Config, { log, now }: Clock): Promise<AuthData> {
-  let events: AuthDataEvents = {}
-  const opened = await openFiles(config, { log, now }, () => events)
-  const { keyRing, accounts, revoked, certificates, problems, warnings } = opened
+export async function openAuthData(config: Config, context: Context): Promise<AuthData> {
+  const { log, now, events } = context
+  const { keyRing, accounts, revoked, certificates, problems, warnings } = await openFiles(config, context)
   if (problems.length > 0) throw new InvalidAuthData(problems)
   for (const warning of warnings) log.warn(warning)
-  const onChange = (revokedTokens?: readonly string[]) => events.onChange?.(revokedTokens)
+  const onChange = (revokedTokens?: readonly string[]) => void events.emit('change', revokedTokens)
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
+  const { postgres } = config.credentials
   let database: PostgresStore | undefined
-  if (config.credentials.postgres !== undefined) {
+  if (postgres !== undefined) {
     // Imported on demand: most sidecars have no database, and its client loads slowly.
     const { openPostgresStore } = await import('./credentials/postgres/store.ts')
-    const onReload = (result: ReloadResult) => events.onReload?.('credentials', result)
-    database = openPostgresStore({ ...config.credentials.postgres, log, now, onChange, onReload, onFault })
+    const onReload = (result: ReloadResult) => events.emit('reload', 'credentials', result)
+    database = openPostgresStore({ ...postgres, log, now, onChange, onReload, onFault })
   }
-  const fileStore = accounts && createCredentialStore({ credentials: accounts.current, now, onFault })
-  const credentials = fileStore ?? database?.store
-  const files = [keyRing, accounts, revoked, ...certificates.values()].filter((file) => file !== undefined)
+  const keySets = keySetsOf(config).map(({ setting, ...source }) =>
+    createRemoteKeys({
+      ...source,
+      secureContext: secureContextOf(certificates, `issuer:${setting}`),
+      log,
+      now,
+      onChange: () => onChange(),
+      onFetch: (issuer, result) => events.emit('fetch', issuer, result),
+    }),
+  )
+  const remote = config.keys.jwksUrl === undefined ? undefined : keySets[0]
+  const sources = [keyRing, accounts, revoked, ...certificates.values(), ...keySets, database].filter(
+    (source) => source !== undefined,
+  )
 
   const subjects: ReloadSubject[] = ['revocations']
   if (keyRing) subjects.push('keys')
   if (accounts ?? database) subjects.push('credentials')
   if (certificates.size > 0) subjects.push('certificates')
 
-  const keySets = keySetsOf(config).map(({ setting, ...source }) => {
-    const onFetch = (...fetched: [string, ReloadResult]) => events.onFetch?.(...fetched)
-    const secureContext = contextOf(certificates, issuerName(setting))
-    return createRemoteKeys({ ...source, secureContext, log, now, onChange: () => onChange(), onFetch })
-  })
-  const remote = config.keys.jwksUrl === undefined ? undefined : keySets[0]
   const keys = remote?.ring ?? keyRing?.current ?? (() => NO_KEYS)
+  const keysReady = () => remote?.state().loaded ?? true
+  const fileStore = accounts && createCredentialStore({ credentials: accounts.current, now, onFault })
+  const credentials = fileStore ?? database?.store
+  const { issuer, audience, maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const own = ownIssuer({
-    ...config.token,
+    issuer,
+    audience,
+    maxLifetimeSeconds,
     maxLinkLifetimeSeconds: config.links.enabled ? config.links.maxLifetimeSeconds : undefined,
     findKey: remote?.findKey ?? findKeyIn(keys),
     credentialStatus: credentials?.credentialStatus,
   })
   const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
   const trusted = config.trustedIssuers.flatMap((entry) => {
-    const keySet = keySets.find(({ issuer }) => issuer === entry.issuer)
+    const keySet = keySets.find((one) => one.issuer === entry.issuer)
     return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
   })
 
   return {
     subjects,
     keys,
+    keysReady,
     issuers: [own, ...trusted],
-    keySets: () => keySets.map(({ issuer, state }) => ({ issuer, ...state() })),
+    keySets,
     credentials,
     isRevoked: (token) =>
       revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true,
-    revokeToken: database && createTokenRevoker(database.revoke, config.token.clockToleranceSeconds),
+    revokeToken: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
     revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
-    certificates: {
-      material: (name) => certificates.get(name)?.current().material,
-      upstream: (prefix) => contextOf(certificates, upstreamName(prefix)),
-      expiries: () =>
-        [...certificates].flatMap(([certificate, set]) => {
-          const { expiresAt } = set.current()
-          return expiresAt === undefined ? [] : [{ certificate, expiresAt }]
-        }),
-    },
+    certificates,
     checks: () => [
-      { name: 'keys', ok: remote?.state().loaded ?? true, ...remote?.state() },
+      { name: 'keys', ok: keysReady(), ...remote?.state() },
       ...(accounts ? [{ name: 'credentials', ok: true }] : []),
       ...(database ? [database.check()] : []),
     ],
-    start(subscribed = {}) {
-      events = subscribed
-      for (const file of files) file.start()
-      for (const keySet of keySets) keySet.start()
+    start() {
+      for (const source of sources) source.start()
     },
-    whenFetched: () => Promise.all(keySets.map((keySet) => keySet.fetched())),
-    async whenComplete() {
+    async whenLoaded() {
       if ((await remote?.firstSet()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
-      if (problems.length > 0)
-        throw new InvalidAuthData(problems.map((problem) => fileProblem(DATABASE_SETTING, problem)))
+      if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
       return ok
     },
     async reload() {
-      const reloadables = [...files, ...keySets]
-      await Promise.all([...reloadables.map((one) => one.reload()), database?.reload()])
+      await Promise.all(sources.map((source) => source.reload()))
     },
     async stop() {
-      for (const file of files) file.stop()
-      for (const keySet of keySets) keySet.stop()
-      await database?.stop()
+      await Promise.all(sources.map((source) => source.stop()))
     },
   }
+}
+
+const NO_KEYS: KeyRing = { verification: new Map() }
+
+/** The values of all files, not polled yet, and what is wrong with the files. Never rejects. */
+async function openFiles(config: Config, context: Context) {
+  const { log, events } = context
+  const { keys, credentials, revocations, identity, trustedIssuers } = config
+  const problems: Problem[] = []
+  const warnings: string[] = []
+
+  /** The value; keeps problems and warnings. */
+  function unwrap<T>(loaded: Loaded<T, Problem>): T | undefined {
+    if (loaded.ok) warnings.push(...loaded.warnings)
+    else problems.push(...loaded.problems)
+    return loaded.ok ? loaded.value : undefined
+  }
+
+  async function open<T>(
+    subject: ReloadSubject,
+    setting: string,
+    path: string | undefined,
+    load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
+    onChange: (fresh: T, former: T) => void,
+    includes?: (name: string) => boolean,
+  ) {
+    if (path === undefined) return undefined
+    const opened = await openPolledFiles<T>({
+      subject,
+      paths: [path],
+      includes,
+      load: (active) => withSetting(setting, load(path, active)),
+      onChange,
+      onReload: (result) => events.emit('reload', subject, result),
+      log,
+    })
+    return unwrap(opened)
+  }
+
+  function loadKeys(directory: string, active: KeyRing | undefined) {
+    // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
+    const mayBeEmpty = trustedIssuers.length > 0 && (active?.verification.size ?? 0) === 0
+    return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
+  }
+  const loadRevocations = createRevocationsLoader(revocations)
+  const onChange = () => events.emit('change')
+  const onRevoked = (fresh: Revocations, former: Revocations) =>
+    events.emit('change', fresh.addedSince(former))
+  const keyRing = await open('keys', 'keys.directory', keys.directory, loadKeys, onChange, isKeyFileName)
+  const accounts = await open(
+    'credentials',
+    'credentials.file',
+    credentials.file,
+    loadCredentialsFile,
+    onChange,
+  )
+  const revoked = await open('revocations', 'revocations.file', revocations.file, loadRevocations, onRevoked)
+  const certificates = new Map<CertificateName, Reloadable<Certificates>>()
+  for (const set of certificateSets(config)) {
+    const opened = unwrap(await openCertificates(set, context))
+    if (opened !== undefined) certificates.set(set.name, opened)
+  }
+  for (const [index, { bearerTokenFile }] of trustedIssuers.entries()) {
+    const setting = `trustedIssuers[${index}].bearerTokenFile`
+    if (bearerTokenFile !== undefined) unwrap(await withSetting(setting, readBearerToken(bearerTokenFile)))
+  }
+  warnings.push(...insecureKeySets(config))
+  return { keyRing, accounts, revoked, certificates, problems, warnings: [...new Set(warnings)] }
+}
+
+/** Names the setting in the problems of a loader. */
+async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Promise<Loaded<T, Problem>> {
+  const loaded = await loading
+  if (loaded.ok) return loaded
+  return { ok: false, problems: loaded.problems.map((problem) => fileProblem(setting, problem)) }
+}
+
+const openCertificates = (set: CertificateSet, { log, now, events }: Context) =>
+  openPolledFiles<Certificates>({
+    subject: 'certificates',
+    paths: certificatePaths(set),
+    load: () => loadCertificates(set, now()),
+    onChange: ({ material }) => events.emit('certificates', set.name, material),
+    onReload: (result) => events.emit('reload', 'certificates', result, set.name),
+    log,
+  })
+
+/** The certificates of the admin listener alone, for a process that serves no clients. @throws InvalidAuthData */
+export async function openAdminCertificates(config: Config, context: Context) {
+  const set = certificateSets(config).find(({ name }) => name === 'admin')
+  const opened = set && (await openCertificates(set, context))
+  if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
+  return opened?.value
+}
+
+/** Reads every file that the settings name, and asks the database whether its tables can be used. Never rejects. */
+export async function checkFiles(config: Config) {
+  const log = createLog('silent', { write() {} })
+  const context = { log, now: Date.now, events: new EventEmitter<AuthDataEvents>() }
+  const { problems, warnings } = await openFiles(config, context)
+  const { postgres } = config.credentials
+  if (postgres === undefined) return { problems, warnings }
+  const { checkDatabase } = await import('./credentials/postgres/editors.ts')
+  const checked = await checkDatabase(postgres.urlFile)
+  if (checked.ok) warnings.push(...checked.warnings)
+  else if (checked.unusable) problems.push(...databaseProblems(checked.problems))
+  else warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
+  return { problems, warnings }
 }

@@ -1,8 +1,8 @@
+import { EventEmitter } from 'node:events'
 import { chmodSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t, { type Test } from 'tap'
-import { type AuthDataEvents, openAuthData } from '../src/auth-data.ts'
-import { checkFiles } from '../src/auth-files.ts'
+import { type AuthDataEvents, checkFiles, openAuthData } from '../src/auth-data.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/ops/log.ts'
 import { makeCertificate } from './support/certificates.ts'
@@ -20,22 +20,24 @@ function configOf(flags: Flags) {
 }
 
 /** Opens what the flags name. */
-async function open(t: Test, flags: Flags, events: AuthDataEvents = {}) {
+async function open(t: Test, flags: Flags) {
+  const events = new EventEmitter<AuthDataEvents>()
   const log: Record<string, unknown>[] = []
   const alive = setInterval(() => {}, 1000) // polling keeps no process alive
   t.teardown(() => clearInterval(alive))
-  const trust = await openAuthData(configOf(flags), {
+  const authData = await openAuthData(configOf(flags), {
     log: createLog('info', { write: (line: string) => void log.push(JSON.parse(line)) }),
     now: Date.now,
+    events,
   })
-  trust.start(events)
-  t.teardown(trust.stop)
-  return { trust, log }
+  authData.start()
+  t.teardown(authData.stop)
+  return { authData, events, log }
 }
 
 const TOKEN = { accountId: 'acme', accessKey: 'AK0', tokenId: 'token-1', expiresAt: 2e9, issuedAt: 1e9 }
 
-t.test('a change is active before onChange is called, and counted after it', async (t) => {
+t.test('a change is active before its event, and counted after it', async (t) => {
   const key = await makeKeyDirectory(t)
   const { file } = await makeCredentialsFile(t)
   const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
@@ -46,13 +48,12 @@ t.test('a change is active before onChange is called, and counted after it', asy
     '--revocations-file': revocations,
   }
   const seen: string[] = []
-  const { trust } = await open(t, flags, {
-    onChange: () => {
-      const isKnown = trust.credentials?.hasAccount('acme')
-      seen.push(`${trust.keys().verification.size} keys; ${isKnown}; ${trust.isRevoked(TOKEN)}`)
-    },
-    onReload: (subject, result) => void seen.push(`${subject} ${result}`),
+  const { authData, events } = await open(t, flags)
+  events.on('change', () => {
+    const isKnown = authData.credentials?.hasAccount('acme')
+    seen.push(`${authData.keys().verification.size} keys; ${isKnown}; ${authData.isRevoked(TOKEN)}`)
   })
+  events.on('reload', (subject, result) => void seen.push(`${subject} ${result}`))
   writeFileSync(revocations, 'revocations:\n- jti: token-1\n')
   await eventually(() => seen.length === 2, 'the revocation')
   writeKey(key.directory, (await makeKey('ES256', 'zz-public')).publicJwk)
@@ -64,8 +65,8 @@ t.test('a change is active before onChange is called, and counted after it', asy
     ...['2 keys; true; true', 'keys ok'],
     ...['2 keys; false; true', 'credentials ok'],
   ])
-  t.equal(trust.revocations(), 1)
-  await trust.reload()
+  t.equal(authData.revocations(), 1)
+  await authData.reload()
   t.strictSame(
     seen
       .slice(6)
@@ -73,12 +74,12 @@ t.test('a change is active before onChange is called, and counted after it', asy
       .sort(),
     ['credentials ok', 'keys ok', 'revocations ok'],
   )
-  await trust.stop()
+  await authData.stop()
   rmSync(revocations)
   const { length } = seen
-  await trust.reload()
+  await authData.reload()
   t.equal(seen.length, length, 'nothing happens once stopped')
-  t.equal(trust.isRevoked(TOKEN), true)
+  t.equal(authData.isRevoked(TOKEN), true)
 })
 
 t.test('all problems of all files are reported with their setting and without content', async (t) => {
@@ -126,16 +127,13 @@ t.test('with assertions a directory without a key for upstreams is a bad version
   const { directory, kid } = await makeKeyDirectory(t)
   const flags = { '--keys-directory': directory, '--credentials-file': (await makeCredentialsFile(t)).file }
   const results: string[] = []
-  const { trust, log } = await open(
-    t,
-    { ...flags, '--identity-assertion-enabled': 'true' },
-    { onReload: (subject, result) => void results.push(`${subject} ${result}`) },
-  )
+  const { authData, events, log } = await open(t, { ...flags, '--identity-assertion-enabled': 'true' })
+  events.on('reload', (subject, result) => void results.push(`${subject} ${result}`))
   writeFileSync(join(directory, 'active'), 'secret')
   writeKey(directory, (await makeKey('HS256', 'secret')).privateJwk)
   await eventually(() => results.length === 1, 'the reload')
   t.strictSame(results, ['keys failed'])
-  t.equal(trust.keys().signing?.kid, kid)
+  t.equal(authData.keys().signing?.kid, kid)
   t.match(log.at(-1), { problems: [/: identity\.assertion\.enabled needs a private key here/] })
 })
 

@@ -2,7 +2,7 @@
 import { type Config, keySetsOf } from '../config/config.ts'
 import { fileProblem, type Problem } from '../config/problem.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
-import { certificateSets, issuerName, loadCertificates } from '../reload/certificates.ts'
+import { certificateSets, loadCertificates } from '../reload/certificates.ts'
 
 /** A set whose CA file cannot be used is skipped: that is a problem of the files. Never rejects. */
 export async function checkKeySets(config: Config) {
@@ -13,7 +13,7 @@ export async function checkKeySets(config: Config) {
       const path = `${setting}.jwksUrl`
       const report = (texts: readonly string[]) =>
         void problems.push(...texts.map((text) => fileProblem(path, `the JWK Set ${text}`)))
-      const ca = certificateSets(config).find(({ name }) => name === issuerName(setting))
+      const ca = certificateSets(config).find(({ name }) => name === `issuer:${setting}`)
       const certificates = ca && (await loadCertificates(ca, Date.now()))
       if (certificates?.ok === false) return
       const secureContext = certificates && (() => certificates.value.context)

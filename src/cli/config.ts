@@ -1,6 +1,6 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { checkFiles, InvalidAuthData } from '../auth-files.ts'
+import { checkFiles, InvalidAuthData } from '../auth-data.ts'
 import { insecureKeySets } from '../config/config.ts'
 import { explain, type LoadedConfig, loadConfig, type NotLoaded } from '../config/load.ts'
 import { formatProblems, type Problem } from '../config/problem.ts'

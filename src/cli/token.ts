@@ -1,7 +1,8 @@
 /** `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a given one. */
+import { EventEmitter } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
-import { type AuthData, openAuthData } from '../auth-data.ts'
+import { type AuthData, type AuthDataEvents, openAuthData } from '../auth-data.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog } from '../ops/log.ts'
@@ -122,10 +123,12 @@ async function loadAuthData(
   } = loaded.config
   try {
     const log = createLog('warn', { write })
-    const authData = await openAuthData({ ...config, listen, upstreams: [] }, { log, now })
+    const events = new EventEmitter<AuthDataEvents>()
+    const authData = await openAuthData({ ...config, listen, upstreams: [] }, { log, now, events })
     authData.start()
-    const complete = authData.whenComplete().then(async (isComplete) => {
-      await Promise.race([authData.whenFetched(), sleep(waitMs, undefined, { ref: false })])
+    const complete = authData.whenLoaded().then(async (isComplete) => {
+      const fetched = Promise.all(authData.keySets.map((keySet) => keySet.fetched()))
+      await Promise.race([fetched, sleep(waitMs, undefined, { ref: false })])
       return isComplete
     })
     const isComplete = await Promise.race([complete, sleep(2 * waitMs, false, { ref: false })]).finally(

@@ -42,7 +42,7 @@ interface LifeCycleOptions {
     'listen' | 'close' | 'closeIdle' | 'closeTunnels' | 'abort' | 'inFlight'
   >
   readonly admin: Pick<DataListener, 'listen' | 'close'>
-  readonly authData: Pick<AuthData, 'whenComplete' | 'stop'>
+  readonly authData: Pick<AuthData, 'whenLoaded' | 'stop'>
   readonly forwarder: { close(): void }
   readonly shutdown: Config['shutdown']
   readonly onListening: (where: Addresses) => void
@@ -61,7 +61,7 @@ export function createLifeCycle(options: LifeCycleOptions) {
   const start = async (): Promise<Addresses> => {
     try {
       const adminAddress = await admin.listen()
-      if (!(await authData.whenComplete()))
+      if (!(await authData.whenLoaded()))
         throw new StoppedWhileStarting('stopped before clients were accepted')
       // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }

@@ -7,6 +7,7 @@ import { createSecureContext, type SecureContext } from 'node:tls'
 import { type Config, keySetsOf } from '../config/config.ts'
 import { fileProblem, type Problem } from '../config/problem.ts'
 import { errorCode, type Loaded, readRegularFile } from './files.ts'
+import type { Reloadable } from './reloadable.ts'
 
 /** A file, and the setting that names it, such as `listen.tls.certFile`. */
 interface CertificateFile {
@@ -14,9 +15,11 @@ interface CertificateFile {
   readonly path: string
 }
 
+/** The label `certificate` of metrics. `issuer:` is followed by the setting of a JWK Set, `upstream:` by a prefix. */
+export type CertificateName = 'listener' | 'admin' | `issuer:${string}` | `upstream:${string}`
+
 export interface CertificateSet {
-  /** `listener`, `admin`, `issuer:` and a setting, or `upstream:` and a prefix; the label `certificate` of metrics. */
-  readonly name: string
+  readonly name: CertificateName
   /** The chain that the sidecar presents, its own certificate first. */
   readonly cert?: CertificateFile | undefined
   readonly key?: CertificateFile | undefined
@@ -34,46 +37,60 @@ export interface Certificates {
   readonly expiresAt?: number
 }
 
-export const LISTENER_CERTIFICATES = 'listener'
-export const ADMIN_CERTIFICATES = 'admin'
-/** `setting`: that of the JWK Set. */
-export const issuerName = (setting: string) => `issuer:${setting}`
-export const upstreamName = (prefix: string) => `upstream:${prefix}`
-
 /** The sets that name a file. */
 export function certificateSets(config: Config): CertificateSet[] {
-  const { listen, admin, upstreams } = config
   const named = (setting: string, path: string | undefined) =>
     path === undefined ? undefined : { setting, path }
-  const { certFile, keyFile, clientCaFile } = listen.tls ?? {}
-  const sets: CertificateSet[] = [
+  const setOf = (
+    name: CertificateName,
+    group: string,
     {
-      name: LISTENER_CERTIFICATES,
-      cert: named('listen.tls.certFile', certFile),
-      key: named('listen.tls.keyFile', keyFile),
-      ca: named('listen.tls.clientCaFile', clientCaFile),
-    },
+      certFile,
+      keyFile,
+      caFile,
+    }: { certFile?: string | undefined; keyFile?: string | undefined; caFile?: string | undefined } = {},
+  ): CertificateSet => ({
+    name,
+    cert: named(`${group}.certFile`, certFile),
+    key: named(`${group}.keyFile`, keyFile),
+    ca: named(`${group}.caFile`, caFile),
+  })
+  const { listen, admin, upstreams } = config
+  const sets = [
     {
-      name: ADMIN_CERTIFICATES,
-      cert: named('admin.tls.certFile', admin.tls?.certFile),
-      key: named('admin.tls.keyFile', admin.tls?.keyFile),
+      ...setOf('listener', 'listen.tls', listen.tls),
+      ca: named('listen.tls.clientCaFile', listen.tls?.clientCaFile),
     },
-    ...upstreams.map(({ prefix, certFile, keyFile, caFile }, index) => ({
-      name: upstreamName(prefix),
-      cert: named(`upstreams[${index}].certFile`, certFile),
-      key: named(`upstreams[${index}].keyFile`, keyFile),
-      ca: named(`upstreams[${index}].caFile`, caFile),
-    })),
-    ...keySetsOf(config).map(({ setting, caFile }) => ({
-      name: issuerName(setting),
-      ca: named(`${setting}.caFile`, caFile),
-    })),
+    setOf('admin', 'admin.tls', admin.tls),
+    ...upstreams.map((upstream, index) =>
+      setOf(`upstream:${upstream.prefix}`, `upstreams[${index}]`, upstream),
+    ),
+    ...keySetsOf(config).map(({ setting, caFile }) => setOf(`issuer:${setting}`, setting, { caFile })),
   ]
   return sets.filter((set) => certificatePaths(set).length > 0)
 }
 
 export const certificatePaths = ({ cert, key, ca }: CertificateSet): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
+
+/** The active certificates of each set. */
+export type CertificateMap = ReadonlyMap<CertificateName, Reloadable<Certificates>>
+
+/** When the certificates that the sidecar presents expire, in epoch milliseconds. */
+export const expiriesOf = (certificates: CertificateMap) =>
+  [...certificates].flatMap(([certificate, set]) => {
+    const { expiresAt } = set.current()
+    return expiresAt === undefined ? [] : [{ certificate, expiresAt }]
+  })
+
+/** Undefined where the settings name no file. */
+export function secureContextOf(
+  certificates: CertificateMap,
+  name: CertificateName,
+): (() => SecureContext) | undefined {
+  const set = certificates.get(name)
+  return set && (() => set.current().context)
+}
 
 /** Five times a bundle of all public CAs. */
 const MAX_BYTES = 1_048_576
@@ -103,9 +120,7 @@ export async function loadCertificates(
   const ca = await read(set.ca, parseChain)
   const [first] = cert?.parsed ?? []
   if (cert && key && first?.checkPrivateKey(key.parsed) === false) {
-    if (cert.parsed.some((other) => other.checkPrivateKey(key.parsed))) {
-      report(cert, 'must begin with the certificate of the private key, followed by those that signed it')
-    } else report(key, `must hold the private key of the first certificate in ${cert.path}`)
+    report(key, `must hold the private key of the first certificate in ${cert.path}`)
   }
   if (problems.length > 0) return { ok: false, problems }
 
@@ -122,11 +137,10 @@ export async function loadCertificates(
     if (file) report(file, `cannot be used for TLS: ${errorCode(error)}`)
     return { ok: false, problems }
   }
-  const warnings = cert ? chainWarnings(cert.parsed, now).map((warning) => `${cert.path}: ${warning}`) : []
-  if (ca?.parsed.every(({ validTo }) => Date.parse(validTo) <= now)) {
-    warnings.push(`${ca.path}: every CA certificate in it has expired`)
-  }
-  if (key) warnings.push(...key.permissionWarnings)
+  const warnings = [
+    ...(first ? certificateWarnings(first, now).map((warning) => `${cert?.path}: ${warning}`) : []),
+    ...(key?.permissionWarnings ?? []),
+  ]
   const value = { material, context, ...(first && { expiresAt: Date.parse(first.validTo) }) }
   return { ok: true, value, warnings }
 }
@@ -163,23 +177,12 @@ function parsePrivateKey(pem: string): KeyObject | string {
 /** OpenSSL 3 of the distributions, browsers and Go refuse shorter keys; the OpenSSL of Node 20 does not. */
 const MIN_RSA_BITS = 2048
 
-function chainWarnings(chain: readonly X509Certificate[], now: number): string[] {
+function certificateWarnings({ validTo, publicKey }: X509Certificate, now: number): string[] {
   const warnings: string[] = []
-  for (const [index, { validFrom, validTo, publicKey }] of chain.entries()) {
-    const which = index === 0 ? 'the certificate' : `certificate ${index + 1}`
-    const { modulusLength = MIN_RSA_BITS } = publicKey.asymmetricKeyDetails ?? {}
-    if (modulusLength < MIN_RSA_BITS)
-      warnings.push(`${which} has an RSA key of ${modulusLength} bits, which clients refuse`)
-    if (Date.parse(validTo) <= now) warnings.push(`${which} expired at ${iso(validTo)}`)
-    if (Date.parse(validFrom) > now) warnings.push(`${which} is not valid before ${iso(validFrom)}`)
-  }
-  // RFC 8446, section 4.4.2: each should certify the one before it; some clients insist.
-  const isOrdered = chain.every((certificate, index) => {
-    const signer = chain[index + 1]
-    return signer === undefined || certificate.checkIssued(signer)
-  })
-  if (!isOrdered) warnings.push('each certificate should be followed by the one that signed it')
+  const { modulusLength = MIN_RSA_BITS } = publicKey.asymmetricKeyDetails ?? {}
+  if (modulusLength < MIN_RSA_BITS)
+    warnings.push(`the certificate has an RSA key of ${modulusLength} bits, which clients refuse`)
+  if (Date.parse(validTo) <= now)
+    warnings.push(`the certificate expired at ${new Date(validTo).toISOString()}`)
   return warnings
 }
-
-const iso = (date: string) => new Date(date).toISOString()

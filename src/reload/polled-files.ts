@@ -20,8 +20,8 @@ export interface FilePaths {
 export interface PolledFilesOptions<T> extends FilePaths {
   /** For log lines, such as `keys`. */
   readonly subject: string
-  /** Must not reject the first time; later rejections are logged. */
-  readonly load: () => Promise<Loaded<T, Problem>>
+  /** `active`: the active value, except the first time. Must not reject then; later rejections are logged. */
+  readonly load: (active?: T) => Promise<Loaded<T, Problem>>
   readonly onChange?: (fresh: T, former: T) => void
   readonly onReload?: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
@@ -40,11 +40,11 @@ export async function openPolledFiles<T>(
   const version = await versionOf(options)
   const first = await loadWithWarnings(options)
   if (!first.ok) return first
-  const reloadable = new Reloadable({
+  const reloadable: Reloadable<T> = new Reloadable({
     source: {
       observe: async () => ({ ok: true, value: await versionOf(options), warnings: [] }),
       async load() {
-        const loaded = await loadWithWarnings(options)
+        const loaded = await loadWithWarnings(options, reloadable.current())
         if (loaded.ok) return loaded
         return { ok: false, problems: loaded.problems.map(({ path, message }) => `${path}: ${message}`) }
       },
@@ -89,8 +89,8 @@ async function versionOf({ paths, includes }: FilePaths): Promise<string> {
   return JSON.stringify(await Promise.all(paths.map((path) => describe(path, true))))
 }
 
-async function loadWithWarnings<T>(options: PolledFilesOptions<T>): Promise<Loaded<T, Problem>> {
-  const loaded = await options.load()
+async function loadWithWarnings<T>(options: PolledFilesOptions<T>, active?: T): Promise<Loaded<T, Problem>> {
+  const loaded = await options.load(active)
   if (!loaded.ok) return loaded
   return { ...loaded, warnings: [...loaded.warnings, ...(await writeWarnings(options).catch(() => []))] }
 }

@@ -3,13 +3,13 @@
  * admin listener for all of them. Workers load keys and credentials and serve requests.
  */
 import cluster, { type Worker } from 'node:cluster'
-import { once } from 'node:events'
+import { EventEmitter, once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
-import { InvalidAuthData, openAdminCertificates } from '../auth-files.ts'
+import { type AuthDataEvents, InvalidAuthData, openAdminCertificates } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { createAdminListener } from '../ops/admin.ts'
 import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
@@ -198,16 +198,15 @@ export async function createPrimary({
   const onError = logListenerErrors(log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
   // Workers open these files too, and count their reloads.
-  const certificates = await openAdminCertificates(
-    config,
-    { log, now: Date.now },
-    { onCertificates: (_name, material) => admin.setCertificates(material) },
-  )
+  const events = new EventEmitter<AuthDataEvents>()
+  const certificates = await openAdminCertificates(config, { log, now: Date.now, events })
   const admin = createAdminListener({ ...config, cache }, sources, {
     certificates: certificates?.current().material,
     now: Date.now,
     onError,
   })
+
+  events.on('certificates', (_name, material) => admin.setCertificates(material))
 
   const start = async (): Promise<Addresses> => {
     // Round robin: connections last long, and every worker gets its share of them.

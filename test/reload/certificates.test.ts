@@ -94,9 +94,7 @@ t.test('all problems of all files are reported without content', async (t) => {
     ],
     [
       { cert: between.cert + leaf.cert, key },
-      [
-        'the.cert: cert.pem: must begin with the certificate of the private key, followed by those that signed it',
-      ],
+      ['the.key: key.pem: must hold the private key of the first certificate in cert.pem'],
     ],
     [
       { cert: weak.cert, key: weak.key },
@@ -106,23 +104,12 @@ t.test('all problems of all files are reported without content', async (t) => {
   for (const [contents, problems] of cases) t.strictSame(await complaints(t, contents), problems)
 })
 
-t.test('expired or misordered certificates and world-readable keys work with a warning', async (t) => {
+t.test('expired certificates, short RSA keys and world-readable keys work with a warning', async (t) => {
   const notAfter = Date.UTC(2020, 0, 2)
   const old = makeCertificate({ commonName: 'old', issuer: authority, notAfter })
   const pair = { cert: old.cert, key: old.key }
   t.strictSame(await complaints(t, pair), ['cert.pem: the certificate expired at 2020-01-02T00:00:00.000Z'])
   t.strictSame(await complaints(t, pair, notAfter - 1), [])
-  t.strictSame(await complaints(t, pair, Date.UTC(2019, 0, 1)), [
-    'cert.pem: the certificate is not valid before 2020-01-01T00:00:00.000Z',
-  ])
-  const oldAuthority = makeCertificate({ commonName: 'old', authority: true, notAfter })
-  t.strictSame(await complaints(t, { ca: oldAuthority.cert + authority.cert }), [])
-  t.strictSame(await complaints(t, { ca: oldAuthority.cert }), [
-    'ca.pem: every CA certificate in it has expired',
-  ])
-  t.strictSame(await complaints(t, { cert: leaf.cert + authority.cert + between.cert, key }), [
-    'cert.pem: each certificate should be followed by the one that signed it',
-  ])
   const short = makeCertificate({ commonName: 'short', rsaBits: 1024 })
   // The OpenSSL of newer versions of Node refuses it.
   t.match(

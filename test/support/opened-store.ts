@@ -37,6 +37,7 @@ export function startStore(
     onReload: (result) => reloads.push(result),
     ...options,
   })
+  store.start()
   t.teardown(store.stop)
   return { ...store, log, reloads, evicted, changes: () => evicted.length }
 }

@@ -92,12 +92,6 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     onFault: (err) => log.warn({ err }, 'fault while polling the credentials database'),
   })
 
-  void readUrlFile(urlFile).then((named) => {
-    if (!named.ok) return settle(named)
-    target = named.value
-    snapshots.start()
-  })
-
   /** Until there is a snapshot, logins are `unavailable` and no token is valid. */
   const current = createCredentialStore({ ...options, credentials: () => snapshots.current().credentials })
   const store: CredentialStore = {
@@ -126,6 +120,14 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       ok: isOpen,
       ...(isOpen && { state: isDown ? DATABASE_DOWN : 'current' }),
     }),
+    start(): void {
+      void readUrlFile(urlFile).then((named) => {
+        if (!named.ok) return settle(named)
+        target = named.value
+        for (const warning of named.warnings) log.warn({ file: urlFile }, warning)
+        snapshots.start()
+      })
+    },
     async reload(): Promise<void> {
       if (!isOpen || isStopped) return
       disconnect()
