@@ -1,8 +1,7 @@
 /** `keys add|list|activate|retire`: the keys that sign and verify tokens. Never prints a private key. */
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import { isKid } from '../keys/jwk.ts'
 import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
-import { listKeys, readKeyDirectory } from '../keys/key-directory.ts'
+import { isKid, KID_RULE, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
 import { errorCode, fileErrorReason, type NotDone } from '../reload/files.ts'
 import {
@@ -139,7 +138,6 @@ async function applyChange<T extends { readonly ok: true }>(
 }
 
 function kid(text: string): string {
-  if (!isKid(text))
-    throw new InvalidArgumentError('It must be 1 to 128 letters, digits, . _ - and no . first.')
+  if (!isKid(text)) throw new InvalidArgumentError(`It ${KID_RULE}.`)
   return text
 }

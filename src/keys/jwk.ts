@@ -13,14 +13,14 @@ import { exportJWK } from 'jose/key/export'
 import { generateKeyPair } from 'jose/key/generate/keypair'
 import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
-import { integer, matching, must } from '../config/values.ts'
+import { integer, must } from '../config/values.ts'
 import type { Loaded } from '../reload/files.ts'
 import { ALGORITHMS, type Algorithm, type SigningKey, type VerificationKey } from './key-ring.ts'
 
 export interface ImportedKey {
   readonly verification: VerificationKey
   /** Absent when the JWK holds a public key only. */
-  readonly signing?: SigningKey
+  readonly signing?: SigningKey | undefined
 }
 
 /** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` of the AKP key type). */
@@ -31,8 +31,6 @@ const MIN_SECRET_BYTES = 32
 const MIN_MODULUS_BITS = 2048
 const MIN_EXPONENT = 65_537n
 
-const KID = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/
-
 const is = <V extends string>(value: V, alg: Algorithm) =>
   z.literal(value, must(`must be ${value} for ${alg}`))
 /** The end of the year 9999. Milliseconds and microseconds of today are larger. */
@@ -42,7 +40,7 @@ const member = z.base64url(must('must be base64url'))
 /** `d`, and any other member of a private half. */
 const d = member.exactOptional()
 const common = {
-  kid: matching(KID, 'must be 1 to 128 letters, digits, . _ - and no . first'),
+  kid: z.string(must('must be a string')),
   use: z.literal('sig', must('must be sig')).optional(),
   key_ops: z
     .array(z.enum(['sign', 'verify'], must('must be sign or verify')), must('must be a list'))
@@ -74,20 +72,19 @@ const jwkSchema = z.discriminatedUnion(
   { error: ({ code }) => (code === 'invalid_union' ? `must be one of ${ALGORITHMS.join(', ')}` : undefined) },
 )
 
-/** A kid must be valid as a part of a file name. */
-export function isKid(kid: string): boolean {
-  return KID.test(kid)
-}
-
 /** Publishes only members of the schema. Never rejects. @param createdAt - of a key without `iat`, epoch seconds */
 export async function importKey(jwk: object, createdAt: number): Promise<Loaded<ImportedKey>> {
   const parsed = jwkSchema.safeParse(jwk)
   if (!parsed.success) {
     return refused(...parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
   }
-  const { use: _use, key_ops: _ops, iat = createdAt, signedUntil, tokenSeconds, ...rest } = parsed.data
-  const { kid, alg, ...members } = rest
-  const described = { kid, alg, createdAt: iat, signedUntil, tokenSeconds }
+  const { kid, alg, use: _use, key_ops: _ops, iat, signedUntil, tokenSeconds, ...members } = parsed.data
+  const described = { kid, alg, createdAt: iat ?? createdAt, signedUntil, tokenSeconds }
+  const imported = (verification: VerificationKey, privateKey?: CryptoKey): Loaded<ImportedKey> => ({
+    ok: true,
+    value: { verification, signing: privateKey && { kid, alg, key: privateKey } },
+    warnings: [],
+  })
   try {
     if (members.kty === 'oct') {
       const secret = Buffer.from(members.k, 'base64url')
@@ -95,7 +92,7 @@ export async function importKey(jwk: object, createdAt: number): Promise<Loaded<
         return refused(`the secret is shorter than ${MIN_SECRET_BYTES} bytes`)
       const hmac = { name: 'HMAC', hash: 'SHA-256' }
       const key = await webcrypto.subtle.importKey('raw', secret, hmac, false, ['sign', 'verify'])
-      return imported({ verification: { ...described, key }, signing: { kid, alg, key } })
+      return imported({ ...described, key }, key)
     }
     const publicEntries = Object.entries(members).filter(([name]) => !PRIVATE_MEMBERS.has(name))
     const publicMembers = { ...Object.fromEntries(publicEntries), kty: members.kty }
@@ -103,10 +100,10 @@ export async function importKey(jwk: object, createdAt: number): Promise<Loaded<
     const weakness = rsaWeakness(key)
     if (weakness !== undefined) return refused(weakness)
     const verification = { ...described, key, publicJwk: { kid, alg, use: 'sig', ...publicMembers } }
-    if (members.d === undefined) return imported({ verification })
+    if (members.d === undefined) return imported(verification)
     const privateKey = await importJWK(members, alg)
     await assertPair(privateKey, key, alg)
-    return imported({ verification, signing: { kid, alg, key: privateKey } })
+    return imported(verification, privateKey)
   } catch {
     // The cause may quote a member.
     return refused(`is no valid ${alg} key, or its private and public halves do not belong together`)
@@ -128,8 +125,7 @@ export function newKid(alg: Algorithm, createdAt: number): string {
   return `${alg.toLowerCase()}-${day}-${randomBytes(4).toString('hex')}`
 }
 
-const imported = (value: ImportedKey): Loaded<ImportedKey> => ({ ok: true, value, warnings: [] })
-const refused = (...problems: readonly string[]): Loaded<ImportedKey> => ({ ok: false, problems })
+const refused = (...problems: readonly string[]): Loaded<never> => ({ ok: false, problems })
 
 function rsaWeakness(key: CryptoKey): string | undefined {
   const { modulusLength, publicExponent } = KeyObject.from(key).asymmetricKeyDetails ?? {}

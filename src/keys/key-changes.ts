@@ -51,7 +51,7 @@ export async function addKey(
     const active = change.activate === true || privateFiles(keys.files).length === 0
     const generated = await generateKey(alg, kid, createdAt)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
-    if (active) await handOver(change, keys, kid)
+    if (active) await switchSigningKey(change, keys, kid)
     return { ok: true, kid, alg, active, createdAt }
   })
 }
@@ -78,7 +78,7 @@ export async function activateKey(
     if (incoming.signing === undefined) return refused(`of ${kid} only the public half is here`)
     const previous = keys.signing?.verification.kid
     await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined, tokenSeconds: undefined })
-    await handOver(change, keys, kid)
+    await switchSigningKey(change, keys, kid)
     return { ok: true, ...(previous !== undefined && previous !== kid && { previous }) }
   })
 }
@@ -122,7 +122,7 @@ function changeDirectory<T>(
  * signing and its value is corrected on the next change. Where the signing key is unknown, each key without a value may
  * have signed.
  */
-async function handOver(
+async function switchSigningKey(
   { directory, longestSeconds, now }: KeyChange,
   keys: KeyDirectory,
   kid: string,

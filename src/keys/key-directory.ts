@@ -6,7 +6,7 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errorCode, fileErrorReason, type Loaded, readRegularFile } from '../reload/files.ts'
-import { type ImportedKey, importKey, isKid } from './jwk.ts'
+import { type ImportedKey, importKey } from './jwk.ts'
 import { type KeyRing, tokensEndAt } from './key-ring.ts'
 
 export const ACTIVE_FILE = 'active'
@@ -16,6 +16,11 @@ export const KEY_FILE_SUFFIX = '.jwk.json'
 export function isKeyFileName(name: string): boolean {
   return name === ACTIVE_FILE || name.endsWith(KEY_FILE_SUFFIX)
 }
+
+/** A kid must be valid as a part of a file name. */
+export const isKid = (kid: string): boolean => /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$/.test(kid)
+
+export const KID_RULE = 'must be 1 to 128 letters, digits, . _ - and no . first'
 
 const MAX_FILE_BYTES = 65_536
 
@@ -30,9 +35,9 @@ export interface KeyDirectory {
   readonly files: ReadonlyMap<string, KeyFile>
   readonly hasActive: boolean
   /** The key that signs: the one that `active` names or, without that file, the only private one. */
-  readonly signing?: KeyFile
+  readonly signing?: KeyFile | undefined
   /** Why it is not clear which key signs. */
-  readonly ambiguity?: string
+  readonly ambiguity?: string | undefined
   readonly problems: readonly string[]
   readonly warnings: readonly string[]
 }
@@ -59,7 +64,7 @@ export async function loadKeyRing(
   const verification = new Map([...files].map(([kid, file]) => [kid, file.verification]))
   return {
     ok: true,
-    value: { verification, ...(signing?.signing && { signing: signing.signing }) },
+    value: { verification, signing: signing?.signing },
     warnings: isEmpty
       ? [`${directory}: ${ambiguity}: only tokens of trusted issuers are accepted`]
       : warnings,
@@ -67,33 +72,26 @@ export async function loadKeyRing(
 }
 
 const addKey = (directory: string) => `storage-auth-sidecar keys add --directory ${directory} creates one`
-const activateKey = (directory: string) =>
-  `storage-auth-sidecar keys activate KID --directory ${directory} chooses one`
 
 function findSigning(
   files: ReadonlyMap<string, KeyFile>,
   activeKid: string | undefined,
   directory: string,
 ): Pick<KeyDirectory, 'signing' | 'ambiguity'> {
-  if (files.size === 0)
+  if (files.size === 0) {
     return { ambiguity: `holds no key (a file named <kid>${KEY_FILE_SUFFIX}); ${addKey(directory)}` }
-  if (activeKid !== undefined) {
-    const file = files.get(activeKid)
-    const problem = `${ACTIVE_FILE} names ${activeKid}, but `
-    if (file === undefined)
-      return { ambiguity: `${problem}there is no ${activeKid}${KEY_FILE_SUFFIX}; ${activateKey(directory)}` }
-    return file.signing
-      ? { signing: file }
-      : {
-          ambiguity: `${problem}${activeKid}${KEY_FILE_SUFFIX} lacks the private half; ${activateKey(directory)}`,
-        }
   }
-  const [file, ...others] = privateFiles(files)
-  if (others.length > 0)
-    return {
-      ambiguity: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${activateKey(directory)}`,
-    }
-  return file ? { signing: file } : {}
+  const choose = `storage-auth-sidecar keys activate KID --directory ${directory} chooses one`
+  if (activeKid === undefined) {
+    const [only, ...others] = privateFiles(files)
+    if (others.length === 0) return { signing: only }
+    return { ambiguity: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${choose}` }
+  }
+  const signing = files.get(activeKid)
+  if (signing?.signing !== undefined) return { signing }
+  const name = `${activeKid}${KEY_FILE_SUFFIX}`
+  const why = signing === undefined ? `there is no ${name}` : `${name} lacks the private half`
+  return { ambiguity: `${ACTIVE_FILE} names ${activeKid}, but ${why}; ${choose}` }
 }
 
 export const privateFiles = (files: KeyDirectory['files']): readonly KeyFile[] =>
@@ -137,7 +135,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
 }
 
 async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> {
-  const refused = (...problems: readonly string[]): Loaded<KeyFile> => ({
+  const refused = (...problems: readonly string[]): Loaded<never> => ({
     ok: false,
     problems: problems.map((problem) => `${path}: ${problem}`),
   })
@@ -156,6 +154,7 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
   const imported = await importKey(document, Math.floor(read.modifiedAt / 1000))
   if (!imported.ok) return refused(...imported.problems)
   const { verification, signing } = imported.value
+  if (!isKid(verification.kid)) return refused(`kid ${KID_RULE}`)
   if (verification.kid !== kid) {
     return refused(`its kid is ${verification.kid}; rename the file to ${verification.kid}${KEY_FILE_SUFFIX}`)
   }
@@ -165,8 +164,6 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
     warnings: signing ? read.permissionWarnings : [],
   }
 }
-
-export type KeyListEntry = ReturnType<typeof listKeys>[number]
 
 /** Oldest first; times in RFC 3339. @param longestSeconds - as for {@link tokensEndAt} */
 export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number | undefined) {

@@ -14,7 +14,7 @@ export interface VerificationKey {
   /** A public key, or the secret key of HS256. */
   readonly key: CryptoKey
   /** Published by the admin listener; absent for HS256, which has no public half. */
-  readonly publicJwk?: JWK
+  readonly publicJwk?: JWK | undefined
   /** When the key was created (`iat` of its JWK, else the file's modification time), in epoch seconds. */
   readonly createdAt: number
   /** When the key stopped signing, in epoch seconds; {@link NEVER_SIGNED}; absent when it is not known. */
@@ -29,7 +29,7 @@ export type SigningKey = Pick<VerificationKey, 'kid' | 'alg' | 'key'>
 export interface KeyRing {
   readonly verification: ReadonlyMap<string, VerificationKey>
   /** Absent in a sidecar that only verifies. */
-  readonly signing?: SigningKey
+  readonly signing?: SigningKey | undefined
 }
 
 /** The key of a token, or why there is none: the label `reason` of its refusal. */

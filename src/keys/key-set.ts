@@ -22,11 +22,29 @@ export interface KeySetSource {
   readonly secureContext?: (() => SecureContext) | undefined
 }
 
-/** Immutable. */
-export interface KeySet {
+/** The usable keys of an issuer, and the algorithms that the settings accept. Immutable. */
+export class KeySet {
+  /** `kid` is empty where a key has none. */
   readonly keys: readonly VerificationKey[]
-  /** `kid` undefined: the only key of the algorithm. */
-  find(kid: string | undefined, alg: string): FoundKey
+  readonly #algorithms: readonly string[]
+
+  constructor(keys: readonly VerificationKey[], algorithms: readonly string[]) {
+    this.keys = keys
+    this.#algorithms = algorithms
+  }
+
+  /**
+   * Without a `kid` it is the only key of the algorithm. Of two keys with one name neither is found: RFC 7517, section
+   * 4.5, allows that for different types only.
+   */
+  find(kid: string | undefined, alg: string): FoundKey {
+    if (!this.#algorithms.includes(alg)) return 'algorithm'
+    if (kid === '') return 'unknown_key'
+    const named = kid === undefined ? this.keys : this.keys.filter((key) => key.kid === kid)
+    const [found, ...others] = named.filter((key) => key.alg === alg)
+    if (found !== undefined && others.length === 0) return found.key
+    return found === undefined && kid !== undefined && named.length > 0 ? 'algorithm' : 'unknown_key'
+  }
 }
 
 /** Counted to the last byte. */
@@ -135,34 +153,7 @@ export async function importKeys(
     else warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
   }
   if (keys.length === 0) warnings.unshift('holds no key that can be used')
-  return { value: createKeySet(keys, algorithms), warnings }
-}
-
-/** A key without `alg` is imported for each algorithm that fits its type. */
-async function importForEach(
-  jwk: UncheckedJwk,
-  algorithms: readonly Algorithm[],
-  now: number,
-): Promise<Loaded<readonly VerificationKey[]>> {
-  const refused = (...problems: string[]) => ({ ok: false, problems }) as const
-  if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
-    return refused('it is private or symmetric, so it has leaked and must be replaced')
-  const { kty, crv, kid = '', alg } = jwk
-  if (typeof kid !== 'string' || kid.length > MAX_KID_LENGTH)
-    return refused('its kid is no string, or too long')
-  const type = kty === 'RSA' ? kty : `${kty} ${crv}`
-  // A list may repeat one, and of two keys with one name neither is found.
-  const fitting = [...new Set(algorithms)].filter((one) => KEY_TYPES[one] === type && (alg ?? one) === one)
-  if (fitting.length === 0) return refused(`its kty, crv or alg fits none of ${algorithms.join(', ')}`)
-  const keys: VerificationKey[] = []
-  for (const alg of fitting) {
-    // Its `iat` is not used, so a wrong unit there is no reason to ignore the key. `kid`: any text, unlike our own.
-    const imported = await importKey({ ...jwk, alg, kid: 'any', iat: undefined, signedUntil: undefined }, now)
-    if (!imported.ok) return imported
-    const { verification } = imported.value
-    keys.push({ ...verification, kid, publicJwk: { ...verification.publicJwk, kid } })
-  }
-  return { ok: true, value: keys, warnings: [] }
+  return { value: new KeySet(keys, algorithms), warnings }
 }
 
 const KEY_TYPES: Readonly<Record<Algorithm, string>> = {
@@ -174,26 +165,30 @@ const KEY_TYPES: Readonly<Record<Algorithm, string>> = {
   HS256: 'oct',
 }
 
-/** Of two keys with one name neither is found: RFC 7517, section 4.5, allows that for different types only. */
-function createKeySet(keys: readonly VerificationKey[], algorithms: readonly string[]): KeySet {
-  const named = new Map<string, VerificationKey[]>()
-  for (const key of keys) {
-    for (const name of key.kid === '' ? [key.alg] : [key.alg, `${key.alg} ${key.kid}`])
-      named
-        .set(name, named.get(name) ?? [])
-        .get(name)
-        ?.push(key)
+/** A key without `alg` is imported for each algorithm that fits its type. */
+async function importForEach(
+  jwk: UncheckedJwk,
+  algorithms: readonly Algorithm[],
+  now: number,
+): Promise<Loaded<readonly VerificationKey[]>> {
+  const refused = (problem: string) => ({ ok: false, problems: [problem] }) as const
+  if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
+    return refused('it is private or symmetric, so it has leaked and must be replaced')
+  const { kty, crv, kid = '', alg } = jwk
+  if (typeof kid !== 'string' || kid.length > MAX_KID_LENGTH)
+    return refused('its kid is no string, or too long')
+  const type = kty === 'RSA' ? kty : `${kty} ${crv}`
+  // The settings may repeat an algorithm, and of two keys with one name neither is found.
+  const fitting = [...new Set(algorithms)].filter((one) => KEY_TYPES[one] === type && (alg ?? one) === one)
+  if (fitting.length === 0) return refused(`its kty, crv or alg fits none of ${algorithms.join(', ')}`)
+  const keys: VerificationKey[] = []
+  for (const alg of fitting) {
+    // Its `iat` is not used, so a wrong unit there is no reason to ignore the key.
+    const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, now)
+    if (!imported.ok) return imported
+    keys.push(imported.value.verification)
   }
-  const kids = new Set(keys.flatMap(({ kid }) => kid || []))
-  return {
-    keys,
-    find(kid, alg) {
-      if (!algorithms.includes(alg)) return 'algorithm'
-      const [key, ...others] = named.get(kid === undefined ? alg : `${alg} ${kid}`) ?? []
-      if (key !== undefined && others.length === 0) return key.key
-      return key === undefined && kid !== undefined && kids.has(kid) ? 'algorithm' : 'unknown_key'
-    },
-  }
+  return { ok: true, value: keys, warnings: [] }
 }
 
 function problemOf(error: unknown): string {

@@ -1,10 +1,10 @@
 /**
- * Keeps the keys of one issuer current: fetches its JWK Set every minute, and for an unknown kid. The last good set
+ * Keeps the key set of one issuer current: fetches its JWK Set every minute, and for an unknown kid. The last good set
  * stays while the issuer is down or sends anything else. A token waits for its own issuer only.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../ops/log.ts'
-import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult, type Source } from '../reload/reloadable.ts'
+import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import type { FindKey, KeyRing } from './key-ring.ts'
 import { fetchJwks, importKeys, type KeySet, type KeySetSource, type UncheckedJwk } from './key-set.ts'
 
@@ -35,15 +35,31 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   const { origin, pathname } = new URL(jwksUrl)
   const where = { issuer, from: `${origin}${pathname}` } // the query may be a secret
   const stopping = new AbortController()
-  let goodAt = 0
+  let jwks: readonly UncheckedJwk[] = []
   let lastFetch: ReloadResult | undefined
+  let goodAt = 0
   let cooldownFrom = Number.NEGATIVE_INFINITY
-  let settleFirst: (loaded: boolean) => void = () => {}
+  let settleFirst: (isLoaded: boolean) => void = () => {}
   const firstSet = new Promise<boolean>((resolve) => {
     settleFirst = resolve
   })
-  const set: Reloadable<KeySet | undefined> = new Reloadable<KeySet | undefined>({
-    source: sourceOf(() => set.current() !== undefined),
+  const reloadable: Reloadable<KeySet | undefined> = new Reloadable<KeySet | undefined>({
+    source: {
+      async observe() {
+        const fetched = await fetchJwks(options, stopping.signal)
+        if (!fetched.ok) return fetched
+        jwks = fetched.value
+        // The same keys in another order are the same set: it keeps the cache of verified tokens.
+        const sorted = jwks.map((jwk) => JSON.stringify(jwk)).sort()
+        return { ok: true, value: sorted.join(), warnings: [] }
+      },
+      async load() {
+        const { value, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
+        // The keys of a set that empties are withdrawn. A first set without keys is a mistake.
+        const isUsable = value.keys.length > 0 || reloadable.current() !== undefined
+        return isUsable ? { ok: true, value, warnings } : { ok: false, problems: warnings }
+      },
+    },
     initial: undefined,
     pollMs: REFRESH_MS,
     retryMs: COOLDOWN_MS,
@@ -55,7 +71,8 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       onChange?.()
     },
     onFailed(all) {
-      const outcome = set.current() === undefined ? 'there is none yet' : 'the last good one stays active'
+      const outcome =
+        reloadable.current() === undefined ? 'there is none yet' : 'the last good one stays active'
       const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
       log.error({ ...where, problems }, `the JWK Set cannot be used, ${outcome}`)
     },
@@ -71,46 +88,15 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   })
   let fetching = Promise.resolve(true)
 
-  function sourceOf(hasSet: () => boolean): Source<KeySet> {
-    let jwks: readonly UncheckedJwk[] = []
-    return {
-      async observe() {
-        const fetched = await fetchJwks(options, stopping.signal)
-        if (!fetched.ok) return fetched
-        jwks = fetched.value
-        // The same keys in another order are the same set: it keeps the cache of verified tokens.
-        return {
-          ...fetched,
-          value: jwks
-            .map((jwk) => JSON.stringify(jwk))
-            .sort()
-            .join(),
-        }
-      },
-      async load() {
-        const { value, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
-        // The keys of a set that empties are withdrawn. A set without one good version is a mistake.
-        if (value.keys.length === 0 && !hasSet()) return { ok: false, problems: warnings }
-        return { ok: true, value, warnings }
-      },
-    }
-  }
-
-  const findNow = (kid: string | undefined, alg: string) => set.current()?.find(kid, alg) ?? 'unavailable'
-
-  const findKey: FindKey = (kid, alg) => {
-    const found = findNow(kid, alg)
-    const mayAppear = found === 'unavailable' || (found === 'unknown_key' && kid !== undefined)
-    return mayAppear ? findNewer(kid, alg) : found
-  }
+  const findNow: FindKey = (kid, alg) => reloadable.current()?.find(kid, alg) ?? 'unavailable'
 
   /** Fetches for an unknown kid, if due: a fetch in progress may have begun before the key was published. */
   async function findNewer(kid: string | undefined, alg: string) {
     // The clock may be set back.
     const isDue = Math.abs(now() - cooldownFrom) >= COOLDOWN_MS
-    if (isDue && set.current() !== undefined) {
+    if (isDue && reloadable.current() !== undefined) {
       cooldownFrom = now()
-      fetching = set.refresh()
+      fetching = reloadable.refresh()
     }
     await Promise.race([fetching, sleep(WAIT_MS, undefined, { ref: false })])
     return findNow(kid, alg)
@@ -118,28 +104,34 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
 
   return {
     issuer,
-    findKey,
+    findKey: ((kid, alg) => {
+      const found = findNow(kid, alg)
+      const mayAppear = found === 'unavailable' || (found === 'unknown_key' && kid !== undefined)
+      return mayAppear ? findNewer(kid, alg) : found
+    }) satisfies FindKey,
     /** Resolves with true once there is a good set, with false if it is stopped before. */
     firstSet: () => firstSet,
     /** Resolves when the newest fetch has ended, well or not. */
     fetched: () => fetching,
     /** Those that have a kid. */
     ring: (): KeyRing => ({
-      verification: new Map(set.current()?.keys.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
+      verification: new Map(
+        reloadable.current()?.keys.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]])),
+      ),
     }),
     state: () => ({
-      loaded: set.current() !== undefined,
-      ...(set.current() !== undefined && { ageSeconds: Math.max(0, (now() - goodAt) / 1000) }),
+      loaded: reloadable.current() !== undefined,
+      ...(reloadable.current() !== undefined && { ageSeconds: Math.max(0, (now() - goodAt) / 1000) }),
       ...(lastFetch !== undefined && { lastFetch }),
     }),
     start(): void {
-      set.start()
-      fetching = set.refresh()
+      reloadable.start()
+      fetching = reloadable.refresh()
     },
-    reload: () => set.reload(),
+    reload: () => reloadable.reload(),
     stop(): void {
       stopping.abort()
-      set.stop()
+      reloadable.stop()
       settleFirst(false)
     },
   }

@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto'
 import type { JWK } from 'jose'
 import t from 'tap'
-import { generateKey, importKey, isKid, newKid } from '../../src/keys/jwk.ts'
+import { generateKey, importKey, newKid } from '../../src/keys/jwk.ts'
 import { ALGORITHMS } from '../../src/keys/key-ring.ts'
 import { makeKey, type TestKey } from '../support/keys.ts'
 
@@ -29,7 +29,7 @@ t.test('a private key of each algorithm signs and verifies, a public one only ve
     t.same(verification.key.usages, alg === 'HS256' ? ['sign', 'verify'] : ['verify'], alg)
     t.equal(signing?.key.extractable, false, alg)
     t.ok(signing?.key.usages.includes('sign'), alg)
-    if (alg !== 'HS256') t.notOk('signing' in (await imported((await makeKey(alg, kid)).publicJwk)), alg)
+    if (alg !== 'HS256') t.notOk((await imported((await makeKey(alg, kid)).publicJwk)).signing, alg)
   }
 })
 
@@ -58,11 +58,9 @@ t.test('the age of a key is its iat, or else that of its file', async (t) => {
 t.test('refuses a key that does not match its alg or use', async (t) => {
   const jwk = es256.privateJwk
   const algs = 'alg must be one of ES256, ES384, EdDSA, RS256, PS256, HS256'
-  const kids = 'kid must be 1 to 128 letters, digits, . _ - and no . first'
   const table: readonly (readonly [string, object, string])[] = [
-    ['no kid', { ...jwk, kid: undefined }, kids.replace('must', 'is missing; must')],
-    ['a kid that is a path', { ...jwk, kid: '../k1' }, kids],
-    ['a kid that is no text', { ...jwk, kid: ['k1'] }, kids],
+    ['no kid', { ...jwk, kid: undefined }, 'kid is missing; must be a string'],
+    ['a kid that is no text', { ...jwk, kid: ['k1'] }, 'kid must be a string'],
     ['no alg', { ...jwk, alg: undefined }, algs],
     ['alg none', { ...jwk, alg: 'none' }, algs],
     ['an algorithm in another case', { ...jwk, alg: 'es256' }, algs],
@@ -136,7 +134,7 @@ t.test('refuses weak keys by their length and exponent', async (t) => {
 })
 
 t.test('reports all problems at once without parts of the key', async (t) => {
-  const wrong = { kid: '../x', use: 'enc', iat: 0.5, key_ops: 7, e: 'A=' }
+  const wrong = { kid: 7, use: 'enc', iat: 0.5, key_ops: 7, e: 'A=' }
   const problems = await problemsOf({ ...rs256.privateJwk, ...wrong })
   t.equal(problems.length, 5)
   for (const member of ['n', 'd', 'p', 'q'] as const) {
@@ -152,10 +150,6 @@ t.test('a generated key of each algorithm can be imported, and no two are alike'
   }
 })
 
-t.test('a kid is a safe file name; a new kid has algorithm and date', async (t) => {
+t.test('a new kid has algorithm and date', async (t) => {
   t.match(newKid('EdDSA', Date.UTC(2026, 10, 20, 12) / 1000), /^eddsa-20261120-[0-9a-f]{8}$/)
-  for (const good of ['a', 'A-1_b.c', '-x', '_', 'k'.repeat(128)]) t.equal(isKid(good), true, good)
-  for (const bad of ['', '.a', '..', '../a', 'a/b', 'a b', 'ä', 'a\n', 'a\0', 'k'.repeat(129)]) {
-    t.equal(isKid(bad), false, JSON.stringify(bad))
-  }
 })

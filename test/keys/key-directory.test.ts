@@ -1,6 +1,6 @@
 import { chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import t from 'tap'
-import { loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
+import { isKid, loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
 import { ALGORITHMS, publicJwks, tokenLifetimes } from '../../src/keys/key-ring.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
 
@@ -27,7 +27,7 @@ t.test('the only private key signs, even if it is not activated, and every key v
 t.test('a directory without a private key verifies only', async (t) => {
   const directory = t.testdir({})
   writeKey(directory, first.publicJwk)
-  t.notOk('signing' in (await ringOf(directory)))
+  t.notOk((await ringOf(directory)).signing)
 })
 
 t.test('the signing key must be unambiguous', async (t) => {
@@ -65,6 +65,7 @@ t.test('all problems of all files are reported', async (t) => {
   })
   symlinkSync('nowhere', `${directory}/gone.jwk.json`)
   writeKey(directory, first.privateJwk, 'renamed')
+  writeKey(directory, { ...first.privateJwk, kid: '../first' }, 'path')
   t.same(await problemsOf(directory), [
     'D/a b.jwk.json: alg must be one of ES256, ES384, EdDSA, RS256, PS256, HS256',
     'D/active: does not hold a kid',
@@ -75,6 +76,7 @@ t.test('all problems of all files are reported', async (t) => {
     'D/gone.jwk.json: cannot be read: there is no such file or directory',
     'D/large.jwk.json: is larger than 65536 bytes',
     'D/list.jwk.json: is not a JSON object',
+    'D/path.jwk.json: kid must be 1 to 128 letters, digits, . _ - and no . first',
     'D/pem.jwk.json: holds PEM; a JWK (RFC 7517) is needed',
     'D/renamed.jwk.json: its kid is first; rename the file to first.jwk.json',
   ])
@@ -150,4 +152,11 @@ t.test('tokens of a key may be valid as long as the key signs, here or elsewhere
     { kid: 'spare', seconds: 60 },
     { kid: 'unknown', seconds: 60 },
   ])
+})
+
+t.test('a kid is a safe file name', async (t) => {
+  for (const good of ['a', 'A-1_b.c', '-x', '_', 'k'.repeat(128)]) t.equal(isKid(good), true, good)
+  for (const bad of ['', '.a', '..', '../a', 'a/b', 'a b', 'ä', 'a\n', 'a\0', 'k'.repeat(129)]) {
+    t.equal(isKid(bad), false, JSON.stringify(bad))
+  }
 })

@@ -72,7 +72,7 @@ async function load(jwksUrl: string, algorithms: readonly Algorithm[] = PUBLIC_A
   const fetched = await fetchJwks({ jwksUrl, algorithms }, undefined, timeoutMs)
   if (!fetched.ok) return { names: [], lines: fetched.problems }
   const { value, warnings } = await importKeys(fetched.value, algorithms, 1000)
-  return { names: value.keys.map(({ kid, alg }) => `${alg} ${kid}`), lines: warnings, find: value.find }
+  return { names: value.keys.map(({ kid, alg }) => `${alg} ${kid}`), lines: warnings, set: value }
 }
 
 t.test('a key that cannot be used is ignored, and the rest of the set is used', async (t) => {
@@ -120,7 +120,7 @@ t.test('a key is found by the kid and an algorithm that fits it', async (t) => {
   const { kid: _kid, ...noKid } = second.publicJwk
   const twin = { ...(await makeKey('ES256', 'twin')).publicJwk, kid: 'first' }
   issuer.publish(anyAlg, noKid, first.publicJwk, twin, { ...third.publicJwk, kid: 'first' })
-  const { find } = await load(issuer.url)
+  const { set } = await load(issuer.url)
   const cases: readonly (readonly [string | undefined, string, string])[] = [
     ['rsa', 'RS256', 'a key'],
     ['rsa', 'PS256', 'a key'],
@@ -136,7 +136,7 @@ t.test('a key is found by the kid and an algorithm that fits it', async (t) => {
     ['x', 'RS256', 'unknown_key'],
   ]
   for (const [kid, alg, expected] of cases) {
-    const found = find?.(kid, alg)
+    const found = set?.find(kid, alg)
     t.equal(typeof found === 'object' ? 'a key' : found, expected, `${kid} ${alg}`)
   }
 })
