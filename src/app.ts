@@ -23,6 +23,7 @@ import { expiriesOf, secureContextOf } from './reload/certificates.ts'
 import { createAccessLog } from './server/access-log.ts'
 import { createAddresses } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
+import type { EndpointOptions } from './server/endpoint.ts'
 import { createHandle } from './server/handle.ts'
 import { LinkEndpoint } from './server/link-endpoint.ts'
 import { DataListener } from './server/listener.ts'
@@ -131,29 +132,28 @@ export async function createApp({
   const clientAddress = ({ context, headers }: SidecarRequest) =>
     addresses.clientAddress(context.connection.peer, headers['x-forwarded-for'])
   const audit = createAudit({ log, enabled: config.log.audit, clientAddress })
-  const tokenEndpoint = new TokenEndpoint({
+  const endpoint: EndpointOptions = {
     responder,
-    credentials,
     canIssue: () => keys().signing !== undefined,
-    throttle: createLoginThrottle(config.limits.loginFailures),
     revokeToken: authData.revokeToken,
+    contract: config.contract,
+    audit,
+    now,
+  }
+  const tokenEndpoint = new TokenEndpoint({
+    ...endpoint,
+    credentials,
+    throttle: createLoginThrottle(config.limits.loginFailures),
     issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
     clientAddress,
-    now,
-    contract: config.contract,
     onIssued: metrics.onTokenIssued,
     onIssueFailure: metrics.onIssueFailure,
-    audit,
   })
   const linkEndpoint = new LinkEndpoint({
-    responder,
-    canIssue: () => keys().signing !== undefined,
-    issue: createLinkIssuer({ keys, issuer, audience: config.token.audience, now }),
+    ...endpoint,
+    issue: createLinkIssuer({ keys, issuer, audience, now }),
     maxLifetimeSeconds: config.links.maxLifetimeSeconds,
-    now,
     onIssued: metrics.onLinkIssued,
-    audit,
-    tokenEndpoint,
   })
   const forwarder = new Forwarder({
     upstreams,

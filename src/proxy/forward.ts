@@ -90,7 +90,7 @@ export class Forwarder {
     const { admitted, decision } = req.context
     if (admitted === undefined || decision?.act !== 'forward') throw new Error('a request that must not pass')
     const upstream = this.#upstreams.find(({ path }) => isWithin(admitted.path, path))
-    if (upstream === undefined) refuseFailed(this.#responder, req, res, 'destination_not_found')
+    if (upstream === undefined) refuseFailed(this.#responder, res, 'destination_not_found')
     else new Transfer(req, res, admitted, decision, upstream).start()
   }
 

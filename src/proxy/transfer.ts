@@ -198,7 +198,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     if (this.#res.headersSent) {
       setImmediate(() => this.#req.context.connection.abort()) // when the part that was just written has been sent
     } else {
-      refuseFailed(this.#options.responder, this.#req, this.#res, failure)
+      refuseFailed(this.#options.responder, this.#res, failure)
     }
   }
 

@@ -10,7 +10,7 @@ import {
   UPSTREAM_FAULTS,
   type UpstreamFault,
 } from '../http/proxy-errors.ts'
-import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
+import type { SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
 
 export const UPSTREAM_OUTCOMES = ['ok', ...CLIENT_FAILURES, ...UPSTREAM_FAULTS] as const
@@ -37,14 +37,9 @@ const NOT_THERE: ReadonlySet<UpstreamFailure> = new Set([
 ])
 
 /** Refuses a request of which nothing has been answered. */
-export function refuseFailed(
-  responder: Responder,
-  req: SidecarRequest,
-  res: SidecarResponse,
-  failure: UpstreamFailure,
-): void {
+export function refuseFailed(responder: Responder, res: SidecarResponse, failure: UpstreamFailure): void {
   const isOfClient = isClientFailure(failure)
-  responder.refuse(req, res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
+  responder.refuse(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {
     // RFC 9209 has one name for all errors of the client.
     errorType: isOfClient ? 'http_request_error' : failure,
     // The client should connect again, perhaps to another replica, before its next request.

@@ -1,14 +1,15 @@
 /**
- * Handles a request: carries out the decision of the gate.
- * In: a request. Out: a response by the upstream, the token endpoint or the responder, also after an internal fault.
+ * Handles a request: executes the decision of the gate.
+ * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
 import { ERRORS } from '../errors.ts'
 import type { Decided, Decision } from '../gate/decide.ts'
+import type { Route } from '../gate/route.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import type { Caller } from '../token/caller.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import type { LinkEndpoint } from './link-endpoint.ts'
-import type { Responder } from './respond.ts'
+import type { RefusalOptions, Responder } from './respond.ts'
 import type { TokenEndpoint } from './token-endpoint.ts'
 
 interface HandleOptions {
@@ -25,63 +26,50 @@ interface HandleOptions {
   readonly onInternalError: (requestId: string, error: unknown) => void
 }
 
-/** A proxy that keeps a decision of forward auth must not give it to another client. */
-const VARY_BY_TOKEN = ['Vary', 'Authorization']
-
 export function createHandle(options: HandleOptions): (req: SidecarRequest, res: SidecarResponse) => void {
   const { decide, tokenEndpoint, linkEndpoint, responder } = options
 
-  const fault = (req: SidecarRequest, res: SidecarResponse, error: unknown) => {
-    const { context } = req
-    if (context.id === '') context.id = newRequestId()
-    options.onInternalError(context.id, error)
-    if (res.headersSent) context.connection.abort()
-    const errorType = 'proxy_internal_error'
-    responder.refuse(req, res, 'internal', ERRORS.internalError, { errorType, close: true })
-  }
-
-  const settle = (req: SidecarRequest, res: SidecarResponse, pending: Promise<void>): void => {
-    pending.catch((error: unknown) => fault(req, res, error))
-  }
-
-  const carryOut = (req: SidecarRequest, res: SidecarResponse, decision: Decision) => {
+  /** Returns a promise, which rejects only on an internal error, where the response takes time. */
+  const execute = (decision: Decision, req: SidecarRequest, res: SidecarResponse): void | Promise<void> => {
     const { context } = req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
     if ('caller' in decision) context.identity = decision.caller?.identity
-    if (decision.act === 'refuse') return refuse(req, res, decision)
-    if (context.isBodyMalformed) return responder.refuse(req, res, 'admission', ERRORS.malformedRequest)
+    if (decision.act === 'refuse')
+      return responder.refuse(res, decision.reason, decision.error, refusalOptions(decision, context.route))
+    if (context.isBodyMalformed) return responder.refuse(res, 'admission', ERRORS.malformedRequest)
     if (context.upgrade !== undefined && context.admitted?.webSocket !== true)
-      return responder.refuse(req, res, 'upgrade', ERRORS.upgradeRefused)
+      return responder.refuse(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
         return options.forward(req, res)
       case 'allow':
-        return allow(req, res, decision.caller)
+        return allow(res, decision.caller)
       case 'issue':
-        return settle(req, res, tokenEndpoint.issue(req, res))
+        return tokenEndpoint.issue(res)
       case 'timeLeft':
-        return tokenEndpoint.timeLeft(req, res, decision.caller.identity)
+        return tokenEndpoint.timeLeft(res, decision.caller.identity)
       case 'logout':
-        return settle(req, res, tokenEndpoint.logout(req, res, decision.caller.identity))
+        return tokenEndpoint.logout(res, decision.caller.identity)
       case 'createLink':
-        return settle(req, res, linkEndpoint.create(req, res, decision.caller))
+        return linkEndpoint.create(res, decision.caller)
       case 'endLink':
-        return settle(req, res, linkEndpoint.end(req, res, decision.caller.identity, decision.linkId))
+        return linkEndpoint.end(res, decision.caller.identity, decision.linkId)
       case 'otherMethod':
-        return tokenEndpoint.otherMethod(req, res, decision.allowed)
+        return responder.refuseMethod(res, decision.allowed)
       default:
-        decision satisfies never // a new decision that is not carried out fails to compile
+        decision satisfies never // a new decision that is not executed fails to compile
     }
   }
 
-  const allow = (req: SidecarRequest, res: SidecarResponse, caller: Caller | undefined) => {
+  /** Forward auth. */
+  const allow = (res: SidecarResponse, caller: Caller | undefined) => {
     const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(options.now() / 1000)
     // A decision for one request of a restricted token, or of a link, is none for another.
     const isForAll = caller?.identity.scope === undefined && caller?.link === undefined
     const age = isForAll ? Math.min(options.maxAgeSeconds, left) : 0
-    const { trusted } = req.context.connection.peer
-    responder.send(req, res, 200, undefined, [
+    const { trusted } = res.req.context.connection.peer
+    responder.send(res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.
       ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
       'Cache-Control',
@@ -91,22 +79,13 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     ])
   }
 
-  const refuse = (
-    req: SidecarRequest,
-    res: SidecarResponse,
-    { error, reason }: Extract<Decision, { act: 'refuse' }>,
-  ) => {
-    if (reason === 'admission') return responder.refuse(req, res, reason, error)
-    // RFC 6750, section 3: no error code where no token was sent.
-    const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'
-    responder.refuse(req, res, reason, error, {
-      errorType: 'http_request_denied',
-      details: reason,
-      headers: [
-        ...(error.status === 401 ? ['WWW-Authenticate', challenge] : []),
-        ...(req.context.route === 'forward_auth' ? VARY_BY_TOKEN : []),
-      ],
-    })
+  const onError = (req: SidecarRequest, res: SidecarResponse, error: unknown) => {
+    const { context } = req
+    if (context.id === '') context.id = newRequestId()
+    options.onInternalError(context.id, error)
+    if (res.headersSent) context.connection.abort()
+    const errorType = 'proxy_internal_error'
+    responder.refuse(res, 'internal', ERRORS.internalError, { errorType, close: true })
   }
 
   return (req, res) => {
@@ -117,17 +96,33 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       context.route = route
       context.id = request === undefined ? requestIdOf(req.rawHeaders) : (request.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
-      if (decision instanceof Promise || request?.chunked === true) {
-        settle(
-          req,
-          res,
-          Promise.resolve(decision).then((resolved) => carryOut(req, res, resolved)),
-        )
-      } else {
-        carryOut(req, res, decision)
-      }
+      const mustWait = decision instanceof Promise || request?.chunked === true
+      const pending = mustWait
+        ? Promise.resolve(decision).then((resolved) => execute(resolved, req, res))
+        : execute(decision, req, res)
+      pending?.catch((error: unknown) => onError(req, res, error))
     } catch (error) {
-      fault(req, res, error)
+      onError(req, res, error)
     }
+  }
+}
+
+/** A proxy that keeps a decision of forward auth must not give it to another client. */
+const VARY_BY_TOKEN = ['Vary', 'Authorization']
+
+function refusalOptions(
+  { error, reason }: Extract<Decision, { act: 'refuse' }>,
+  route: Route,
+): RefusalOptions {
+  if (reason === 'admission') return {}
+  // RFC 6750, section 3: no error code where no token was sent.
+  const challenge = reason === 'missing' ? 'Bearer' : 'Bearer error="invalid_token"'
+  return {
+    errorType: 'http_request_denied',
+    details: reason,
+    headers: [
+      ...(error.status === 401 ? ['WWW-Authenticate', challenge] : []),
+      ...(route === 'forward_auth' ? VARY_BY_TOKEN : []),
+    ],
   }
 }

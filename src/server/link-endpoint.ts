@@ -5,25 +5,17 @@
 import { decodeJwt } from 'jose/jwt/decode'
 import { ERRORS } from '../errors.ts'
 import { pathOf } from '../http/request-target.ts'
-import type { Audit } from '../ops/audit.ts'
 import type { Caller, Identity } from '../token/caller.ts'
 import type { LinkIssuer } from '../token/issue.ts'
 import { isLinkId, isMakerOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
-import { allows } from '../token/scopes.ts'
-import type { SidecarRequest, SidecarResponse } from './context.ts'
-import { invalid, type Refusal, readJson } from './json-body.ts'
-import type { Responder } from './respond.ts'
-import type { TokenEndpoint } from './token-endpoint.ts'
+import { allows, type Scope } from '../token/scopes.ts'
+import type { SidecarResponse } from './context.ts'
+import { type EndpointOptions, expirationSec, invalid, type Refusal, readJson, revoke } from './endpoint.ts'
 
-interface LinkEndpointOptions {
-  readonly responder: Responder
-  readonly tokenEndpoint: TokenEndpoint
-  readonly canIssue: () => boolean
+interface LinkEndpointOptions extends EndpointOptions {
   readonly issue: LinkIssuer
   readonly maxLifetimeSeconds: number
-  readonly now: () => number
   readonly onIssued: () => void
-  readonly audit: Pick<Audit, 'request'>
 }
 
 /** A link's lifetime where the request names none. */
@@ -38,55 +30,38 @@ export class LinkEndpoint {
     this.#options = options
   }
 
-  /** POST: makes a link. Rejects only on an internal fault. */
-  async create(req: SidecarRequest, res: SidecarResponse, caller: Caller): Promise<void> {
-    const { responder, maxLifetimeSeconds, tokenEndpoint } = this.#options
-    if (!this.#options.canIssue()) return responder.refuse(req, res, 'unavailable', ERRORS.serviceNotReady)
-    const read = await readJson(req, res)
+  /** POST: makes a link. Rejects only on an internal error. */
+  async create(res: SidecarResponse, caller: Caller): Promise<void> {
+    const { responder, maxLifetimeSeconds, audit } = this.#options
+    if (!this.#options.canIssue()) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
+    const read = await readJson(res)
     const asked = read.ok ? readAsked(read.members, maxLifetimeSeconds) : read
-    if (!asked.ok) return responder.refuse(req, res, 'invalid', asked.error)
-    const { method, target } = asked.linked
-    const { scope } = caller.identity
-    const request = {
-      method,
-      path: pathOf(target),
-      rawHeaders: [],
-      host: undefined,
-      connectionOptions: undefined,
-    }
-    const creating = { ...request, rawHeaders: ['If-None-Match', '*'] }
-    // A PUT that creates only is allowed with less: the header of its request says which one it is.
-    if (scope !== undefined && !allows(scope, request) && !allows(scope, creating))
-      return this.#deny(req, res)
-    const parent = { ...caller, issuedAtSeconds: issuedAt(req.context.admitted?.authorization) }
+    if (!asked.ok) return responder.refuse(res, 'invalid', asked.error)
+    if (!mayLink(caller.identity.scope, asked.linked)) return this.#deny(res)
+    const parent = { ...caller, issuedAtSeconds: issuedAt(res.req.context.admitted?.authorization) }
     const issued = await this.#options.issue(parent, asked.linked, asked.lifetime)
-    if (issued === undefined) return responder.refuse(req, res, 'invalid', TARGET_TOO_LONG)
+    if (issued === undefined) return responder.refuse(res, 'invalid', TARGET_TOO_LONG)
     const { url, linkId, expiresAtSeconds } = issued
     this.#options.onIssued()
-    this.#options.audit.request(req, { event: 'link_created', linkId })
-    const expirationSec = tokenEndpoint.expirationSec(expiresAtSeconds)
-    responder.send(req, res, 200, { url, linkId, expirationSec })
+    audit.request(res.req, { event: 'link_created', linkId })
+    const lifetime = expirationSec(this.#options, expiresAtSeconds)
+    responder.send(res, 200, { url, linkId, expirationSec: lifetime })
   }
 
-  /** DELETE: ends a link of the caller's account, known or not. Rejects only on an internal fault. */
-  async end(
-    req: SidecarRequest,
-    res: SidecarResponse,
-    { accountId }: Identity,
-    linkId: string,
-  ): Promise<void> {
-    const { responder, maxLifetimeSeconds, tokenEndpoint, now } = this.#options
-    if (!isLinkId(linkId)) return responder.refuse(req, res, 'invalid', NO_LINK_ID)
-    if (!isMakerOf(linkId, accountId)) return this.#deny(req, res)
+  /** DELETE: ends a link of the caller's account, known or not. Rejects only on an internal error. */
+  async end(res: SidecarResponse, { accountId }: Identity, linkId: string): Promise<void> {
+    const { responder, maxLifetimeSeconds, now } = this.#options
+    if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', NO_LINK_ID)
+    if (!isMakerOf(linkId, accountId)) return this.#deny(res)
     // The id does not say when the link ends.
     const expiresAtSeconds = Math.ceil(now() / 1000) + maxLifetimeSeconds
     const ended = { accountId, tokenId: linkId, expiresAtSeconds }
-    await tokenEndpoint.end(req, res, ended, { event: 'link_ended', linkId })
+    await revoke(this.#options, res, ended, { event: 'link_ended', linkId })
   }
 
-  #deny(req: SidecarRequest, res: SidecarResponse): void {
+  #deny(res: SidecarResponse): void {
     const options = { errorType: 'http_request_denied', details: 'scope' } as const
-    this.#options.responder.refuse(req, res, 'scope', ERRORS.accessDenied, options)
+    this.#options.responder.refuse(res, 'scope', ERRORS.accessDenied, options)
   }
 }
 
@@ -108,6 +83,14 @@ function readAsked(members: ReadonlyMap<string, unknown>, maxLifetimeSeconds: nu
   if (problems.length > 0) return invalid(problems.join(' '))
   const linked = { method: String(method), target: String(target) }
   return { ok: true, linked, lifetime: Number(lifetime) }
+}
+
+/** A PUT that only creates is allowed with less: the header `If-None-Match` of its request says so later. */
+function mayLink(scope: Scope | undefined, { method, target }: LinkedRequest): boolean {
+  const request = { method, path: pathOf(target), host: undefined, connectionOptions: undefined }
+  const mayWith = (rawHeaders: readonly string[]) =>
+    scope === undefined || allows(scope, { ...request, rawHeaders })
+  return mayWith([]) || mayWith(['If-None-Match', '*'])
 }
 
 /** Of a verified token, in epoch seconds. Cached tokens do not keep it. */

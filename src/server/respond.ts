@@ -3,9 +3,9 @@
  * by default `Cache-Control: no-store`; errors with `Proxy-Status` (RFC 9209); CORS headers for allowed origins.
  */
 import { STATUS_CODES } from 'node:http'
-import type { PublicError } from '../errors.ts'
+import { ERRORS, type PublicError } from '../errors.ts'
 import type { ProxyErrorType } from '../http/proxy-errors.ts'
-import type { Reason, SidecarRequest, SidecarResponse } from './context.ts'
+import type { Reason, SidecarResponse } from './context.ts'
 import { endAfterBody, hasUnreadBody } from './unread-body.ts'
 
 export interface RefusalOptions {
@@ -29,7 +29,6 @@ export class Responder {
 
   /** `body` must be ASCII as JSON. Does nothing if a response has begun or the client has closed. */
   send(
-    req: SidecarRequest,
     res: SidecarResponse,
     status: number,
     body: object | undefined,
@@ -37,6 +36,7 @@ export class Responder {
     close = false,
   ): void {
     if (res.headersSent || res.destroyed) return
+    const { req } = res
     const { context } = req
     const text = body === undefined ? '' : JSON.stringify(body)
     const list = body === undefined ? [] : ['Content-Type', 'application/json']
@@ -58,7 +58,6 @@ export class Responder {
   }
 
   refuse(
-    req: SidecarRequest,
     res: SidecarResponse,
     reason: Reason,
     { status, code, message }: PublicError,
@@ -66,10 +65,24 @@ export class Responder {
   ): void {
     const defaultType = status === 503 ? 'proxy_internal_response' : 'http_request_error'
     const { errorType = defaultType, details, retryAfterSeconds = 1, close, headers = [] } = options
-    req.context.reason = reason
+    res.req.context.reason = reason
     const list = ['Proxy-Status', proxyStatus(errorType, details), ...headers]
     if (status === 503) list.push('Retry-After', String(retryAfterSeconds))
-    this.send(req, res, status, { code, message }, list, close)
+    this.send(res, status, { code, message }, list, close)
+  }
+
+  /** A method that an endpoint does not have: a CORS preflight of an allowed origin (Fetch standard), or 405. */
+  refuseMethod(res: SidecarResponse, allowed: string): void {
+    const { context, headers } = res.req
+    if (context.admitted?.preflight === true && this.#allows(headers.origin)) {
+      this.send(res, 204, undefined, [
+        ...['Access-Control-Allow-Methods', allowed],
+        ...['Access-Control-Allow-Headers', 'authorization, content-type'],
+        ...['Access-Control-Max-Age', '600'],
+      ])
+    } else {
+      this.refuse(res, 'method', ERRORS.methodNotAllowed, { headers: ['Allow', allowed] })
+    }
   }
 
   /** For bytes that are not a request: Node has no response object for them. `bytes`: the last ones of them. */
@@ -87,12 +100,12 @@ export class Responder {
     )
   }
 
-  allows(origin = ''): boolean {
+  #allows(origin = ''): boolean {
     return origin !== '' && (this.#allowedOrigins.has('*') || this.#allowedOrigins.has(origin))
   }
 
   #corsHeaders(origin = ''): string[] {
-    if (!this.allows(origin)) return []
+    if (!this.#allows(origin)) return []
     return [
       ...['Access-Control-Allow-Origin', this.#allowedOrigins.has('*') ? '*' : origin, 'Vary', 'Origin'],
       ...['Access-Control-Expose-Headers', 'X-Request-Id, Proxy-Status, Retry-After'],

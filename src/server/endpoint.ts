@@ -1,23 +1,63 @@
 /**
- * Reads the JSON body of a request to the sidecar itself: an object in UTF-8 without a BOM.
- * In: a POST. Out: the members of the object, or a refusal that never repeats what was sent.
+ * What the token endpoint and the link endpoint share: the JSON body of a request (an object in UTF-8 without a BOM), the
+ * lifetime in a response, and the end of a token or link.
  */
+import type { Config } from '../config/config.ts'
+import type { EndedToken, RevokeToken } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import type { Audit, AuditedRequest } from '../ops/audit.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { Responder } from './respond.ts'
 
-const MAX_BYTES = 16 * 1024
+export interface EndpointOptions {
+  readonly responder: Responder
+  /** Whether there is a key that signs. */
+  readonly canIssue: () => boolean
+  /** Absent where no database has the revocations. */
+  readonly revokeToken: RevokeToken | undefined
+  readonly contract: Pick<Config['contract'], 'expirationSec' | 'authenticationFailedCode'>
+  readonly audit: Pick<Audit, 'request'>
+  readonly now: () => number
+}
 
+/** Whole seconds that are really left; 0 within the clock tolerance. */
+export function expirationSec({ contract, now }: EndpointOptions, expiresAtSeconds: number): number | string {
+  const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
+  return contract.expirationSec === 'string' ? String(left) : left
+}
+
+/** Revokes a token or a link, and writes `event` to the audit log. Rejects only on an internal error. */
+export async function revoke(
+  { responder, revokeToken, audit }: EndpointOptions,
+  res: SidecarResponse,
+  ended: EndedToken,
+  event: AuditedRequest,
+): Promise<void> {
+  const revoked = (await revokeToken?.(ended)) ?? ({ ok: false, reason: 'unavailable' } as const)
+  if (!revoked.ok) {
+    const { reason, retryAfterSeconds } = revoked
+    responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
+  } else {
+    audit.request(res.req, event)
+    responder.send(res, 204, undefined)
+  }
+}
+
+/** Of what a body asks for. The error never repeats what was sent. */
 export type Refusal = { readonly ok: false; readonly error: PublicError }
+
+export function invalid(message: string): Refusal {
+  return { ok: false, error: { ...ERRORS.invalidArgument, message } }
+}
+
 type Reading = { readonly ok: true; readonly members: ReadonlyMap<string, unknown> } | Refusal
 
-export const invalid = (message: string): Refusal => ({
-  ok: false,
-  error: { ...ERRORS.invalidArgument, message },
-})
+const MAX_BYTES = 16 * 1024
 const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
 /** Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes. */
-export async function readJson(req: SidecarRequest, res: SidecarResponse): Promise<Reading> {
+export async function readJson(res: SidecarResponse): Promise<Reading> {
+  const { req } = res
   const refusal = refuseHead(req)
   if (refusal !== undefined) return refusal
   res.continueIfExpected()
