@@ -89,7 +89,7 @@ function commands(signals: Signals, destination: LogDestination): Loaders {
     if (workers === 1) app = await serveHere(config, log, { settingsFile: file })
     else {
       const { createPrimary } = await import('../workers/primary.ts')
-      app = await createPrimary({ config, settingsFile: file, log, destination, workers })
+      app = await createPrimary(config, workers, file, log, destination)
     }
     signals.onHangUp(() => void app.reload())
     return app

@@ -12,11 +12,12 @@ type Labels = MetricFamily['values'][number]['labels']
 type Name = MetricName | 'process_cpu_seconds_total' | 'process_resident_memory_bytes'
 
 /** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
-const SHOWN = /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/
+export const isShown = (name: string) =>
+  /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/.test(name)
 
 export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
   const names = registry.getMetricsAsArray().map(({ name }) => name)
-  const metrics = names.filter((name) => SHOWN.test(name)).map((name) => registry.getSingleMetric(name))
+  const metrics = names.filter(isShown).map((name) => registry.getSingleMetric(name))
   return Promise.all(metrics.filter((metric) => metric !== undefined).map((metric) => metric.get()))
 }
 
