@@ -4,7 +4,7 @@
  */
 import { EventEmitter } from 'node:events'
 import type { Registry } from 'prom-client'
-import { type AuthDataEvents, openAuthData } from './auth-data.ts'
+import { type AuthData, type AuthDataEvents, openAuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
 import { createDecide } from './gate/decide.ts'
@@ -29,7 +29,7 @@ import { LinkEndpoint } from './server/link-endpoint.ts'
 import { DataListener } from './server/listener.ts'
 import { Responder } from './server/respond.ts'
 import { TokenEndpoint } from './server/token-endpoint.ts'
-import { createTokenCache } from './token/cache.ts'
+import { createTokenCache, type TokenCache } from './token/cache.ts'
 import { createAssertionSigner, createIssuer, createLinkIssuer } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 
@@ -62,6 +62,16 @@ export interface ServingApp extends App {
   abort(): void
 }
 
+/** What every part is made of. */
+interface Base {
+  readonly config: Config
+  readonly log: Logger
+  readonly now: () => number
+  readonly authData: AuthData
+  readonly events: EventEmitter<AuthDataEvents>
+  readonly metrics: Metrics
+}
+
 /** @throws InvalidAuthData with every problem of keys, credentials and certificates */
 export async function createApp({
   config,
@@ -73,37 +83,7 @@ export async function createApp({
 }: AppOptions): Promise<ServingApp> {
   const events = new EventEmitter<AuthDataEvents>()
   const authData = await openAuthData(config, { log, now, events })
-  const { keys, credentials } = authData
-  const { assertion } = config.identity
-  const upstreams = config.upstreams.map((upstream) => ({
-    ...upstream,
-    assertionAudience: upstream.assertionAudience ?? assertion.audience,
-  }))
-  const phase: Phase = { name: 'starting', isAborting: false }
-  const isDraining = () => phase.name === 'draining'
-  const readyChecks = () => {
-    const accepting = { name: 'accepting', ok: phase.name === 'running' }
-    return [...authData.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
-  }
-  const { issuer, audience, lifetimeSeconds, maxLifetimeSeconds, clockToleranceSeconds } = config.token
-
-  // Token checks.
-  const { issuers, isRevoked } = authData
-  const tokenCache = createTokenCache({
-    verifyUncached: createVerifier({ issuers, clockToleranceSeconds, isRevoked, now }),
-    ...(assertion.enabled && {
-      signAssertions: createAssertionSigner({
-        audiences: [assertion.audience, ...upstreams.map(({ assertionAudience }) => assertionAudience)],
-        lifetimeSeconds: assertion.lifetimeSeconds,
-        keys,
-        issuer,
-        now,
-      }),
-    }),
-    maxTokens: config.cache.maxTokens,
-    maxAgeSeconds: config.cache.maxAgeSeconds,
-    now,
-  })
+  const { keys, certificates } = authData
   const metrics = new Metrics({
     upstreams: config.upstreams.map(({ prefix }) => prefix),
     subjects: authData.subjects,
@@ -112,75 +92,12 @@ export async function createApp({
     now,
   })
   const { registry } = metrics
-  const decide = createDecide({
-    headerLines: config.limits.headerLines,
-    enforcement: config.enforcement,
-    refusedTokenStatus: config.contract.refusedTokenStatus,
-    basePath: config.listen.basePath,
-    logout: config.contract.logout,
-    publicRoutes: config.publicRoutes,
-    corsPreflight: config.corsPreflight,
-    forwardAuthPath: config.forwardAuth.path,
-    links: { enabled: config.links.enabled, canEnd: authData.revokeToken !== undefined },
-    verify: tokenCache.verify,
-    onCheck: metrics.onTokenCheck,
-  })
+  const base: Base = { config, log, now, authData, events, metrics }
+  const tokenCache = createTokenChecks(base)
+  const { handle, forwarder, responder, addresses, clientAddress } = createResponses(base, tokenCache)
 
-  // Responses.
-  const responder = new Responder(config.cors.allowedOrigins)
-  const addresses = createAddresses(config.forwarded.trust)
-  const clientAddress = ({ context, headers }: SidecarRequest) =>
-    addresses.clientAddress(context.connection.peer, headers['x-forwarded-for'])
-  const audit = createAudit({ log, enabled: config.log.audit, clientAddress })
-  const endpoint: EndpointOptions = {
-    responder,
-    canIssue: () => keys().signing !== undefined,
-    revokeToken: authData.revokeToken,
-    contract: config.contract,
-    audit,
-    now,
-  }
-  const tokenEndpoint = new TokenEndpoint({
-    ...endpoint,
-    credentials,
-    throttle: createLoginThrottle(config.limits.loginFailures),
-    issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
-    clientAddress,
-    onIssued: metrics.onTokenIssued,
-    onIssueFailure: metrics.onIssueFailure,
-  })
-  const linkEndpoint = new LinkEndpoint({
-    ...endpoint,
-    issue: createLinkIssuer({ keys, issuer, audience, now }),
-    maxLifetimeSeconds: config.links.maxLifetimeSeconds,
-    onIssued: metrics.onLinkIssued,
-  })
-  const forwarder = new Forwarder({
-    upstreams,
-    limits: config.limits,
-    timeouts: config.timeouts,
-    secureContextOf: (prefix) => secureContextOf(authData.certificates, `upstream:${prefix}`),
-    forwardAuthorization: config.identity.forwardAuthorization,
-    recheck: (authorization) => checkBearer(authorization, tokenCache.verify),
-    responder,
-    events: metrics.ofUpstream,
-    now,
-  })
-  const handle = createHandle({
-    decide: (req) => decide(req, req.context.connection.peer.trusted),
-    tokenEndpoint,
-    linkEndpoint,
-    forward: (req, res) => forwarder.forward(req, res),
-    responder,
-    // A client that reaches the forward-auth path itself must not collect assertions.
-    identityHeaders: (caller, trusted) => identityHeaders(caller, trusted ? assertion.audience : ''),
-    maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
-    now,
-    onInternalError: (requestId, error) =>
-      log.error({ requestId, err: error }, 'request failed with an internal error'),
-  })
-
-  // Listeners and life cycle.
+  const phase: Phase = { name: 'starting', isAborting: false }
+  const isDraining = () => phase.name === 'draining'
   const accessLog = createAccessLog({
     metrics,
     log,
@@ -192,7 +109,7 @@ export async function createApp({
   const listener = new DataListener({
     host: config.listen.host,
     port: config.listen.port,
-    certificates: authData.certificates.get('listener')?.current().material,
+    certificates: certificates.get('listener')?.current().material,
     limits: config.limits,
     timeouts: config.timeouts,
     upgrade: config.upgrade.enabled,
@@ -207,20 +124,12 @@ export async function createApp({
     onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
     onListenError,
   })
-  metrics.readFrom({
-    cache: tokenCache,
-    listener,
-    signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
-    tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
-    revocations: authData.revocations,
-    pools: () => forwarder.pools(),
-    certificates: () => expiriesOf(authData.certificates),
-    keySets: () => authData.keySets.map(({ issuer, state }) => ({ issuer, ...state() })),
-    ready: () => readyChecks().every(({ ok }) => ok),
-    logLinesDropped,
-  })
+  const ready = () => {
+    const accepting = { name: 'accepting', ok: phase.name === 'running' }
+    return [...authData.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
+  }
   const sources: AdminSources = {
-    ready: readyChecks,
+    ready,
     jwks: () => (authData.keysReady() ? publicJwks(keys()) : undefined),
     exposition: registry,
     statusMetrics: () => statusMetrics(registry),
@@ -228,25 +137,28 @@ export async function createApp({
   const admin = worker
     ? NO_ADMIN
     : createAdminListener(config, sources, {
-        certificates: authData.certificates.get('admin')?.current().material,
+        certificates: certificates.get('admin')?.current().material,
         now,
         onError: onListenError,
       })
-  events.on('change', (revokedTokens) => {
-    // A cached token may have been revoked, or signed by a key that is gone.
-    if (revokedTokens === undefined) tokenCache.clear()
-    else tokenCache.evict(revokedTokens)
-    forwarder.recheckTunnels()
-  })
   events.on('certificates', (name, material) => {
     if (name === 'listener') listener.setCertificates(material)
     if (name === 'admin') admin.setCertificates(material)
   })
-  events.on('reload', (subject, result, part) => {
-    metrics.onReload(subject, result, part)
-    audit.reload(subject, result)
+  const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
+  metrics.readFrom({
+    cache: tokenCache,
+    listener,
+    signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
+    tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
+    revocations: authData.revocations,
+    pools: () => forwarder.pools(),
+    certificates: () => expiriesOf(certificates),
+    keySets: () => authData.keySets.map(({ issuer, state }) => ({ issuer, ...state() })),
+    ready: () => ready().every(({ ok }) => ok),
+    logLinesDropped,
   })
-  events.on('fetch', metrics.onFetch)
+
   authData.start()
   const reminder = config.enforcement === 'report' ? warnOfReportMode(log) : undefined
   const lifeCycle = createLifeCycle({
@@ -275,3 +187,122 @@ export async function createApp({
     abort: () => void listener.abort(),
   }
 }
+
+/** Verifies tokens and caches those that are accepted, until a reload. */
+function createTokenChecks({ config, now, authData, events }: Base) {
+  const { keys, issuers, isRevoked } = authData
+  const { assertion } = config.identity
+  const { issuer, clockToleranceSeconds } = config.token
+  const tokenCache = createTokenCache({
+    verifyUncached: createVerifier({ issuers, clockToleranceSeconds, isRevoked, now }),
+    ...(assertion.enabled && {
+      signAssertions: createAssertionSigner({
+        audiences: [
+          assertion.audience,
+          ...upstreamsOf(config).map(({ assertionAudience }) => assertionAudience),
+        ],
+        lifetimeSeconds: assertion.lifetimeSeconds,
+        keys,
+        issuer,
+        now,
+      }),
+    }),
+    maxTokens: config.cache.maxTokens,
+    maxAgeSeconds: config.cache.maxAgeSeconds,
+    now,
+  })
+  // A reload empties the cache: a cached token's credential may be disabled, its key removed, or itself revoked. The next
+  // request verifies it anew, with the new version.
+  events.on('change', (revokedTokens) => {
+    if (revokedTokens === undefined) tokenCache.clear()
+    else tokenCache.evict(revokedTokens)
+  })
+  return tokenCache
+}
+
+/** Decides on requests, and responds to them: token and link endpoint, refusals, forwarding. */
+function createResponses(base: Base, tokenCache: TokenCache) {
+  const { config, log, now, authData, events, metrics } = base
+  const { keys } = authData
+  const { issuer, audience, lifetimeSeconds } = config.token
+  const decide = createDecide({
+    headerLines: config.limits.headerLines,
+    enforcement: config.enforcement,
+    refusedTokenStatus: config.contract.refusedTokenStatus,
+    basePath: config.listen.basePath,
+    logout: config.contract.logout,
+    publicRoutes: config.publicRoutes,
+    corsPreflight: config.corsPreflight,
+    forwardAuthPath: config.forwardAuth.path,
+    links: { enabled: config.links.enabled, canEnd: authData.revokeToken !== undefined },
+    verify: tokenCache.verify,
+    onCheck: metrics.onTokenCheck,
+  })
+  const responder = new Responder(config.cors.allowedOrigins)
+  const addresses = createAddresses(config.forwarded.trust)
+  const clientAddress = ({ context, headers }: SidecarRequest) =>
+    addresses.clientAddress(context.connection.peer, headers['x-forwarded-for'])
+  const audit = createAudit({ log, enabled: config.log.audit, clientAddress })
+  const endpoint: EndpointOptions = {
+    responder,
+    canIssue: () => keys().signing !== undefined,
+    revokeToken: authData.revokeToken,
+    contract: config.contract,
+    audit,
+    now,
+  }
+  const tokenEndpoint = new TokenEndpoint({
+    ...endpoint,
+    credentials: authData.credentials,
+    throttle: createLoginThrottle(config.limits.loginFailures),
+    issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
+    clientAddress,
+    onIssued: metrics.onTokenIssued,
+    onIssueFailure: metrics.onIssueFailure,
+  })
+  const linkEndpoint = new LinkEndpoint({
+    ...endpoint,
+    issue: createLinkIssuer({ keys, issuer, audience, now }),
+    maxLifetimeSeconds: config.links.maxLifetimeSeconds,
+    onIssued: metrics.onLinkIssued,
+  })
+  const forwarder = new Forwarder({
+    upstreams: upstreamsOf(config),
+    limits: config.limits,
+    timeouts: config.timeouts,
+    secureContextOf: (prefix) => secureContextOf(authData.certificates, `upstream:${prefix}`),
+    forwardAuthorization: config.identity.forwardAuthorization,
+    recheck: (authorization) => checkBearer(authorization, tokenCache.verify),
+    responder,
+    events: metrics.ofUpstream,
+    now,
+  })
+  const handle = createHandle({
+    decide: (req) => decide(req, req.context.connection.peer.trusted),
+    tokenEndpoint,
+    linkEndpoint,
+    forward: (req, res) => forwarder.forward(req, res),
+    responder,
+    // A client that reaches the forward-auth path itself must not collect assertions.
+    identityHeaders: (caller, trusted) =>
+      identityHeaders(caller, trusted ? config.identity.assertion.audience : ''),
+    maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
+    now,
+    onInternalError: (requestId, error) =>
+      log.error({ requestId, err: error }, 'request failed with an internal error'),
+  })
+  // After the cache has been emptied: a tunnel ends when its token would be refused now.
+  events.on('change', () => forwarder.recheckTunnels())
+  events.on('reload', (subject, result, part) => {
+    metrics.onReload(subject, result, part)
+    audit.reload(subject, result)
+  })
+  events.on('fetch', metrics.onFetch)
+  return { handle, forwarder, responder, addresses, clientAddress }
+}
+
+const upstreamsOf = ({ upstreams, identity }: Config) =>
+  upstreams.map((upstream) => ({
+    ...upstream,
+    assertionAudience: upstream.assertionAudience ?? identity.assertion.audience,
+  }))

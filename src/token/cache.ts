@@ -15,7 +15,7 @@ interface TokenCacheOptions {
   readonly now: () => number
 }
 
-interface TokenCache {
+export interface TokenCache {
   readonly verify: Verify
   /** Must be called whenever keys, credentials or revocations have changed. */
   clear(): void
