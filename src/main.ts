@@ -10,7 +10,7 @@ const signals = new Signals(process.env['npm_lifecycle_event'] === 'start' ? 500
 const command = process.argv[2]
 if (command === 'serve' || command === 'demo') void signals.listen()
 // The primary tells a worker when to stop; Ctrl-C signals the whole process group.
-if (command === 'worker') signals.ignore()
+if (command === 'worker') for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(name, () => {})
 
 const { runProgram } = await import('./cli/program.ts')
 void runProgram(signals)

@@ -3,25 +3,16 @@
  * Prints its own words only: no secret, no token, no byte of a response.
  */
 import { randomBytes, randomUUID } from 'node:crypto'
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { TOKEN_PATH } from '../http/request-target.ts'
 import { fieldsOf, REQUEST_MS, type Response, send } from './check-request.ts'
-import {
-  CommandFailure,
-  type CommandIo,
-  createCommand,
-  formatTable,
-  printer,
-  readSecret,
-  UsageFailure,
-} from './command-io.ts'
+import { CommandFailure, type CommandIo, textWithout, UsageFailure } from './command-io.ts'
 
-const MAX_CLOCK_DIFFERENCE_SECONDS = 5
-const MIN_CERTIFICATE_DAYS = 14
-const PROBE_PATH = '/storage-auth-sidecar-check'
-
+/** What is checked, and what to do unless all is well. */
 const REMEDIES = {
   reachable: 'check the address, the port, and whether the sidecar runs and is ready',
+  certificate:
+    'renew it (the sidecar reloads it), use a name of it in --url, or name the file of its CA in NODE_EXTRA_CA_CERTS',
   endpoint: 'check the address, and end --url with the path of listen.basePath if there is one',
   enforcement: 'set enforcement: enforce, and let no route lead past the sidecar',
   clock: 'synchronize both machines (NTP), as tokens expire by the clock',
@@ -33,8 +24,6 @@ const REMEDIES = {
   admin: 'see /readyz and the log of the sidecar',
   upstream:
     'bind the service to loopback, or let a NetworkPolicy admit the sidecar only; run check from another host or pod',
-  certificate:
-    'renew it (the sidecar reloads it), use a name of it in --url, or name the file of its CA in NODE_EXTRA_CA_CERTS',
 }
 
 export interface Finding {
@@ -44,10 +33,20 @@ export interface Finding {
   readonly remedy?: string
 }
 
-interface CheckOptions {
-  readonly url: URL
-  readonly adminUrl?: URL
-  readonly upstreamUrl?: URL
+const find =
+  (status: Finding['status']) =>
+  (check: Finding['check'], message: string): Finding => ({
+    check,
+    status,
+    message,
+    ...(status !== 'ok' && { remedy: REMEDIES[check] }),
+  })
+const [ok, warning, failure] = [find('ok'), find('warning'), find('failure')]
+
+interface Flags {
+  readonly url: string
+  readonly adminUrl?: string
+  readonly upstreamUrl?: string
   readonly echoPath?: string
   readonly account?: string
   readonly accessKey?: string
@@ -63,97 +62,90 @@ Examples:
   printf %s "$SECRET" | storage-auth-sidecar check --url https://storage.example --upstream-url http://storage:9000 \\
     --account acme --access-key check --secret-stdin --echo-path /debug/headers --json`
 
+const parseUrl = textWithout((text) => {
+  const { protocol = '', username, password } = URL.canParse(text) ? new URL(text) : {}
+  const isPlain = /^https?:$/.test(protocol) && !username && !password && !/[?#]/.test(text)
+  return isPlain ? undefined : 'must be an http: or https: URL without user name, query and fragment'
+})
+
+const parsePath = textWithout((text) =>
+  /^\/[!-~]*$/.test(text) ? undefined : "must begin with '/' and be percent-encoded",
+)
+
 export function checkCommand(io: CommandIo): Command {
-  return createCommand('check', 'look at a running deployment from outside', io)
-    .requiredOption('--url <url>', 'the data listener, with listen.basePath if there is one', httpUrl)
-    .option('--admin-url <url>', 'the admin listener', httpUrl)
-    .option('--upstream-url <url>', 'the storage service, which must not answer from here', httpUrl)
-    .option('--echo-path <path>', 'a path whose response shows the request headers it received', path)
+  return io
+    .command('check', 'look at a running deployment from outside', EXAMPLES)
+    .requiredOption('--url <url>', 'the data listener, with listen.basePath if there is one', parseUrl)
+    .option('--admin-url <url>', 'the admin listener', parseUrl)
+    .option('--upstream-url <url>', 'the storage service, which must not answer from here', parseUrl)
+    .option('--echo-path <path>', 'a path whose response shows the request headers it received', parsePath)
     .option('--account <id>', 'the account to log in with')
     .option('--access-key <key>', 'its access key')
     .option('--secret-stdin', 'read its secret from stdin')
     .option('--json', 'print JSON')
-    .addHelpText('after', EXAMPLES)
-    .action(async (options: CheckOptions) => {
-      const { adminUrl, upstreamUrl } = options
-      const credential = await readCredential(options, io)
+    .action(async (flags: Flags) => {
+      const { adminUrl, upstreamUrl } = flags
+      const credential = await readCredential(flags, io)
       const found = await Promise.all([
-        checkSidecar(options, credential),
+        checkSidecar(flags, credential),
         adminUrl === undefined ? [] : checkAdmin(adminUrl),
         upstreamUrl === undefined ? [] : checkUpstream(upstreamUrl),
       ])
       const findings = found.flat()
-      const print = printer(io)
       const failures = findings.filter(({ status }) => status === 'failure').length
-      if (options.json) print(JSON.stringify({ ok: failures === 0, checks: findings }, null, 2))
+      if (flags.json) io.print(JSON.stringify({ ok: failures === 0, checks: findings }, null, 2))
       else {
-        const table = formatTable(findings, {
+        io.printTable(findings, {
           STATUS: ({ status }) => status,
           CHECK: ({ check }) => check,
           FINDING: ({ message }) => message,
           'WHAT TO DO': ({ remedy = '' }) => remedy,
         })
-        print(table)
       }
       if (failures > 0) throw new CommandFailure(`checks failed: ${failures}`)
     })
 }
 
-function httpUrl(text: string): URL {
-  const { protocol = '', username, password, search, hash } = URL.canParse(text) ? new URL(text) : {}
-  if (!/^https?:$/.test(protocol) || username || password || search || hash) {
-    throw new InvalidArgumentError('It must be an http: or https: URL without user name, query and fragment.')
-  }
-  return new URL(text)
-}
-
-function path(text: string): string {
-  if (!/^\/[!-~]*$/.test(text))
-    throw new InvalidArgumentError("It must begin with '/' and be percent-encoded.")
-  return text
-}
-
-async function readCredential({ account, accessKey, secretStdin }: CheckOptions, io: CommandIo) {
+async function readCredential({ account, accessKey, secretStdin }: Flags, io: CommandIo) {
   const given = [account, accessKey, secretStdin].filter((option) => option !== undefined).length
   if (given === 0) return undefined
   if (given < 3) throw new UsageFailure('--account, --access-key and --secret-stdin go together')
-  return { accountId: account, accessKey, secret: await readSecret(io, REQUEST_MS) }
+  return { accountId: account, accessKey, secret: await io.readSecret(REQUEST_MS) }
 }
 
-async function checkSidecar({ url, echoPath }: CheckOptions, credential: object | undefined) {
+async function checkSidecar({ url, echoPath }: Flags, credential: object | undefined) {
+  const { origin } = new URL(url)
   const endpoint = below(url, TOKEN_PATH)
-  const probe = new URL(`${url.origin}${echoPath ?? PROBE_PATH}`)
-  // OPTIONS is safe: whatever answers, nothing is written.
+  const probe = new URL(`${origin}${echoPath ?? '/storage-auth-sidecar-check'}`)
+  // OPTIONS is safe: whatever responds, nothing is written.
   const first = await send(endpoint, { method: 'OPTIONS' })
-  const certificate = url.protocol === 'https:' ? judgeCertificate(first) : []
-  const clock = judgeClock(first)
-  if (first.status === 0) {
-    const isTls = first.error !== 'tls_protocol_error'
-    const fault = isTls ? first.fault : 'the port speaks no TLS, or no known version of it'
-    return [...certificate, failure('reachable', `no HTTP response: ${fault}`)]
-  }
-  const server = judgeEndpoint(first)
+  if (first.status === 0) return [judgeSilence(first)]
+  const isEndpoint = first.status === 405 && isOurs(first)
   const [refusals, exposure, session] = await Promise.all([
     checkRefusals(probe),
-    checkExposure(url),
-    server.status === 'ok' && credential !== undefined
-      ? checkLogin(endpoint, probe, credential, echoPath !== undefined)
-      : notChecked(credential !== undefined, echoPath !== undefined),
+    checkExposure(origin),
+    isEndpoint && credential !== undefined ? checkLogin(endpoint, probe, credential, echoPath) : [],
   ])
-  return [server, ...refusals, clock, exposure, ...session, ...certificate]
+  const findings = [judgeEndpoint(first, isEndpoint), ...refusals, judgeClock(first), exposure, ...session]
+  if (!isEndpoint && credential !== undefined)
+    findings.push(warning('login', 'not checked: the secret is not sent to another server'))
+  if (echoPath !== undefined && credential === undefined)
+    findings.push(warning('identity', 'not checked: needs --account, --access-key and --secret-stdin'))
+  return [...findings, ...judgeCertificate(first)]
 }
 
-/** A secret goes to no other server than the sidecar. */
-function notChecked(hasCredential: boolean, isEcho: boolean): Finding[] {
-  if (hasCredential) return [warning('login', 'not checked: the secret is not sent to another server')]
-  return isEcho ? [warning('identity', 'not checked: needs --account, --access-key and --secret-stdin')] : []
+function judgeSilence({ error, fault }: Response): Finding {
+  if (error === 'tls_certificate_error')
+    return failure('certificate', `the certificate is not accepted here (${fault})`)
+  const isTls = error !== 'tls_protocol_error'
+  const reason = isTls ? fault : 'the port speaks no TLS, or no known version of it'
+  return failure('reachable', `no HTTP response: ${reason}`)
 }
 
-function judgeEndpoint(response: Response): Finding {
-  if (response.status === 405 && isOurs(response)) return ok('endpoint', 'the token endpoint answers')
-  if (isOurs(response) && fieldsOf(response)['code'] === 'InvalidToken') {
+function judgeEndpoint(response: Response, isEndpoint: boolean): Finding {
+  if (isEndpoint) return ok('endpoint', 'the token endpoint answers')
+  if (isInvalidToken(response))
     return failure('endpoint', 'the sidecar answers, but its token endpoint is elsewhere')
-  }
   return failure('endpoint', `another server responds instead of the sidecar (status ${response.status})`)
 }
 
@@ -173,13 +165,14 @@ function checkRefusals(probe: URL): Promise<Finding[]> {
   return Promise.all(
     Object.entries(requests).map(async ([kind, headers]) => {
       const response = await send(probe, { headers })
-      const isRefused = isOurs(response) && (response.status === 400 || response.status === 401)
-      return isRefused && fieldsOf(response)['code'] === 'InvalidToken'
+      return isInvalidToken(response)
         ? ok('enforcement', `a request ${kind} is refused`)
         : failure('enforcement', `the sidecar does not refuse a request ${kind} (${describe(response)})`)
     }),
   )
 }
+
+const MAX_CLOCK_DIFFERENCE_SECONDS = 5
 
 function judgeClock({ headers }: Response): Finding {
   const seconds = Math.round(Math.abs(Date.parse(headers.date ?? '') - Date.now()) / 1000)
@@ -189,55 +182,43 @@ function judgeClock({ headers }: Response): Finding {
 }
 
 /** Whether the data listener serves pages of the admin listener. */
-async function checkExposure({ origin }: URL): Promise<Finding> {
+async function checkExposure(origin: string): Promise<Finding> {
   const responses = await Promise.all(['/metrics', '/status.json'].map((path) => send(new URL(path, origin))))
   return responses.some(({ status, body }) => status === 200 && /auth_sidecar_|"version"/.test(body))
     ? failure('admin exposure', 'the admin listener can be reached through the data address')
     : ok('admin exposure', 'the admin listener cannot be reached through the data address')
 }
 
-async function checkLogin(
-  endpoint: URL,
-  probe: URL,
-  credential: object,
-  isEcho: boolean,
-): Promise<Finding[]> {
-  const headers = { 'Content-Type': 'application/json' }
-  const issued = await send(endpoint, { method: 'POST', headers, body: JSON.stringify(credential) })
+async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPath: string | undefined) {
+  const json = { 'Content-Type': 'application/json' }
+  const issued = await send(endpoint, { method: 'POST', headers: json, body: JSON.stringify(credential) })
   const { token } = fieldsOf(issued)
   // The pattern also keeps a hostile value out of the head of the next request.
-  if (issued.status !== 200 || typeof token !== 'string' || !/^[\w.-]{1,8192}$/.test(token)) {
+  if (issued.status !== 200 || typeof token !== 'string' || !/^[\w.-]{1,8192}$/.test(token))
     return [failure('login', `the login fails (${describe(issued)})`)]
-  }
-  const Authorization = `Bearer ${token}`
+  const headers = { Authorization: `Bearer ${token}` }
   const [marker, requestId] = [randomUUID(), randomUUID()]
   const names = ['X-Authenticated-Account-Id', 'X_Authenticated_Account_Id', 'X.Authenticated.Account.Id']
-  const spoofed = Object.fromEntries(names.map((name) => [name, marker]))
+  const forged = Object.fromEntries(names.map((name) => [name, marker]))
   const [left, passed] = await Promise.all([
-    send(endpoint, { headers: { Authorization } }),
-    send(probe, { headers: { Authorization, ...spoofed, 'X-Request-Id': requestId } }),
+    send(endpoint, { headers }),
+    send(probe, { headers: { ...headers, ...forged, 'X-Request-Id': requestId } }),
   ])
-  const isLeft = left.status === 200 && Number(fieldsOf(left)['expirationSec']) > 0
   const findings = [
     ok('login', 'a login works'),
-    isLeft
+    left.status === 200 && Number(fieldsOf(left)['expirationSec']) > 0
       ? ok('time left', 'the time left of the token is reported')
       : failure('time left', `the time left of the token is not reported (${describe(left)})`),
-    judgePassed(passed),
+    // A load balancer that lacks a backend responds with 502 or 503, too.
+    passed.status === 0 || passed.status >= 500 || isOurs(passed)
+      ? failure(
+          'token',
+          `a valid token does not reach the service, or the service fails (${describe(passed)})`,
+        )
+      : ok('token', 'a valid token reaches the service'),
   ]
-  if (isEcho) findings.push(judgeEcho(passed.body, marker, requestId))
+  if (echoPath !== undefined) findings.push(judgeEcho(passed.body, marker, requestId))
   return findings
-}
-
-function judgePassed(response: Response): Finding {
-  if (response.status === 0 || isOurs(response)) {
-    return failure('token', `a valid token does not reach the service (${describe(response)})`)
-  }
-  // A load balancer that lacks a backend responds so, too.
-  if (response.status >= 500) {
-    return failure('token', `the service, or a proxy before it, fails (${describe(response)})`)
-  }
-  return ok('token', 'a valid token reaches the service')
 }
 
 function judgeEcho(body: string, marker: string, requestId: string): Finding {
@@ -246,49 +227,41 @@ function judgeEcho(body: string, marker: string, requestId: string): Finding {
   return warning('identity', 'the response of --echo-path does not show the request headers')
 }
 
-async function checkAdmin(url: URL): Promise<Finding> {
+async function checkAdmin(url: string): Promise<Finding> {
   const response = await send(below(url, '/readyz'))
-  if (response.status === 200) {
-    return fieldsOf(response)['status'] === 'ready'
-      ? ok('admin', 'the admin listener is ready')
-      : failure('admin', 'another server responds instead of the admin listener (status 200)')
-  }
-  return failure('admin', `the admin listener is not ready (${describe(response)})`)
+  if (response.status === 200 && fieldsOf(response)['status'] === 'ready')
+    return ok('admin', 'the admin listener is ready')
+  return failure(
+    'admin',
+    `the admin listener is not ready, or this is another server (${describe(response)})`,
+  )
 }
 
-async function checkUpstream(url: URL): Promise<Finding> {
-  const { status, error, connected } = await send(url)
+async function checkUpstream(url: string): Promise<Finding> {
+  const { status, error, connected } = await send(new URL(url))
   if (status > 0) return failure('upstream', 'the service answers from here without the sidecar')
   if (connected) return warning('upstream', 'the service accepts connections from here, without an answer')
   if (error === 'dns_error') return warning('upstream', 'the name in --upstream-url is unknown here')
   return ok('upstream', 'the service does not answer from here')
 }
 
-/** None where no certificate has arrived. */
-function judgeCertificate({ fault, error, certificateEnds }: Response): Finding[] {
-  if (error === 'tls_certificate_error')
-    return [failure('certificate', `the certificate is not accepted here (${fault})`)]
+const MIN_CERTIFICATE_DAYS = 14
+
+/** None without TLS. */
+function judgeCertificate({ certificateEnds }: Response): Finding[] {
   if (Number.isNaN(certificateEnds)) return []
   const days = Math.floor((certificateEnds - Date.now()) / 86_400_000)
   if (days < MIN_CERTIFICATE_DAYS) return [warning('certificate', `the certificate ends in ${days} days`)]
   return [ok('certificate', `the certificate is valid for ${days} days`)]
 }
 
-const below = ({ origin, pathname }: URL, path: string) =>
-  new URL(`${origin}${pathname.replace(/\/$/, '')}${path}`)
+const below = (url: string, path: string) => new URL(`${url.replace(/\/$/, '')}${path}`)
 
 /** Whether the sidecar itself made a response (RFC 9209). */
 const isOurs = ({ headers }: Response) =>
   /^storage-auth-sidecar(?:;|$)/.test(String(headers['proxy-status'] ?? ''))
 
-const describe = ({ status, fault }: Response) => (status === 0 ? fault : `status ${status}`)
+const isInvalidToken = (response: Response) =>
+  isOurs(response) && [400, 401].includes(response.status) && fieldsOf(response)['code'] === 'InvalidToken'
 
-const find =
-  (status: Finding['status']) =>
-  (check: Finding['check'], message: string): Finding => ({
-    check,
-    status,
-    message,
-    ...(status !== 'ok' && { remedy: REMEDIES[check] }),
-  })
-const [ok, warning, failure] = [find('ok'), find('warning'), find('failure')]
+const describe = ({ status, fault }: Response) => (status === 0 ? fault : `status ${status}`)

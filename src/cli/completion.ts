@@ -1,6 +1,6 @@
 /** `completion bash|zsh|fish`: a script that completes commands and flags, generated from the tree of commands. */
 import { Argument, type Command } from 'commander'
-import { type CommandIo, createCommand, printer } from './command-io.ts'
+import type { CommandIo } from './command-io.ts'
 
 const EXAMPLES = `
 Examples, for the start file of the shell:
@@ -11,12 +11,12 @@ Examples, for the start file of the shell:
 
 /** Completes the commands of its parent. */
 export function completionCommand(io: CommandIo): Command {
-  return createCommand('completion', 'print a script that completes commands and flags in your shell', io)
+  return io
+    .command('completion', 'print a script that completes commands and flags in your shell', EXAMPLES)
     .addArgument(new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish']))
-    .addHelpText('after', EXAMPLES)
     .action((shell: string, _options: object, { parent }: Command) => {
       const choices = parent === null ? [] : choicesOf(parent, '')
-      printer(io)(shell === 'fish' ? fishScript(choices) : bashScript(choices, shell === 'zsh'))
+      io.print(shell === 'fish' ? fishScript(choices) : bashScript(choices, shell === 'zsh'))
     })
 }
 

@@ -1,13 +1,14 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { checkFiles, InvalidAuthData } from '../auth-data.ts'
-import { insecureKeySets } from '../config/config.ts'
-import { explain, type LoadedConfig, loadConfig, type NotLoaded } from '../config/load.ts'
-import { formatProblems, type Problem } from '../config/problem.ts'
+import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
+import { explain, type LoadedConfig, loadConfig } from '../config/load.ts'
+import { fileProblem, formatProblems, type Problem } from '../config/problem.ts'
 import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
-import { checkKeySets } from './check-key-sets.ts'
-import { type CommandIo, createCommand, formatTable, printer, UsageFailure, warner } from './command-io.ts'
+import { fetchJwks, importKeys } from '../keys/key-set.ts'
+import { certificateSets, loadCertificates } from '../reload/certificates.ts'
+import { type CommandIo, UsageFailure } from './command-io.ts'
 
 /** Values of flags by their name in camel case, from commander. */
 export type ParsedOptions = Readonly<Record<string, unknown>>
@@ -20,10 +21,11 @@ docs/configuration.md all of them.`
 
 /** Adds `--config FILE`, the short flags, and one flag for each setting, which the help leaves out. */
 export function addSettingFlags(command: Command): Command {
-  command.option('--config <file>', `settings file in YAML (environment: ${FILE_VARIABLE})`)
-  command.option('--upstream-url <url>', 'short for one upstream at prefix /')
-  command.option('--port <port>', 'short for --listen-port')
   const settings = SETTINGS.map(({ flag, description }) => new Option(`${flag} <value>`, description))
+  command
+    .option('--config <file>', `settings file in YAML (environment: ${FILE_VARIABLE})`)
+    .option('--upstream-url <url>', 'short for one upstream at prefix /')
+    .option('--port <port>', 'short for --listen-port')
   for (const option of settings) command.addOption(option)
   // Hidden when help is printed and not before, as commander suggests visible flags for mistyped ones.
   command.addHelpText('before', () => {
@@ -33,24 +35,25 @@ export function addSettingFlags(command: Command): Command {
   return command.addHelpText('after', SETTINGS_HELP)
 }
 
-/** Loads the settings for a command that has {@link addSettingFlags}. `needsUpstream`: false if it forwards nothing. */
-export function loadSettings(options: ParsedOptions, io: CommandIo, needsUpstream = true) {
-  const flags: Record<string, string> = {}
-  for (const flag of FLAGS) {
-    const value = options[new Option(flag).attributeName()]
-    if (typeof value === 'string') flags[flag] = value
+/** Reads the settings for a command that has {@link addSettingFlags}. `needsUpstream`: false if it forwards nothing. */
+function readSettings(options: ParsedOptions, { env }: Pick<CommandIo, 'env'>, needsUpstream: boolean) {
+  const text = (name: string) => {
+    const value = options[name]
+    return typeof value === 'string' ? value : undefined
   }
-  const file = typeof options['config'] === 'string' ? options['config'] : undefined
-  return loadConfig({ file, env: io.env, flags, needsUpstream })
+  const flags = Object.fromEntries(FLAGS.map((flag) => [flag, text(new Option(flag).attributeName())]))
+  return loadConfig({ file: text('config'), env, flags, needsUpstream })
 }
 
-/** `opens`: also the files and the database that valid settings name. `fetches`: also the key sets. */
-async function problemsOf(loaded: LoadedConfig | NotLoaded, opens: boolean, fetches: boolean) {
-  if (!loaded.ok) return { problems: loaded.problems, warnings: [], notes: [] }
-  if (!opens) return { problems: [], warnings: insecureKeySets(loaded.config), notes: [] }
-  const { problems, warnings } = await checkFiles(loaded.config)
-  const fetched = fetches ? await checkKeySets(loaded.config) : { problems: [], notes: [] }
-  return { problems: located([...problems, ...fetched.problems], loaded), warnings, notes: fetched.notes }
+/** As {@link readSettings}. @throws UsageFailure with every problem */
+export function loadSettings(
+  options: ParsedOptions,
+  io: Pick<CommandIo, 'env'>,
+  needsUpstream = true,
+): LoadedConfig {
+  const loaded = readSettings(options, io, needsUpstream)
+  if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
+  return loaded
 }
 
 /** With the location of the setting that names the file. */
@@ -64,19 +67,9 @@ export function asUsage(error: unknown, loaded: LoadedConfig): unknown {
   return new UsageFailure(formatProblems(located(error.problems, loaded)))
 }
 
-/** @throws UsageFailure with every problem */
-export function usable(loaded: LoadedConfig | NotLoaded): LoadedConfig {
-  if (!loaded.ok) throw new UsageFailure(formatProblems(loaded.problems))
-  return loaded
-}
-
 export function configCommand(io: CommandIo): Command {
-  const print = printer(io)
-  const printJson = (value: unknown) => print(JSON.stringify(value, null, 2))
-  const group = createCommand('config', 'validate and explain the settings', io).addHelpText(
-    'after',
-    SHOW_EXAMPLES,
-  )
+  const group = io.command('config', 'validate and explain the settings', SHOW_EXAMPLES)
+  const printJson = (value: unknown) => io.print(JSON.stringify(value, null, 2))
 
   const check = group.command('check').description('validate the settings; every problem is reported at once')
   check.option('--files', 'validate keys, credentials, revocations and certificates, too')
@@ -84,39 +77,79 @@ export function configCommand(io: CommandIo): Command {
   addSettingFlags(check.option('--json', 'print the outcome as JSON'))
     .addHelpText('after', CHECK_EXAMPLES)
     .action(async (options: ParsedOptions) => {
-      const loaded = loadSettings(options, io)
-      const fetches = options['fetch'] === true
-      const opens = options['files'] === true || fetches
-      const { problems, warnings, notes } = await problemsOf(loaded, opens, fetches)
-      warnings.forEach(warner(io))
+      const { problems, warnings = [], notes = [] } = await checkSettings(options, io)
+      io.warn(...warnings)
       if (options['json']) printJson({ ok: problems.length === 0, problems })
       if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
-      if (!options['json']) print(['the configuration is valid', ...notes].join('\n'))
+      if (!options['json']) io.print(['the configuration is valid', ...notes].join('\n'))
     })
 
   const show = group.command('show').description('print every effective setting and where it came from')
   addSettingFlags(show.option('--json', 'print one JSON object by setting'))
     .addHelpText('after', SHOW_EXAMPLES)
     .action((options: ParsedOptions) => {
-      const effective = explain(usable(loadSettings(options, io)))
+      const effective = explain(loadSettings(options, io))
       if (options['json']) {
         const entries = effective.map(({ setting, value, origin }) => [setting, { value, origin }])
         return printJson(Object.fromEntries(entries))
       }
-      const table = formatTable(effective, {
+      return io.printTable(effective, {
         SETTING: ({ setting }) => setting,
         VALUE: ({ value }) => JSON.stringify(value),
         FROM: ({ origin }) => origin,
       })
-      print(table)
     })
 
   group
     .command('schema')
     .description('print a JSON Schema of the settings file')
     .addHelpText('after', '\nExamples:\n  storage-auth-sidecar config schema > sidecar.schema.json')
-    .action(() => void io.stdout.write(configJsonSchema()))
+    .action(() => io.print(configJsonSchema().trimEnd()))
   return group
+}
+
+interface Checked {
+  readonly problems: readonly Problem[]
+  readonly warnings?: readonly string[]
+  /** What is good, in words. */
+  readonly notes?: readonly string[]
+}
+
+/** Opens files and database, and fetches key sets, only where the settings themselves are valid. */
+async function checkSettings(options: ParsedOptions, io: CommandIo): Promise<Checked> {
+  const loaded = readSettings(options, io, true)
+  if (!loaded.ok) return { problems: loaded.problems }
+  const { config } = loaded
+  if (!options['files'] && !options['fetch']) return { problems: [], warnings: insecureKeySets(config) }
+  const { problems, warnings } = await checkFiles(config)
+  const sources = options['fetch'] ? keySetsOf(config) : []
+  const sets = await Promise.all(sources.map((source) => checkKeySet(source, config)))
+  return {
+    problems: located([...problems, ...sets.flatMap((set) => set.problems)], loaded),
+    warnings,
+    notes: sets.flatMap(({ notes = [] }) => notes),
+  }
+}
+
+/** Fetches it once. It is skipped if its CA file cannot be used, which is a problem of the files. */
+async function checkKeySet(
+  { setting, ...source }: ReturnType<typeof keySetsOf>[number],
+  config: Config,
+): Promise<Checked> {
+  const path = `${setting}.jwksUrl`
+  const unusable = (texts: readonly string[]) => ({
+    problems: texts.map((text) => fileProblem(path, `the JWK Set ${text}`)),
+  })
+  const ca = certificateSets(config).find(({ name }) => name === `issuer:${setting}`)
+  const certificates = ca && (await loadCertificates(ca, Date.now()))
+  if (certificates?.ok === false) return { problems: [] }
+  const secureContext = certificates && (() => certificates.value.context)
+  const fetched = await fetchJwks({ ...source, secureContext })
+  if (!fetched.ok) return unusable(fetched.problems)
+  const { value, warnings } = await importKeys(fetched.value, source.algorithms, 0)
+  if (value.keys.length === 0) return unusable(warnings)
+  const notes = [`${value.keys.length} keys can be used`, ...warnings]
+  return { problems: [], notes: notes.map((note) => `${path}: ${note}`) }
 }
 
 const CHECK_EXAMPLES = `

@@ -1,29 +1,27 @@
 /**
  * `credentials add|list|disable|enable|remove|restrict|migrate`: credentials in a file or in PostgreSQL. Only `add`
- * prints a secret, once; no command prints a hash. Modules of the database are loaded only where one is named.
+ * prints a secret, once; no command prints a hash.
  */
 import { randomBytes } from 'node:crypto'
 import { type Command, Option } from 'commander'
 import type { CredentialUpdate } from '../credentials/editors.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
+import { scopeProblem } from '../token/scopes.ts'
+import { type CommandIo, parsePath, textWithout, UsageFailure } from './command-io.ts'
 import {
-  type CommandIo,
-  checkNames,
-  createCommand,
-  formatList,
-  parsePath,
-  printer,
-  printOnce,
-  readSecret,
-  UsageFailure,
-  unwrap,
-  warner,
-} from './command-io.ts'
-import { addStoreFlags, DATABASE, openEditors, parseTimeFlag, type StoreFlags } from './store-flags.ts'
+  addStoreCommand,
+  DATABASE,
+  type NameFlags,
+  namesOf,
+  openEditors,
+  parseName,
+  type StoreFlags,
+  timeProblem,
+} from './store-flags.ts'
 
 /** `add` chooses a new access key where none is given. */
-interface AddOptions extends StoreFlags {
+interface AddFlags extends StoreFlags {
   readonly account: string
   readonly accessKey?: string
   readonly secretStdin?: boolean
@@ -31,10 +29,12 @@ interface AddOptions extends StoreFlags {
   readonly scope?: string
 }
 
-type NameOptions = StoreFlags & { readonly account: string; readonly accessKey: string }
+type ChangeFlags = StoreFlags & NameFlags
 
 const SCOPE_HELP =
   'what it may do at most: storage.read:/path, storage.create:/path, storage.modify:/path, separated by a space'
+
+const parseScope = textWithout(scopeProblem)
 
 const PROGRAM = 'storage-auth-sidecar credentials'
 
@@ -62,101 +62,85 @@ Every change of both tables is active within a second, however it is made.
 
 /** @param now - epoch milliseconds */
 export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
-  const print = printer(io)
-  const warn = warner(io)
   const description = 'add, list, disable, enable and remove credentials, in a file or in PostgreSQL'
-  const group = createCommand('credentials', description, io).addHelpText('after', EXAMPLES)
-  const subcommand = (name: string, description: string, example = '') =>
-    addStoreFlags(group.command(name).description(description), 'credentials').addHelpText(
-      'after',
-      `\nExample:\n  ${PROGRAM} ${name} --file credentials.yaml${example}`,
-    )
+  const group = io.command('credentials', description, EXAMPLES)
 
-  subcommand('add', 'add a credential, and print it with its secret as JSON, once', ' --account acme')
-    .requiredOption('--account <id>', 'the account identifier')
-    .option('--access-key <key>', 'the access key (default: a new one)')
+  addStoreCommand(
+    group,
+    'add',
+    'add a credential, and print it with its secret as JSON, once',
+    ' --account acme',
+  )
+    .requiredOption('--account <id>', 'the account identifier', parseName)
+    .option('--access-key <key>', 'the access key (default: a new one)', parseName)
     .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')
-    .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone')
-    .option('--scope <scope>', SCOPE_HELP)
-    .action(async (options: AddOptions) => {
-      const editors = await openEditors(options)
-      const { expiresAt, secretStdin, scope } = options
-      const name = checkNames({ accessKey: newAccessKey(), ...options })
-      if (expiresAt !== undefined) parseTimeFlag('--expires-at', expiresAt)
+    .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone', textWithout(timeProblem))
+    .option('--scope <scope>', SCOPE_HELP, parseScope)
+    .action(async ({ expiresAt, secretStdin, ...flags }: AddFlags) => {
+      const name = namesOf({ accessKey: newAccessKey(), ...flags })
+      const { credentials } = await openEditors(flags)
       const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
       const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
-      const times = expiresAt === undefined ? {} : { expiresAt }
-      unwrap(
-        await editors.credentials.add({
-          ...name,
-          secretHash,
-          ...times,
-          ...(scope !== undefined && { scope }),
-        }),
-      )
-      await printOnce(io, JSON.stringify({ ...name, secret }))
+      const { scope } = flags
+      const limits = { ...(expiresAt !== undefined && { expiresAt }), ...(scope !== undefined && { scope }) }
+      io.unwrap(await credentials.add({ ...name, secretHash, ...limits }))
+      await io.printOnce(JSON.stringify({ ...name, secret }))
     })
 
-  subcommand('list', 'list credentials, without secrets and hashes').action(async (options: StoreFlags) => {
-    const { value, warnings } = unwrap(await (await openEditors(options)).credentials.list())
-    warnings.forEach(warn)
-    const listed = value.map((credential) => listEntry(credential, now()))
-    const list = formatList(options.json, listed, {
-      ACCOUNT: ({ accountId }) => accountId,
-      'ACCESS KEY': ({ accessKey }) => accessKey,
-      STATE: ({ disabled, active }) => (disabled ? 'disabled' : active ? 'active' : 'expired'),
-      SECRET: ({ secretKind }) => secretKind,
-      EXPIRES: ({ expiresAt }) => expiresAt ?? 'never',
-      ...(listed.some(({ scope }) => scope) && { SCOPE: ({ scope = '' }) => scope }),
-    })
-    print(list)
-  })
+  addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action(
+    async (flags: StoreFlags) => {
+      const { credentials } = await openEditors(flags)
+      const listed = io.unwrap(await credentials.list()).value.map((one) => listEntry(one, now()))
+      io.printList(flags.json, listed, {
+        ACCOUNT: ({ accountId }) => accountId,
+        'ACCESS KEY': ({ accessKey }) => accessKey,
+        STATE: ({ disabled, active }) => (disabled ? 'disabled' : active ? 'active' : 'expired'),
+        SECRET: ({ secretKind }) => secretKind,
+        EXPIRES: ({ expiresAt }) => expiresAt ?? 'never',
+        ...(listed.some(({ scope }) => scope) && { SCOPE: ({ scope = '' }) => scope }),
+      })
+    },
+  )
 
   const named = (name: string, description: string, example = '') =>
-    subcommand(name, description, ` --account acme --access-key AK1${example}`)
-      .requiredOption('--account <id>', 'the account identifier')
-      .requiredOption('--access-key <key>', 'the access key')
-  const update = async (options: NameOptions, fields: CredentialUpdate, done: string) => {
-    const name = checkNames(options)
-    unwrap(await (await openEditors(options)).credentials.update(name, fields))
-    print(options.json ? JSON.stringify({ ...name, ...fields }) : done)
+    addStoreCommand(group, name, description, ` --account acme --access-key AK1${example}`)
+      .requiredOption('--account <id>', 'the account identifier', parseName)
+      .requiredOption('--access-key <key>', 'the access key', parseName)
+  const change = async (flags: ChangeFlags, change: CredentialUpdate | { removed: true }, done: string) => {
+    const name = namesOf(flags)
+    const { credentials } = await openEditors(flags)
+    io.unwrap(await ('removed' in change ? credentials.remove(name) : credentials.update(name, change)))
+    io.print(flags.json ? JSON.stringify({ ...name, ...change }) : done)
   }
-  named('disable', 'refuse logins with a credential, and end its tokens').action((options: NameOptions) =>
-    update(options, { disabled: true }, 'disabled'),
+  named('disable', 'refuse logins with a credential, and end its tokens').action((flags: ChangeFlags) =>
+    change(flags, { disabled: true }, 'disabled'),
   )
-  named('enable', 'let a disabled credential log in again').action((options: NameOptions) =>
-    update(options, { disabled: false }, 'enabled'),
+  named('enable', 'let a disabled credential log in again').action((flags: ChangeFlags) =>
+    change(flags, { disabled: false }, 'enabled'),
   )
-  named('remove', 'remove a credential, and end its tokens').action(async (options: NameOptions) => {
-    const name = checkNames(options)
-    unwrap(await (await openEditors(options)).credentials.remove(name))
-    print(options.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
-  })
-  named(
-    'restrict',
-    'let a credential and its tokens do less or, again, more',
-    " --scope 'storage.read:/photos'",
+  named('remove', 'remove a credential, and end its tokens').action((flags: ChangeFlags) =>
+    change(flags, { removed: true }, 'removed'),
   )
-    .addOption(new Option('--scope <scope>', SCOPE_HELP).conflicts('unrestricted'))
+  named('restrict', 'let a credential and its tokens do less or, again, more', " --scope 'storage.read:/a'")
+    .addOption(new Option('--scope <scope>', SCOPE_HELP).argParser(parseScope).conflicts('unrestricted'))
     .option('--unrestricted', 'instead of --scope: lift the restriction')
-    .action((options: NameOptions & { readonly scope?: string; readonly unrestricted?: true }) => {
-      const { scope = null, unrestricted } = options
+    .action(({ unrestricted, ...flags }: ChangeFlags & { readonly unrestricted?: true }) => {
+      const { scope = null } = flags
       if (scope === null && !unrestricted) throw new UsageFailure('--scope or --unrestricted is required')
-      return update(options, { scope }, scope === null ? 'unrestricted' : 'restricted')
+      return change(flags, { scope }, scope === null ? 'unrestricted' : 'restricted')
     })
 
   group
     .command('migrate')
     .description('create the tables in PostgreSQL, or bring them up to date; may be repeated')
+    .addHelpText('after', MIGRATE_HELP)
     .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
-    .addHelpText('after', MIGRATE_HELP)
-    .action(async ({ postgresUrlFile, json }: Required<StoreFlags>) => {
+    .action(async ({ postgresUrlFile, json }: { postgresUrlFile: string; json?: true }) => {
       const { migrate } = await import('../credentials/postgres/editors.ts')
-      const { created, warnings } = unwrap(await migrate(postgresUrlFile))
-      warnings.forEach(warn)
+      const { created } = io.unwrap(await migrate(postgresUrlFile))
       const text = created === undefined ? 'the tables are up to date' : `created ${created}`
-      print(json ? JSON.stringify({ created: created !== undefined }) : text)
+      io.print(json ? JSON.stringify({ created: created !== undefined }) : text)
     })
   return group
 }
@@ -164,7 +148,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
 const MIN_CHOSEN_CHARACTERS = 12
 
 async function readChosenSecret(io: CommandIo): Promise<string> {
-  const secret = await readSecret(io)
+  const secret = await io.readSecret()
   if ([...secret].length >= MIN_CHOSEN_CHARACTERS) return secret
   throw new UsageFailure(
     `a secret of fewer than ${MIN_CHOSEN_CHARACTERS} characters can be guessed: choose a longer one, or leave out --secret-stdin`,

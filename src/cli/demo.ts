@@ -8,14 +8,14 @@ import { type AddressInfo, createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
-import { loadConfig } from '../config/load.ts'
+import { createFileEditor } from '../credentials/editors.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { startStorageApi } from '../demo/storage-api.ts'
 import { addKey } from '../keys/key-changes.ts'
 import type { Addresses } from '../ops/life-cycle.ts'
-import { CommandFailure, type CommandIo, createCommand, parsePort } from './command-io.ts'
-import { usable } from './config.ts'
-import type { ServeDependencies } from './serve.ts'
+import { CommandFailure, type CommandIo, integerUpTo } from './command-io.ts'
+import { loadSettings } from './config.ts'
+import { createSidecar, type ServingProcess } from './serve.ts'
 
 interface Ports {
   readonly port: number
@@ -28,30 +28,31 @@ Examples:
   storage-auth-sidecar demo --port 9080 --admin-port 9081
 `
 
-export function demoCommand(io: CommandIo, deps: ServeDependencies): Command {
+export function demoCommand(io: CommandIo, serving: ServingProcess): Command {
   const description = 'run the sidecar in front of an embedded storage API, and print curl lines that try it'
-  return createCommand('demo', description, io)
+  const parsePort = integerUpTo(65535)
+  return io
+    .command('demo', description, EXAMPLES)
     .option('--port <port>', 'data port on 127.0.0.1; 0: any free one', parsePort, 8080)
     .option('--admin-port <port>', 'admin port on 127.0.0.1; 0: any free one', parsePort, 8081)
-    .addHelpText('after', EXAMPLES)
-    .action((ports: Ports) => runDemo(io, deps, ports))
+    .action((ports: Ports) => runDemo(io, serving, ports))
 }
 
-async function runDemo(io: CommandIo, deps: ServeDependencies, { port, adminPort }: Ports): Promise<void> {
+async function runDemo(io: CommandIo, serving: ServingProcess, ports: Ports): Promise<void> {
   // Before anything is written: a demo that already runs in this directory must not lose its key.
-  await expectFree(port, '--port')
-  await expectFree(adminPort, '--admin-port')
+  await expectFree(ports.port, '--port')
+  await expectFree(ports.adminPort, '--admin-port')
   const directory = resolve('.sidecar')
-  const stop = deps.stopRequested()
+  const stop = serving.signals.listen()
   const storage = await startStorageApi(join(directory, 'objects'), (fault) =>
-    io.stderr.write(`storage API: ${fault}\n`),
+    io.warn(`storage API: ${fault}`),
   )
   try {
-    const workspace = await prepareWorkspace(directory, { port, adminPort }, storage.url)
+    const workspace = await prepareWorkspace(directory, ports, storage.url)
     // The environment does not count: its SIDECAR_ variables are meant for another sidecar.
-    const loaded = usable(loadConfig({ file: workspace.configFile, env: {}, flags: {} }))
-    const app = await deps.createApp(loaded)
-    io.stdout.write(guide(workspace, await app.start()))
+    const loaded = loadSettings({ config: workspace.configFile }, { env: {} })
+    const app = await createSidecar(loaded, serving, 'warn')
+    io.print(guide(workspace, await app.start()))
     await stop
     await app.stop()
   } finally {
@@ -72,21 +73,15 @@ async function expectFree(port: number, flag: string): Promise<void> {
 async function prepareWorkspace(directory: string, { port, adminPort }: Ports, upstreamUrl: string) {
   await mkdir(directory, { recursive: true, mode: 0o700 })
   await chmod(directory, 0o700)
-  const keys = join(directory, 'keys')
-  await rm(keys, { recursive: true, force: true })
+  const pathOf = (name: string) => join(directory, name)
+  const [keys, credentialsFile] = [pathOf('keys'), pathOf('credentials.yaml')]
+  const [configFile, sampleFile] = [pathOf('sidecar.yaml'), pathOf('hello.txt')]
+  for (const path of [keys, credentialsFile, configFile, sampleFile])
+    await rm(path, { recursive: true, force: true })
   await addKey({ directory: keys, alg: 'ES256', now: Date.now })
-
-  const write = async (name: string, text: string) => {
-    const file = join(directory, name)
-    await rm(file, { force: true })
-    await writeFile(file, text, { mode: 0o600 })
-    return file
-  }
   const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
-  const { accountId, accessKey, secret } = login
-  const credential = { accessKey, secretHash: await hashSecret(secret, 'sha256') }
-  const accounts = [{ accountId, credentials: [credential] }]
-  const credentialsFile = await write('credentials.yaml', stringify({ accounts }))
+  const { secret, ...name } = login
+  await createFileEditor(credentialsFile).add({ ...name, secretHash: await hashSecret(secret, 'sha256') })
   const settings = {
     listen: { host: '127.0.0.1', port },
     admin: { host: '127.0.0.1', port: adminPort },
@@ -97,8 +92,9 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
     shutdown: { lameDuckSeconds: 0, deadlineSeconds: 5 },
     log: { level: 'warn', access: 'off' }, // the terminal is for the lines to paste
   }
-  const configFile = await write('sidecar.yaml', stringify(settings))
-  return { configFile, credentialsFile, sampleFile: await write('hello.txt', 'Hello, storage.\n'), login }
+  await writeFile(configFile, stringify(settings), { mode: 0o600 })
+  await writeFile(sampleFile, 'Hello, storage.\n', { mode: 0o600 })
+  return { configFile, credentialsFile, sampleFile, login }
 }
 
 interface Workspace {
@@ -151,6 +147,5 @@ ${change('enable')} && curl -sS ${token} ${sidecar}/greetings/hello.txt
 
 # 9. See what the sidecar counted
 curl -sS ${url(admin)}/metrics | grep '^auth_sidecar_token'
-# or open the status page in a browser: ${url(admin)}/
-`
+# or open the status page in a browser: ${url(admin)}/`
 }

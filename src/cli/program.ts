@@ -1,13 +1,10 @@
 /** The commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
-import { availableParallelism } from 'node:os'
-import { Command, CommanderError } from 'commander'
-import type { App, AppOptions, ServingApp } from '../app.ts'
-import type { Config } from '../config/config.ts'
-import type { LoadedConfig } from '../config/load.ts'
-import { createLog, type LogDestination, type Logger, openLogDestination } from '../ops/log.ts'
+import { type Command, CommanderError } from 'commander'
+import { openLogDestination } from '../ops/log.ts'
 import { errorCode, fileErrorReason } from '../reload/files.ts'
 import { VERSION } from '../version.ts'
-import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
+import { CommandFailure, CommandIo, UsageFailure } from './command-io.ts'
+import type { ServingProcess } from './serve.ts'
 import type { Signals } from './signals.ts'
 
 const EXAMPLES = `
@@ -27,7 +24,7 @@ export async function runProgram(signals: Signals): Promise<void> {
   })
   process.stderr.on('error', () => {})
   const destination = openLogDestination()
-  const code = await run(commands(signals, destination)).then(() => 0, exitCodeOf)
+  const code = await runCommand({ signals, destination }).then(() => 0, exitCodeOf)
   await destination.close()
   // A pager may read slowly; a reader that disconnects ends the wait.
   if (process.stdout.writableLength > 0) await new Promise((resolve) => process.stdout.write('', resolve))
@@ -36,17 +33,27 @@ export async function runProgram(signals: Signals): Promise<void> {
   process.exit(1)
 }
 
-async function run(loaders: Loaders): Promise<void> {
-  const program = new Command('storage-auth-sidecar')
-    .description('Issues, checks and caches Account API tokens in front of a storage service.')
-    .version(VERSION)
-    .exitOverride()
-    .addHelpText('after', EXAMPLES)
+async function runCommand(serving: ServingProcess): Promise<void> {
+  const io = new CommandIo(process)
+  const description = 'Issues, checks and caches Account API tokens in front of a storage service.'
+  const program = io.command('storage-auth-sidecar', description, EXAMPLES).version(VERSION)
+  // Loaded on demand: all modules together would cost a sidecar memory and start-up time.
+  const commands: Readonly<Record<string, () => Promise<Command>>> = {
+    serve: async () => (await import('./serve.ts')).serveCommand(io, serving),
+    demo: async () => (await import('./demo.ts')).demoCommand(io, serving),
+    config: async () => (await import('./config.ts')).configCommand(io),
+    keys: async () => (await import('./keys.ts')).keysCommand(io),
+    credentials: async () => (await import('./credentials.ts')).credentialsCommand(io),
+    revocations: async () => (await import('./revocations.ts')).revocationsCommand(io),
+    check: async () => (await import('./check.ts')).checkCommand(io),
+    token: async () => (await import('./token.ts')).tokenCommand(io),
+    completion: async () => (await import('./completion.ts')).completionCommand(io),
+    worker: async () => (await import('./serve.ts')).workerCommand(serving),
+  }
   const name = process.argv[2] ?? ''
-  const needsAll = !Object.hasOwn(loaders, name) || name === 'completion'
-  for (const load of needsAll ? Object.values(loaders) : [loaders[name]]) {
+  const needsAll = !Object.hasOwn(commands, name) || name === 'completion'
+  for (const load of needsAll ? Object.values(commands) : [commands[name]]) {
     const command = await load?.()
-    // Only `serve` starts a worker.
     if (command !== undefined) program.addCommand(command, { hidden: command.name() === 'worker' })
   }
   await program.parseAsync()
@@ -57,68 +64,4 @@ function exitCodeOf(error: Error): number {
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
   process.stderr.write(`${error.message}\n`)
   return error instanceof UsageFailure || error instanceof CommandFailure ? error.exitCode : 1
-}
-
-type ServeHow = Pick<AppOptions, 'settingsFile' | 'worker'>
-
-/** Commands by name, loaded on demand: all modules together would cost a sidecar memory and start-up time. */
-type Loaders = Readonly<Record<string, () => Promise<Command>>>
-
-function commands(signals: Signals, destination: LogDestination): Loaders {
-  const io: CommandIo = process
-  const stopRequested = () => signals.listen()
-
-  const openLog = (level: string): Logger => {
-    const log = createLog(level, destination)
-    // The request of an uncaught error runs into its time limit; all others continue.
-    process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught exception'))
-    return log
-  }
-
-  /** Serves requests in this process, alone or as one of several. */
-  const serveHere = async (config: Config, log: Logger, how: ServeHow): Promise<ServingApp> => {
-    const { createApp } = await import('../app.ts')
-    const app = await createApp({ config, log, logLinesDropped: () => destination.dropped, ...how })
-    signals.beforeExit = app.abort
-    return app
-  }
-
-  const createSidecar = async ({ config, file }: LoadedConfig, log: Logger): Promise<App> => {
-    const workers = config.workers === 'auto' ? availableParallelism() : config.workers
-    let app: App
-    if (workers === 1) app = await serveHere(config, log, { settingsFile: file })
-    else {
-      const { createPrimary } = await import('../workers/primary.ts')
-      app = await createPrimary(config, workers, file, log, destination)
-    }
-    signals.onHangUp(() => void app.reload())
-    return app
-  }
-
-  return {
-    serve: async () =>
-      (await import('./serve.ts')).serveCommand(io, {
-        createApp: (loaded) => createSidecar(loaded, openLog(loaded.config.log.level)),
-        stopRequested,
-      }),
-    demo: async () =>
-      (await import('./demo.ts')).demoCommand(io, {
-        createApp: (loaded) => createSidecar(loaded, openLog('warn')),
-        stopRequested,
-      }),
-    config: async () => (await import('./config.ts')).configCommand(io),
-    keys: async () => (await import('./keys.ts')).keysCommand(io),
-    credentials: async () => (await import('./credentials.ts')).credentialsCommand(io),
-    revocations: async () => (await import('./revocations.ts')).revocationsCommand(io),
-    check: async () => (await import('./check.ts')).checkCommand(io),
-    token: async () => (await import('./token.ts')).tokenCommand(io),
-    completion: async () => (await import('./completion.ts')).completionCommand(io),
-    worker: async () =>
-      new Command('worker').action(async () => {
-        if (process.send === undefined)
-          throw new UsageFailure('workers are started by serve, with the setting workers')
-        const { runWorker } = await import('../workers/worker.ts')
-        await runWorker((config) => serveHere(config, openLog(config.log.level), { worker: true }))
-      }),
-  }
 }

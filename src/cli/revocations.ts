@@ -1,17 +1,9 @@
 /** `revocations add|list|remove`: tokens that end before they expire, in a file or in PostgreSQL. */
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import { type RevocationName, revocationEntry } from '../credentials/editors.ts'
-import { nameProblem } from '../credentials/names.ts'
-import {
-  type CommandIo,
-  createCommand,
-  formatList,
-  printer,
-  UsageFailure,
-  unwrap,
-  warner,
-} from './command-io.ts'
-import { addStoreFlags, openEditors, parseTimeFlag, type StoreFlags } from './store-flags.ts'
+import { parseTime } from '../credentials/names.ts'
+import { type CommandIo, textWithout, UsageFailure } from './command-io.ts'
+import { addStoreCommand, openEditors, parseName, type StoreFlags, timeProblem } from './store-flags.ts'
 
 interface NameFlags extends StoreFlags {
   readonly jti?: string
@@ -33,63 +25,55 @@ Examples:
 
 /** @param now - epoch milliseconds */
 export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
-  const print = printer(io)
   const description = 'end tokens before they expire, in a file or in PostgreSQL'
-  const group = createCommand('revocations', description, io).addHelpText('after', EXAMPLES)
-  const subcommand = (name: string, description: string, example: string) =>
-    addStoreFlags(group.command(name).description(description), 'revocations').addHelpText(
-      'after',
-      `\nExample:\n  ${PROGRAM} ${name} --file revocations.yaml${example}`,
-    )
-  const named = (...parameters: Parameters<typeof subcommand>) =>
-    subcommand(...parameters)
-      .option('--jti <id>', 'one token, by its claim jti')
-      .option('--account <id>', 'the tokens of an account')
-      .option('--access-key <key>', 'the tokens of an access key')
+  const group = io.command('revocations', description, EXAMPLES)
+  const named = (name: string, description: string, example: string) =>
+    addStoreCommand(group, name, description, example)
+      .addOption(
+        new Option('--jti <id>', 'one token, by its claim jti')
+          .argParser(parseName)
+          .conflicts('issuedBefore'),
+      )
+      .option('--account <id>', 'the tokens of an account', parseName)
+      .option('--access-key <key>', 'the tokens of an access key', parseName)
 
   named('add', 'add a revocation, and print it as JSON', ' --account acme --issued-before now')
-    .option('--issued-before <time>', 'only tokens issued before this time (RFC 3339), or before now')
+    .option(
+      '--issued-before <time>',
+      'only tokens issued before this time (RFC 3339), or before now',
+      textWithout((text) => (text === 'now' ? undefined : timeProblem(text))),
+    )
     .action(async ({ issuedBefore, ...flags }: AddFlags) => {
-      const name = checkName(flags)
-      if (issuedBefore !== undefined && name.jti) {
-        throw new UsageFailure('--jti and --issued-before cannot be used together')
-      }
-      const parse = (text: string) => (text === 'now' ? now() : parseTimeFlag('--issued-before', text))
-      const bound = issuedBefore === undefined ? {} : { issuedBefore: parse(issuedBefore) }
-      const revocation = { ...name, ...bound }
-      unwrap(await (await openEditors(flags)).revocations.add(revocation))
-      print(JSON.stringify(revocationEntry(revocation)))
+      const name = nameOf(flags)
+      const bound = issuedBefore === 'now' ? now() : parseTime(issuedBefore ?? '')
+      const revocation = { ...name, ...(bound !== undefined && { issuedBefore: bound }) }
+      const { revocations } = await openEditors(flags)
+      io.unwrap(await revocations.add(revocation))
+      io.print(JSON.stringify(revocationEntry(revocation)))
     })
 
-  subcommand('list', 'list the revocations', '').action(async (flags: StoreFlags) => {
-    const { value, warnings } = unwrap(await (await openEditors(flags)).revocations.list())
-    warnings.forEach(warner(io))
-    const list = formatList(flags.json, value.map(revocationEntry), {
+  addStoreCommand(group, 'list', 'list the revocations').action(async (flags: StoreFlags) => {
+    const { revocations } = await openEditors(flags)
+    io.printList(flags.json, io.unwrap(await revocations.list()).value.map(revocationEntry), {
       BY: ({ issuedBefore: _, ...name }) => String(Object.keys(name)[0]),
       NAME: ({ issuedBefore: _, ...name }) => String(Object.values(name)[0]),
       'ISSUED BEFORE': ({ issuedBefore = 'any time' }) => issuedBefore,
     })
-    print(list)
   })
 
   named('remove', 'remove all revocations of a name', ' --account acme').action(async (flags: NameFlags) => {
-    const name = checkName(flags)
-    unwrap(await (await openEditors(flags)).revocations.remove(name))
-    print(flags.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
+    const name = nameOf(flags)
+    const { revocations } = await openEditors(flags)
+    io.unwrap(await revocations.remove(name))
+    io.print(flags.json ? JSON.stringify({ ...name, removed: true }) : 'removed')
   })
   return group
 }
 
-/** @throws UsageFailure unless there is exactly one name, which a token may carry */
-function checkName({ jti, account, accessKey }: NameFlags): RevocationName {
-  const names = Object.entries({ jti, accountId: account, accessKey }).filter(
-    ([, value]) => value !== undefined,
-  )
-  const [name, ...others] = names
-  if (name === undefined || others.length > 0) {
-    throw new UsageFailure('give exactly one of --jti, --account and --access-key')
-  }
-  const problem = nameProblem(String(name[1]))
-  if (problem !== undefined) throw new UsageFailure(`the name ${problem}`)
-  return Object.fromEntries([name])
+/** @throws UsageFailure unless there is exactly one */
+function nameOf({ jti, account, accessKey }: NameFlags): RevocationName {
+  const names = Object.entries({ jti, accountId: account, accessKey })
+  const given = names.filter(([, value]) => value !== undefined)
+  if (given.length !== 1) throw new UsageFailure('give exactly one of --jti, --account and --access-key')
+  return Object.fromEntries(given)
 }

@@ -1,20 +1,23 @@
 /**
  * `serve`: runs the sidecar until a signal stops it. SIGTERM drains with a lame duck, SIGINT without one; a second
- * signal stops at once. The exit code is 0, or 1 if a request was aborted.
+ * signal stops at once. The exit code is 0, or 1 if a request was aborted. With the setting `workers` it starts
+ * processes of `worker`.
  */
-import type { Command } from 'commander'
-import type { App } from '../app.ts'
+import { availableParallelism } from 'node:os'
+import { Command } from 'commander'
+import type { App, AppOptions, ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
-import { CommandFailure, type CommandIo, createCommand } from './command-io.ts'
-import { addSettingFlags, asUsage, loadSettings, type ParsedOptions, usable } from './config.ts'
-import type { StopSignal } from './signals.ts'
+import { createLog, type LogDestination, type Logger } from '../ops/log.ts'
+import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
+import { addSettingFlags, asUsage, loadSettings, type ParsedOptions } from './config.ts'
+import type { Signals } from './signals.ts'
 
-export interface ServeDependencies {
-  readonly createApp: (loaded: LoadedConfig) => Promise<App>
-  /** Resolves with the first signal that asks to stop. Called before anything listens. */
-  readonly stopRequested: () => Promise<StopSignal>
+/** What a process that serves has besides its settings. */
+export interface ServingProcess {
+  readonly signals: Signals
+  readonly destination: LogDestination
 }
 
 const EXAMPLES = `
@@ -23,23 +26,21 @@ Examples:
   SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar serve --keys-directory ./keys \\
     --credentials-file ./credentials.yaml`
 
-export function serveCommand(io: CommandIo, deps: ServeDependencies): Command {
-  return addSettingFlags(createCommand('serve', 'run the sidecar', io))
+export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
+  return addSettingFlags(io.command('serve', 'run the sidecar', ''))
     .addHelpText('after', EXAMPLES)
-    .action(async (options: ParsedOptions) => {
-      await serve(usable(loadSettings(options, io)), deps)
-    })
+    .action((options: ParsedOptions) => serve(loadSettings(options, io), serving))
 }
 
-async function serve(loaded: LoadedConfig, deps: ServeDependencies): Promise<void> {
+async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<void> {
   let isStopping = false
-  const stop = deps.stopRequested().then((signal) => {
+  const stop = serving.signals.listen().then((signal) => {
     isStopping = true
     return signal
   })
   const { config } = loaded
   try {
-    const app = await deps.createApp(loaded)
+    const app = await createSidecar(loaded, serving, config.log.level)
     // A process that is stopped while it starts does not begin to listen.
     if (!isStopping) await Promise.race([app.start().catch((error) => rethrowFault(error, config)), stop])
     const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
@@ -47,6 +48,53 @@ async function serve(loaded: LoadedConfig, deps: ServeDependencies): Promise<voi
   } catch (error) {
     throw asUsage(error, loaded)
   }
+}
+
+/** Modules of the application are loaded on demand: the primary of several workers does without most of them. */
+export async function createSidecar(
+  { config, file }: LoadedConfig,
+  serving: ServingProcess,
+  logLevel: string,
+): Promise<App> {
+  const { signals, destination } = serving
+  const log = openLog(logLevel, destination)
+  const workers = config.workers === 'auto' ? availableParallelism() : config.workers
+  let app: App
+  if (workers === 1) app = await serveHere({ config, log, settingsFile: file }, serving)
+  else {
+    const { createPrimary } = await import('../workers/primary.ts')
+    app = await createPrimary(config, workers, file, log, destination)
+  }
+  signals.onHangUp = () => void app.reload()
+  return app
+}
+
+/** Only `serve` starts a worker. */
+export function workerCommand(serving: ServingProcess): Command {
+  return new Command('worker').action(async () => {
+    if (process.send === undefined)
+      throw new UsageFailure('workers are started by serve, with the setting workers')
+    const { runWorker } = await import('../workers/worker.ts')
+    await runWorker((config) => {
+      const log = openLog(config.log.level, serving.destination)
+      return serveHere({ config, log, worker: true }, serving)
+    })
+  })
+}
+
+function openLog(level: string, destination: LogDestination): Logger {
+  const log = createLog(level, destination)
+  // The request of an uncaught error runs into its time limit; all others continue.
+  process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught exception'))
+  return log
+}
+
+/** Serves requests in this process, alone or as one of several. */
+async function serveHere(options: AppOptions, serving: ServingProcess): Promise<ServingApp> {
+  const { createApp } = await import('../app.ts')
+  const app = await createApp({ ...options, logLinesDropped: () => serving.destination.dropped })
+  serving.signals.beforeExit = app.abort
+  return app
 }
 
 /** Node's error of a listener; `hostname` replaces address and port when the name has no address. */

@@ -1,38 +1,35 @@
-/** What commands on credentials and revocations share: where the entries are, in a file or in PostgreSQL, and times. */
-import type { Command } from 'commander'
-import {
-  type CredentialEditor,
-  createFileEditor,
-  createRevocationFileEditor,
-  type RevocationEditor,
-} from '../credentials/editors.ts'
-import { parseTime } from '../credentials/names.ts'
-import { parsePath, UsageFailure } from './command-io.ts'
+/** What commands on accounts, credentials and revocations share: names, times, and the store, a file or PostgreSQL. */
+import { type Command, Option } from 'commander'
+import { createFileEditor, createRevocationFileEditor } from '../credentials/editors.ts'
+import { nameProblem, namesProblem, parseTime } from '../credentials/names.ts'
+
+import { parsePath, textWithout, UsageFailure } from './command-io.ts'
 
 export interface StoreFlags {
-  readonly file?: string
-  readonly postgresUrlFile?: string
+  readonly file?: string | undefined
+  readonly postgresUrlFile?: string | undefined
   readonly json?: boolean
-}
-
-interface Editors {
-  readonly credentials: CredentialEditor
-  readonly revocations: RevocationEditor
 }
 
 export const DATABASE = '--postgres-url-file <path>'
 
-export const addStoreFlags = (command: Command, subject: 'credentials' | 'revocations') =>
-  command
-    .option('--file <path>', `the ${subject} file`, parsePath)
+/** A subcommand of `credentials` or `revocations`. `example`: its arguments besides the store. */
+export function addStoreCommand(group: Command, name: string, description: string, example = ''): Command {
+  const subject = group.name()
+  const call = `storage-auth-sidecar ${subject} ${name} --file ${subject}.yaml`
+  return group
+    .command(name)
+    .description(description)
+    .addHelpText('after', `\nExample:\n  ${call}${example}`)
+    .addOption(
+      new Option('--file <path>', `the ${subject} file`).argParser(parsePath).conflicts('postgresUrlFile'),
+    )
     .option(DATABASE, 'or a file that holds the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
+}
 
 /** Modules of the database are loaded only where one is named. */
-export async function openEditors({ file, postgresUrlFile }: StoreFlags): Promise<Editors> {
-  if (file !== undefined && postgresUrlFile !== undefined) {
-    throw new UsageFailure('--file and --postgres-url-file cannot be used together')
-  }
+export async function openEditors({ file, postgresUrlFile }: StoreFlags) {
   if (postgresUrlFile !== undefined) {
     const { openPostgresEditors } = await import('../credentials/postgres/editors.ts')
     return openPostgresEditors(postgresUrlFile)
@@ -41,10 +38,21 @@ export async function openEditors({ file, postgresUrlFile }: StoreFlags): Promis
   return { credentials: createFileEditor(file), revocations: createRevocationFileEditor(file) }
 }
 
-/** RFC 3339 to epoch milliseconds. @throws UsageFailure that names the flag */
-export function parseTimeFlag(flag: string, text: string): number {
-  const time = parseTime(text)
-  if (time !== undefined) return time
-  const rule = 'must be an RFC 3339 time with its zone, in UTC before the year 10000'
-  throw new UsageFailure(`${flag} ${rule}: 2027-12-31T23:59:59Z`)
+export const parseName = textWithout(nameProblem)
+
+const TIME = 'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
+
+export const timeProblem = (text: string) => (parseTime(text) === undefined ? TIME : undefined)
+
+export interface NameFlags {
+  readonly account: string
+  readonly accessKey: string
+  readonly scope?: string | undefined
+}
+
+/** @throws UsageFailure where they are too long for a token */
+export function namesOf({ account, accessKey, scope }: NameFlags) {
+  const problem = namesProblem(account, accessKey, scope)
+  if (problem !== undefined) throw new UsageFailure(`--access-key ${problem}`)
+  return { accountId: account, accessKey }
 }

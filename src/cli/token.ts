@@ -2,28 +2,20 @@
 import { EventEmitter } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
-import { type AuthData, type AuthDataEvents, openAuthData } from '../auth-data.ts'
+import { type AuthData, openAuthData } from '../auth-data.ts'
+import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
+import { type CredentialName, isActive } from '../credentials/store.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog } from '../ops/log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { createIssuer } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
-import {
-  CommandFailure,
-  type CommandIo,
-  checkNames,
-  createCommand,
-  parseSeconds,
-  printer,
-  readStdin,
-  UsageFailure,
-  unwrap,
-  warner,
-} from './command-io.ts'
-import { addSettingFlags, asUsage, loadSettings, type ParsedOptions, usable } from './config.ts'
+import { CommandFailure, type CommandIo, parseSeconds, UsageFailure } from './command-io.ts'
+import { addSettingFlags, asUsage, loadSettings, type ParsedOptions } from './config.ts'
+import { namesOf, openEditors, parseName } from './store-flags.ts'
 
-interface IssueOptions extends ParsedOptions {
+interface IssueFlags extends ParsedOptions {
   readonly account: string
   readonly accessKey: string
   readonly lifetimeSeconds?: number
@@ -50,40 +42,35 @@ Examples:
 
 /** `now`: epoch milliseconds; `waitMs`: how long `inspect` waits for another issuer or a database. */
 export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = {}): Command {
-  const print = printer(io)
-  const warn = warner(io)
-  const group = createCommand('token', 'mint a token, or explain one', io)
-  group.addHelpText('after', GROUP_EXAMPLES)
+  const group = io.command('token', 'mint a token, or explain one', GROUP_EXAMPLES)
 
   addSettingFlags(group.command('issue'))
     .description('mint a token with the key that signs')
-    .requiredOption('--account <id>', 'the account identifier')
-    .requiredOption('--access-key <key>', 'the access key')
+    .requiredOption('--account <id>', 'the account identifier', parseName)
+    .requiredOption('--access-key <key>', 'the access key', parseName)
     .option('--lifetime-seconds <n>', 'its lifetime (default: token.lifetimeSeconds)', parseSeconds)
     .option('--json', 'print JSON')
     .addHelpText('after', ISSUE_EXAMPLES)
-    .action(async (options: IssueOptions) => {
-      const { config } = usable(loadSettings(options, io, false))
+    .action(async (flags: IssueFlags) => {
+      const { config } = loadSettings(flags, io, false)
       const { maxLifetimeSeconds } = config.token
-      const { lifetimeSeconds = config.token.lifetimeSeconds } = options
+      const { lifetimeSeconds = config.token.lifetimeSeconds } = flags
       if (lifetimeSeconds < 1 || lifetimeSeconds > maxLifetimeSeconds) {
         const range = `1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`
         throw new UsageFailure(`--lifetime-seconds must be ${range}`)
       }
-      const subject = checkNames(options)
+      const name = namesOf(flags)
       const { directory } = config.keys
-      if (directory === undefined) {
+      if (directory === undefined)
         throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')
-      }
-      const { value: ring, warnings } = unwrap(await loadKeyRing(directory))
-      warnings.forEach(warn)
-      if (ring.signing === undefined) {
+      const ring = io.unwrap(await loadKeyRing(directory)).value
+      if (ring.signing === undefined)
         throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
-      }
+      await warnUnlessActive(name, config, io, now)
       const issueToken = createIssuer({ ...config.token, keys: () => ring, now })
-      const { token, identity } = await issueToken(subject, lifetimeSeconds)
+      const { token, identity } = await issueToken(name, lifetimeSeconds)
       const expiresAt = new Date(identity.expiresAtSeconds * 1000).toISOString()
-      print(options.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
+      io.print(flags.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
     })
 
   addSettingFlags(group.command('inspect'))
@@ -92,29 +79,48 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
     .option('--json', 'print JSON')
     .addHelpText('after', INSPECT_EXAMPLES)
     .action(async (argument: string | undefined, options: ParsedOptions) => {
-      const loaded = usable(loadSettings(options, io, false))
-      const { config } = loaded
-      const { issuers, isRevoked, credentials } = await loadAuthData(loaded, now, warn, waitMs)
+      const loaded = loadSettings(options, io, false)
+      const { issuer, ...config } = loaded.config.token
+      const { issuers, isRevoked, credentials } = await loadAuthData(loaded, io, now, waitMs)
       const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }
-      const verify = createVerifier({ ...config.token, ...sources, issuers, now })
-      const token = (argument ?? (await readStdin(io.stdin)).toString()).trim()
-      const inspection = await inspectToken(token, { verify, issuer: config.token.issuer, ...sources, now })
-      print(printable(options['json'] ? JSON.stringify(inspection) : report(inspection)))
+      const verify = createVerifier({ ...config, ...sources, issuers, now })
+      const token = (argument ?? (await io.readBytes()).toString()).trim()
+      const inspection = await inspectToken(token, { verify, issuer, ...sources, now })
+      io.print(printable(options['json'] ? JSON.stringify(inspection) : report(inspection)))
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })
   return group
 }
 
+/** Warns of a token that sidecars with these settings refuse. */
+async function warnUnlessActive(
+  name: CredentialName,
+  { credentials }: Config,
+  io: CommandIo,
+  now: () => number,
+) {
+  const editors = await openEditors({
+    file: credentials.file,
+    postgresUrlFile: credentials.postgres?.urlFile,
+  })
+  const listed = await editors.credentials.list()
+  if (!listed.ok) return io.warn(...listed.problems.map((problem) => `no credential is known: ${problem}`))
+  const isNamed = ({ accountId, accessKey }: CredentialName) =>
+    accountId === name.accountId && accessKey === name.accessKey
+  if (!listed.value.some((credential) => isNamed(credential) && isActive(credential, now())))
+    io.warn('no active credential has this account and access key: the token is refused')
+}
+
 /** Loads once everything that the verdict on a token depends on. The values stay usable after the stop. */
 async function loadAuthData(
   loaded: LoadedConfig,
+  io: CommandIo,
   now: () => number,
-  warn: (text: string) => void,
   waitMs: number,
 ): Promise<AuthData> {
   const write = (line: string) => {
-    const { msg, problem, problems = [problem ?? ''] } = JSON.parse(line)
-    warn([msg, ...problems].join(' ').trim())
+    const { msg, from = [], problem = [], problems = problem } = JSON.parse(line)
+    io.warn([msg, from, problems].flat().join(': '))
   }
   // Certificates have no part in a verdict.
   const {
@@ -123,20 +129,22 @@ async function loadAuthData(
   } = loaded.config
   try {
     const log = createLog('warn', { write })
-    const events = new EventEmitter<AuthDataEvents>()
-    const authData = await openAuthData({ ...config, listen, upstreams: [] }, { log, now, events })
-    authData.start()
-    const complete = authData.whenLoaded().then(async (isComplete) => {
-      const fetched = Promise.all(authData.keySets.map((keySet) => keySet.fetched()))
-      await Promise.race([fetched, sleep(waitMs, undefined, { ref: false })])
-      return isComplete
-    })
-    const isComplete = await Promise.race([complete, sleep(2 * waitMs, false, { ref: false })]).finally(
-      authData.stop,
+    const authData = await openAuthData(
+      { ...config, listen, upstreams: [] },
+      { log, now, events: new EventEmitter() },
     )
-    const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
-    if (!isComplete) throw new CommandFailure(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
-    return authData
+    const late = sleep(waitMs, false, { ref: false })
+    try {
+      authData.start()
+      if (await Promise.race([authData.whenLoaded(), late])) {
+        await Promise.race([Promise.all(authData.keySets.map((keySet) => keySet.fetched())), late])
+        return authData
+      }
+      const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
+      throw new CommandFailure(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
+    } finally {
+      await authData.stop()
+    }
   } catch (error) {
     throw asUsage(error, loaded)
   }

@@ -1,10 +1,9 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { PassThrough } from 'node:stream'
 import { Command } from 'commander'
 import t from 'tap'
 import { UsageFailure } from '../../src/cli/command-io.ts'
-import { addSettingFlags, configCommand, loadSettings, usable } from '../../src/cli/config.ts'
+import { addSettingFlags, configCommand, loadSettings } from '../../src/cli/config.ts'
 import { configJsonSchema } from '../../src/config/settings.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
@@ -74,9 +73,8 @@ t.test('a mistyped flag is refused with a suggestion', async (t) => {
 })
 
 t.test('commands that forward nothing accept the same flags and need no upstream', async (t) => {
-  const io = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough(), env: {} }
   const settings = (...args: string[]) =>
-    usable(loadSettings(addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(), io, false))
+    loadSettings(addSettingFlags(new Command()).parse(args, { from: 'user' }).opts(), { env: {} }, false)
   t.match(settings('--token-lifetime-seconds', '60').config, {
     token: { lifetimeSeconds: 60 },
     upstreams: [],

@@ -97,10 +97,19 @@ t.test('wrong usage and unusable files end with exit code 2, and change nothing'
     [['add', '--file', file], one],
     [['add', '--file', file, ...both], one],
     [['remove', '--file', file, ...both], one],
-    [['add', '--file', file, '--jti', 'a', '--issued-before', 'now'], /cannot be used together/],
-    [['add', '--file', file, '--account', 'a', ...times], /^--issued-before must be an RFC 3339 time/],
-    [['add', '--file', file, '--account', 'a\u0007'], 'the name must not hold control characters'],
-    [['add', '--file', file, '--account', ''], 'the name must be 1 to 1024 characters long'],
+    [['add', '--file', file, '--jti', 'a', '--issued-before', 'now'], /cannot be used with option/],
+    [
+      ['add', '--file', file, '--account', 'a', ...times],
+      /'--issued-before <time>' is invalid. It must be an RFC 3339 time/,
+    ],
+    [
+      ['add', '--file', file, '--account', 'a\u0007'],
+      /'--account <id>' is invalid. It must not hold control characters/,
+    ],
+    [
+      ['add', '--file', file, '--account', ''],
+      /'--account <id>' is invalid. It must be 1 to 1024 characters long/,
+    ],
     [['add', '--account', 'a'], '--file or --postgres-url-file is required'],
     [['list', '--file', file], /:1:14: revocations must be a list/],
     [['add', '--file', file, '--account', 'a'], /:1:14: revocations must be a list/],

@@ -75,7 +75,10 @@ t.test('issue accepts a lifetime up to the maximum', async (t) => {
 t.test('issue refuses invalid names and a directory without a signing key', async (t) => {
   const { token, keys } = await setUp(t)
   const bad = await token(['issue', '--account', 'a\r\nb', '--access-key', 'AK1'])
-  t.match(bad.failure, { exitCode: 2, message: '--account must not hold control characters' })
+  t.match(bad.failure, {
+    exitCode: 2,
+    message: /'--account <id>' is invalid. It must not hold control characters/,
+  })
   const long = '密'.repeat(1024)
   const tooLong = await token(['issue', '--account', long, '--access-key', long])
   t.match(tooLong.failure, { exitCode: 2, message: /^--access-key must be shorter: account and access key/ })
@@ -83,6 +86,22 @@ t.test('issue refuses invalid names and a directory without a signing key', asyn
   rmSync(`${keys.directory}/${keys.kid}.jwk.json`)
   writeKey(keys.directory, keys.publicJwk)
   t.match((await token(['issue', ...SUBJECT])).failure, { exitCode: 2, message: /holds no private key/ })
+})
+
+t.test('issue warns of a token that the sidecar refuses', async (t) => {
+  const { token, credential, credentials } = await setUp(t)
+  const warnings = async (...args: string[]) => {
+    const { failure, stdout, stderr } = await token(['issue', ...args])
+    t.equal(failure, undefined)
+    t.match(stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/)
+    return stderr
+  }
+  const refused = 'warning: no active credential has this account and access key: the token is refused\n'
+  t.equal(await warnings('--account', 'acme', '--access-key', 'AK2'), refused)
+  await credential('disable')
+  t.equal(await warnings(...SUBJECT), refused)
+  rmSync(credentials)
+  t.match(await warnings(...SUBJECT), /^warning: no credential is known: .*there is no such file/)
 })
 
 t.test('inspect reads a token from stdin', async (t) => {
@@ -178,5 +197,8 @@ t.test('inspect uses the keys of a remote issuer and reports if it does not resp
   t.match(JSON.parse(stdout), { verdict: 'valid', revoked: false, credentialActive: null })
   const away = await inspect('http://127.0.0.1:1/')
   t.match(away.failure, { exitCode: 1, message: 'no answer within 0.5 s: keys' })
-  t.match(away.stderr, /^warning: the JWK Set cannot be used/)
+  t.match(
+    away.stderr,
+    /^warning: the JWK Set cannot be used, there is none yet: http:\/\/127\.0\.0\.1:1\/: \w/,
+  )
 })

@@ -11,15 +11,16 @@ import { demoCommand } from '../../src/cli/demo.ts'
 import { keysCommand } from '../../src/cli/keys.ts'
 import { revocationsCommand } from '../../src/cli/revocations.ts'
 import { serveCommand } from '../../src/cli/serve.ts'
+import { Signals } from '../../src/cli/signals.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
 import { prepareFiles, runProgram, serveArgs } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 
-const never = () => Promise.reject(new Error('nothing is started here'))
-const deps = { createApp: never, stopRequested: never }
+const nothing = { write() {}, dropped: 0, close: () => Promise.resolve() }
+const serving = { signals: new Signals(0), destination: nothing }
 const COMMANDS: Readonly<Record<string, (io: CommandIo) => Command>> = {
-  serve: (io) => serveCommand(io, deps),
-  demo: (io) => demoCommand(io, deps),
+  serve: (io) => serveCommand(io, serving),
+  demo: (io) => demoCommand(io, serving),
   config: configCommand,
   keys: keysCommand,
   credentials: credentialsCommand,

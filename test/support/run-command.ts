@@ -1,7 +1,7 @@
 /** Runs a command group as the program would, without a process: text in, text and exit code out. */
 import { Readable, Writable } from 'node:stream'
 import { type Command, CommanderError } from 'commander'
-import { CommandFailure, type CommandIo, UsageFailure } from '../../src/cli/command-io.ts'
+import { CommandFailure, CommandIo, UsageFailure } from '../../src/cli/command-io.ts'
 
 /** What a command did. */
 export interface CommandRun {
@@ -32,19 +32,19 @@ export async function runCommand(
         done()
       },
     })
-  const io = {
+  const io = new CommandIo({
     stdin: Readable.from([Buffer.from(stdin)]),
     stdout: collect('stdout'),
     stderr: collect('stderr'),
     env,
-  }
+  })
   let failure: CommandRun['failure']
   try {
     await make(io).parseAsync([...args], { from: 'user' })
   } catch (error) {
     if (error instanceof CommandFailure || error instanceof UsageFailure) failure = error
     else if (!(error instanceof CommanderError)) throw error
-    else if (error.exitCode !== 0) failure = { exitCode: 2, message: error.message }
+    else if (error.exitCode !== 0) failure = { exitCode: 2, message: written.stderr }
   }
   return { ...written, failure }
 }
