@@ -29,8 +29,8 @@ import { LinkEndpoint } from './server/link-endpoint.ts'
 import { DataListener } from './server/listener.ts'
 import { Responder } from './server/respond.ts'
 import { TokenEndpoint } from './server/token-endpoint.ts'
-import { createTokenCache, type TokenCache } from './token/cache.ts'
-import { createAssertionSigner, createIssuer, createLinkIssuer } from './token/issue.ts'
+import { TokenCache } from './token/cache.ts'
+import { TokenSigner } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
 
 export interface AppOptions {
@@ -70,6 +70,7 @@ interface Base {
   readonly authData: AuthData
   readonly events: EventEmitter<AuthDataEvents>
   readonly metrics: Metrics
+  readonly signer: TokenSigner
 }
 
 /** @throws InvalidAuthData with every problem of keys, credentials and certificates */
@@ -92,7 +93,8 @@ export async function createApp({
     now,
   })
   const { registry } = metrics
-  const base: Base = { config, log, now, authData, events, metrics }
+  const signer = new TokenSigner(keys, config.token, now)
+  const base: Base = { config, log, now, authData, events, metrics, signer }
   const tokenCache = createTokenChecks(base)
   const { handle, forwarder, responder, addresses, clientAddress } = createResponses(base, tokenCache)
 
@@ -189,26 +191,18 @@ export async function createApp({
 }
 
 /** Verifies tokens and caches those that are accepted, until a reload. */
-function createTokenChecks({ config, now, authData, events }: Base) {
-  const { keys, issuers, isRevoked } = authData
+function createTokenChecks({ config, now, authData, events, signer }: Base) {
+  const { issuers, isRevoked } = authData
   const { assertion } = config.identity
-  const { issuer, clockToleranceSeconds } = config.token
-  const tokenCache = createTokenCache({
+  const { clockToleranceSeconds } = config.token
+  const audiences = upstreamsOf(config).map(({ assertionAudience }) => assertionAudience)
+  const tokenCache = new TokenCache({
+    ...config.cache,
     verifyUncached: createVerifier({ issuers, clockToleranceSeconds, isRevoked, now }),
     ...(assertion.enabled && {
-      signAssertions: createAssertionSigner({
-        audiences: [
-          assertion.audience,
-          ...upstreamsOf(config).map(({ assertionAudience }) => assertionAudience),
-        ],
-        lifetimeSeconds: assertion.lifetimeSeconds,
-        keys,
-        issuer,
-        now,
-      }),
+      signAssertions: (identity) =>
+        signer.signAssertions(identity, [assertion.audience, ...audiences], assertion.lifetimeSeconds),
     }),
-    maxTokens: config.cache.maxTokens,
-    maxAgeSeconds: config.cache.maxAgeSeconds,
     now,
   })
   // A reload empties the cache: a cached token's credential may be disabled, its key removed, or itself revoked. The next
@@ -222,9 +216,7 @@ function createTokenChecks({ config, now, authData, events }: Base) {
 
 /** Decides on requests, and responds to them: token and link endpoint, refusals, forwarding. */
 function createResponses(base: Base, tokenCache: TokenCache) {
-  const { config, log, now, authData, events, metrics } = base
-  const { keys } = authData
-  const { issuer, audience, lifetimeSeconds } = config.token
+  const { config, log, now, authData, events, metrics, signer } = base
   const decide = createDecide({
     headerLines: config.limits.headerLines,
     enforcement: config.enforcement,
@@ -245,7 +237,7 @@ function createResponses(base: Base, tokenCache: TokenCache) {
   const audit = createAudit({ log, enabled: config.log.audit, clientAddress })
   const endpoint: EndpointOptions = {
     responder,
-    canIssue: () => keys().signing !== undefined,
+    signer,
     revokeToken: authData.revokeToken,
     contract: config.contract,
     audit,
@@ -255,14 +247,12 @@ function createResponses(base: Base, tokenCache: TokenCache) {
     ...endpoint,
     credentials: authData.credentials,
     throttle: createLoginThrottle(config.limits.loginFailures),
-    issue: createIssuer({ keys, issuer, audience, lifetimeSeconds, now }),
     clientAddress,
     onIssued: metrics.onTokenIssued,
     onIssueFailure: metrics.onIssueFailure,
   })
   const linkEndpoint = new LinkEndpoint({
     ...endpoint,
-    issue: createLinkIssuer({ keys, issuer, audience, now }),
     maxLifetimeSeconds: config.links.maxLifetimeSeconds,
     onIssued: metrics.onLinkIssued,
   })

@@ -38,8 +38,7 @@ import {
 import type { Loaded } from './reload/files.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
-import { ownIssuer, trustedIssuer } from './token/issuers.ts'
-import type { TokenIssuer } from './token/verify.ts'
+import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
 
 /** The arguments of each event. The new version is active before its event. */
 export interface AuthDataEvents {

@@ -9,7 +9,7 @@ import { type CredentialName, isActive } from '../credentials/store.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog } from '../ops/log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
-import { createIssuer } from '../token/issue.ts'
+import { TokenSigner } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
 import { CommandFailure, type CommandIo, parseSeconds, UsageFailure } from './command-io.ts'
 import { addSettingFlags, asUsage, loadSettings, type ParsedOptions } from './config.ts'
@@ -67,8 +67,8 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
       if (ring.signing === undefined)
         throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
       await warnUnlessActive(name, config, io, now)
-      const issueToken = createIssuer({ ...config.token, keys: () => ring, now })
-      const { token, identity } = await issueToken(name, lifetimeSeconds)
+      const signer = new TokenSigner(() => ring, config.token, now)
+      const { token, identity } = await signer.issueToken(name, lifetimeSeconds)
       const expiresAt = new Date(identity.expiresAtSeconds * 1000).toISOString()
       io.print(flags.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
     })

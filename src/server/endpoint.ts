@@ -6,13 +6,13 @@ import type { Config } from '../config/config.ts'
 import type { EndedToken, RevokeToken } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Audit, AuditedRequest } from '../ops/audit.ts'
+import type { TokenSigner } from '../token/issue.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import type { Responder } from './respond.ts'
 
 export interface EndpointOptions {
   readonly responder: Responder
-  /** Whether there is a key that signs. */
-  readonly canIssue: () => boolean
+  readonly signer: TokenSigner
   /** Absent where no database has the revocations. */
   readonly revokeToken: RevokeToken | undefined
   readonly contract: Pick<Config['contract'], 'expirationSec' | 'authenticationFailedCode'>

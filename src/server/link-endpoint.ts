@@ -6,14 +6,12 @@ import { decodeJwt } from 'jose/jwt/decode'
 import { ERRORS } from '../errors.ts'
 import { pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
-import type { LinkIssuer } from '../token/issue.ts'
 import { isLinkId, isMakerOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { allows, type Scope } from '../token/scopes.ts'
 import type { SidecarResponse } from './context.ts'
 import { type EndpointOptions, expirationSec, invalid, type Refusal, readJson, revoke } from './endpoint.ts'
 
 interface LinkEndpointOptions extends EndpointOptions {
-  readonly issue: LinkIssuer
   readonly maxLifetimeSeconds: number
   readonly onIssued: () => void
 }
@@ -32,14 +30,14 @@ export class LinkEndpoint {
 
   /** POST: makes a link. Rejects only on an internal error. */
   async create(res: SidecarResponse, caller: Caller): Promise<void> {
-    const { responder, maxLifetimeSeconds, audit } = this.#options
-    if (!this.#options.canIssue()) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
+    const { responder, signer, maxLifetimeSeconds, audit } = this.#options
+    if (!signer.canSign) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
     const read = await readJson(res)
     const asked = read.ok ? readAsked(read.members, maxLifetimeSeconds) : read
     if (!asked.ok) return responder.refuse(res, 'invalid', asked.error)
     if (!mayLink(caller.identity.scope, asked.linked)) return this.#deny(res)
     const parent = { ...caller, issuedAtSeconds: issuedAt(res.req.context.admitted?.authorization) }
-    const issued = await this.#options.issue(parent, asked.linked, asked.lifetime)
+    const issued = await signer.issueLink(parent, asked.linked, asked.lifetime)
     if (issued === undefined) return responder.refuse(res, 'invalid', TARGET_TOO_LONG)
     const { url, linkId, expiresAtSeconds } = issued
     this.#options.onIssued()

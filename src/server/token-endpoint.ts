@@ -8,7 +8,6 @@ import type { CredentialStatus, CredentialStore, Login } from '../credentials/st
 import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/caller.ts'
-import type { LoginIdentity } from '../token/issue.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import { clientNetwork } from './client-address.ts'
 import type { IssueFailure, SidecarRequest, SidecarResponse } from './context.ts'
@@ -19,7 +18,6 @@ interface TokenEndpointOptions extends EndpointOptions {
   /** Absent in a sidecar that only verifies. */
   readonly credentials: CredentialStore | undefined
   readonly throttle: LoginThrottle
-  readonly issue: (login: LoginIdentity) => Promise<{ readonly token: string; readonly identity: Identity }>
   readonly clientAddress: (req: SidecarRequest) => string
   readonly onIssued: () => void
   readonly onIssueFailure: (reason: IssueFailure) => void
@@ -40,10 +38,10 @@ export class TokenEndpoint {
 
   /** POST: issues a token. Rejects only on an internal fault. */
   async issue(res: SidecarResponse): Promise<void> {
-    const { credentials, throttle, audit, responder } = this.#options
+    const { credentials, signer, throttle, audit, responder } = this.#options
     const { req } = res
     const { context } = req
-    if (credentials === undefined || !this.#options.canIssue())
+    if (credentials === undefined || !signer.canSign)
       return this.#fail(res, 'unavailable', ERRORS.serviceNotReady)
     const read = await readJson(res)
     const asked = read.ok ? readLogin(read.members) : read
@@ -68,7 +66,7 @@ export class TokenEndpoint {
       return this.#fail(res, 'rejected', this.#rejected, { errorType: 'http_request_denied' })
     const granted = grant(asked.scope, login, credential)
     if (!granted.ok) return this.#fail(res, 'invalid', granted.error)
-    const issued = this.#options.issue({ accountId, accessKey, scope: granted.scope })
+    const issued = signer.issueToken({ accountId, accessKey, scope: granted.scope })
     const { token, identity } = await issued.catch((error: unknown) => {
       this.#recordFailure(req, 'internal')
       throw error

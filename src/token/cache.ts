@@ -4,108 +4,102 @@
  */
 import { LRUCache } from 'lru-cache'
 import { flatCopy } from '../http/headers.ts'
-import type { Accepted, Verdict, Verify, VerifyUncached } from './caller.ts'
-import { NO_ASSERTIONS, type SignAssertions } from './issue.ts'
+import type { Accepted, Identity, Verdict, Verify, VerifyUncached } from './caller.ts'
+import { type Assertions, NO_ASSERTIONS } from './issue.ts'
 
 interface TokenCacheOptions {
   readonly verifyUncached: VerifyUncached
-  readonly signAssertions?: SignAssertions | undefined
+  readonly signAssertions?: ((identity: Identity) => Promise<Assertions>) | undefined
   readonly maxTokens: number
   readonly maxAgeSeconds: number
   readonly now: () => number
 }
 
-export interface TokenCache {
-  readonly verify: Verify
-  /** Must be called whenever keys, credentials or revocations have changed. */
-  clear(): void
-  /** Enough where only tokens of these ids have been revoked: clients that log out must not cost others their entries. */
-  evict(tokenIds: readonly string[]): void
-  readonly hits: number
-  readonly misses: number
-  readonly evictions: number
-  readonly size: number
-}
+export class TokenCache {
+  hits = 0
+  misses = 0
+  evictions = 0
+  readonly #options: TokenCacheOptions
+  readonly #entries: LRUCache<string, Accepted>
+  readonly #inFlight = new Map<string, Promise<Verdict>>()
+  /** Counts the changes of keys, credentials and revocations. */
+  #generation = 0
 
-const signNone: SignAssertions = async () => NO_ASSERTIONS
-
-export function createTokenCache(options: TokenCacheOptions): TokenCache {
-  const { verifyUncached, signAssertions = signNone, maxTokens, maxAgeSeconds, now } = options
-  const entries = new LRUCache<string, Accepted>({
-    max: maxTokens,
-    dispose: (_entry, _token, why) => {
-      if (why === 'evict') cache.evictions++
-    },
-  })
-  const inFlight = new Map<string, Promise<Verdict>>()
-  let generation = 0
-
-  function lookUp(token: string): Verdict | Promise<Verdict> {
-    const entry = entries.get(token)
-    if (entry !== undefined) {
-      // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
-      if (now() < entry.caller.usableUntil) {
-        cache.hits++
-        return entry
-      }
-      entries.delete(token)
-    }
-    cache.misses++
-    return inFlight.get(token) ?? verifyOnce(token)
+  constructor(options: TokenCacheOptions) {
+    this.#options = options
+    this.#entries = new LRUCache({
+      max: options.maxTokens,
+      dispose: (_entry, _token, why) => {
+        if (why === 'evict') this.evictions++
+      },
+    })
   }
 
-  /** Verifies a token once for all concurrent requests that carry it. */
-  function verifyOnce(token: string): Verdict | Promise<Verdict> {
-    const started = generation
-    const found = verifyUncached(token)
-    if (!(found instanceof Promise)) return found
-    const pending = found
-      .then(async (verdict) => {
-        const signed = verdict.ok ? await signAssertions(verdict.caller.identity) : NO_ASSERTIONS
-        // After a change the verdict may depend on a removed key, credential or list.
-        if (started !== generation) return inFlight.get(token) ?? verifyOnce(token)
-        if (!verdict.ok) return verdict
-        const { identity, issuer, link, usableUntil: provenUntil } = verdict.caller
-        const usableUntil = Math.min(provenUntil, signed.renewAt, now() + maxAgeSeconds * 1000)
-        // A spread takes 270 bytes more.
-        const caller = { identity, issuer, link, usableUntil, assertions: signed.assertions }
-        const entry = { ok: true, caller } as const
-        entries.set(flatCopy(token), entry)
+  get size(): number {
+    return this.#entries.size
+  }
+
+  readonly verify: Verify = (token) => {
+    const entry = this.#entries.get(token)
+    if (entry !== undefined) {
+      // Compared here: lru-cache serves an entry at exactly its ttl and reads the clock once a millisecond.
+      if (this.#options.now() < entry.caller.usableUntil) {
+        this.hits++
         return entry
-      })
-      .finally(() => {
-        if (inFlight.get(token) === pending) inFlight.delete(token)
-      })
-    inFlight.set(token, pending)
-    return pending
+      }
+      this.#entries.delete(token)
+    }
+    this.misses++
+    return this.#inFlight.get(token) ?? this.#verifyOnce(token)
+  }
+
+  /** Must be called whenever keys, credentials or revocations have changed. */
+  clear(): void {
+    this.#restart()
+    this.#entries.clear()
+  }
+
+  /** Enough where only tokens of these ids have been revoked: clients that log out must not cost others their entries. */
+  evict(tokenIds: readonly string[]): void {
+    this.#restart()
+    const revoked = new Set(tokenIds)
+    for (const [token, { caller }] of [...this.#entries.entries()]) {
+      const { identity, link } = caller
+      if (revoked.has(identity.tokenId) || (link && revoked.has(link.parentId))) this.#entries.delete(token)
+    }
   }
 
   /** Verifications in progress are repeated. */
-  function restart() {
-    generation++
-    inFlight.clear()
+  #restart(): void {
+    this.#generation++
+    this.#inFlight.clear()
   }
 
-  const cache = {
-    verify: lookUp,
-    clear() {
-      restart()
-      entries.clear()
-    },
-    evict(tokenIds: readonly string[]) {
-      restart()
-      const revoked = new Set(tokenIds)
-      for (const [token, { caller }] of [...entries.entries()]) {
-        const { identity, link } = caller
-        if (revoked.has(identity.tokenId) || (link && revoked.has(link.parentId))) entries.delete(token)
-      }
-    },
-    hits: 0,
-    misses: 0,
-    evictions: 0,
-    get size() {
-      return entries.size
-    },
+  /** Verifies a token once for all concurrent requests that carry it. */
+  #verifyOnce(token: string): Verdict | Promise<Verdict> {
+    const generation = this.#generation
+    const found = this.#options.verifyUncached(token)
+    if (!(found instanceof Promise)) return found
+    const pending = found
+      .then(async (verdict) => {
+        const entry = verdict.ok ? await this.#entryOf(verdict) : verdict
+        // After a change the verdict may depend on a removed key, credential or list.
+        if (generation !== this.#generation) return this.#inFlight.get(token) ?? this.#verifyOnce(token)
+        if (entry.ok) this.#entries.set(flatCopy(token), entry)
+        return entry
+      })
+      .finally(() => {
+        if (this.#inFlight.get(token) === pending) this.#inFlight.delete(token)
+      })
+    this.#inFlight.set(token, pending)
+    return pending
   }
-  return cache
+
+  async #entryOf({ caller }: Accepted): Promise<Accepted> {
+    const { signAssertions, maxAgeSeconds, now } = this.#options
+    const { identity, issuer, link } = caller
+    const { assertions, renewAt } = (await signAssertions?.(identity)) ?? NO_ASSERTIONS
+    const usableUntil = Math.min(caller.usableUntil, renewAt, now() + maxAgeSeconds * 1000)
+    return { ok: true, caller: { identity, issuer, link, usableUntil, assertions } } // a spread takes 270 bytes more
+  }
 }

@@ -47,7 +47,7 @@ export interface Refused {
   readonly ok: false
   readonly reason: RefusalReason
   /** The invalid header parameter or claim: for `token inspect`, not for clients. */
-  readonly claim?: string
+  readonly claim?: string | undefined
 }
 
 export interface Accepted {

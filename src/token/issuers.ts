@@ -5,10 +5,25 @@
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
 import { nameProblem, namesProblem } from '../credentials/names.ts'
+import type { CredentialStatus } from '../credentials/store.ts'
 import type { FindKey } from '../keys/key-ring.ts'
+import type { Identity } from './caller.ts'
 import { LINK_TYPE } from './links.ts'
 import { parseScope } from './scopes.ts'
-import type { TokenIssuer } from './verify.ts'
+
+/** An issuer whose tokens are accepted, with its keys and rules. */
+export interface TokenIssuer {
+  /** Equals `iss`. */
+  readonly name: string
+  readonly audience: string
+  readonly findKey: FindKey
+  /** The longest `exp - iat` in seconds, by the accepted values of `typ` in lower case; undefined: it may be absent. */
+  readonly maxLifetimes: ReadonlyMap<string | undefined, number>
+  /** The names, or the claim that does not give one. The claims are verified, but for what they give here. */
+  readonly namesOf: (claims: JWTPayload, token: string) => Omit<Identity, 'expiresAtSeconds'> | string
+  /** Of its tokens and of links that they made. Absent where another sidecar has the credentials. */
+  readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
+}
 
 interface OwnOptions extends Pick<TokenIssuer, 'audience' | 'findKey' | 'credentialStatus'> {
   readonly issuer: string

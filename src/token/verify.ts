@@ -7,33 +7,19 @@ import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
 import type { IsRevoked } from '../credentials/revocations.ts'
-import type { CredentialStatus } from '../credentials/store.ts'
-import type { FindKey, FoundKey } from '../keys/key-ring.ts'
-import type { Identity, Refused, Verdict, VerifyUncached } from './caller.ts'
+import type { FoundKey } from '../keys/key-ring.ts'
+import type { RefusalReason, Refused, Verdict, VerifyUncached } from './caller.ts'
+import type { TokenIssuer } from './issuers.ts'
 import { LINK_TYPE, linkOf } from './links.ts'
 import { intersectScopes, validScope } from './scopes.ts'
 
 export const MAX_TOKEN_BYTES = 8192
 
 /** Header parameters that change the meaning of a token. */
-export const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
+const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
 
 /** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
-
-/** An issuer whose tokens are accepted, with its keys and rules. */
-export interface TokenIssuer {
-  /** Equals `iss`. */
-  readonly name: string
-  readonly audience: string
-  readonly findKey: FindKey
-  /** The longest `exp - iat` in seconds, by the accepted values of `typ` in lower case; undefined: it may be absent. */
-  readonly maxLifetimes: ReadonlyMap<string | undefined, number>
-  /** The names, or the claim that does not give one. The claims are verified, but for what they give here. */
-  readonly namesOf: (claims: JWTPayload, token: string) => Omit<Identity, 'expiresAtSeconds'> | string
-  /** Of its tokens and of links that they made. Absent where another sidecar has the credentials. */
-  readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
-}
 
 export interface VerifierOptions {
   /** The first is our own. Their names differ. */
@@ -43,7 +29,8 @@ export interface VerifierOptions {
   readonly now: () => number
 }
 
-const MALFORMED: Refused = { ok: false, reason: 'malformed' }
+/** `claim`: the header parameter or claim that is not valid. */
+const refused = (reason: RefusalReason, claim?: string): Refused => ({ ok: false, reason, claim })
 
 export function createVerifier(options: VerifierOptions): VerifyUncached {
   const { issuers } = options
@@ -53,13 +40,13 @@ export function createVerifier(options: VerifierOptions): VerifyUncached {
   const issuerOf = (token: string) =>
     (byName.size === 1 ? own : byName.get(members(token.split('.')[1])?.['iss'])) ?? own
   return (token) => {
-    const header = hasTokenShape(token) ? readHeader(token) : undefined
-    if (header === undefined) return MALFORMED
+    // Canonical: jose accepts many spellings of one token, and each would take an entry of the cache.
+    if (token.length > MAX_TOKEN_BYTES || !SHAPE.test(token)) return refused('malformed')
+    const header = readHeader(token)
+    if (typeof header === 'string') return refused('malformed', header)
     const issuer = issuerOf(token)
     const check = (key: FoundKey) =>
-      typeof key === 'string'
-        ? ({ ok: false, reason: key } as const)
-        : verifySigned(token, key, header, issuer, options)
+      typeof key === 'string' ? refused(key) : verifySigned(token, key, header, issuer, options)
     const found = issuer.findKey(header.kid, header.alg)
     return found instanceof Promise ? found.then(check) : check(found)
   }
@@ -89,31 +76,33 @@ async function verifySigned(
     if (error instanceof errors.JWTExpired) {
       isExpired = true
       payload = error.payload
-    } else if (error instanceof errors.JWTClaimValidationFailed) return invalid(error.claim)
-    else if (error instanceof errors.JWTInvalid) return invalid('payload')
-    else if (error instanceof errors.JOSEError) return { ok: false, reason: 'signature' }
+    } else if (error instanceof errors.JWTClaimValidationFailed) return refused('claims', error.claim)
+    else if (error instanceof errors.JWTInvalid) return refused('claims', 'payload')
+    else if (error instanceof errors.JOSEError) return refused('signature')
     else throw error
   }
-  if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return invalid('payload')
+  if (token.startsWith(BYTE_ORDER_MARK, token.indexOf('.') + 1)) return refused('claims', 'payload')
   const maxLifetimeSeconds = issuer.maxLifetimes.get(typ)
-  if (maxLifetimeSeconds === undefined) return invalid('typ')
-  const { iat, exp } = payload
-  if (!isInteger(iat) || iat > now() / 1000 + clockToleranceSeconds) return invalid('iat')
-  if (!isInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds) return invalid('exp')
+  if (maxLifetimeSeconds === undefined) return refused('claims', 'typ')
+  const { iat = Number.NaN, exp = Number.NaN } = payload
+  if (!Number.isSafeInteger(iat) || iat > now() / 1000 + clockToleranceSeconds)
+    return refused('claims', 'iat')
+  if (!Number.isSafeInteger(exp) || exp <= iat || exp - iat > maxLifetimeSeconds)
+    return refused('claims', 'exp')
   const names = issuer.namesOf(payload, token)
-  if (typeof names === 'string') return invalid(names)
+  if (typeof names === 'string') return refused('claims', names)
   const link = typ === LINK_TYPE ? linkOf(payload) : undefined
-  if (typeof link === 'string') return invalid(link)
+  if (typeof link === 'string') return refused('claims', link)
   const endsAt = exp + clockToleranceSeconds
-  if (isExpired || now() >= endsAt * 1000) return { ok: false, reason: 'expired', claim: 'exp' }
+  if (isExpired || now() >= endsAt * 1000) return refused('expired', 'exp')
   // A link is as good as a token of the issuer of its parent.
-  const maker = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
-  if (maker === undefined) return invalid('parent_iss')
-  const credential = maker.credentialStatus?.(names.accountId, names.accessKey)
+  const parentIssuer = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
+  if (parentIssuer === undefined) return refused('claims', 'parent_iss')
+  const credential = parentIssuer.credentialStatus?.(names.accountId, names.accessKey)
   const isEnded =
     isRevoked?.({ ...names, issuedAt: iat }) ||
     (link && isRevoked?.({ ...names, tokenId: link.parentId, issuedAt: link.parentIssuedAt }))
-  if (credential?.active === false || isEnded) return { ok: false, reason: 'revoked' }
+  if (credential?.active === false || isEnded) return refused('revoked')
   return {
     ok: true,
     caller: {
@@ -122,7 +111,7 @@ async function verifySigned(
         scope: intersectScopes(names.scope, validScope(credential?.scope)),
         expiresAtSeconds: exp,
       },
-      issuer: maker.name,
+      issuer: parentIssuer.name,
       link,
       usableUntil: Math.min(endsAt, credential?.until ?? endsAt) * 1000,
     },
@@ -133,11 +122,6 @@ async function verifySigned(
 const SEGMENT = '(?:[\\w-]{4})*(?:[\\w-]{4}|[\\w-][AQgw]|[\\w-]{2}[AEIMQUYcgkosw048])'
 const SHAPE = new RegExp(`^${SEGMENT}\\.${SEGMENT}\\.${SEGMENT}$`)
 
-/** Canonical: jose accepts many spellings of one token, and each would take an entry of the cache. */
-function hasTokenShape(token: string): boolean {
-  return token.length <= MAX_TOKEN_BYTES && SHAPE.test(token)
-}
-
 /** Unverified. `typ`: lower-cased, without `application/`; '' if it is no string. */
 interface Header {
   readonly alg: string
@@ -145,11 +129,15 @@ interface Header {
   readonly typ: string | undefined
 }
 
-function readHeader(token: string): Header | undefined {
+/** Returns the parameter that is not valid, if there is one. */
+function readHeader(token: string): Header | string {
   const header = members(token.slice(0, token.indexOf('.')))
-  if (header === undefined || REFUSED_PARAMETERS.some((name) => name in header)) return undefined
+  if (header === undefined) return 'JSON'
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
-  if (typeof alg !== 'string' || (kid !== undefined && typeof kid !== 'string')) return undefined
+  const refused = REFUSED_PARAMETERS.find((name) => name in header)
+  if (refused !== undefined) return refused
+  if (typeof alg !== 'string') return 'alg'
+  if (kid !== undefined && typeof kid !== 'string') return 'kid'
   const type = typeof typ === 'string' ? typ.toLowerCase().replace(/^application\//, '') : ''
   return { alg, kid, typ: typ === undefined ? undefined : type }
 }
@@ -162,12 +150,4 @@ export function members(segment = ''): Readonly<Record<string, unknown>> | undef
   } catch {
     return undefined
   }
-}
-
-function invalid(claim: string): Refused {
-  return { ok: false, reason: 'claims', claim }
-}
-
-function isInteger(value: unknown): value is number {
-  return Number.isSafeInteger(value)
 }

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import t, { type Test } from 'tap'
 import { publicJwks } from '../../src/keys/key-ring.ts'
-import { createAssertionSigner } from '../../src/token/issue.ts'
+import { TokenSigner } from '../../src/token/issue.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { makeKey, makeKeyDirectory } from '../support/keys.ts'
@@ -177,15 +177,11 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
     return { status: response.status, body: JSON.parse(await response.text()) }
   }
   const expiresAtSeconds = Math.floor(Date.now() / 1000) + 600
-  const sign = createAssertionSigner({
-    keys: () => key.ring,
-    issuer: ISSUER,
-    audiences: ['storage-upstream'],
-    lifetimeSeconds: 300,
-    now: Date.now,
-  })
+  const settings = { issuer: ISSUER, audience: 'storage-api', lifetimeSeconds: 3600 }
+  const signer = new TokenSigner(() => key.ring, settings, Date.now)
   for (const accountId of NAMES) {
-    const { assertions } = await sign({ accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds })
+    const identity = { accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds }
+    const { assertions } = await signer.signAssertions(identity, ['storage-upstream'], 300)
     t.match(await ask(assertions.get('storage-upstream')), {
       status: 200,
       body: { account: accountId, accessKey: 'AK', tokenId: 'j' },

@@ -5,7 +5,7 @@ import { createLoginThrottle } from '../../src/credentials/throttles.ts'
 import { headerKind } from '../../src/http/headers.ts'
 import { requestHead } from '../../src/proxy/request-headers.ts'
 import { createAddresses } from '../../src/server/client-address.ts'
-import { createTokenCache } from '../../src/token/cache.ts'
+import { TokenCache } from '../../src/token/cache.ts'
 import { admitted } from '../support/request-heads.ts'
 
 setFlagsFromString('--expose-gc')
@@ -34,7 +34,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const throttle = createLoginThrottle({ count: 20, windowSeconds: 60 })
   const { clientAddress, peerOf } = createAddresses(['127.0.0.1'])
   const peer = peerOf({ remoteAddress: '127.0.0.1' }, false)
-  const cache = createTokenCache({
+  const cache = new TokenCache({
     verifyUncached: async () => ({
       ok: true,
       caller: {

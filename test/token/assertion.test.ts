@@ -1,8 +1,8 @@
 import { createLocalJWKSet, decodeJwt, decodeProtectedHeader, errors, jwtVerify } from 'jose'
 import t from 'tap'
 import { findKeyIn, type KeyRing, publicJwks } from '../../src/keys/key-ring.ts'
-import { createTokenCache } from '../../src/token/cache.ts'
-import { createAssertionSigner } from '../../src/token/issue.ts'
+import { TokenCache } from '../../src/token/cache.ts'
+import { TokenSigner } from '../../src/token/issue.ts'
 import { ownIssuer } from '../../src/token/issuers.ts'
 import { createVerifier } from '../../src/token/verify.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
@@ -30,11 +30,11 @@ async function setUp(
     failing: false,
   }
   const shared = { keys: () => state.ring, issuer: ISSUER, now: () => state.now }
-  const signAssertions = createAssertionSigner({
-    ...shared,
-    audiences: [ASSERTION_AUDIENCE, 'archive', ASSERTION_AUDIENCE],
-    lifetimeSeconds,
-  })
+  const signer = new TokenSigner(
+    shared.keys,
+    { issuer: ISSUER, audience: AUDIENCE, lifetimeSeconds: 60 },
+    shared.now,
+  )
   let signatures = 0
   const findKey = findKeyIn(shared.keys)
   const own = ownIssuer({
@@ -51,12 +51,12 @@ async function setUp(
     clockToleranceSeconds,
     isRevoked: () => state.revoked,
   })
-  const cache = createTokenCache({
+  const cache = new TokenCache({
     verifyUncached: verify,
     signAssertions: async (identity) => {
       signatures++
       if (state.failing) throw new Error('no entropy')
-      return signAssertions(identity)
+      return signer.signAssertions(identity, [ASSERTION_AUDIENCE, 'archive'], lifetimeSeconds)
     },
     maxTokens: 10,
     maxAgeSeconds: 86_400,

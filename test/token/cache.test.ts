@@ -1,7 +1,7 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import t from 'tap'
-import { createTokenCache } from '../../src/token/cache.ts'
+import { TokenCache } from '../../src/token/cache.ts'
 import type { Refused, Verdict } from '../../src/token/caller.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
@@ -11,7 +11,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
   const clock = { now: START }
   const asked: { answer: (verified: Verdict) => void; fail: (fault: Error) => void }[] = []
   const verify = () => new Promise<Verdict>((answer, fail) => asked.push({ answer, fail }))
-  const cache = createTokenCache({ verifyUncached: verify, maxTokens, maxAgeSeconds, now: () => clock.now })
+  const cache = new TokenCache({ verifyUncached: verify, maxTokens, maxAgeSeconds, now: () => clock.now })
   const check = cache.verify
   /** Checks a token that the verifier accepts. */
   const accept = async (token: string, verified = good()) => {
@@ -70,7 +70,7 @@ t.test('a refused token is not cached', async (t) => {
 
 t.test('a refusal without a signature check is returned as a value', async (t) => {
   const verify = () => refusal
-  const cache = createTokenCache({
+  const cache = new TokenCache({
     verifyUncached: verify,
     maxTokens: 10,
     maxAgeSeconds: 300,

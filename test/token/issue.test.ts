@@ -2,7 +2,7 @@ import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
 import { namesProblem } from '../../src/credentials/names.ts'
 import type { KeyRing } from '../../src/keys/key-ring.ts'
-import { createIssuer } from '../../src/token/issue.ts'
+import { TokenSigner } from '../../src/token/issue.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { AUDIENCE, ISSUER } from '../support/tokens.ts'
 
@@ -11,12 +11,15 @@ const now = () => NOW
 const issuedAt = Math.floor(NOW / 1000)
 const subject = { accountId: 'acme', accessKey: 'AK1' }
 
-const issuerFor = (ring: KeyRing) =>
-  createIssuer({ keys: () => ring, issuer: ISSUER, audience: AUDIENCE, lifetimeSeconds: 3600, now })
+const settings = { issuer: ISSUER, audience: AUDIENCE, lifetimeSeconds: 3600 }
+const issuerFor = (keys: () => KeyRing) => {
+  const signer = new TokenSigner(keys, settings, now)
+  return (login: { accountId: string; accessKey: string }) => signer.issueToken(login)
+}
 
 t.test('a token contains the claims of RFC 9068 and no others', async (t) => {
   const { ring, kid } = await makeKeyDirectory(t)
-  const { token, identity } = await issuerFor(ring)(subject)
+  const { token, identity } = await issuerFor(() => ring)(subject)
   t.same(decodeProtectedHeader(token), { alg: 'ES256', kid, typ: 'at+jwt' })
   t.same(decodeJwt(token), {
     iss: ISSUER,
@@ -33,8 +36,7 @@ t.test('a token contains the claims of RFC 9068 and no others', async (t) => {
 t.test('the key that is active at login signs the token', async (t) => {
   const one = await makeKeyDirectory(t, { kid: 'one' })
   let { ring } = one
-  const options = { issuer: ISSUER, audience: AUDIENCE, lifetimeSeconds: 3600, now }
-  const issue = createIssuer({ ...options, keys: () => ring })
+  const issue = issuerFor(() => ring)
   t.equal(decodeProtectedHeader((await issue(subject)).token).kid, 'one')
   const verifyOnly: KeyRing = { verification: ring.verification }
   ring = verifyOnly
@@ -45,7 +47,7 @@ t.test('the key that is active at login signs the token', async (t) => {
 
 t.test('no token is issued for names that the verifier would refuse', async (t) => {
   const { ring } = await makeKeyDirectory(t, { alg: 'HS256' })
-  const issue = issuerFor(ring)
+  const issue = issuerFor(() => ring)
   for (const name of ['', 'a\r\nb', '\0', '\x85', '\ud800', 'a'.repeat(1025)]) {
     await t.rejects(issue({ ...subject, accountId: name }), { message: /^a name / })
     await t.rejects(issue({ ...subject, accessKey: name }), { message: /^a name / })
@@ -60,7 +62,7 @@ t.test('no token is issued for names that the verifier would refuse', async (t) 
 t.test('any valid pair of names fits into a token signed by a large key', async (t) => {
   const kid = 'k'.repeat(128)
   const { ring } = await makeKeyDirectory(t, { alg: 'RS256', kid })
-  const issue = issuerFor(ring)
+  const issue = issuerFor(() => ring)
   for (const [accountId, accessKey] of [
     ['😀'.repeat(1024), 'a'.repeat(1024)],
     ['"'.repeat(1024), '\\'.repeat(1024)],
