@@ -83,17 +83,18 @@ function bare(path: string): string {
 export function intersectScopes(a: Scope | undefined, b: Scope | undefined): Scope | undefined {
   if (a === undefined || (b !== undefined && coversScope(a, b))) return b
   if (b === undefined || coversScope(b, a)) return a
-  const items: Item[] = []
+  const shared = new Map<string, Item>()
   for (const left of a.items) {
     for (const right of b.items) {
       const path = coversPath(left, right) ? right : coversPath(right, left) ? left : undefined
       const action = weaker(left.action, right.action)
       if (path === undefined || action === undefined) continue
       const text = `storage.${action}:${path.text.slice(path.text.indexOf('/'))}`
-      const item = { text, action, separated: path.separated, literal: path.literal }
-      if (!items.some((other) => coversItem(other, item))) items.push(item)
+      shared.set(text, { text, action, separated: path.separated, literal: path.literal })
     }
   }
+  const all = [...shared.values()]
+  const items = all.filter((item, at) => !all.slice(0, at).some((other) => coversItem(other, item)))
   return { text: items.map((item) => item.text).join(' '), items }
 }
 
