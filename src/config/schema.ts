@@ -72,6 +72,14 @@ const TRUSTED_ISSUER =
 const ACCOUNTS = 'must be a map from values of accessKeyClaim to account identifiers'
 const REQUIRED_CLAIMS = 'must be a map from claims to a text, a number, true or false'
 
+const claimValue = z.union([z.string(), z.number(), z.boolean()], REQUIRED_CLAIMS)
+
+/** zod leaves `__proto__` out of a record silently: a required claim would not be checked. */
+const mapWithoutProto = z
+  .any()
+  .refine((map) => !(map instanceof Object && Object.hasOwn(map, '__proto__')), 'must not contain __proto__')
+  .meta({ type: 'object' })
+
 const trustedIssuer = member(TRUSTED_ISSUER, {
   issuer: text.describe('Claim iss of its tokens.'),
   jwksUrl: httpUrl.describe('URL of its JWK Set.'),
@@ -84,18 +92,14 @@ const trustedIssuer = member(TRUSTED_ISSUER, {
     .default(['RS256', 'ES256'])
     .describe('Accepted algorithms.'),
   accessKeyClaim: text.default('sub').describe('The claim that becomes the access key.'),
-  accounts: z
-    .record(name, name, must(ACCOUNTS))
+  accounts: mapWithoutProto
+    .pipe(z.record(name, name, must(ACCOUNTS)))
     .optional()
     .describe('The account for each value of that claim.'),
   accountPrefix: text.optional().describe('Instead of accounts: prefix and value are the account.'),
   scope: textWithout(scopeProblem).optional().describe('Restricts every token of this issuer.'),
-  requiredClaims: z
-    .record(
-      z.string(),
-      z.union([z.string(), z.number(), z.boolean()], REQUIRED_CLAIMS),
-      must(REQUIRED_CLAIMS),
-    )
+  requiredClaims: mapWithoutProto
+    .pipe(z.record(z.string(), claimValue, must(REQUIRED_CLAIMS)))
     .default({})
     .describe('Claims with the value that each must equal or, in an array, contain.'),
   maxLifetimeSeconds: integer(1, MAX_TOKEN_SECONDS).default(86400).describe('Longest accepted exp - iat.'),

@@ -44,6 +44,11 @@ t.test('each trusted issuer is complete, named once, and maps values to accounts
     ['jwksUrl: https://a/keys, audience: x, accountPrefix: p', 'issuer: is missing'],
     ['issuer: i, jwksUrl: https://a/keys, accountPrefix: p', 'audience: is missing'],
     [`${good}, accounts: { s: 7 }`, 'accounts.s: must be a string: quote it'],
+    [`${good}, accounts: { s: acme, __proto__: acme }`, 'accounts: must not contain __proto__'],
+    [
+      `${good}, accountPrefix: p, requiredClaims: { __proto__: a }`,
+      'requiredClaims: must not contain __proto__',
+    ],
     [`${good}, accounts: { s: "" }`, 'accounts.s: must be 1 to 1024 characters'],
     [`${good}, accounts: s`, 'accounts: must be a map'],
     [`${good}, accountPrefix: p, algorithms: [HS256]`, 'algorithms[0]: must be one of: ES256'],
