@@ -111,7 +111,7 @@ export type Revoked =
 /** Ends a token, or a link, before it expires. Resolves once it is refused here, and soon everywhere. Never rejects. */
 export type RevokeToken = (token: EndedToken) => Promise<Revoked>
 
-/** Revocations of one account in a window: each is a row to write. */
+/** Revocations of one account in a window: each is a row to write. Those that could not be written do not count. */
 const MAX_REVOKED = 60
 const REVOKED_WINDOW_SECONDS = 60
 
@@ -133,7 +133,8 @@ export function createTokenRevoker(
     }
     count.revoked++
     counts.set(accountId, count)
-    const isWritten = await write(tokenId, expiresAtSeconds + clockToleranceSeconds)
-    return isWritten ? { ok: true } : { ok: false, reason: 'unavailable' }
+    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return { ok: true }
+    count.revoked--
+    return { ok: false, reason: 'unavailable' }
   }
 }

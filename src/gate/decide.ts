@@ -101,9 +101,10 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
     }
     const reason = verdict.ok ? 'scope' : verdict.reason
     onCheck(reason)
-    return reportOnly && isPassage(routed)
-      ? { act: routed.act, caller, wouldRefuse: reason }
-      : refuse(reason, caller)
+    if (!reportOnly || !isPassage(routed)) return refuse(reason, caller)
+    // Most services read an empty X-Authenticated-Scope as none: unrestricted.
+    const mayDoNothing = caller?.identity.scope?.text === ''
+    return { act: routed.act, caller: mayDoNothing ? undefined : caller, wouldRefuse: reason }
   }
 
   return (head, peerTrusted = false) => {

@@ -173,13 +173,15 @@ t.test('an account may log out 60 times a minute', async (t) => {
   t.equal((await logOut(sidecar, await mint(key, 'a1'))).status, 204)
 })
 
-t.test('while the database is away, logouts are 503 and tokens stay valid', async (t) => {
+t.test('while the database is away, logouts are 503 and do not count, and tokens stay valid', async (t) => {
   const { key, flags } = await prepare(t)
   const sidecar = await serve(t, flags)
   const token = await mint(key)
   await kill()
   t.teardown(start)
-  t.match(await logOut(sidecar, token), { status: 503, headers: { 'retry-after': '1' } })
+  for (let times = 0; times < 61; times++) {
+    t.match(await logOut(sidecar, token), { status: 503, headers: { 'retry-after': '1' } })
+  }
   t.equal(await get(sidecar, token), 200)
   await start()
   await eventually(async () => (await logOut(sidecar, token)).status === 204, 'the database')

@@ -206,6 +206,9 @@ t.test('report mode forwards what a scope does not allow, with identity', async 
   await eventually(() => sidecar.log.at(-1)?.['msg'] === 'request', 'its line')
   t.match(sidecar.log.at(-1), { status: 200, wouldRefuse: 'scope', account: 'acme' })
   t.match(await ask(head('GET /_auth')), { status: 200, headers: { 'x-authenticated-scope': SCOPE } })
+  const nothing = `Authorization: Bearer ${await sidecar.mint({ claims: { scope: 'storage.read:/z' } })}\r\n`
+  t.equal((await ask(head('GET /z').replace(/Authorization.*\r\n/, nothing))).status, 200)
+  t.notMatch(upstream.requests.at(-1)?.rawHeaders.join(), /x-authenticated/i, 'a scope that is empty')
 })
 
 t.test('forward auth judges the request that a trusted proxy names, once and in one form', async (t) => {
