@@ -7,8 +7,7 @@ import type { Registry } from 'prom-client'
 import { type AuthData, type AuthDataEvents, openAuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
-import { createDecide } from './gate/decide.ts'
-import { checkBearer } from './gate/proof.ts'
+import { checkBearer, createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { type AdminSources, createAdminListener, NO_ADMIN } from './ops/admin.ts'
 import { createAudit } from './ops/audit.ts'
@@ -217,19 +216,8 @@ function createTokenChecks({ config, now, authData, events, signer }: Base) {
 /** Decides on requests, and responds to them: token and link endpoint, refusals, forwarding. */
 function createResponses(base: Base, tokenCache: TokenCache) {
   const { config, log, now, authData, events, metrics, signer } = base
-  const decide = createDecide({
-    headerLines: config.limits.headerLines,
-    enforcement: config.enforcement,
-    refusedTokenStatus: config.contract.refusedTokenStatus,
-    basePath: config.listen.basePath,
-    logout: config.contract.logout,
-    publicRoutes: config.publicRoutes,
-    corsPreflight: config.corsPreflight,
-    forwardAuthPath: config.forwardAuth.path,
-    links: { enabled: config.links.enabled, canEnd: authData.revokeToken !== undefined },
-    verify: tokenCache.verify,
-    onCheck: metrics.onTokenCheck,
-  })
+  const canEndLinks = authData.revokeToken !== undefined
+  const decide = createDecide(config, canEndLinks, tokenCache.verify, metrics.onTokenCheck)
   const responder = new Responder(config.cors.allowedOrigins)
   const addresses = createAddresses(config.forwarded.trust)
   const clientAddress = ({ context, headers }: SidecarRequest) =>

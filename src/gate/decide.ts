@@ -2,14 +2,14 @@
  * The gate decides on a request: admission -> route -> proof of the caller -> forward | respond | refuse.
  * In: the head of a request. Out: a value, whose effects are left to `server/handle.ts`.
  */
+import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Caller, RefusalReason, Verdict, Verify } from '../token/caller.ts'
-import { type LinkParameter, takeLinkParameter } from '../token/links.ts'
+import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/links.ts'
 import { allows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type NamedRequest, namedRequest } from './named-request.ts'
-import { checkBearer, checkLink } from './proof.ts'
-import { createRouter, type Passage, type Route, type RouteOptions, type Service } from './route.ts'
+import { createRouter, type Passage, type Route, type Service } from './route.ts'
 
 export type Decision =
   /**
@@ -45,14 +45,6 @@ export interface Decided {
   readonly decision: Decision | Promise<Decision>
 }
 
-interface DecideOptions extends RouteOptions {
-  readonly headerLines: number
-  readonly enforcement: 'enforce' | 'report'
-  readonly refusedTokenStatus: 400 | 401
-  readonly verify: Verify
-  readonly onCheck: (reason: 'ok' | RefusalReason) => void
-}
-
 /** A request that needs a caller. */
 interface Question {
   readonly routed: Passage | Service
@@ -63,25 +55,19 @@ interface Question {
   readonly link: LinkParameter | undefined
 }
 
-/** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
-export function createDecide(options: DecideOptions): (head: RequestHead, peerTrusted?: boolean) => Decided {
-  const { verify, onCheck, headerLines, links } = options
-  const routeOf = createRouter(options)
-  const reportOnly = options.enforcement === 'report'
-  const errorOf = refusedTokenErrors(options.refusedTokenStatus)
-
-  const questionOf = (routed: Passage | Service, received: Admitted, peerTrusted: boolean): Question => {
-    if (!isPassage(routed)) return { routed, received, request: received, link: undefined }
-    const named = routed.act === 'allow' && peerTrusted ? namedRequest(received) : undefined
-    const request = routed.act === 'allow' ? named : received
-    const link = links.enabled && request !== undefined ? takeLinkParameter(request.target) : undefined
-    return { routed, received, request, link }
-  }
-
-  const verdictOn = ({ received: { authorization }, request, link }: Question): Verdict | Promise<Verdict> =>
-    link === undefined || request === undefined
-      ? checkBearer(authorization, verify)
-      : checkLink(link, request.method, authorization, verify)
+/**
+ * @param canEndLinks - whether there is a database for the revocations of links
+ * @param onCheck - called once for each request that needs a caller
+ */
+export function createDecide(
+  config: Config,
+  canEndLinks: boolean,
+  verify: Verify,
+  onCheck: (reason: 'ok' | RefusalReason) => void,
+) {
+  const routeOf = createRouter(config, canEndLinks)
+  const errorOf = refusedTokenErrors(config.contract.refusedTokenStatus)
+  const reportOnly = config.enforcement === 'report'
 
   const refuse = (reason: RefusalReason, caller?: Caller): Decision => ({
     act: 'refuse',
@@ -90,8 +76,17 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
     caller,
   })
 
-  const decisionOn = (question: Question, verdict: Verdict): Decision => {
+  const questionOf = (routed: Passage | Service, received: Admitted, peerTrusted: boolean): Question => {
+    if (!isPassage(routed)) return { routed, received, request: received, link: undefined }
+    const named = routed.act === 'allow' && peerTrusted ? namedRequest(received) : undefined
+    const request = routed.act === 'allow' ? named : received
+    const link = config.links.enabled && request !== undefined ? takeLinkParameter(request.target) : undefined
+    return { routed, received, request, link }
+  }
+
+  const decisionOn = (question: Question, verified: Verdict): Decision => {
     const { routed, link } = question
+    const verdict = verified.ok && !isProof(question, verified.caller) ? NO_PROOF : verified
     const caller = verdict.ok ? verdict.caller : undefined
     if (caller !== undefined && isAllowed(question, caller)) {
       onCheck('ok')
@@ -107,11 +102,12 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
     return { act: routed.act, caller: mayDoNothing ? undefined : caller, wouldRefuse: reason }
   }
 
-  return (head, peerTrusted = false) => {
-    const admission = admit(head, headerLines)
+  /** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
+  return (head: RequestHead, peerTrusted: boolean): Decided => {
+    const admission = admit(head, config.limits.headerLines)
     if (!admission.ok) {
-      if (admission.reason === 'malformed') onCheck('malformed')
       const { reason } = admission
+      if (reason === 'malformed') onCheck(reason)
       const decision = reason === 'malformed' ? refuse(reason) : ({ act: 'refuse', ...admission } as const)
       return { request: undefined, route: 'proxy', decision }
     }
@@ -121,7 +117,7 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
     if (routed.act === 'public') return { request, route, decision: { act: 'forward', caller: undefined } }
     if (routed.act === 'issue' || routed.act === 'otherMethod') return { request, route, decision: routed }
     const question = questionOf(routed, request, peerTrusted)
-    const verdict = verdictOn(question)
+    const verdict = verdictOn(question, verify)
     const decision =
       verdict instanceof Promise
         ? verdict.then((resolved) => decisionOn(question, resolved))
@@ -134,6 +130,40 @@ export function createDecide(options: DecideOptions): (head: RequestHead, peerTr
 /** Whether the request is for the upstream, not for the sidecar itself. */
 function isPassage(routed: Passage | Service): routed is Passage {
   return routed.act === 'forward' || routed.act === 'allow'
+}
+
+const MISSING: Verdict = { ok: false, reason: 'missing' }
+const MALFORMED: Verdict = { ok: false, reason: 'malformed' }
+const NO_PROOF: Verdict = { ok: false, reason: 'claims' }
+
+/** A link beside `Authorization` is refused: two proofs may name two callers. */
+function verdictOn(
+  { link, received: { authorization } }: Question,
+  verify: Verify,
+): Verdict | Promise<Verdict> {
+  if (link === undefined) return checkBearer(authorization, verify)
+  return link === 'several' || authorization !== undefined ? MALFORMED : verify(link.token)
+}
+
+/** Scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
+export function checkBearer(authorization: string | undefined, verify: Verify): Verdict | Promise<Verdict> {
+  if (authorization === undefined) return MISSING
+  if (authorization.charCodeAt(6) !== 0x20) return MALFORMED
+  const scheme = authorization.slice(0, 6)
+  if (scheme !== 'Bearer' && scheme.toLowerCase() !== 'bearer') return MALFORMED
+  let start = 7
+  while (authorization.charCodeAt(start) === 0x20) start++
+  return start < authorization.length ? verify(authorization.slice(start)) : MALFORMED
+}
+
+/** A link is no bearer token and a token is no link. A link proves its caller for one request alone. */
+function isProof({ request, link }: Question, caller: Caller): boolean {
+  if (typeof link !== 'object') return caller.link === undefined
+  return (
+    caller.link !== undefined &&
+    request !== undefined &&
+    allowsRequest(caller.link, request.method, link.target)
+  )
 }
 
 /** Whether the caller's scope and link allow the request. The endpoints of the sidecar itself need no scope. */

@@ -3,6 +3,7 @@
  * In: an admitted request. Out: its route and what it asks for. Paths are compared as raw bytes: decoding or normalizing
  * them could differ from the upstream's reading (CVE-2025-54576).
  */
+import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import type { Admitted } from './admission.ts'
 
@@ -38,33 +39,19 @@ export type Routed =
   | { readonly route: Route; readonly act: 'issue' }
   | { readonly route: Route; readonly act: 'otherMethod'; readonly allowed: string }
 
-export interface RouteOptions {
-  /** `''`, or `/…` without a slash at its end. */
-  readonly basePath: string
-  /** Whether DELETE on the token endpoint ends the token. */
-  readonly logout: boolean
-  readonly links: {
-    readonly enabled: boolean
-    /** Whether clients can end links. */
-    readonly canEnd: boolean
-  }
-  /** With everything below it; `''` for none. */
-  readonly forwardAuthPath: string
-  readonly publicRoutes: readonly { readonly method: string; readonly path: string }[]
-  readonly corsPreflight: 'deny' | 'pass'
-}
-
 const FORWARD: Routed = { route: 'proxy', act: 'forward' }
 const ALLOW: Routed = { route: 'forward_auth', act: 'allow' }
 const PUBLIC: Routed = { route: 'public', act: 'public' }
 
-export function createRouter(options: RouteOptions): (request: Admitted) => Routed {
-  const { basePath, logout, links, forwardAuthPath } = options
+export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Routed {
+  const { basePath } = config.listen
+  const { logout } = config.contract
+  const { links, forwardAuth } = config
   const tokenPath = basePath + TOKEN_PATH
   const tokenPathSlash = `${tokenPath}/`
   const linksPath = basePath + LINKS_PATH
-  const publicRoutes = new Set(options.publicRoutes.map(({ method, path }) => `${method} ${path}`))
-  const passPreflight = options.corsPreflight === 'pass'
+  const publicRoutes = new Set(config.publicRoutes.map(({ method, path }) => `${method} ${path}`))
+  const passPreflight = config.corsPreflight === 'pass'
 
   const toTokenEndpoint = (method: string): Routed => {
     if (method === 'POST') return { route: 'token_issue', act: 'issue' }
@@ -78,7 +65,7 @@ export function createRouter(options: RouteOptions): (request: Admitted) => Rout
     const route = 'link_issue'
     if (path === linksPath)
       return method === 'POST' ? { route, act: 'createLink' } : { route, act: 'otherMethod', allowed: 'POST' }
-    if (!links.canEnd) return { route, act: 'otherMethod', allowed: '' }
+    if (!canEndLinks) return { route, act: 'otherMethod', allowed: '' }
     return method === 'DELETE'
       ? { route, act: 'endLink', linkId: path.slice(linksPath.length + 1) }
       : { route, act: 'otherMethod', allowed: 'DELETE' }
@@ -87,7 +74,7 @@ export function createRouter(options: RouteOptions): (request: Admitted) => Rout
   return ({ method, path, preflight, hasBody }) => {
     if (path === tokenPath || path === tokenPathSlash) return toTokenEndpoint(method)
     if (links.enabled && isWithin(path, linksPath)) return toLinkEndpoint(method, path)
-    if (forwardAuthPath !== '' && isWithin(path, forwardAuthPath)) return ALLOW
+    if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return ALLOW
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return PUBLIC
     // A body could be of another method: some services read one from `X-HTTP-Method-Override`.
     return passPreflight && preflight && !hasBody ? PUBLIC : FORWARD
