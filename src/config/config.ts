@@ -10,6 +10,7 @@ import {
   settingsSchema,
 } from './schema.ts'
 import { valueAt } from './settings.ts'
+import { isLoopback } from './values.ts'
 
 /** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
 const API_TOKEN_LIFETIME_SECONDS = 86_400
@@ -26,6 +27,8 @@ const EXCLUSIVE = [
 
 type Settings = z.output<typeof settingsSchema>
 
+type Report = (path: string, message: string) => void
+
 /** The rules across settings. A rule is skipped while a setting that it reads is invalid by itself. */
 function checkAcross(settings: Settings, context: z.RefinementCtx): void {
   // An unknown name does not make its group invalid. The dot at the end keeps `a.b` apart from `a.bc`; '.' is the root.
@@ -36,9 +39,11 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
   const areValid = (...paths: string[]) =>
     paths.every((path) => !invalid.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one)))
   const isSet = (path: string) => (valueAt(settings, path.split('.')) ?? false) !== false
-  const report = (path: string, message: string, below: readonly (string | number)[] = []) =>
-    context.addIssue({ code: 'custom', path: [...path.split('.'), ...below], message })
-  const { listen, admin, token, identity, forwardAuth, publicRoutes, keys, trustedIssuers } = settings
+  const report: Report = (path, message) => {
+    const steps = path.split('.').map((step) => (/^\d+$/.test(step) ? Number(step) : step))
+    context.addIssue({ code: 'custom', path: steps, message })
+  }
+  const { listen, admin, token, identity, keys, trustedIssuers, upstreams } = settings
 
   for (const [path, other, why] of EXCLUSIVE) {
     if (areValid(path, other) && isSet(path) && isSet(other))
@@ -50,7 +55,7 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
     const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
     for (const [index, { issuer }] of trustedIssuers.entries()) {
       if (names.indexOf(issuer) <= index)
-        report('trustedIssuers', 'is token.issuer, or that of an entry before it', [index, 'issuer'])
+        report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
     }
   }
   if (areValid('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
@@ -58,45 +63,40 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
     const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
     if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
   }
-  if (
-    areValid('contract.logout', 'credentials') &&
-    isSet('contract.logout') &&
-    !isSet('credentials.postgres')
-  ) {
+  const { postgres } = settings.credentials ?? {}
+  if (areValid('contract.logout', 'credentials') && settings.contract.logout && postgres === undefined)
     report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
-  }
   if (areValid('identity.assertion', 'token.audience') && identity.assertion.enabled) {
     const message = 'must differ from token.audience: an assertion is not an access token'
     if (identity.assertion.audience === token.audience) report('identity.assertion.audience', message)
-    if (areValid('upstreams'))
-      for (const [index, { assertionAudience }] of settings.upstreams.entries())
-        if (assertionAudience === token.audience) report('upstreams', message, [index, 'assertionAudience'])
+    for (const [index, { assertionAudience }] of areValid('upstreams') ? upstreams.entries() : [])
+      if (assertionAudience === token.audience) report(`upstreams.${index}.assertionAudience`, message)
   }
-  if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled')) {
-    const links = settings.links.enabled ? listen.basePath + LINKS_PATH : undefined
-    const endpoint = listen.basePath + TOKEN_PATH
-    const { path: decisionPath } = forwardAuth
-    if (decisionPath !== '' && (isWithin(endpoint, decisionPath) || isWithin(decisionPath, endpoint))) {
-      const message = `must not be the token endpoint ${endpoint}, a path above it or one below it`
-      report('forwardAuth.path', message)
-    } else if (links !== undefined && decisionPath !== '' && isWithin(decisionPath, links)) {
-      report('forwardAuth.path', `must not be at or below the link endpoint ${links}`)
-    }
-    for (const [index, { path }] of publicRoutes.entries()) {
-      const below = [index, 'path']
-      if (path === endpoint || path === `${endpoint}/`) {
-        report('publicRoutes', 'must not be the token endpoint, which is never forwarded', below)
-      } else if (links !== undefined && isWithin(path, links)) {
-        report('publicRoutes', 'must not be at or below the link endpoint, which is never forwarded', below)
-      } else if (decisionPath !== '' && isWithin(path, decisionPath)) {
-        report('publicRoutes', 'must not be at or below forwardAuth.path, which is never forwarded', below)
-      }
-    }
-  }
+  if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled'))
+    checkPaths(settings, report)
   if (areValid('listen.host', 'listen.port', 'admin') && listen.port === admin.port && listen.port !== 0) {
     const hosts = [listen.host, admin.host]
     const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
     if (overlap) report('admin.port', 'must be another port than listen.port')
+  }
+}
+
+/** The paths that the sidecar serves itself differ, and none of them is a public route. */
+function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, report: Report): void {
+  const token = listen.basePath + TOKEN_PATH
+  const link = listen.basePath + LINKS_PATH
+  const { path: decision } = forwardAuth
+  const isLink = (path: string) => links.enabled && isWithin(path, link)
+  const isDecision = (path: string) => decision !== '' && isWithin(path, decision)
+  if (isDecision(token) || isWithin(decision, token))
+    report('forwardAuth.path', `must not be the token endpoint ${token}, a path above it or one below it`)
+  else if (isLink(decision)) report('forwardAuth.path', `must not be at or below the link endpoint ${link}`)
+  for (const [index, { path }] of publicRoutes.entries()) {
+    const refuse = (where: string) =>
+      report(`publicRoutes.${index}.path`, `must not be ${where}, which is never forwarded`)
+    if (path === token || path === `${token}/`) refuse('the token endpoint')
+    else if (isLink(path)) refuse('at or below the link endpoint')
+    else if (isDecision(path)) refuse('at or below forwardAuth.path')
   }
 }
 
@@ -133,8 +133,7 @@ export function keySetsOf({ token, keys, trustedIssuers }: Config) {
 export const insecureKeySets = (config: Config) =>
   keySetsOf(config).flatMap(({ setting, jwksUrl }) => {
     const { protocol, hostname } = new URL(jwksUrl)
-    const isLoopback = /^(?:localhost|127\.[\d.]+|\[::1\])$/.test(hostname)
-    if (protocol === 'https:' || isLoopback) return []
+    if (protocol === 'https:' || isLoopback(hostname)) return []
     return [
       `${setting}.jwksUrl: the keys are fetched without TLS, so what changes them on the way can sign any token`,
     ]

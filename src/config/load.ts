@@ -94,18 +94,12 @@ function describe(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): 
     for (const key of keys) {
       const steps = key === undefined ? above : [...above, key]
       const path = writePath(steps)
-      const message = key === undefined ? messageOf(issue, above) : `unknown setting; ${hint(above, key)}`
+      const message = key === undefined ? issue.message : `unknown setting; ${hint(above, key)}`
       const origin = locationOf(steps, key === undefined ? undefined : 'key')
       problems.set(`${path}: ${message}`, { path, message, origin })
     }
   }
   return [...problems.values()]
-}
-
-function messageOf(issue: z.core.$ZodIssue, steps: readonly Step[]): string {
-  const isGroup =
-    issue.code === 'invalid_type' && issue.expected === 'object' && typeof steps.at(-1) !== 'number'
-  return isGroup ? `must be a map of settings: ${namesBelow(steps).join(', ')}` : issue.message
 }
 
 /** The variable or flag that gave a value; for a missing member of a group, one that gave another member. */

@@ -39,10 +39,15 @@ const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 
 /** Runs a check on invalid input too, so that all mistakes are reported at once. The input may have any shape. */
 export const RUN_ON_INVALID_INPUT = { when: () => true }
 
+/** A map with these members alone. */
 function member<Shape extends z.core.$ZodLooseShape>(requirement: string, shape: Shape) {
   return z.strictObject(shape, {
     error: ({ code }) => (code === 'invalid_type' ? requirement : undefined),
   })
+}
+
+function group<Shape extends z.core.$ZodLooseShape>(shape: Shape) {
+  return member(`must be a map of settings: ${Object.keys(shape).join(', ')}`, shape)
 }
 
 const upstream = member(UPSTREAM, {
@@ -53,9 +58,7 @@ const upstream = member(UPSTREAM, {
   caFile: filePath.optional().describe('PEM file of the CAs that sign its certificate.'),
   certFile: filePath.optional().describe('PEM file of the client certificate that it receives.'),
   keyFile: filePath.optional().describe('PEM file of the private key of certFile.'),
-  assertionAudience: text
-    .optional()
-    .describe('Claim aud of its assertions, instead of that of all upstreams.'),
+  assertionAudience: text.optional().describe('Claim aud of its assertions, if not that of all.'),
 }).superRefine((upstream, context) => {
   if (!(upstream instanceof Object)) return
   const partners = { caFile: 'caFile', certFile: 'keyFile', keyFile: 'certFile' } as const
@@ -150,217 +153,191 @@ function list<Member extends z.ZodType>(member: Member, requirement: string, des
 
 /** A group of settings; leaving it out, or leaving it empty, means its defaults. */
 function section<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
-  const group = z.strictObject(shape)
+  const members = group(shape)
   // The type of a generic shape cannot say that every member of every group has a default; a test does.
-  return group.prefault({} as z.input<typeof group>).describe(description)
+  return members.prefault({} as z.input<typeof members>).describe(description)
 }
 
-export const settingsSchema = z
-  .strictObject({
-    listen: section('Data listener: what clients connect to.', {
-      host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
-      port: setting(integer(0, 65535), 8080, 'TCP port; 0 lets the system choose one.'),
-      basePath: setting(basePath, '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
-      tls: z
-        .strictObject({
-          ...certificatePair('clients', 'tls'),
-          clientCaFile: described(
-            filePath.optional(),
-            'PEM file of the CAs that client certificates must have.',
-            '/etc/storage-auth-sidecar/tls/ca.crt',
-          ),
-        })
-        .optional()
-        .describe('TLS to clients; plain HTTP without it. Files are re-read on change.'),
-    }),
-    admin: section('Admin listener: metrics, health, public keys.', {
-      host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
-      port: setting(integer(0, 65535), 8081, 'TCP port; 0 lets the system choose one.'),
-      tls: z
-        .strictObject({
-          ...certificatePair('probes, scrapers and sidecars', 'admin-tls'),
-        })
-        .optional()
-        .describe('TLS on the admin listener; plain HTTP without it. Files are re-read on change.'),
-    }),
-    upstreams: z
-      .array(upstream, `must be a list; each member ${UPSTREAM}`)
-      .superRefine(prefixesDiffer, RUN_ON_INVALID_INPUT)
-      .default([])
-      .meta({
-        description:
-          'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
-        examples: [[{ prefix: '/', url: 'http://127.0.0.1:9000' }]],
-      }),
-    token: section('Tokens, issued and verified.', {
-      issuer: setting(text, 'storage-account-api', 'Claim iss of every token.'),
-      audience: setting(text, 'storage-api', 'Claim aud of every token.'),
-      lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
-      clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
-      maxLifetimeSeconds: described(
-        integer(1, MAX_TOKEN_SECONDS).optional(),
-        'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
-        86400,
-      ),
-    }),
-    keys: section('Keys that sign and verify tokens: a directory or a URL, not both.', {
-      directory: filePath.optional().meta({
-        description: 'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
-        default: KEYS_DIRECTORY,
-      }),
-      jwksUrl: described(
-        httpUrl.optional(),
-        "URL of another issuer's JWK Set; the sidecar then issues no tokens.",
-        'https://issuer:8081/.well-known/jwks.json',
-      ),
-      caFile: described(
+/** A group of settings that is off unless it is there. */
+function optional<Shape extends z.core.$ZodLooseShape>(description: string, shape: Shape) {
+  return group(shape).optional().describe(description)
+}
+
+export const settingsSchema = group({
+  listen: section('Data listener: what clients connect to.', {
+    host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
+    port: setting(integer(0, 65535), 8080, 'TCP port; 0 lets the system choose one.'),
+    basePath: setting(basePath, '', 'Path in front of /v2/auth/token; forwarded targets keep it.'),
+    tls: optional('TLS to clients; plain HTTP without it. Files are re-read on change.', {
+      ...certificatePair('clients', 'tls'),
+      clientCaFile: described(
         filePath.optional(),
-        'PEM file of the CAs that sign the certificate of keys.jwksUrl.',
-        '/etc/storage-auth-sidecar/issuer-ca.crt',
+        'PEM file of the CAs that client certificates must have.',
+        '/etc/storage-auth-sidecar/tls/ca.crt',
       ),
     }),
-    credentials: section('Who may log in: a file or a database, not both; no file with keys.jwksUrl.', {
-      file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
-      postgres: z
-        .strictObject({
-          urlFile: described(
-            filePath,
-            'File that holds the connection URL, as the URL holds a password.',
-            '/etc/storage-auth-sidecar/postgres-url',
-          ),
-          poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections.'),
-        })
-        .optional()
-        .describe('Credentials in PostgreSQL, shared by all replicas.'),
+  }),
+  admin: section('Admin listener: metrics, health, public keys.', {
+    host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
+    port: setting(integer(0, 65535), 8081, 'TCP port; 0 lets the system choose one.'),
+    tls: optional('TLS on the admin listener; plain HTTP without it. Files are re-read on change.', {
+      ...certificatePair('probes, scrapers and sidecars', 'admin-tls'),
     }),
-    revocations: section('Tokens withdrawn before they expire.', {
-      file: setting(filePath, REVOCATIONS_FILE, 'YAML file of revocations; only the default may be missing.'),
+  }),
+  upstreams: z
+    .array(upstream, `must be a list; each member ${UPSTREAM}`)
+    .superRefine(prefixesDiffer, RUN_ON_INVALID_INPUT)
+    .default([])
+    .meta({
+      description:
+        'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
+      examples: [[{ prefix: '/', url: 'http://127.0.0.1:9000' }]],
     }),
-    trustedIssuers: list(
-      trustedIssuer,
-      `must be a list; each member ${TRUSTED_ISSUER}`,
-      'Other issuers whose tokens are accepted: docs/trusted-issuers.md.',
+  token: section('Tokens, issued and verified.', {
+    issuer: setting(text, 'storage-account-api', 'Claim iss of every token.'),
+    audience: setting(text, 'storage-api', 'Claim aud of every token.'),
+    lifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 86400, 'Seconds a new token is good for.'),
+    clockToleranceSeconds: setting(integer(0, 3600), 0, "Seconds another issuer's clock may differ by."),
+    maxLifetimeSeconds: described(
+      integer(1, MAX_TOKEN_SECONDS).optional(),
+      'Longest accepted exp - iat in seconds; default: the larger of 86400 and token.lifetimeSeconds.',
+      86400,
     ),
-    cache: section('Verified tokens that are cached.', {
-      maxTokens: setting(integer(1, 10_000_000), 10000, 'Maximum number of cached tokens.'),
-      maxAgeSeconds: setting(integer(1, 2_147_483), 300, 'Seconds until a cached token is verified again.'),
+  }),
+  keys: section('Keys that sign and verify tokens: a directory or a URL, not both.', {
+    directory: filePath.optional().meta({
+      description: 'Directory of KID.jwk.json files and the file active, which names the kid that signs.',
+      default: KEYS_DIRECTORY,
     }),
-    identity: section('What upstreams receive about the caller.', {
-      forwardAuthorization: setting(boolean, false, 'Whether upstreams receive the Authorization header.'),
-      assertion: section('A signed statement of the identity, X-Authenticated-Assertion.', {
-        enabled: setting(boolean, false, 'Whether upstreams receive it; needs a key that signs.'),
-        audience: setting(text, 'storage-upstream', 'Claim aud of the assertion.'),
-        lifetimeSeconds: setting(integer(1, 86400), 300, 'Seconds it lives, never longer than its token.'),
-      }),
-    }),
-    enforcement: setting(
-      oneOf(['enforce', 'report']),
-      'enforce',
-      'report: requests that the token check refuses are forwarded without identity.',
+    jwksUrl: described(
+      httpUrl.optional(),
+      "URL of another issuer's JWK Set; the sidecar then issues no tokens.",
+      'https://issuer:8081/.well-known/jwks.json',
     ),
-    forwarded: section('Proxies in front of the sidecar.', {
-      trust: list(
-        addressRange,
-        'must be a list of IP addresses and CIDR ranges',
-        'Addresses and CIDR ranges of peers whose X-Forwarded-* and Forwarded headers are kept.',
-      ),
-    }),
-    publicRoutes: list(
-      member(ROUTE, {
-        method: forwardedMethod.describe('Exact method.'),
-        path: exactPath.describe('Exact path, without query.'),
-      }),
-      `must be a list; each member ${ROUTE}`,
-      'Requests forwarded without a token and without identity: exact method and path, no patterns.',
+    caFile: described(
+      filePath.optional(),
+      'PEM file of the CAs that sign the certificate of keys.jwksUrl.',
+      '/etc/storage-auth-sidecar/issuer-ca.crt',
     ),
-    forwardAuth: section('Decisions for proxies that keep their own data path.', {
-      path: setting(basePath, '', 'Path, with all below it, that answers forward-auth requests; empty: off.'),
-      maxAgeSeconds: setting(integer(0, 86400), 0, 'Seconds a proxy may cache a decision.'),
+  }),
+  credentials: section('Who may log in: a file or a database, not both; no file with keys.jwksUrl.', {
+    file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
+    postgres: optional('Credentials in PostgreSQL, shared by all replicas.', {
+      urlFile: described(
+        filePath,
+        'File that holds the connection URL, as the URL holds a password.',
+        '/etc/storage-auth-sidecar/postgres-url',
+      ),
+      poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections.'),
     }),
-    corsPreflight: setting(
-      oneOf(['deny', 'pass']),
-      'deny',
-      'pass: CORS preflights without a body need no token.',
+  }),
+  revocations: section('Tokens withdrawn before they expire.', {
+    file: setting(filePath, REVOCATIONS_FILE, 'YAML file of revocations; only the default may be missing.'),
+  }),
+  trustedIssuers: list(
+    trustedIssuer,
+    `must be a list; each member ${TRUSTED_ISSUER}`,
+    'Other issuers whose tokens are accepted: docs/trusted-issuers.md.',
+  ),
+  cache: section('Verified tokens that are cached.', {
+    maxTokens: setting(integer(1, 10_000_000), 10000, 'Maximum number of cached tokens.'),
+    maxAgeSeconds: setting(integer(1, 2_147_483), 300, 'Seconds until a cached token is verified again.'),
+  }),
+  identity: section('What upstreams receive about the caller.', {
+    forwardAuthorization: setting(boolean, false, 'Whether upstreams receive the Authorization header.'),
+    assertion: section('A signed statement of the identity, X-Authenticated-Assertion.', {
+      enabled: setting(boolean, false, 'Whether upstreams receive it; needs a key that signs.'),
+      audience: setting(text, 'storage-upstream', 'Claim aud of the assertion.'),
+      lifetimeSeconds: setting(integer(1, 86400), 300, 'Seconds it lives, never longer than its token.'),
+    }),
+  }),
+  enforcement: setting(
+    oneOf(['enforce', 'report']),
+    'enforce',
+    'report: requests that the token check refuses are forwarded without identity.',
+  ),
+  forwarded: section('Proxies in front of the sidecar.', {
+    trust: list(
+      addressRange,
+      'must be a list of IP addresses and CIDR ranges',
+      'Addresses and CIDR ranges of peers whose X-Forwarded-* and Forwarded headers are kept.',
     ),
-    links: section('URLs that allow one request without a token.', {
-      enabled: setting(boolean, false, 'Whether clients can make and use links; needs a key that signs.'),
-      maxLifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 604800, 'Seconds a link lives at most.'),
+  }),
+  publicRoutes: list(
+    member(ROUTE, {
+      method: forwardedMethod.describe('Exact method.'),
+      path: exactPath.describe('Exact path, without query.'),
     }),
-    upgrade: section('Protocol upgrades.', {
-      enabled: setting(boolean, false, 'Whether WebSocket handshakes with a valid token are forwarded.'),
+    `must be a list; each member ${ROUTE}`,
+    'Requests forwarded without a token and without identity: exact method and path, no patterns.',
+  ),
+  forwardAuth: section('Decisions for proxies that keep their own data path.', {
+    path: setting(basePath, '', 'Path, with all below it, that answers forward-auth requests; empty: off.'),
+    maxAgeSeconds: setting(integer(0, 86400), 0, 'Seconds a proxy may cache a decision.'),
+  }),
+  corsPreflight: setting(oneOf(['deny', 'pass']), 'deny', 'pass: bodyless CORS preflights need no token.'),
+  links: section('URLs that allow one request without a token.', {
+    enabled: setting(boolean, false, 'Whether clients can make and use links; needs a key that signs.'),
+    maxLifetimeSeconds: setting(integer(1, MAX_TOKEN_SECONDS), 604800, 'Seconds a link lives at most.'),
+  }),
+  upgrade: section('Protocol upgrades.', {
+    enabled: setting(boolean, false, 'Whether WebSocket handshakes with a valid token are forwarded.'),
+  }),
+  limits: section('Limits on what clients can use.', {
+    loginFailures: section('Throttle of failed logins, for each pair of account and client address.', {
+      count: setting(integer(1, 1_000_000), 20, 'Failed logins after which more get 503.'),
+      windowSeconds: setting(integer(1, 86400), 60, 'Length of the window in seconds.'),
     }),
-    limits: section('Limits on what clients can use.', {
-      loginFailures: section('Throttle of failed logins, for each pair of account and client address.', {
-        count: setting(integer(1, 1_000_000), 20, 'Failed logins after which more get 503.'),
-        windowSeconds: setting(integer(1, 86400), 60, 'Length of the window in seconds.'),
-      }),
-      headerBytes: setting(
-        integer(1024, 1_048_576),
-        16384,
-        'Maximum bytes of the header lines of a request or an upstream response.',
-      ),
-      headerLines: setting(
-        integer(1, 10_000),
-        200,
-        'Maximum number of header lines of a request or an upstream response.',
-      ),
-      connections: setting(integer(1, 1_000_000), 10000, 'Maximum client connections; more are closed.'),
-      upstreamConnections: setting(integer(1, 100_000), 256, 'Maximum number of connections to an upstream.'),
-      upstreamQueue: setting(integer(1, 1_000_000), 1024, 'Maximum requests that wait for an upstream.'),
-    }),
-    timeouts: section('How long the sidecar waits.', {
-      headersSeconds: setting(
-        seconds(),
-        10,
-        'Seconds a client may take for the TLS handshake, and again to send the request head.',
-      ),
-      idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress, in either direction.'),
-      keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
-      upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
-      upstreamResponseSeconds: setting(
-        seconds(),
-        60,
-        'Seconds an upstream may take to respond, or to have a free connection.',
-      ),
-    }),
-    shutdown: section('What happens on SIGTERM.', {
-      lameDuckSeconds: setting(seconds(0), 5, 'Seconds that the sidecar still accepts while not ready.'),
-      deadlineSeconds: setting(seconds(0), 25, 'Seconds that transfers may take to finish.'),
-    }),
-    log: section('Log lines on standard output.', {
-      level: setting(
-        oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
-        'info',
-        'Minimum severity.',
-      ),
-      audit: setting(boolean, true, 'Whether logins, logouts, links and reloads have a line each.'),
-      access: setting(oneOf(['all', 'errors', 'off']), 'errors', 'errors: 5xx, faults and refusals only.'),
-    }),
-    workers: setting(
-      integerOrAuto(1024),
-      1,
-      'Processes that share the listener; auto: one for each core, on Node 22.12 and newer fewer by a CPU quota.',
+    headerBytes: setting(integer(1024, 1_048_576), 16384, 'Maximum bytes of the header lines of a message.'),
+    headerLines: setting(integer(1, 10_000), 200, 'Maximum number of header lines of a message.'),
+    connections: setting(integer(1, 1_000_000), 10000, 'Maximum client connections; more are closed.'),
+    upstreamConnections: setting(integer(1, 100_000), 256, 'Maximum number of connections to an upstream.'),
+    upstreamQueue: setting(integer(1, 1_000_000), 1024, 'Maximum requests that wait for an upstream.'),
+  }),
+  timeouts: section('How long the sidecar waits.', {
+    headersSeconds: setting(seconds(), 10, 'Seconds for the TLS handshake, and again for the request head.'),
+    idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress, in either direction.'),
+    keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
+    upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
+    upstreamResponseSeconds: setting(
+      seconds(),
+      60,
+      'Seconds until an upstream responds, or has a free connection.',
     ),
-    contract: section('Forms that clients of the API disagree on; the defaults are documented.', {
-      expirationSec: setting(oneOf(['integer', 'string']), 'integer', 'JSON type of expirationSec.'),
-      authenticationFailedCode: setting(
-        oneOf(['Authentication failed', 'AuthenticationFailed']),
-        'Authentication failed',
-        'Code of a failed login.',
-      ),
-      refusedTokenStatus: setting(oneOf([400, 401]), 400, 'Status of a refused token; 401 challenges.'),
-      logout: setting(
-        boolean,
-        false,
-        'Whether DELETE on the token endpoint ends the token; needs credentials.postgres.',
-      ),
-    }),
-    cors: section('Browser apps of other origins.', {
-      allowedOrigins: list(
-        origin,
-        'must be a list of origins',
-        "Origins whose scripts may read the sidecar's own responses; * for all.",
-      ),
-    }),
-  })
-  .meta({ title: 'Settings of the storage auth sidecar' })
+  }),
+  shutdown: section('What happens on SIGTERM.', {
+    lameDuckSeconds: setting(seconds(0), 5, 'Seconds that the sidecar still accepts while not ready.'),
+    deadlineSeconds: setting(seconds(0), 25, 'Seconds that transfers may take to finish.'),
+  }),
+  log: section('Log lines on standard output.', {
+    level: setting(
+      oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']),
+      'info',
+      'Minimum severity.',
+    ),
+    audit: setting(boolean, true, 'Whether logins, logouts, links and reloads have a line each.'),
+    access: setting(oneOf(['all', 'errors', 'off']), 'errors', 'errors: 5xx, faults and refusals only.'),
+  }),
+  workers: setting(
+    integerOrAuto(1024),
+    1,
+    'Processes that share the listener; auto: one for each core, on Node 22.12 and newer fewer by a CPU quota.',
+  ),
+  contract: section('Forms that clients of the API disagree on; the defaults are documented.', {
+    expirationSec: setting(oneOf(['integer', 'string']), 'integer', 'JSON type of expirationSec.'),
+    authenticationFailedCode: setting(
+      oneOf(['Authentication failed', 'AuthenticationFailed']),
+      'Authentication failed',
+      'Code of a failed login.',
+    ),
+    refusedTokenStatus: setting(oneOf([400, 401]), 400, 'Status of a refused token; 401 challenges.'),
+    logout: setting(boolean, false, 'Whether DELETE ends the token; needs credentials.postgres.'),
+  }),
+  cors: section('Browser apps of other origins.', {
+    allowedOrigins: list(
+      origin,
+      'must be a list of origins',
+      "Origins whose scripts may read the sidecar's own responses; * for all.",
+    ),
+  }),
+}).meta({ title: 'Settings of the storage auth sidecar' })

@@ -63,6 +63,11 @@ export const listenHost = satisfying(
   'must be an IP address without brackets, or a host name; the port is a setting of its own',
 )
 
+/** Whether only this machine connects to the host: a name or an address, in brackets or not. */
+export function isLoopback(host: string): boolean {
+  return /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
+}
+
 /** The beginning of a request target as raw bytes. Non-ASCII never occurs there unencoded (RFC 9112, section 3.2). */
 export const pathPrefix = matching(
   /^\/[!"$->@-~]*$/,

@@ -1,6 +1,6 @@
 /** The lines that say what has started: enough to tell one deployment from another. Nothing in them is secret. */
-import { isIP } from 'node:net'
 import type { Config } from '../config/config.ts'
+import { isLoopback } from '../config/values.ts'
 import { VERSION } from '../version.ts'
 import type { Addresses } from './life-cycle.ts'
 import type { Logger } from './log.ts'
@@ -51,8 +51,4 @@ export function warnOfReportMode(log: Logger): NodeJS.Timeout {
   const warn = () => log.warn('report mode: requests without a valid token are forwarded')
   warn()
   return setInterval(warn, HOUR_MS).unref()
-}
-
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'))
 }

@@ -2,8 +2,8 @@
  * Connects to the database whose URL a file holds, in bounded time, and explains failures in plain words.
  * The URL holds a password: no problem repeats any part of it, and labels name host, port and database alone.
  */
-import ipaddr from 'ipaddr.js'
 import pg from 'pg'
+import { isLoopback } from '../../config/values.ts'
 import { type Loaded, readRegularFile } from '../../reload/files.ts'
 
 export interface PostgresTarget {
@@ -46,20 +46,15 @@ function parseUrl(text: string): PostgresTarget | string {
   const connectionString = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/g, '$1verify-full')
   try {
     const { host, port, database = '' } = new pg.Client({ connectionString })
+    const isRemote = !host.startsWith('/') && !isLoopback(host)
     // Passwords and hashes would pass the network in plain text, and pg says nothing.
-    if (isRemote(host) && !['verify-full', 'disable'].includes(String(modes.at(-1)))) {
+    if (isRemote && !['verify-full', 'disable'].includes(String(modes.at(-1)))) {
       return 'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS'
     }
     return { url: connectionString, label: `${host}:${port}/${database}` }
   } catch {
     return `holds a URL that cannot be used (${PERCENT}; the files that it names must be readable)`
   }
-}
-
-/** Not a Unix socket, and not loopback. */
-function isRemote(host: string): boolean {
-  if (host.startsWith('/') || host === 'localhost') return false
-  return !ipaddr.isValid(host) || ipaddr.process(host).range() !== 'loopback'
 }
 
 export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
