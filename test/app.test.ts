@@ -1,7 +1,5 @@
 import { once } from 'node:events'
-import { chmodSync, readdirSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
-import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { createApp } from '../src/app.ts'
 import { loadConfig } from '../src/config/load.ts'
@@ -47,22 +45,6 @@ async function app(t: Test, flags: Record<string, string> = {}) {
   return { create, log, directory }
 }
 
-t.test('stop is idempotent', async (t) => {
-  const { create, log } = await app(t, { '--shutdown-lame-duck-seconds': '0.1' })
-  const sidecar = await create()
-  await sidecar.start()
-  const [first, second] = await Promise.all([sidecar.stop({ lameDuck: true }), sidecar.stop()])
-  t.equal(first, second)
-  t.equal(await sidecar.stop(), first)
-  t.equal(log.filter(({ msg }) => msg === 'stopped').length, 1)
-})
-
-t.test('a sidecar that never started stops at once, without a lame duck', async (t) => {
-  const { create } = await app(t, { '--shutdown-lame-duck-seconds': '3600' })
-  const sidecar = await create()
-  t.strictSame(await sidecar.stop({ lameDuck: true }), { drained: 0, cut: 0, tunnels: 0 })
-})
-
 t.test('if one port is in use the other one is not opened', async (t) => {
   for (const taken of ['--listen-port', '--admin-port']) {
     const [other, free] = [taken === '--admin-port' ? '--listen-port' : '--admin-port', await freePort()]
@@ -88,13 +70,6 @@ t.test('stopping during the start leaves no listener open', async (t) => {
   t.notOk(await answers(port))
   t.notOk(await answers(admin.port))
   t.equal(log.at(-1)?.['msg'], 'stopped')
-})
-
-t.test('a usable but imperfect file is reported as a warning', async (t) => {
-  const { create, log, directory } = await app(t)
-  for (const name of readdirSync(directory)) chmodSync(join(directory, name), 0o644)
-  await create()
-  t.match(log, [{ level: 40, msg: /can be read by every user of this machine/ }])
 })
 
 t.test('an internal error is a 500, is logged and does not end the process', async (t) => {

@@ -247,15 +247,6 @@ t.test('servers that hang, drip or never end delay it by at most 15 s', async (t
   t.comment(`${Math.round(performance.now() - startedAt)} ms`)
 })
 
-t.test('a server that switches protocols unasked is not reachable', async (t) => {
-  const switching = createTcp((socket) => {
-    socket.on('error', () => {})
-    socket.once('data', () => socket.write('HTTP/1.1 101 -\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'))
-  })
-  const run = await runProgram(t, ['check', '--url', await urlOf(t, switching)])
-  t.match(run, { code: 1, stdout: /^failure +reachable +no HTTP response: timeout/m })
-})
-
 t.test('a missing secret and conflicting options are wrong usage', async (t) => {
   const keepAlive = setInterval(() => {}, 1000) // as the stdin of a process does
   const [stdin, stdout, stderr] = [new PassThrough(), new PassThrough(), new PassThrough()]

@@ -121,15 +121,6 @@ t.test('a secret that no client could send is refused', async (t) => {
   await t.rejects(stat(file), 'and no file is made')
 })
 
-t.test('a credential expires at the given time', async (t) => {
-  const file = join(await temporaryDirectory(t), 'credentials.yaml')
-  const add = ['add', '--file', file, '--account', 'acme', '--expires-at']
-  t.equal(await verdict(file, await json([...add, '2027-01-01T01:00:00+01:00'])), 'rejected')
-  t.equal(await verdict(file, await json([...add, '2027-01-01T01:00:00Z'])), 'accepted')
-  t.equal(await verdict(file, await json([...add, '2027-01-01t01:00:00z'])), 'accepted')
-  t.equal(await verdict(file, await json([...add, '2027-01-01t00:00:00z'])), 'rejected')
-})
-
 t.test('list shows everything except secrets and hashes', async (t) => {
   const { file } = await makeCredentialsFile(t, [
     { accountId: 'acme', accessKey: 'forever' },

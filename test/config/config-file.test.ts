@@ -1,4 +1,3 @@
-import { setImmediate } from 'node:timers/promises'
 import t from 'tap'
 import { accepted, refused } from './support.ts'
 
@@ -182,15 +181,4 @@ t.test('of a map of too many members the first are refused', async (t) => {
   for (const yaml of [names.join('\n'), `log: {${names.join()}}`]) {
     t.match(refused({ yaml }), { length: 100 })
   }
-})
-
-t.test('a map as a name, such as an unrendered template, prints no warning', async (t) => {
-  const warnings: Error[] = []
-  // The loader of these tests may cause a deprecation warning.
-  const note = (warning: Error) => warning.name === 'DeprecationWarning' || warnings.push(warning)
-  process.on('warning', note)
-  t.teardown(() => process.off('warning', note))
-  t.match(refused({ yaml: 'log: {{ secret }}: 1' }), [/./])
-  await setImmediate()
-  t.same(warnings, [])
 })

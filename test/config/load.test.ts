@@ -24,19 +24,6 @@ t.test('an invalid value is ignored if a later source overrides it', async (t) =
   })
 })
 
-t.test('the configuration is frozen at every depth', async (t) => {
-  const { config } = accepted({ env: { SIDECAR_UPSTREAM_URL: 'http://u', SIDECAR_FORWARDED_TRUST: '::1' } })
-  for (const value of [
-    config,
-    config.limits.loginFailures,
-    config.upstreams,
-    config.upstreams[0],
-    config.keys,
-  ]) {
-    t.ok(Object.isFrozen(value))
-  }
-})
-
 t.test('the default revocations file may be missing, any other must exist', async (t) => {
   const file = '/etc/storage-auth-sidecar/revocations.yaml'
   t.same(accepted({ yaml: `revocations: { file: ${file} }` }).config.revocations, { file, required: false })

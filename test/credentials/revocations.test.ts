@@ -143,13 +143,3 @@ t.test('the default file may be missing until it has existed once', async (t) =>
   rmSync(file)
   t.match(await load(), missing)
 })
-
-t.test('a large file is read and checked', async (t) => {
-  const entries = Array.from({ length: 5000 }, (_, at) => `- jti: token-${at}\n`)
-  const file = join(t.testdir({ file: `revocations:\n${entries.join('')}` }), 'file')
-  const load = createRevocationsLoader({ file, required: true })
-  const loaded = await load()
-  t.equal(loaded.ok && loaded.value.isRevoked({ ...token, tokenId: 'token-4999' }), true)
-  writeFileSync(file, `revocations:\n${entries.join('')}- 7\n`)
-  t.match(await load(), { ok: false, problems: [`${file}:5002:3: revocations[5000] must be a map`] })
-})

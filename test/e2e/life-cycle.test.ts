@@ -132,22 +132,6 @@ t.test('a drain completes a response that waits in a buffer, and answers a late 
   t.match(sidecar.log().at(-1), { msg: 'stopped', cut: 0 })
 })
 
-t.test('empty lines after a response do not prolong a drain beyond the time for a head', async (t) => {
-  const { sidecar, get } = await setup(t, {
-    'shutdown-lame-duck-seconds': '0',
-    'timeouts-headers-seconds': '0.5',
-  })
-  const client = await rawClient(t, sidecar.port)
-  client.send(get)
-  await client.response()
-  client.send('\r\n\r\n')
-  const began = performance.now()
-  sidecar.child.kill('SIGTERM')
-  t.equal(await client.closed(), 'end')
-  t.match(await sidecar.ended, { code: 0 })
-  t.ok(performance.now() - began < 15_000, 'before the deadline of 25 s')
-})
-
 t.test('an incomplete response framed by its close never ends cleanly', async (t) => {
   for (const [how, signals, flags] of [
     ['cut at the deadline', ['SIGINT'], { 'shutdown-deadline-seconds': '0.3' }],

@@ -374,23 +374,6 @@ t.test('no link is in any log line, metric or error', async (t) => {
   }
 })
 
-t.test('report mode leaves a WebSocket tunnel alone whose handshake had a link', async (t) => {
-  const { send, bare, make, upstream } = await setupLinks(t, {
-    settings: { enforcement: 'report', 'upgrade-enabled': 'true' },
-  })
-  const { url } = await make({ method: 'GET', target: '/a' })
-  upstream.reply((socket) => {
-    socket.write('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n')
-    socket.on('data', (bytes) => socket.write(bytes))
-  })
-  const client = await send(bare(`GET ${url}`, ...WEBSOCKET))
-  t.equal((await client.response()).status, 101)
-  client.send('hello')
-  await client.until('hello')
-  t.equal(upstream.requests[0]?.target, url, 'as it came')
-  client.socket.destroy()
-})
-
 t.test('links of a trusted issuer have its account, and end with its trust', async (t) => {
   const key = await makeKey('RS256', 'theirs')
   const keys = createServer((_, res) => res.end(JSON.stringify({ keys: [key.publicJwk] })))

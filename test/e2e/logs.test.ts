@@ -135,27 +135,6 @@ t.test('behind trusted proxies the log has the client, otherwise the peer', asyn
   }
 })
 
-t.test('requests aborted by client and upstream are logged differently', async (t) => {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: { 'log-access': 'errors' } })
-  const part = 'HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf-'
-  upstream.reply(part)
-  const leaver = await rawClient(t, sidecar.port)
-  leaver.send(request('GET /left', bearer(sidecar.token)))
-  await leaver.until('half-')
-  leaver.socket.destroy()
-  await eventually(() => accessLines(sidecar).length === 1, 'the first line')
-  upstream.reply((socket) => socket.end(part))
-  const client = await rawClient(t, sidecar.port)
-  client.send(request('GET /broken', bearer(sidecar.token)))
-  await client.closed()
-  await eventually(() => accessLines(sidecar).length === 2, 'the second line')
-  t.match(accessLines(sidecar), [
-    { path: '/left', status: 499, reason: 'client_aborted' },
-    { path: '/broken', status: 503, reason: 'http_response_incomplete' },
-  ])
-})
-
 t.test('client input can neither forge a log line nor make a long one', async (t) => {
   const upstream = await recordingUpstream(t)
   const accountId = 'acme\u2028{"level":60}\u202e'

@@ -205,39 +205,6 @@ t.test('a last response arrives completely before an upload that is not served',
   await recovers()
 })
 
-t.test('a large response before a CONNECT arrives completely', async (t) => {
-  const { upstream, request } = await startSetup(t)
-  const large = Buffer.alloc(12 * 2 ** 20, 'x')
-  upstream.reply((socket) => {
-    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${large.length}\r\n\r\n`)
-    socket.write(large)
-  })
-  const client = await request('GET /large', [], 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n')
-  client.socket.pause()
-  await upstream.received(1)
-  await standsStill(() => upstream.sockets[0]?.writableLength ?? 0) // the sockets on the way are full
-  client.socket.resume()
-  t.equal((await client.response()).body.length, large.length)
-  isOwnResponse(t, await client.response(), BAD_REQUEST, 'CONNECT')
-  t.equal(await client.closed(), 'end')
-})
-
-t.test('a reset after CONNECT closes that connection only', async (t) => {
-  const { upstream, request, upstreamSaw, send } = await startSetup(t)
-  const tunnel = 'CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n'
-  const answered = await send(tunnel)
-  await answered.response()
-  answered.socket.resetAndDestroy()
-  upstream.reply(() => {})
-  const waiting = await request('GET /1', [], tunnel)
-  await upstream.received(1)
-  waiting.socket.resetAndDestroy()
-  const atOnce = await send(tunnel)
-  atOnce.socket.resetAndDestroy()
-  upstream.reply(OK)
-  await upstreamSaw(t, 1)
-})
-
 t.test('unread responses cost no memory: later requests wait', async (t) => {
   const { sidecar, upstream, head, connect } = await startSetup(t, {
     settings: { 'timeouts-idle-seconds': '60' },

@@ -92,11 +92,6 @@ t.test('a public route never forwards Authorization, even with identity.forwardA
   t.same(speaksFor((await ask('GET /other', bearer)).forwarded).sort(), ['authorization', ...IDENTITY].sort())
 })
 
-t.test('identity.forwardAuthorization forwards Authorization unchanged', async (t) => {
-  const { ask, bearer, sidecar } = await asking(t, { 'identity-forward-authorization': 'true' })
-  t.equal((await ask('GET /', bearer)).forwarded?.headers['authorization'], `Bearer ${sidecar.token}`)
-})
-
 t.test('a CORS preflight', async (t) => {
   const preflight = ['Origin: https://app.example', 'Access-Control-Request-Method: PUT']
 

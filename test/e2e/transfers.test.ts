@@ -4,9 +4,7 @@ import { gzipSync } from 'node:zlib'
 import t from 'tap'
 import { standsStill } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
-import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
-import { startSidecar } from '../support/sidecar.ts'
 
 const KIB = 1024
 const MIB = 1024 * KIB
@@ -298,33 +296,6 @@ t.test('clients that do not read pause the upstream and cost no memory', async (
   await recovers()
 })
 
-t.test('a client that resumes reading receives every byte', async (t) => {
-  const { upstream, sidecar, head, recovers } = await startSetup(t)
-  const body = Buffer.concat([RANDOM, RANDOM, RANDOM])
-  for (const how of ['with a length', 'in chunks'] as const) {
-    upstream.reply((socket) => {
-      if (how === 'with a length') socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
-      else socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
-      socket.write(how === 'with a length' ? body : chunked(body))
-    })
-    const client = await rawClient(t, sidecar.port)
-    client.socket.pause()
-    client.send(head('GET /large'))
-    await upstream.until(() => (upstream.sockets.at(-1)?.bytesWritten ?? 0) > 0, 'the response to begin')
-    await standsStill(
-      () =>
-        client.socket.bytesRead +
-        upstream.sockets.reduce((sum, { writableLength }) => sum + writableLength, 0),
-    )
-    client.socket.resume()
-    const response = await client.response()
-    t.equal(response.body.length, body.length)
-    t.equal(sha256(response.body), sha256(body))
-    client.socket.destroy()
-  }
-  await recovers()
-})
-
 t.test('upstreams that do not read pause their clients and cost no memory', async (t) => {
   const hold: Socket[] = []
   const { upstream, head, send } = await startSetup(t, {
@@ -346,47 +317,6 @@ t.test('upstreams that do not read pause their clients and cost no memory', asyn
   for (const client of clients) client.socket.destroy()
   for (const socket of hold) socket.resume()
   await upstream.until(() => upstream.open() === 0, 'the connections to be closed')
-})
-
-t.test('an upstream that resumes reading receives every byte', async (t) => {
-  const hash = createHash('sha256')
-  let bytes = 0
-  const upstream = await recordingUpstream(t, {
-    read: false,
-    onConnection: (socket) => {
-      socket.pause()
-      setTimeout(() => socket.resume(), 100) // long enough for both sides to wait
-      let head = true
-      socket.on('data', (chunk) => {
-        const body = head ? chunk.subarray(chunk.indexOf('\r\n\r\n') + 4) : chunk
-        head = false
-        bytes += body.length
-        hash.update(body)
-        if (bytes === 3 * RANDOM.length) socket.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
-      })
-    },
-  })
-  const sidecar = await startSidecar(t, { upstreamUrl: upstream.url })
-  const body = Buffer.concat([RANDOM, RANDOM, RANDOM])
-  const client = await rawClient(t, sidecar.port)
-  client.send(
-    `PUT / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\nContent-Length: ${body.length}\r\n\r\n`,
-  )
-  client.send(body)
-  t.equal((await client.response()).status, 200)
-  t.equal(hash.digest('hex'), sha256(body))
-})
-
-t.test('an upload in chunks of one byte is forwarded in few chunks', async (t) => {
-  const setup = await startSetup(t)
-  const client = await setup.request('PUT /a', ['Transfer-Encoding: chunked'])
-  await setup.upstream.until(() => (setup.upstream.bytes[0]?.length ?? 0) > 0, 'the head')
-  client.send(`${'1\r\nx\r\n'.repeat(5000)}0\r\n\r\n`)
-  t.equal((await client.response()).status, 200)
-  const [request] = setup.upstream.requests
-  t.equal(request?.body.length, 5000)
-  const chunks = (setup.upstream.bytes[0]?.toString('latin1').match(/^[0-9a-f]+\r$/gm) ?? []).length
-  t.ok(chunks < 500, `${chunks} chunks reach the upstream`)
 })
 
 // `\xc4\x8d\xc4\x8a` are two letters in UTF-8 whose code points end in CR and LF.

@@ -4,7 +4,6 @@ import type { Socket } from 'node:net'
 import { join } from 'node:path'
 import t from 'tap'
 import { WebSocket } from 'ws'
-import { eventually } from '../support/eventually.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
 import type { RawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
@@ -181,24 +180,6 @@ t.test('a 101 that does not name the protocol is an internal error', async (t) =
   await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
 })
 
-t.test('a handshake may announce trailers, and its header values pass byte for byte', async (t) => {
-  const { upstream, sidecar, recovers, send } = await startSetup(t, {
-    settings: { ...ON, 'limits-upstream-connections': '2', 'timeouts-upstream-connect-seconds': '1' },
-  })
-  upstream.reply('HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n')
-  for (let count = 0; count < 3; count++) {
-    const client = await send(
-      Buffer.from(handshake(sidecar.token, 'Trailer: X-Sum\r\nX-Name: caf\xc3\xa0\r\n'), 'latin1'),
-    )
-    t.equal((await client.response()).status, 403)
-    client.socket.end()
-    await client.closed()
-  }
-  t.ok(upstream.bytes[0]?.toString('latin1').includes('X-Name: caf\xc3\xa0\r\n'))
-  upstream.reply(OK)
-  await recovers()
-})
-
 t.test('a handshake with Content-Length: 0 opens a tunnel', async (t) => {
   const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   upstream.reply(SWITCHED)
@@ -217,21 +198,6 @@ t.test('a handshake without a free upstream connection gets 503', async (t) => {
   t.equal((await tunnel.response()).status, 101)
   const client = await send(handshake(sidecar.token))
   t.match(await client.response(), { status: 503, headers: { 'retry-after': '1' } })
-})
-
-t.test('the end of a tunnel frees its connection for a queued request', async (t) => {
-  const settings = { ...ON, 'limits-upstream-connections': '1' }
-  const { upstream, head, sidecar, send } = await startSetup(t, { settings })
-  upstream.reply((socket, { target }) => void socket.write(target.startsWith('/chat') ? SWITCHED : OK))
-  const tunnel = await send(handshake(sidecar.token))
-  await tunnel.until('101')
-  const client = await send(head('GET /waits'))
-  await eventually(
-    async () => (await sidecar.metric('auth_sidecar_upstream_queue{upstream="/"}')) === 1,
-    'the request to wait',
-  )
-  tunnel.socket.destroy()
-  t.equal((await client.response()).status, 200)
 })
 
 t.test('bytes of both sides that arrive with the handshake are not lost', async (t) => {
@@ -401,14 +367,4 @@ t.test('a refused handshake with a status line that Node cannot send is an upstr
     const client = await send(handshake(sidecar.token))
     t.equal((await client.response()).status, 500, JSON.stringify(status))
   }
-})
-
-t.test('a large refusal of a handshake arrives complete', async (t) => {
-  const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
-  const body = 'x'.repeat(300_000)
-  upstream.reply(`HTTP/1.1 403 Forbidden\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
-  const client = await send(handshake(sidecar.token))
-  t.equal((await client.response()).body.length, body.length)
-  client.socket.end()
-  t.equal(await client.closed(), 'end')
 })

@@ -28,21 +28,6 @@ t.test('the first key creates the directory and signs', async (t) => {
     t.equal(statSync(`${directory}/${name}`).mode & 0o777, 0o600, name)
 })
 
-t.test('a further key is published and does not sign before it is activated', async (t) => {
-  const directory = t.testdir({})
-  const one = await add(directory)
-  const two = await add(directory)
-  t.equal(two.active, false)
-  t.equal(await signerOf(directory), one.kid)
-  t.equal(noteOf(directory, one.kid), undefined)
-  const three = await add(directory, { activate: true })
-  t.equal(three.active, true)
-  t.equal(await signerOf(directory), three.kid)
-  t.equal(noteOf(directory, one.kid), seconds, 'it is noted when the outgoing key stopped')
-  t.equal(noteOf(directory, two.kid), 0, 'that it never signed is noted')
-  t.equal(noteOf(directory, three.kid), undefined)
-})
-
 t.test('the first private key beside public ones signs, despite an old active file', async (t) => {
   const directory = t.testdir({ active: 'gone\n' })
   writeKey(directory, (await makeKey()).publicJwk)
@@ -101,18 +86,6 @@ t.test('activating repairs an ambiguous directory; each key counts as having sig
     ['a', 'b', 'c'].map((kid) => noteOf(directory, kid)),
     [seconds, undefined, seconds],
   )
-})
-
-t.test('a key that never signed can be retired at once, the signing key never', async (t) => {
-  const { directory, kid } = await makeKeyDirectory(t)
-  const options = { directory, now, longestSeconds: 60 }
-  t.match(await retireKey({ ...options, kid, force: true }), {
-    unusable: false,
-    problems: [/signs new tokens/],
-  })
-  await add(directory, { kid: 'spare' })
-  t.same(await retireKey({ ...options, kid: 'spare' }), { ok: true })
-  t.match(await retireKey({ ...options, kid: 'spare' }), { unusable: false, problems: [/no key spare/] })
 })
 
 t.test('a key without a recorded end of signing is kept', async (t) => {

@@ -154,11 +154,6 @@ t.test('a set of 1 MiB and 10,000 keys is used, and does not stop the event loop
   t.ok(delays.max / 1e6 < 500, `${Math.round(delays.max / 1e6)} ms`)
 })
 
-t.test('an algorithm that the settings repeat counts once', async (t) => {
-  const { value } = await importKeys([first.publicJwk], ['ES256', 'ES256'], 1000)
-  t.type(value.find('first', 'ES256'), 'object')
-})
-
 t.test('a response that is no JWK Set is refused with the kind of fault only', async (t) => {
   const issuer = await startIssuer(t)
   const linesOf = async (timeoutMs?: number) => (await load(issuer.url, undefined, timeoutMs)).lines
@@ -337,18 +332,6 @@ t.test('the set is fetched every minute; a failed fetch is repeated after five s
   await waits(5000)
   t.ok(keys.ring().verification.has('second'))
   await waits(60_000)
-})
-
-t.test('an exception of onChange is logged, and fetching continues', async (t) => {
-  const issuer = await startIssuer(t, first.publicJwk)
-  const { keys, kids, lines } = await watch(t, issuer, () => {
-    throw new Error('broken')
-  })
-  await keys.reload()
-  t.match(lines.at(-1), { level: 'error', message: 'a JWK Set could not be applied' })
-  issuer.publish(second.publicJwk)
-  await keys.reload()
-  t.same(kids(), ['second'])
 })
 
 t.test('stop aborts a fetch in flight and ends fetching', async (t) => {

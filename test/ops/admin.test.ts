@@ -146,46 +146,6 @@ t.test('a failing page is a 500 without the cause, which is reported', async (t)
   t.equal((await get('/livez')).status, 200)
 })
 
-t.test('concurrent requests share one rendering; a later request gets a new one', async (t) => {
-  let asked = 0
-  const held: (() => void)[] = []
-  const exposition = {
-    contentType: 'text/plain',
-    metrics: () => {
-      const text = `rendering ${++asked}`
-      return new Promise<string>((resolve) => void held.push(() => resolve(text)))
-    },
-  }
-  const { port } = await adminListener(t, { exposition })
-  const METRICS = 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n'
-  const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: a\r\n\r\n'
-  const first = await rawClient(t, port)
-  const second = await rawClient(t, port)
-  first.send(METRICS.repeat(50))
-  second.send(METRICS)
-  const probe = await rawClient(t, port)
-  probe.send(LIVEZ)
-  t.equal((await probe.response()).status, 200, 'other requests are served meanwhile')
-  await eventually(() => asked === 1, 'the first rendering')
-  held.shift()?.()
-  for (let answered = 0; answered < 50; answered++)
-    t.equal((await first.response()).body.toString(), 'rendering 1')
-  t.equal((await second.response()).body.toString(), 'rendering 1')
-  second.send(METRICS)
-  await eventually(() => asked === 2, 'another rendering')
-  held.shift()?.()
-  t.equal((await second.response()).body.toString(), 'rendering 2')
-})
-
-t.test('a connection serves a bounded number of requests', async (t) => {
-  const { port } = await adminListener(t)
-  const client = await rawClient(t, port)
-  client.send('GET /livez HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(101))
-  for (let count = 1; count < 100; count++) t.equal((await client.response()).status, 200)
-  t.match(await client.response(), { status: 200, headers: { connection: 'close' } })
-  t.equal((await client.response()).status, 503)
-})
-
 t.test('probes are answered within a second beside as many connections as clients can open', async (t) => {
   const { get, port } = await adminListener(t)
   const page = 'GET /uplot.js HTTP/1.1\r\nHost: a\r\n\r\n'

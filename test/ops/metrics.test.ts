@@ -80,24 +80,6 @@ t.test('the age of the signing key is never below zero', async (t) => {
   t.equal(await age({ signingKey: () => undefined }), undefined, 'nothing signs')
 })
 
-t.test('an unknown method adds no series', async (t) => {
-  const { metrics, scrape } = metricsOf()
-  for (const method of ['PROPFIND', 'get', 'X'.repeat(1000), '', undefined]) {
-    metrics.onRequest('proxy', method, 400, 0)
-  }
-  const samples = await scrape()
-  t.strictSame(
-    samples.filter(({ name }) => name === 'auth_sidecar_requests_total'),
-    [
-      {
-        name: 'auth_sidecar_requests_total',
-        labels: { route: 'proxy', method: 'other', status: '400' },
-        value: 5,
-      },
-    ],
-  )
-})
-
 t.test('reloads are counted, and a subject is failing while any of its parts fails', async (t) => {
   let time = 1_000_000
   const { metrics, scrape } = metricsOf({}, { subjects: ['certificates'], now: () => time })

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { encodeIdentityValue, requestHead, requestTrailers } from '../../src/proxy/request-headers.ts'
+import { encodeIdentityValue, requestHead } from '../../src/proxy/request-headers.ts'
 import { createAddresses } from '../../src/server/client-address.ts'
 import type { Caller } from '../../src/token/caller.ts'
 import { admission, admitted, type HeadParts, HOST, type Line } from '../support/request-heads.ts'
@@ -58,20 +58,6 @@ t.test('hop-by-hop headers, expectations and connection options are removed', as
     ['X-Kept', 'keep-alive'],
   ]
   t.equal(passed(more), 'X-Kept: keep-alive\r\n')
-})
-
-t.test('trailers pass without framing, identity, hop-by-hop fields and connection options', async (t) => {
-  t.equal(requestTrailers([], undefined), '\r\n')
-  const kept = ['X-Sum', 'abc', 'x-sum', 'def', 'X_Meta', '']
-  t.equal(requestTrailers(kept, undefined), 'X-Sum: abc\r\nx-sum: def\r\nX_Meta: \r\n\r\n')
-  t.equal(requestTrailers(['X-Sum', 'a', 'X-Kept', 'b'], new Set(['x-sum'])), 'X-Kept: b\r\n\r\n')
-  for (const name of [
-    ...['X-Authenticated-Account-Id', 'x_authenticated_account_id', 'Authorization', 'authorization_'],
-    ...['Host', 'Content-Length', 'Content_Length', 'Transfer-Encoding', 'Connection', 'Upgrade', 'TE'],
-    ...['Keep-Alive', 'Expect', 'Trailer', 'X-Request-Id', 'X_Request_Id', 'X-Forwarded-For'],
-    ...['Forwarded', 'Proxy-Authorization'],
-  ])
-    t.equal(requestTrailers([name, 'root', 'X-Sum', 'abc'], undefined), 'X-Sum: abc\r\n\r\n', name)
 })
 
 /** The names that the sidecar sets, each exactly once. */

@@ -1,9 +1,8 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { appendFileSync, chmodSync, mkdirSync, readFileSync, symlinkSync, utimesSync } from 'node:fs'
-import { chmod, chown, mkdir, readdir, readFile, rmdir, stat, utimes, writeFile } from 'node:fs/promises'
+import { chmod, chown, mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { readRegularFile, replaceFile, withLock } from '../../src/reload/files.ts'
 import { runProgram } from '../support/program.ts'
@@ -110,15 +109,6 @@ t.test('a failed replacement changes nothing and leaves no file', async (t) => {
   await t.rejects(replaceFile(file, 'second'), { code: 'EISDIR' })
   t.same(await readdir(directory), ['file'])
   await t.rejects(replaceFile(join(directory, 'missing', 'file'), 'text'), { code: 'ENOENT' })
-})
-
-t.test('a lock that is lost during a change fails it, and does not end the process', async (t) => {
-  const lock = join(t.testdir({}), 'lock')
-  const change = async () => {
-    await rmdir(lock)
-    await sleep(1500) // it is renewed each second
-  }
-  await t.rejects(withLock(lock, change), { code: 'ERELEASED' })
 })
 
 t.test(
