@@ -36,8 +36,6 @@ const caller: Caller = {
   usableUntil: claims.exp * 1000,
 }
 const accepted: Verdict = { ok: true, caller }
-const _OWN = { maxLifetimeSeconds: 86_400, maxLinkLifetimeSeconds: undefined, credentialStatus: undefined }
-const _malformed: Verdict = { ok: false, reason: 'malformed' }
 const NOTHING = {
   account: null,
   accessKey: null,
