@@ -14,7 +14,7 @@ import { type Credential, CredentialIndex } from './store.ts'
 
 export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialIndex>> {
   const index = new CredentialIndex()
-  const read = await readRows({ path, parse, moduleUrl: import.meta.url }, (row) => index.add(row))
+  const read = await readRows(path, parse, import.meta.url, (row) => index.add(row))
   if (read.ok) return { ok: true, value: index, warnings: read.permissionWarnings }
   if (!read.missing) return read
   const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`

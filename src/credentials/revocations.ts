@@ -90,8 +90,7 @@ export async function listRevocationsFile(path: string): Promise<Loaded<readonly
   return read.ok ? { ok: true, value: list, warnings: [] } : read
 }
 
-const readAll = (path: string, add: (row: Revocation) => void) =>
-  readRows({ path, parse, moduleUrl: import.meta.url }, add)
+const readAll = (path: string, add: (row: Revocation) => void) => readRows(path, parse, import.meta.url, add)
 
 export const parse: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)
 

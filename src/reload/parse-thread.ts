@@ -10,13 +10,6 @@ import { type Loaded, type ReadFile, readRegularFile } from './files.ts'
 /** A module exports it as `parse`. Problems are lines, `line:column: path message`. */
 export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
-interface RowsFile<T> {
-  readonly path: string
-  readonly parse: Parse<T>
-  /** Of the module that exports `parse`. */
-  readonly moduleUrl: string
-}
-
 /** About 50,000 credentials, or 130,000 revocations. */
 export const MAX_FILE_BYTES = 8_388_608
 /** YAML takes about 1 ms for each KiB. */
@@ -32,15 +25,23 @@ const MAX_HEAP_MB = 640
 
 let reusedThread: Worker | undefined
 
-/** Calls `add` with each row. Returns the file as it was read, or its problems, each with the path. Never rejects. */
-export async function readRows<T>(file: RowsFile<T>, add: (row: T) => void): Promise<ReadFile> {
-  const { path, parse } = file
+/**
+ * Reads the file, or returns its problems, each with the path. Never rejects.
+ * @param moduleUrl - of the module that exports `parse`
+ * @param add - called with each row
+ */
+export async function readRows<T>(
+  path: string,
+  parse: Parse<T>,
+  moduleUrl: string,
+  add: (row: T) => void,
+): Promise<ReadFile> {
   const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) return read
   const { bytes } = read
   const refused = (problems: readonly string[]): ReadFile => ({ ok: false, problems })
   try {
-    const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread(file, bytes)
+    const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread<T>(moduleUrl, bytes)
     for await (const batch of batches) {
       if (!batch.ok) return refused(batch.problems.map((problem) => `${path}:${problem}`))
       for (const row of batch.value) add(row)
@@ -51,10 +52,7 @@ export async function readRows<T>(file: RowsFile<T>, add: (row: T) => void): Pro
   }
 }
 
-async function* parseInThread<T>(
-  { moduleUrl }: RowsFile<T>,
-  bytes: Uint8Array,
-): AsyncGenerator<Loaded<readonly T[]>> {
+async function* parseInThread<T>(moduleUrl: string, bytes: Buffer): AsyncGenerator<Loaded<readonly T[]>> {
   const isReused = bytes.length <= MAX_REUSED_THREAD_BYTES
   const thread = (isReused && reusedThread) || startThread()
   if (isReused) reusedThread = thread
@@ -96,7 +94,7 @@ interface Job {
   readonly port: MessagePort
 }
 
-// In the thread: answers each message of the port with a batch, the last of them empty, or with the problems.
+// In the thread: sends a batch for each message of the port, the last of them empty, or the problems.
 parentPort?.on('message', async ({ moduleUrl, bytes, port }: Job) => {
   const { parse }: { parse: Parse<unknown> } = await import(moduleUrl)
   const parsed = parse(bytes)

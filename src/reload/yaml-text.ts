@@ -9,8 +9,8 @@ import {
   isMap,
   isNode,
   isScalar,
-  isSeq,
   LineCounter,
+  type Node,
   parseDocument,
   visit,
 } from 'yaml'
@@ -96,20 +96,18 @@ function parserMistakes({ errors, warnings }: Document): Mistake[] {
 /** Repeated names, and aliases without an anchor. */
 function mistakesIn(document: Document): Mistake[] {
   const mistakes: Mistake[] = []
+  const report = (message: string, { range }: Node) => mistakes.push({ message, offset: range?.[0] ?? 0 })
   const anchors = new Set<string>()
   visit(document, {
     Node(_key, node) {
-      if (isAlias(node)) {
-        const message = 'alias without an anchor before it'
-        if (!anchors.has(node.source)) mistakes.push({ message, offset: start(node, 0) })
-      } else if (node.anchor !== undefined) anchors.add(node.anchor)
+      if (node.anchor !== undefined) anchors.add(node.anchor)
+      if (isAlias(node) && !anchors.has(node.source)) report('alias without an anchor before it', node)
       if (!isMap(node)) return
       const names = new Set<string>()
       for (const { key } of node.items) {
         if (!isScalar(key)) continue
         const name = String(key.value)
-        const message = `Map keys must be unique${isPlainName(name) ? `: ${name}` : ''}`
-        if (names.has(name)) mistakes.push({ message, offset: start(key, 0) })
+        if (names.has(name)) report(`Map keys must be unique${isPlainName(name) ? `: ${name}` : ''}`, key)
         names.add(name)
       }
     },
@@ -121,23 +119,14 @@ function mistakesIn(document: Document): Mistake[] {
 const isPlainName = (name: string) => /^[A-Za-z_-]{1,32}$/.test(name)
 
 function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undefined): number {
-  let node: unknown = document.contents
-  let offset = start(node, 0)
-  for (const [index, step] of steps.entries()) {
-    const around = isAlias(node) ? node.resolve(document) : node
-    if (isSeq(around)) {
-      node = around.items[Number(step)]
-      offset = start(node, offset)
-    } else if (isMap(around)) {
-      const pair = around.items.find((item) => isScalar(item.key) && String(item.key.value) === step)
-      node = pair?.value
-      offset = start(key && index === steps.length - 1 ? pair?.key : node, offset)
-    }
-  }
-  return offset
+  const around = key && document.getIn(steps.slice(0, -1), true)
+  const pair = isMap(around)
+    ? around.items.find((item) => isScalar(item.key) && item.key.value === steps.at(-1))
+    : undefined
+  const node = pair?.key ?? document.getIn(steps, true)
+  if (isNode(node) && node.range) return node.range[0]
+  return steps.length === 0 ? 0 : offsetOf(document, steps.slice(0, -1), undefined)
 }
-
-const start = (node: unknown, otherwise: number) => (isNode(node) ? node.range?.[0] : undefined) ?? otherwise
 
 /** Parses a file and checks it against a schema. Problems are sorted lines, `line:column: path message`. */
 export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {

@@ -142,10 +142,10 @@ listen: { host: *host }
     ),
     [
       'publicRoutes[0].path: (sidecar.yaml:2:27)',
-      'publicRoutes[1].path: (sidecar.yaml:2:27)',
+      'publicRoutes[1].path: (sidecar.yaml:3:3)',
       'publicRoutes[2].path: (sidecar.yaml:4:3)',
     ],
-    'a merged value is placed where it is merged',
+    'a value of an alias is placed at the alias, and a merged one where it is merged',
   )
 })
 

@@ -14,7 +14,7 @@ async function rows(parser: string, bytes: number): Promise<number | readonly st
   const parse: Parse<number> = () => ({ ok: false, problems: ['parsed inline'] })
   const moduleUrl = `data:text/javascript,export const parse = ${encodeURIComponent(parser)}`
   let count = 0
-  const read = await readRows({ path, parse, moduleUrl }, () => {
+  const read = await readRows(path, parse, moduleUrl, () => {
     count++
   })
   return read.ok ? count : read.problems.map((problem) => problem.replace(path, 'file'))
