@@ -194,7 +194,7 @@ function createTokenChecks({ config, now, authData, events, signer }: Base) {
   const { issuers, isRevoked } = authData
   const { assertion } = config.identity
   const { clockToleranceSeconds } = config.token
-  const audiences = upstreamsOf(config).map(({ assertionAudience }) => assertionAudience)
+  const audiences = config.upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])
   const tokenCache = new TokenCache({
     ...config.cache,
     verifyUncached: createVerifier({ issuers, clockToleranceSeconds, isRevoked, now }),
@@ -244,12 +244,8 @@ function createResponses(base: Base, tokenCache: TokenCache) {
     maxLifetimeSeconds: config.links.maxLifetimeSeconds,
     onIssued: metrics.onLinkIssued,
   })
-  const forwarder = new Forwarder({
-    upstreams: upstreamsOf(config),
-    limits: config.limits,
-    timeouts: config.timeouts,
+  const forwarder = new Forwarder(config, {
     secureContextOf: (prefix) => secureContextOf(authData.certificates, `upstream:${prefix}`),
-    forwardAuthorization: config.identity.forwardAuthorization,
     recheck: (authorization) => checkBearer(authorization, tokenCache.verify),
     responder,
     events: metrics.ofUpstream,
@@ -278,9 +274,3 @@ function createResponses(base: Base, tokenCache: TokenCache) {
   events.on('fetch', metrics.onFetch)
   return { handle, forwarder, responder, addresses, clientAddress }
 }
-
-const upstreamsOf = ({ upstreams, identity }: Config) =>
-  upstreams.map((upstream) => ({
-    ...upstream,
-    assertionAudience: upstream.assertionAudience ?? identity.assertion.audience,
-  }))

@@ -27,8 +27,8 @@ export class Download {
   /** The response has begun before the end of the upload: it closes the connection. */
   #isEarly = false
 
-  constructor(req: SidecarRequest, res: SidecarResponse) {
-    this.#req = req
+  constructor(res: SidecarResponse) {
+    this.#req = res.req
     this.#res = res
     this.#out = res
   }

@@ -9,7 +9,7 @@ import type { Config } from '../config/config.ts'
 import { isWithin } from '../http/request-target.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
-import { Transfer, type TransferOptions, type UpstreamEvents } from './transfer.ts'
+import { Transfer, type Upstream, type UpstreamEvents } from './transfer.ts'
 import { upstreamAddress } from './upstream-connection.ts'
 import { refuseFailed } from './upstream-errors.ts'
 import { UpstreamPool } from './upstream-pool.ts'
@@ -25,23 +25,9 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
 }
 
 interface ForwarderOptions extends Pick<TunnelOptions, 'recheck' | 'now'> {
-  readonly upstreams: readonly {
-    readonly prefix: string
-    readonly url: string
-    readonly assertionAudience: string
-  }[]
-  readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
-  readonly limits: Config['limits']
-  readonly timeouts: Config['timeouts']
-  readonly forwardAuthorization: boolean
   readonly responder: Responder
+  readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly events: (prefix: string) => UpstreamEvents
-}
-
-interface Upstream extends TransferOptions {
-  readonly prefix: string
-  /** The prefix without a slash at its end. */
-  readonly path: string
 }
 
 export class Forwarder {
@@ -52,31 +38,23 @@ export class Forwarder {
   // http-proxy requires a target before it runs any pass; ours chooses its own.
   readonly #proxy = new PassProxy({ target: {} })
 
-  constructor(options: ForwarderOptions) {
-    const { limits, timeouts, responder, forwardAuthorization, recheck, now } = options
+  constructor(config: Config, { responder, secureContextOf, events, recheck, now }: ForwarderOptions) {
+    const { limits, timeouts, identity } = config
+    const { forwardAuthorization } = identity
     this.#responder = responder
-    this.#upstreams = options.upstreams
-      .map(({ prefix, url, assertionAudience }) => {
-        const address = upstreamAddress(url, options.secureContextOf(prefix))
-        return {
-          prefix,
-          path: prefix.replace(/\/$/, ''),
-          host: address.host,
-          assertionAudience,
-          forwardAuthorization,
-          pool: new UpstreamPool(address, limits, timeouts),
-          events: options.events(prefix),
-          timeouts,
-          responder,
-          recheck,
-          tunnels: this.#tunnels,
-          now,
-        }
+    this.#upstreams = config.upstreams
+      .map(({ prefix, url, assertionAudience = identity.assertion.audience }) => {
+        const address = upstreamAddress(url, secureContextOf(prefix))
+        const path = prefix.replace(/\/$/, '')
+        const pool = new UpstreamPool(address, limits, timeouts)
+        const headers = { host: address.host, assertionAudience, forwardAuthorization }
+        const tunnel = { tunnels: this.#tunnels, recheck, now }
+        return { prefix, path, pool, timeouts, responder, events: events(prefix), ...headers, ...tunnel }
       })
       .toSorted((a, b) => b.path.length - a.path.length)
     // Before the first of the package's passes. A truthy result ends the chain.
-    this.#proxy.before('web', 'deleteLength', (req, res) => {
-      this.#transfer(req, res)
+    this.#proxy.before('web', 'deleteLength', (_req, res) => {
+      this.#transfer(res)
       return true
     })
   }
@@ -86,12 +64,12 @@ export class Forwarder {
     this.#proxy.web(req, res)
   }
 
-  #transfer(req: SidecarRequest, res: SidecarResponse): void {
-    const { admitted, decision } = req.context
+  #transfer(res: SidecarResponse): void {
+    const { admitted, decision } = res.req.context
     if (admitted === undefined || decision?.act !== 'forward') throw new Error('a request that must not pass')
     const upstream = this.#upstreams.find(({ path }) => isWithin(admitted.path, path))
     if (upstream === undefined) refuseFailed(this.#responder, res, 'destination_not_found')
-    else new Transfer(req, res, admitted, decision, upstream).start()
+    else new Transfer(res, admitted, decision, upstream).start()
   }
 
   /** The state of the connections of each upstream. */

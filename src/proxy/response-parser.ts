@@ -56,10 +56,12 @@ export class ResponseParser {
   #partial = NO_BYTES
   #left = 0
   #informational = 0
-  #head: UpstreamHead | undefined
   #earlyHints: UpstreamHead[] = []
   #body: Buffer[] = []
-  #rawTrailers: readonly string[] = []
+  /** The head of the final response, or of a 101. Set here alone. */
+  head: UpstreamHead | undefined
+  /** Complete when the response is done. Set here alone. */
+  rawTrailers: readonly string[] = []
 
   constructor(limits: ResponseLimits) {
     this.#limits = limits
@@ -71,29 +73,17 @@ export class ResponseParser {
     this.#isWebSocket = isWebSocket
     this.#state = 'head'
     this.#informational = 0
-    this.#head = undefined
-    this.#rawTrailers = []
+    this.head = undefined
+    this.rawTrailers = []
   }
 
   get isDone(): boolean {
     return this.#state === 'done'
   }
 
-  /** The head of the final response, or of a 101. */
-  get head(): UpstreamHead | undefined {
-    return this.#head
-  }
-
-  /** Complete when the response is done. */
-  get rawTrailers(): readonly string[] {
-    return this.#rawTrailers
-  }
-
   /** The heads of responses with status 103 that have been parsed since the last call. */
   takeEarlyHints(): readonly UpstreamHead[] {
-    const heads = this.#earlyHints
-    if (heads.length > 0) this.#earlyHints = []
-    return heads
+    return this.#earlyHints.splice(0)
   }
 
   /** The chunks of the body that have been parsed since the last call. Their memory is reused after the read. */
@@ -167,7 +157,7 @@ export class ResponseParser {
     }
     if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head)))
       throw new ResponseSyntaxError('101 without an upgrade')
-    this.#head = head
+    this.head = head
     this.#left = head.contentLength
     if (framing === 'none' || (framing === 'length' && this.#left === 0)) this.#state = 'done'
     else this.#state = framing === 'chunked' ? 'chunkSize' : framing
@@ -211,7 +201,7 @@ export class ResponseParser {
     }
     const end = this.#endOfLines(data, at)
     if (end < 0) return -1
-    this.#rawTrailers = parseFieldLines(textOf(data, at, end), 0, this.#limits.headerLines).rawHeaders
+    this.rawTrailers = parseFieldLines(textOf(data, at, end), 0, this.#limits.headerLines).rawHeaders
     this.#state = 'done'
     return end + 4
   }

@@ -7,7 +7,7 @@ import type { Config } from '../config/config.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
 import type { UpstreamFault } from '../http/proxy-errors.ts'
-import type { RequestHandler, SidecarRequest, SidecarResponse } from '../server/context.ts'
+import type { RequestHandler, SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
 import { Download } from './download.ts'
 import { requestHead, type UpstreamHeaders } from './request-headers.ts'
@@ -25,7 +25,11 @@ export interface UpstreamEvents {
   onResponse(status: number, seconds: number): void
 }
 
-export interface TransferOptions extends TunnelOptions, UpstreamHeaders {
+/** An upstream, and what the transfers to it need. */
+export interface Upstream extends TunnelOptions, UpstreamHeaders {
+  readonly prefix: string
+  /** The prefix without a slash at its end. */
+  readonly path: string
   readonly pool: UpstreamPool
   readonly timeouts: Pick<Config['timeouts'], 'upstreamResponseSeconds'>
   readonly responder: Responder
@@ -47,11 +51,10 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   readonly requestHead: string
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
-  readonly #req: SidecarRequest
   readonly #res: SidecarResponse
   readonly #admitted: Admitted
   readonly #decision: ForwardDecision
-  readonly #options: TransferOptions
+  readonly #upstream: Upstream
   /** Undefined for a request without a body. */
   readonly #upload: Upload | undefined
   readonly #download: Download
@@ -63,30 +66,23 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   /** Set once, when the transfer is over or has become a tunnel. */
   #outcome: UpstreamOutcome | undefined
 
-  constructor(
-    req: SidecarRequest,
-    res: SidecarResponse,
-    admitted: Admitted,
-    decision: ForwardDecision,
-    options: TransferOptions,
-  ) {
+  constructor(res: SidecarResponse, admitted: Admitted, decision: ForwardDecision, upstream: Upstream) {
     const { method, hasBody } = admitted
-    this.#req = req
     this.#res = res
     this.#admitted = admitted
     this.#decision = decision
-    this.#options = options
-    this.requestHead = requestHead(req, admitted, decision, options)
+    this.#upstream = upstream
+    this.requestHead = requestHead(res.req, admitted, decision, upstream)
     this.isHeadRequest = method === 'HEAD'
-    this.isWebSocket = req.context.upgrade !== undefined
-    this.#upload = hasBody ? new Upload(req, admitted, decision.caller, () => this.#awaitHead()) : undefined
-    this.#download = new Download(req, res)
+    this.isWebSocket = res.req.context.upgrade !== undefined
+    this.#upload = hasBody ? new Upload(res, admitted, decision.caller, () => this.#awaitHead()) : undefined
+    this.#download = new Download(res)
     this.#isRetryable = !hasBody && (method === 'GET' || method === 'HEAD')
   }
 
   start(): void {
-    this.#req.context.serveBy(this)
-    this.#options.pool.acquire(this)
+    this.#res.req.context.serveBy(this)
+    this.#upstream.pool.acquire(this)
   }
 
   // Calls of the upstream connection.
@@ -94,7 +90,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void {
     this.#connection = connection
     if (this.#upload === undefined) this.#awaitHead()
-    else this.#upload.start(this.#res, connection, writable)
+    else this.#upload.start(connection, writable)
   }
 
   onDrain(): void {
@@ -116,19 +112,19 @@ export class Transfer implements UpstreamRequest, RequestHandler {
 
   #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
     const { status } = head
-    const { context } = this.#req
+    const { context } = this.#res.req
     this.#hasResponseHead = true
     connection.deadline = Number.POSITIVE_INFINITY
-    this.#options.events.onResponse(status, (performance.now() - context.startedAt) / 1000)
+    this.#upstream.events.onResponse(status, (performance.now() - context.startedAt) / 1000)
     if (status !== 101) {
       this.#download.writeHead(head, this.#upload?.isArriving === true)
       return
     }
     this.#end('ok')
     this.#res.statusCode = 101 // written by the tunnel, but counted by the access log
-    const tunnel = new Tunnel(this.#req, connection, this.#admitted, this.#decision, this.#options)
+    const tunnel = new Tunnel(this.#res.req, connection, this.#admitted, this.#decision, this.#upstream)
     tunnel.open(responseHeaders(head, context.id, false))
-    this.#download.switchTo(this.#req.socket)
+    this.#download.switchTo(this.#res.req.socket)
   }
 
   #onResponseEnd({ status }: UpstreamHead): void {
@@ -144,7 +140,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#connection = undefined
     if (stale && this.#isRetryable) {
       this.#isRetryable = false
-      this.#options.pool.connect(this) // the retry, on a new connection
+      this.#upstream.pool.connect(this) // the retry, on a new connection
     } else {
       this.#fail(fault)
     }
@@ -167,7 +163,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   onIdle(): void {
     const { headersSent } = this.#res
     if (this.#outcome !== undefined) {
-      this.#req.context.connection.abort() // the client does not read the response
+      this.#res.req.context.connection.abort() // the client does not read the response
       return
     }
     // Waiting for a connection or a response head has its own timeout.
@@ -175,7 +171,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     const isClientBlocked = this.#connection?.socket.isPaused() === true
     this.#giveUpUpstream()
     if (headersSent) this.#fail(isClientBlocked ? 'client_idle' : 'connection_read_timeout')
-    else this.#fail(this.#req.isPaused() ? 'connection_write_timeout' : 'client_idle')
+    else this.#fail(this.#res.req.isPaused() ? 'connection_write_timeout' : 'client_idle')
   }
 
   get #isRequestWritten(): boolean {
@@ -184,11 +180,11 @@ export class Transfer implements UpstreamRequest, RequestHandler {
 
   #awaitHead(): void {
     if (this.#connection !== undefined && !this.#hasResponseHead)
-      this.#connection.deadline = performance.now() + this.#options.timeouts.upstreamResponseSeconds * 1000
+      this.#connection.deadline = performance.now() + this.#upstream.timeouts.upstreamResponseSeconds * 1000
   }
 
   #giveUpUpstream(): void {
-    if (this.#connection === undefined) this.#options.pool.cancel(this)
+    if (this.#connection === undefined) this.#upstream.pool.cancel(this)
     else this.#connection.abandon()
     this.#connection = undefined
   }
@@ -196,9 +192,9 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   #fail(failure: UpstreamFailure): void {
     this.#end(failure)
     if (this.#res.headersSent) {
-      setImmediate(() => this.#req.context.connection.abort()) // when the part that was just written has been sent
+      setImmediate(() => this.#res.req.context.connection.abort()) // when the part that was just written has been sent
     } else {
-      refuseFailed(this.#options.responder, this.#res, failure)
+      refuseFailed(this.#upstream.responder, this.#res, failure)
     }
   }
 
@@ -207,7 +203,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#upload?.stop()
     if (this.#outcome !== undefined) return
     this.#outcome = outcome
-    if (outcome !== 'ok') this.#req.context.reason = outcome
-    this.#options.events.onOutcome(outcome)
+    if (outcome !== 'ok') this.#res.req.context.reason = outcome
+    this.#upstream.events.onOutcome(outcome)
   }
 }

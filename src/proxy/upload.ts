@@ -16,6 +16,7 @@ const MAX_IGNORED_BODY = 64 * 1024
 
 export class Upload {
   readonly #req: SidecarRequest
+  readonly #res: SidecarResponse
   readonly #admitted: Admitted
   readonly #caller: Caller | undefined
   readonly #onWritten: () => void
@@ -23,24 +24,21 @@ export class Upload {
   #pieces: Buffer[] = []
   #bytes = 0
   #isEnded = false
-  #isWritten = false
+  /** The complete request has been written to the upstream. Set here alone. */
+  isWritten = false
 
   /** `onWritten`: called when the complete request has been written. */
-  constructor(req: SidecarRequest, admitted: Admitted, caller: Caller | undefined, onWritten: () => void) {
-    this.#req = req
+  constructor(res: SidecarResponse, admitted: Admitted, caller: Caller | undefined, onWritten: () => void) {
+    this.#req = res.req
+    this.#res = res
     this.#admitted = admitted
     this.#caller = caller
     this.#onWritten = onWritten
   }
 
-  /** The complete request has been written to the upstream. */
-  get isWritten(): boolean {
-    return this.#isWritten
-  }
-
   /** Whether a further part of the body can arrive from the client. */
   get isArriving(): boolean {
-    return !this.#isWritten && !this.#req.complete
+    return !this.isWritten && !this.#req.complete
   }
 
   /** Whether the upstream may have unread bytes: the next request on the connection would queue behind them. */
@@ -48,9 +46,9 @@ export class Upload {
     return this.#req.context.bytesIn > MAX_IGNORED_BODY || (this.#admitted.chunked && !this.#isEnded)
   }
 
-  start(res: SidecarResponse, connection: UpstreamConnection, writable: boolean): void {
+  start(connection: UpstreamConnection, writable: boolean): void {
     this.#connection = connection
-    res.continueIfExpected()
+    this.#res.continueIfExpected()
     this.#req.on('data', (chunk: Buffer) => this.#onData(chunk))
     this.#req.once('end', () => this.#onEnd())
     if (!writable) this.#req.pause()
@@ -64,7 +62,7 @@ export class Upload {
 
   /** The upstream accepts more bytes. */
   resume(): void {
-    if (!this.#isWritten) this.#req.resume()
+    if (!this.isWritten) this.#req.resume()
   }
 
   #onData(chunk: Buffer): void {
@@ -97,7 +95,7 @@ export class Upload {
     }
     if (this.#isEnded) {
       if (chunked) socket.write(`0\r\n${this.#trailers()}`, 'latin1')
-      this.#isWritten = true
+      this.isWritten = true
       this.#onWritten()
     }
     socket.uncork()
