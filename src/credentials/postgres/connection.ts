@@ -15,8 +15,9 @@ export interface PostgresTarget {
 
 const MAX_URL_BYTES = 65_536
 const CONNECT_MS = 2000
+/** For each query of a sidecar; a page of rows takes about 10 ms. */
+const QUERY_MS = 1000
 const PERCENT = 'special characters of the password must be percent-encoded'
-const SSL_MODES = ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']
 
 export async function readUrlFile(file: string): Promise<Loaded<PostgresTarget>> {
   const read = await readRegularFile(file, MAX_URL_BYTES)
@@ -26,7 +27,7 @@ export async function readUrlFile(file: string): Promise<Loaded<PostgresTarget>>
   return { ok: true, value: target, warnings: read.permissionWarnings }
 }
 
-/** The target, or the problem. pg accepts any text as a URL and ignores an unknown sslmode. */
+/** The target, or the problem. pg accepts any text as a URL. */
 function parseUrl(text: string): PostgresTarget | string {
   if (!/^postgres(ql)?:\/\/\S+$/.test(text)) {
     return 'must hold one URL such as postgres://user:password@host:5432/database'
@@ -38,17 +39,14 @@ function parseUrl(text: string): PostgresTarget | string {
   if (url === undefined || url.hash !== '' || `${url.pathname}${url.search}`.includes('@')) {
     return `holds no valid URL (${PERCENT})`
   }
-  const modes = url.searchParams.getAll('sslmode')
-  if (!modes.every((mode) => SSL_MODES.includes(mode))) {
-    return `has an sslmode that is none of ${SSL_MODES.join(', ')}`
-  }
   // pg treats these three modes as `verify-full`, and warns on stderr that this will change.
   const connectionString = text.replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)/g, '$1verify-full')
   try {
     const { host, port, database = '' } = new pg.Client({ connectionString })
     const isRemote = !host.startsWith('/') && !isLoopback(host)
     // Passwords and hashes would pass the network in plain text, and pg says nothing.
-    if (isRemote && !['verify-full', 'disable'].includes(String(modes.at(-1)))) {
+    const mode = url.searchParams.getAll('sslmode').at(-1)
+    if (isRemote && mode !== 'verify-full' && mode !== 'disable') {
       return 'names a remote host: it needs ?sslmode=verify-full, or ?sslmode=disable to do without TLS'
     }
     return { url: connectionString, label: `${host}:${port}/${database}` }
@@ -64,6 +62,81 @@ export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
   query_timeout: queryMs,
   keepAlive: true,
 })
+
+/**
+ * Connections to the database that a file names. After a failure they are replaced, and the file is read again: it may
+ * name another database by then.
+ */
+export class ReplacedPool {
+  readonly #urlFile: string
+  readonly #size: number
+  #target: PostgresTarget | undefined
+  #pool: Promise<pg.Pool> | undefined
+  #isClosed = false
+  /** Of the last question that failed. */
+  failure: PostgresFailure | undefined
+
+  constructor(urlFile: string, size: number) {
+    this.#urlFile = urlFile
+    this.#size = size
+  }
+
+  /** `host:port/database`, once the file has been read. */
+  get label(): string | undefined {
+    return this.#target?.label
+  }
+
+  async readUrl(): Promise<Loaded<PostgresTarget>> {
+    const named = await readUrlFile(this.#urlFile)
+    if (named.ok) this.#target = named.value
+    return named
+  }
+
+  /** The connections in use. Rejects if there is no URL. */
+  current(): Promise<pg.Pool> {
+    this.#pool ??= this.#connect()
+    return this.#pool
+  }
+
+  /** Asks again on new connections where those in use may be closed. Never rejects. */
+  async ask<T>(
+    question: (pool: pg.Pool) => Promise<T>,
+    mayRetry = this.#pool !== undefined,
+  ): Promise<Loaded<T>> {
+    const used = this.current()
+    try {
+      return { ok: true, value: await question(await used), warnings: [] }
+    } catch (cause) {
+      if (this.#pool === used) this.replace()
+      this.failure = postgresFailure(cause)
+      // A server that hangs is not asked twice.
+      if (mayRetry && !this.#isClosed && this.failure.kind !== 'timeout') return this.ask(question, false)
+      return { ok: false, problems: [this.failure.message] }
+    }
+  }
+
+  /** The next question uses new connections. Queries in progress go on to their end or timeout. */
+  replace(): void {
+    this.#pool?.then((pool) => pool.end()).catch(() => {})
+    this.#pool = undefined
+  }
+
+  /** Nothing may be asked afterwards. */
+  close(): void {
+    this.#isClosed = true
+    this.replace()
+  }
+
+  async #connect(): Promise<pg.Pool> {
+    await this.readUrl()
+    if (this.#target === undefined) throw new Error('there is no URL')
+    // Without listeners such an event ends the process; the next query rejects anyway.
+    const ignore = () => {}
+    return new pg.Pool({ ...clientConfig(this.#target, QUERY_MS), max: this.#size })
+      .on('error', ignore)
+      .on('connect', (client) => void client.on('error', ignore))
+  }
+}
 
 interface PostgresFailure {
   /** `down` and `timeout` may pass by themselves; `unusable` needs a change in the database or in the URL. */

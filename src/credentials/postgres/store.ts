@@ -3,8 +3,6 @@
  * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
-import pg from 'pg'
-import type { Loaded } from '../../reload/files.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable } from '../../reload/reloadable.ts'
 import {
   type CredentialStore,
@@ -12,7 +10,7 @@ import {
   createCredentialStore,
   DATABASE_DOWN,
 } from '../store.ts'
-import { clientConfig, type PostgresTarget, postgresFailure, readUrlFile } from './connection.ts'
+import { postgresFailure, ReplacedPool } from './connection.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'credentials'> {
@@ -36,8 +34,6 @@ interface Opened {
 
 const POLL_MS = 250
 const RETRY_MS = 500
-/** For each query; a page of rows takes about 10 ms. */
-const QUERY_MS = 1000
 /** Logins and logouts that query the database or wait for it; more would delay polls. */
 const MAX_REQUESTS = 1000
 const REVOKE_SQL =
@@ -46,14 +42,12 @@ const REVOKE_SQL =
 /** Nothing here rejects. */
 export function openPostgresStore(options: PostgresStoreOptions) {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
-  let target: PostgresTarget | undefined
-  let pool: Promise<pg.Pool> | undefined
+  const pool = new ReplacedPool(urlFile, poolSize)
   /** Extended by the next load. */
   let former = NO_SNAPSHOT
   let requests = 0
   let isOpen = false
   let isDown = false
-  let isUnusable = false
   let isStopped = false
   let settle: (opened: Opened) => void = () => {}
   const opened = new Promise<Opened>((resolve) => {
@@ -62,19 +56,19 @@ export function openPostgresStore(options: PostgresStoreOptions) {
 
   const snapshots = new Reloadable<Snapshot>({
     source: {
-      observe: () => ask(async (used) => (await readRevision(used)).number),
-      load: () => ask((used) => readSnapshot(used, former)),
+      observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
+      load: () => pool.ask((connections) => readSnapshot(connections, former)),
     },
     initial: NO_SNAPSHOT,
     pollMs,
     retryMs: RETRY_MS,
     onActive: publish,
     onFailed([reason]) {
-      if (!isOpen && isUnusable) {
-        settle({ ok: false, problems: [`${urlFile}: the database ${target?.label}: ${reason}`] })
+      if (!isOpen && pool.failure?.kind === 'unusable') {
+        settle({ ok: false, problems: [`${urlFile}: the database ${pool.label}: ${reason}`] })
       }
       if (isDown) return
-      const fields = { database: target?.label, reason }
+      const fields = { database: pool.label, reason }
       if (!isOpen) return void log.warn(fields, 'waiting for the credentials database')
       onReload?.('failed')
       log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
@@ -82,7 +76,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     onPolled(isCurrent) {
       if (isOpen && isDown && isCurrent) {
         report()
-        log.info({ database: target?.label }, 'the credentials database is back')
+        log.info({ database: pool.label }, 'the credentials database is back')
       }
       isDown = !isCurrent
       if (!isCurrent) return
@@ -97,7 +91,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   const store: CredentialStore = {
     ...current,
     async authenticate(...args) {
-      const failed = await whenCurrent(async () => {})
+      const failed = await whenCurrent()
       return failed ?? current.authenticate(...args)
     },
   }
@@ -108,8 +102,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     /** Whether the token is refused from now on. @param until - its end, in epoch seconds: then the row is removed */
     async revoke(tokenId: string, until: number): Promise<boolean> {
       const failed = await whenCurrent(async () => {
-        pool ??= connect()
-        await (await pool).query(REVOKE_SQL, [tokenId, until])
+        await (await pool.current()).query(REVOKE_SQL, [tokenId, until])
         await snapshots.refresh()
       })
       return failed === undefined
@@ -121,16 +114,15 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       ...(isOpen && { state: isDown ? DATABASE_DOWN : 'current' }),
     }),
     start(): void {
-      void readUrlFile(urlFile).then((named) => {
+      void pool.readUrl().then((named) => {
         if (!named.ok) return settle(named)
-        target = named.value
         for (const warning of named.warnings) log.warn({ file: urlFile }, warning)
         snapshots.start()
       })
     },
     async reload(): Promise<void> {
       if (!isOpen || isStopped) return
-      disconnect()
+      pool.replace()
       former = NO_SNAPSHOT
       await snapshots.reload()
     },
@@ -139,65 +131,29 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       isStopped = true
       snapshots.stop()
       settle({ ok: false, problems: [] })
-      disconnect()
+      pool.close()
       await snapshots.refresh() // ends after the poll in progress
     },
   }
 
   /** Calls `use` when the snapshot is current. Undefined when it is done. */
-  async function whenCurrent(use: () => Promise<void>): Promise<'busy' | 'unavailable' | undefined> {
+  async function whenCurrent(use?: () => Promise<void>): Promise<'busy' | 'unavailable' | undefined> {
     if (!isOpen || isDown || isStopped) return 'unavailable'
     if (requests >= MAX_REQUESTS) return 'busy'
     requests++
     try {
       if (!(await snapshots.refresh())) return 'unavailable'
-      await use()
+      await use?.()
       return undefined
     } catch (cause) {
       const { kind, message } = postgresFailure(cause)
       if (kind === 'unusable')
-        log.warn({ database: target?.label, reason: message }, 'a request failed in the database')
+        log.warn({ database: pool.label, reason: message }, 'a request failed in the database')
       void snapshots.refresh() // finds out whether the database is down
       return 'unavailable'
     } finally {
       requests--
     }
-  }
-
-  /** `mayRetry`: on new connections, as idle ones may be closed. */
-  async function ask<T>(
-    question: (used: pg.Pool) => Promise<T>,
-    mayRetry = pool !== undefined,
-  ): Promise<Loaded<T>> {
-    pool ??= connect()
-    const used = pool
-    try {
-      return { ok: true, value: await question(await used), warnings: [] }
-    } catch (cause) {
-      if (pool === used) disconnect()
-      const { kind, message } = postgresFailure(cause)
-      // A server that hangs is not asked twice.
-      if (mayRetry && !isStopped && kind !== 'timeout') return ask(question, false)
-      isUnusable = kind === 'unusable'
-      return { ok: false, problems: [message] }
-    }
-  }
-
-  async function connect(): Promise<pg.Pool> {
-    const named = await readUrlFile(urlFile)
-    if (named.ok) target = named.value
-    if (target === undefined) throw new Error('there is no URL')
-    // Without listeners such an event ends the process; the next query rejects anyway.
-    const ignore = () => {}
-    return new pg.Pool({ ...clientConfig(target, QUERY_MS), max: poolSize })
-      .on('error', ignore)
-      .on('connect', (client) => void client.on('error', ignore))
-  }
-
-  /** Queries in progress go on to their end or timeout. */
-  function disconnect(): void {
-    pool?.then((used) => used.end()).catch(() => {})
-    pool = undefined
   }
 
   function publish(fresh: Snapshot): void {
@@ -207,7 +163,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
     report()
     for (const problem of fresh.problems.slice(0, MAX_LOGGED_PROBLEMS)) {
-      log.warn({ database: target?.label, problem }, 'invalid row skipped')
+      log.warn({ database: pool.label, problem }, 'invalid row skipped')
     }
     const sizes = { credentials: fresh.credentials.size, revocations: fresh.revocations.size }
     log.info(sizes, 'new credentials active')
