@@ -8,7 +8,7 @@ import { type AddressInfo, createServer } from 'node:net'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { stringify } from 'yaml'
-import { createFileEditor } from '../credentials/editors.ts'
+import { openFileEditors } from '../credentials/editors.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { startStorageApi } from '../demo/storage-api.ts'
 import { addKey } from '../keys/key-changes.ts'
@@ -81,7 +81,10 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
   await addKey({ directory: keys, alg: 'ES256', now: Date.now })
   const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
   const { secret, ...name } = login
-  await createFileEditor(credentialsFile).add({ ...name, secretHash: await hashSecret(secret, 'sha256') })
+  await openFileEditors(credentialsFile).credentials.add({
+    ...name,
+    secretHash: await hashSecret(secret, 'sha256'),
+  })
   const settings = {
     listen: { host: '127.0.0.1', port },
     admin: { host: '127.0.0.1', port: adminPort },

@@ -1,8 +1,7 @@
 /** What commands on accounts, credentials and revocations share: names, times, and the store, a file or PostgreSQL. */
 import { type Command, Option } from 'commander'
-import { createFileEditor, createRevocationFileEditor } from '../credentials/editors.ts'
+import { openFileEditors } from '../credentials/editors.ts'
 import { nameProblem, namesProblem, parseTime } from '../credentials/names.ts'
-
 import { parsePath, textWithout, UsageFailure } from './command-io.ts'
 
 export interface StoreFlags {
@@ -35,7 +34,7 @@ export async function openEditors({ file, postgresUrlFile }: StoreFlags) {
     return openPostgresEditors(postgresUrlFile)
   }
   if (file === undefined) throw new UsageFailure('--file or --postgres-url-file is required')
-  return { credentials: createFileEditor(file), revocations: createRevocationFileEditor(file) }
+  return openFileEditors(file)
 }
 
 export const parseName = textWithout(nameProblem)

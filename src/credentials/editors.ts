@@ -37,6 +37,11 @@ export interface RevocationEditor {
   remove(name: RevocationName): Promise<Changed>
 }
 
+export interface Editors {
+  readonly credentials: CredentialEditor
+  readonly revocations: RevocationEditor
+}
+
 export const NAME_TAKEN = 'the account already has a credential of that access key'
 export const NO_SUCH_NAME = 'there is no credential of that account and access key'
 export const NO_SUCH_REVOCATION = 'there is no such revocation'
@@ -48,17 +53,17 @@ const NEW_REVOCATIONS = `# Tokens that end before they expire. Change them with 
 revocations: []
 `
 
-/** `add` creates a missing file. */
-export function createFileEditor(file: string): CredentialEditor {
-  const change = (edit: Edit, initialText?: string) =>
+/** Of the two, the one that fits the file. `add` creates a missing file. */
+export function openFileEditors(file: string): Editors {
+  const changeCredentials = (edit: Edit, initialText?: string) =>
     changeYamlFile(file, parseCredentials, edit, initialText)
-  return {
+  const credentials: CredentialEditor = {
     async list() {
       const loaded = await loadCredentialsFile(file)
       return loaded.ok ? { ...loaded, value: loaded.value.list() } : loaded
     },
     add: ({ accountId, ...credential }) =>
-      change((document) => {
+      changeCredentials((document) => {
         const { account, path } = locate(document, { accountId, ...credential })
         if (path !== undefined) return NAME_TAKEN
         return account === undefined
@@ -66,7 +71,7 @@ export function createFileEditor(file: string): CredentialEditor {
           : append(document, [...account, 'credentials'], credential)
       }, NEW_CREDENTIALS),
     update: (name, update) =>
-      change((document) => {
+      changeCredentials((document) => {
         const { path } = locate(document, name)
         if (path === undefined) return NO_SUCH_NAME
         for (const [member, value] of Object.entries(update)) {
@@ -76,13 +81,30 @@ export function createFileEditor(file: string): CredentialEditor {
         return undefined
       }),
     remove: (name) =>
-      change((document) => {
+      changeCredentials((document) => {
         const { removed } = locate(document, name)
         if (removed === undefined) return NO_SUCH_NAME
         document.deleteIn(removed)
         return undefined
       }),
   }
+  const revocations: RevocationEditor = {
+    list: () => listRevocationsFile(file),
+    add(revocation) {
+      const edit: Edit = (document) => append(document, ['revocations'], revocationEntry(revocation))
+      return changeYamlFile(file, parseRevocations, edit, NEW_REVOCATIONS)
+    },
+    remove: (name) =>
+      changeYamlFile(file, parseRevocations, (document) => {
+        const { revocations }: { revocations: Revocation[] } = document.toJS()
+        const at = revocations.flatMap(({ issuedBefore: _, ...named }, index) =>
+          isDeepStrictEqual(named, name) ? [index] : [],
+        )
+        for (const index of at.reverse()) document.deleteIn(['revocations', index])
+        return at.length === 0 ? NO_SUCH_REVOCATION : undefined
+      }),
+  }
+  return { credentials, revocations }
 }
 
 /** The paths of a credential, of its account, and of what is removed with it: an account without others goes, too. */
@@ -96,26 +118,6 @@ function locate(document: Document, { accountId, accessKey }: CredentialName) {
   if (index === -1) return { account }
   const path = [...account, 'credentials', index]
   return { account, path, removed: credentials.length === 1 ? account : path }
-}
-
-/** `add` creates a missing file. */
-export function createRevocationFileEditor(file: string): RevocationEditor {
-  const change = (edit: Edit, initialText?: string) =>
-    changeYamlFile(file, parseRevocations, edit, initialText)
-  return {
-    list: () => listRevocationsFile(file),
-    add: (revocation) =>
-      change((document) => append(document, ['revocations'], revocationEntry(revocation)), NEW_REVOCATIONS),
-    remove: (name) =>
-      change((document) => {
-        const { revocations }: { revocations: Revocation[] } = document.toJS()
-        const at = revocations.flatMap(({ issuedBefore: _, ...named }, index) =>
-          isDeepStrictEqual(named, name) ? [index] : [],
-        )
-        for (const index of at.reverse()) document.deleteIn(['revocations', index])
-        return at.length === 0 ? NO_SUCH_REVOCATION : undefined
-      }),
-  }
 }
 
 /** As JSON and files hold it: the time in RFC 3339. */

@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { lock } from 'proper-lockfile'
 import t from 'tap'
 import { parse as parseCredentials } from '../../src/credentials/credentials-file.ts'
-import { type CredentialEditor, createFileEditor } from '../../src/credentials/editors.ts'
+import { type CredentialEditor, openFileEditors } from '../../src/credentials/editors.ts'
 import { nameProblem } from '../../src/credentials/names.ts'
 import type { Credential } from '../../src/credentials/store.ts'
 import type { Changed } from '../../src/credentials/yaml-editor.ts'
@@ -37,7 +37,7 @@ const path = join(await temporaryDirectory(t), 'edited.yaml')
 /** The text after an edit, or its problem. */
 async function edited(text: string, edit: (editor: CredentialEditor) => Promise<Changed>): Promise<string> {
   await writeFile(path, text)
-  const changed = await edit(createFileEditor(path))
+  const changed = await edit(openFileEditors(path).credentials)
   return changed.ok ? readFile(path, 'utf8') : changed.problems.join('\n').slice(path.length + 2)
 }
 
@@ -128,12 +128,12 @@ t.test('a credential with any valid name is found after it is added, and the oth
 t.test('a missing file is created by add alone, with mode 0600, but not its directory', async (t) => {
   const file = join(await temporaryDirectory(t), 'new.yaml')
   const problems = [`${file}: cannot be read: there is no such file or directory`]
-  t.match(await createFileEditor(file).remove(NEW), { ok: false, unusable: true, problems })
-  t.same(await createFileEditor(file).add(NEW), { ok: true })
+  t.match(await openFileEditors(file).credentials.remove(NEW), { ok: false, unusable: true, problems })
+  t.same(await openFileEditors(file).credentials.add(NEW), { ok: true })
   t.same(await keysIn(file), ['new'])
   t.equal((await stat(file)).mode & 0o777, 0o600)
   const nowhere = join(dirname(file), 'missing', 'new.yaml')
-  t.same(await createFileEditor(nowhere).add(NEW), {
+  t.same(await openFileEditors(nowhere).credentials.add(NEW), {
     ok: false,
     unusable: false,
     problems: [`${nowhere}: there is no such file or directory`],
@@ -143,7 +143,7 @@ t.test('a missing file is created by add alone, with mode 0600, but not its dire
 t.test('concurrent writers all succeed, and no lock file remains', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const keys = ['a', 'b', 'c', 'd']
-  const edits = keys.map((accessKey) => createFileEditor(file).add({ ...NEW, accessKey }))
+  const edits = keys.map((accessKey) => openFileEditors(file).credentials.add({ ...NEW, accessKey }))
   t.same(await Promise.all(edits), Array(4).fill({ ok: true }))
   t.same((await keysIn(file)).sort(), ['AK0', ...keys])
   t.same(await readdir(dirname(file)), ['credentials.yaml'])
@@ -155,7 +155,7 @@ t.test('a file locked by another command is not changed, by none of its names', 
   await symlink('credentials.yaml', link)
   const before = await readFile(file, 'utf8')
   const unlock = await lock(file)
-  const add = (path: string) => createFileEditor(path).add(NEW)
+  const add = (path: string) => openFileEditors(path).credentials.add(NEW)
   const problem = (path: string) =>
     `${path}: another command is changing it; if none runs, remove its lock ${file}.lock`
   const refused = (path: string) => ({ ok: false, unusable: false, problems: [problem(path)] })
@@ -176,21 +176,21 @@ t.test('a symbolic link to a missing file is refused and stays', async (t) => {
   const link = join(directory, 'link.yaml')
   await symlink('lost.yaml', link)
   const problems = [/: there is no such file or directory$/]
-  t.match(await createFileEditor(link).add(NEW), { ok: false, problems })
+  t.match(await openFileEditors(link).credentials.add(NEW), { ok: false, problems })
   t.equal(await readlink(link), 'lost.yaml')
 })
 
 t.test('an invalid file is reported and not changed, and no change makes a file invalid', async (t) => {
   const { file } = await makeCredentialsFile(t)
   const before = await readFile(file, 'utf8')
-  t.same(await createFileEditor(file).add({ ...NEW, secretHash: 'hush' }), {
+  t.same(await openFileEditors(file).credentials.add({ ...NEW, secretHash: 'hush' }), {
     ok: false,
     unusable: false,
     problems: [`${file}: the change would leave it invalid`],
   })
   t.equal(await readFile(file, 'utf8'), before)
   await writeFile(file, 'accounts: 5\n')
-  t.same(await createFileEditor(file).add(NEW), {
+  t.same(await openFileEditors(file).credentials.add(NEW), {
     ok: false,
     unusable: true,
     problems: [`${file}:1:11: accounts must be a list`],

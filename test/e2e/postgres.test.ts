@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises'
 import t, { type Test } from 'tap'
-import { createPostgresEditor } from '../../src/credentials/postgres/editors.ts'
+import { openPostgresEditors } from '../../src/credentials/postgres/editors.ts'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
@@ -73,7 +73,7 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
   )
   t.ok(performance.now() - changed < 3000)
 
-  await createPostgresEditor(database.urlFile).update(acme, { disabled: false })
+  await openPostgresEditors(database.urlFile).credentials.update(acme, { disabled: false })
   t.equal(await other.forward(await other.login(acme)), 200)
   await eventually(async () => (await one.forward(token)) === 200, 'the token to be good again')
   const metrics = await (await fetch(`http://127.0.0.1:${replicas[1]?.adminPort}/metrics`)).text()

@@ -1,7 +1,7 @@
 /** Scopes over sockets. What each method, path and header needs: test/token/scopes.test.ts. */
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
-import { createFileEditor } from '../../src/credentials/editors.ts'
+import { openFileEditors } from '../../src/credentials/editors.ts'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { type Setup, startSetup } from '../support/setup.ts'
@@ -136,7 +136,7 @@ function load({ sidecar, ask, head }: Setup, token: string, targets: readonly st
     going = false
     await Promise.all(clients)
   }
-  return { shows, stop, editor: createFileEditor(sidecar.credentialsFile) }
+  return { shows, stop, editor: openFileEditors(sidecar.credentialsFile).credentials }
 }
 
 t.test('a change of the scope holds for cached tokens within a second, under load', async (t) => {
@@ -181,9 +181,12 @@ t.test('a token of a wider time is as narrow as token and credential are togethe
   const get = async (path: string) =>
     (await ask(head(`GET ${path}`).replace(/Bearer .*/, `Bearer ${token}`))).status
   t.same([await get('/a/b'), await get('/a/c')], [200, 403])
-  t.match(await createFileEditor(sidecar.credentialsFile).update(NAME, { scope: 'storage.read:/' }), {
-    ok: true,
-  })
+  t.match(
+    await openFileEditors(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/' }),
+    {
+      ok: true,
+    },
+  )
   await eventually(async () => (await ask(head('GET /c'))).status === 200, 'the wider scope')
   t.same([await get('/a/b'), await get('/a/c')], [200, 403], 'a narrow token stays narrow')
   const { headers } = upstream.requests.at(-1) ?? {}
@@ -277,9 +280,12 @@ t.test('a WebSocket handshake is a GET, and its tunnel ends with the scope', asy
   upstream.reply('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n')
   const client = await send(head('GET /a', ...lines))
   t.equal((await client.response()).status, 101)
-  t.match(await createFileEditor(sidecar.credentialsFile).update(NAME, { scope: 'storage.read:/a/b' }), {
-    ok: true,
-  })
+  t.match(
+    await openFileEditors(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/a/b' }),
+    {
+      ok: true,
+    },
+  )
   t.ok(await client.closed())
 })
 

@@ -3,26 +3,20 @@
  * one transaction.
  */
 import pg from 'pg'
-import type { NotDone } from '../../reload/files.ts'
+import type { Loaded, NotDone } from '../../reload/files.ts'
 import {
   type CredentialEditor,
+  type Editors,
   NAME_TAKEN,
   NO_SUCH_NAME,
   NO_SUCH_REVOCATION,
   type RevocationEditor,
 } from '../editors.ts'
 import { parseTime } from '../names.ts'
-import type { Revocation } from '../revocations.ts'
 import type { Changed } from '../yaml-editor.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA_SQL } from './schema.ts'
-import {
-  CREDENTIAL_COLUMNS,
-  type CredentialRow,
-  REVOCATION_COLUMNS,
-  readRevision,
-  rowProblem,
-} from './snapshot.ts'
+import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
@@ -67,27 +61,24 @@ async function inDatabase<T>(
   }
 }
 
-const changer = (urlFile: string) => (text: string, values: unknown[], ifNone: string) =>
-  inDatabase<Changed>(urlFile, async ({ client, refuse }) => {
-    const { rowCount } = await client.query(text, values)
-    return rowCount === 0 ? refuse(ifNone) : { ok: true }
-  })
-
-export function createPostgresEditor(urlFile: string): CredentialEditor {
-  const change = changer(urlFile)
-  return {
-    list: () =>
-      inDatabase(urlFile, async ({ client, warnings }) => {
-        // In the order in which they were added, accounts together, as in a file.
-        const { rows } = await client.query<CredentialRow>(
-          `SELECT ${CREDENTIAL_COLUMNS} FROM storage_auth.credentials
-           ORDER BY min(id) OVER (PARTITION BY account_id), id`,
-        )
-        const problems = rows.flatMap((row) => rowProblem(row) ?? [])
-        const leftOut = problems.map((problem) => `${problem}: it is left out`)
-        const value = rows.filter((row) => rowProblem(row) === undefined)
-        return { ok: true as const, value, warnings: [...warnings, ...leftOut] }
-      }),
+export function openPostgresEditors(urlFile: string): Editors {
+  const change = (text: string, values: unknown[], ifNone: string) =>
+    inDatabase<Changed>(urlFile, async ({ client, refuse }) => {
+      const { rowCount } = await client.query(text, values)
+      return rowCount === 0 ? refuse(ifNone) : { ok: true }
+    })
+  const list = <T extends object>(text: string, problemOf: (row: T) => string | undefined) =>
+    inDatabase<Loaded<readonly T[]>>(urlFile, async ({ client, warnings }) => {
+      const { rows } = await client.query<T>(text)
+      const leftOut = rows
+        .flatMap((row) => problemOf(row) ?? [])
+        .map((problem) => `${problem}: it is left out`)
+      const value = rows.filter((row) => problemOf(row) === undefined)
+      return { ok: true, value, warnings: [...warnings, ...leftOut] }
+    })
+  const credentials: CredentialEditor = {
+    // In the order in which they were added, accounts together, as in a file.
+    list: () => list(`${SELECT_CREDENTIALS} ORDER BY min(id) OVER (PARTITION BY account_id), id`, rowProblem),
     add: ({ accountId, accessKey, secretHash, expiresAt, scope }) =>
       change(
         `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at, scope)
@@ -105,18 +96,8 @@ export function createPostgresEditor(urlFile: string): CredentialEditor {
       return change(text, [accountId, accessKey], NO_SUCH_NAME)
     },
   }
-}
-
-function createPostgresRevocationEditor(urlFile: string): RevocationEditor {
-  const change = changer(urlFile)
-  return {
-    list: () =>
-      inDatabase(urlFile, async ({ client, warnings }) => {
-        const { rows } = await client.query<Revocation>(
-          `SELECT ${REVOCATION_COLUMNS} FROM storage_auth.revocations ORDER BY id`,
-        )
-        return { ok: true as const, value: rows, warnings }
-      }),
+  const revocations: RevocationEditor = {
+    list: () => list(`${SELECT_REVOCATIONS} ORDER BY id`, () => undefined),
     add: ({ jti, accountId, accessKey, issuedBefore }) =>
       change(
         `INSERT INTO storage_auth.revocations (jti, account_id, access_key, issued_before)
@@ -124,19 +105,13 @@ function createPostgresRevocationEditor(urlFile: string): RevocationEditor {
         [jti, accountId, accessKey, issuedBefore],
         NO_SUCH_REVOCATION,
       ),
-    remove: ({ jti, accountId, accessKey }) =>
-      change(
-        'DELETE FROM storage_auth.revocations WHERE jti = $1 OR account_id = $2 OR access_key = $3',
-        [jti, accountId, accessKey],
-        NO_SUCH_REVOCATION,
-      ),
+    remove({ jti, accountId, accessKey }) {
+      const text = 'DELETE FROM storage_auth.revocations WHERE jti = $1 OR account_id = $2 OR access_key = $3'
+      return change(text, [jti, accountId, accessKey], NO_SUCH_REVOCATION)
+    },
   }
+  return { credentials, revocations }
 }
-
-export const openPostgresEditors = (urlFile: string) => ({
-  credentials: createPostgresEditor(urlFile),
-  revocations: createPostgresRevocationEditor(urlFile),
-})
 
 /** Whether a sidecar can use the tables; `unusable` is false where the database did not answer, within 5 s. */
 export const checkDatabase = (urlFile: string) =>
@@ -144,8 +119,8 @@ export const checkDatabase = (urlFile: string) =>
     urlFile,
     async ({ client, warnings }) => {
       await readRevision(client)
-      await client.query(`SELECT ${CREDENTIAL_COLUMNS} FROM storage_auth.credentials LIMIT 0`)
-      await client.query(`SELECT ${REVOCATION_COLUMNS} FROM storage_auth.revocations LIMIT 0`)
+      await client.query(`${SELECT_CREDENTIALS} LIMIT 0`)
+      await client.query(`${SELECT_REVOCATIONS} LIMIT 0`)
       return { ok: true as const, warnings }
     },
     CHECK_MS,

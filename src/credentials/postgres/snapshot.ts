@@ -45,11 +45,12 @@ export const NO_SNAPSHOT: Snapshot = {
 /** A row of the table, not checked yet. */
 export type CredentialRow = Credential & { readonly id: string }
 
-export const CREDENTIAL_COLUMNS = `id, account_id AS "accountId", access_key AS "accessKey",
+export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_key AS "accessKey",
   secret_hash AS "secretHash", disabled, scope,
-  coalesce(extract(epoch FROM expires_at) * 1000, 'Infinity')::float8 AS "expiresAt"`
-export const REVOCATION_COLUMNS = `id, jti, account_id AS "accountId", access_key AS "accessKey",
-  (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBefore", created_at::text AS "createdAt"`
+  coalesce(extract(epoch FROM expires_at) * 1000, 'Infinity')::float8 AS "expiresAt" FROM storage_auth.credentials`
+export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", access_key AS "accessKey",
+  (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBefore", created_at::text AS "createdAt"
+  FROM storage_auth.revocations`
 
 /** About 5 ms of work. */
 const PAGE_ROWS = 1000
@@ -91,22 +92,18 @@ export async function readRevision(database: Pool | ClientBase): Promise<Revisio
 async function readCredentials(client: ClientBase) {
   const credentials = new CredentialIndex()
   const problems: string[] = []
-  await readRows<CredentialRow>(client, 'credentials', CREDENTIAL_COLUMNS, (row) => {
+  await readRows<CredentialRow>(client, SELECT_CREDENTIALS, (row) => {
     const problem = rowProblem(row)
-    if (problem !== undefined) problems.push(problem)
-    else credentials.add(row)
+    if (problem === undefined) credentials.add(row)
+    else problems.push(problem)
   })
   return { credentials, problems }
 }
 
 async function readRevocations(client: ClientBase) {
   const revocations = new Revocations()
-  const last: { row?: RevocationRow } = {}
-  await readRows<RevocationRow>(client, 'revocations', REVOCATION_COLUMNS, (row) => {
-    revocations.add(row)
-    last.row = row
-  })
-  return { revocations, newest: last.row, added: 0 }
+  const newest = await readRows<RevocationRow>(client, SELECT_REVOCATIONS, (row) => revocations.add(row))
+  return { revocations, newest, added: 0 }
 }
 
 /** Then all are read again: rows whose tokens have ended are gone from the table, but not from the index. */
@@ -115,8 +112,7 @@ const MAX_ADDED = 10_000
 async function readNewRevocations(client: ClientBase, { newest, revocations, added }: Snapshot) {
   if (newest !== undefined && added < MAX_ADDED) {
     const found: RevocationRow[] = []
-    const add = (row: RevocationRow) => void found.push(row)
-    await readRows<RevocationRow>(client, 'revocations', REVOCATION_COLUMNS, add, BigInt(newest.id) - 1n)
+    await readRows<RevocationRow>(client, SELECT_REVOCATIONS, (row) => found.push(row), BigInt(newest.id))
     const [known, ...rows] = found
     // It is gone when its token has ended, and may be another row after a restore.
     if (isDeepStrictEqual(known, newest)) {
@@ -130,19 +126,19 @@ async function readNewRevocations(client: ClientBase, { newest, revocations, add
   return { ...read, revokedTokens: read.revocations.addedSince(revocations) }
 }
 
-/** In order of their ids. @param after - the id before the first one */
-async function readRows<T>(
+/** In order of their ids, from `first` on. Resolves with the last row. */
+async function readRows<T extends { readonly id: string }>(
   client: ClientBase,
-  table: 'credentials' | 'revocations',
-  columns: string,
+  select: string,
   add: (row: T) => void,
-  after: bigint | string = '-9223372036854775808',
-): Promise<void> {
-  const text = `SELECT ${columns} FROM storage_auth.${table} WHERE id > $1 ORDER BY id LIMIT ${PAGE_ROWS}`
-  for (let last: bigint | string | undefined = after; last !== undefined; ) {
-    const { rows }: { rows: (T & { id: string })[] } = await client.query(text, [last])
+  first = -(2n ** 63n),
+): Promise<T | undefined> {
+  let last: T | undefined
+  for (let from = first; ; from = BigInt(last.id) + 1n) {
+    const { rows } = await client.query<T>(`${select} WHERE id >= $1 ORDER BY id LIMIT ${PAGE_ROWS}`, [from])
     rows.forEach(add)
-    last = rows[PAGE_ROWS - 1]?.id
+    last = rows.at(-1) ?? last
+    if (last === undefined || rows.length < PAGE_ROWS) return last
   }
 }
 

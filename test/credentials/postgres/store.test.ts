@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import pg from 'pg'
 import t from 'tap'
-import { createPostgresEditor, migrate } from '../../../src/credentials/postgres/editors.ts'
+import { migrate, openPostgresEditors } from '../../../src/credentials/postgres/editors.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { makeCertificate } from '../../support/certificates.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -51,7 +51,7 @@ t.test('a login uses the current state of the database', async (t) => {
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
   await insert(database, 'acme', 'AK2')
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'accepted')
-  const editor = createPostgresEditor(database.urlFile)
+  const editor = openPostgresEditors(database.urlFile).credentials
   await editor.update({ accountId: 'acme', accessKey: 'AK2' }, { disabled: true })
   t.equal(await store.authenticate({ ...acme, accessKey: 'AK2' }), 'rejected')
   await editor.remove(acme)
@@ -262,7 +262,9 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   await database.sql('UPDATE storage_auth.credentials SET disabled = true')
   await eventually(() => !isActive(replica), 'the change')
   t.equal(replica.changes(), 1)
-  const forbidden = await createPostgresEditor(await as('sidecar')).update(acme, { disabled: false })
+  const forbidden = await openPostgresEditors(await as('sidecar')).credentials.update(acme, {
+    disabled: false,
+  })
   t.match(forbidden, { ok: false, problems: [/lacks a privilege/] })
 
   t.match(await startStore(t, await as('stranger')).opened, {
@@ -271,7 +273,7 @@ t.test('read grants suffice, and missing grants are reported', async (t) => {
   })
   await database.sql(`GRANT USAGE ON SCHEMA storage_auth TO stranger;
     GRANT SELECT, INSERT, UPDATE, DELETE ON storage_auth.credentials TO stranger`)
-  const operator = createPostgresEditor(await as('stranger'))
+  const operator = openPostgresEditors(await as('stranger')).credentials
   t.same(
     await operator.update(acme, { disabled: false }),
     { ok: true },
