@@ -102,51 +102,41 @@ export async function tenBusyMinutes() {
     },
   })
   const { metrics, reporter, cache } = setup
-  // A linear congruential generator: pictures differ only where the page does.
-  let seed = 7
-  const random = () => {
-    seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648
-    return seed / 2_147_483_648
+  const times = (count: number, act: (at: number) => void) => {
+    for (let at = 0; at < count; at++) act(at)
   }
-  const times = (mean: number, act: () => void) => {
-    const count = Math.floor(mean * (0.8 + 0.4 * random()) + random())
-    for (let i = 0; i < count; i++) act()
-  }
-  const took = (seconds: number) => seconds * (0.4 + 1.6 * random() ** 3)
   await reporter.sample()
   for (let step = 0; step < 120; step++) {
-    const wave = 1 + 0.35 * Math.sin(step / 17) + (step > 70 && step < 82 ? 0.8 : 0)
-    const slow = step > 70 && step < 82 ? 6 : 1
-    times(240 * wave, () => {
-      metrics.onRequest('proxy', 'GET', 200, took(0.006) * slow * (random() > 0.985 ? 8 : 1))
-      metrics.ofUpstream('/').onOutcome(random() > 0.999 ? 'client_aborted' : 'ok')
-      metrics.ofUpstream('/').onResponse(200, took(0.004) * slow)
+    const [isSlow, isDown] = [step > 70 && step < 82, step > 72 && step < 80]
+    times(240 * (1 + 0.35 * Math.sin(step / 17)), (at) => {
+      metrics.onRequest('proxy', 'GET', 200, 0.0001 * (at % 97) * (isSlow ? 6 : 1))
+      metrics.ofUpstream('/').onOutcome(step + at === 200 ? 'client_aborted' : 'ok')
+      metrics.ofUpstream('/').onResponse(200, 0.00005 * (at % 97))
       metrics.onTokenCheck('ok')
       cache.hits++
     })
     times(12, () => {
-      const down = step > 72 && step < 80
-      metrics.onRequest('proxy', 'PUT', down ? 503 : 200, took(0.03))
-      metrics.ofUpstream('/archive').onOutcome(down ? 'connection_refused' : 'ok')
-      if (!down) metrics.ofUpstream('/archive').onResponse(200, took(0.02))
+      metrics.onRequest('proxy', 'PUT', isDown ? 503 : 200, 0.03)
+      metrics.ofUpstream('/archive').onOutcome(isDown ? 'connection_refused' : 'ok')
+      if (!isDown) metrics.ofUpstream('/archive').onResponse(200, 0.02)
       metrics.onTokenCheck('ok')
     })
     times(3, () => {
-      metrics.onRequest('token_issue', 'POST', 200, took(0.0009))
+      metrics.onRequest('token_issue', 'POST', 200, 0.0009)
       metrics.onTokenIssued()
       cache.misses++
       cache.size++
     })
-    const refuse = (mean: number, reason: Parameters<typeof metrics.onTokenCheck>[0]) =>
-      times(mean, () => {
-        metrics.onRequest('proxy', 'GET', 400, took(0.0005))
+    for (const [count, reason] of [
+      [step > 30 && step < 44 ? 16 : 3, 'expired'],
+      [1, 'missing'],
+      [step > 95 ? 7 : 0, 'unknown_key'],
+    ] as const)
+      times(count, () => {
+        metrics.onRequest('proxy', 'GET', 400, 0.0005)
         metrics.onTokenCheck(reason)
       })
-    refuse(step > 30 && step < 44 ? 16 : 3, 'expired')
-    refuse(1.2, 'missing')
-    refuse(step > 95 ? 7 : 0.1, 'unknown_key')
-    refuse(0.15, 'malformed')
-    times(step > 95 ? 1.4 : 0.1, () => metrics.onIssueFailure('rejected'))
+    if (step > 95) metrics.onIssueFailure('rejected')
     await setup.step()
     if (step === 40) metrics.onReload('keys', 'ok')
     if (step === 100) metrics.onReload('revocations', 'failed')
