@@ -107,24 +107,20 @@ export async function createApp({
     isAborting: () => phase.isAborting,
   })
   const onListenError = logListenerErrors(log)
-  const listener = new DataListener({
-    host: config.listen.host,
-    port: config.listen.port,
-    certificates: certificates.get('listener')?.current().material,
-    limits: config.limits,
-    timeouts: config.timeouts,
-    upgrade: config.upgrade.enabled,
-    peerOf: addresses.peerOf,
-    events: {
+  const listener = new DataListener(
+    config,
+    certificates.get('listener')?.current().material,
+    addresses.peerOf,
+    {
       handle,
       onRequestEnd: accessLog.onRequestEnd,
       onParserError: (error, peer, bytes) =>
         responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
       isDraining,
+      onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
+      onListenError,
     },
-    onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
-    onListenError,
-  })
+  )
   const ready = () => {
     const accepting = { name: 'accepting', ok: phase.name === 'running' }
     return [...authData.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]

@@ -96,7 +96,7 @@ export class Download {
       // `flushHeaders` writes header bytes above 0x7F as UTF-8, but without a body only it sends the head.
       if (framing === 'none') res.flushHeaders()
       else res.write(NO_BYTES)
-      endAfterBody(this.#req, res, trailers)
+      endAfterBody(res, trailers)
     } else {
       res.addTrailers(trailers)
       this.#out.end()

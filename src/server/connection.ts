@@ -3,11 +3,10 @@
  * In: requests and errors of Node's parser. Out: a call of `handle` for each request in its turn, and of `onRequestEnd`.
  */
 import type { Socket } from 'node:net'
-import type { Duplex } from 'node:stream'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
 import { type ClientConnection, connections, type SidecarRequest, type SidecarResponse } from './context.ts'
-import { UNREAD_BODY_IDLE_MS, UNREAD_BODY_MS } from './unread-body.ts'
+import { dropUnread, endConnection } from './unread-body.ts'
 import { replaceListeners, responseOn } from './upgrades.ts'
 
 export interface ConnectionEvents {
@@ -30,6 +29,7 @@ export class Connection implements ClientConnection {
   readonly peer: Peer
   readonly tcpSocket: Socket
   readonly #socket: Socket
+  readonly #headMs: number
   readonly #events: ConnectionEvents
   /** The response to the request being handled; `#waiting`: those of pipelined requests. */
   #current: SidecarResponse | undefined
@@ -42,8 +42,13 @@ export class Connection implements ClientConnection {
   /** Sent after the responses to earlier requests; the connection ends with it. */
   #finalRefusal: { readonly error: PublicError; readonly bytes?: Buffer | undefined } | undefined
 
-  constructor(socket: Socket, tcpSocket: Socket, peer: Peer, events: ConnectionEvents) {
+  /**
+   * @param tcpSocket - the same, or the one under a TLS socket
+   * @param headMs - longer than Node waits for the rest of a head, in milliseconds
+   */
+  constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, events: ConnectionEvents) {
     this.peer = peer
+    this.#headMs = headMs
     this.#socket = socket
     this.tcpSocket = tcpSocket
     this.#events = events
@@ -51,11 +56,6 @@ export class Connection implements ClientConnection {
     connections.set(socket, this)
     socket.on('error', ignoreError)
     socket.once('end', () => this.#onEnd())
-  }
-
-  static of(socket: Duplex): Connection | undefined {
-    const connection = connections.get(socket)
-    return connection instanceof Connection ? connection : undefined
   }
 
   /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
@@ -86,12 +86,16 @@ export class Connection implements ClientConnection {
       this.#serve(res)
     } else {
       this.#waiting.push(res)
-      if (!this.#isFull) return
-      socket.pause()
-      // Node resumes the socket to read a body, and after a response.
-      if (!this.#isHeld) socket.on('resume', () => this.#isFull && socket.pause())
-      this.#isHeld = true
+      if (this.#isFull) this.#pauseWhileFull()
     }
+  }
+
+  /** Node resumes the socket to read a body, and after a response. */
+  #pauseWhileFull(): void {
+    const socket = this.#socket
+    socket.pause()
+    if (!this.#isHeld) socket.on('resume', () => this.#isFull && socket.pause())
+    this.#isHeld = true
   }
 
   #serve(res: SidecarResponse): void {
@@ -101,7 +105,6 @@ export class Connection implements ClientConnection {
     this.#events.handle(res.req, res)
   }
 
-  /** The response to the current request is over. */
   finish(res: SidecarResponse): void {
     const { req } = res
     const socket = this.#socket
@@ -129,12 +132,16 @@ export class Connection implements ClientConnection {
   }
 
   /** Node has detached the socket for `Upgrade` or CONNECT: the connection ends with the response. */
-  upgrade(req: SidecarRequest, firstBytes: Buffer, onTimeout: () => void): void {
+  upgrade(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.#socket
     const wasEnding = this.#isEnding
     this.#isEnding = true
     if (socket.destroyed) return
-    replaceListeners(socket, () => this.#current, onTimeout)
+    replaceListeners(
+      socket,
+      () => this.#current?.emit('drain'),
+      () => this.onTimeout(),
+    )
     if (this.#current !== undefined) {
       // Refused after the pending responses, unless the client closes.
       const isConnect = req.method === 'CONNECT'
@@ -177,34 +184,34 @@ export class Connection implements ClientConnection {
     endConnection(this.#socket, this.#events.onParserError(error, this.peer, bytes))
   }
 
-  /** The socket was idle for its timeout. `headMs`: longer than Node waits for the rest of a head. */
-  onTimeout(headMs: number): void {
+  /** The socket was idle for its timeout. */
+  onTimeout(): void {
     const socket = this.#socket
     const res = this.#current
     if (res !== undefined && !res.writableEnded) {
       // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
       socket.setTimeout(socket.timeout ?? 0)
       res.req.context.handler?.onIdle()
-    } else if (res === undefined && !this.#isEnding && this.#isHeadBegun) {
-      // A late head gets its response at `headersTimeout`, which does not count for empty lines.
-      this.#bytesBefore = socket.bytesRead
-      socket.setTimeout(headMs)
+    } else if (res === undefined && this.#mayAwaitHead && socket.timeout !== this.#headMs) {
+      socket.setTimeout(this.#headMs)
     } else {
       this.abort()
     }
   }
 
-  /** Whether bytes have arrived since the previous response. */
-  get #isHeadBegun(): boolean {
-    return this.#socket.bytesRead !== this.#bytesBefore
-  }
-
-  /** `headMs`: as above. */
-  closeIfIdle(headMs: number): void {
+  closeIfIdle(): void {
     const socket = this.#socket
     if (this.#current !== undefined || this.#isEnding) return
-    if (!this.#isHeadBegun) socket.destroy()
-    else if (socket.timeout !== headMs) socket.setTimeout(headMs) // perhaps empty lines: see `onTimeout`
+    if (!this.#mayAwaitHead) socket.destroy()
+    else if (socket.timeout !== this.#headMs) socket.setTimeout(this.#headMs)
+  }
+
+  /**
+   * Whether bytes have arrived since the previous response. If they are a part of a head, Node refuses it when it is late.
+   * If they are empty lines, Node does not count the time: the socket's own timer, with `#headMs`, closes the connection.
+   */
+  get #mayAwaitHead(): boolean {
+    return !this.#isEnding && this.#socket.bytesRead !== this.#bytesBefore
   }
 
   /** Whether it was an open tunnel. */
@@ -230,25 +237,11 @@ export class Connection implements ClientConnection {
 }
 
 function onResponseClosed(this: SidecarResponse): void {
-  const { connection } = this.req.context
-  if (connection instanceof Connection) connection.finish(this)
+  this.req.context.connection.finish(this)
 }
 
 /** Without a listener an error would end the process; `close` follows in any case. */
 function ignoreError(): void {}
-
-function endConnection(socket: Socket, text = ''): void {
-  socket.end(text, 'latin1')
-  dropUnread(socket)
-}
-
-/** Drops bytes that still arrive for a time after the last response, because a reset could discard it. */
-function dropUnread(socket: Socket): void {
-  socket.resume()
-  socket.setTimeout(UNREAD_BODY_IDLE_MS)
-  const deadline = setTimeout(() => socket.destroy(), UNREAD_BODY_MS)
-  socket.once('close', () => clearTimeout(deadline))
-}
 
 function isLost({ code = '' }: NodeJS.ErrnoException): boolean {
   return code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('ERR_SSL_')

@@ -24,6 +24,8 @@ export interface ClientConnection {
    * (Ruby's `Net::HTTP`) take a close for its end. A response framed by close is always reset.
    */
   abort(): void
+  /** The response to the current request is over. */
+  finish(res: SidecarResponse): void
 }
 
 /**

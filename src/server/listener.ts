@@ -16,21 +16,13 @@ import { type AddressInfo, Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { SecureContextOptions } from 'node:tls'
 import type { Config } from '../config/config.ts'
+import { admit } from '../gate/admission.ts'
 import type { Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type ParserError } from './connection.ts'
 import { connections, SidecarRequest, SidecarResponse } from './context.ts'
 import { type ListenerCertificates, secureContext, TlsSockets, tlsOptions } from './tls-sockets.ts'
-import { isHandshake } from './upgrades.ts'
 
-export interface ListenerOptions {
-  readonly host: string
-  readonly port: number
-  readonly certificates: ListenerCertificates | undefined
-  readonly limits: Pick<Config['limits'], 'headerBytes' | 'connections'>
-  readonly timeouts: Pick<Config['timeouts'], 'headersSeconds' | 'idleSeconds' | 'keepAliveSeconds'>
-  readonly upgrade: boolean
-  readonly peerOf: (socket: Socket, tls: boolean) => Peer
-  readonly events: ConnectionEvents
+interface ListenerEvents extends ConnectionEvents {
   readonly onHandshakeFailed: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
   readonly onListenError: (error: Error) => void
@@ -40,20 +32,29 @@ export interface ListenerOptions {
 const CHECK_MS = 500
 
 export class DataListener {
-  readonly #options: ListenerOptions
+  readonly #config: Config
+  readonly #isSecure: boolean
+  readonly #peerOf: (socket: Socket, tls: boolean) => Peer
+  readonly #events: ListenerEvents
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse> & {
     setSecureContext?: (context: SecureContextOptions) => void
   }
-  readonly #open = new Set<Connection>()
+  readonly #open = new Map<Duplex, Connection>()
   readonly #tlsSockets = new TlsSockets()
-  /** Longer than Node waits for the rest of a head, in milliseconds. */
-  readonly #headMs: number
   droppedConnections = 0
 
-  constructor(options: ListenerOptions) {
-    const { certificates, limits, timeouts } = options
-    this.#options = options
-    this.#headMs = timeouts.headersSeconds * 1000 + 2 * CHECK_MS
+  /** `certificates`: absent without TLS. */
+  constructor(
+    config: Config,
+    certificates: ListenerCertificates | undefined,
+    peerOf: (socket: Socket, tls: boolean) => Peer,
+    events: ListenerEvents,
+  ) {
+    const { limits, timeouts, upgrade } = config
+    this.#config = config
+    this.#isSecure = certificates !== undefined
+    this.#peerOf = peerOf
+    this.#events = events
     const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
       // Since Node 24.9 and 22.21: a declined request is served as if it offered no upgrade (RFC 9110, section 7.8).
       shouldUpgradeCallback: (req: SidecarRequest) => boolean
@@ -67,8 +68,7 @@ export class DataListener {
       connectionsCheckingInterval: CHECK_MS,
       // Admission refuses a missing `Host` in the documented form.
       requireHostHeader: false,
-      shouldUpgradeCallback: (req) =>
-        options.upgrade && isHandshake(req) && Connection.of(req.socket)?.isServing === false,
+      shouldUpgradeCallback: (req) => upgrade.enabled && this.#opensHandshake(req),
     }
     const server =
       certificates === undefined
@@ -81,6 +81,13 @@ export class DataListener {
     if (certificates === undefined) this.#acceptPlain()
     else this.#acceptTls()
     this.#serveConnections()
+  }
+
+  /** Asked before the request is handled, and served as if it offered no upgrade if it is not admitted. */
+  #opensHandshake(req: SidecarRequest): boolean {
+    if (this.#open.get(req.socket)?.isServing !== false) return false
+    const admission = admit(req, this.#config.limits.headerLines)
+    return admission.ok && admission.request.webSocket
   }
 
   #acceptPlain(): void {
@@ -99,30 +106,27 @@ export class DataListener {
       else if (!socket.destroyed) this.#addConnection(socket, tcpSocket)
     })
     this.#server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) =>
-      this.#options.onHandshakeFailed(code),
+      this.#events.onHandshakeFailed(code),
     )
   }
 
   #serveConnections(): void {
     const server = this.#server
-    const onRequest = (req: SidecarRequest, res: SidecarResponse) => Connection.of(req.socket)?.receive(res)
+    const onRequest = (req: SidecarRequest, res: SidecarResponse) => this.#open.get(req.socket)?.receive(res)
     server.on('request', onRequest)
     server.on('checkContinue', onRequest)
     server.on('checkExpectation', onRequest)
-    const onUpgrade = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) => {
-      const { socket } = req
-      Connection.of(socket)?.upgrade(req, firstBytes, () => onTimeout(socket))
-    }
+    const onUpgrade = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) =>
+      this.#open.get(req.socket)?.upgrade(req, firstBytes)
     server.on('connect', onUpgrade)
-    if (this.#options.upgrade) server.on('upgrade', onUpgrade)
-    const onTimeout = (socket: Socket) => {
-      const connection = Connection.of(socket)
+    if (this.#config.upgrade.enabled) server.on('upgrade', onUpgrade)
+    server.on('timeout', (socket: Socket) => {
+      const connection = this.#open.get(socket)
       if (connection === undefined) socket.destroy()
-      else connection.onTimeout(this.#headMs)
-    }
-    server.on('timeout', onTimeout)
+      else connection.onTimeout()
+    })
     server.on('clientError', (error: ParserError, socket: Duplex) => {
-      const connection = Connection.of(socket)
+      const connection = this.#open.get(socket)
       if (connection === undefined) socket.destroy()
       else connection.onParserError(error)
     })
@@ -130,32 +134,31 @@ export class DataListener {
 
   /** In place of `maxConnections`, with which full workers before Node 22.12 pass a connection on endlessly. */
   #hasRoom(socket: Socket): boolean {
-    if (this.connections < this.#options.limits.connections) return true
+    if (this.connections < this.#config.limits.connections) return true
     this.droppedConnections++
     socket.destroy()
     return false
   }
 
   #addConnection(socket: Socket, tcpSocket: Socket): void {
-    const { peerOf, events, certificates } = this.#options
-    const peer = peerOf(tcpSocket, certificates !== undefined)
-    const connection = new Connection(socket, tcpSocket, peer, events)
-    this.#open.add(connection)
+    const headMs = this.#config.timeouts.headersSeconds * 1000 + 2 * CHECK_MS
+    const peer = this.#peerOf(tcpSocket, this.#isSecure)
+    this.#open.set(socket, new Connection(socket, tcpSocket, peer, headMs, this.#events))
     socket.once('close', () => {
       connections.delete(socket)
-      this.#open.delete(connection)
+      this.#open.delete(socket)
     })
   }
 
   /** Rejects when the address is not available. */
   listen(): Promise<AddressInfo> {
-    const { host, port, onListenError } = this.#options
+    const { host, port } = this.#config.listen
     const server = this.#server
     return new Promise((resolve, reject) => {
       server.once('error', reject)
       server.listen(port, host, () => {
         server.removeListener('error', reject)
-        server.on('error', onListenError)
+        server.on('error', this.#events.onListenError)
         resolve(server.address() as AddressInfo)
       })
     })
@@ -170,19 +173,19 @@ export class DataListener {
   }
 
   closeIdle(): void {
-    for (const connection of this.#open) connection.closeIfIdle(this.#headMs)
+    for (const connection of this.#open.values()) connection.closeIfIdle()
     this.#tlsSockets.destroyHandshakes()
   }
 
   /** Returns the number of closed tunnels. */
   closeTunnels(): number {
-    return [...this.#open].filter((connection) => connection.closeTunnel()).length
+    return [...this.#open.values()].filter((connection) => connection.closeTunnel()).length
   }
 
   /** Returns the number of aborted requests. */
   abort(): number {
     const { inFlight } = this
-    for (const connection of this.#open) connection.abort()
+    for (const connection of this.#open.values()) connection.abort()
     this.#tlsSockets.destroyHandshakes()
     this.#server.closeAllConnections()
     return inFlight
@@ -195,7 +198,7 @@ export class DataListener {
   /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
   get inFlight(): number {
     let count = 0
-    for (const connection of this.#open) count += connection.inFlight
+    for (const connection of this.#open.values()) count += connection.inFlight
     return count
   }
 

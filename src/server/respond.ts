@@ -51,7 +51,7 @@ export class Responder {
     if (unread) {
       res.flushHeaders() // `write` alone would not send a head without a body: HEAD, 204
       res.write(text, 'latin1')
-      endAfterBody(req, res)
+      endAfterBody(res)
     } else {
       res.end(text, 'latin1')
     }

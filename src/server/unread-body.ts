@@ -1,12 +1,13 @@
 /**
- * The end of a response whose request has not been read completely: the rest of the body is drained, within the bounds
- * of nginx's lingering close. Clients that send everything before they read (Python, Java; all over TLS) lose a response
- * that is followed by a reset.
+ * The end of a response whose request has not been read completely: the rest is drained, within the bounds of nginx's
+ * lingering close. Clients that send everything before they read (Python, Java; all over TLS) lose a response that is
+ * followed by a reset.
  */
+import type { Socket } from 'node:net'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 
-export const UNREAD_BODY_IDLE_MS = 5_000
-export const UNREAD_BODY_MS = 30_000
+const IDLE_MS = 5_000
+const TOTAL_MS = 30_000
 
 export function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
   return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
@@ -17,10 +18,10 @@ export function hasUnreadBody({ complete, socket, context: { admitted } }: Sidec
  * comes first. `trailers`: of a chunked response.
  */
 export function endAfterBody(
-  req: SidecarRequest,
   res: SidecarResponse,
   trailers: readonly (readonly [name: string, value: string])[] = [],
 ): void {
+  const { req } = res
   res.isComplete = true
   if (res.chunkedEncoding) {
     // Node 26 holds chunks until the next tick, and loses them once the encoding is off.
@@ -36,10 +37,24 @@ export function endAfterBody(
     return
   }
   const finish = () => res.end()
-  const deadline = setTimeout(finish, UNREAD_BODY_MS)
+  const deadline = setTimeout(finish, TOTAL_MS)
   context.serveBy({ state: 'drain', onIdle: finish, onRelease: () => clearTimeout(deadline) })
-  socket.setTimeout(UNREAD_BODY_IDLE_MS)
+  socket.setTimeout(IDLE_MS)
   req.once('end', finish)
   socket.once('end', finish) // a malformed body does not end
   req.resume()
+}
+
+/** Sends the last bytes of a connection, and drops those that still arrive. */
+export function endConnection(socket: Socket, text = ''): void {
+  socket.end(text, 'latin1')
+  dropUnread(socket)
+}
+
+/** After the last response of a connection. */
+export function dropUnread(socket: Socket): void {
+  socket.resume()
+  socket.setTimeout(IDLE_MS)
+  const deadline = setTimeout(() => socket.destroy(), TOTAL_MS)
+  socket.once('close', () => clearTimeout(deadline))
 }

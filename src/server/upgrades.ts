@@ -1,29 +1,13 @@
 /**
- * Offers to upgrade a connection (RFC 9110, section 7.8), and the socket that Node detaches from HTTP for one.
+ * The socket that Node detaches from HTTP for an offer to upgrade (RFC 9110, section 7.8), and for CONNECT.
  */
 import type { Socket } from 'node:net'
 import { type SidecarRequest, SidecarResponse } from './context.ts'
 
-/** Whether a request is a WebSocket handshake without a body; any other offer is ignored. */
-export function isHandshake({ method, httpVersionMinor, headers }: SidecarRequest): boolean {
-  const { upgrade, 'content-length': length = '0', 'transfer-encoding': coding } = headers
-  return (
-    upgrade?.toLowerCase() === 'websocket' &&
-    method === 'GET' &&
-    httpVersionMinor === 1 &&
-    length === '0' &&
-    coding === undefined
-  )
-}
-
-/** Replaces the listeners that Node has removed. `current`: the response that is being sent. */
-export function replaceListeners(
-  socket: Socket,
-  current: () => SidecarResponse | undefined,
-  onTimeout: () => void,
-): void {
+/** Replaces the listeners that Node has removed. */
+export function replaceListeners(socket: Socket, onDrain: () => void, onTimeout: () => void): void {
   socket.on('error', () => socket.destroy())
-  socket.on('drain', () => current()?.emit('drain'))
+  socket.on('drain', onDrain)
   socket.on('timeout', onTimeout)
 }
 
