@@ -142,11 +142,11 @@ function grant(
 ): Granted {
   const own = validScope(credential.scope)
   if (asked === undefined) return { ok: true, scope: own }
-  const read = asked.length > MAX_ASKED_LENGTH ? undefined : parseScope(asked)
-  if (read?.ok !== true)
-    return invalid(`scope ${read?.problem ?? `must have at most ${MAX_ASKED_LENGTH} characters`}.`)
-  if (own !== undefined && !coversScope(own, read.scope))
+  const isLong = asked.length > MAX_ASKED_LENGTH
+  const scope = isLong ? `must have at most ${MAX_ASKED_LENGTH} characters` : parseScope(asked)
+  if (typeof scope === 'string') return invalid(`scope ${scope}.`)
+  if (own !== undefined && !coversScope(own, scope))
     return invalid('scope has an item that the credential does not cover.')
   const isTooLong = namesProblem(accountId, accessKey, asked) !== undefined
-  return isTooLong ? invalid('scope is too long for a token with these names.') : read
+  return isTooLong ? invalid('scope is too long for a token with these names.') : { ok: true, scope }
 }

@@ -8,27 +8,7 @@ import type { CredentialStatus } from '../credentials/store.ts'
 import type { Caller, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
 import { MAX_TOKEN_BYTES, members } from './verify.ts'
 
-export interface Inspection {
-  readonly verdict: 'valid' | 'refused'
-  readonly reason: RefusalReason | null
-  readonly explanation: string
-  readonly kid: string | null
-  readonly alg: string | null
-  /** What upstreams receive; null unless the token is valid. */
-  readonly account: string | null
-  readonly accessKey: string | null
-  /** Whole seconds until `exp`, 0 afterwards; null without a valid `exp`. */
-  readonly timeLeftSeconds: number | null
-  /** What an accepted token may do now; null when it is unrestricted, empty when it may do nothing. */
-  readonly scope: string | null
-  /** Whether a revocation or the end of its credential ended it early; null when claims for that are missing. */
-  readonly revoked: boolean | null
-  /** Null when the token names no credential, or another sidecar keeps the credentials. */
-  readonly credentialActive: boolean | null
-  /** Not verified unless the signature is valid. The same holds for `claims`. */
-  readonly header: Members | null
-  readonly claims: Members | null
-}
+export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 
 interface InspectOptions {
   readonly verify: Verify
@@ -45,9 +25,11 @@ type Members = Readonly<Record<string, unknown>>
 const MAX_SHOWN = 65_536
 const MAX_BRACKETS = 64
 
-export async function inspectToken(token: string, options: InspectOptions): Promise<Inspection> {
+/** A member is null where the token, or what the sidecar knows of it, does not say. */
+export async function inspectToken(token: string, options: InspectOptions) {
   const { verify, issuer, credentialStatus, isRevoked, now } = options
   const verdict: Verdict = token === '' ? { ok: false, reason: 'missing' } : await verify(token)
+  const identity = verdict.ok ? verdict.caller.identity : undefined
   const [header = null, claims = null] = token
     .replace(/^bearer\s+/i, '')
     .split('.', 2)
@@ -65,12 +47,17 @@ export async function inspectToken(token: string, options: InspectOptions): Prom
     explanation: verdict.ok ? acceptance(verdict.caller) : explain(token, verdict, credentialActive),
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
-    account: verdict.ok ? verdict.caller.identity.accountId : null,
-    accessKey: verdict.ok ? verdict.caller.identity.accessKey : null,
+    /** What upstreams receive. */
+    account: identity?.accountId ?? null,
+    accessKey: identity?.accessKey ?? null,
+    /** Whole seconds until `exp`, 0 afterwards. */
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
-    scope: verdict.ok ? (verdict.caller.identity.scope?.text ?? null) : null,
+    /** What an accepted token may do now; null when it is unrestricted, empty when it may do nothing. */
+    scope: identity?.scope?.text ?? null,
+    /** Whether a revocation or the end of its credential ended it early. */
     revoked: verdict.ok ? false : verdict.reason === 'revoked' || credentialActive === false || isListed,
     credentialActive,
+    /** Not verified unless the signature is valid. The same holds for `claims`. */
     header,
     claims,
   }

@@ -49,8 +49,8 @@ export function ownIssuer(options: OwnOptions): TokenIssuer {
       const names = { accountId: sub, accessKey: client_id, tokenId: jti }
       const { scope } = claims
       if (scope === undefined) return names
-      const read = typeof scope === 'string' ? parseScope(scope) : undefined
-      return read?.ok ? { ...names, scope: read.scope } : 'scope'
+      const read = parseScope(typeof scope === 'string' ? scope : '')
+      return typeof read === 'string' ? 'scope' : { ...names, scope: read }
     },
   }
 }

@@ -3,6 +3,7 @@
  * In: request targets and account names, as raw text. Out: the parts of a link. `verify.ts` verifies its JWS.
  */
 import { hash, randomBytes } from 'node:crypto'
+import { pathOf } from '../http/request-target.ts'
 
 /** The `typ` of a link's JWS: it is no access token, and an access token is no link. */
 export const LINK_TYPE = 'link+jwt'
@@ -32,22 +33,18 @@ export type LinkParameter = { readonly token: string; readonly target: string } 
 
 /** Takes the parameter and its one separator out of a target; undefined where there is none. */
 export function takeLinkParameter(target: string): LinkParameter | undefined {
-  const query = target.indexOf('?')
-  let found: number | undefined
-  for (let at = query; query >= 0; ) {
-    at = target.indexOf(PARAMETER, at + 1)
-    if (at < 0) break
-    const next = target[at + PARAMETER.length]
-    const isNamed = next === undefined || next === '=' || next === '&'
-    if (!isNamed || (at !== query + 1 && target[at - 1] !== '&')) continue
-    if (found !== undefined) return 'several'
-    found = at
+  if (!target.includes(PARAMETER)) return undefined
+  const path = pathOf(target)
+  const query = target.slice(path.length + 1).split('&')
+  const isLink = (part: string) => part === PARAMETER || part.startsWith(`${PARAMETER}=`)
+  const [link, other] = query.filter(isLink)
+  if (link === undefined) return undefined
+  if (other !== undefined) return 'several'
+  const rest = query.filter((part) => !isLink(part)).join('&')
+  return {
+    token: link.slice(PARAMETER.length + 1),
+    target: query.length === 1 ? path : `${path}?${rest}`,
   }
-  if (found === undefined) return undefined
-  const end = target.indexOf('&', found)
-  const token = target.slice(found + PARAMETER.length + 1, end < 0 ? target.length : end)
-  const rest = end < 0 ? target.slice(0, found - 1) : target.slice(0, found) + target.slice(end + 1)
-  return { token, target: rest }
 }
 
 export function withLinkParameter(target: string, token: string): string {

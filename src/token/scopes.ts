@@ -3,8 +3,7 @@
  * In: a scope's text, a request. Out: whether the scope allows the request. A path that an upstream could read in
  * another way is never allowed (CVE-2025-54576), nor is a header that names a second path unreadably.
  */
-import type { ConnectionOptions } from '../http/headers.ts'
-import { HeaderKind, headerKind } from '../http/headers.ts'
+import { type ConnectionOptions, HeaderKind, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
 
 /** `modify` includes `create`. */
@@ -28,51 +27,43 @@ export interface Scope {
   readonly items: readonly Item[]
 }
 
-export type ScopeReading =
-  | { readonly ok: true; readonly scope: Scope }
-  /** `problem` follows the name of the field and repeats nothing of the text. */
-  | { readonly ok: false; readonly problem: string }
-
 /** About 100 items. The scope becomes a claim and a header line. */
 export const MAX_SCOPE_LENGTH = 4096
 
 /** In origin form, but without query and fragment. */
 const ITEM = /^storage\.(read|create|modify):(\/[!-~]*)$/
 
-export function parseScope(text: string): ScopeReading {
-  const wrong = (problem: string): ScopeReading => ({ ok: false, problem })
-  if (text === '') return wrong('must not be empty')
-  if (text.length > MAX_SCOPE_LENGTH) return wrong(`must have at most ${MAX_SCOPE_LENGTH} characters`)
+/** Returns the scope, or what is wrong with the text: it follows the name of the field and repeats nothing of the text. */
+export function parseScope(text: string): Scope | string {
+  if (text === '') return 'must not be empty'
+  if (text.length > MAX_SCOPE_LENGTH) return `must have at most ${MAX_SCOPE_LENGTH} characters`
   const items: Item[] = []
   for (const [index, part] of text.split(' ').entries()) {
     const place = `has an invalid item ${index + 1}:`
     const [, action, path = ''] = ITEM.exec(part) ?? []
-    if (part === '') return wrong(`${place} one space separates items`)
-    if (action !== 'read' && action !== 'create' && action !== 'modify') {
-      return wrong(`${place} it must be storage.read:, storage.create: or storage.modify: and an ASCII path`)
-    }
+    if (part === '') return `${place} one space separates items`
+    if (action !== 'read' && action !== 'create' && action !== 'modify')
+      return `${place} it must be storage.read:, storage.create: or storage.modify: and an ASCII path`
     const read = /[?#]/.test(path) ? undefined : readPath(path)
-    if (read === undefined) {
-      return wrong(`${place} its path must have one meaning, without query, dot segments and \`//\``)
-    }
-    const { separated, literal } = read
-    items.push({ text: part, action, separated: bare(separated), literal: bare(literal) })
+    if (read === undefined)
+      return `${place} its path must have one meaning, without query, dot segments and \`//\``
+    items.push({ text: part, action, separated: bare(read.separated), literal: bare(read.literal) })
   }
-  return { ok: true, scope: { text, items } }
+  return { text, items }
 }
 
 /** Why a text is not a scope, or undefined. */
 export function scopeProblem(text: string): string | undefined {
-  const read = parseScope(text)
-  return read.ok ? undefined : read.problem
+  const scope = parseScope(text)
+  return typeof scope === 'string' ? scope : undefined
 }
 
 /** @throws Error for a text that was not checked when it was loaded */
 export function validScope(text: string | null | undefined): Scope | undefined {
   if (text == null) return undefined
-  const read = parseScope(text)
-  if (!read.ok) throw new Error(`a scope ${read.problem}`)
-  return read.scope
+  const scope = parseScope(text)
+  if (typeof scope === 'string') throw new Error(`a scope ${scope}`)
+  return scope
 }
 
 function bare(path: string): string {
