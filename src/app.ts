@@ -10,12 +10,18 @@ import { createLoginThrottle } from './credentials/throttles.ts'
 import { checkBearer, createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import { type AdminSources, createAdminListener, NO_ADMIN } from './ops/admin.ts'
-import { createAudit } from './ops/audit.ts'
-import { type Addresses, createLifeCycle, type DrainReport, type Phase } from './ops/life-cycle.ts'
+import { Audit } from './ops/audit.ts'
+import {
+  type Addresses,
+  createLifeCycle,
+  type DrainReport,
+  logStart,
+  type Phase,
+  warnOfReportMode,
+} from './ops/life-cycle.ts'
 import { type Logger, logListenerErrors } from './ops/log.ts'
 import { Metrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
-import { logStart, warnOfReportMode } from './ops/start-line.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
 import { expiriesOf, secureContextOf } from './reload/certificates.ts'
@@ -167,7 +173,7 @@ export async function createApp({
     shutdown: config.shutdown,
     onListening(where) {
       // The primary process reports for its workers.
-      if (!worker) logStart(log, config, { settingsFile, signingKey: keys().signing?.kid, where })
+      if (!worker) logStart(log, config, settingsFile, keys().signing?.kid, where)
     },
     onDraining: (inFlight) => log.info({ inFlight }, 'draining'),
     onStopped(report) {
@@ -218,7 +224,7 @@ function createResponses(base: Base, tokenCache: TokenCache) {
   const addresses = createAddresses(config.forwarded.trust)
   const clientAddress = ({ context, headers }: SidecarRequest) =>
     addresses.clientAddress(context.connection.peer, headers['x-forwarded-for'])
-  const audit = createAudit({ log, enabled: config.log.audit, clientAddress })
+  const audit = new Audit(log, config.log.audit, clientAddress)
   const endpoint: EndpointOptions = {
     responder,
     signer,

@@ -29,38 +29,41 @@ export interface AuditLine {
   readonly traceId?: string | undefined
 }
 
-export interface Audit {
+export class Audit {
+  readonly #log: Logger
+  readonly #isOn: boolean
+  readonly #clientAddress: (req: SidecarRequest) => string
+
+  constructor(log: Logger, isOn: boolean, clientAddress: (req: SidecarRequest) => string) {
+    this.#log = log
+    this.#isOn = isOn
+    this.#clientAddress = clientAddress
+  }
+
   /** Something that a request did; called once it is done. */
-  request(req: SidecarRequest, what: AuditedRequest): void
+  request(req: SidecarRequest, what: AuditedRequest): void {
+    const { id, identity } = req.context
+    this.#write({
+      event: what.event,
+      ...(what.event === 'login_failed' ? { reason: what.reason } : { outcome: 'ok' }),
+      account: text(identity?.accountId),
+      accessKey: text(identity?.accessKey),
+      tokenId: text(identity?.tokenId),
+      ...('linkId' in what && { linkId: loggable(what.linkId) }),
+      client: this.#clientAddress(req),
+      requestId: id,
+      traceId: traceIdOf(req.headers['traceparent']),
+    })
+  }
+
   /** A new version became active, or was rejected. */
-  reload(subject: ReloadSubject, outcome: ReloadResult): void
-}
+  reload(subject: ReloadSubject, outcome: ReloadResult): void {
+    this.#write({ event: 'reload', subject, outcome })
+  }
 
-interface AuditOptions {
-  readonly log: Logger
-  readonly enabled: boolean
-  readonly clientAddress: (req: SidecarRequest) => string
-}
-
-export function createAudit({ log, enabled, clientAddress }: AuditOptions): Audit {
-  if (!enabled) return { request() {}, reload() {} }
-  const write = (line: AuditLine) => log.info(line, 'audit')
-  const text = (value: string | undefined) => (value === undefined ? undefined : loggable(value))
-  return {
-    request(req, what) {
-      const { id, identity } = req.context
-      write({
-        event: what.event,
-        ...(what.event === 'login_failed' ? { reason: what.reason } : { outcome: 'ok' }),
-        account: text(identity?.accountId),
-        accessKey: text(identity?.accessKey),
-        tokenId: text(identity?.tokenId),
-        ...('linkId' in what && { linkId: loggable(what.linkId) }),
-        client: clientAddress(req),
-        requestId: id,
-        traceId: traceIdOf(req.headers['traceparent']),
-      })
-    },
-    reload: (subject, outcome) => write({ event: 'reload', subject, outcome }),
+  #write(line: AuditLine): void {
+    if (this.#isOn) this.#log.info(line, 'audit')
   }
 }
+
+const text = (value: string | undefined) => value && loggable(value)

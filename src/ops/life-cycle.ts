@@ -7,7 +7,11 @@ import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { AuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
+import { isLoopback } from '../config/values.ts'
 import type { DataListener } from '../server/listener.ts'
+import { VERSION } from '../version.ts'
+import type { Logger } from './log.ts'
+import { addressOf } from './status.ts'
 
 /** A stop was requested while another issuer or a database was awaited. */
 export class StoppedWhileStarting extends Error {
@@ -123,4 +127,56 @@ export function createLifeCycle(options: LifeCycleOptions) {
       return stopped
     },
   }
+}
+
+/**
+ * Logs what has started: enough to tell one deployment from another, and nothing that is secret.
+ * @param settingsFile - undefined without one
+ * @param signingKey - the `kid` of the key that signs; undefined in a sidecar that only verifies
+ */
+export function logStart(
+  log: Logger,
+  config: Config,
+  settingsFile: string | undefined,
+  signingKey: string | undefined,
+  where: Addresses,
+): void {
+  const { listen, admin, upstreams, keys, forwarded, trustedIssuers, enforcement } = config
+  log.info(
+    {
+      version: VERSION,
+      node: process.version,
+      settingsFile,
+      upstreams: upstreams.map(({ prefix, url }) => `${prefix} ${addressOf(url)}`),
+      signingKey,
+      keysFrom: keys.jwksUrl && addressOf(keys.jwksUrl),
+      tls: listen.tls !== undefined,
+      adminTls: admin.tls !== undefined,
+      enforcement,
+      trustedProxies: forwarded.trust,
+      trustedIssuers: trustedIssuers.map(({ issuer }) => issuer),
+      forwardAuth: config.forwardAuth.path || undefined,
+      links: config.links.enabled,
+      workers: config.workers,
+    },
+    'started',
+  )
+  if (listen.tls === undefined && !isLoopback(listen.host))
+    log.warn(
+      { host: listen.host },
+      'clients connect over plain HTTP: anyone between them and this listener reads tokens and secrets',
+    )
+  for (const name of ['data', 'admin'] as const) {
+    const { address, port } = where[name]
+    log.info({ listener: name, address, port }, 'listening')
+  }
+}
+
+const HOUR_MS = 3_600_000
+
+/** Warns now and every hour. */
+export function warnOfReportMode(log: Logger): NodeJS.Timeout {
+  const warn = () => log.warn('report mode: requests without a valid token are forwarded')
+  warn()
+  return setInterval(warn, HOUR_MS).unref()
 }

@@ -9,10 +9,9 @@ import type { App } from '../app.ts'
 import { type AuthDataEvents, openAdminCertificates } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { type AdminSources, createAdminListener } from '../ops/admin.ts'
-import type { Addresses, DrainReport } from '../ops/life-cycle.ts'
+import { type Addresses, type DrainReport, logStart } from '../ops/life-cycle.ts'
 import { type LogDestination, type Logger, logListenerErrors } from '../ops/log.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
-import { logStart } from '../ops/start-line.ts'
 import { createWorkerPool } from './pool.ts'
 import type { MetricsScope } from './worker.ts'
 
@@ -107,7 +106,7 @@ export async function createPrimary(
       const [data] = await Promise.all([pool.fork(), ...Array.from({ length: count - 1 }, () => pool.fork())])
       if (phase === 'starting') phase = 'running'
       const where = { data, admin: adminAddress }
-      logStart(log, config, { settingsFile, signingKey: await signingKey(), where })
+      logStart(log, config, settingsFile, await signingKey(), where)
       return where
     } catch (error) {
       if (phase !== 'draining') await pool.stop(false, 0)
