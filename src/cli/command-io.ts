@@ -38,6 +38,9 @@ interface Streams {
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
+/** The cell of an entry, by the title of its column. */
+type Columns<T> = Readonly<Record<string, (entry: T) => string>>
+
 /** More than any secret or token takes. */
 const MAX_STDIN_BYTES = 65_536
 
@@ -84,7 +87,13 @@ export class CommandIo {
   }
 
   printTable<T>(entries: readonly T[], columns: Columns<T>): void {
-    this.print(formatTable(entries, columns))
+    const cells = Object.entries(columns).map(([title, cellOf]) => {
+      const column = [title, ...entries.map(cellOf)]
+      const width = column.reduce((widest, { length }) => Math.max(widest, length), 0)
+      return column.map((cell) => cell.padEnd(width))
+    })
+    const rows = ['titles', ...entries].map((_, at) => cells.map((column) => column[at]).join('  '))
+    this.print(rows.map((row) => row.trimEnd()).join('\n'))
   }
 
   warn(...warnings: readonly string[]): void {
@@ -154,19 +163,6 @@ function withoutValue(text: string): string {
   return text
     .replace(/ argument '.*' is invalid/s, ' is invalid')
     .replace(/(unknown option '[^=']*)=.*'/s, "$1'")
-}
-
-/** The cell of an entry, by the title of its column. */
-type Columns<T> = Readonly<Record<string, (entry: T) => string>>
-
-function formatTable<T>(entries: readonly T[], columns: Columns<T>): string {
-  const cells = Object.entries(columns).map(([title, cellOf]) => {
-    const column = [title, ...entries.map(cellOf)]
-    const width = column.reduce((widest, { length }) => Math.max(widest, length), 0)
-    return column.map((cell) => cell.padEnd(width))
-  })
-  const rows = ['titles', ...entries].map((_, at) => cells.map((column) => column[at]).join('  '))
-  return rows.map((row) => row.trimEnd()).join('\n')
 }
 
 /** A parser of arguments for commander. `problemOf`: why a text is invalid, or undefined. */

@@ -100,14 +100,13 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
   return { configFile, credentialsFile, sampleFile, login }
 }
 
-interface Workspace {
-  readonly login: { readonly accountId: string; readonly accessKey: string }
-  readonly sampleFile: string
-  readonly credentialsFile: string
-}
+type Workspace = Awaited<ReturnType<typeof prepareWorkspace>>
 
 /** Lines to paste. Comments hold no character that a shell interprets: an interactive zsh runs them as commands. */
-export function guide({ login, sampleFile, credentialsFile }: Workspace, { data, admin }: Addresses): string {
+export function guide(
+  { login, sampleFile, credentialsFile }: Omit<Workspace, 'configFile'>,
+  { data, admin }: Addresses,
+): string {
   const url = ({ address, port }: AddressInfo) => `http://${address}:${port}`
   const quoted = (text: string) => `'${text.replaceAll("'", String.raw`'\''`)}'`
   const sidecar = url(data)

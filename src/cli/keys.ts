@@ -123,8 +123,8 @@ function failureIn({ directory }: Flags) {
   return (error: unknown): never => {
     const code = errorCode(error)
     // `mkdir` fails with EEXIST if the path is a file.
-    if (code === 'EEXIST') throw new UsageFailure(`${directory}: it is not a directory`)
-    const message = `${directory}: ${fileErrorReason(error)}`
-    throw code === 'ENOENT' || code === 'ENOTDIR' ? new UsageFailure(message) : new CommandFailure(message)
+    const message = `${directory}: ${code === 'EEXIST' ? 'it is not a directory' : fileErrorReason(error)}`
+    const isUsage = ['EEXIST', 'ENOENT', 'ENOTDIR'].includes(code)
+    throw isUsage ? new UsageFailure(message) : new CommandFailure(message)
   }
 }

@@ -13,20 +13,14 @@ interface NameFlags extends StoreFlags {
 
 type AddFlags = NameFlags & { readonly issuedBefore?: string }
 
-const PROGRAM = 'storage-auth-sidecar revocations'
-
-const EXAMPLES = `
-Examples:
-  ${PROGRAM} add --file revocations.yaml --account acme --issued-before now
-  ${PROGRAM} add --postgres-url-file postgres.url --jti 3f0c2a5e-6f0e-4c57-9d0b-2f4c8f3a7b11
-  ${PROGRAM} list --file revocations.yaml
-  ${PROGRAM} remove --file revocations.yaml --account acme
-`
+const EXAMPLE = `
+Example:
+  storage-auth-sidecar revocations add --file revocations.yaml --account acme --issued-before now`
 
 /** @param now - epoch milliseconds */
 export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
   const description = 'end tokens before they expire, in a file or in PostgreSQL'
-  const group = io.command('revocations', description, EXAMPLES)
+  const group = io.command('revocations', description, EXAMPLE)
   const named = (name: string, description: string, example: string) =>
     addStoreCommand(group, name, description, example)
       .addOption(

@@ -33,15 +33,12 @@ export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
 }
 
 async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<void> {
-  let isStopping = false
-  const stop = serving.signals.listen().then((signal) => {
-    isStopping = true
-    return signal
-  })
+  const stop = serving.signals.listen()
   const { config } = loaded
   try {
     const app = await createSidecar(loaded, serving, config.log.level)
     // A process that is stopped while it starts does not begin to listen.
+    const isStopping = await Promise.race([stop, undefined])
     if (!isStopping) await Promise.race([app.start().catch((error) => rethrowFault(error, config)), stop])
     const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
     if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)

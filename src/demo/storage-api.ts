@@ -4,27 +4,23 @@
  */
 import { hash, randomUUID } from 'node:crypto'
 import { once } from 'node:events'
-import { createReadStream, createWriteStream, mkdirSync, rmSync } from 'node:fs'
+import { createReadStream, createWriteStream } from 'node:fs'
 import { mkdir, rename, rm, stat } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 
 const METHODS = ['GET', 'HEAD', 'PUT', 'DELETE']
 
-/** File names are digests of the account and of the key: no key reaches outside `directory`. */
 export async function startStorageApi(directory: string, onFault: (fault: unknown) => void) {
-  const uploads = join(directory, 'uploads')
-  rmSync(uploads, { recursive: true, force: true })
-  mkdirSync(uploads, { recursive: true, mode: 0o700 })
   // An upload may take long: the sidecar in front watches its progress.
   const server = createServer({ requestTimeout: 0 }, (req, res) => {
     respond(directory, req, res).catch((fault: unknown) => {
       if (req.destroyed && !req.complete) return // the client disconnected
       onFault(fault)
       if (res.headersSent) res.destroy()
-      else sendError(res, 500, 'InternalError', 'The storage API failed. Retry the request.')
+      else send(res, 500, { code: 'InternalError', message: 'The storage API failed. Retry the request.' })
     })
   })
   await once(server.listen(0, '127.0.0.1'), 'listening')
@@ -39,21 +35,26 @@ export async function startStorageApi(directory: string, onFault: (fault: unknow
 }
 
 async function respond(directory: string, req: IncomingMessage, res: ServerResponse): Promise<void> {
-  const [account, ...more] = req.headersDistinct['x-authenticated-account-id'] ?? []
+  const { method = '', url = '', headersDistinct } = req
+  const [account, ...more] = headersDistinct['x-authenticated-account-id'] ?? []
   if (account === undefined || more.length > 0) {
     const message = 'X-Authenticated-Account-Id is missing: requests pass the sidecar.'
-    return sendError(res, 403, 'NotAuthenticated', message)
+    return send(res, 403, { code: 'NotAuthenticated', message })
   }
-  const [key = ''] = String(req.url).split('?')
-  const path = join(directory, hash('sha256', account, 'hex'), hash('sha256', key, 'hex'))
-  const { method = '' } = req
   if (!METHODS.includes(method)) {
     res.setHeader('Allow', METHODS.join(', '))
-    return sendError(res, 405, 'MethodNotAllowed', 'The method is not allowed here.')
+    return send(res, 405, { code: 'MethodNotAllowed', message: 'The method is not allowed here.' })
   }
-  if (method === 'PUT') return putObject(path, key, req, res)
+  const key = url.replace(/\?.*/, '')
+  // Digests of the account and of the key: no key reaches outside `directory`.
+  const path = join(directory, hash('sha256', account, 'hex'), hash('sha256', key, 'hex'))
+  if (method === 'PUT') {
+    await store(path, req)
+    return send(res, 201, { key })
+  }
   const found = await stat(path).catch(() => undefined)
-  if (found === undefined) return sendError(res, 404, 'NoSuchObject', 'There is no object of this key.')
+  if (found === undefined)
+    return send(res, 404, { code: 'NoSuchObject', message: 'There is no object of this key.' })
   if (method === 'DELETE') {
     await rm(path)
     res.writeHead(204).end()
@@ -65,23 +66,18 @@ async function respond(directory: string, req: IncomingMessage, res: ServerRespo
 }
 
 /** Stores a complete object, or nothing if the upload is aborted. */
-async function putObject(path: string, key: string, req: IncomingMessage, res: ServerResponse) {
-  const upload = join(path, '../../uploads', randomUUID())
+async function store(path: string, req: IncomingMessage): Promise<void> {
+  await mkdir(dirname(path), { recursive: true, mode: 0o700 })
+  const upload = `${path}.${randomUUID()}`
   try {
     await pipeline(req, createWriteStream(upload, { flags: 'wx', mode: 0o600 }))
-    await mkdir(join(path, '..'), { recursive: true, mode: 0o700 })
     await rename(upload, path)
-    sendJson(res, 201, { key })
   } finally {
     await rm(upload, { force: true })
   }
 }
 
-function sendError(res: ServerResponse, status: number, code: string, message: string): void {
-  sendJson(res, status, { code, message })
-}
-
-function sendJson(res: ServerResponse, status: number, value: unknown): void {
+function send(res: ServerResponse, status: number, value: unknown): void {
   res.statusCode = status
   res.setHeader('Content-Type', 'application/json').end(`${JSON.stringify(value)}\n`)
 }
