@@ -6,7 +6,14 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import type { Command } from 'commander'
 import { TOKEN_PATH } from '../http/request-target.ts'
 import { fieldsOf, REQUEST_MS, type Response, send } from './check-request.ts'
-import { CommandFailure, type CommandIo, textWithout, UsageFailure } from './command-io.ts'
+import {
+  CommandFailure,
+  type CommandIo,
+  type Switches,
+  type Texts,
+  textWithout,
+  UsageFailure,
+} from './command-io.ts'
 
 /** What is checked, and what to do unless all is well. */
 const REMEDIES = {
@@ -43,24 +50,8 @@ const find =
   })
 const [ok, warning, failure] = [find('ok'), find('warning'), find('failure')]
 
-interface Flags {
-  readonly url: string
-  readonly adminUrl?: string
-  readonly upstreamUrl?: string
-  readonly echoPath?: string
-  readonly account?: string
-  readonly accessKey?: string
-  readonly secretStdin?: true
-  readonly json?: true
-}
-
-const EXAMPLES = `
-Exits with 0, or with 1 when a check fails, within 15 seconds.
-
-Examples:
-  storage-auth-sidecar check --url http://127.0.0.1:8080 --admin-url http://127.0.0.1:8081
-  printf %s "$SECRET" | storage-auth-sidecar check --url https://storage.example --upstream-url http://storage:9000 \\
-    --account acme --access-key check --secret-stdin --echo-path /debug/headers --json`
+type Flags = Texts<'url', 'adminUrl' | 'upstreamUrl' | 'echoPath' | 'account' | 'accessKey'> &
+  Switches<'secretStdin' | 'json'>
 
 const parseUrl = textWithout((text) => {
   const { protocol = '', username, password } = URL.canParse(text) ? new URL(text) : {}
@@ -74,7 +65,13 @@ const parsePath = textWithout((text) =>
 
 export function checkCommand(io: CommandIo): Command {
   return io
-    .command('check', 'look at a running deployment from outside', EXAMPLES)
+    .command(
+      'check',
+      'look at a running deployment from outside, within 15 seconds; exits with 1 when a check fails',
+      'storage-auth-sidecar check --url http://127.0.0.1:8080 --admin-url http://127.0.0.1:8081',
+      'printf %s "$SECRET" | storage-auth-sidecar check --url https://storage.example --upstream-url http://storage:9000 \\',
+      '  --account acme --access-key check --secret-stdin --echo-path /debug/headers --json',
+    )
     .requiredOption('--url <url>', 'the data listener, with listen.basePath if there is one', parseUrl)
     .option('--admin-url <url>', 'the admin listener', parseUrl)
     .option('--upstream-url <url>', 'the storage service, which must not answer from here', parseUrl)
@@ -150,12 +147,19 @@ function judgeEndpoint(response: Response, isEndpoint: boolean): Finding {
 }
 
 function checkRefusals(probe: URL): Promise<Finding[]> {
-  const encode = (part: object) => Buffer.from(JSON.stringify(part)).toString('base64url')
   const forged = (exp: number) => {
-    const ids = { iss: 'check', aud: 'check', sub: 'check', client_id: 'check', jti: randomUUID() }
-    const header = encode({ alg: 'ES256', kid: 'check', typ: 'at+jwt' })
-    const signature = randomBytes(64).toString('base64url')
-    return { Authorization: `Bearer ${header}.${encode({ ...ids, iat: exp - 60, exp })}.${signature}` }
+    const header = { alg: 'ES256', kid: 'check', typ: 'at+jwt' }
+    const claims = {
+      iss: 'check',
+      aud: 'check',
+      sub: 'check',
+      client_id: 'check',
+      jti: 'check',
+      iat: exp - 60,
+      exp,
+    }
+    const parts = [header, claims].map((part) => Buffer.from(JSON.stringify(part)).toString('base64url'))
+    return { Authorization: `Bearer ${parts.join('.')}.${randomBytes(64).toString('base64url')}` }
   }
   const requests = {
     'without a token': {},

@@ -38,6 +38,14 @@ interface Streams {
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
+/** Flags with a text: those that are always given, and others. */
+export type Texts<Given extends string, Other extends string = never> = {
+  readonly [Flag in Given]: string
+} & { readonly [Flag in Other]?: string }
+
+/** Flags without a value. */
+export type Switches<Flag extends string> = { readonly [Name in Flag]?: true }
+
 /** The cell of an entry, by the title of its column. */
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>
 
@@ -46,19 +54,20 @@ const MAX_STDIN_BYTES = 65_536
 
 export class CommandIo {
   readonly env: Streams['env']
+  /** Epoch milliseconds. */
+  readonly now: () => number
   readonly #streams: Streams
 
-  constructor(streams: Streams) {
+  constructor(streams: Streams, now: () => number = Date.now) {
     this.env = streams.env
+    this.now = now
     this.#streams = streams
   }
 
-  /** A command that throws instead of ending the process, as its subcommands do. `help`: printed after the options. */
-  command(name: string, description: string, help: string): Command {
+  /** A command that throws instead of ending the process, as its subcommands do. */
+  command(name: string, description: string, ...examples: readonly string[]): Command {
     const { stdout, stderr } = this.#streams
-    return new Command(name)
-      .description(description)
-      .addHelpText('after', help)
+    return describe(new Command(name), description, ...examples)
       .exitOverride()
       .configureOutput({
         writeOut: (text) => stdout.write(text),
@@ -157,6 +166,10 @@ export class CommandIo {
     return bytes.toString().replace(/\n$/, '')
   }
 }
+
+/** Gives a command its help. `examples`: complete lines. */
+export const describe = (command: Command, description: string, ...examples: readonly string[]) =>
+  command.description(description).addHelpText('after', ['\nExamples:', ...examples].join('\n  '))
 
 /** Commander's message without the value of an option: a secret may stand in the wrong place, or in a URL. */
 function withoutValue(text: string): string {

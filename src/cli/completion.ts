@@ -2,17 +2,17 @@
 import { Argument, type Command } from 'commander'
 import type { CommandIo } from './command-io.ts'
 
-const EXAMPLES = `
-Examples, for the start file of the shell:
-  source <(storage-auth-sidecar completion bash)
-  source <(storage-auth-sidecar completion zsh)
-  storage-auth-sidecar completion fish | source
-`
-
 /** Completes the commands of its parent. */
 export function completionCommand(io: CommandIo): Command {
   return io
-    .command('completion', 'print a script that completes commands and flags in your shell', EXAMPLES)
+    .command(
+      'completion',
+      'print a script that completes commands and flags in your shell',
+      '# In the start file of the shell:',
+      'source <(storage-auth-sidecar completion bash)',
+      'source <(storage-auth-sidecar completion zsh)',
+      'storage-auth-sidecar completion fish | source',
+    )
     .addArgument(new Argument('<shell>', 'the shell').choices(['bash', 'zsh', 'fish']))
     .action((shell: string, _options: object, { parent }: Command) => {
       const choices = parent === null ? [] : choicesOf(parent, '')

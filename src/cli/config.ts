@@ -8,7 +8,7 @@ import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
 import { certificateSets, loadCertificates } from '../reload/certificates.ts'
-import { type CommandIo, UsageFailure } from './command-io.ts'
+import { type CommandIo, describe, UsageFailure } from './command-io.ts'
 
 /** Values of flags by their name in camel case, from commander. */
 export type ParsedOptions = Readonly<Record<string, unknown>>
@@ -68,43 +68,51 @@ export function asUsage(error: unknown, loaded: LoadedConfig): unknown {
 }
 
 export function configCommand(io: CommandIo): Command {
-  const group = io.command('config', 'validate and explain the settings', SHOW_EXAMPLES)
+  const example = 'storage-auth-sidecar config show --config sidecar.yaml'
+  const group = io.command('config', 'validate and explain the settings', example)
   const printJson = (value: unknown) => io.print(JSON.stringify(value, null, 2))
 
-  const check = group.command('check').description('validate the settings; every problem is reported at once')
-  check.option('--files', 'validate keys, credentials, revocations and certificates, too')
-  check.option('--fetch', 'also fetch each key set once, and say whether it is good')
-  addSettingFlags(check.option('--json', 'print the outcome as JSON'))
-    .addHelpText('after', CHECK_EXAMPLES)
-    .action(async (options: ParsedOptions) => {
-      const { problems, warnings = [], notes = [] } = await checkSettings(options, io)
-      io.warn(...warnings)
-      if (options['json']) printJson({ ok: problems.length === 0, problems })
-      if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
-      if (!options['json']) io.print(['the configuration is valid', ...notes].join('\n'))
-    })
+  const check = describe(
+    group.command('check'),
+    'validate the settings; every problem is reported at once',
+    'storage-auth-sidecar config check --config sidecar.yaml --files',
+    'SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar config check --json',
+  )
+    .option('--files', 'validate keys, credentials, revocations and certificates, too')
+    .option('--fetch', 'also fetch each key set once, and say whether it is good')
+    .option('--json', 'print the outcome as JSON')
+  addSettingFlags(check).action(async (options: ParsedOptions) => {
+    const { problems, warnings = [], notes = [] } = await checkSettings(options, io)
+    io.warn(...warnings)
+    if (options['json']) printJson({ ok: problems.length === 0, problems })
+    if (problems.length > 0) throw new UsageFailure(formatProblems(problems))
+    if (!options['json']) io.print(['the configuration is valid', ...notes].join('\n'))
+  })
 
-  const show = group.command('show').description('print every effective setting and where it came from')
-  addSettingFlags(show.option('--json', 'print one JSON object by setting'))
-    .addHelpText('after', SHOW_EXAMPLES)
-    .action((options: ParsedOptions) => {
-      const effective = explain(loadSettings(options, io))
-      if (options['json']) {
-        const entries = effective.map(({ setting, value, origin }) => [setting, { value, origin }])
-        return printJson(Object.fromEntries(entries))
-      }
-      return io.printTable(effective, {
-        SETTING: ({ setting }) => setting,
-        VALUE: ({ value }) => JSON.stringify(value),
-        FROM: ({ origin }) => origin,
-      })
+  const show = describe(
+    group.command('show'),
+    'print every effective setting and where it came from',
+    example,
+    `${example} --json | jq '."listen.port"'`,
+  ).option('--json', 'print one JSON object by setting')
+  addSettingFlags(show).action((options: ParsedOptions) => {
+    const effective = explain(loadSettings(options, io))
+    if (options['json']) {
+      const entries = effective.map(({ setting, value, origin }) => [setting, { value, origin }])
+      return printJson(Object.fromEntries(entries))
+    }
+    return io.printTable(effective, {
+      SETTING: ({ setting }) => setting,
+      VALUE: ({ value }) => JSON.stringify(value),
+      FROM: ({ origin }) => origin,
     })
+  })
 
-  group
-    .command('schema')
-    .description('print a JSON Schema of the settings file')
-    .addHelpText('after', '\nExamples:\n  storage-auth-sidecar config schema > sidecar.schema.json')
-    .action(() => io.print(configJsonSchema().trimEnd()))
+  describe(
+    group.command('schema'),
+    'print a JSON Schema of the settings file',
+    'storage-auth-sidecar config schema > sidecar.schema.json',
+  ).action(() => io.print(configJsonSchema().trimEnd()))
   return group
 }
 
@@ -151,13 +159,3 @@ async function checkKeySet(
   const notes = [`${value.keys.length} keys can be used`, ...warnings]
   return { problems: [], notes: notes.map((note) => `${path}: ${note}`) }
 }
-
-const CHECK_EXAMPLES = `
-Examples:
-  storage-auth-sidecar config check --config sidecar.yaml --files
-  SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar config check --json`
-
-const SHOW_EXAMPLES = `
-Examples:
-  storage-auth-sidecar config show --config sidecar.yaml
-  storage-auth-sidecar config show --config sidecar.yaml --json | jq '."listen.port"'`

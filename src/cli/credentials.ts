@@ -8,11 +8,18 @@ import type { CredentialUpdate } from '../credentials/editors.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { type CommandIo, parsePath, textWithout, UsageFailure } from './command-io.ts'
+import {
+  type CommandIo,
+  describe,
+  parsePath,
+  type Switches,
+  type Texts,
+  textWithout,
+  UsageFailure,
+} from './command-io.ts'
 import {
   addStoreCommand,
   DATABASE,
-  type NameFlags,
   namesOf,
   openEditors,
   parseName,
@@ -21,35 +28,15 @@ import {
 } from './store-flags.ts'
 
 /** `add` chooses a new access key where none is given. */
-interface AddFlags extends StoreFlags {
-  readonly account: string
-  readonly accessKey?: string
-  readonly secretStdin?: boolean
-  readonly expiresAt?: string
-  readonly scope?: string
-}
-
-type ChangeFlags = StoreFlags & NameFlags
+type AddFlags = StoreFlags & Texts<'account', 'accessKey' | 'expiresAt' | 'scope'> & Switches<'secretStdin'>
+type ChangeFlags = StoreFlags & Texts<'account' | 'accessKey', 'scope'>
 
 const SCOPE_HELP =
   'what it may do at most: storage.read:/path, storage.create:/path, storage.modify:/path, separated by a space'
 
 const parseScope = textWithout(scopeProblem)
 
-const PROGRAM = 'storage-auth-sidecar credentials'
-
-const EXAMPLES = `
-Examples:
-  ${PROGRAM} add --file credentials.yaml --account acme
-  printf %s "$SECRET" | ${PROGRAM} add --file credentials.yaml \\
-    --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z
-  ${PROGRAM} add --postgres-url-file postgres.url --account acme
-`
-
-const MIGRATE_HELP = `
-Example:
-  ${PROGRAM} migrate --postgres-url-file postgres.url
-
+const GRANTS = `
 Grants, once the tables exist (the role names are yours):
   -- A sidecar only reads, and with contract.logout adds revocations of tokens:
   GRANT USAGE ON SCHEMA storage_auth TO sidecar;
@@ -60,16 +47,20 @@ Grants, once the tables exist (the role names are yours):
 Every change of both tables is active within a second, however it is made.
 `
 
-/** @param now - epoch milliseconds */
-export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
-  const description = 'add, list, disable, enable and remove credentials, in a file or in PostgreSQL'
-  const group = io.command('credentials', description, EXAMPLES)
+export function credentialsCommand(io: CommandIo): Command {
+  const group = io.command(
+    'credentials',
+    'add, list, disable, enable and remove credentials, in a file or in PostgreSQL',
+    'storage-auth-sidecar credentials add --file credentials.yaml --account acme',
+    'printf %s "$SECRET" | storage-auth-sidecar credentials add --postgres-url-file postgres.url \\',
+    '  --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z',
+  )
 
   addStoreCommand(
     group,
     'add',
     'add a credential, and print it with its secret as JSON, once',
-    ' --account acme',
+    '--account acme',
   )
     .requiredOption('--account <id>', 'the account identifier', parseName)
     .option('--access-key <key>', 'the access key (default: a new one)', parseName)
@@ -90,7 +81,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action(
     async (flags: StoreFlags) => {
       const { credentials } = await openEditors(flags)
-      const listed = io.unwrap(await credentials.list()).value.map((one) => listEntry(one, now()))
+      const listed = io.unwrap(await credentials.list()).value.map((one) => listEntry(one, io.now()))
       io.printList(flags.json, listed, {
         ACCOUNT: ({ accountId }) => accountId,
         'ACCESS KEY': ({ accessKey }) => accessKey,
@@ -103,7 +94,7 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   )
 
   const named = (name: string, description: string, example = '') =>
-    addStoreCommand(group, name, description, ` --account acme --access-key AK1${example}`)
+    addStoreCommand(group, name, description, `--account acme --access-key AK1 ${example}`)
       .requiredOption('--account <id>', 'the account identifier', parseName)
       .requiredOption('--access-key <key>', 'the access key', parseName)
   const change = async (flags: ChangeFlags, change: CredentialUpdate | { removed: true }, done: string) => {
@@ -121,22 +112,24 @@ export function credentialsCommand(io: CommandIo, { now = Date.now }: { now?: ()
   named('remove', 'remove a credential, and end its tokens').action((flags: ChangeFlags) =>
     change(flags, { removed: true }, 'removed'),
   )
-  named('restrict', 'let a credential and its tokens do less or, again, more', " --scope 'storage.read:/a'")
+  named('restrict', 'let a credential and its tokens do less or, again, more', "--scope 'storage.read:/a'")
     .addOption(new Option('--scope <scope>', SCOPE_HELP).argParser(parseScope).conflicts('unrestricted'))
     .option('--unrestricted', 'instead of --scope: lift the restriction')
-    .action(({ unrestricted, ...flags }: ChangeFlags & { readonly unrestricted?: true }) => {
+    .action(({ unrestricted, ...flags }: ChangeFlags & Switches<'unrestricted'>) => {
       const { scope = null } = flags
       if (scope === null && !unrestricted) throw new UsageFailure('--scope or --unrestricted is required')
       return change(flags, { scope }, scope === null ? 'unrestricted' : 'restricted')
     })
 
-  group
-    .command('migrate')
-    .description('create the tables in PostgreSQL, or bring them up to date; may be repeated')
-    .addHelpText('after', MIGRATE_HELP)
+  describe(
+    group.command('migrate'),
+    'create the tables in PostgreSQL, or bring them up to date; may be repeated',
+    'storage-auth-sidecar credentials migrate --postgres-url-file postgres.url',
+  )
+    .addHelpText('after', GRANTS)
     .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
-    .action(async ({ postgresUrlFile, json }: { postgresUrlFile: string; json?: true }) => {
+    .action(async ({ postgresUrlFile, json }: Texts<'postgresUrlFile'> & Switches<'json'>) => {
       const { migrate } = await import('../credentials/postgres/editors.ts')
       const { created } = io.unwrap(await migrate(postgresUrlFile))
       const text = created === undefined ? 'the tables are up to date' : `created ${created}`

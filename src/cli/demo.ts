@@ -17,22 +17,13 @@ import { CommandFailure, type CommandIo, integerUpTo } from './command-io.ts'
 import { loadSettings } from './config.ts'
 import { createSidecar, type ServingProcess } from './serve.ts'
 
-interface Ports {
-  readonly port: number
-  readonly adminPort: number
-}
-
-const EXAMPLES = `
-Examples:
-  storage-auth-sidecar demo
-  storage-auth-sidecar demo --port 9080 --admin-port 9081
-`
+type Ports = Readonly<Record<'port' | 'adminPort', number>>
 
 export function demoCommand(io: CommandIo, serving: ServingProcess): Command {
   const description = 'run the sidecar in front of an embedded storage API, and print curl lines that try it'
   const parsePort = integerUpTo(65535)
   return io
-    .command('demo', description, EXAMPLES)
+    .command('demo', description, 'storage-auth-sidecar demo --port 9080 --admin-port 9081')
     .option('--port <port>', 'data port on 127.0.0.1; 0: any free one', parsePort, 8080)
     .option('--admin-port <port>', 'admin port on 127.0.0.1; 0: any free one', parsePort, 8081)
     .action((ports: Ports) => runDemo(io, serving, ports))

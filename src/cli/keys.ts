@@ -7,45 +7,41 @@ import { errorCode, fileErrorReason } from '../reload/files.ts'
 import {
   CommandFailure,
   type CommandIo,
+  describe,
   parsePath,
   parseSeconds,
+  type Switches,
+  type Texts,
   textWithout,
   UsageFailure,
 } from './command-io.ts'
 
-interface Flags {
-  readonly directory: string
-  readonly json?: boolean
-  readonly config?: string
-  readonly maxLifetimeSeconds?: number
-}
-
-type AddFlags = Flags & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean }
-type RetireFlags = Flags & { readonly force?: boolean }
-
-const EXAMPLES = `
-A rotation that refuses no token that is alive:
-  storage-auth-sidecar keys add --directory keys          # published, does not sign yet
-  # Once every sidecar has loaded it; the lifetime of tokens is noted for the old key:
-  storage-auth-sidecar keys activate --directory keys --config sidecar.yaml KID
-  storage-auth-sidecar keys list --directory keys         # says when the old key can go
-  storage-auth-sidecar keys retire --directory keys OLD_KID
-`
+type Flags = Texts<'directory', 'config'> & Switches<'json'> & { readonly maxLifetimeSeconds?: number }
+type AddFlags = Flags & Switches<'activate'> & { readonly alg: Algorithm; readonly kid?: string }
 
 const LIFETIME_HELP =
   'or that lifetime, and token.clockToleranceSeconds (default: as noted when the key stopped signing)'
 
 const parseKid = textWithout((text) => (isKid(text) ? undefined : KID_RULE))
 
-/** @param now - epoch milliseconds */
-export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
-  const description = 'add, list, activate and retire the keys that sign and verify tokens'
-  const group = io.command('keys', description, EXAMPLES)
+export function keysCommand(io: CommandIo): Command {
+  const group = io.command(
+    'keys',
+    'add, list, activate and retire the keys that sign and verify tokens',
+    '# A rotation that refuses no token that is alive; first a key that is published and does not sign yet:',
+    'storage-auth-sidecar keys add --directory keys',
+    '# Once every sidecar has loaded it; the lifetime of tokens is noted for the old key:',
+    'storage-auth-sidecar keys activate --directory keys --config sidecar.yaml KID',
+    '# When this says that the old key can go:',
+    'storage-auth-sidecar keys list --directory keys',
+    'storage-auth-sidecar keys retire --directory keys OLD_KID',
+  )
   const subcommand = (name: string, description: string, example: string) =>
-    group
-      .command(name)
-      .description(description)
-      .addHelpText('after', `\nExample:\n  storage-auth-sidecar keys ${name} --directory keys ${example}`)
+    describe(
+      group.command(name),
+      description,
+      `storage-auth-sidecar keys ${name} --directory keys ${example}`,
+    )
       .requiredOption('--directory <path>', 'the directory of the keys', parsePath)
       .option('--json', 'print JSON')
       .option('--config <file>', 'the settings of the sidecars, which say how long tokens live', parsePath)
@@ -61,7 +57,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
 
   const withLifetime = async <F extends Flags>(flags: F) => ({
     ...flags,
-    now,
+    now: io.now,
     longestSeconds: await longestSeconds(flags),
   })
 
@@ -84,7 +80,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
       const keys = await readKeyDirectory(flags.directory)
       if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
       io.warn(...keys.warnings)
-      const isPast = (time: string) => Date.parse(time) <= now()
+      const isPast = (time: string) => Date.parse(time) <= io.now()
       io.printList(flags.json, listKeys(keys, await longestSeconds(flags)), {
         KID: ({ kid }) => kid,
         ALG: ({ alg }) => alg,
@@ -110,7 +106,7 @@ export function keysCommand(io: CommandIo, { now = Date.now }: { now?: () => num
   subcommand('retire', 'remove a key, once no token signed by it can be alive', 'OLD_KID')
     .argument('<kid>', 'the key', parseKid)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
-    .action(async (kid: string, flags: RetireFlags) => {
+    .action(async (kid: string, flags: Flags & Switches<'force'>) => {
       const change = { ...(await withLifetime(flags)), kid }
       io.unwrap(await retireKey(change).catch(failureIn(flags)))
       io.print(flags.json ? JSON.stringify({ retired: kid }) : `retired ${kid}`)

@@ -7,12 +7,6 @@ import { CommandFailure, CommandIo, UsageFailure } from './command-io.ts'
 import type { ServingProcess } from './serve.ts'
 import type { Signals } from './signals.ts'
 
-const EXAMPLES = `
-Examples:
-  storage-auth-sidecar demo
-  storage-auth-sidecar serve --config sidecar.yaml
-  storage-auth-sidecar help credentials`
-
 export async function runProgram(signals: Signals): Promise<void> {
   process.exitCode = 1 // in case that nothing keeps the process alive before the command has ended
   let stdoutError: string | undefined
@@ -36,7 +30,9 @@ export async function runProgram(signals: Signals): Promise<void> {
 async function runCommand(serving: ServingProcess): Promise<void> {
   const io = new CommandIo(process)
   const description = 'Issues, checks and caches Account API tokens in front of a storage service.'
-  const program = io.command('storage-auth-sidecar', description, EXAMPLES).version(VERSION)
+  const examples = ['demo', 'serve --config sidecar.yaml', 'help credentials']
+  const lines = examples.map((example) => `storage-auth-sidecar ${example}`)
+  const program = io.command('storage-auth-sidecar', description, ...lines).version(VERSION)
   // Loaded on demand: all modules together would cost a sidecar memory and start-up time.
   const commands: Readonly<Record<string, () => Promise<Command>>> = {
     serve: async () => (await import('./serve.ts')).serveCommand(io, serving),

@@ -2,25 +2,16 @@
 import { type Command, Option } from 'commander'
 import { type RevocationName, revocationEntry } from '../credentials/editors.ts'
 import { parseTime } from '../credentials/names.ts'
-import { type CommandIo, textWithout, UsageFailure } from './command-io.ts'
+import { type CommandIo, type Texts, textWithout, UsageFailure } from './command-io.ts'
 import { addStoreCommand, openEditors, parseName, type StoreFlags, timeProblem } from './store-flags.ts'
 
-interface NameFlags extends StoreFlags {
-  readonly jti?: string
-  readonly account?: string
-  readonly accessKey?: string
-}
+type NameFlags = StoreFlags & Texts<never, 'jti' | 'account' | 'accessKey'>
 
-type AddFlags = NameFlags & { readonly issuedBefore?: string }
-
-const EXAMPLE = `
-Example:
-  storage-auth-sidecar revocations add --file revocations.yaml --account acme --issued-before now`
-
-/** @param now - epoch milliseconds */
-export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: () => number } = {}): Command {
+export function revocationsCommand(io: CommandIo): Command {
+  const example =
+    'storage-auth-sidecar revocations add --file revocations.yaml --account acme --issued-before now'
   const description = 'end tokens before they expire, in a file or in PostgreSQL'
-  const group = io.command('revocations', description, EXAMPLE)
+  const group = io.command('revocations', description, example)
   const named = (name: string, description: string, example: string) =>
     addStoreCommand(group, name, description, example)
       .addOption(
@@ -31,15 +22,15 @@ export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: ()
       .option('--account <id>', 'the tokens of an account', parseName)
       .option('--access-key <key>', 'the tokens of an access key', parseName)
 
-  named('add', 'add a revocation, and print it as JSON', ' --account acme --issued-before now')
+  named('add', 'add a revocation, and print it as JSON', '--account acme --issued-before now')
     .option(
       '--issued-before <time>',
       'only tokens issued before this time (RFC 3339), or before now',
       textWithout((text) => (text === 'now' ? undefined : timeProblem(text))),
     )
-    .action(async ({ issuedBefore, ...flags }: AddFlags) => {
+    .action(async ({ issuedBefore, ...flags }: NameFlags & Texts<never, 'issuedBefore'>) => {
       const name = nameOf(flags)
-      const bound = issuedBefore === 'now' ? now() : parseTime(issuedBefore ?? '')
+      const bound = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
       const revocation = { ...name, ...(bound !== undefined && { issuedBefore: bound }) }
       const { revocations } = await openEditors(flags)
       io.unwrap(await revocations.add(revocation))
@@ -55,7 +46,7 @@ export function revocationsCommand(io: CommandIo, { now = Date.now }: { now?: ()
     })
   })
 
-  named('remove', 'remove all revocations of a name', ' --account acme').action(async (flags: NameFlags) => {
+  named('remove', 'remove all revocations of a name', '--account acme').action(async (flags: NameFlags) => {
     const name = nameOf(flags)
     const { revocations } = await openEditors(flags)
     io.unwrap(await revocations.remove(name))

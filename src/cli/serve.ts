@@ -20,16 +20,17 @@ export interface ServingProcess {
   readonly destination: LogDestination
 }
 
-const EXAMPLES = `
-Examples:
-  storage-auth-sidecar serve --config /etc/storage-auth-sidecar/sidecar.yaml
-  SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar serve --keys-directory ./keys \\
-    --credentials-file ./credentials.yaml`
-
 export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
-  return addSettingFlags(io.command('serve', 'run the sidecar', ''))
-    .addHelpText('after', EXAMPLES)
-    .action((options: ParsedOptions) => serve(loadSettings(options, io), serving))
+  const command = io.command(
+    'serve',
+    'run the sidecar',
+    'storage-auth-sidecar serve --config /etc/storage-auth-sidecar/sidecar.yaml',
+    'SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar serve --keys-directory ./keys \\',
+    '  --credentials-file ./credentials.yaml',
+  )
+  return addSettingFlags(command).action((options: ParsedOptions) =>
+    serve(loadSettings(options, io), serving),
+  )
 }
 
 async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<void> {

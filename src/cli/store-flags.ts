@@ -2,13 +2,9 @@
 import { type Command, Option } from 'commander'
 import { openFileEditors } from '../credentials/editors.ts'
 import { nameProblem, namesProblem, parseTime } from '../credentials/names.ts'
-import { parsePath, textWithout, UsageFailure } from './command-io.ts'
+import { describe, parsePath, type Switches, type Texts, textWithout, UsageFailure } from './command-io.ts'
 
-export interface StoreFlags {
-  readonly file?: string | undefined
-  readonly postgresUrlFile?: string | undefined
-  readonly json?: boolean
-}
+export type StoreFlags = Texts<never, 'file' | 'postgresUrlFile'> & Switches<'json'>
 
 export const DATABASE = '--postgres-url-file <path>'
 
@@ -16,10 +12,7 @@ export const DATABASE = '--postgres-url-file <path>'
 export function addStoreCommand(group: Command, name: string, description: string, example = ''): Command {
   const subject = group.name()
   const call = `storage-auth-sidecar ${subject} ${name} --file ${subject}.yaml`
-  return group
-    .command(name)
-    .description(description)
-    .addHelpText('after', `\nExample:\n  ${call}${example}`)
+  return describe(group.command(name), description, `${call} ${example}`.trimEnd())
     .addOption(
       new Option('--file <path>', `the ${subject} file`).argParser(parsePath).conflicts('postgresUrlFile'),
     )
@@ -27,8 +20,10 @@ export function addStoreCommand(group: Command, name: string, description: strin
     .option('--json', 'print JSON')
 }
 
+type Place = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
+
 /** Modules of the database are loaded only where one is named. */
-export async function openEditors({ file, postgresUrlFile }: StoreFlags) {
+export async function openEditors({ file, postgresUrlFile }: Place) {
   if (postgresUrlFile !== undefined) {
     const { openPostgresEditors } = await import('../credentials/postgres/editors.ts')
     return openPostgresEditors(postgresUrlFile)
@@ -43,14 +38,8 @@ const TIME = 'must be an RFC 3339 time with its zone, in UTC before the year 100
 
 export const timeProblem = (text: string) => (parseTime(text) === undefined ? TIME : undefined)
 
-export interface NameFlags {
-  readonly account: string
-  readonly accessKey: string
-  readonly scope?: string | undefined
-}
-
 /** @throws UsageFailure where they are too long for a token */
-export function namesOf({ account, accessKey, scope }: NameFlags) {
+export function namesOf({ account, accessKey, scope }: Texts<'account' | 'accessKey', 'scope'>) {
   const problem = namesProblem(account, accessKey, scope)
   if (problem !== undefined) throw new UsageFailure(`--access-key ${problem}`)
   return { accountId: account, accessKey }

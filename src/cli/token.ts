@@ -2,7 +2,7 @@
 import { EventEmitter } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
-import { type AuthData, openAuthData } from '../auth-data.ts'
+import { type AuthData, type AuthDataEvents, openAuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { type CredentialName, isActive } from '../credentials/store.ts'
@@ -11,46 +11,40 @@ import { createLog } from '../ops/log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { TokenSigner } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
-import { CommandFailure, type CommandIo, parseSeconds, UsageFailure } from './command-io.ts'
+import {
+  CommandFailure,
+  type CommandIo,
+  describe,
+  parseSeconds,
+  type Switches,
+  type Texts,
+  UsageFailure,
+} from './command-io.ts'
 import { addSettingFlags, asUsage, loadSettings, type ParsedOptions } from './config.ts'
 import { namesOf, openEditors, parseName } from './store-flags.ts'
 
-interface IssueFlags extends ParsedOptions {
-  readonly account: string
-  readonly accessKey: string
-  readonly lifetimeSeconds?: number
-  readonly json?: true
-}
+type IssueFlags = ParsedOptions &
+  Texts<'account' | 'accessKey'> &
+  Switches<'json'> & { readonly lifetimeSeconds?: number }
 
-const GROUP_EXAMPLES = `
-Example:
-  storage-auth-sidecar token issue --account acme --access-key backup |
-    storage-auth-sidecar token inspect`
+/** @param waitMs - how long `inspect` waits for another issuer or a database */
+export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
+  const group = io.command(
+    'token',
+    'mint a token, or explain one',
+    'storage-auth-sidecar token issue --account acme --access-key backup | storage-auth-sidecar token inspect',
+  )
 
-const ISSUE_EXAMPLES = `
-Example:
-  storage-auth-sidecar token issue --config sidecar.yaml --account acme --access-key backup`
-
-const INSPECT_EXAMPLES = `
-Exits with 0 when the token is accepted, with 1 when it is refused.
-
-Give the token on stdin: arguments can be read by every user of the machine.
-
-Examples:
-  printf %s "$TOKEN" | storage-auth-sidecar token inspect --config sidecar.yaml
-  pbpaste | storage-auth-sidecar token inspect --config sidecar.yaml --json`
-
-/** `now`: epoch milliseconds; `waitMs`: how long `inspect` waits for another issuer or a database. */
-export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = {}): Command {
-  const group = io.command('token', 'mint a token, or explain one', GROUP_EXAMPLES)
-
-  addSettingFlags(group.command('issue'))
-    .description('mint a token with the key that signs')
+  const issue = describe(
+    group.command('issue'),
+    'mint a token with the key that signs',
+    'storage-auth-sidecar token issue --config sidecar.yaml --account acme --access-key backup',
+  )
+  addSettingFlags(issue)
     .requiredOption('--account <id>', 'the account identifier', parseName)
     .requiredOption('--access-key <key>', 'the access key', parseName)
     .option('--lifetime-seconds <n>', 'its lifetime (default: token.lifetimeSeconds)', parseSeconds)
     .option('--json', 'print JSON')
-    .addHelpText('after', ISSUE_EXAMPLES)
     .action(async (flags: IssueFlags) => {
       const { config } = loadSettings(flags, io, false)
       const { maxLifetimeSeconds } = config.token
@@ -66,26 +60,31 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
       const ring = io.unwrap(await loadKeyRing(directory)).value
       if (ring.signing === undefined)
         throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
-      await warnUnlessActive(name, config, io, now)
-      const signer = new TokenSigner(() => ring, config.token, now)
+      await warnUnlessActive(name, config, io)
+      const signer = new TokenSigner(() => ring, config.token, io.now)
       const { token, identity } = await signer.issueToken(name, lifetimeSeconds)
       const expiresAt = new Date(identity.expiresAtSeconds * 1000).toISOString()
       io.print(flags.json ? JSON.stringify({ token, expirationSec: lifetimeSeconds, expiresAt }) : token)
     })
 
-  addSettingFlags(group.command('inspect'))
-    .description('explain a token: verdict, reason, key, claims, time left, revoked or not')
+  const inspect = describe(
+    group.command('inspect'),
+    'explain a token: verdict, reason, key, claims, time left, revoked or not; exits with 1 when it is refused',
+    '# From stdin: arguments can be read by every user of the machine.',
+    'printf %s "$TOKEN" | storage-auth-sidecar token inspect --config sidecar.yaml',
+    'pbpaste | storage-auth-sidecar token inspect --config sidecar.yaml --json',
+  )
+  addSettingFlags(inspect)
     .argument('[token]', 'the token (default: read from stdin)')
     .option('--json', 'print JSON')
-    .addHelpText('after', INSPECT_EXAMPLES)
     .action(async (argument: string | undefined, options: ParsedOptions) => {
       const loaded = loadSettings(options, io, false)
       const { issuer, ...config } = loaded.config.token
-      const { issuers, isRevoked, credentials } = await loadAuthData(loaded, io, now, waitMs)
+      const { issuers, isRevoked, credentials } = await loadAuthData(loaded, io, waitMs)
       const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }
-      const verify = createVerifier({ ...config, ...sources, issuers, now })
+      const verify = createVerifier({ ...config, ...sources, issuers, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()
-      const inspection = await inspectToken(token, { verify, issuer, ...sources, now })
+      const inspection = await inspectToken(token, { verify, issuer, ...sources, now: io.now })
       io.print(printable(options['json'] ? JSON.stringify(inspection) : report(inspection)))
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })
@@ -95,44 +94,34 @@ export function tokenCommand(io: CommandIo, { now = Date.now, waitMs = 5000 } = 
 /** Warns of a token that sidecars with these settings refuse. */
 async function warnUnlessActive(
   name: CredentialName,
-  { credentials }: Config,
+  { credentials: { file, postgres } }: Config,
   io: CommandIo,
-  now: () => number,
 ) {
-  const editors = await openEditors({
-    file: credentials.file,
-    postgresUrlFile: credentials.postgres?.urlFile,
-  })
+  const editors = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
   const listed = await editors.credentials.list()
   if (!listed.ok) return io.warn(...listed.problems.map((problem) => `no credential is known: ${problem}`))
   const isNamed = ({ accountId, accessKey }: CredentialName) =>
     accountId === name.accountId && accessKey === name.accessKey
-  if (!listed.value.some((credential) => isNamed(credential) && isActive(credential, now())))
+  if (!listed.value.some((credential) => isNamed(credential) && isActive(credential, io.now())))
     io.warn('no active credential has this account and access key: the token is refused')
 }
 
 /** Loads once everything that the verdict on a token depends on. The values stay usable after the stop. */
-async function loadAuthData(
-  loaded: LoadedConfig,
-  io: CommandIo,
-  now: () => number,
-  waitMs: number,
-): Promise<AuthData> {
+async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number): Promise<AuthData> {
   const write = (line: string) => {
     const { msg, from = [], problem = [], problems = problem } = JSON.parse(line)
     io.warn([msg, from, problems].flat().join(': '))
   }
-  // Certificates have no part in a verdict.
-  const {
-    listen: { tls: _, ...listen },
-    ...config
-  } = loaded.config
+  const context = {
+    log: createLog('warn', { write }),
+    now: io.now,
+    events: new EventEmitter<AuthDataEvents>(),
+  }
+  // Certificates of listeners and upstreams have no part in a verdict.
+  const { listen, admin, ...config } = loaded.config
+  const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }
   try {
-    const log = createLog('warn', { write })
-    const authData = await openAuthData(
-      { ...config, listen, upstreams: [] },
-      { log, now, events: new EventEmitter() },
-    )
+    const authData = await openAuthData({ ...config, ...plain }, context)
     const late = sleep(waitMs, false, { ref: false })
     try {
       authData.start()

@@ -18,7 +18,7 @@ const createDatabase = server?.createDatabase ?? (() => Promise.reject(new Error
 
 /** Runs `credentials …` as the program would. */
 const run = (args: readonly string[], stdin: string | Buffer = '') =>
-  runCommand((io) => credentialsCommand(io, { now: () => NOW }), args, { stdin })
+  runCommand(credentialsCommand, args, { stdin, now: NOW })
 
 /** Runs a command that must succeed, and reads the JSON it prints. */
 async function json(args: readonly string[], stdin?: string | Buffer) {

@@ -9,8 +9,7 @@ import { runCommand } from '../support/run-command.ts'
 const NOW = Date.UTC(2026, 10, 20, 12)
 
 /** Runs `keys …` at a given time. */
-const keys = (args: readonly string[], at = NOW) =>
-  runCommand((io) => keysCommand(io, { now: () => at }), args)
+const keys = (args: readonly string[], at = NOW) => runCommand(keysCommand, args, { now: at })
 
 t.test('add prints the new key as JSON without its private part', async (t) => {
   const directory = `${t.testdir({})}/keys`

@@ -12,7 +12,7 @@ const NOW = Date.parse('2027-01-01T00:00:00.250Z')
 const server = await startPostgres(t)
 const token = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAt: NOW / 1000 - 0.25 }
 
-const run = (...args: string[]) => runCommand((io) => revocationsCommand(io, { now: () => NOW }), args)
+const run = (...args: string[]) => runCommand(revocationsCommand, args, { now: NOW })
 
 async function json(...args: string[]) {
   const { stdout, failure } = await run(...args)

@@ -22,11 +22,11 @@ async function setUp(t: Parameters<typeof makeKeyDirectory>[0]) {
     `keys: { directory: ${keys.directory} }\ncredentials: { file: ${credentials} }\ntoken: { lifetimeSeconds: 600 }\n`,
   )
   const credential = (verb: string) =>
-    runCommand((io) => credentialsCommand(io), [verb, '--file', credentials, ...SUBJECT])
+    runCommand(credentialsCommand, [verb, '--file', credentials, ...SUBJECT])
   await credential('add')
-  const token = (args: readonly string[], { at = NOW, ...input }: CommandInput & { at?: number } = {}) => {
+  const token = (args: readonly string[], input: CommandInput = {}) => {
     const [verb = '', ...rest] = args
-    return runCommand((io) => tokenCommand(io, { now: () => at }), [verb, '--config', config, ...rest], input)
+    return runCommand(tokenCommand, [verb, '--config', config, ...rest], { now: NOW, ...input })
   }
   const mint = async (options: object = {}) =>
     mintToken({
@@ -128,7 +128,7 @@ t.test('inspect reports in words, without the signature', async (t) => {
 t.test('inspect exits with 1 for a refused token and prints the reason', async (t) => {
   const { token, mint, credential } = await setUp(t)
   const refused = async (text: string, at = NOW) => {
-    const { failure, stdout } = await token(['inspect', text], { at })
+    const { failure, stdout } = await token(['inspect', text], { now: at })
     t.equal(failure?.exitCode, 1)
     return `${failure?.message}\n${stdout}`
   }
@@ -189,8 +189,9 @@ t.test('inspect uses the keys of a remote issuer and reports if it does not resp
   const port = await listen(t, server)
   const inspect = async (url: string) =>
     runCommand(
-      (io) => tokenCommand(io, { now: () => NOW, waitMs: 500 }),
+      (io) => tokenCommand(io, 500),
       [...['inspect', '--json', '--keys-jwks-url', url], await mint()],
+      { now: NOW },
     )
   const { stdout, failure } = await inspect(`http://127.0.0.1:${port}/keys`)
   t.equal(failure, undefined)

@@ -16,13 +16,15 @@ export interface CommandRun {
 export interface CommandInput {
   readonly stdin?: string | Buffer
   readonly env?: CommandIo['env']
+  /** Epoch milliseconds. */
+  readonly now?: number
 }
 
 /** Runs one command; a fault that is no failure of a command is thrown. */
 export async function runCommand(
   make: (io: CommandIo) => Command,
   args: readonly string[],
-  { stdin = '', env = {} }: CommandInput = {},
+  { stdin = '', env = {}, now }: CommandInput = {},
 ): Promise<CommandRun> {
   const written = { stdout: '', stderr: '' }
   const collect = (name: keyof typeof written) =>
@@ -32,12 +34,13 @@ export async function runCommand(
         done()
       },
     })
-  const io = new CommandIo({
+  const streams = {
     stdin: Readable.from([Buffer.from(stdin)]),
     stdout: collect('stdout'),
     stderr: collect('stderr'),
     env,
-  })
+  }
+  const io = new CommandIo(streams, now === undefined ? Date.now : () => now)
   let failure: CommandRun['failure']
   try {
     await make(io).parseAsync([...args], { from: 'user' })
