@@ -11,10 +11,10 @@
  */
 import { EventEmitter } from 'node:events'
 import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
-import { fileProblem, formatProblems, type Problem } from './config/problem.ts'
+import { fileProblem, InvalidAuthData, type Problem } from './config/problem.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { PostgresStore } from './credentials/postgres/store.ts'
-import { createRevocationsLoader, type IsRevoked, type Revocations } from './credentials/revocations.ts'
+import { createRevocationsLoader, type IsRevoked } from './credentials/revocations.ts'
 import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
 import { createTokenRevoker, type RevokeToken } from './credentials/throttles.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
@@ -92,25 +92,13 @@ export interface AuthData {
   stop(): Promise<void>
 }
 
-/** An operator must mend the files, or the database. */
-export class InvalidAuthData extends Error {
-  override readonly name = 'InvalidAuthData'
-  readonly problems: readonly Problem[]
-  constructor(problems: readonly Problem[]) {
-    super(formatProblems(problems))
-    this.problems = problems
-  }
-}
-
-const databaseProblems = (problems: readonly string[]) =>
-  problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
-
 /** Reads the files; nothing is polled, fetched or connected before `start`. @throws InvalidAuthData with every problem */
 export async function openAuthData(config: Config, context: Context): Promise<AuthData> {
   const { log, now, events } = context
-  const { keyRing, accounts, revoked, certificates, problems, warnings } = await openFiles(config, context)
-  if (problems.length > 0) throw new InvalidAuthData(problems)
-  for (const warning of warnings) log.warn(warning)
+  const opened = await openFiles(config, context)
+  if (opened.problems.length > 0) throw new InvalidAuthData(opened.problems)
+  for (const warning of opened.warnings) log.warn(warning)
+  const { keyFiles, credentialsFile, revocationsFile, certificates } = opened
   const onChange = (revokedTokens?: readonly string[]) => void events.emit('change', revokedTokens)
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
   const { postgres } = config.credentials
@@ -131,27 +119,26 @@ export async function openAuthData(config: Config, context: Context): Promise<Au
       onFetch: (issuer, result) => events.emit('fetch', issuer, result),
     }),
   )
-  const remote = config.keys.jwksUrl === undefined ? undefined : keySets[0]
-  const sources = [keyRing, accounts, revoked, ...certificates.values(), ...keySets, database].filter(
-    (source) => source !== undefined,
-  )
-
+  const files = [keyFiles, credentialsFile, revocationsFile, ...certificates.values()]
+  const sources = [...files, database, ...keySets].filter((source) => source !== undefined)
   const subjects: ReloadSubject[] = ['revocations']
-  if (keyRing) subjects.push('keys')
-  if (accounts ?? database) subjects.push('credentials')
+  if (keyFiles) subjects.push('keys')
+  if (credentialsFile ?? database) subjects.push('credentials')
   if (certificates.size > 0) subjects.push('certificates')
 
-  const keys = remote?.ring ?? keyRing?.current ?? (() => NO_KEYS)
-  const keysReady = () => remote?.state().loaded ?? true
-  const fileStore = accounts && createCredentialStore({ credentials: accounts.current, now, onFault })
-  const credentials = fileStore ?? database?.store
+  const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
+  const keys = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
+  const keysReady = () => ownKeySet?.state().loaded ?? true
+  const credentials = credentialsFile
+    ? createCredentialStore({ credentials: credentialsFile.current, now, onFault })
+    : database?.store
   const { issuer, audience, maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const own = ownIssuer({
     issuer,
     audience,
     maxLifetimeSeconds,
     maxLinkLifetimeSeconds: config.links.enabled ? config.links.maxLifetimeSeconds : undefined,
-    findKey: remote?.findKey ?? findKeyIn(keys),
+    findKey: ownKeySet?.findKey ?? findKeyIn(keys),
     credentialStatus: credentials?.credentialStatus,
   })
   const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
@@ -168,20 +155,21 @@ export async function openAuthData(config: Config, context: Context): Promise<Au
     keySets,
     credentials,
     isRevoked: (token) =>
-      revoked?.current().isRevoked(token) === true || database?.revocations().isRevoked(token) === true,
+      revocationsFile?.current().isRevoked(token) === true ||
+      database?.revocations().isRevoked(token) === true,
     revokeToken: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
-    revocations: () => (revoked?.current().size ?? 0) + (database?.revocations().size ?? 0),
+    revocations: () => (revocationsFile?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates,
     checks: () => [
-      { name: 'keys', ok: keysReady(), ...remote?.state() },
-      ...(accounts ? [{ name: 'credentials', ok: true }] : []),
+      { name: 'keys', ok: keysReady(), ...ownKeySet?.state() },
+      ...(credentialsFile ? [{ name: 'credentials', ok: true }] : []),
       ...(database ? [database.check()] : []),
     ],
     start() {
       for (const source of sources) source.start()
     },
     async whenLoaded() {
-      if ((await remote?.firstSet()) === false) return false
+      if ((await ownKeySet?.firstSet()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
       if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
       return ok
@@ -196,6 +184,9 @@ export async function openAuthData(config: Config, context: Context): Promise<Au
 }
 
 const NO_KEYS: KeyRing = { verification: new Map() }
+
+const databaseProblems = (problems: readonly string[]) =>
+  problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
 
 /** The values of all files, not polled yet, and what is wrong with the files. Never rejects. */
 async function openFiles(config: Config, context: Context) {
@@ -237,19 +228,22 @@ async function openFiles(config: Config, context: Context) {
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.verification.size ?? 0) === 0
     return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
   }
-  const loadRevocations = createRevocationsLoader(revocations)
   const onChange = () => events.emit('change')
-  const onRevoked = (fresh: Revocations, former: Revocations) =>
-    events.emit('change', fresh.addedSince(former))
-  const keyRing = await open('keys', 'keys.directory', keys.directory, loadKeys, onChange, isKeyFileName)
-  const accounts = await open(
+  const keyFiles = await open('keys', 'keys.directory', keys.directory, loadKeys, onChange, isKeyFileName)
+  const credentialsFile = await open(
     'credentials',
     'credentials.file',
     credentials.file,
     loadCredentialsFile,
     onChange,
   )
-  const revoked = await open('revocations', 'revocations.file', revocations.file, loadRevocations, onRevoked)
+  const revocationsFile = await open(
+    'revocations',
+    'revocations.file',
+    revocations.file,
+    createRevocationsLoader(revocations),
+    (fresh, former) => events.emit('change', fresh.addedSince(former)),
+  )
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const set of certificateSets(config)) {
     const opened = unwrap(await openCertificates(set, context))
@@ -260,7 +254,14 @@ async function openFiles(config: Config, context: Context) {
     if (bearerTokenFile !== undefined) unwrap(await withSetting(setting, readBearerToken(bearerTokenFile)))
   }
   warnings.push(...insecureKeySets(config))
-  return { keyRing, accounts, revoked, certificates, problems, warnings: [...new Set(warnings)] }
+  return {
+    keyFiles,
+    credentialsFile,
+    revocationsFile,
+    certificates,
+    problems,
+    warnings: [...new Set(warnings)],
+  }
 }
 
 /** Names the setting in the problems of a loader. */

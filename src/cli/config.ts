@@ -1,9 +1,9 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
-import { checkFiles, InvalidAuthData } from '../auth-data.ts'
+import { checkFiles } from '../auth-data.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { explain, type LoadedConfig, loadConfig } from '../config/load.ts'
-import { fileProblem, formatProblems, type Problem } from '../config/problem.ts'
+import { fileProblem, formatProblems, InvalidAuthData, type Problem } from '../config/problem.ts'
 import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'

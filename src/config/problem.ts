@@ -16,6 +16,16 @@ export function fileProblem(path: string, message: string): Problem {
   return { path, message, origin: 'default' }
 }
 
+/** Files, or the database, that an operator must mend before the sidecar can start. */
+export class InvalidAuthData extends Error {
+  override readonly name = 'InvalidAuthData'
+  readonly problems: readonly Problem[]
+  constructor(problems: readonly Problem[]) {
+    super(formatProblems(problems))
+    this.problems = problems
+  }
+}
+
 const MAX_PRINTED = 20
 
 /** A summary, then one line for each of the first problems; control characters are escaped. */

@@ -37,26 +37,20 @@ export interface Certificates {
   readonly expiresAt?: number
 }
 
+type CertificateSettings = { readonly [Name in 'certFile' | 'keyFile' | 'caFile']?: string | undefined }
+
 /** The sets that name a file. */
 export function certificateSets(config: Config): CertificateSet[] {
   const named = (setting: string, path: string | undefined) =>
     path === undefined ? undefined : { setting, path }
-  const setOf = (
-    name: CertificateName,
-    group: string,
-    {
-      certFile,
-      keyFile,
-      caFile,
-    }: { certFile?: string | undefined; keyFile?: string | undefined; caFile?: string | undefined } = {},
-  ): CertificateSet => ({
+  const setOf = (name: CertificateName, setting: string, group: CertificateSettings = {}) => ({
     name,
-    cert: named(`${group}.certFile`, certFile),
-    key: named(`${group}.keyFile`, keyFile),
-    ca: named(`${group}.caFile`, caFile),
+    cert: named(`${setting}.certFile`, group.certFile),
+    key: named(`${setting}.keyFile`, group.keyFile),
+    ca: named(`${setting}.caFile`, group.caFile),
   })
   const { listen, admin, upstreams } = config
-  const sets = [
+  const sets: CertificateSet[] = [
     {
       ...setOf('listener', 'listen.tls', listen.tls),
       ca: named('listen.tls.clientCaFile', listen.tls?.clientCaFile),
@@ -161,16 +155,11 @@ function parseChain(pem: string): X509Certificate[] | string {
 }
 
 function parsePrivateKey(pem: string): KeyObject | string {
-  if (/-----BEGIN ENCRYPTED PRIVATE KEY-----|Proc-Type: 4,ENCRYPTED/.test(pem)) {
-    return 'is encrypted; must be a private key without a passphrase'
-  }
-  if (!/-----BEGIN (?:\w+ )?PRIVATE KEY-----/.test(pem)) {
-    return 'holds no private key in PEM (-----BEGIN PRIVATE KEY-----)'
-  }
   try {
     return createPrivateKey(pem)
   } catch {
-    return 'holds a private key that cannot be read'
+    if (pem.includes('ENCRYPTED')) return 'is encrypted; must be a private key without a passphrase'
+    return 'holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read'
   }
 }
 

@@ -74,7 +74,7 @@ t.test('all problems of all files are reported without content', async (t) => {
       { cert: 'canary', key: 'canary', ca: key },
       [
         'the.cert: cert.pem: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)',
-        'the.key: key.pem: holds no private key in PEM (-----BEGIN PRIVATE KEY-----)',
+        'the.key: key.pem: holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read',
         'the.ca: ca.pem: holds no certificate in PEM (-----BEGIN CERTIFICATE-----)',
       ],
     ],
@@ -86,7 +86,7 @@ t.test('all problems of all files are reported without content', async (t) => {
     ]),
     [
       { cert: leaf.cert, key: [begin, ...rest].join('\n') },
-      ['the.key: key.pem: holds a private key that cannot be read'],
+      ['the.key: key.pem: holds no private key in PEM (-----BEGIN PRIVATE KEY-----) that can be read'],
     ],
     [
       { cert: leaf.cert, key: authority.key },
