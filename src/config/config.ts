@@ -51,12 +51,18 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
   }
   if (areValid('keys') && keys.caFile !== undefined && !/^https:/i.test(keys.jwksUrl ?? ''))
     report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
+  if (areValid('upstreams')) {
+    // `/a` and `/a/` end on the same segment boundary.
+    const prefixes = upstreams.map(({ prefix }) => prefix.replace(/\/$/, ''))
+    for (const [index, prefix] of prefixes.entries())
+      if (prefixes.indexOf(prefix) < index)
+        report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
+  }
   if (areValid('token.issuer', 'trustedIssuers')) {
     const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
-    for (const [index, { issuer }] of trustedIssuers.entries()) {
+    for (const [index, { issuer }] of trustedIssuers.entries())
       if (names.indexOf(issuer) <= index)
         report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
-    }
   }
   if (areValid('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
     const { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } = token

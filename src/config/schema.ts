@@ -29,9 +29,11 @@ import {
 /** Ten years: longer is a typing mistake, and far from the limits of integers. */
 const MAX_TOKEN_SECONDS = 315_360_000
 
-export const KEYS_DIRECTORY = '/etc/storage-auth-sidecar/keys'
-export const CREDENTIALS_FILE = '/etc/storage-auth-sidecar/credentials.yaml'
-export const REVOCATIONS_FILE = '/etc/storage-auth-sidecar/revocations.yaml'
+/** The directory of default and example files. */
+const ETC = '/etc/storage-auth-sidecar'
+export const KEYS_DIRECTORY = `${ETC}/keys`
+export const CREDENTIALS_FILE = `${ETC}/credentials.yaml`
+export const REVOCATIONS_FILE = `${ETC}/revocations.yaml`
 
 const ROUTE = 'must be a map such as { method: GET, path: /healthz }'
 const UPSTREAM = 'must be a map such as { prefix: /, url: http://127.0.0.1:9000 }'
@@ -117,17 +119,6 @@ const trustedIssuer = member(TRUSTED_ISSUER, {
     report('caFile', 'needs a jwksUrl that begins with https:')
 }, RUN_ON_INVALID_INPUT)
 
-/** No two upstreams serve the same paths: `/a` and `/a/` end on the same segment boundary. */
-function prefixesDiffer(upstreams: readonly z.output<typeof upstream>[], context: z.RefinementCtx): void {
-  if (!Array.isArray(upstreams)) return
-  const prefixes = upstreams.map((upstream) => upstream?.prefix?.replace?.(/\/$/, ''))
-  for (const [index, prefix] of prefixes.entries()) {
-    if (prefix === undefined || prefixes.indexOf(prefix) === index) continue
-    const message = 'serves the same paths as an upstream before it'
-    context.addIssue({ code: 'custom', path: [index, 'prefix'], message })
-  }
-}
-
 type Fallback<Output> = z.core.util.NoUndefined<NoInfer<Output>>
 
 function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, description: string) {
@@ -140,7 +131,7 @@ function described<Kind extends z.ZodType>(kind: Kind, description: string, exam
 }
 
 function certificatePair(receivers: string, directory: string) {
-  const path = `/etc/storage-auth-sidecar/${directory}`
+  const path = `${ETC}/${directory}`
   return {
     certFile: described(filePath, `PEM file of the chain that ${receivers} receive.`, `${path}/tls.crt`),
     keyFile: described(filePath, 'PEM file of the private key of certFile.', `${path}/tls.key`),
@@ -172,21 +163,21 @@ export const settingsSchema = group({
       ...certificatePair('clients', 'tls'),
       clientCaFile: described(
         filePath.optional(),
-        'PEM file of the CAs that client certificates must have.',
-        '/etc/storage-auth-sidecar/tls/ca.crt',
+        'PEM file of CAs of client certificates.',
+        `${ETC}/tls/ca.crt`,
       ),
     }),
   }),
   admin: section('Admin listener: metrics, health, public keys.', {
     host: setting(listenHost, '0.0.0.0', 'Address it listens on.'),
     port: setting(integer(0, 65535), 8081, 'TCP port; 0 lets the system choose one.'),
-    tls: optional('TLS on the admin listener; plain HTTP without it. Files are re-read on change.', {
-      ...certificatePair('probes, scrapers and sidecars', 'admin-tls'),
-    }),
+    tls: optional(
+      'TLS on the admin listener; plain HTTP without it. Files are re-read on change.',
+      certificatePair('probes, scrapers and sidecars', 'admin-tls'),
+    ),
   }),
   upstreams: z
     .array(upstream, `must be a list; each member ${UPSTREAM}`)
-    .superRefine(prefixesDiffer, RUN_ON_INVALID_INPUT)
     .default([])
     .meta({
       description:
@@ -214,20 +205,12 @@ export const settingsSchema = group({
       "URL of another issuer's JWK Set; the sidecar then issues no tokens.",
       'https://issuer:8081/.well-known/jwks.json',
     ),
-    caFile: described(
-      filePath.optional(),
-      'PEM file of the CAs that sign the certificate of keys.jwksUrl.',
-      '/etc/storage-auth-sidecar/issuer-ca.crt',
-    ),
+    caFile: described(filePath.optional(), 'PEM file of the CAs of keys.jwksUrl.', `${ETC}/issuer-ca.crt`),
   }),
   credentials: section('Who may log in: a file or a database, not both; no file with keys.jwksUrl.', {
     file: filePath.optional().meta({ description: 'YAML file of accounts.', default: CREDENTIALS_FILE }),
     postgres: optional('Credentials in PostgreSQL, shared by all replicas.', {
-      urlFile: described(
-        filePath,
-        'File that holds the connection URL, as the URL holds a password.',
-        '/etc/storage-auth-sidecar/postgres-url',
-      ),
+      urlFile: described(filePath, 'File of the connection URL, with its password.', `${ETC}/postgres-url`),
       poolSize: setting(integer(1, 1000), 5, 'Maximum number of connections.'),
     }),
   }),
