@@ -5,6 +5,7 @@
 import pg from 'pg'
 import type { Loaded, NotDone } from '../../reload/files.ts'
 import {
+  type Changed,
   type CredentialEditor,
   type Editors,
   NAME_TAKEN,
@@ -13,7 +14,6 @@ import {
   type RevocationEditor,
 } from '../editors.ts'
 import { parseTime } from '../names.ts'
-import type { Changed } from '../yaml-editor.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA_SQL } from './schema.ts'
 import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'
