@@ -6,7 +6,7 @@
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
 import { type ConnectionOptions, flatCopy, HeaderKind, headerKind, isTrailer } from '../http/headers.ts'
-import type { ClientConnection, RequestContext, SidecarRequest } from '../server/context.ts'
+import type { SidecarRequest } from '../server/context.ts'
 import type { Caller } from '../token/caller.ts'
 import { UPGRADE_LINES } from './websocket.ts'
 
@@ -19,15 +19,9 @@ export interface UpstreamHeaders {
   readonly forwardAuthorization: boolean
 }
 
-type ForwardedRequest = Pick<SidecarRequest, 'rawHeaders'> & {
-  readonly context: Pick<RequestContext, 'id' | 'upgrade'> & {
-    readonly connection: Pick<ClientConnection, 'peer'>
-  }
-}
-
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
 export function requestHead(
-  { rawHeaders, context }: ForwardedRequest,
+  { rawHeaders, context }: Pick<SidecarRequest, 'rawHeaders' | 'context'>,
   admitted: Admitted,
   { caller, wouldRefuse, target = admitted.target }: ForwardDecision,
   upstream: UpstreamHeaders,
@@ -94,14 +88,10 @@ export function requestTrailers(
 /** Returns names and values, alternating; without an assertion unless an audience is given. */
 export function identityHeaders({ identity, assertions }: Caller, assertionAudience = ''): string[] {
   const headers = [
-    'X-Authenticated-Account-Id',
-    encodeIdentityValue(identity.accountId),
-    'X-Authenticated-Access-Key',
-    encodeIdentityValue(identity.accessKey),
-    'X-Authenticated-Token-Id',
-    encodeIdentityValue(identity.tokenId),
-    'X-Authenticated-Token-Expires',
-    String(identity.expiresAtSeconds),
+    ...['X-Authenticated-Account-Id', encodeIdentityValue(identity.accountId)],
+    ...['X-Authenticated-Access-Key', encodeIdentityValue(identity.accessKey)],
+    ...['X-Authenticated-Token-Id', encodeIdentityValue(identity.tokenId)],
+    ...['X-Authenticated-Token-Expires', String(identity.expiresAtSeconds)],
   ]
   if (identity.scope !== undefined) headers.push('X-Authenticated-Scope', identity.scope.text)
   const assertion = assertions?.get(assertionAudience)

@@ -26,8 +26,8 @@ export interface UpstreamHead extends FieldLines {
   readonly statusText: string
   readonly connectionOptions: ConnectionOptions | undefined
   readonly framing: Framing
-  /** 0 unless the framing is `length`. */
-  readonly contentLength: number
+  /** In bytes. `Infinity` if the body ends with the connection, 0 if it is chunked or there is none. */
+  readonly bodyLength: number
   /** For which the upstream keeps the idle connection after this response; 0: it cannot be used again. */
   readonly keepAliveSeconds: number
 }
@@ -38,7 +38,7 @@ export interface ResponseLimits {
 }
 
 /** What the next bytes are. */
-type State = 'head' | 'length' | 'close' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
+type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
 
 const NO_BYTES = Buffer.alloc(0)
 /** A chunk-size line carries extensions that no server uses. */
@@ -111,7 +111,7 @@ export class ResponseParser {
 
   /** Called when the connection ended cleanly, which may be the end of the body. */
   close(): void {
-    if (this.#state === 'close') this.#state = 'done'
+    if (this.head?.framing === 'close') this.#state = 'done'
   }
 
   /** Parses one element at `at`; returns the start of the next one, or -1 when bytes are missing. */
@@ -119,9 +119,6 @@ export class ResponseParser {
     switch (this.#state) {
       case 'head':
         return this.#readHead(data, at)
-      case 'length':
-      case 'chunkData':
-        return this.#readCounted(data, at)
       case 'chunkSize':
         return this.#readChunkSize(data, at)
       case 'chunkEnd':
@@ -133,8 +130,7 @@ export class ResponseParser {
       case 'trailers':
         return this.#readTrailers(data, at)
       default:
-        this.#body.push(data.subarray(at))
-        return data.length
+        return this.#readBody(data, at)
     }
   }
 
@@ -148,7 +144,7 @@ export class ResponseParser {
       return -1
     }
     const head = parseHead(textOf(data, at, end), this.#isHeadRequest, this.#limits.headerLines)
-    const { status, framing } = head
+    const { status, framing, bodyLength } = head
     if (status < 200 && status !== 101) {
       if (++this.#informational > MAX_INFORMATIONAL)
         throw new ResponseSyntaxError('too many informational responses')
@@ -158,9 +154,9 @@ export class ResponseParser {
     if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head)))
       throw new ResponseSyntaxError('101 without an upgrade')
     this.head = head
-    this.#left = head.contentLength
-    if (framing === 'none' || (framing === 'length' && this.#left === 0)) this.#state = 'done'
-    else this.#state = framing === 'chunked' ? 'chunkSize' : framing
+    this.#left = bodyLength
+    if (framing === 'chunked') this.#state = 'chunkSize'
+    else this.#state = bodyLength === 0 ? 'done' : 'body'
     return end + 4
   }
 
@@ -172,11 +168,11 @@ export class ResponseParser {
     return end
   }
 
-  #readCounted(data: Buffer, at: number): number {
+  #readBody(data: Buffer, at: number): number {
     const end = Math.min(data.length, at + this.#left)
     this.#left -= end - at
     this.#body.push(data.subarray(at, end))
-    if (this.#left === 0) this.#state = this.#state === 'length' ? 'done' : 'chunkEnd'
+    if (this.#left === 0) this.#state = this.#state === 'body' ? 'done' : 'chunkEnd'
     return end
   }
 
@@ -261,9 +257,14 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   // A 204 that announces a body may be followed by it: the connection is not reused.
   const isFollowed = status === 204 && (chunked || length > 0)
   let framing: Framing = 'close'
-  if (isBodiless) framing = 'none'
-  else if (chunked) framing = 'chunked'
-  else if (length >= 0) framing = 'length'
+  let bodyLength = Number.POSITIVE_INFINITY
+  if (isBodiless || chunked) {
+    framing = isBodiless ? 'none' : 'chunked'
+    bodyLength = 0
+  } else if (length >= 0) {
+    framing = 'length'
+    bodyLength = length
+  }
   const isLast = http10 || isFollowed || framing === 'close' || connectionOptions?.has('close') === true
   return {
     status,
@@ -272,7 +273,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     kinds,
     connectionOptions,
     framing,
-    contentLength: framing === 'length' ? length : 0,
+    bodyLength,
     keepAliveSeconds: isLast ? 0 : keepAliveSeconds,
   }
 }

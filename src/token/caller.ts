@@ -23,7 +23,7 @@ export interface Caller {
   /** Epoch milliseconds at which the proof must be verified again: its end at the latest, or that of its credential. */
   readonly usableUntil: number
   /** Signed identities by audience. */
-  readonly assertions?: ReadonlyMap<string, string>
+  readonly assertions?: ReadonlyMap<string, string> | undefined
 }
 
 /** The label `reason` of `auth_sidecar_token_checks_total`. */

@@ -15,13 +15,11 @@ import { MAX_TOKEN_BYTES } from './verify.ts'
 export type LoginIdentity = Pick<Identity, 'accountId' | 'accessKey' | 'scope'>
 
 export interface Assertions {
-  /** A compact JWS by audience; none without a signing key, and in the clock tolerance after the end of the token. */
+  /** Compact JWSs by audience. */
   readonly assertions: ReadonlyMap<string, string>
   /** Epoch milliseconds: at half of its lifetime, or at its end when it ends with the token. */
   readonly renewAt: number
 }
-
-export const NO_ASSERTIONS: Assertions = { assertions: new Map(), renewAt: Number.POSITIVE_INFINITY }
 
 type TokenSettings = Pick<Config['token'], 'issuer' | 'audience' | 'lifetimeSeconds'>
 
@@ -76,19 +74,20 @@ export class TokenSigner {
   }
 
   /**
-   * Signs an identity for each audience. An assertion ends with its token at the latest.
+   * Signs an identity for each audience. An assertion ends with its token at the latest: in the clock tolerance after
+   * that, and without a signing key, there is none.
    * @param audiences - none is that of access tokens, so that an assertion never passes for one
    */
   async signAssertions(
     identity: Identity,
     audiences: readonly string[],
     lifetime: number,
-  ): Promise<Assertions> {
+  ): Promise<Assertions | undefined> {
     const now = this.#now()
     const issuedAt = Math.floor(now / 1000)
     const expiresAtSeconds = Math.min(issuedAt + lifetime, identity.expiresAtSeconds)
     const endsAt = expiresAtSeconds * 1000
-    if (!this.canSign || endsAt <= now) return NO_ASSERTIONS
+    if (!this.canSign || endsAt <= now) return undefined
     const asserted = { ...identity, expiresAtSeconds }
     const signFor = async (aud: string) =>
       [aud, await this.#sign(asserted, 'upstream-assertion+jwt', issuedAt, { aud })] as const

@@ -4,6 +4,7 @@
  */
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
+import type { Config } from '../config/config.ts'
 import { nameProblem, namesProblem } from '../credentials/names.ts'
 import type { CredentialStatus } from '../credentials/store.ts'
 import type { FindKey } from '../keys/key-ring.ts'
@@ -55,24 +56,12 @@ export function ownIssuer(options: OwnOptions): TokenIssuer {
   }
 }
 
-/** A member of `trustedIssuers`. */
-export interface TrustedIssuer {
-  readonly issuer: string
-  readonly audience: string
-  readonly accessKeyClaim: string
-  /** From the value of the claim to the account. Without it, `accountPrefix` and the value are the account. */
-  readonly accounts?: Readonly<Record<string, string>> | undefined
-  readonly accountPrefix?: string | undefined
-  /** A claim equals the value or, as an array, contains it. */
-  readonly requiredClaims: Readonly<Record<string, string | number | boolean>>
-  readonly maxLifetimeSeconds: number
-  /** Restricts its tokens, whose own claim `scope` has another meaning and is not read. */
-  readonly scope?: string | undefined
-}
-
-/** @param isOwnAccount - accounts of our own store are reached through `accounts` only */
+/**
+ * The scope of the entry restricts its tokens, whose own claim `scope` has another meaning and is not read.
+ * @param isOwnAccount - accounts of our own store are reached through `accounts` only
+ */
 export function trustedIssuer(
-  entry: TrustedIssuer,
+  entry: Config['trustedIssuers'][number],
   findKey: FindKey,
   isOwnAccount: (accountId: string) => boolean,
 ): TokenIssuer {

@@ -6,6 +6,7 @@ import { headerKind } from '../../src/http/headers.ts'
 import { requestHead } from '../../src/proxy/request-headers.ts'
 import { createAddresses } from '../../src/server/client-address.ts'
 import { TokenCache } from '../../src/token/cache.ts'
+import { requestContext } from '../support/request-context.ts'
 import { admitted } from '../support/request-heads.ts'
 
 setFlagsFromString('--expose-gc')
@@ -54,7 +55,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       if (!verdict.ok) throw new Error('refused')
       const { caller } = verdict
       const decision = { act: 'forward', caller } as const
-      const context = { id: 'r', upgrade: undefined, connection: { peer } }
+      const context = requestContext(peer, 'r')
       const upstream = { host: 'h', assertionAudience: '', forwardAuthorization: false }
       requestHead({ rawHeaders: [], context }, admitted({}), decision, upstream)
     },

@@ -3,6 +3,7 @@ import t from 'tap'
 import { encodeIdentityValue, requestHead } from '../../src/proxy/request-headers.ts'
 import { createAddresses } from '../../src/server/client-address.ts'
 import type { Caller } from '../../src/token/caller.ts'
+import { requestContext } from '../support/request-context.ts'
 import { admission, admitted, type HeadParts, HOST, type Line } from '../support/request-heads.ts'
 
 const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAtSeconds: 2_000_000_000 }
@@ -23,7 +24,7 @@ const OURS = `${REQUEST_ID}${FORWARDED}${IDENTITY}\r\n`
 /** The head that the upstream receives. */
 function head(parts: HeadParts, id = 'created-here'): string {
   const { lines = [HOST, ...(parts.more ?? [])] } = parts
-  const context = { id, upgrade: undefined, connection: { peer: untrusted } }
+  const context = requestContext(untrusted, id)
   const upstream = {
     host: 'upstream.internal:9000',
     assertionAudience: 'storage-upstream',

@@ -41,7 +41,7 @@ t.test('a head is parsed byte for byte', async (t) => {
       ...['Content-Length', '2'],
     ],
     framing: 'length',
-    contentLength: 2,
+    bodyLength: 2,
     keepAliveSeconds: 5,
   })
   t.strictSame([body, trailers], ['ok', []])
@@ -100,12 +100,12 @@ t.test('an ambiguous field line is refused', async (t) => {
 })
 
 t.test('a body has one length', async (t) => {
-  for (const [value, contentLength] of [
+  for (const [value, bodyLength] of [
     ['0', 0],
     ['05', 5],
     ['999999999999999', 999_999_999_999_999],
   ] as const)
-    t.match(read(`${OK}Content-Length: ${value}\r\n\r\n`).head, { framing: 'length', contentLength }, value)
+    t.match(read(`${OK}Content-Length: ${value}\r\n\r\n`).head, { framing: 'length', bodyLength }, value)
   for (const value of [
     ...['', '+5', '-0', '-5', '0x5', '5,5', '5, 5', '5 5', '5.0', '5e1', '"5"', 'five', '\xb2'],
     ...['1000000000000000', '18446744073709551616'],
