@@ -186,26 +186,6 @@ t.test('unusable keys exit with 2 and one line per problem', async (t) => {
   t.same(readdirSync(directory).sort(), [`${kid}.jwk.json`, 'x.jwk.json', 'y.jwk.json'], 'nothing is changed')
 })
 
-t.test('a key file with a time in another unit than seconds is unusable', async (t) => {
-  const directory = t.testdir({})
-  const { privateJwk } = await makeKey('EdDSA', 'x')
-  for (const [member, time] of [
-    ['iat', 1.8e12],
-    ['signedUntil', 1.8e15],
-  ] as const) {
-    writeKey(directory, { ...privateJwk, ...{ [member]: time } })
-    t.match((await keys(['list', '--directory', directory])).failure, {
-      exitCode: 2,
-      message: `${directory}/x.jwk.json: ${member} must be an integer of epoch seconds`,
-    })
-  }
-  writeKey(directory, { ...privateJwk, ...{ iat: 253_402_300_799, signedUntil: 253_402_300_799 } })
-  t.match(await keys(['list', '--max-lifetime-seconds', '9999999999', '--directory', directory]), {
-    failure: undefined,
-    stdout: /9999-12-31T23:59:59/,
-  })
-})
-
 t.test('a directory locked by another command is not changed', async (t) => {
   const { directory } = await makeKeyDirectory(t)
   mkdirSync(`${directory}/.lock`)

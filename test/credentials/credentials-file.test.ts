@@ -133,17 +133,6 @@ t.test('a document of another shape is a problem', async (t) => {
   for (const [text, problem] of shapes) t.same(problemsOf(text), [problem], text)
 })
 
-t.test('invalid YAML is a problem that quotes no content', async (t) => {
-  const texts: [string, string][] = [
-    ['accounts: []\naccounts: []', '2:1: is not valid YAML: Map keys must be unique: accounts'],
-    ['accounts: []\n---\naccounts: []', '2:1: is not valid YAML: more than one YAML document'],
-    ['accounts: !hush-hush []', '1:11: is not valid YAML: Unresolved tag'],
-    ['accounts: *hush-hush', '1:11: is not valid YAML: alias without an anchor before it'],
-    ['accounts: []\n? [a]\n: b', '1:1: has a member that is not known here'],
-  ]
-  for (const [text, problem] of texts) t.same(problemsOf(text), [problem], text)
-})
-
 t.test('a secret in the wrong place is not echoed', async (t) => {
   const texts = [
     'accounts: [{ accountId: a, credentials: [{ accessKey: k, secretHash: "hush hush" }] }]',

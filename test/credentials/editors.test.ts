@@ -1,4 +1,4 @@
-import { readdir, readFile, readlink, stat, symlink, writeFile } from 'node:fs/promises'
+import { readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import fc from 'fast-check'
 import { lock } from 'proper-lockfile'
@@ -168,15 +168,6 @@ t.test('a file locked by another command is not changed, by none of its names', 
     entries.map((entry) => entry.isSymbolicLink()),
     [false, true],
   )
-})
-
-t.test('a symbolic link to a missing file is refused and stays', async (t) => {
-  const directory = await temporaryDirectory(t)
-  const link = join(directory, 'link.yaml')
-  await symlink('lost.yaml', link)
-  const problems = [/: there is no such file or directory$/]
-  t.match(await openFileEditors(link).credentials.add(NEW), { ok: false, problems })
-  t.equal(await readlink(link), 'lost.yaml')
 })
 
 t.test('an invalid file is reported and not changed, and no change makes a file invalid', async (t) => {

@@ -227,21 +227,6 @@ t.test('unread responses cost no memory: later requests wait', async (t) => {
   await eventually(async () => (await inFlight()) === 0, 'nothing in flight')
 })
 
-t.test('early hints for a waiting request do not mix with the response before it', async (t) => {
-  const { upstream, request, head } = await startSetup(t)
-  const hints = 'HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\n\r\n'
-  upstream.reply((socket, { target }) => {
-    if (target === '/slow') setTimeout(() => socket.write(OK), 50)
-    else socket.write(`${hints}HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nbody`)
-  })
-  const client = await request('GET /slow', [], head('GET /hinted') + head('GET /after'))
-  t.equal((await client.response()).body.toString(), 'ok')
-  for (const _ of ['hinted', 'after']) {
-    t.equal((await client.response()).status, 103)
-    t.match(await client.response(), { status: 201, body: Buffer.from('body') })
-  }
-})
-
 t.test('100 Continue for a request after a slow one is sent in its turn', async (t) => {
   const { upstream, request, head } = await startSetup(t)
   let answerSlow = () => {}
@@ -259,21 +244,6 @@ t.test('100 Continue for a request after a slow one is sent in its turn', async 
   client.send('body')
   t.equal((await client.response()).status, 200)
   t.equal(upstream.requests[1]?.body.toString(), 'body')
-})
-
-t.test('a truncated response closes the connection after the earlier responses', async (t) => {
-  const { upstream, request, head, outcome, recovers } = await startSetup(t)
-  upstream.reply((socket, { target }) => {
-    if (target === '/first') socket.write(OK)
-    else socket.end('HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart')
-  })
-  const client = await request('GET /first', [], head('GET /second') + head('GET /third'))
-  t.equal((await client.response()).body.toString(), 'ok')
-  await client.closed()
-  t.match(client.rest().toString(), /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\n\r\npart$/)
-  t.equal(await outcome('http_response_incomplete'), 1)
-  t.equal(upstream.requests.length, 2, 'the third is not forwarded')
-  await recovers()
 })
 
 t.test('a drain ends a pipeline with Connection: close', async (t) => {

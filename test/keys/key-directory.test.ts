@@ -82,20 +82,6 @@ t.test('all problems of all files are reported', async (t) => {
   ])
 })
 
-t.test('a missing directory, or a file in its place, is a problem', async (t) => {
-  const directory = t.testdir({ file: '' })
-  for (const [name, why] of [
-    [
-      'none',
-      `there is no such file or directory; storage-auth-sidecar keys add --directory ${directory}/none creates one`,
-    ],
-    ['file', 'a part of the path is not a directory'],
-  ] as const) {
-    const loaded = await loadKeyRing(`${directory}/${name}`)
-    t.same(loaded, { ok: false, problems: [`${directory}/${name}: cannot be read: ${why}`] })
-  }
-})
-
 t.test('a Kubernetes volume is read through its links, without its dot files', async (t) => {
   const directory = t.testdir({})
   mkdirSync(`${directory}/..2026`)
@@ -116,15 +102,6 @@ t.test('a world-readable private key gets a warning, a public one does not', asy
   for (const kid of ['first', 'second']) chmodSync(`${directory}/${kid}.jwk.json`, 0o644)
   const { warnings } = await readKeyDirectory(directory)
   t.same(warnings, [`${directory}/first.jwk.json can be read by every user of this machine`])
-})
-
-t.test('other files are ignored with a warning, temporary ones silently', async (t) => {
-  const { directory } = await makeKeyDirectory(t)
-  writeFileSync(`${directory}/key.pem`, '-----BEGIN PRIVATE KEY-----')
-  writeFileSync(`${directory}/first.jwk.json.0a6b.tmp`, '{')
-  const { warnings, problems } = await readKeyDirectory(directory)
-  t.same(warnings, [`${directory}/key.pem: ignored, key files are named <kid>.jwk.json`])
-  t.same(problems, [])
 })
 
 t.test('publishes the public half of every key and no private part', async (t) => {

@@ -4,7 +4,6 @@ import { createServer, type ServerResponse } from 'node:http'
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { mock } from 'node:test'
 import { gzipSync } from 'node:zlib'
-import type { JWK } from 'jose'
 import t, { type Test } from 'tap'
 import { type Algorithm, PUBLIC_ALGORITHMS } from '../../src/keys/key-ring.ts'
 import { fetchJwks, importKeys } from '../../src/keys/key-set.ts'
@@ -332,17 +331,4 @@ t.test('the set is fetched every minute; a failed fetch is repeated after five s
   await waits(5000)
   t.ok(keys.ring().verification.has('second'))
   await waits(60_000)
-})
-
-t.test('stop aborts a fetch in flight and ends fetching', async (t) => {
-  const issuer = await startIssuer(t)
-  issuer.respond = () => {}
-  const { keys, finds, results } = await watch(t, issuer)
-  await eventually(() => issuer.requests.length === 1, 'the request')
-  keys.stop()
-  t.equal(await keys.firstSet(), false)
-  issuer.publish(first.publicJwk satisfies JWK)
-  await keys.reload()
-  t.equal(await finds('first', 'ES256'), false)
-  t.same([issuer.requests.length, results], [1, []])
 })

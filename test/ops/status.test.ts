@@ -243,24 +243,6 @@ t.test('percentiles are interpolated within their bucket', async (t) => {
   ])
 })
 
-t.test('a failed sample is reported, and sampling continues', async (t) => {
-  let broken = true
-  const setup = statusSetup({
-    sources: {
-      revocations: () => {
-        if (broken) throw new Error('broken')
-        return 1
-      },
-    },
-  })
-  await setup.reporter.sample()
-  t.match(setup.faults, [{ message: 'broken' }])
-  broken = false
-  await setup.step()
-  await setup.step()
-  t.equal((await setup.reporter.report()).series.times.length, 1)
-})
-
 t.test('the state of credentials comes from their readiness check', async (t) => {
   for (const [credentials, expected] of [
     [{ file: 'credentials.yaml' }, { kind: 'file', state: 'loaded' }],

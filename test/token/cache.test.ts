@@ -153,19 +153,6 @@ t.test('a verification that began before a change is repeated', async (t) => {
   t.equal(cache.size, 0)
 })
 
-t.test('a verification that fails after a change does not cancel the newer one', async (t) => {
-  const { asked, cache, check } = setUp()
-  const before = check('AA.AA.AA')
-  cache.clear()
-  const after = check('AA.AA.AA')
-  asked[0]?.fail(new Error('no'))
-  await t.rejects(Promise.resolve(before))
-  const joined = check('AA.AA.AA')
-  t.equal(asked.length, 2)
-  asked[1]?.answer(good())
-  t.match(await Promise.all([after, joined]), [{ ok: true }, { ok: true }])
-})
-
 setFlagsFromString('--expose-gc')
 const collectGarbage: () => void = runInNewContext('gc')
 

@@ -1,5 +1,4 @@
 import { writeFile } from 'node:fs/promises'
-import { monitorEventLoopDelay } from 'node:perf_hooks'
 import pg from 'pg'
 import t from 'tap'
 import { migrate, openPostgresEditors } from '../../../src/credentials/postgres/editors.ts'
@@ -94,19 +93,6 @@ t.test('any SQL change of the tables takes effect', async (t) => {
     await eventually(holds, statement)
   }
   t.same(new Set(replica.reloads), new Set(['ok']))
-})
-
-t.test('an idle connection closed by the server is replaced', async (t) => {
-  const database = await withAcme()
-  const replica = await openStore(t, database.urlFile, { pollMs: HOUR })
-  for (let round = 0; round < 3; round++) {
-    await database.sql(
-      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-       WHERE datname = current_database() AND pid <> pg_backend_pid()`,
-    )
-    t.equal(await replica.store.authenticate(acme), 'accepted')
-  }
-  t.equal(replica.check().state, 'current')
 })
 
 t.test('revocations in tables have the same meaning as in a file', async (t) => {
@@ -378,42 +364,4 @@ t.test('a refresh reads every row again', async (t) => {
   )
   await replica.reload()
   t.equal(await replica.store.authenticate(acme), 'rejected')
-})
-
-t.test('100,000 credentials are read within 2 s without blocking the event loop', async (t) => {
-  const database = await createDatabase('tables')
-  await database.sql(`INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash)
-    SELECT 'account ' || n % 10000, 'AK' || n, '${secretHash}' FROM generate_series(1, 100000) AS n`)
-  const replica = await openStore(t, database.urlFile)
-  const delay = monitorEventLoopDelay({ resolution: 1 })
-  let ms = 0
-  let stall = Number.POSITIVE_INFINITY
-  const blocks = () => stall >= 50 && stall >= ms / 10
-  // Another process may take the core away: only a stall of each reading is ours.
-  for (let reading = 0; reading < 5 && blocks(); reading++) {
-    delay.reset()
-    delay.enable()
-    const began = performance.now()
-    await replica.reload()
-    ms = performance.now() - began
-    delay.disable()
-    stall = delay.max / 1e6
-  }
-  t.ok(replica.store.credentialStatus('account 9999', 'AK99999').active)
-  t.comment(`${ms.toFixed(0)} ms, longest stall ${stall.toFixed(1)} ms`)
-  t.notOk(blocks(), `stalled ${stall} of ${ms} ms`)
-})
-
-t.test('a stopped store keeps its last state and leaves no connection', async (t) => {
-  const database = await withAcme()
-  const replica = await openStore(t, database.urlFile, { poolSize: 2 })
-  const connections = () =>
-    database.sql(`SELECT pid FROM pg_stat_activity
-      WHERE datname = current_database() AND application_name = 'storage-auth-sidecar'`)
-  await Promise.all(Array.from({ length: 200 }, () => replica.store.authenticate(acme)))
-  t.equal((await connections()).length, 1, 'logins share a poll')
-  await Promise.all([replica.stop(), replica.stop()])
-  await eventually(async () => (await connections()).length === 0, 'the connection to be closed')
-  t.equal(await replica.store.authenticate(acme), 'unavailable')
-  t.equal(isActive(replica), true)
 })
