@@ -105,13 +105,8 @@ export async function createApp({
 
   const phase: Phase = { name: 'starting', isAborting: false }
   const isDraining = () => phase.name === 'draining'
-  const accessLog = createAccessLog({
-    metrics,
-    log,
-    access: config.log.access,
-    clientAddress,
-    isAborting: () => phase.isAborting,
-  })
+  const isAborting = () => phase.isAborting
+  const accessLog = createAccessLog(metrics, log, config.log.access, clientAddress, isAborting)
   const onListenError = logListenerErrors(log)
   const listener = new DataListener(
     config,

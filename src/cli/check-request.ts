@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
-import { type NetworkError, networkErrorOf } from '../http/proxy-errors.ts'
+import { networkErrorOf, type UpstreamFault } from '../http/proxy-errors.ts'
 import { errorCode } from '../reload/files.ts'
 
 export const REQUEST_MS = 3000
@@ -15,7 +15,7 @@ export interface Response {
   readonly headers: IncomingHttpHeaders
   readonly body: string
   readonly fault: string
-  readonly error?: NetworkError | undefined
+  readonly error?: UpstreamFault | undefined
   readonly connected: boolean
   /** When the certificate of the server ends, in epoch milliseconds; NaN without TLS. */
   readonly certificateEnds: number

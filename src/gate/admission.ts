@@ -144,15 +144,14 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       expectsContinue,
       requestId: isRequestId(requestId) ? requestId : undefined,
       connectionOptions,
-      preflight: method === 'OPTIONS' && PREFLIGHT_HEADERS.every((name) => hasHeader(raw, name)),
+      preflight: method === 'OPTIONS' && isPreflight(raw),
     },
   }
 }
 
-const PREFLIGHT_HEADERS = ['origin', 'access-control-request-method']
-
-function hasHeader(rawHeaders: readonly string[], name: string): boolean {
-  return rawHeaders.some((text, at) => at % 2 === 0 && text.toLowerCase() === name)
+function isPreflight(rawHeaders: readonly string[]): boolean {
+  const names = rawHeaders.filter((_, at) => at % 2 === 0).map((name) => name.toLowerCase())
+  return names.includes('origin') && names.includes('access-control-request-method')
 }
 
 /** A canonical decimal number that a double represents exactly. */

@@ -36,7 +36,11 @@ export const HeaderKind = {
 
 export type HeaderKind = (typeof HeaderKind)[keyof typeof HeaderKind]
 
-export const IDENTITY_PREFIX = 'x-authenticated-'
+const FRAMING_OR_AUTHORIZATION: ReadonlySet<HeaderKind> = new Set([
+  ...[HeaderKind.host, HeaderKind.contentLength, HeaderKind.transferEncoding, HeaderKind.authorization],
+])
+
+const IDENTITY_PREFIX = 'x-authenticated-'
 
 const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['host', HeaderKind.host],
@@ -101,19 +105,10 @@ function classify(name: string): HeaderKind {
   while (end > start && folded.charCodeAt(end - 1) === DASH) end--
   const kind = KNOWN.get(folded.slice(start, end))
   if (kind === undefined) return HeaderKind.other
-  if (isFramingOrAuthorization(kind)) return HeaderKind.refusedLookAlike
+  if (FRAMING_OR_AUTHORIZATION.has(kind)) return HeaderKind.refusedLookAlike
   if (isForScope(kind)) return HeaderKind.override
   const isSetBySidecar = kind === HeaderKind.forwarded || kind === HeaderKind.requestId
   return isSetBySidecar ? HeaderKind.removedLookAlike : HeaderKind.other
-}
-
-export function isFramingOrAuthorization(kind: HeaderKind): boolean {
-  return (
-    kind === HeaderKind.host ||
-    kind === HeaderKind.contentLength ||
-    kind === HeaderKind.transferEncoding ||
-    kind === HeaderKind.authorization
-  )
 }
 
 /** Whether the scope of a restricted caller depends on it. */
@@ -155,7 +150,7 @@ export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
   for (const option of options) {
     const kind = headerKind(option)
     if (kind === HeaderKind.identity || kind === HeaderKind.refusedLookAlike) return true
-    if (isFramingOrAuthorization(kind)) return true
+    if (FRAMING_OR_AUTHORIZATION.has(kind)) return true
   }
   return false
 }

@@ -39,17 +39,7 @@ export type ProxyErrorType =
   | 'http_request_denied'
   | 'proxy_internal_response'
 
-/** The faults that {@link networkErrorOf} tells apart. */
-export type NetworkError =
-  | 'connection_refused'
-  | 'connection_terminated'
-  | 'connection_timeout'
-  | 'destination_ip_unroutable'
-  | 'dns_error'
-  | 'tls_certificate_error'
-  | 'tls_protocol_error'
-
-const BY_CODE: Readonly<Record<string, NetworkError>> = {
+const BY_CODE: Readonly<Record<string, UpstreamFault>> = {
   ECONNREFUSED: 'connection_refused',
   ENOENT: 'connection_refused', // a unix socket that does not exist
   EACCES: 'connection_refused',
@@ -70,7 +60,7 @@ const BY_CODE: Readonly<Record<string, NetworkError>> = {
 }
 
 /** Undefined for an error that is not one of the network. An unknown error of the system counts as a broken connection. */
-export function networkErrorOf(error: unknown): NetworkError | undefined {
+export function networkErrorOf(error: unknown): UpstreamFault | undefined {
   const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : ''
   const known = BY_CODE[code]
   if (known !== undefined) return known

@@ -13,20 +13,19 @@ import type { RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
 
-interface AccessLogOptions {
-  readonly metrics: Pick<Metrics, 'onRequest' | 'onBytes'>
-  readonly log: Logger
-  readonly access: 'all' | 'errors' | 'off'
-  readonly clientAddress: (req: SidecarRequest) => string
-  readonly isAborting: () => boolean
-}
-
 /** The client closed the connection before the response was complete; no client receives this status. */
 const CLIENT_CLOSED = 499
 /** The upstream or the drain deadline aborted the response. */
 const ABORTED = 503
 
-export function createAccessLog({ metrics, log, access, clientAddress, isAborting }: AccessLogOptions) {
+/** `isAborting`: the drain deadline has passed. */
+export function createAccessLog(
+  metrics: Pick<Metrics, 'onRequest' | 'onBytes'>,
+  log: Logger,
+  access: 'all' | 'errors' | 'off',
+  clientAddress: (req: SidecarRequest) => string,
+  isAborting: () => boolean,
+) {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
     const { admitted, identity } = context

@@ -78,8 +78,7 @@ export class DataListener {
     // Node's default drops lines beyond 1,000 from `rawHeaders`, but its parser obeys them. Admission enforces the limit.
     server.maxHeadersCount = 0
     this.#server = server
-    if (certificates === undefined) this.#acceptPlain()
-    else this.#acceptTls()
+    this.#acceptConnections()
     this.#serveConnections()
   }
 
@@ -90,24 +89,25 @@ export class DataListener {
     return admission.ok && admission.request.webSocket
   }
 
-  #acceptPlain(): void {
-    this.#server.prependListener('connection', (socket: Socket) => {
-      if (this.#hasRoom(socket)) this.#addConnection(socket, socket)
-    })
-  }
-
-  #acceptTls(): void {
-    this.#server.on('connection', (tcpSocket: Socket) => {
-      if (this.#hasRoom(tcpSocket)) this.#tlsSockets.add(tcpSocket)
-    })
-    this.#server.prependListener('secureConnection', (socket: Socket) => {
+  #acceptConnections(): void {
+    const server = this.#server
+    const accept = (tcpSocket: Socket) => {
+      if (this.connections >= this.#config.limits.connections) {
+        // Not `maxConnections`, with which full workers before Node 22.12 pass a connection on endlessly.
+        this.droppedConnections++
+        tcpSocket.destroy()
+      } else if (this.#isSecure) this.#tlsSockets.add(tcpSocket)
+      else this.#addConnection(tcpSocket, tcpSocket)
+    }
+    // Node's own listeners begin a TLS handshake, or read requests, which look for their connection.
+    if (this.#isSecure) server.on('connection', accept)
+    else server.prependListener('connection', accept)
+    server.prependListener('secureConnection', (socket: Socket) => {
       const tcpSocket = this.#tlsSockets.finish(socket)
       if (tcpSocket === undefined) socket.destroy()
       else if (!socket.destroyed) this.#addConnection(socket, tcpSocket)
     })
-    this.#server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) =>
-      this.#events.onHandshakeFailed(code),
-    )
+    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.#events.onHandshakeFailed(code))
   }
 
   #serveConnections(): void {
@@ -130,14 +130,6 @@ export class DataListener {
       if (connection === undefined) socket.destroy()
       else connection.onParserError(error)
     })
-  }
-
-  /** In place of `maxConnections`, with which full workers before Node 22.12 pass a connection on endlessly. */
-  #hasRoom(socket: Socket): boolean {
-    if (this.connections < this.#config.limits.connections) return true
-    this.droppedConnections++
-    socket.destroy()
-    return false
   }
 
   #addConnection(socket: Socket, tcpSocket: Socket): void {
