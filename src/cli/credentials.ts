@@ -56,12 +56,7 @@ export function credentialsCommand(io: CommandIo): Command {
     '  --account acme --access-key backup --secret-stdin --expires-at 2027-12-31T23:59:59Z',
   )
 
-  addStoreCommand(
-    group,
-    'add',
-    'add a credential, and print it with its secret as JSON, once',
-    '--account acme',
-  )
+  addStoreCommand(group, 'add', 'add a credential, and print it with its secret, once', '--account acme')
     .requiredOption('--account <id>', 'the account identifier', parseName)
     .option('--access-key <key>', 'the access key (default: a new one)', parseName)
     .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')

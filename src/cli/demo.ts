@@ -72,10 +72,8 @@ async function prepareWorkspace(directory: string, { port, adminPort }: Ports, u
   await addKey({ directory: keys, alg: 'ES256', now: Date.now })
   const login = { accountId: 'demo', accessKey: 'demo-key', secret: generateSecret() }
   const { secret, ...name } = login
-  await openFileEditors(credentialsFile).credentials.add({
-    ...name,
-    secretHash: await hashSecret(secret, 'sha256'),
-  })
+  const { credentials } = openFileEditors(credentialsFile)
+  await credentials.add({ ...name, secretHash: await hashSecret(secret, 'sha256') })
   const settings = {
     listen: { host: '127.0.0.1', port },
     admin: { host: '127.0.0.1', port: adminPort },

@@ -19,6 +19,8 @@ import {
 type Flags = Texts<'directory', 'config'> & Switches<'json'> & { readonly maxLifetimeSeconds?: number }
 type AddFlags = Flags & Switches<'activate'> & { readonly alg: Algorithm; readonly kid?: string }
 
+const PROGRAM = 'storage-auth-sidecar keys'
+
 const LIFETIME_HELP =
   'or that lifetime, and token.clockToleranceSeconds (default: as noted when the key stopped signing)'
 
@@ -29,43 +31,32 @@ export function keysCommand(io: CommandIo): Command {
     'keys',
     'add, list, activate and retire the keys that sign and verify tokens',
     '# A rotation that refuses no token that is alive; first a key that is published and does not sign yet:',
-    'storage-auth-sidecar keys add --directory keys',
+    `${PROGRAM} add --directory keys`,
     '# Once every sidecar has loaded it; the lifetime of tokens is noted for the old key:',
-    'storage-auth-sidecar keys activate --directory keys --config sidecar.yaml KID',
+    `${PROGRAM} activate --directory keys --config sidecar.yaml KID`,
     '# When this says that the old key can go:',
-    'storage-auth-sidecar keys list --directory keys',
-    'storage-auth-sidecar keys retire --directory keys OLD_KID',
+    `${PROGRAM} list --directory keys`,
+    `${PROGRAM} retire --directory keys OLD_KID`,
   )
   const subcommand = (name: string, description: string, example: string) =>
-    describe(
-      group.command(name),
-      description,
-      `storage-auth-sidecar keys ${name} --directory keys ${example}`,
-    )
+    describe(group.command(name), description, `${PROGRAM} ${name} --directory keys ${example}`)
       .requiredOption('--directory <path>', 'the directory of the keys', parsePath)
       .option('--json', 'print JSON')
       .option('--config <file>', 'the settings of the sidecars, which say how long tokens live', parsePath)
       .option('--max-lifetime-seconds <n>', LIFETIME_HELP, parseSeconds)
 
-  /** Undefined where nothing says it: no guess, as a token that is alive would be refused. */
-  async function longestSeconds({ config, maxLifetimeSeconds }: Flags): Promise<number | undefined> {
-    if (config === undefined || maxLifetimeSeconds !== undefined) return maxLifetimeSeconds
-    const { loadSettings } = await import('./config.ts') // not needed otherwise, and slow to load
-    const { token } = loadSettings({ config }, io, false).config
-    return token.maxLifetimeSeconds + token.clockToleranceSeconds
+  /** Adds how long tokens live. Where nothing says it, no guess: a token that is alive would be refused. */
+  async function withLifetime<F extends Flags>(flags: F) {
+    let longestSeconds = flags.maxLifetimeSeconds
+    if (longestSeconds === undefined && flags.config !== undefined) {
+      const { loadSettings } = await import('./config.ts') // not needed otherwise, and slow to load
+      const { token } = loadSettings({ config: flags.config }, io, false).config
+      longestSeconds = token.maxLifetimeSeconds + token.clockToleranceSeconds
+    }
+    return { ...flags, now: io.now, longestSeconds }
   }
 
-  const withLifetime = async <F extends Flags>(flags: F) => ({
-    ...flags,
-    now: io.now,
-    longestSeconds: await longestSeconds(flags),
-  })
-
-  subcommand(
-    'add',
-    'generate a key and print it, without its private half, as JSON; the first one signs',
-    '--alg ES256',
-  )
+  subcommand('add', 'generate a key, and print its kid as JSON; the first one signs', '--alg ES256')
     .addOption(new Option('--alg <name>', 'its algorithm').choices(ALGORITHMS).default('ES256'))
     .option('--kid <kid>', 'its name (default: algorithm, day and a random part)', parseKid)
     .option('--activate', 'let it sign at once, though not every sidecar may know it yet')
@@ -80,8 +71,9 @@ export function keysCommand(io: CommandIo): Command {
       const keys = await readKeyDirectory(flags.directory)
       if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
       io.warn(...keys.warnings)
+      const { longestSeconds } = await withLifetime(flags)
       const isPast = (time: string) => Date.parse(time) <= io.now()
-      io.printList(flags.json, listKeys(keys, await longestSeconds(flags)), {
+      io.printList(flags.json, listKeys(keys, longestSeconds), {
         KID: ({ kid }) => kid,
         ALG: ({ alg }) => alg,
         STATE: ({ active, private: isPrivate }) =>
