@@ -36,6 +36,7 @@ export async function inspectToken(token: string, options: InspectOptions) {
     .map(readable)
   const { iss, parent_iss: madeBy = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
   const named = iss === issuer && madeBy === issuer && typeof sub === 'string' && typeof clientId === 'string'
+  const hasEnded = !verdict.ok && (verdict.reason === 'revoked' || verdict.reason === 'expired')
   const credentialActive = (named ? credentialStatus?.(sub, clientId).active : undefined) ?? null
   const isListed =
     named && typeof jti === 'string' && typeof iat === 'number'
@@ -47,9 +48,9 @@ export async function inspectToken(token: string, options: InspectOptions) {
     explanation: verdict.ok ? acceptance(verdict.caller) : explain(token, verdict, credentialActive),
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
-    /** What upstreams receive. */
-    account: identity?.accountId ?? null,
-    accessKey: identity?.accessKey ?? null,
+    /** What upstreams receive, or received before the token ended. */
+    account: identity?.accountId ?? (named && hasEnded ? sub : null),
+    accessKey: identity?.accessKey ?? (named && hasEnded ? clientId : null),
     /** Whole seconds until `exp`, 0 afterwards. */
     timeLeftSeconds: Number.isSafeInteger(exp) ? Math.max(0, Math.ceil(Number(exp) - now() / 1000)) : null,
     /** What an accepted token may do now; null when it is unrestricted, empty when it may do nothing. */

@@ -149,7 +149,10 @@ t.test('inspect exits with 1 for a refused token and prints the reason', async (
     /: claims\n.+The iss is missing, maps to no account, or is not that/s,
   )
   await credential('disable')
-  t.match(await refused(await mint()), /: revoked\n.+revoked {5}yes\ncredential {2}not active/s)
+  t.match(
+    await refused(await mint()),
+    /: revoked\n.+account {5}"acme"\naccess key {2}"AK1".+revoked {5}yes\ncredential {2}not active/s,
+  )
 })
 
 t.test('inspect escapes terminal control characters', async (t) => {
