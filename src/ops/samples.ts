@@ -9,6 +9,9 @@ export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[num
 
 type Labels = MetricFamily['values'][number]['labels']
 
+/** Values of labels that count. */
+type Where = Readonly<Record<string, string | RegExp>>
+
 type Name = MetricName | 'process_cpu_seconds_total' | 'process_resident_memory_bytes'
 
 /** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
@@ -83,12 +86,15 @@ export class Samples {
   /** Of the series that exist at the end. A counter that decreased (its worker was replaced) counts as zero. */
   growth(from: Sample, to: Sample) {
     const seconds = (to.at - from.at) / 1000
-    const by = (metric: Name, label: string, where: Labels = {}) => {
+    const by = (metric: Name, label: string, where: Where = {}) => {
       const growth = new Map<string, number>()
       const wanted = Object.entries(where)
       for (const { labels, index } of this.#columns.get(metric)?.values() ?? []) {
         const last = to.row[index]
-        if (last === undefined || !wanted.every(([name, value]) => labels[name] === value)) continue
+        const isWanted = wanted.every(([name, value]) =>
+          value instanceof RegExp ? value.test(String(labels[name])) : labels[name] === value,
+        )
+        if (last === undefined || !isWanted) continue
         const value = String(labels[label] ?? '')
         const grown = Math.max(0, last - (from.row[index] ?? 0))
         growth.set(value, (growth.get(value) ?? 0) + grown)
@@ -99,10 +105,11 @@ export class Samples {
       at: to.at,
       seconds,
       by,
-      total: (metric: Name, where?: Labels) => sum(by(metric, '', where)),
-      /** Null if the interval is empty. */
-      perSecond: (count: number) => (seconds > 0 ? rounded(count / seconds) : null),
-      percentiles: (histogram: MetricName, where?: Labels) => percentiles(by(histogram, 'le', where)),
+      total: (metric: Name, where?: Where) => sum(by(metric, '', where)),
+      /** Per second; null if the interval is empty. */
+      rate: (metric: Name, where?: Where) =>
+        seconds > 0 ? rounded(sum(by(metric, '', where)) / seconds) : null,
+      percentiles: (histogram: MetricName, where?: Where) => percentiles(by(histogram, 'le', where)),
     }
   }
 }

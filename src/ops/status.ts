@@ -11,6 +11,13 @@ const SAMPLE_EVERY_MS = 5000
 /** Without a request for so long nothing is known of an upstream that failed. */
 const FAULT_SECONDS = 60
 
+const FORWARDED = /^(?:proxy|link)$/
+/** 5xx of forwarded requests: "failing" on the dashboard and in the alerts too. */
+const FAILING = { route: FORWARDED, status: /^5/ }
+const REFUSED = { result: 'rejected' }
+/** Outcomes that are a fault of the upstream or of the sidecar. */
+const FAULT = /^(?!ok$|client_)/
+
 /** One condition of readiness. */
 export interface ReadyCheck {
   readonly name: string
@@ -83,7 +90,7 @@ function statusOf(config: StatusConfig, startedAt: number, checks: readonly Read
     })),
     credentials: credentialsState(config.credentials, checks),
     process: {
-      cpuRatio: recently.perSecond(recently.total('process_cpu_seconds_total')),
+      cpuRatio: recently.rate('process_cpu_seconds_total'),
       rssBytes: values.total('process_resident_memory_bytes'),
       logLinesDropped: tenMinutes.total('log_lines_dropped_total'),
     },
@@ -92,16 +99,19 @@ function statusOf(config: StatusConfig, startedAt: number, checks: readonly Read
 }
 
 function requestsIn({ tenMinutes, recently, values }: Windows) {
-  const statuses = tenMinutes.by('requests_total', 'status')
-  const failing = failingIn(recently)
-  const asked = FORWARDING.reduce((count, route) => count + recently.total('requests_total', { route }), 0)
+  const failing = recently.total('requests_total', FAILING)
+  const asked = recently.total('requests_total', { route: FORWARDED })
+  const classes = ['1', '2', '3', '4', '5'].map((digit) => [
+    `${digit}xx`,
+    tenMinutes.total('requests_total', { status: new RegExp(`^${digit}`) }),
+  ])
   return {
-    perSecond: recently.perSecond(recently.total('requests_total')),
-    count: sum(statuses),
-    byStatus: byClass(statuses),
-    failing: failingIn(tenMinutes),
+    perSecond: recently.rate('requests_total'),
+    count: tenMinutes.total('requests_total'),
+    byStatus: Object.fromEntries(classes),
+    failing: tenMinutes.total('requests_total', FAILING),
     // Of those that were forwarded: refused ones would hide that all others fail.
-    failingRatio: share(failing, Math.max(failing, asked - sum(refusedIn(recently)))),
+    failingRatio: share(failing, Math.max(failing, asked - recently.total('token_checks_total', REFUSED))),
     inFlight: values.total('requests_in_flight'),
     connections: values.total('client_connections'),
     connectionsDropped: recently.total('client_connections_dropped_total'),
@@ -109,16 +119,16 @@ function requestsIn({ tenMinutes, recently, values }: Windows) {
 }
 
 function rejectionsIn({ tenMinutes, recently }: Windows) {
-  const refused = refusedIn(tenMinutes)
-  const refusedNow = refusedIn(recently)
   return {
-    perSecond: recently.perSecond(sum(refusedNow)),
-    count: sum(refused),
+    perSecond: recently.rate('token_checks_total', REFUSED),
+    count: tenMinutes.total('token_checks_total', REFUSED),
     acceptedNow: recently.total('token_checks_total', { reason: 'ok' }),
-    byReason: [...refused].map(([reason, count]) => {
-      const countNow = refusedNow.get(reason) ?? 0
-      return { reason, count, countNow, perSecond: recently.perSecond(countNow) }
-    }),
+    byReason: [...tenMinutes.by('token_checks_total', 'reason', REFUSED)].map(([reason, count]) => ({
+      reason,
+      count,
+      countNow: recently.total('token_checks_total', { reason }),
+      perSecond: recently.rate('token_checks_total', { reason }),
+    })),
   }
 }
 
@@ -192,16 +202,17 @@ function trustIn({ at, values }: Windows) {
 }
 
 function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstream: string) {
-  const outcomesIn = (growth: Growth) => growth.by('upstream_requests_total', 'outcome', { upstream })
-  /** The most frequent first. */
-  const faultsIn = (growth: Growth) => [...outcomesIn(growth)].filter(isFault).sort(([, a], [, b]) => b - a)
-  const failuresIn = (growth: Growth) => sum(new Map(faultsIn(growth)))
-  const outcomes = outcomesIn(tenMinutes)
-  const count = sum(outcomes)
-  const failed = failuresIn(tenMinutes)
-  const failedNow = failuresIn(recently)
-  const okAt = steps.findLast((step) => outcomesIn(step).get('ok'))?.at ?? 0
-  const failing = steps.findLast((step) => faultsIn(step).length > 0)
+  const requests = (growth: Growth, outcome: string | RegExp) =>
+    growth.total('upstream_requests_total', { upstream, outcome })
+  const outcomesIn = (growth: Growth, outcome: RegExp) =>
+    [...growth.by('upstream_requests_total', 'outcome', { upstream, outcome })].filter(
+      ([, count]) => count > 0,
+    )
+  const count = requests(tenMinutes, /./)
+  const failed = requests(tenMinutes, FAULT)
+  const failedNow = requests(recently, FAULT)
+  const okAt = steps.findLast((step) => requests(step, 'ok') > 0)?.at ?? 0
+  const failing = steps.findLast((step) => requests(step, FAULT) > 0)
   const isDown = failing && failing.at > Math.max(okAt, at - FAULT_SECONDS * 1000)
   const responses = recently.by('upstream_responses_total', 'class', { upstream })
   const serverErrors = responses.get('5xx') ?? 0
@@ -214,11 +225,11 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
     /** Of the upstream's own responses. */
     serverErrors: tenMinutes.total('upstream_responses_total', { upstream, class: '5xx' }),
     serverErrorRatio: share(serverErrors, sum(responses)),
-    queueFull: outcomesIn(recently).get('connection_limit_reached') ?? 0,
-    outcomes: Object.fromEntries([...outcomes].filter(([, occurred]) => occurred > 0)),
+    queueFull: requests(recently, 'connection_limit_reached'),
+    outcomes: Object.fromEntries(outcomesIn(tenMinutes, /./)),
     lastFault: failing
       ? {
-          outcome: faultsIn(failing)[0]?.[0] ?? '',
+          outcome: outcomesIn(failing, FAULT).sort(([, a], [, b]) => b - a)[0]?.[0] ?? '',
           seenAt: new Date(failing.at).toISOString(),
           secondsAgo: Math.floor((at - failing.at) / 1000),
         }
@@ -233,45 +244,17 @@ function upstreamIn({ at, tenMinutes, recently, steps, values }: Windows, upstre
 function seriesIn({ steps, tenMinutes }: Windows) {
   const drawn = steps.slice(0, -1) // the last step may be too short for a rate
   const latencies = drawn.map((step) => step.percentiles('request_duration_seconds'))
-  const rates = (count: (step: Growth) => number) => drawn.map((step) => step.perSecond(count(step)))
+  const reasons = [...tenMinutes.by('token_checks_total', 'reason', REFUSED).keys()]
   return {
     times: drawn.map(({ at }) => Math.round(at / 1000)),
-    requestsPerSecond: rates((step) => step.total('requests_total')),
-    failingPerSecond: rates(failingIn),
+    requestsPerSecond: drawn.map((step) => step.rate('requests_total')),
+    failingPerSecond: drawn.map((step) => step.rate('requests_total', FAILING)),
     rejectionsPerSecond: Object.fromEntries(
-      [...refusedIn(tenMinutes).keys()].map((reason) => [
-        reason,
-        rates((step) => refusedIn(step).get(reason) ?? 0),
-      ]),
+      reasons.map((reason) => [reason, drawn.map((step) => step.rate('token_checks_total', { reason }))]),
     ),
     p50Seconds: latencies.map(({ p50Seconds }) => p50Seconds),
     p99Seconds: latencies.map(({ p99Seconds }) => p99Seconds),
   }
-}
-
-const FORWARDING = ['proxy', 'link']
-
-/** 5xx of forwarded requests: "failing" on the dashboard and in the alerts too. */
-function failingIn(growth: Growth): number {
-  const failing = (route: string) => byClass(growth.by('requests_total', 'status', { route }))['5xx'] ?? 0
-  return FORWARDING.reduce((count, route) => count + failing(route), 0)
-}
-
-function refusedIn(growth: Growth): Map<string, number> {
-  return growth.by('token_checks_total', 'reason', { result: 'rejected' })
-}
-
-/** A fault of the upstream or of the sidecar. */
-const isFault = ([outcome, count]: readonly [string, number]) =>
-  count > 0 && outcome !== 'ok' && !outcome.startsWith('client_')
-
-function byClass(statuses: ReadonlyMap<string, number>): Record<string, number> {
-  const classes: Record<string, number> = {}
-  for (const [status, count] of statuses) {
-    const name = `${status.slice(0, 1)}xx`
-    classes[name] = (classes[name] ?? 0) + count
-  }
-  return classes
 }
 
 function credentialsState({ file, postgres }: Config['credentials'], checks: readonly ReadyCheck[]) {
