@@ -9,6 +9,7 @@ import { get as getHttps, type RequestOptions } from 'node:https'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
 import { errorCode, type Loaded, readRegularFile } from '../reload/files.ts'
+import { lookup } from './host-lookup.ts'
 import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import type { Algorithm, FoundKey, VerificationKey } from './key-ring.ts'
 
@@ -108,7 +109,7 @@ async function fetchText(
   options: RequestOptions & { readonly signal: AbortSignal },
 ): Promise<string> {
   const get = url.protocol === 'https:' ? getHttps : getHttp
-  const request = get(url, { ...options, agent: false })
+  const request = get(url, { ...options, agent: false, lookup })
   request.on('error', () => {}) // the one that counts is thrown by `once`, or by the response
   // The signal, because an unasked 101 ends the request silently.
   const [response]: unknown[] = await once(request, 'response', options)

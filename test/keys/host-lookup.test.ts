@@ -1,0 +1,46 @@
+import dns from 'node:dns/promises'
+import { mock } from 'node:test'
+import t from 'tap'
+import { fetchJwks } from '../../src/keys/key-set.ts'
+import { eventually } from '../support/eventually.ts'
+
+t.test('hosts whose lookup hangs take one thread in all, and no thread of other hosts', async (t) => {
+  const hanging: { readonly host: string; readonly fail: () => void }[] = []
+  const replaced = async (host: string) => {
+    if (host === 'localhost') return [{ address: '127.0.0.1', family: 4 }]
+    return new Promise((_, reject) =>
+      hanging.push({ host, fail: () => reject(Object.assign(new Error(), { code: 'EAI_AGAIN' })) }),
+    )
+  }
+  mock.method(dns, 'lookup', replaced)
+  const alive = setInterval(() => {}, 1000) // unlike a lookup, a replaced one does not keep the process
+  t.teardown(() => {
+    mock.restoreAll()
+    clearInterval(alive)
+  })
+  const fetchFrom = async (host: string) => {
+    const source = { jwksUrl: `http://${host}:1/`, algorithms: [] }
+    const fetched = await fetchJwks(source, undefined, 50)
+    return fetched.ok ? [] : fetched.problems
+  }
+  const late = ['did not arrive within 0.05 s']
+  for (const host of ['one', 'two', 'one', 'two']) t.same(await fetchFrom(host), late)
+  t.same(
+    hanging.map(({ host }) => host),
+    ['one', 'two'],
+    'one lookup for each',
+  )
+  const waiting = fetchFrom('one')
+  for (const { fail } of hanging.splice(0)) fail()
+  t.same(await waiting, ['cannot be fetched: EAI_AGAIN'])
+  for (const host of ['one', 'two']) t.same(await fetchFrom(host), late)
+  t.same(
+    hanging.map(({ host }) => host),
+    ['one'],
+    'of those that have failed, one at a time',
+  )
+  t.same(await fetchFrom('localhost'), ['cannot be fetched: ECONNREFUSED'], 'another one at once')
+  hanging.shift()?.fail()
+  await eventually(() => hanging[0]?.host === 'two', 'the next')
+  hanging.shift()?.fail()
+})
