@@ -1,10 +1,9 @@
 /**
  * Reads files of rows; parses large ones in a worker thread (its entry is this module), so that requests do not wait.
  * A file that needs more time or memory than any file of that size ends its thread, and cannot be used.
- * The thread is reused: its compiled code parses four times faster than that of a new thread.
  */
 import { once } from 'node:events'
-import { MessageChannel, type MessagePort, parentPort, Worker } from 'node:worker_threads'
+import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
 import { type Loaded, type ReadFile, readRegularFile } from './files.ts'
 
 /** A module exports it as `parse`. Problems are lines, `line:column: path message`. */
@@ -14,7 +13,7 @@ export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 export const MAX_FILE_BYTES = 8_388_608
 /** YAML takes about 1 ms for each KiB. */
 const MAX_INLINE_BYTES = 65_536
-/** A larger file leaves hundreds of megabytes in its thread, so it gets a thread of its own. */
+/** A larger file leaves hundreds of megabytes in its thread, which then ends. */
 const MAX_REUSED_THREAD_BYTES = 1_048_576
 /** Rows that take about 1 ms to deserialize and to add. */
 const BATCH = 500
@@ -23,7 +22,8 @@ const BATCH = 500
 const MAX_SECONDS = 30
 const MAX_HEAP_MB = 640
 
-let reusedThread: Worker | undefined
+/** Kept for the next file: its compiled code parses four times faster than that of a new thread. */
+let idleThread: Worker | undefined
 
 /**
  * Reads the file, or returns its problems, each with the path. Never rejects.
@@ -53,54 +53,53 @@ export async function readRows<T>(
 }
 
 async function* parseInThread<T>(moduleUrl: string, bytes: Buffer): AsyncGenerator<Loaded<readonly T[]>> {
-  const isReused = bytes.length <= MAX_REUSED_THREAD_BYTES
-  const thread = (isReused && reusedThread) || startThread()
-  if (isReused) reusedThread = thread
-  const { port1: port, port2 } = new MessageChannel()
-  const failed = new AbortController()
-  port.once('close', () => failed.abort())
-  const timer = setTimeout(() => void thread.terminate(), MAX_SECONDS * 1000) // closes the port
-  thread.postMessage({ moduleUrl, bytes, port: port2 }, [port2])
+  const thread = idleThread ?? startThread()
+  idleThread = undefined
+  thread.ref()
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), MAX_SECONDS * 1000)
+  let isDone = false
   try {
-    for (;;) {
-      const message = once(port, 'message', failed)
-      // One batch per request: messages that arrive together are deserialized in one turn of the event loop.
-      port.postMessage('next')
-      const [batch]: Loaded<readonly T[]>[] = await message
-      if (batch === undefined || (batch.ok && batch.value.length === 0)) return
+    // One batch per request: messages that arrive together are deserialized in one turn of the event loop.
+    for (let request: Job | null = { moduleUrl, bytes }; !isDone; request = null) {
+      thread.postMessage(request)
+      const [batch]: Loaded<readonly T[]>[] = await once(thread, 'message', late) // rejects when the thread fails
+      if (batch === undefined) return
+      isDone = !batch.ok || batch.value.length === 0
       yield batch
     }
-  } catch (error) {
-    if (reusedThread === thread) reusedThread = undefined
-    throw error
   } finally {
     clearTimeout(timer)
-    port.close()
-    if (!isReused) await thread.terminate()
+    thread.unref()
+    if (isDone && bytes.length <= MAX_REUSED_THREAD_BYTES && idleThread === undefined) idleThread = thread
+    else await thread.terminate()
   }
 }
 
 function startThread(): Worker {
   const resourceLimits = { maxOldGenerationSizeMb: MAX_HEAP_MB }
   const thread = new Worker(new URL(import.meta.url), { resourceLimits })
-  thread.on('error', () => {}) // closes the ports, which fails the files in progress
-  thread.unref()
-  return thread
+  return thread.on('error', () => {}) // without a listener it ends the process
 }
 
 interface Job {
   readonly moduleUrl: string
   readonly bytes: Uint8Array
-  readonly port: MessagePort
 }
 
-// In the thread: sends a batch for each message of the port, the last of them empty, or the problems.
-parentPort?.on('message', async ({ moduleUrl, bytes, port }: Job) => {
-  const { parse }: { parse: Parse<unknown> } = await import(moduleUrl)
-  const parsed = parse(bytes)
+/** In the thread: sends a batch of the rows for each message, the last of them empty, or the problems. */
+function serveThread(port: MessagePort): void {
+  let parsed: Loaded<readonly unknown[]>
   let sent = 0
-  port.on('message', () => {
+  port.on('message', async (job: Job | null) => {
+    if (job !== null) {
+      const { parse }: { parse: Parse<unknown> } = await import(job.moduleUrl)
+      parsed = parse(job.bytes)
+      sent = 0
+    }
     port.postMessage(parsed.ok ? { ...parsed, value: parsed.value.slice(sent, sent + BATCH) } : parsed)
     sent += BATCH
   })
-})
+}
+
+if (parentPort !== null) serveThread(parentPort)
