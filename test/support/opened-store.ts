@@ -1,32 +1,18 @@
 /** A PostgreSQL store of one replica, as a test sees it. */
 import type { Test } from 'tap'
-import {
-  openPostgresStore,
-  type PostgresStore,
-  type PostgresStoreOptions,
-} from '../../src/credentials/postgres/store.ts'
-
-/** A store, and its calls back. */
-export interface TestStore extends PostgresStore {
-  /** The log: fields and message of each line. */
-  readonly log: Record<string, unknown>[]
-  /** How often a change became active. */
-  changes(): number
-  /** What each left to evict: tokens, or undefined for all. */
-  readonly evicted: (readonly string[] | undefined)[]
-  /** How reloads ended. */
-  readonly reloads: string[]
-}
+import { openPostgresStore, type PostgresStoreOptions } from '../../src/credentials/postgres/store.ts'
 
 /** Starts a store; it is stopped at the end of the test. */
 export function startStore(
   t: Pick<Test, 'teardown'>,
   urlFile: string,
   options: Partial<PostgresStoreOptions> = {},
-): TestStore {
+) {
+  /** Fields and message of each line. */
   const log: Record<string, unknown>[] = []
   const reloads: string[] = []
   const write = (fields: object, message: string) => void log.push({ ...fields, message })
+  /** What each change left to evict: tokens, or undefined for all. */
   const evicted: (readonly string[] | undefined)[] = []
   const store = openPostgresStore({
     urlFile,
@@ -43,7 +29,7 @@ export function startStore(
 }
 
 /** Starts a store that must open. */
-export async function openStore(...parameters: Parameters<typeof startStore>): Promise<TestStore> {
+export async function openStore(...parameters: Parameters<typeof startStore>) {
   const store = startStore(...parameters)
   const opened = await store.opened
   if (!opened.ok) throw new Error(opened.problems.join('\n'))

@@ -19,33 +19,6 @@ import type { TestCertificate } from './certificates.ts'
 import { eventually } from './eventually.ts'
 import { freePort } from './free-port.ts'
 
-/** A server that runs, or that a test has stopped. */
-export interface PostgresServer {
-  readonly port: number
-  /** The URL of a database, for the superuser unless another user is named. */
-  url(database: string, user?: string): string
-  /** Makes a database: empty, or with the tables of the credentials. */
-  createDatabase(content: 'empty' | 'tables'): Promise<TestDatabase>
-  /** Ends every process of it at once, as a power cut would. */
-  kill(): Promise<void>
-  /** Starts it again, unless it runs, on the same port and with the same data. */
-  start(): Promise<void>
-  /** Suspends every process of it: connections stay open, and nothing responds. */
-  freeze(): Promise<void>
-  /** Lets them go on. */
-  thaw(): void
-}
-
-/** A database of its own for one test. */
-export interface TestDatabase {
-  readonly name: string
-  readonly url: string
-  /** A file, mode 0600, that holds the URL. */
-  readonly urlFile: string
-  /** Runs SQL as the superuser. */
-  sql<Row extends pg.QueryResultRow>(text: string, values?: unknown[]): Promise<Row[]>
-}
-
 const execute = promisify(execFile)
 const NOBODY = 65_534
 const isRoot = process.getuid?.() === 0
@@ -60,7 +33,7 @@ const TEMPLATE = 'credentials_template'
 export async function startPostgres(
   t: Pick<Test, 'teardown'>,
   { certificate }: { readonly certificate?: TestCertificate } = {},
-): Promise<PostgresServer | undefined> {
+) {
   const packaged = programs()
   if (packaged === undefined) return undefined
   const directory = await mkdtemp(join(tmpdir(), 'postgres-'))
@@ -108,6 +81,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
   await template.query(SCHEMA_SQL)
   await template.end()
 
+  /** The URL of a database, for the superuser unless another user is named. */
   function url(database: string, user = 'postgres'): string {
     return `postgres://${user}@127.0.0.1:${port}/${database}`
   }
@@ -124,6 +98,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
     }
   }
 
+  /** Starts it, unless it runs: again on the same port and with the same data. */
   async function start(): Promise<void> {
     if (child !== undefined) return
     await eventually(async () => {
@@ -146,6 +121,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
     }, 'PostgreSQL')
   }
 
+  /** Ends every process of it at once, as a power cut would. */
   async function kill(): Promise<void> {
     const killed = child
     child = undefined
@@ -157,6 +133,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
     await eventually(() => refused(port), 'the port to be closed')
   }
 
+  /** Suspends every process of it: connections stay open, and nothing responds. */
   async function freeze(): Promise<void> {
     const { rows } = await connected(
       'postgres',
@@ -184,7 +161,8 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
     kill,
     freeze,
     thaw,
-    async createDatabase(content) {
+    /** Makes a database of its own for one test: empty, or with the tables of the credentials. */
+    async createDatabase(content: 'empty' | 'tables') {
       const name = `test_${count++}`
       const from = content === 'tables' ? `TEMPLATE ${TEMPLATE}` : ''
       await connected('postgres', `CREATE DATABASE ${name} ${from}`)
@@ -193,12 +171,18 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
       return {
         name,
         url: url(name),
+        /** A file, mode 0600, that holds the URL. */
         urlFile,
-        sql: async (text, values) => (await connected(name, text, values)).rows,
+        /** Runs SQL as the superuser. */
+        sql: async <Row extends pg.QueryResultRow>(text: string, values?: unknown[]): Promise<Row[]> =>
+          (await connected(name, text, values)).rows,
       }
     },
   }
 }
+
+export type PostgresServer = NonNullable<Awaited<ReturnType<typeof startPostgres>>>
+export type TestDatabase = Awaited<ReturnType<PostgresServer['createDatabase']>>
 
 /** The directory of `postgres` and `initdb`; none where the package has no build for this machine. */
 function programs(): string | undefined {

@@ -1,5 +1,5 @@
 /** The built program as a process of its own. `npm test` builds it; coverage is measured in the tests' own process only. */
-import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
+import { type SpawnOptions, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
 import { makeCredentialsFile } from './credentials.ts'
@@ -21,33 +21,14 @@ export interface ProgramOptions {
   readonly stdio?: SpawnOptions['stdio']
 }
 
-/** A program that runs, or has run. */
-export interface Program {
-  readonly child: ChildProcess
-  readonly pid: number
-  stdout(): string
-  stderr(): string
-  /** The lines of the log so far. Throws when one is no JSON object. */
-  log(): Record<string, unknown>[]
-  /** Waits until something holds; looks whenever there is output and every few milliseconds. */
-  until(holds: () => unknown, what: string): Promise<void>
-  /** Resolves when it has ended and its output is complete. */
-  readonly ended: Promise<{ readonly code: number | null; readonly signal: NodeJS.Signals | null }>
-}
-
-/** What a finished command leaves. */
-export interface Outcome {
-  readonly code: number | null
-  readonly stdout: string
-  readonly stderr: string
-}
+export type Program = ReturnType<typeof startProgram>
 
 /** Starts the program; it is killed at the end of the test. */
 export function startProgram(
   t: Pick<Test, 'teardown'>,
   args: readonly string[],
   { env = {}, cwd, runner = [], nodeArgs = [], stdio = ['ignore', 'pipe', 'pipe'] }: ProgramOptions = {},
-): Program {
+) {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SIDECAR_'))
   // Without the loaders that tap adds to every process that a test starts.
   const plain = ['-u', 'NODE_OPTIONS', ...runner, process.execPath]
@@ -77,9 +58,12 @@ export function startProgram(
     pid: child.pid ?? 0,
     stdout: () => stdout,
     stderr: () => stderr,
+    /** The lines of the log so far. Throws when one is no JSON object. */
     log: () => stdout.split('\n').slice(0, -1).map(parseLine),
-    until: (holds, what) =>
+    /** Waits until something holds. */
+    until: (holds: () => unknown, what: string) =>
       eventually(holds, () => `${what}; ${stdout.slice(-2000)}\n${stderr.slice(-2000)}`),
+    /** Resolves when it has ended and its output is complete. */
     ended,
   }
 }
@@ -89,7 +73,7 @@ export async function runProgram(
   t: Pick<Test, 'teardown'>,
   args: readonly string[],
   options: ProgramOptions & { readonly stdin?: string } = {},
-): Promise<Outcome> {
+) {
   const { stdin } = options
   const program = startProgram(t, args, {
     ...options,
@@ -100,18 +84,14 @@ export async function runProgram(
   return { code, stdout: program.stdout(), stderr: program.stderr() }
 }
 
-/** A sidecar in a process of its own. */
-export interface ServedSidecar extends Program {
-  readonly port: number
-  readonly adminPort: number
-}
+export type ServedSidecar = Awaited<ReturnType<typeof serve>>
 
 /** Runs `serve` on free ports and waits until it serves; its log must be on its stdout. */
 export async function serve(
   t: Pick<Test, 'teardown'>,
   flags: Readonly<Record<string, string>>,
   options: ProgramOptions = {},
-): Promise<ServedSidecar> {
+) {
   const program = startProgram(t, ['serve', ...serveArgs(flags)], options)
   await Promise.race([
     program.until(() => program.log().filter(({ msg }) => msg === 'listening').length === 2, 'listening'),

@@ -17,23 +17,6 @@ export interface RawResponse {
   readonly rawTrailers: readonly string[]
 }
 
-/** What a test does on a connection. */
-export interface RawClient {
-  readonly socket: Socket
-  /** Everything received so far. */
-  received(): Buffer
-  /** Sends text (Latin-1) or bytes. */
-  send(data: string | Uint8Array): void
-  /** Takes the next response from the received bytes. `head`: it responds to a HEAD. 1xx responses count as responses. */
-  response(options?: { readonly head?: boolean }): Promise<RawResponse>
-  /** Waits until the bytes received hold a text. */
-  until(text: string): Promise<void>
-  /** Waits for the end; says whether it was a reset. */
-  closed(): Promise<'end' | 'reset'>
-  /** Bytes that no response has been taken from yet. */
-  rest(): Buffer
-}
-
 /** How long anything is waited for: a test that waits in vain must end. */
 const PATIENCE_MS = 20_000
 
@@ -59,11 +42,9 @@ export async function rawTlsClient(
   return { ...(await clientOn(t, socket, 'secureConnect')), socket }
 }
 
-async function clientOn(
-  t: Pick<Test, 'teardown'>,
-  socket: Socket,
-  readyEvent: 'connect' | 'secureConnect',
-): Promise<RawClient> {
+export type RawClient = Awaited<ReturnType<typeof clientOn>>
+
+async function clientOn(t: Pick<Test, 'teardown'>, socket: Socket, readyEvent: 'connect' | 'secureConnect') {
   t.teardown(() => socket.destroy())
   const all = new GrowingBuffer()
   let received = all.bytes
@@ -120,20 +101,27 @@ async function clientOn(
   })
   return {
     socket,
+    /** Everything received so far. */
     received: () => received,
-    send: (data) => void socket.write(typeof data === 'string' ? Buffer.from(data, 'latin1') : data),
-    response: ({ head = false } = {}) =>
+    /** Sends text (Latin-1) or bytes. */
+    send: (data: string | Uint8Array) =>
+      void socket.write(typeof data === 'string' ? Buffer.from(data, 'latin1') : data),
+    /** Takes the next response, 1xx too, from the received bytes. `head`: it responds to a HEAD. */
+    response: ({ head = false }: { readonly head?: boolean } = {}) =>
       wait('a response', () => {
         const parsed = parseResponse(received.subarray(taken), head, ended !== undefined)
         if (parsed === undefined) return undefined
         taken += parsed.length
         return parsed.response
       }),
-    until: (text) =>
+    /** Waits until the bytes received hold a text. */
+    until: (text: string) =>
       wait(JSON.stringify(text), () => (received.includes(text, taken, 'latin1') ? true : undefined)).then(
         () => {},
       ),
+    /** Waits for the end; says whether it was a reset. */
     closed: () => wait('the end', () => ended),
+    /** Bytes that no response has been taken from yet. */
     rest: () => received.subarray(taken),
   }
 }

@@ -27,27 +27,6 @@ export interface RecordedRequest {
 /** How to respond to a request: text (Latin-1) or bytes to send, or a function of the socket. */
 export type Reply = string | Uint8Array | ((socket: Socket, request: RecordedRequest) => void)
 
-/** A recording upstream. */
-export interface RecordingUpstream {
-  readonly port: number
-  readonly url: string
-  /** Whole requests, in order of their ends. */
-  readonly requests: RecordedRequest[]
-  /** Everything received on each connection, including incomplete requests. */
-  readonly bytes: Buffer[]
-  /** The connections that have been made. */
-  readonly sockets: Socket[]
-  /** Connections that are open now. */
-  open(): number
-  /** Sets the reply to further requests. */
-  reply(reply: Reply): void
-  /** Waits until so many complete requests have arrived. */
-  received(count: number): Promise<void>
-  /** Waits until a condition on the record holds. */
-  until(holds: () => boolean, what: string): Promise<void>
-  close(): Promise<void>
-}
-
 /** What a test may want to know of, or do with, connections before a request is read. */
 export interface UpstreamHooks {
   /** Called with each new connection. */
@@ -59,14 +38,19 @@ export interface UpstreamHooks {
 /** A short response that keeps the connection open. */
 export const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 
+export type RecordingUpstream = Awaited<ReturnType<typeof recordingUpstream>>
+
 /** Starts an upstream on a free port, or on a given port or socket path. */
 export async function recordingUpstream(
   t: Pick<Test, 'teardown'>,
   { onConnection, read = true }: UpstreamHooks = {},
   listenOn: number | string = 0,
-): Promise<RecordingUpstream> {
+) {
+  /** Complete requests, in order of their ends. */
   const requests: RecordedRequest[] = []
+  /** Everything received on each connection, including incomplete requests. */
   const bytes: Buffer[] = []
+  /** The connections that have been made. */
   const sockets: Socket[] = []
   const waiting = new Set<() => void>()
   let reply: Reply = OK
@@ -99,6 +83,7 @@ export async function recordingUpstream(
   function wake() {
     for (const check of [...waiting]) check()
   }
+  /** Waits until a condition on the record holds. */
   const until = (holds: () => boolean, what: string) =>
     new Promise<void>((resolve, reject) => {
       const giveUp = setTimeout(() => reject(new Error(`the upstream waited in vain for ${what}`)), 20_000)
@@ -131,11 +116,14 @@ export async function recordingUpstream(
     requests,
     bytes,
     sockets,
+    /** Connections that are open now. */
     open: () => sockets.filter((socket) => !socket.destroyed).length,
-    reply: (next) => {
+    /** Sets the reply to further requests. */
+    reply: (next: Reply) => {
       reply = next
     },
-    received: (count) => until(() => requests.length >= count, `${count} requests`),
+    /** Waits until so many complete requests have arrived. */
+    received: (count: number) => until(() => requests.length >= count, `${count} requests`),
     until,
     close,
   }

@@ -3,23 +3,10 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
-import { makeCertificate, type TestCertificate } from './certificates.ts'
+import { makeCertificate } from './certificates.ts'
 import { rawTlsClient } from './raw-client.ts'
-import { type Setup, type SetupOptions, startSetup } from './setup.ts'
+import { type SetupOptions, startSetup } from './setup.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
-
-/** A setup whose clients speak TLS. */
-export interface Secured extends Setup {
-  readonly authority: TestCertificate
-  /** Where `cert.pem` and `key.pem` are. */
-  readonly directory: string
-  /** The flags that name the files. */
-  readonly flags: Readonly<Record<string, string>>
-  /** Connects as a client that knows the authority. */
-  connect(options?: ConnectionOptions): ReturnType<typeof rawTlsClient>
-  /** Asks for an object on a connection of its own; the status. */
-  get(options?: ConnectionOptions): Promise<number>
-}
 
 /** The names of the server certificates that are made here. */
 export const NAMES = ['localhost', '127.0.0.1']
@@ -31,11 +18,10 @@ export function writePair(directory: string, { cert, key }: { cert: string; key:
   writeFileSync(join(directory, 'key.pem'), key, { mode: 0o600 })
 }
 
+export type Secured = Awaited<ReturnType<typeof startSecured>>
+
 /** Starts all of it. */
-export async function startSecured(
-  t: Test,
-  { settings, ...options }: Omit<SetupOptions, 'tls'> = {},
-): Promise<Secured> {
+export async function startSecured(t: Test, { settings, ...options }: Omit<SetupOptions, 'tls'> = {}) {
   const authority = makeCertificate({ commonName: 'test authority', authority: true })
   const directory = join(await temporaryDirectory(t), 'tls')
   writePair(directory, makeCertificate({ commonName: 'first', names: NAMES, issuer: authority }))
@@ -45,14 +31,17 @@ export async function startSecured(
   }
   const tls = { ca: authority.cert, servername: 'localhost' }
   const setup = await startSetup(t, { ...options, settings: { ...flags, ...settings }, tls })
-  const connect: Secured['connect'] = (more) => rawTlsClient(t, setup.sidecar.port, { ...tls, ...more })
+  /** Connects as a client that knows the authority. */
+  const connect = (more?: ConnectionOptions) => rawTlsClient(t, setup.sidecar.port, { ...tls, ...more })
   return {
     ...setup,
     authority,
+    /** Where `cert.pem` and `key.pem` are. */
     directory,
     flags,
     connect,
-    async get(more) {
+    /** The status of a request on a connection of its own. */
+    async get(more?: ConnectionOptions) {
       const client = await connect(more)
       client.send(setup.head('GET /object', 'Connection: close'))
       const { status } = await client.response()

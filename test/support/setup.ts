@@ -3,35 +3,9 @@ import type { ConnectionOptions } from 'node:tls'
 import type { Test } from 'tap'
 import type { UpstreamOutcome } from '../../src/proxy/upstream-errors.ts'
 import { eventually } from './eventually.ts'
-import { type RawClient, type RawResponse, rawClient, rawTlsClient } from './raw-client.ts'
-import { OK, type RecordingUpstream, recordingUpstream, type UpstreamHooks } from './recording-upstream.ts'
+import { type RawClient, rawClient, rawTlsClient } from './raw-client.ts'
+import { OK, recordingUpstream, type UpstreamHooks } from './recording-upstream.ts'
 import { startSidecar, type TestSidecar, type TestSidecarOptions } from './sidecar.ts'
-
-/** A sidecar and its upstream. */
-export interface Setup {
-  readonly upstream: RecordingUpstream
-  readonly sidecar: TestSidecar
-  /** The line `Authorization` with a valid token and its line end. */
-  readonly authorization: string
-  /** The head of a request with a valid token: `head('PUT /a', 'Content-Length: 1')`. */
-  head(methodAndTarget: string, ...lines: readonly string[]): string
-  /** A new connection to the sidecar. */
-  connect(): Promise<RawClient>
-  /** Connects and sends bytes. */
-  send(bytes: string | Uint8Array): Promise<RawClient>
-  /** Connects and sends a head, and text after it. */
-  request(methodAndTarget: string, lines?: readonly string[], body?: string): Promise<RawClient>
-  /** Sends bytes on a new connection and takes one response. */
-  ask(bytes: string | Uint8Array, options?: { readonly head?: boolean }): Promise<RawResponse>
-  /** Sends bytes on a new connection and waits for its end; returns everything received. */
-  exchange(bytes: string | Uint8Array): Promise<string>
-  /** Number of requests with this outcome. */
-  outcome(outcome: UpstreamOutcome): Promise<number>
-  /** Checks that the upstream saw this many requests, all of them complete, and that the sidecar forwards another one. */
-  upstreamSaw(t: Test, requests: number): Promise<void>
-  /** Fails unless no request or connection is left and the next request gets its response. */
-  recovers(): Promise<void>
-}
 
 /** Options of a sidecar and its upstream. */
 export interface SetupOptions extends Omit<TestSidecarOptions, 'upstreamUrl'> {
@@ -40,8 +14,10 @@ export interface SetupOptions extends Omit<TestSidecarOptions, 'upstreamUrl'> {
   readonly tls?: ConnectionOptions
 }
 
+export type Setup = Awaited<ReturnType<typeof startSetup>>
+
 /** Starts both. */
-export async function startSetup(t: Test, { hooks, tls, ...options }: SetupOptions = {}): Promise<Setup> {
+export async function startSetup(t: Test, { hooks, tls, ...options }: SetupOptions = {}) {
   const upstream = await recordingUpstream(t, hooks)
   const sidecar = await startSidecar(t, {
     ...options,
@@ -49,9 +25,10 @@ export async function startSetup(t: Test, { hooks, tls, ...options }: SetupOptio
     settings: { 'shutdown-deadline-seconds': '1', ...options.settings },
   })
   const authorization = `Authorization: Bearer ${sidecar.token}\r\n`
-  const connect: Setup['connect'] = () =>
+  const connect = (): Promise<RawClient> =>
     tls === undefined ? rawClient(t, sidecar.port) : rawTlsClient(t, sidecar.port, tls)
-  const head: Setup['head'] = (methodAndTarget, ...lines) =>
+  /** The head of a request with a valid token: `head('PUT /a', 'Content-Length: 1')`. */
+  const head = (methodAndTarget: string, ...lines: readonly string[]) =>
     `${methodAndTarget} HTTP/1.1\r\nHost: storage.example\r\n${authorization}${[...lines, '', ''].join('\r\n')}`
   const send = async (bytes: string | Uint8Array) => {
     const client = await connect()
@@ -61,24 +38,30 @@ export async function startSetup(t: Test, { hooks, tls, ...options }: SetupOptio
   return {
     upstream,
     sidecar,
+    /** The line `Authorization` with a valid token and its line end. */
     authorization,
     head,
     connect,
     send,
-    request: (methodAndTarget, lines = [], body = '') => send(head(methodAndTarget, ...lines) + body),
-    async ask(bytes, how) {
+    /** Connects and sends a head, and text after it. */
+    request: (methodAndTarget: string, lines: readonly string[] = [], body = '') =>
+      send(head(methodAndTarget, ...lines) + body),
+    /** Sends bytes on a new connection and takes one response. */
+    async ask(bytes: string | Uint8Array, how?: { readonly head?: boolean }) {
       const client = await send(bytes)
       const response = await client.response(how)
       client.socket.destroy()
       return response
     },
-    async exchange(bytes) {
+    /** Sends bytes on a new connection; everything received until its end. */
+    async exchange(bytes: string | Uint8Array) {
       const client = await send(bytes)
       await client.closed()
       return client.received().toString('latin1')
     },
-    outcome: (outcome) => outcomes(sidecar, outcome),
-    async upstreamSaw(t, requests) {
+    outcome: (outcome: UpstreamOutcome) => outcomes(sidecar, outcome),
+    /** Checks that the upstream saw so many requests, all complete, and that the sidecar forwards another one. */
+    async upstreamSaw(t: Test, requests: number) {
       const client = await send(head('GET /still-there'))
       t.equal((await client.response()).status, 200, 'the sidecar still forwards')
       client.socket.destroy()
@@ -89,6 +72,7 @@ export async function startSetup(t: Test, { hooks, tls, ...options }: SetupOptio
         'the upstream saw the expected requests only',
       )
     },
+    /** Fails unless no request or connection is left and the next request gets its response. */
     async recovers() {
       upstream.reply(OK)
       const client = await send(head('GET /afterwards', 'Connection: close'))

@@ -1,49 +1,41 @@
-/** What clients and operators ask of a sidecar, over the wire. */
 import type { Login } from '../../src/credentials/store.ts'
 
-/** One sidecar, as seen from outside. */
-export interface SidecarClient {
-  /** Asks for the time a token has left: `ok`, or the code of the refusal. */
-  check(token: string): Promise<string>
-  /** Sends a request for the upstream; gives the status. */
-  forward(token: string): Promise<number>
-  /** Logs in: the token, or the status and code of the refusal. */
-  login(login: Login): Promise<string>
-  /** The status of `/readyz`, and what it says. */
-  ready(): Promise<{ readonly status: number; readonly checks: readonly Record<string, unknown>[] }>
-  /** The kids that `/.well-known/jwks.json` shows. */
-  kids(): Promise<readonly string[]>
-}
+export type SidecarClient = ReturnType<typeof sidecarClient>
 
-/** Asks over connections that are kept. */
-export function sidecarClient(ports: { readonly port: number; readonly adminPort: number }): SidecarClient {
+/** What clients and operators ask of one sidecar, over connections that are kept. */
+export function sidecarClient(ports: { readonly port: number; readonly adminPort: number }) {
   const data = `http://127.0.0.1:${ports.port}`
   const admin = `http://127.0.0.1:${ports.adminPort}`
   const bearing = (token: string) => ({ headers: { authorization: `Bearer ${token}` } })
   return {
-    async check(token) {
+    /** Asks for the time a token has left: `ok`, or the code of the refusal. */
+    async check(token: string) {
       const response = await fetch(`${data}/v2/auth/token`, bearing(token))
       const { code } = await objectOf(response)
       return response.status === 200 ? 'ok' : String(code)
     },
-    async forward(token) {
+    /** Sends a request for the upstream; gives the status. */
+    async forward(token: string) {
       const response = await fetch(`${data}/object`, bearing(token))
       await response.arrayBuffer()
       return response.status
     },
-    async login(login) {
+    /** Logs in: the token, or the status and code of the refusal. */
+    async login(login: Login) {
       const headers = { 'content-type': 'application/json' }
       const body = JSON.stringify(login)
       const response = await fetch(`${data}/v2/auth/token`, { method: 'POST', headers, body })
       const { code, token } = await objectOf(response)
       return response.status === 200 ? String(token) : `${response.status} ${code}`
     },
-    async ready() {
+    /** The status of `/readyz`, and what it says. */
+    async ready(): Promise<{ status: number; checks: readonly Record<string, unknown>[] }> {
       const response = await fetch(`${admin}/readyz`)
       const { checks } = await objectOf(response)
       return { status: response.status, checks: Array.isArray(checks) ? checks : [] }
     },
-    async kids() {
+    /** The kids that `/.well-known/jwks.json` shows. */
+    async kids(): Promise<string[]> {
       const { keys } = await objectOf(await fetch(`${admin}/.well-known/jwks.json`))
       return Array.isArray(keys) ? keys.map(({ kid }) => String(kid)) : []
     },

@@ -1,33 +1,11 @@
 /** A sidecar of its own for a test: real listeners, its own key and credentials. */
 import type { Test } from 'tap'
-import { type App, createApp } from '../../src/app.ts'
+import { createApp } from '../../src/app.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createLog } from '../../src/ops/log.ts'
 import { type CredentialOptions, makeCredentialsFile } from './credentials.ts'
-import { makeKeyDirectory, type TestKeyDirectory } from './keys.ts'
+import { makeKeyDirectory } from './keys.ts'
 import { type MintOptions, mintToken } from './tokens.ts'
-
-/** What a test does with its sidecar. */
-export interface TestSidecar {
-  readonly app: App
-  /** The port of the data listener. */
-  readonly port: number
-  /** The port of the admin listener. */
-  readonly adminPort: number
-  readonly key: TestKeyDirectory
-  readonly credentialsFile: string
-  readonly logins: readonly { accountId: string; accessKey: string; secret: string }[]
-  /** A good token of the first credential. */
-  readonly token: string
-  /** Mints a token, good but for the options. */
-  mint(options?: Partial<MintOptions>): Promise<string>
-  /** The log so far, a parsed line each. */
-  readonly log: Record<string, unknown>[]
-  /** The value of one series at `/metrics`, such as `name{a="b"}`; 0 when it is not there. */
-  metric(series: string): Promise<number>
-  /** Stops it; a second call does nothing. */
-  stop(): Promise<void>
-}
 
 /** What a sidecar for a test is made of. */
 export interface TestSidecarOptions {
@@ -41,11 +19,10 @@ export interface TestSidecarOptions {
   readonly now?: () => number
 }
 
+export type TestSidecar = Awaited<ReturnType<typeof startSidecar>>
+
 /** Starts a sidecar on free ports of the loopback interface. */
-export async function startSidecar(
-  t: Pick<Test, 'teardown' | 'testdir'>,
-  options: TestSidecarOptions = {},
-): Promise<TestSidecar> {
+export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, options: TestSidecarOptions = {}) {
   const key = await makeKeyDirectory(t)
   const { file, logins } = await makeCredentialsFile(t, options.credentials ?? [{ accountId: 'acme' }])
   const flags: Record<string, string> = {
@@ -95,10 +72,14 @@ export async function startSidecar(
     key,
     credentialsFile: file,
     logins,
+    /** A good token of the first credential. */
     token: await mint(),
+    /** Mints a token, good but for the options. */
     mint,
+    /** The log so far, a parsed line each. */
     log,
-    metric: async (series) => {
+    /** The value of one series at `/metrics`, such as `name{a="b"}`; 0 when it is not there. */
+    metric: async (series: string) => {
       const response = await fetch(`http://127.0.0.1:${admin.port}/metrics`)
       for (const line of (await response.text()).split('\n')) {
         if (line.startsWith(`${series} `)) return Number(line.slice(series.length + 1))
