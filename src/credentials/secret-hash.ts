@@ -41,7 +41,7 @@ export function generateSecret(): string {
 
 /** Neither trims, normalizes nor truncates. @param scheme - `sha256` only for a secret of {@link generateSecret} */
 export async function hashSecret(secret: string, scheme: SecretScheme): Promise<string> {
-  if (scheme === 'sha256') return `$sha256$${base64(sha256(secret))}`
+  if (scheme === 'sha256') return `$sha256$${base64(hash('sha256', secret, 'buffer'))}`
   const salt = randomBytes(SALT_BYTES)
   return `${NEW_PREFIX}$${base64(salt)}$${base64(await runScrypt(secret, { salt, parameters: NEW_PARAMETERS }))}`
 }
@@ -70,10 +70,10 @@ export function parseSecretHash(text: string): SecretHash | string {
 
 /** scrypt takes a thread of libuv's pool about 0.2 s. Rejects if the text is no valid hash, or memory is short. */
 export async function verifySecret(secret: string, text: string): Promise<boolean> {
-  const hash = parseSecretHash(text)
-  if (typeof hash === 'string') throw new Error('a stored hash cannot be parsed')
-  const computed = hash.scrypt ? await runScrypt(secret, hash.scrypt) : sha256(secret)
-  return timingSafeEqual(computed, hash.digest)
+  const stored = parseSecretHash(text)
+  if (typeof stored === 'string') throw new Error('a stored hash cannot be parsed')
+  const computed = stored.scrypt ? await runScrypt(secret, stored.scrypt) : hash('sha256', secret, 'buffer')
+  return timingSafeEqual(computed, stored.digest)
 }
 
 /** A hash that no secret matches, as costly as any of its kind. @param prefix - `$sha256` or `$scrypt$ln=14,r=8,p=5` */
@@ -87,10 +87,6 @@ const scryptAsync = promisify<string, Buffer, number, object, Buffer>(scrypt)
 function runScrypt(secret: string, { salt, parameters }: ScryptInput): Promise<Buffer> {
   // OpenSSL counts its small buffers against `maxmem`, too.
   return scryptAsync(secret, salt, DIGEST_BYTES, { ...parameters, maxmem: 2 * MAX_MEMORY_BYTES })
-}
-
-function sha256(secret: string): Buffer {
-  return hash('sha256', secret, 'buffer')
 }
 
 function base64(bytes: Buffer): string {

@@ -24,22 +24,13 @@ interface KeyChange {
   readonly now: () => number
 }
 
-export interface KeyAdded {
-  readonly ok: true
-  readonly kid: string
-  readonly alg: Algorithm
-  readonly active: boolean
-  /** Epoch seconds. */
-  readonly createdAt: number
-}
-
 /**
  * Creates a missing directory (mode 0700). The key signs when it is the first private one or with `activate`; otherwise
- * it is only published, so that every verifier has it before it signs. @throws file system errors, or `ELOCKED`
+ * it is only published, so that every verifier has it before it signs. `createdAt`: epoch seconds. @throws file system errors, or `ELOCKED`
  */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
-): Promise<KeyAdded | NotDone> {
+) {
   const { directory, alg, now } = change
   await createDirectory(directory)
   return changeDirectory(directory, async (keys) => {
@@ -52,7 +43,7 @@ export async function addKey(
     const generated = await generateKey(alg, kid, createdAt)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
     if (active) await switchSigningKey(change, keys, kid)
-    return { ok: true, kid, alg, active, createdAt }
+    return { ok: true as const, kid, alg, active, createdAt }
   })
 }
 

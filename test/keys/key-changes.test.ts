@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import t from 'tap'
-import { activateKey, addKey, type KeyAdded, retireKey } from '../../src/keys/key-changes.ts'
+import { activateKey, addKey, retireKey } from '../../src/keys/key-changes.ts'
 import { loadKeyRing, readKeyDirectory } from '../../src/keys/key-directory.ts'
 import { makeKey, makeKeyDirectory, ringOf, writeKey } from '../support/keys.ts'
 
@@ -8,7 +8,7 @@ const NOW = Date.UTC(2026, 10, 20, 12)
 const now = () => NOW
 const seconds = NOW / 1000
 
-async function add(directory: string, options: { kid?: string; activate?: boolean } = {}): Promise<KeyAdded> {
+async function add(directory: string, options: { kid?: string; activate?: boolean } = {}) {
   const added = await addKey({ directory, alg: 'ES256', now, ...options })
   if (!added.ok) throw new Error(added.problems.join())
   return added

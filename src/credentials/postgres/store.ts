@@ -48,7 +48,6 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   let requests = 0
   let isOpen = false
   let isDown = false
-  let isStopped = false
   let settle: (opened: Opened) => void = () => {}
   const opened = new Promise<Opened>((resolve) => {
     settle = resolve
@@ -121,14 +120,13 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       })
     },
     async reload(): Promise<void> {
-      if (!isOpen || isStopped) return
+      if (!isOpen) return
       pool.replace()
       former = NO_SNAPSHOT
       await snapshots.reload()
     },
     /** The last snapshot stays active. */
     async stop(): Promise<void> {
-      isStopped = true
       snapshots.stop()
       settle({ ok: false, problems: [] })
       pool.close()
@@ -138,7 +136,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
 
   /** Calls `use` when the snapshot is current. Undefined when it is done. */
   async function whenCurrent(use?: () => Promise<void>): Promise<'busy' | 'unavailable' | undefined> {
-    if (!isOpen || isDown || isStopped) return 'unavailable'
+    if (!isOpen || isDown) return 'unavailable'
     if (requests >= MAX_REQUESTS) return 'busy'
     requests++
     try {
