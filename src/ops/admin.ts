@@ -10,7 +10,7 @@ import type { AddressInfo, Socket } from 'node:net'
 import type { Config } from '../config/config.ts'
 import type { CertificateMaterial } from '../reload/certificates.ts'
 import { statusProblems } from './problems.ts'
-import { createStatusReporter, type StatusSources } from './status.ts'
+import { createStatusReporter, type Status, type StatusSources } from './status.ts'
 
 /** The data of the admin listener: of this process, or collected from workers. */
 export interface AdminSources extends StatusSources {
@@ -43,18 +43,6 @@ const HEADERS = {
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
 
-const SCRIPT = 'text/javascript; charset=utf-8'
-const STYLE = 'text/css; charset=utf-8'
-
-/** The files of the status page: path, media type and module specifier. */
-const FILES = [
-  ['/', 'text/html; charset=utf-8', '../status-page/page.html'],
-  ['/page.js', SCRIPT, '../status-page/page.js'],
-  ['/page.css', STYLE, '../status-page/page.css'],
-  ['/uplot.js', SCRIPT, 'uplot/dist/uPlot.iife.min.js'],
-  ['/uplot.css', STYLE, 'uplot/dist/uPlot.min.css'],
-] as const
-
 export interface AdminListener {
   /** Rejects when the address cannot be bound. */
   listen(): Promise<AddressInfo>
@@ -68,46 +56,13 @@ export function createAdminListener(
   sources: AdminSources,
   { certificates, now, onError }: AdminOptions,
 ): AdminListener {
-  const status = createStatusReporter(config, sources, now, onError)
-  const pages = new Map<string, () => Promise<Page>>()
-  // Rendered once per turn of the event loop and never twice at a time: pipelined requests cost as one.
-  const page = (path: string, render: () => Promise<Page>) => {
-    let pending: Promise<Page> | undefined
-    pages.set(path, () => {
-      pending ??= render()
-        .catch((error: unknown) => {
-          onError(error)
-          return json(500, { code: 'InternalError', message: 'The page could not be created.' })
-        })
-        .finally(() => setImmediate(() => (pending = undefined)))
-      return pending
-    })
-  }
-  page('/livez', async () => json(200, { status: 'alive' }))
-  page('/readyz', async () => {
-    const checks = await sources.ready()
-    const ready = checks.every(({ ok }) => ok)
-    return json(ready ? 200 : 503, { status: ready ? 'ready' : 'not ready', checks })
-  })
-  page('/metrics', async () => ({
-    status: 200,
-    type: sources.exposition.contentType,
-    body: Buffer.from(await sources.exposition.metrics()),
-  }))
-  page('/.well-known/jwks.json', async () => {
-    const jwks = await sources.jwks()
-    if (jwks === undefined) return json(503, { code: 'ServiceNotReady', message: 'There are no keys yet.' })
-    return json(200, jwks, 'application/jwk-set+json')
-  })
-  page('/status.json', async () => {
-    const report = await status.report()
-    return json(200, { problems: statusProblems(report), ...report })
-  })
-  for (const [path, type, specifier] of FILES) {
-    const file = new URL(import.meta.resolve(specifier))
-    page(path, async () => ({ status: 200, type, body: await readFile(file) }))
-  }
-
+  const reporter = createStatusReporter(config, sources, now, onError)
+  const pages = new Map(
+    Object.entries(pagesOf(sources, reporter.report)).map(([path, render]) => [
+      path,
+      onceAtATime(render, onError),
+    ]),
+  )
   const server = createBoundedServer(certificates, (req, res) => {
     req.resume()
     const { method, url = '' } = req
@@ -118,26 +73,76 @@ export function createAdminListener(
     const render = pages.get(url.split('?', 1)[0] ?? '')
     if (render === undefined)
       return send(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
-    void render().then((rendered) => send(res, rendered))
+    void render().then((page) => send(res, page))
   })
-
   return {
     async listen() {
       server.listen(config.admin.port, config.admin.host)
       await once(server, 'listening')
       server.on('error', onError)
-      status.start()
+      reporter.start()
       return server.address() as AddressInfo
     },
     close: () =>
       new Promise<void>((resolve) => {
-        status.stop()
+        reporter.stop()
         server.close(() => resolve())
         server.closeAllConnections()
       }),
     setCertificates(material) {
       if ('setSecureContext' in server) server.setSecureContext(material)
     },
+  }
+}
+
+type Render = () => Promise<Page>
+
+function pagesOf(
+  { ready, exposition, jwks }: AdminSources,
+  report: () => Promise<Status>,
+): Readonly<Record<string, Render>> {
+  const file = (type: string, specifier: string): Render => {
+    const url = new URL(import.meta.resolve(specifier))
+    return async () => ({ status: 200, type: `${type}; charset=utf-8`, body: await readFile(url) })
+  }
+  return {
+    '/livez': async () => json(200, { status: 'alive' }),
+    async '/readyz'() {
+      const checks = await ready()
+      const isReady = checks.every(({ ok }) => ok)
+      return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks })
+    },
+    async '/metrics'() {
+      return { status: 200, type: exposition.contentType, body: Buffer.from(await exposition.metrics()) }
+    },
+    async '/.well-known/jwks.json'() {
+      const keys = await jwks()
+      if (keys === undefined) return json(503, { code: 'ServiceNotReady', message: 'There are no keys yet.' })
+      return json(200, keys, 'application/jwk-set+json')
+    },
+    async '/status.json'() {
+      const status = await report()
+      return json(200, { problems: statusProblems(status), ...status })
+    },
+    '/': file('text/html', '../status-page/page.html'),
+    '/page.js': file('text/javascript', '../status-page/page.js'),
+    '/page.css': file('text/css', '../status-page/page.css'),
+    '/uplot.js': file('text/javascript', 'uplot/dist/uPlot.iife.min.js'),
+    '/uplot.css': file('text/css', 'uplot/dist/uPlot.min.css'),
+  }
+}
+
+/** Renders once per turn of the event loop and never twice at a time: pipelined requests cost as much as one. */
+function onceAtATime(render: Render, onError: (error: unknown) => void): Render {
+  let pending: Promise<Page> | undefined
+  return () => {
+    pending ??= render()
+      .catch((error: unknown) => {
+        onError(error)
+        return json(500, { code: 'InternalError', message: 'The page could not be created.' })
+      })
+      .finally(() => setImmediate(() => (pending = undefined)))
+    return pending
   }
 }
 
