@@ -205,13 +205,13 @@ export class ResponseParser {
 
 /** A size and ignored extensions. White space between them is refused, because parsers disagree on it. */
 const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
-/** Controls except the tab, and carriage returns and line feeds that are not a pair. */
-const BAD_TEXT = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n/
+/** Lines that hold no control but the tab: no carriage return or line feed outside a pair of both. */
+const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*[\t\x20-\x7e\x80-\xff]*$/
 
 /** The text of a head or of trailers, without the empty line. */
 function textOf(data: Buffer, start: number, end: number): string {
   const text = data.toString('latin1', start, end)
-  if (BAD_TEXT.test(text)) throw new ResponseSyntaxError('control character in the head or the trailers')
+  if (!LINES.test(text)) throw new ResponseSyntaxError('control character in the head or the trailers')
   return text
 }
 

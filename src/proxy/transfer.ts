@@ -15,15 +15,14 @@ import { responseHeaders } from './response-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import { Upload } from './upload.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
-import { refuseFailed, type UpstreamFailure, type UpstreamOutcome } from './upstream-errors.ts'
+import {
+  refuseFailed,
+  type UpstreamEvents,
+  type UpstreamFailure,
+  type UpstreamOutcome,
+} from './upstream-errors.ts'
 import type { UpstreamPool } from './upstream-pool.ts'
 import { Tunnel, type TunnelOptions } from './websocket.ts'
-
-export interface UpstreamEvents {
-  onOutcome(outcome: UpstreamOutcome): void
-  /** The head of a final response. `seconds`: since the request's start. */
-  onResponse(status: number, seconds: number): void
-}
 
 /** An upstream, and what the transfers to it need. */
 export interface Upstream extends TunnelOptions, UpstreamHeaders {
@@ -121,8 +120,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
       return
     }
     this.#end('ok')
-    this.#res.statusCode = 101 // written by the tunnel, but counted by the access log
-    const tunnel = new Tunnel(this.#res.req, connection, this.#admitted, this.#decision, this.#upstream)
+    const tunnel = new Tunnel(this.#res, connection, this.#admitted, this.#decision, this.#upstream)
     tunnel.open(responseHeaders(head, context.id, false))
     this.#download.switchTo(this.#res.req.socket)
   }
@@ -138,12 +136,10 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   onFault(fault: UpstreamFault, stale: boolean): void {
     if (this.#outcome !== undefined) return // a tunnel, which ends with either socket
     this.#connection = undefined
-    if (stale && this.#isRetryable) {
-      this.#isRetryable = false
-      this.#upstream.pool.connect(this) // the retry, on a new connection
-    } else {
-      this.#fail(fault)
-    }
+    const isRetried = stale && this.#isRetryable
+    this.#isRetryable = false
+    if (isRetried) this.#upstream.pool.connect(this)
+    else this.#fail(fault)
   }
 
   // Calls of the listener.
@@ -161,9 +157,9 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   }
 
   onIdle(): void {
-    const { headersSent } = this.#res
+    const { headersSent, req } = this.#res
     if (this.#outcome !== undefined) {
-      this.#res.req.context.connection.abort() // the client does not read the response
+      req.context.connection.abort() // the client does not read the response
       return
     }
     // Waiting for a connection or a response head has its own timeout.
@@ -171,7 +167,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     const isClientBlocked = this.#connection?.socket.isPaused() === true
     this.#giveUpUpstream()
     if (headersSent) this.#fail(isClientBlocked ? 'client_idle' : 'connection_read_timeout')
-    else this.#fail(this.#res.req.isPaused() ? 'connection_write_timeout' : 'client_idle')
+    else this.#fail(req.isPaused() ? 'connection_write_timeout' : 'client_idle')
   }
 
   get #isRequestWritten(): boolean {
@@ -191,11 +187,10 @@ export class Transfer implements UpstreamRequest, RequestHandler {
 
   #fail(failure: UpstreamFailure): void {
     this.#end(failure)
-    if (this.#res.headersSent) {
-      setImmediate(() => this.#res.req.context.connection.abort()) // when the part that was just written has been sent
-    } else {
-      refuseFailed(this.#upstream.responder, this.#res, failure)
-    }
+    const { headersSent, req } = this.#res
+    // Later, so that the part that was just written is sent.
+    if (headersSent) setImmediate(() => req.context.connection.abort())
+    else refuseFailed(this.#upstream.responder, this.#res, failure)
   }
 
   #end(outcome: UpstreamOutcome): void {

@@ -18,6 +18,12 @@ export const UPSTREAM_OUTCOMES = ['ok', ...CLIENT_FAILURES, ...UPSTREAM_FAULTS] 
 export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
 export type UpstreamFailure = UpstreamFault | ClientFailure
 
+export interface UpstreamEvents {
+  onOutcome(outcome: UpstreamOutcome): void
+  /** The head of a final response. `seconds`: since the request's start. */
+  onResponse(status: number, seconds: number): void
+}
+
 /** Of failures that a later attempt may not meet, the error is `serviceNotReady`. */
 const ERROR_OF: Readonly<Partial<Record<UpstreamFailure, PublicError>>> = {
   client_aborted: ERRORS.malformedRequest,
@@ -36,7 +42,7 @@ const NOT_THERE: ReadonlySet<UpstreamFailure> = new Set([
   'http_response_incomplete',
 ])
 
-/** Refuses a request of which nothing has been answered. */
+/** Refuses a request of whose response nothing has been sent. */
 export function refuseFailed(responder: Responder, res: SidecarResponse, failure: UpstreamFailure): void {
   const isOfClient = isClientFailure(failure)
   responder.refuse(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {

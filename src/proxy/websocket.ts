@@ -5,7 +5,7 @@
 import type { Socket } from 'node:net'
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
-import type { RequestHandler, SidecarRequest } from '../server/context.ts'
+import type { RequestHandler, SidecarResponse } from '../server/context.ts'
 import type { Verdict } from '../token/caller.ts'
 import { allows } from '../token/scopes.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
@@ -32,7 +32,7 @@ const MAX_TIMER_MS = 2 ** 31 - 1
 
 export class Tunnel implements RequestHandler {
   readonly state = 'tunnel'
-  readonly #req: SidecarRequest
+  readonly #res: SidecarResponse
   readonly #client: Socket
   readonly #connection: UpstreamConnection
   readonly #admitted: Admitted
@@ -42,14 +42,14 @@ export class Tunnel implements RequestHandler {
   #timer: NodeJS.Timeout | undefined
 
   constructor(
-    req: SidecarRequest,
+    res: SidecarResponse,
     connection: UpstreamConnection,
     admitted: Admitted,
     decision: ForwardDecision,
     options: TunnelOptions,
   ) {
-    this.#req = req
-    this.#client = req.socket
+    this.#res = res
+    this.#client = res.req.socket
     this.#connection = connection
     this.#admitted = admitted
     this.#decision = decision
@@ -59,11 +59,12 @@ export class Tunnel implements RequestHandler {
   /** Sends the 101. The upstream's bytes then go to the client's socket. `headers`: names and values, alternating. */
   open(headers: readonly string[]): void {
     const client = this.#client
-    const { context } = this.#req
+    const { context } = this.#res.req
     const upstream = this.#connection.socket
     context.serveBy(this)
     let head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}`
     for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
+    this.#res.statusCode = 101 // for the access log
     client.write(`${head}\r\n`, 'latin1')
     client.setTimeout(0)
     context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)

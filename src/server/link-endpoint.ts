@@ -6,7 +6,7 @@ import { decodeJwt } from 'jose/jwt/decode'
 import { ERRORS } from '../errors.ts'
 import { pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
-import { isLinkId, isMakerOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
+import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { allows, type Scope } from '../token/scopes.ts'
 import type { SidecarResponse } from './context.ts'
 import { type EndpointOptions, expirationSec, invalid, type Refusal, readJson, revoke } from './endpoint.ts'
@@ -50,7 +50,7 @@ export class LinkEndpoint {
   async end(res: SidecarResponse, { accountId }: Identity, linkId: string): Promise<void> {
     const { responder, maxLifetimeSeconds, now } = this.#options
     if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', NO_LINK_ID)
-    if (!isMakerOf(linkId, accountId)) return this.#deny(res)
+    if (!isLinkOf(linkId, accountId)) return this.#deny(res)
     // The id does not say when the link ends.
     const expiresAtSeconds = Math.ceil(now() / 1000) + maxLifetimeSeconds
     const ended = { accountId, tokenId: linkId, expiresAtSeconds }

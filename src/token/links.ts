@@ -82,18 +82,18 @@ export function allowsRequest(link: LinkedRequest, method: string, target: strin
 /** Characters of a random part of 16 bytes, and of a digest of as many, in base64url. */
 const PART = 22
 
-/** A link's id: a random part and a digest of it and the account, by which every sidecar finds the maker. */
+/** A link's id: a random part and a digest of it and the account, by which every sidecar recognizes the account. */
 export function createLinkId(accountId: string): string {
   const random = randomBytes(16).toString('base64url')
-  return random + makerDigest(random, accountId)
+  return random + accountDigest(random, accountId)
 }
 
 export const isLinkId = (id: string): boolean => /^[\w-]{44}$/.test(id)
 
-export function isMakerOf(id: string, accountId: string): boolean {
-  return id.slice(PART) === makerDigest(id.slice(0, PART), accountId)
+export function isLinkOf(id: string, accountId: string): boolean {
+  return id.slice(PART) === accountDigest(id.slice(0, PART), accountId)
 }
 
-function makerDigest(random: string, accountId: string): string {
+function accountDigest(random: string, accountId: string): string {
   return hash('sha256', `${random} ${accountId}`, 'base64url').slice(0, PART)
 }

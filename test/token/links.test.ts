@@ -1,6 +1,6 @@
 /** The parts of a link: its parameter, its target, its id. */
 import t from 'tap'
-import { createLinkId, isLinkId, isMakerOf, takeLinkParameter } from '../../src/token/links.ts'
+import { createLinkId, isLinkId, isLinkOf, takeLinkParameter } from '../../src/token/links.ts'
 
 t.test('takes the parameter and one separator out of a target, and changes no other byte', async (t) => {
   const rows: readonly (readonly [string, string | undefined, string?])[] = [
@@ -29,8 +29,8 @@ t.test('takes the parameter and one separator out of a target, and changes no ot
 t.test('an id names its maker and no other account', async (t) => {
   const id = createLinkId('acme')
   t.ok(isLinkId(id))
-  t.ok(isMakerOf(id, 'acme'))
-  t.notOk(isMakerOf(id, 'Acme'))
+  t.ok(isLinkOf(id, 'acme'))
+  t.notOk(isLinkOf(id, 'Acme'))
   t.not(createLinkId('acme'), id)
   for (const other of ['', id.slice(1), `${id}x`, `${id.slice(1)}.`, '../token'])
     t.notOk(isLinkId(other), other)
