@@ -255,7 +255,7 @@ export const settingsSchema = group({
     'Requests forwarded without a token and without identity: exact method and path, no patterns.',
   ),
   forwardAuth: section('Decisions for proxies that keep their own data path.', {
-    path: setting(basePath, '', 'Path, with all below it, that answers forward-auth requests; empty: off.'),
+    path: setting(basePath, '', 'Path, with all below it, at which proxies ask; empty: off.'),
     maxAgeSeconds: setting(integer(0, 86400), 0, 'Seconds a proxy may cache a decision.'),
   }),
   corsPreflight: setting(oneOf(['deny', 'pass']), 'deny', 'pass: bodyless CORS preflights need no token.'),

@@ -177,15 +177,15 @@ function createBoundedServer(certificates: CertificateMaterial | undefined, hand
   server.timeout = 10_000 // closes connections of clients that do not read
   server.maxRequestsPerSocket = 100
   /** By the client's address, which a TLS socket shares with its TCP socket; the least recently used first. */
-  const connections = new Map<string, { readonly socket: Socket; unanswered: number }>()
+  const connections = new Map<string, { readonly socket: Socket; pending: number }>()
 
   server.on('connection', (socket: Socket) => {
     const key = addressOf(socket)
-    connections.set(key, { socket, unanswered: 0 })
+    connections.set(key, { socket, pending: 0 })
     socket.once('close', () => connections.delete(key))
     if (connections.size <= MAX_CONNECTIONS) return
-    for (const [oldest, { socket, unanswered }] of connections) {
-      if (unanswered > 0) continue
+    for (const [oldest, { socket, pending }] of connections) {
+      if (pending > 0) continue
       connections.delete(oldest)
       socket.destroy()
       return
@@ -197,8 +197,8 @@ function createBoundedServer(certificates: CertificateMaterial | undefined, hand
     if (connection !== undefined) {
       connections.delete(key)
       connections.set(key, connection)
-      connection.unanswered++
-      res.once('close', () => connection.unanswered--)
+      connection.pending++
+      res.once('close', () => connection.pending--)
     }
     handle(req, res)
   })

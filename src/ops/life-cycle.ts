@@ -1,6 +1,6 @@
 /**
  * The life cycle of a sidecar: start, run, drain, stop, each once. It listens for clients only after everything that
- * decides on access is loaded. Draining: lame duck (still accepting, but each answer closes its connection, so that
+ * decides on access is loaded. Draining: lame duck (still accepting, but each response closes its connection, so that
  * load balancers move on), no new connections, time for requests in flight, the end.
  */
 import type { AddressInfo } from 'node:net'
@@ -33,7 +33,7 @@ export interface Addresses {
 
 /** Where the sidecar is in its life. `createLifeCycle` writes it; other components only read. */
 export interface Phase {
-  /** Draining: connections end with their next answer. */
+  /** Draining: connections end with their next response. */
   name: 'starting' | 'running' | 'draining'
   /** The drain deadline has passed. */
   isAborting: boolean

@@ -1,6 +1,6 @@
 /**
  * Fills the status page from status.json, every five seconds.
- * When the sidecar does not answer, the page says so and keeps what it showed.
+ * When the sidecar does not respond, the page says so and keeps what it showed.
  */
 
 const REFRESH_MS = 5000
