@@ -169,7 +169,7 @@ export async function openAuthData(config: Config, context: Context): Promise<Au
       for (const source of sources) source.start()
     },
     async whenLoaded() {
-      if ((await ownKeySet?.firstSet()) === false) return false
+      if ((await ownKeySet?.whenLoaded()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
       if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
       return ok

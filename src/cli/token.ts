@@ -126,7 +126,7 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
     try {
       authData.start()
       if (await Promise.race([authData.whenLoaded(), late])) {
-        await Promise.race([Promise.all(authData.keySets.map((keySet) => keySet.fetched())), late])
+        await Promise.race([Promise.all(authData.keySets.map((keySet) => keySet.whenFetched())), late])
         return authData
       }
       const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))

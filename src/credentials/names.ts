@@ -24,7 +24,7 @@ export function nameProblem(text: string): string | undefined {
 }
 
 /** Both names as JSON in UTF-8: all other claims and an RSA-4096 signature fit into the rest of a token's 8 KiB. */
-export const MAX_NAMES_BYTES = 5120
+const MAX_NAMES_BYTES = 5120
 
 export function namesProblem(accountId: string, accessKey: string, scope = ''): string | undefined {
   const bytes = [accountId, accessKey, scope].reduce(

@@ -1,4 +1,7 @@
-/** The active keys. A ring is an immutable snapshot: a reload is one assignment, and no request sees half of it. */
+/**
+ * Our own keys, or those of the issuer that signs for us; `key-set.ts` has the keys of other issuers.
+ * A ring is an immutable snapshot: a reload is one assignment, and no request sees half of it.
+ */
 import type { CryptoKey, JWK } from 'jose'
 
 /** The accepted signature algorithms; each key pins its own (RFC 8725, section 3.1). */

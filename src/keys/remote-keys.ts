@@ -39,9 +39,9 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   let lastFetch: ReloadResult | undefined
   let goodAt = 0
   let cooldownFrom = Number.NEGATIVE_INFINITY
-  let settleFirst: (isLoaded: boolean) => void = () => {}
-  const firstSet = new Promise<boolean>((resolve) => {
-    settleFirst = resolve
+  let settleLoaded: (isLoaded: boolean) => void = () => {}
+  const loaded = new Promise<boolean>((resolve) => {
+    settleLoaded = resolve
   })
   const reloadable: Reloadable<KeySet | undefined> = new Reloadable<KeySet | undefined>({
     source: {
@@ -82,7 +82,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       if (isCurrent) goodAt = now()
       else cooldownFrom = now()
       onFetch?.(issuer, lastFetch)
-      if (isCurrent) settleFirst(true)
+      if (isCurrent) settleLoaded(true)
     },
     onFault: (err) => log.error({ ...where, err }, 'a JWK Set could not be applied'),
   })
@@ -110,10 +110,10 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       return mayAppear ? findNewer(kid, alg) : found
     }) satisfies FindKey,
     /** Resolves with true once there is a good set, with false if it is stopped before. */
-    firstSet: () => firstSet,
+    whenLoaded: () => loaded,
     /** Resolves when the newest fetch has ended, well or not. */
-    fetched: () => fetching,
-    /** Those that have a kid. */
+    whenFetched: () => fetching,
+    /** For a sidecar without keys of its own: those of the set that have a kid. */
     ring: (): KeyRing => ({
       verification: new Map(
         reloadable.current()?.keys.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]])),
@@ -132,7 +132,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
     stop(): void {
       stopping.abort()
       reloadable.stop()
-      settleFirst(false)
+      settleLoaded(false)
     },
   }
 }

@@ -206,7 +206,7 @@ t.test('the first valid set becomes active, and later a changed one', async (t) 
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock, kids, finds, changes, results, lines } = await watch(t, issuer)
   t.same([kids(), keys.state()], [[], { loaded: false }])
-  t.equal(await keys.firstSet(), true)
+  t.equal(await keys.whenLoaded(), true)
   t.same(keys.state(), { loaded: true, ageSeconds: 0, lastFetch: 'ok' })
   clock.ms += 7000
   t.equal(keys.state().ageSeconds, 7)
@@ -223,7 +223,7 @@ t.test('the first valid set becomes active, and later a changed one', async (t) 
 t.test('the last valid set stays active while the issuer is down or publishes an invalid one', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock, kids, changes, lines } = await watch(t, issuer)
-  await keys.firstSet()
+  await keys.whenLoaded()
   for (const breakIt of [() => issuer.fail(500), () => issuer.send('<html>')]) {
     breakIt()
     clock.ms += 1000
@@ -245,7 +245,7 @@ t.test('the last valid set stays active while the issuer is down or publishes an
 t.test('forged kids cause at most one fetch in five seconds, whether the issuer is up or down', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, clock, finds } = await watch(t, issuer)
-  await keys.firstSet()
+  await keys.whenLoaded()
   const flood = () => Promise.all(Array.from({ length: 500 }, (_, n) => finds(`forged-${n}`)))
   t.ok((await flood()).every((found) => !found))
   t.equal(issuer.requests.length, 2)
@@ -274,7 +274,7 @@ t.test('forged kids cause at most one fetch in five seconds, whether the issuer 
 t.test('a fetch that began before the key was published is repeated', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, finds } = await watch(t, issuer)
-  await keys.firstSet()
+  await keys.whenLoaded()
   let release = () => {}
   issuer.respond = (res) => {
     release = () => void res.end(JSON.stringify({ keys: [first.publicJwk] }))
@@ -292,7 +292,7 @@ t.test('a fetch that began before the key was published is repeated', async (t) 
 t.test('a hanging issuer delays a request by at most 2 s; its late response is used', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, finds } = await watch(t, issuer)
-  await keys.firstSet()
+  await keys.whenLoaded()
   let release = () => {}
   issuer.respond = (res) => {
     release = () => void res.end(JSON.stringify({ keys: [third.publicJwk] }))

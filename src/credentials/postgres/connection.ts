@@ -6,7 +6,7 @@ import pg from 'pg'
 import { isLoopback } from '../../config/values.ts'
 import { type Loaded, readRegularFile } from '../../reload/files.ts'
 
-export interface PostgresTarget {
+interface PostgresTarget {
   /** For pg alone: holds the password. */
   readonly url: string
   /** `host:port/database`. */
