@@ -18,52 +18,34 @@ export interface PublicError {
   readonly message: string
 }
 
+const error = (status: PublicError['status'], code: PublicError['code'], message: string): PublicError => ({
+  status,
+  code,
+  message,
+})
+
 /** Messages are plain words: no stack, path, token, secret or address. */
 export const ERRORS = {
-  invalidArgument: {
-    status: 400,
-    code: 'InvalidArgument',
-    message: 'An argument is not valid, or an argument is missing.',
-  },
-  malformedRequest: {
-    status: 400,
-    code: 'InvalidArgument',
-    message: 'The request is not valid HTTP, or is ambiguous.',
-  },
-  upgradeRefused: {
-    status: 400,
-    code: 'InvalidArgument',
-    message: 'Only an upgrade to WebSocket is supported.',
-  },
-  methodNotAllowed: {
-    status: 405,
-    code: 'InvalidArgument',
-    message: 'The method is not allowed here. The header Allow has those that are.',
-  },
-  requestTimeout: { status: 408, code: 'InvalidArgument', message: 'The request was not completed in time.' },
-  expectationFailed: {
-    status: 417,
-    code: 'InvalidArgument',
-    message: 'The expectation is not supported. Only 100-continue is.',
-  },
-  headersTooLarge: {
-    status: 431,
-    code: 'InvalidArgument',
-    message: 'The request has too many or too large header fields.',
-  },
+  invalidArgument: error(400, 'InvalidArgument', 'An argument is not valid, or an argument is missing.'),
+  malformedRequest: error(400, 'InvalidArgument', 'The request is not valid HTTP, or is ambiguous.'),
+  upgradeRefused: error(400, 'InvalidArgument', 'Only an upgrade to WebSocket is supported.'),
+  methodNotAllowed: error(
+    405,
+    'InvalidArgument',
+    'The method is not allowed here. The header Allow has those that are.',
+  ),
+  requestTimeout: error(408, 'InvalidArgument', 'The request was not completed in time.'),
+  expectationFailed: error(417, 'InvalidArgument', 'The expectation is not supported. Only 100-continue is.'),
+  headersTooLarge: error(431, 'InvalidArgument', 'The request has too many or too large header fields.'),
   /** Refused tokens get 401 instead, if `contract.refusedTokenStatus` says so (`gate/decide.ts`). */
-  expiredToken: { status: 400, code: 'ExpiredToken', message: 'Token expired.' },
-  invalidToken: { status: 400, code: 'InvalidToken', message: 'Token is not valid.' },
-  authenticationFailed: { status: 403, code: 'Authentication failed', message: 'Authentication failed.' },
-  accessDenied: { status: 403, code: 'AccessDenied', message: 'The token does not allow this request.' },
-  internalError: {
-    status: 500,
-    code: 'InternalError',
-    message: 'The server encountered an internal error. Retry the request.',
-  },
-  serviceNotReady: {
-    status: 503,
-    code: 'ServiceNotReady',
-    message: 'The server is not ready to handle the request. Retry later.',
-  },
-} as const satisfies Record<string, PublicError>
+  expiredToken: error(400, 'ExpiredToken', 'Token expired.'),
+  invalidToken: error(400, 'InvalidToken', 'Token is not valid.'),
+  authenticationFailed: error(403, 'Authentication failed', 'Authentication failed.'),
+  accessDenied: error(403, 'AccessDenied', 'The token does not allow this request.'),
+  internalError: error(500, 'InternalError', 'The server encountered an internal error. Retry the request.'),
+  serviceNotReady: error(
+    503,
+    'ServiceNotReady',
+    'The server is not ready to handle the request. Retry later.',
+  ),
+} as const

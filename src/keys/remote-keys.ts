@@ -76,8 +76,8 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       const problems = all.slice(0, MAX_LOGGED_PROBLEMS)
       log.error({ ...where, problems }, `the JWK Set cannot be used, ${outcome}`)
     },
-    onRecovered: () => log.info(where, 'the JWK Set can be used again'),
     onPolled(isCurrent) {
+      if (isCurrent && lastFetch === 'failed') log.info(where, 'the JWK Set can be used again')
       lastFetch = isCurrent ? 'ok' : 'failed'
       if (isCurrent) goodAt = now()
       else cooldownFrom = now()

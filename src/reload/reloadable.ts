@@ -10,7 +10,6 @@
  *   another version each time, for `unstablePolls`      loads it
  *   the rejected version, every `retryPolls` polls      attempts to load it
  *   that the source is not available                    reports it, once for each reason
- *   the active version, after that                      reports the recovery
  *   any version, where an operator asks for a reload    loads it
  */
 import type { Loaded } from './files.ts'
@@ -48,7 +47,7 @@ type Found =
   /** Why the source is not available. */
   | { readonly unavailable: string }
 
-type Action = 'wait' | 'attempt' | 'load' | 'report' | 'recover'
+type Action = 'wait' | 'attempt' | 'load' | 'report'
 
 /** Pure, so that its cases are a table. */
 export function nextAction(
@@ -65,9 +64,7 @@ export function nextAction(
   if (isForced) return [{ ...state, loaded: version }, 'load']
   if (version === before.decided) {
     const unchanged = { ...state, changedPolls: 0 }
-    if (before.rejectedPolls === undefined) {
-      return [unchanged, before.unavailable === undefined ? 'wait' : 'recover']
-    }
+    if (before.rejectedPolls === undefined) return [unchanged, 'wait']
     const rejectedPolls = before.rejectedPolls + 1
     return [{ ...unchanged, rejectedPolls }, rejectedPolls % limits.retryPolls === 0 ? 'attempt' : 'wait']
   }
@@ -113,8 +110,6 @@ export interface ReloadableOptions<T> {
   readonly onActive: (value: T, warnings: readonly string[], former: T) => void
   /** A version was rejected, or the source is not available: once for each version or reason. */
   readonly onFailed: (problems: readonly string[]) => void
-  /** The source is available again, and its version is the active one. */
-  readonly onRecovered?: () => void
   /** After each poll. `isCurrent`: the source is available, and its version is the active one. */
   readonly onPolled?: (isCurrent: boolean) => void
   /** `observe`, `load` or a callback has thrown. */
@@ -190,14 +185,13 @@ export class Reloadable<T> {
   }
 
   async #poll(isForced: boolean): Promise<void> {
-    const { source, limits, onActive, onFailed, onRecovered } = this.#options
+    const { source, limits, onActive, onFailed } = this.#options
     const observed = await this.#guard(source.observe())
     if (this.#isStopped) return
     const version = observed.ok ? observed.value : ''
     const found = observed.ok ? { version, isForced } : { unavailable: observed.problems.join('\n') }
     const [state, action] = nextAction(this.#state, found, limits)
     this.#state = state
-    if (action === 'recover') onRecovered?.()
     if (action === 'report' && !observed.ok) onFailed(observed.problems)
     if (action !== 'attempt' && action !== 'load') return
 

@@ -131,27 +131,25 @@ function offsetOf(document: Document, steps: readonly Step[], key: 'key' | undef
 /** Parses a file and checks it against a schema. Problems are sorted lines, `line:column: path message`. */
 export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T> {
   if (!isUtf8(bytes)) return { ok: false, problems: ['1:1: is not UTF-8 text'] }
-  const problems: { readonly at: Position; readonly text: string }[] = []
   const yaml = parseYaml(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString())
-  if (yaml.ok) {
-    const parsed = schema.safeParse(yaml.value)
-    if (parsed.success) return { ok: true, value: parsed.data, warnings: [] }
-    for (const issue of parsed.error.issues) {
-      const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
-      const name = path.length === 0 ? '' : `${writePath(path)} `
-      if (issue.code === 'unrecognized_keys') {
-        for (const key of issue.keys) {
-          const shown = isPlainName(key) ? `: ${key}` : ''
-          const text = `${name}has a member that is not known here${shown}`
-          problems.push({ at: yaml.position([...path, key], 'key'), text })
-        }
-      } else problems.push({ at: yaml.position(path), text: name + issue.message })
-    }
-    problems.sort((a, b) => a.at.line - b.at.line || a.at.column - b.at.column)
-  } else {
-    for (const { message, position } of yaml.mistakes) {
-      problems.push({ at: position, text: `is not valid YAML: ${message}` })
-    }
+  const line = (position: Position, text: string) => `${position.line}:${position.column}: ${text}`
+  if (!yaml.ok) {
+    const lines = yaml.mistakes.map(({ message, position }) =>
+      line(position, `is not valid YAML: ${message}`),
+    )
+    return { ok: false, problems: lines }
   }
-  return { ok: false, problems: problems.map(({ at, text }) => `${at.line}:${at.column}: ${text}`) }
+  const parsed = schema.safeParse(yaml.value)
+  if (parsed.success) return { ok: true, value: parsed.data, warnings: [] }
+  const problems = parsed.error.issues.flatMap((issue) => {
+    const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
+    const name = path.length === 0 ? '' : `${writePath(path)} `
+    if (issue.code !== 'unrecognized_keys') return [{ at: yaml.position(path), text: name + issue.message }]
+    return issue.keys.map((key) => ({
+      at: yaml.position([...path, key], 'key'),
+      text: `${name}has a member that is not known here${isPlainName(key) ? `: ${key}` : ''}`,
+    }))
+  })
+  problems.sort((a, b) => a.at.line - b.at.line || a.at.column - b.at.column)
+  return { ok: false, problems: problems.map(({ at, text }) => line(at, text)) }
 }
