@@ -30,7 +30,7 @@ type Settings = z.output<typeof settingsSchema>
 type Report = (path: string, message: string) => void
 
 /** The rules across settings. A rule is skipped while a setting that it reads is invalid by itself. */
-function checkAcross(settings: Settings, context: z.RefinementCtx): void {
+function checkAcross(settings: Settings, context: z.RefinementCtx, needsUpstream: boolean): void {
   // An unknown name does not make its group invalid. The dot at the end keeps `a.b` apart from `a.bc`; '.' is the root.
   const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
   const invalid = known.map(({ path = [] }) => `${path.join('.')}.`)
@@ -51,6 +51,11 @@ function checkAcross(settings: Settings, context: z.RefinementCtx): void {
   }
   if (areValid('keys') && keys.caFile !== undefined && !/^https:/i.test(keys.jwksUrl ?? ''))
     report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
+  if (needsUpstream && areValid('upstreams', 'forwardAuth.path')) {
+    const message =
+      'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
+    if (upstreams.length === 0 && settings.forwardAuth.path === '') report('upstreams', message)
+  }
   if (areValid('upstreams')) {
     // `/a` and `/a/` end on the same segment boundary.
     const prefixes = upstreams.map(({ prefix }) => prefix.replace(/\/$/, ''))
@@ -106,25 +111,27 @@ function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, repo
   }
 }
 
-export const configSchema = settingsSchema
-  .superRefine(checkAcross, RUN_ON_INVALID_INPUT)
-  .transform(({ token, keys, credentials, revocations, ...rest }) => {
-    const { maxLifetimeSeconds = Math.max(API_TOKEN_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
-    const { directory = KEYS_DIRECTORY, ...remote } = keys
-    const { file = CREDENTIALS_FILE, postgres } = credentials
-    const isRemote = remote.jwksUrl !== undefined
-    const keySource: Settings['keys'] = isRemote ? remote : { directory }
-    // With keys of a JWK Set there are no logins; a database tells which credentials are disabled.
-    const credentialsFile: Settings['credentials'] = isRemote ? {} : { file }
-    return {
-      ...rest,
-      token: { ...token, maxLifetimeSeconds },
-      keys: keySource,
-      credentials: postgres === undefined ? credentialsFile : { postgres },
-      /** Only the default file may be missing. */
-      revocations: { ...revocations, required: revocations.file !== REVOCATIONS_FILE },
-    }
-  })
+/** @param needsUpstream - whether a configuration that forwards nothing and decides nothing is a problem */
+export const configSchema = (needsUpstream: boolean) =>
+  settingsSchema
+    .superRefine((settings, context) => checkAcross(settings, context, needsUpstream), RUN_ON_INVALID_INPUT)
+    .transform(({ token, keys, credentials, revocations, ...rest }) => {
+      const { maxLifetimeSeconds = Math.max(API_TOKEN_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
+      const { directory = KEYS_DIRECTORY, ...remote } = keys
+      const { file = CREDENTIALS_FILE, postgres } = credentials
+      const isRemote = remote.jwksUrl !== undefined
+      const keySource: Settings['keys'] = isRemote ? remote : { directory }
+      // With keys of a JWK Set there are no logins; a database tells which credentials are disabled.
+      const credentialsFile: Settings['credentials'] = isRemote ? {} : { file }
+      return {
+        ...rest,
+        token: { ...token, maxLifetimeSeconds },
+        keys: keySource,
+        credentials: postgres === undefined ? credentialsFile : { postgres },
+        /** Only the default file may be missing. */
+        revocations: { ...revocations, required: revocations.file !== REVOCATIONS_FILE },
+      }
+    })
 
 /** The JWK Sets that are fetched, our own first. `setting`: the group that names it, such as `trustedIssuers[0]`. */
 export function keySetsOf({ token, keys, trustedIssuers }: Config) {
@@ -152,4 +159,4 @@ type DeepReadonly<T> = T extends readonly (infer Member)[]
     : T
 
 /** The active settings: complete, consistent, frozen at every depth. */
-export type Config = DeepReadonly<z.output<typeof configSchema>>
+export type Config = DeepReadonly<z.output<ReturnType<typeof configSchema>>>

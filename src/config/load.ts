@@ -9,7 +9,6 @@ import { completed, type Problem } from './problem.ts'
 import { namesBelow, SETTINGS, valueAt } from './settings.ts'
 import {
   FILE_VARIABLE,
-  type NamedValue,
   type NamedValues,
   NO_FILE,
   ownVariables,
@@ -55,26 +54,15 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
     fromFile.tree ?? {},
   )
   const locationOf: LocationOf = (steps, key) =>
-    nameOf(steps, named.values, valueAt(tree, steps) === undefined) ?? fromFile.locationOf(steps, key)
+    named.values.findLast(({ setting }) => setting.steps.every((step, at) => step === steps[at]))?.name ??
+    fromFile.locationOf(steps, key)
   const originOf = (path: string) => {
     const steps = path.split(/\W+/)
     return valueAt(tree, steps) === undefined ? 'default' : locationOf(steps)
   }
-  const result = configSchema.safeParse(tree)
-
-  const problems = [
-    ...fromFile.problems,
-    ...named.problems,
-    ...describe(result.error?.issues ?? [], locationOf),
-  ]
-  const isMap = fromFile.tree !== undefined && tree instanceof Object && !Array.isArray(tree)
-  const upstreams = valueAt(tree, ['upstreams']) ?? []
-  const hasNoUpstream = Array.isArray(upstreams) && upstreams.length === 0
-  if (needsUpstream && isMap && hasNoUpstream && !valueAt(tree, ['forwardAuth', 'path'])) {
-    const message =
-      'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
-    problems.push({ path: 'upstreams', message, origin: originOf('upstreams') })
-  }
+  const result = configSchema(needsUpstream && fromFile.tree !== undefined).safeParse(tree)
+  const invalid = describe(result.error?.issues ?? [], locationOf)
+  const problems = [...fromFile.problems, ...named.problems, ...invalid]
   if (result.success && problems.length === 0)
     return { ok: true, config: freeze(result.data), file, originOf }
   return { ok: false, problems, originOf }
@@ -100,16 +88,6 @@ function describe(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): 
     }
   }
   return [...problems.values()]
-}
-
-/** The variable or flag that gave a value; for a missing member of a group, one that gave another member. */
-function nameOf(steps: readonly Step[], named: readonly NamedValue[], isMissing: boolean) {
-  const beginsWith = (inner: readonly Step[], outer: readonly Step[]) =>
-    outer.every((step, at) => step === inner[at])
-  const own = named.findLast(({ setting }) => beginsWith(steps, setting.steps))
-  const group = steps.slice(0, -1)
-  const isMember = isMissing && group.length > 1
-  return (own ?? named.find(({ setting }) => isMember && beginsWith(setting.steps, group)))?.name
 }
 
 /** The end of the message for an unknown name: a setting of such a name, or all names that are known here. */
