@@ -1,4 +1,6 @@
 /** X-Authenticated-Assertion, from a login to the upstream that verifies it. */
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { createRemoteJWKSet, decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose'
 import t from 'tap'
 import { activateKey, addKey } from '../../src/keys/key-changes.ts'
@@ -73,6 +75,16 @@ t.test('assertions without a key that upstreams can verify are a configuration e
       message: /identity\.assertion\.enabled needs a private key/,
     })
   }
+})
+
+t.test('keys that cannot sign assertions are a bad version of the directory', async (t) => {
+  const { sidecar, receive } = await start(t)
+  const { directory, kid } = sidecar.key
+  writeFileSync(join(directory, 'active'), 'secret')
+  writeKey(directory, (await makeKey('HS256', 'secret')).privateJwk)
+  const isFailing = () => sidecar.metric('auth_sidecar_reload_failing{subject="keys"}')
+  await eventually(async () => (await isFailing()) === 1, 'the reload')
+  t.equal(decodeProtectedHeader(await receive()).kid, kid)
 })
 
 t.test('each upstream gets an assertion with its own audience', async (t) => {

@@ -156,17 +156,6 @@ t.test('a sidecar starts to serve once its database is reachable', async (t) => 
   noSecretIn(t, program)
 })
 
-t.test('a sidecar that waits for its database can be stopped', async (t) => {
-  const { flags } = await prepare(t)
-  await kill()
-  t.teardown(start)
-  const program = startProgram(t, ['serve', ...serveArgs(flags)])
-  await program.until(() => waits(program), 'the wait')
-  program.child.kill('SIGINT')
-  t.match(await program.ended, { code: 0, signal: null })
-  t.equal(program.stderr(), '')
-})
-
 t.test('a permanent database error is reported with its remedy and exits with 2', async (t) => {
   const { flags } = await prepare(t)
   const { urlFile, name } = await createDatabase('empty')

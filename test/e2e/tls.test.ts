@@ -1,12 +1,10 @@
 import { writeFileSync } from 'node:fs'
-import { connect as connectTcp } from 'node:net'
 import { join } from 'node:path'
 import { type ConnectionOptions, connect } from 'node:tls'
 import t from 'tap'
 import { WebSocket } from 'ws'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
-import { freePort } from '../support/free-port.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { type Secured, startSecured } from '../support/secured.ts'
@@ -183,22 +181,6 @@ t.test('a truncated object over TLS never looks complete', async (t) => {
   const whole = await old()
   t.equal((await whole.response()).body.toString(), 'whole')
   t.equal(await whole.closed(), 'end')
-})
-
-t.test('a client that reuses its port after a reset is reset, too', async (t) => {
-  const { upstream, sidecar, head, connect, recovers } = await startSecured(t)
-  upstream.reply((socket) => void socket.write('HTTP/1.1 200 OK\r\n\r\npart'))
-  const localPort = await freePort()
-  const first = connectTcp({ port: sidecar.port, host: '127.0.0.1', localPort })
-  await connect({ socket: first })
-  first.resetAndDestroy()
-  const client = await connect({ socket: connectTcp({ port: sidecar.port, host: '127.0.0.1', localPort }) })
-  client.send(head('GET /a'))
-  await client.until('part')
-  upstream.sockets.at(-1)?.resetAndDestroy()
-  t.equal(await client.closed(), 'reset')
-  t.notOk(sidecar.log.some(({ msg }) => msg === 'uncaught exception'))
-  await recovers()
 })
 
 t.test('over TLS a client that does not read is disconnected, a slow one is not', async (t) => {

@@ -96,6 +96,33 @@ t.test('a body of any size arrives unchanged', async (t) => {
   t.equal(await sidecar.metric('auth_sidecar_transferred_bytes_total{direction="out"}'), bytes + 2) // and the last request's own
 })
 
+/** What concerns one connection, and claims of an identity. */
+const STOPPED = [
+  ...['Connection: keep-alive, X-Private', 'connection: ,x-other ,\tset-cookie2', 'Keep-Alive: timeout=5'],
+  ...['Proxy-Connection: close', 'TE: trailers', 'Proxy-Authenticate: Basic', 'Proxy-Authorization: x'],
+  ...['Upgrade: h2c', 'HTTP2-Settings: a', 'X-PRIVATE: 1', 'x-private: 2', 'X-Other: 3', 'Set-Cookie2: 4'],
+  ...['X-Authenticated-Account-Id: evil', 'x_authenticated_key: evil', 'X.Authenticated.Assertion: evil'],
+]
+
+t.test('hop-by-hop headers, connection options and claims of an identity stop here', async (t) => {
+  const { upstream, request } = await startSetup(t)
+  upstream.reply(
+    `HTTP/1.1 200 OK\r\n${STOPPED.join('\r\n')}\r\nX-Request-Id: theirs\r\nX-Kept: x\r\nContent-Length: 2\r\n\r\nok`,
+  )
+  const { headers } = await (await request('GET /a', [...STOPPED, 'X-Kept: x'])).response()
+  const ours = /^(?:connection|keep-alive|date|forwarded|x-forwarded-\w+)$/
+  const names = (all: object) => Object.keys(all).filter((name) => !ours.test(name))
+  t.same(names(headers).sort(), ['content-length', 'x-kept', 'x-request-id'])
+  t.not(headers['x-request-id'], 'theirs')
+  const received = upstream.requests[0]?.headers ?? {}
+  t.same(
+    names(received).filter((name) => !/^x-authenticated-(?:account-id|access-key|token-)/.test(name)),
+    ['host', 'x-kept', 'x-request-id'],
+  )
+  t.equal(received['connection'] ?? received['keep-alive'], undefined)
+  t.notMatch(upstream.bytes[0]?.toString(), /evil/)
+})
+
 t.test('trailers pass in both directions, without framing, identity and connection options', async (t) => {
   const { upstream, request, recovers } = await startSetup(t)
   upstream.reply(

@@ -277,14 +277,6 @@ t.test('a worker that cannot be forked', { skip: !hasPrlimit && 'without prlimit
   })
 })
 
-t.test('settings may exceed the size of an environment variable', async (t) => {
-  const { files } = await prepareFiles(t)
-  const config = `${files['keys-directory']}.yaml`
-  const cidrs = Array.from({ length: 8192 }, (_, at) => `10.${at >> 8}.${at & 255}.0/24`)
-  writeFileSync(config, JSON.stringify({ forwarded: { trust: cidrs } }))
-  await serve(t, { ...files, config, 'upstream-url': 'http://127.0.0.1:9', workers: '2' })
-})
-
 t.test('workers end when the primary is killed', async (t) => {
   const { sidecar, pids } = await setup(t)
   sidecar.child.kill('SIGKILL')
@@ -305,12 +297,6 @@ t.test('a worker that cannot start ends the sidecar with one message', async (t)
   const inUse = await runProgram(t, ['serve', ...serveArgs({ ...flags, 'listen-port': String(port) })])
   t.equal(inUse.code, 1)
   t.equal(inUse.stderr, `port ${port} is in use (listen.port)\n`)
-})
-
-t.test('the worker command is refused without a primary', async (t) => {
-  const { code, stderr } = await runProgram(t, ['worker'])
-  t.equal(code, 2)
-  t.match(stderr, /serve/)
 })
 
 function isAlive(pid: number): boolean {

@@ -24,12 +24,6 @@ t.test('the only private key signs, even if it is not activated, and every key v
   }
 })
 
-t.test('a directory without a private key verifies only', async (t) => {
-  const directory = t.testdir({})
-  writeKey(directory, first.publicJwk)
-  t.notOk((await ringOf(directory)).signing)
-})
-
 t.test('the signing key must be unambiguous', async (t) => {
   const directory = t.testdir({})
   t.same(await problemsOf(directory), [

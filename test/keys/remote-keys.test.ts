@@ -271,24 +271,6 @@ t.test('forged kids cause at most one fetch in five seconds, whether the issuer 
   t.equal(issuer.requests.length, 6, 'a clock that is set back does not stop the fetches')
 })
 
-t.test('a fetch that began before the key was published is repeated', async (t) => {
-  const issuer = await startIssuer(t, first.publicJwk)
-  const { keys, finds } = await watch(t, issuer)
-  await keys.whenLoaded()
-  let release = () => {}
-  issuer.respond = (res) => {
-    release = () => void res.end(JSON.stringify({ keys: [first.publicJwk] }))
-    issuer.publish(first.publicJwk, second.publicJwk)
-  }
-  const reloaded = keys.reload()
-  await eventually(() => issuer.requests.length === 2, 'the request')
-  const found = [finds('second'), finds('second')]
-  release()
-  await reloaded
-  t.same(await Promise.all(found), [true, true])
-  t.equal(issuer.requests.length, 3)
-})
-
 t.test('a hanging issuer delays a request by at most 2 s; its late response is used', async (t) => {
   const issuer = await startIssuer(t, first.publicJwk)
   const { keys, finds } = await watch(t, issuer)

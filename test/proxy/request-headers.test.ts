@@ -34,33 +34,6 @@ function head(parts: HeadParts, id = 'created-here'): string {
   return requestHead({ rawHeaders: lines.flat(), context }, admitted(parts), decision, upstream)
 }
 
-/** The forwarded lines after `Host`. */
-function passed(more: readonly Line[]): string {
-  const text = head({ more })
-  const start = 'GET / HTTP/1.1\r\nHost: storage.example\r\n'
-  if (!text.startsWith(start) || !text.endsWith(OURS)) throw new Error(`an unexpected head: ${text}`)
-  return text.slice(start.length, text.length - OURS.length)
-}
-
-t.test('hop-by-hop headers, expectations and connection options are removed', async (t) => {
-  const more: Line[] = [
-    ['Connection', 'keep-alive, X-Private, Upgrade'],
-    ['connection', ' ,, X-Other\t,trailer,'],
-    ['Connection', ''],
-    ['Keep-Alive', 'timeout=5'],
-    ['Proxy-Authorization', 'Basic YTpi'],
-    ['TE', 'trailers'],
-    ['Upgrade', 'h2c'],
-    ['HTTP2-Settings', 'AAMAAABkAAQAAP__'],
-    ['Expect', '100-continue'],
-    ['x-private', '1'],
-    ['X-Other', '4'],
-    ['Trailer', 'X-Sum'],
-    ['X-Kept', 'keep-alive'],
-  ]
-  t.equal(passed(more), 'X-Kept: keep-alive\r\n')
-})
-
 /** The names that the sidecar sets, each exactly once. */
 const SET_HERE = OURS.split('\r\n').flatMap((line) => (line === '' ? [] : [line.slice(0, line.indexOf(':'))]))
 

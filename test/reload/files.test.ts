@@ -102,15 +102,6 @@ t.test(
   },
 )
 
-t.test('a failed replacement changes nothing and leaves no file', async (t) => {
-  const directory = await temporaryDirectory(t)
-  const file = join(directory, 'file')
-  await mkdir(join(file, 'something'), { recursive: true }) // a rename cannot replace a directory
-  await t.rejects(replaceFile(file, 'second'), { code: 'EISDIR' })
-  t.same(await readdir(directory), ['file'])
-  await t.rejects(replaceFile(join(directory, 'missing', 'file'), 'text'), { code: 'ENOENT' })
-})
-
 t.test(
   'a lock is stale when it has not been renewed for a minute: its event loop may be blocked so long',
   async (t) => {

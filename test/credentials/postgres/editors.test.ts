@@ -14,14 +14,6 @@ const { createDatabase, url } = server
 
 const secretHash = await hashSecret('hush', 'sha256')
 
-t.test('migrate creates the tables; a second run changes nothing', async (t) => {
-  const { urlFile } = await createDatabase('empty')
-  t.same(await migrate(urlFile), { ok: true, created: 'the tables', warnings: [] })
-  await openPostgresEditors(urlFile).credentials.add({ accountId: 'acme', accessKey: 'AK1', secretHash })
-  t.same(await migrate(urlFile), { ok: true, warnings: [] })
-  t.match(await openPostgresEditors(urlFile).credentials.list(), { value: [{ accessKey: 'AK1' }] })
-})
-
 t.test('migrate adds the scope to tables of an earlier version, with its constraint', async (t) => {
   const { urlFile, sql } = await createDatabase('tables')
   await openPostgresEditors(urlFile).credentials.add({ accountId: 'acme', accessKey: 'AK1', secretHash })
