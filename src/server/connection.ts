@@ -34,7 +34,7 @@ export class Connection implements ClientConnection {
   /** The response to the request being handled; `#waiting`: those of pipelined requests. */
   #current: SidecarResponse | undefined
   readonly #waiting: SidecarResponse[] = []
-  #isHeld = false
+  #wasFull = false
   /** No further request is accepted. */
   #isEnding = false
   /** `socket.bytesRead` at the end of the previous response. */
@@ -90,12 +90,12 @@ export class Connection implements ClientConnection {
     }
   }
 
-  /** Node resumes the socket to read a body, and after a response. */
+  /** Node itself resumes the socket to read a body, and after a response. */
   #pauseWhileFull(): void {
     const socket = this.#socket
     socket.pause()
-    if (!this.#isHeld) socket.on('resume', () => this.#isFull && socket.pause())
-    this.#isHeld = true
+    if (!this.#wasFull) socket.on('resume', () => this.#isFull && socket.pause())
+    this.#wasFull = true
   }
 
   #serve(res: SidecarResponse): void {
@@ -112,23 +112,22 @@ export class Connection implements ClientConnection {
     req.context.serveBy(undefined)
     this.#events.onRequestEnd(req, res, res.writableFinished)
     this.#bytesBefore = socket.bytesRead
-    if (!socket.writable) {
-      this.#isEnding = true // requests received after this are ignored (RFC 9112, section 9.6)
-      const unserved = this.#waiting.splice(0)
-      if (unserved.length > 0 && !socket.destroyed) {
-        socket.removeListener('finish', socket.destroy) // which Node's `destroySoon` has added
-        for (const response of unserved) response.req.resume()
-        dropUnread(socket)
-      }
-      return
-    }
+    if (!socket.writable) return this.#dropWaiting()
     const next = this.#waiting.shift()
-    if (next === undefined) {
-      this.#sendFinalRefusal()
-      return
-    }
+    if (next === undefined) return this.#sendFinalRefusal()
     this.#serve(next)
-    if (this.#isHeld && !this.#isFull) socket.resume()
+    if (this.#wasFull && !this.#isFull) socket.resume()
+  }
+
+  /** Requests received after the last response are ignored (RFC 9112, section 9.6). */
+  #dropWaiting(): void {
+    const socket = this.#socket
+    this.#isEnding = true
+    const unserved = this.#waiting.splice(0)
+    if (unserved.length === 0 || socket.destroyed) return
+    socket.removeListener('finish', socket.destroy) // which Node's `destroySoon` has added
+    for (const response of unserved) response.req.resume()
+    dropUnread(socket)
   }
 
   /** Node has detached the socket for `Upgrade` or CONNECT: the connection ends with the response. */
@@ -167,13 +166,10 @@ export class Connection implements ClientConnection {
     this.#finalRefusal = { error: refusal, bytes: error.rawPacket }
     this.#isEnding = true
     const newest = this.#waiting.at(-1) ?? this.#current
-    if (newest !== undefined && !newest.req.complete) {
-      // The error is in its body. If it waits, the refusal takes its place.
-      const waited = this.#waiting.pop()
-      if (waited === undefined) {
-        newest.req.context.isBodyMalformed = true
-        newest.req.context.handler?.onMalformedBody?.()
-      }
+    // The error is in its body. If it waits, the refusal takes its place.
+    if (newest?.req.complete === false && this.#waiting.pop() === undefined) {
+      newest.req.context.isBodyMalformed = true
+      newest.req.context.handler?.onMalformedBody?.()
     }
     this.#sendFinalRefusal()
   }

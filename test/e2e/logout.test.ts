@@ -265,7 +265,7 @@ t.test('a link ends by its id, with its token and with its account, on every sid
   for (const sidecar of [here, there]) t.same(await statuses(sidecar), [200, 200, 200, 200])
   const end = (id: string, token: string) => ask(here, 'DELETE', `/v2/auth/links/${id}`, token)
   t.match(await end(one.linkId, other), { status: 403, body: /"AccessDenied"/ }, 'of another account')
-  for (const id of ['', 'x', `x/${one.linkId}`, `${one.linkId}x`])
+  for (const id of ['', 'x', `x/${one.linkId}`, `v2/auth/links/${one.linkId}`, `${one.linkId}x`])
     t.match(await end(id, maker), { status: 400, body: /"InvalidArgument"/ }, JSON.stringify(id))
   t.match(await end(one.linkId, `${maker}x`), { status: 400, body: /"InvalidToken"/ })
   t.match(await end(one.linkId, maker), { status: 204, body: '' })
