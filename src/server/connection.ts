@@ -112,11 +112,11 @@ export class Connection implements ClientConnection {
     req.context.serveBy(undefined)
     this.#events.onRequestEnd(req, res, res.writableFinished)
     this.#bytesBefore = socket.bytesRead
-    if (!socket.writable) return this.#dropWaiting()
-    const next = this.#waiting.shift()
-    if (next === undefined) return this.#sendFinalRefusal()
-    this.#serve(next)
-    if (this.#wasFull && !this.#isFull) socket.resume()
+    const next = socket.writable ? this.#waiting.shift() : undefined
+    if (!socket.writable) this.#dropWaiting()
+    else if (next === undefined) this.#sendFinalRefusal()
+    else this.#serve(next)
+    if (next !== undefined && this.#wasFull && !this.#isFull) socket.resume()
   }
 
   /** Requests received after the last response are ignored (RFC 9112, section 9.6). */
