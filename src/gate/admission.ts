@@ -10,6 +10,7 @@ import {
   type ConnectionOptions,
   HeaderKind,
   headerKind,
+  headerValues,
   namesFramingOrIdentity,
   parseConnection,
 } from '../http/headers.ts'
@@ -56,6 +57,8 @@ const badRequest: Admission = { ok: false, error: ERRORS.malformedRequest, reaso
 const tooLarge: Admission = { ok: false, error: ERRORS.headersTooLarge, reason: 'admission' }
 const badExpectation: Admission = { ok: false, error: ERRORS.expectationFailed, reason: 'admission' }
 const twoAuthorizations: Admission = { ok: false, reason: 'malformed' }
+
+const PREFLIGHT_HEADERS = ['origin', 'access-control-request-method']
 
 export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const { method = '', url = '', rawHeaders: raw } = head
@@ -144,14 +147,10 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       expectsContinue,
       requestId: isRequestId(requestId) ? requestId : undefined,
       connectionOptions,
-      preflight: method === 'OPTIONS' && isPreflight(raw),
+      preflight:
+        method === 'OPTIONS' && PREFLIGHT_HEADERS.every((name) => headerValues(raw, name).length > 0),
     },
   }
-}
-
-function isPreflight(rawHeaders: readonly string[]): boolean {
-  const names = rawHeaders.filter((_, at) => at % 2 === 0).map((name) => name.toLowerCase())
-  return names.includes('origin') && names.includes('access-control-request-method')
 }
 
 /** A canonical decimal number that a double represents exactly. */

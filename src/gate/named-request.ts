@@ -3,6 +3,7 @@
  * In: the proxy's request. Out: method, path and host of the request it asks for, or undefined where they are missing or
  * have several values: a proxy that sets one pair of headers may pass the client's spelling of the other.
  */
+import { headerValues } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import { COPY_SOURCES, type ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
@@ -23,8 +24,7 @@ const SECOND_PATHS = ['destination', ...COPY_SOURCES]
 
 export function namedRequest(asking: Admitted): NamedRequest | undefined {
   const { rawHeaders, connectionOptions } = asking
-  const valuesOf = (name: string) =>
-    rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
+  const valuesOf = (name: string) => headerValues(rawHeaders, name)
   const named = PAIRS.map(([method, target]) => [valuesOf(method), valuesOf(target)] as const).filter(
     ([methods, targets]) => methods.length + targets.length > 0,
   )

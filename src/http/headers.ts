@@ -116,6 +116,11 @@ function isForScope(kind: HeaderKind): boolean {
   return kind === HeaderKind.condition || kind === HeaderKind.secondPath || kind === HeaderKind.override
 }
 
+/** The values of a header in a list of names and values. `name`: in lower case. */
+export function headerValues(rawHeaders: readonly string[], name: string): string[] {
+  return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
+}
+
 /**
  * Copies text of a head before a cache keeps it. V8 represents a slice by a reference to the text that it is a part of, and
  * a concatenation by a tree of its pieces: a cached token would keep the complete header line in memory, a name the head.

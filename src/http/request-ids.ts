@@ -3,7 +3,7 @@
  * new UUID; and the trace id of its `traceparent` (W3C Trace Context, section 3.2), for log lines.
  */
 import { randomUUID } from 'node:crypto'
-import { HeaderKind, headerKind } from './headers.ts'
+import { headerValues } from './headers.ts'
 
 export function isRequestId(value: string | undefined): value is string {
   return value !== undefined && /^[A-Za-z0-9._-]{1,128}$/.test(value)
@@ -11,9 +11,7 @@ export function isRequestId(value: string | undefined): value is string {
 
 /** The id that a head names, if it has exactly one that is valid; otherwise a new one. */
 export function requestIdOf(rawHeaders: readonly string[]): string {
-  const ids = rawHeaders.filter(
-    (_, at) => at % 2 === 1 && headerKind(rawHeaders[at - 1] as string) === HeaderKind.requestId,
-  )
+  const ids = headerValues(rawHeaders, 'x-request-id')
   return ids.length === 1 && isRequestId(ids[0]) ? ids[0] : randomUUID()
 }
 

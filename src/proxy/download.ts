@@ -5,9 +5,10 @@
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
+import { headerValues } from '../http/headers.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { endAfterBody } from '../server/unread-body.ts'
-import { headerValues, responseHeaders, responseTrailers } from './response-headers.ts'
+import { responseHeaders, responseTrailers } from './response-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -38,7 +39,7 @@ export class Download {
     for (const hints of response.takeEarlyHints()) {
       if (this.#req.httpVersionMinor === 0) continue
       try {
-        this.#res.writeEarlyHints({ link: headerValues(hints, 'link') })
+        this.#res.writeEarlyHints({ link: headerValues(hints.rawHeaders, 'link') })
       } catch {
         // Node refuses malformed links; hints are optional.
       }

@@ -63,8 +63,3 @@ export function responseTrailers(
   }
   return trailers
 }
-
-/** `name`: in lower case. */
-export function headerValues({ rawHeaders }: Pick<UpstreamHead, 'rawHeaders'>, name: string): string[] {
-  return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name)
-}
