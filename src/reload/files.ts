@@ -38,7 +38,7 @@ export type ReadFile =
 
 /** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
 export async function readRegularFile(path: string, maxBytes: number): Promise<ReadFile> {
-  const refused = (problem: string, missing = false): ReadFile => ({
+  const rejected = (problem: string, missing = false): ReadFile => ({
     ok: false,
     missing,
     problems: [`${path}: ${problem}`],
@@ -49,11 +49,11 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
     const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
     try {
       const stats = await file.stat()
-      if (!stats.isFile()) return refused('is not a file')
-      if (stats.size > maxBytes) return refused(tooLarge)
+      if (!stats.isFile()) return rejected('is not a file')
+      if (stats.size > maxBytes) return rejected(tooLarge)
       // `end` is inclusive: one byte more than allowed tells a file that grows, or whose size the kernel gives as 0.
       const bytes = await buffer(file.createReadStream({ end: maxBytes, autoClose: false }))
-      if (bytes.length > maxBytes) return refused(tooLarge)
+      if (bytes.length > maxBytes) return rejected(tooLarge)
       const permissionWarnings =
         (stats.mode & 0o004) === 0 ? [] : [`${path} can be read by every user of this machine`]
       return { ok: true, bytes, permissionWarnings, modifiedAt: stats.mtimeMs }
@@ -61,7 +61,7 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
       await file.close()
     }
   } catch (error) {
-    return refused(`cannot be read: ${fileErrorReason(error)}`, errorCode(error) === 'ENOENT')
+    return rejected(`cannot be read: ${fileErrorReason(error)}`, errorCode(error) === 'ENOENT')
   }
 }
 

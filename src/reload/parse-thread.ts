@@ -39,16 +39,16 @@ export async function readRows<T>(
   const read = await readRegularFile(path, MAX_FILE_BYTES)
   if (!read.ok) return read
   const { bytes } = read
-  const refused = (problems: readonly string[]): ReadFile => ({ ok: false, problems })
+  const rejected = (problems: readonly string[]): ReadFile => ({ ok: false, problems })
   try {
     const batches = bytes.length <= MAX_INLINE_BYTES ? [parse(bytes)] : parseInThread<T>(moduleUrl, bytes)
     for await (const batch of batches) {
-      if (!batch.ok) return refused(batch.problems.map((problem) => `${path}:${problem}`))
+      if (!batch.ok) return rejected(batch.problems.map((problem) => `${path}:${problem}`))
       for (const row of batch.value) add(row)
     }
     return read
   } catch {
-    return refused([`${path}: cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`])
+    return rejected([`${path}: cannot be parsed within ${MAX_SECONDS} s and ${MAX_HEAP_MB} MB of memory`])
   }
 }
 

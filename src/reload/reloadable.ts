@@ -16,11 +16,11 @@ import type { Loaded } from './files.ts'
 
 /** How long a change may take, counted in polls. */
 export interface ChangeLimits {
-  /** Until then a bad version may be incomplete: a key may follow its certificate late. */
+  /** A bad version is rejected after so many. Until then it may be incomplete: a key may follow its certificate late. */
   readonly reportPolls: number
-  /** Not earlier: a part of a revocation list is valid. */
+  /** A version that differs at each poll is loaded after so many. Loaded earlier, a part of a revocation list is valid. */
   readonly unstablePolls: number
-  /** The cause of a rejection may be ours, such as too many open files. */
+  /** A rejected version is loaded again after so many: the cause may be ours, such as too many open files. */
   readonly retryPolls: number
 }
 
@@ -49,7 +49,7 @@ type Found =
 
 type Action = 'wait' | 'attempt' | 'load' | 'report'
 
-/** Pure, so that its cases are a table. */
+/** Decides after a poll. Pure, so that a test has its cases as a table. */
 export function nextAction(
   before: ChangeState,
   found: Found,
@@ -78,7 +78,7 @@ export function nextAction(
     : [changed, 'wait']
 }
 
-/** After a load that was no attempt, or a successful attempt. */
+/** The state once a loaded version is active, or was rejected. */
 export function afterDecision(state: ChangeState, decided: string, isGood: boolean): ChangeState {
   return { ...state, decided, changedPolls: 0, rejectedPolls: isGood ? undefined : 0 }
 }
@@ -128,7 +128,7 @@ export class Reloadable<T> {
   #isStarted = false
   #isStopped = false
   #timer: NodeJS.Timeout | undefined
-  /** The poll or load that was asked for last. They run one after another. */
+  /** The last poll in the queue: they run one after another. */
   #last: Promise<unknown> = Promise.resolve()
   /** The poll that has not begun: it sees all changes made before now. */
   #nextPoll: Promise<boolean> | undefined
@@ -196,8 +196,9 @@ export class Reloadable<T> {
     if (action !== 'attempt' && action !== 'load') return
 
     const loaded = await this.#guard(source.load())
-    const isUsable = action === 'load' || (loaded.ok && (await this.#shows(version)))
-    if (this.#isStopped || !isUsable) return
+    // An attempt that fails decides nothing: the version may be incomplete.
+    const isDecided = action === 'load' || (loaded.ok && (await this.#shows(version)))
+    if (this.#isStopped || !isDecided) return
     this.#state = afterDecision(this.#state, version, loaded.ok)
     if (!loaded.ok) return onFailed(loaded.problems)
     const former = this.#value

@@ -58,7 +58,7 @@ export function parseYaml(text: string): ParsedYaml {
     const { line, col } = lines.linePos(offset)
     return { line: Math.max(line, 1), column: Math.max(col, 1) } // 0 before the first line was looked at
   }
-  const refuse = (mistakes: readonly Mistake[]): ParsedYaml => ({
+  const reject = (mistakes: readonly Mistake[]): ParsedYaml => ({
     ok: false,
     mistakes: mistakes.map(({ message, offset }) => ({ message, position: positionAt(offset) })),
   })
@@ -67,14 +67,14 @@ export function parseYaml(text: string): ParsedYaml {
     const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: 'error' } as const
     const document = parseDocument(text, { ...options, prettyErrors: false })
     const invalid = parserMistakes(document)
-    if (invalid.length > 0) return refuse(invalid)
+    if (invalid.length > 0) return reject(invalid)
     const mistakes = mistakesIn(document)
-    if (mistakes.length > 0) return refuse(mistakes)
+    if (mistakes.length > 0) return reject(mistakes)
     const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES })
     const position = (steps: readonly Step[], key?: 'key') => positionAt(offsetOf(document, steps, key))
     return { ok: true, value, position }
   } catch {
-    return refuse([{ message: 'too many aliases, or a merge (`<<`) of what is no map', offset: 0 }])
+    return reject([{ message: 'too many aliases, or a merge (`<<`) of what is no map', offset: 0 }])
   }
 }
 
