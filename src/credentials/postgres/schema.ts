@@ -2,7 +2,7 @@
  * The tables of the credentials database, as one idempotent script for PostgreSQL 13 or newer. Triggers count changes
  * in `revision`. `stamp` is random: after a restore from a backup a number may come again, the pair does not. `base` is
  * the stamp of the last change other than new revocations, which logouts make often; it counts only while `base_of`
- * equals `stamp`, because a trigger of an earlier version sets neither.
+ * equals `stamp`, which a trigger of an earlier version leaves as it was.
  */
 import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
 

@@ -193,6 +193,20 @@ t.test('new revocations are read alone, and name the tokens to evict', async (t)
   t.equal(isActive(replica), false, 'everything was read')
 })
 
+t.test('after 10,000 new revocations all are read again, so that ended ones leave the memory', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
+  const replica = await openStore(t, urlFile, { pollMs: 20 })
+  await sql(`INSERT INTO storage_auth.revocations (jti, expires_at)
+    SELECT n, CASE WHEN n < 10000 THEN now() - interval '1 second' END FROM generate_series(1, 10000) AS n`)
+  await eventually(() => replica.evicted.length === 1, 'the new ones')
+  t.same([replica.evicted[0]?.length, replica.revocations().size], [10_000, 10_001])
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('next')`)
+  await eventually(() => replica.evicted.length === 2, 'the next one')
+  t.strictSame(replica.evicted[1]?.join(), 'next')
+  t.equal(replica.revocations().size, 9002, 'without the thousand that the database has removed')
+})
+
 t.test('revocations that commit in another order than they began are all found', async (t) => {
   const { urlFile, url } = await withAcme()
   const replica = await openStore(t, urlFile, { pollMs: 5 })
