@@ -9,7 +9,7 @@ export type MetricFamily = Awaited<ReturnType<Registry['getMetricsAsJSON']>>[num
 
 type Labels = MetricFamily['values'][number]['labels']
 
-/** Values of labels that count. */
+/** Labels, each with its value or a pattern of its values. */
 type Where = Readonly<Record<string, string | RegExp>>
 
 type Name = MetricName | 'process_cpu_seconds_total' | 'process_resident_memory_bytes'
@@ -30,8 +30,11 @@ interface Sample {
   readonly row: readonly number[]
 }
 
+/** The columns of each metric. */
+type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>
+
 /** How the counters grew between two moments. */
-export type Growth = ReturnType<Samples['growth']>
+export type Growth = ReturnType<typeof growthOf>
 
 export type Windows = ReturnType<Samples['windows']>
 
@@ -40,7 +43,7 @@ const MAX_SAMPLES = 121
 const RECENT_STEPS = 6
 
 export class Samples {
-  readonly #columns = new Map<string, Map<string, { readonly labels: Labels; readonly index: number }>>()
+  readonly #columns: Columns = new Map()
   #columnCount = 0
   readonly #samples: Sample[] = []
 
@@ -55,13 +58,13 @@ export class Samples {
     const all = [...this.#samples, to]
     return {
       at,
-      tenMinutes: this.growth(all[0] ?? to, to),
+      tenMinutes: growthOf(this.#columns, all[0] ?? to, to),
       /** The last 30 seconds. */
-      recently: this.growth(all.at(-RECENT_STEPS - 2) ?? all[0] ?? to, to),
+      recently: growthOf(this.#columns, all.at(-RECENT_STEPS - 2) ?? all[0] ?? to, to),
       /** From each sample to the next, in order of time. */
-      steps: all.slice(1).map((sample, index) => this.growth(all[index] ?? sample, sample)),
+      steps: all.slice(1).map((sample, index) => growthOf(this.#columns, all[index] ?? sample, sample)),
       /** Since zero: the current values. */
-      values: this.growth({ at: 0, row: [] }, to),
+      values: growthOf(this.#columns, { at: 0, row: [] }, to),
     }
   }
 
@@ -82,35 +85,36 @@ export class Samples {
     }
     return { at, row }
   }
+}
 
-  /** Of the series that exist at the end. A counter that decreased (its worker was replaced) counts as zero. */
-  growth(from: Sample, to: Sample) {
-    const seconds = (to.at - from.at) / 1000
-    const by = (metric: Name, label: string, where: Where = {}) => {
-      const growth = new Map<string, number>()
-      const wanted = Object.entries(where)
-      for (const { labels, index } of this.#columns.get(metric)?.values() ?? []) {
-        const last = to.row[index]
-        const isWanted = wanted.every(([name, value]) =>
-          value instanceof RegExp ? value.test(String(labels[name])) : labels[name] === value,
-        )
-        if (last === undefined || !isWanted) continue
-        const value = String(labels[label] ?? '')
-        const grown = Math.max(0, last - (from.row[index] ?? 0))
-        growth.set(value, (growth.get(value) ?? 0) + grown)
-      }
-      return growth
+/** Of the series that exist at the end. A counter that decreased (its worker was replaced) counts as zero. */
+function growthOf(columns: Columns, from: Sample, to: Sample) {
+  const seconds = (to.at - from.at) / 1000
+  /** By the values of a label, of the series that `where` selects. */
+  const by = (metric: Name, label: string, where: Where = {}) => {
+    const growth = new Map<string, number>()
+    const wanted = Object.entries(where)
+    for (const { labels, index } of columns.get(metric)?.values() ?? []) {
+      const last = to.row[index]
+      const isWanted = wanted.every(([name, value]) =>
+        value instanceof RegExp ? value.test(String(labels[name])) : labels[name] === value,
+      )
+      if (last === undefined || !isWanted) continue
+      const value = String(labels[label] ?? '')
+      const grown = Math.max(0, last - (from.row[index] ?? 0))
+      growth.set(value, (growth.get(value) ?? 0) + grown)
     }
-    return {
-      at: to.at,
-      seconds,
-      by,
-      total: (metric: Name, where?: Where) => sum(by(metric, '', where)),
-      /** Per second; null if the interval is empty. */
-      rate: (metric: Name, where?: Where) =>
-        seconds > 0 ? rounded(sum(by(metric, '', where)) / seconds) : null,
-      percentiles: (histogram: MetricName, where?: Where) => percentiles(by(histogram, 'le', where)),
-    }
+    return growth
+  }
+  return {
+    at: to.at,
+    seconds,
+    by,
+    total: (metric: Name, where?: Where) => sum(by(metric, '', where)),
+    /** Per second; null if the interval is empty. */
+    rate: (metric: Name, where?: Where) =>
+      seconds > 0 ? rounded(sum(by(metric, '', where)) / seconds) : null,
+    percentiles: (histogram: MetricName, where?: Where) => percentiles(by(histogram, 'le', where)),
   }
 }
 
@@ -130,18 +134,14 @@ function percentiles(buckets: ReadonlyMap<string, number>) {
     .sort((a, b) => a.bound - b.bound)
   const quantile = (q: number): number | null => {
     const rank = q * (ascending.at(-1)?.count ?? 0)
-    if (rank === 0) return null
-    let below = { bound: 0, count: 0 }
-    for (const bucket of ascending) {
-      // Above the last finite bound nothing is known but that bound.
-      if (bucket.bound === Infinity) break
-      if (bucket.count >= rank) {
-        const share = (rank - below.count) / (bucket.count - below.count)
-        return rounded(below.bound + (bucket.bound - below.bound) * share)
-      }
-      below = bucket
-    }
-    return below.bound
+    const index = ascending.findIndex(({ count }) => count >= rank)
+    const bucket = ascending[index]
+    if (rank === 0 || bucket === undefined) return null
+    const below = ascending[index - 1] ?? { bound: 0, count: 0 }
+    // Above the last finite bound nothing is known but that bound.
+    if (bucket.bound === Infinity) return below.bound
+    const share = (rank - below.count) / (bucket.count - below.count)
+    return rounded(below.bound + (bucket.bound - below.bound) * share)
   }
   return { p50Seconds: quantile(0.5), p99Seconds: quantile(0.99) }
 }

@@ -242,7 +242,7 @@ function showKeys({ keys, keySets, certificates }) {
 function showTrust({ credentials, revocations, reloads, time: now }) {
   const rows = reloads.map(({ subject, failing, lastGoodAt }) => [
     subject,
-    failing ? mark('bad', 'last failed') : mark('good', 'ok'),
+    failing ? mark('bad', 'unusable') : mark('good', 'ok'),
     time(lastGoodAt, `${age(Math.max(0, (Date.parse(now) - Date.parse(lastGoodAt)) / 1000))} ago`),
   ])
   fill(
