@@ -59,19 +59,6 @@ t.test('if one port is in use the other one is not opened', async (t) => {
   }
 })
 
-t.test('stopping during the start leaves no listener open', async (t) => {
-  const port = await freePort()
-  const { create, log } = await app(t, { '--listen-port': String(port) })
-  const sidecar = await create()
-  const started = sidecar.start()
-  t.equal(sidecar.start(), started, 'start is idempotent')
-  await sidecar.stop()
-  const { admin } = await started
-  t.notOk(await answers(port))
-  t.notOk(await answers(admin.port))
-  t.equal(log.at(-1)?.['msg'], 'stopped')
-})
-
 t.test('an internal error is a 500, is logged and does not end the process', async (t) => {
   let broken = false
   const now = () => {

@@ -26,14 +26,6 @@ t.test('exit codes are 0 and 2, and no stack trace is printed', async (t) => {
   )
 })
 
-t.test('a system error exits with 1 and prints its message', async (t) => {
-  const cwd = t.testdir({ '.sidecar': 'not a directory' })
-  const { code, stderr } = await runProgram(t, ['demo', '--port', '0', '--admin-port', '0'], { cwd })
-  t.equal(code, 1)
-  t.match(stderr, /^E[A-Z]+: .*\.sidecar/)
-  t.notMatch(stderr, /^ +at /m)
-})
-
 t.test('all output is printed, even if it is read slowly', async (t) => {
   const file = join(t.testdir({}), 'credentials.yaml')
   const accounts = Array.from({ length: 3000 }, (_, at) => ({

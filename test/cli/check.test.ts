@@ -187,20 +187,6 @@ t.test('an untrusted certificate is detected, and no secret is sent', async (t) 
   t.equal(requests, 0)
 })
 
-t.test(
-  'an https: URL of a port without TLS is reported as such, without a word on certificates',
-  async (t) => {
-    const url = (await serving(t, deployment())).replace('http:', 'https:')
-    const { stdout, code } = await runProgram(t, ['check', '--url', url])
-    t.equal(code, 1)
-    t.match(
-      stdout,
-      /^failure +reachable +no HTTP response: the port speaks no TLS, or no known version of it /m,
-    )
-    t.notMatch(stdout, /certificate/)
-  },
-)
-
 t.test('a certificate that expires within 14 days or has expired is detected', async (t) => {
   for (const [days, status, end] of [
     [13, 'warning', '12 days'],

@@ -85,19 +85,6 @@ t.test('unknown names are refused at each depth, with a suggestion', async (t) =
   for (const [yaml, problem] of table) t.strictSame(refused({ yaml }), [problem], yaml)
 })
 
-t.test('property names of JavaScript are unknown names too', async (t) => {
-  for (const name of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
-    t.match(refused({ yaml: `${name}: { port: 1 }` }), [new RegExp(`^${name}: unknown setting; .*:1:1\\)$`)])
-    t.match(refused({ yaml: `token:\n  ${name}: 1` }), [
-      new RegExp(`^token.${name}: unknown setting; .*:2:3\\)$`),
-    ])
-    t.match(refused({ yaml: `publicRoutes:\n- { method: GET, path: /x, ${name}: {} }` }), [
-      new RegExp(`^publicRoutes\\[0\\].${name}: unknown setting; .*:2:28\\)$`),
-    ])
-  }
-  t.equal(Reflect.get({}, 'port'), undefined)
-})
-
 t.test('text that is not YAML is refused with line and column and without an excerpt', async (t) => {
   const table: [string, string | RegExp][] = [
     ['listen:\n\tport: 1', /^: not valid YAML: Tabs are not allowed as indentation \(sidecar.yaml:2:1\)$/],

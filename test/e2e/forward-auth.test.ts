@@ -61,16 +61,7 @@ t.test('a refused token gets its documented error, with status 401 if configured
 
 t.test('a path that only resembles the forward-auth path is forwarded', async (t) => {
   const { ask, head, upstream } = await startSetup(t, { settings: PATH })
-  const targets = [
-    '/_authx',
-    '/_Auth',
-    '//_auth',
-    '/%5fauth',
-    '/_auth%2f',
-    '/_auth;x',
-    '/b/_auth',
-    '/b?/_auth',
-  ]
+  const targets = '/_authx /_Auth //_auth /%5fauth /_auth%2f /_auth;x /b/_auth /b?/_auth'.split(' ')
   for (const target of targets) t.equal((await ask(head(`GET ${target}`))).body.toString(), 'ok', target)
   t.same(
     upstream.requests.map(({ target }) => target),

@@ -290,17 +290,6 @@ t.test('an unused client connection is closed without a response', async (t) => 
   t.equal(client.rest().length, 0)
 })
 
-t.test('empty lines after a response do not keep a connection', async (t) => {
-  const { request } = await startSetup(t, {
-    settings: { ...IDLE, 'timeouts-headers-seconds': '0.3', 'timeouts-keep-alive-seconds': '1' },
-  })
-  const client = await request('GET /')
-  t.equal((await client.response()).status, 200)
-  client.send('\r\n')
-  t.equal(await client.closed(), 'end')
-  t.equal(client.rest().length, 0)
-})
-
 t.test('a client that reads no responses is disconnected after the idle time', async (t) => {
   const { sidecar, upstream, request, head } = await startSetup(t, { settings: IDLE })
   const body = 'x'.repeat(50_000)

@@ -140,18 +140,6 @@ t.test('an HTTP/1.0 client gets an early response without a reset', async (t) =>
   }
 })
 
-t.test('an upstream reset after an early response results in that response or a 503', async (t) => {
-  const { head, recovers, send } = await answeringEarly(t, 300_000, (socket) => {
-    socket.write(FORBIDDEN)
-    socket.resetAndDestroy()
-  })
-  const client = await send(head('PUT /large', `Content-Length: ${8 * MIB}`))
-  client.send(Buffer.alloc(8 * MIB))
-  t.match(String((await client.response()).status), /^(403|503)$/)
-  await client.closed()
-  await recovers()
-})
-
 /** Requests that are refused while their body is still being sent. */
 const refusedUploads = (size: number): Readonly<Record<string, string>> => ({
   'no token': `PUT /b/k HTTP/1.1\r\nHost: h\r\nContent-Length: ${size}\r\n\r\n`,

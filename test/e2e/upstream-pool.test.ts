@@ -108,17 +108,6 @@ t.test('an unsolicited second response reaches no client', async (t) => {
   await recovers()
 })
 
-t.test('a large response frees its connection for the next request', async (t) => {
-  const settings = { 'limits-upstream-connections': '1', 'limits-upstream-queue': '1' }
-  const { upstream, head, connect } = await startSetup(t, { settings })
-  upstream.reply(`HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n${'x'.repeat(1_000_000)}`)
-  const client = await connect()
-  for (let count = 0; count < 100; count++) {
-    client.send(head('GET /large'))
-    t.equal((await client.response()).status, 200)
-  }
-})
-
 t.test('more requests than one read of all sockets returns are each sent once', async (t) => {
   const upstream = await recordingUpstream(t)
   const { files, token } = await prepareFiles(t)

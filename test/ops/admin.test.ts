@@ -95,15 +95,7 @@ t.test('ready is 503 and lists the checks while one of them fails; alive is 200'
 
 t.test('other paths are 404, other methods 405, with JSON', async (t) => {
   const { ask, get } = await adminListener(t)
-  const paths = [
-    '/metrics/',
-    '//metrics',
-    '/Metrics',
-    '/%6detrics',
-    '/page.html',
-    '/assets.ts',
-    '/v2/auth/token',
-  ]
+  const paths = '/metrics/ //metrics /Metrics /%6detrics /page.html /assets.ts /v2/auth/token'.split(' ')
   for (const target of [...paths, '/__proto__', '/x/../metrics', `/${'x'.repeat(8000)}`]) {
     const response = await get(target)
     t.equal(response.status, 404, target)

@@ -37,15 +37,6 @@ t.test('fields that may hold a token or a secret are redacted', async (t) => {
   t.notMatch(lines.join(''), /canary/)
 })
 
-t.test('a line has its time in ISO form, and neither host nor process', async (t) => {
-  const lines: string[] = []
-  const log = createLog('warn', { write: (line) => void lines.push(line) })
-  log.info('not severe enough')
-  log.warn({ a: 1 }, 'words')
-  t.equal(lines.length, 1)
-  t.match(lines[0], /^\{"level":40,"time":"\d{4}-\d\d-\d\dT[\d:.]+Z","a":1,"msg":"words"\}\n$/)
-})
-
 t.test('client text is truncated, and control characters and line breaks are replaced', async (t) => {
   t.equal(loggable('/plain path/é/\u{1F600}'), '/plain path/é/\u{1F600}')
   t.equal(loggable('a\r\nb\tc\0d\x1b[2Je\x7ff\x9bg\u2028h\u2029i\u202ej'), 'a��b�c�d�[2Je�f�g�h�i�j')

@@ -68,18 +68,6 @@ t.test('every series with closed label sets starts at zero', async (t) => {
       t.equal(sampleValue(samples, `auth_sidecar_${name}`, series), 0, `${name} ${JSON.stringify(series)}`)
 })
 
-t.test('the age of the signing key is never below zero', async (t) => {
-  const age = async (sources: Partial<MetricSources>, now = 61_500_000) =>
-    sampleValue(
-      await metricsOf(sources, { now: () => now }).scrape(),
-      'auth_sidecar_signing_key_age_seconds',
-      { kid: 'k1' },
-    )
-  t.equal(await age({}), 60_500)
-  t.equal(await age({}, 999_000), 0, 'a key from a machine whose clock is ahead')
-  t.equal(await age({ signingKey: () => undefined }), undefined, 'nothing signs')
-})
-
 t.test('reloads are counted, and a subject is failing while any of its parts fails', async (t) => {
   let time = 1_000_000
   const { metrics, scrape } = metricsOf({}, { subjects: ['certificates'], now: () => time })
