@@ -118,7 +118,7 @@ export async function createApp({
       onParserError: (error, peer, bytes) =>
         responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
       isDraining,
-      onHandshakeFailed: (code) => log.debug({ code }, 'TLS handshake failed'),
+      onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
       onListenError,
     },
   )

@@ -37,7 +37,7 @@ export type Decision =
 
 export type ForwardDecision = Extract<Decision, { act: 'forward' | 'allow' }>
 
-/** `decision` is a promise where `verify` returns one; it rejects only on an internal fault. */
+/** `decision` is a promise where `verify` returns one; it rejects only on an internal error. */
 export interface Decided {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly request: Admitted | undefined
@@ -169,8 +169,8 @@ function isProof({ request, link }: Question, caller: Caller): boolean {
 /** Whether the caller's scope and link allow the request. The endpoints of the sidecar itself need no scope. */
 function isAllowed({ routed, received, request, link }: Question, { identity: { scope } }: Caller): boolean {
   if (!isPassage(routed)) return true
-  const isHandshake = routed.act === 'forward' && received.webSocket
-  if (link !== undefined && (isHandshake || received.namesOtherRequest)) return false
+  const isWebSocket = routed.act === 'forward' && received.webSocket
+  if (link !== undefined && (isWebSocket || received.namesOtherRequest)) return false
   return scope === undefined || (request !== undefined && allows(scope, request))
 }
 

@@ -33,7 +33,7 @@ export function namedRequest(asking: Admitted): NamedRequest | undefined {
     ([methods, targets]) =>
       methods.length === 1 && targets.length === 1 && methods[0] === method && targets[0] === target,
   )
-  // Proxies may join repeated lines. Whether a nominated line reaches the service is up to the proxy.
+  // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
   const isUnclear = SECOND_PATHS.some((name) =>
     valuesOf(name).some((value) => value.includes(',') || connectionOptions?.has(name)),
   )

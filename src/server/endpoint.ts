@@ -43,20 +43,25 @@ export async function revoke(
   }
 }
 
-/** Of what a body asks for. The error never repeats what was sent. */
-export type Refusal = { readonly ok: false; readonly error: PublicError }
+interface Refusal {
+  readonly ok: false
+  readonly error: PublicError
+}
+
+/** What was read from a body, or an error that never repeats what was sent. */
+export type Reading<T> = ({ readonly ok: true } & Readonly<T>) | Refusal
 
 export function invalid(message: string): Refusal {
   return { ok: false, error: { ...ERRORS.invalidArgument, message } }
 }
 
-type Reading = { readonly ok: true; readonly members: ReadonlyMap<string, unknown> } | Refusal
+type Body = { members: ReadonlyMap<string, unknown> }
 
 const MAX_BYTES = 16 * 1024
 const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
 /** Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes. */
-export async function readJson(res: SidecarResponse): Promise<Reading> {
+export async function readJson(res: SidecarResponse): Promise<Reading<Body>> {
   const { req } = res
   const refusal = refuseHead(req)
   if (refusal !== undefined) return refusal
@@ -115,7 +120,7 @@ function refuseInexact(_key: string, value: unknown): unknown {
   return value
 }
 
-function parse(body: Buffer): Reading {
+function parse(body: Buffer): Reading<Body> {
   let value: unknown
   try {
     value = JSON.parse(utf8.decode(body), refuseInexact)

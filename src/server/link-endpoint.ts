@@ -9,7 +9,7 @@ import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { allows, type Scope } from '../token/scopes.ts'
 import type { SidecarResponse } from './context.ts'
-import { type EndpointOptions, expirationSec, invalid, type Refusal, readJson, revoke } from './endpoint.ts'
+import { type EndpointOptions, expirationSec, invalid, type Reading, readJson, revoke } from './endpoint.ts'
 
 interface LinkEndpointOptions extends EndpointOptions {
   readonly maxLifetimeSeconds: number
@@ -18,8 +18,6 @@ interface LinkEndpointOptions extends EndpointOptions {
 
 /** A link's lifetime where the request names none. */
 const DEFAULT_LIFETIME_SECONDS = 3600
-
-type Asked = { readonly ok: true; readonly linked: LinkedRequest; readonly lifetime: number } | Refusal
 
 export class LinkEndpoint {
   readonly #options: LinkEndpointOptions
@@ -66,7 +64,11 @@ export class LinkEndpoint {
 const TARGET_TOO_LONG = invalid('target is too long for a link of this account.').error
 const NO_LINK_ID = invalid('The path has no id of a link.').error
 
-function readAsked(members: ReadonlyMap<string, unknown>, maxLifetimeSeconds: number): Asked {
+/** `lifetime`: whole seconds. */
+function readAsked(
+  members: ReadonlyMap<string, unknown>,
+  maxLifetimeSeconds: number,
+): Reading<{ linked: LinkedRequest; lifetime: number }> {
   const method = members.get('method')
   const target = members.get('target')
   const fallback = Math.min(DEFAULT_LIFETIME_SECONDS, maxLifetimeSeconds)

@@ -23,7 +23,7 @@ import { connections, SidecarRequest, SidecarResponse } from './context.ts'
 import { type ListenerCertificates, secureContext, TlsSockets, tlsOptions } from './tls-sockets.ts'
 
 interface ListenerEvents extends ConnectionEvents {
-  readonly onHandshakeFailed: (code: string | undefined) => void
+  readonly onTlsError: (code: string | undefined) => void
   /** Faults of the listening socket, such as running out of descriptors. */
   readonly onListenError: (error: Error) => void
 }
@@ -68,7 +68,7 @@ export class DataListener {
       connectionsCheckingInterval: CHECK_MS,
       // Admission refuses a missing `Host` in the documented form.
       requireHostHeader: false,
-      shouldUpgradeCallback: (req) => upgrade.enabled && this.#opensHandshake(req),
+      shouldUpgradeCallback: (req) => upgrade.enabled && this.#opensWebSocket(req),
     }
     const server =
       certificates === undefined
@@ -83,7 +83,7 @@ export class DataListener {
   }
 
   /** Asked before the request is handled, and served as if it offered no upgrade if it is not admitted. */
-  #opensHandshake(req: SidecarRequest): boolean {
+  #opensWebSocket(req: SidecarRequest): boolean {
     if (this.#open.get(req.socket)?.isServing !== false) return false
     const admission = admit(req, this.#config.limits.headerLines)
     return admission.ok && admission.request.webSocket
@@ -107,7 +107,7 @@ export class DataListener {
       if (tcpSocket === undefined) socket.destroy()
       else if (!socket.destroyed) this.#addConnection(socket, tcpSocket)
     })
-    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.#events.onHandshakeFailed(code))
+    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException) => this.#events.onTlsError(code))
   }
 
   #serveConnections(): void {
@@ -166,7 +166,7 @@ export class DataListener {
 
   closeIdle(): void {
     for (const connection of this.#open.values()) connection.closeIfIdle()
-    this.#tlsSockets.destroyHandshakes()
+    this.#tlsSockets.destroyPending()
   }
 
   /** Returns the number of closed tunnels. */
@@ -178,7 +178,7 @@ export class DataListener {
   abort(): number {
     const { inFlight } = this
     for (const connection of this.#open.values()) connection.abort()
-    this.#tlsSockets.destroyHandshakes()
+    this.#tlsSockets.destroyPending()
     this.#server.closeAllConnections()
     return inFlight
   }
@@ -195,6 +195,6 @@ export class DataListener {
   }
 
   get connections(): number {
-    return this.#open.size + this.#tlsSockets.handshaking
+    return this.#open.size + this.#tlsSockets.pending
   }
 }

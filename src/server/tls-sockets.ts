@@ -11,30 +11,30 @@ export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | '
 
 export class TlsSockets {
   /** The TCP sockets of handshakes that are not finished. */
-  readonly #handshaking = new Map<string, Socket>()
+  readonly #pending = new Map<string, Socket>()
 
-  get handshaking(): number {
-    return this.#handshaking.size
+  get pending(): number {
+    return this.#pending.size
   }
 
   add(tcpSocket: Socket): void {
     const key = addressesOf(tcpSocket)
-    this.#handshaking.set(key, tcpSocket)
+    this.#pending.set(key, tcpSocket)
     tcpSocket.once('close', () => {
-      if (this.#handshaking.get(key) === tcpSocket) this.#handshaking.delete(key)
+      if (this.#pending.get(key) === tcpSocket) this.#pending.delete(key)
     })
   }
 
   /** Returns the TCP socket of a finished handshake; undefined if the client has reset: then there are no addresses. */
   finish(tlsSocket: Socket): Socket | undefined {
     const key = addressesOf(tlsSocket)
-    const tcpSocket = this.#handshaking.get(key)
-    this.#handshaking.delete(key)
+    const tcpSocket = this.#pending.get(key)
+    this.#pending.delete(key)
     return tcpSocket
   }
 
-  destroyHandshakes(): void {
-    for (const tcpSocket of this.#handshaking.values()) tcpSocket.destroy()
+  destroyPending(): void {
+    for (const tcpSocket of this.#pending.values()) tcpSocket.destroy()
   }
 }
 

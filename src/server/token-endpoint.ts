@@ -11,7 +11,7 @@ import type { Identity } from '../token/caller.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import { clientNetwork } from './client-address.ts'
 import type { IssueFailure, SidecarRequest, SidecarResponse } from './context.ts'
-import { type EndpointOptions, expirationSec, invalid, type Refusal, readJson, revoke } from './endpoint.ts'
+import { type EndpointOptions, expirationSec, invalid, type Reading, readJson, revoke } from './endpoint.ts'
 import type { RefusalOptions } from './respond.ts'
 
 interface TokenEndpointOptions extends EndpointOptions {
@@ -36,7 +36,7 @@ export class TokenEndpoint {
     this.#rejected = { ...ERRORS.authenticationFailed, code: options.contract.authenticationFailedCode }
   }
 
-  /** POST: issues a token. Rejects only on an internal fault. */
+  /** POST: issues a token. Rejects only on an internal error. */
   async issue(res: SidecarResponse): Promise<void> {
     const { credentials, signer, throttle, audit, responder } = this.#options
     const { req } = res
@@ -100,9 +100,6 @@ export class TokenEndpoint {
   }
 }
 
-/** What the body of a login asks for. */
-type Asked = { readonly ok: true; readonly login: Login; readonly scope: string | undefined } | Refusal
-
 const LOGIN_FIELDS = [
   ['accountId', nameProblem],
   ['accessKey', nameProblem],
@@ -110,7 +107,9 @@ const LOGIN_FIELDS = [
 ] as const
 
 /** Ignores unknown fields; names every invalid one. */
-function readLogin(members: ReadonlyMap<string, unknown>): Asked {
+function readLogin(
+  members: ReadonlyMap<string, unknown>,
+): Reading<{ login: Login; scope: string | undefined }> {
   const fields: Record<string, string> = {}
   const problems: string[] = []
   for (const [field, problemOf] of LOGIN_FIELDS) {
@@ -129,8 +128,6 @@ function readLogin(members: ReadonlyMap<string, unknown>): Asked {
     : { ok: true, login: { accountId, accessKey, secret }, scope: scope?.toString() }
 }
 
-type Granted = { readonly ok: true; readonly scope: Scope | undefined } | Refusal
-
 /** That of every field of a login. */
 const MAX_ASKED_LENGTH = 1024
 
@@ -139,7 +136,7 @@ function grant(
   asked: string | undefined,
   { accountId, accessKey }: Login,
   credential: Extract<CredentialStatus, { active: true }>,
-): Granted {
+): Reading<{ scope: Scope | undefined }> {
   const own = validScope(credential.scope)
   if (asked === undefined) return { ok: true, scope: own }
   const isLong = asked.length > MAX_ASKED_LENGTH
