@@ -6,14 +6,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import type { Command } from 'commander'
 import { TOKEN_PATH } from '../http/request-target.ts'
 import { fieldsOf, REQUEST_MS, type Response, send } from './check-request.ts'
-import {
-  CommandFailure,
-  type CommandIo,
-  type Switches,
-  type Texts,
-  textWithout,
-  UsageFailure,
-} from './command-io.ts'
+import { CommandFailure, type CommandIo, type Flags, textWithout, UsageFailure } from './command-io.ts'
 
 /** What is checked, and what to do unless all is well. */
 const REMEDIES = {
@@ -50,8 +43,11 @@ const find =
   })
 const [ok, warning, failure] = [find('ok'), find('warning'), find('failure')]
 
-type Flags = Texts<'url', 'adminUrl' | 'upstreamUrl' | 'echoPath' | 'account' | 'accessKey'> &
-  Switches<'secretStdin' | 'json'>
+type CheckFlags = Flags<
+  'url',
+  'adminUrl' | 'upstreamUrl' | 'echoPath' | 'account' | 'accessKey',
+  'secretStdin' | 'json'
+>
 
 const parseUrl = textWithout((text) => {
   const { protocol = '', username, password } = URL.canParse(text) ? new URL(text) : {}
@@ -80,7 +76,7 @@ export function checkCommand(io: CommandIo): Command {
     .option('--access-key <key>', 'its access key')
     .option('--secret-stdin', 'read its secret from stdin')
     .option('--json', 'print JSON')
-    .action(async (flags: Flags) => {
+    .action(async (flags: CheckFlags) => {
       const { adminUrl, upstreamUrl } = flags
       const credential = await readCredential(flags, io)
       const found = await Promise.all([
@@ -103,14 +99,14 @@ export function checkCommand(io: CommandIo): Command {
     })
 }
 
-async function readCredential({ account, accessKey, secretStdin }: Flags, io: CommandIo) {
+async function readCredential({ account, accessKey, secretStdin }: CheckFlags, io: CommandIo) {
   const given = [account, accessKey, secretStdin].filter((option) => option !== undefined).length
   if (given === 0) return undefined
   if (given < 3) throw new UsageFailure('--account, --access-key and --secret-stdin go together')
   return { accountId: account, accessKey, secret: await io.readSecret(REQUEST_MS) }
 }
 
-async function checkSidecar({ url, echoPath }: Flags, credential: object | undefined) {
+async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | undefined) {
   const { origin } = new URL(url)
   const endpoint = below(url, TOKEN_PATH)
   const probe = new URL(`${origin}${echoPath ?? '/storage-auth-sidecar-check'}`)

@@ -38,13 +38,10 @@ interface Streams {
   readonly env: Readonly<Record<string, string | undefined>>
 }
 
-/** Flags with a text: those that are always given, and others. */
-export type Texts<Given extends string, Other extends string = never> = {
-  readonly [Flag in Given]: string
-} & { readonly [Flag in Other]?: string }
-
-/** Flags without a value. */
-export type Switches<Flag extends string> = { readonly [Name in Flag]?: true }
+/** Values of flags: texts that are required, other texts, and flags without a value. */
+export type Flags<Required extends string, Optional extends string, Switch extends string> = {
+  readonly [Flag in Required]: string
+} & { readonly [Flag in Optional]?: string } & { readonly [Flag in Switch]?: true }
 
 /** The cell of an entry, by the title of its column. */
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>

@@ -61,10 +61,10 @@ function located(problems: readonly Problem[], { originOf }: LoadedConfig) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }
 
-/** Unusable files count as wrong usage. */
-export function asUsage(error: unknown, loaded: LoadedConfig): unknown {
-  if (!(error instanceof InvalidAuthData)) return error
-  return new UsageFailure(formatProblems(located(error.problems, loaded)))
+/** Handles the problems of unusable files, which count as wrong usage. */
+export const rethrowAsUsage = (loaded: LoadedConfig) => (error: unknown) => {
+  if (!(error instanceof InvalidAuthData)) throw error
+  throw new UsageFailure(formatProblems(located(error.problems, loaded)))
 }
 
 export function configCommand(io: CommandIo): Command {

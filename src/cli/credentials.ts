@@ -8,15 +8,7 @@ import type { CredentialUpdate } from '../credentials/editors.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import {
-  type CommandIo,
-  describe,
-  parsePath,
-  type Switches,
-  type Texts,
-  textWithout,
-  UsageFailure,
-} from './command-io.ts'
+import { type CommandIo, describe, type Flags, parsePath, textWithout, UsageFailure } from './command-io.ts'
 import {
   addStoreCommand,
   DATABASE,
@@ -28,8 +20,8 @@ import {
 } from './store-flags.ts'
 
 /** `add` chooses a new access key where none is given. */
-type AddFlags = StoreFlags & Texts<'account', 'accessKey' | 'expiresAt' | 'scope'> & Switches<'secretStdin'>
-type ChangeFlags = StoreFlags & Texts<'account' | 'accessKey', 'scope'>
+type AddFlags = StoreFlags & Flags<'account', 'accessKey' | 'expiresAt' | 'scope', 'secretStdin'>
+type ChangeFlags = StoreFlags & Flags<'account' | 'accessKey', 'scope', 'unrestricted'>
 
 const SCOPE_HELP =
   'what it may do at most: storage.read:/path, storage.create:/path, storage.modify:/path, separated by a space'
@@ -110,7 +102,7 @@ export function credentialsCommand(io: CommandIo): Command {
   named('restrict', 'let a credential and its tokens do less or, again, more', "--scope 'storage.read:/a'")
     .addOption(new Option('--scope <scope>', SCOPE_HELP).argParser(parseScope).conflicts('unrestricted'))
     .option('--unrestricted', 'instead of --scope: lift the restriction')
-    .action(({ unrestricted, ...flags }: ChangeFlags & Switches<'unrestricted'>) => {
+    .action(({ unrestricted, ...flags }: ChangeFlags) => {
       const { scope = null } = flags
       if (scope === null && !unrestricted) throw new UsageFailure('--scope or --unrestricted is required')
       return change(flags, { scope }, scope === null ? 'unrestricted' : 'restricted')
@@ -124,7 +116,7 @@ export function credentialsCommand(io: CommandIo): Command {
     .addHelpText('after', GRANTS)
     .requiredOption(DATABASE, 'a file that holds the URL of the PostgreSQL database', parsePath)
     .option('--json', 'print JSON')
-    .action(async ({ postgresUrlFile, json }: Texts<'postgresUrlFile'> & Switches<'json'>) => {
+    .action(async ({ postgresUrlFile, json }: Flags<'postgresUrlFile', never, 'json'>) => {
       const { migrate } = await import('../credentials/postgres/editors.ts')
       const { created } = io.unwrap(await migrate(postgresUrlFile))
       const text = created === undefined ? 'the tables are up to date' : `created ${created}`

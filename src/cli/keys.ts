@@ -8,16 +8,15 @@ import {
   CommandFailure,
   type CommandIo,
   describe,
+  type Flags,
   parsePath,
   parseSeconds,
-  type Switches,
-  type Texts,
   textWithout,
   UsageFailure,
 } from './command-io.ts'
 
-type Flags = Texts<'directory', 'config'> & Switches<'json'> & { readonly maxLifetimeSeconds?: number }
-type AddFlags = Flags & Switches<'activate'> & { readonly alg: Algorithm; readonly kid?: string }
+type KeyFlags = Flags<'directory', 'config', 'json' | 'force'> & { readonly maxLifetimeSeconds?: number }
+type AddFlags = KeyFlags & Flags<never, 'kid', 'activate'> & { readonly alg: Algorithm }
 
 const PROGRAM = 'storage-auth-sidecar keys'
 
@@ -46,7 +45,7 @@ export function keysCommand(io: CommandIo): Command {
       .option('--max-lifetime-seconds <n>', LIFETIME_HELP, parseSeconds)
 
   /** Adds how long tokens live. Where nothing says it, no guess: a token that is alive would be refused. */
-  async function withLifetime<F extends Flags>(flags: F) {
+  async function withLifetime<F extends KeyFlags>(flags: F) {
     let longestSeconds = flags.maxLifetimeSeconds
     if (longestSeconds === undefined && flags.config !== undefined) {
       const { loadSettings } = await import('./config.ts') // not needed otherwise, and slow to load
@@ -67,7 +66,7 @@ export function keysCommand(io: CommandIo): Command {
     })
 
   subcommand('list', 'list the keys, which of them signs, and when each can be retired', '--json').action(
-    async (flags: Flags) => {
+    async (flags: KeyFlags) => {
       const keys = await readKeyDirectory(flags.directory)
       if (keys.problems.length > 0) throw new UsageFailure(keys.problems.join('\n'))
       io.warn(...keys.warnings)
@@ -88,7 +87,7 @@ export function keysCommand(io: CommandIo): Command {
 
   subcommand('activate', 'let a key sign, and record when the previous key stopped', 'KID')
     .argument('<kid>', 'the key', parseKid)
-    .action(async (kid: string, flags: Flags) => {
+    .action(async (kid: string, flags: KeyFlags) => {
       const change = { ...(await withLifetime(flags)), kid }
       const { previous } = io.unwrap(await activateKey(change).catch(failureIn(flags)))
       if (flags.json) io.print(JSON.stringify({ active: kid, previous: previous ?? null }))
@@ -98,7 +97,7 @@ export function keysCommand(io: CommandIo): Command {
   subcommand('retire', 'remove a key, once no token signed by it can be alive', 'OLD_KID')
     .argument('<kid>', 'the key', parseKid)
     .option('--force', 'remove it though tokens signed by it may be alive; they are refused from then on')
-    .action(async (kid: string, flags: Flags & Switches<'force'>) => {
+    .action(async (kid: string, flags: KeyFlags) => {
       const change = { ...(await withLifetime(flags)), kid }
       io.unwrap(await retireKey(change).catch(failureIn(flags)))
       io.print(flags.json ? JSON.stringify({ retired: kid }) : `retired ${kid}`)
@@ -107,7 +106,7 @@ export function keysCommand(io: CommandIo): Command {
 }
 
 /** Handles an error of the file system. @throws the failure that ends the command */
-function failureIn({ directory }: Flags) {
+function failureIn({ directory }: KeyFlags) {
   return (error: unknown): never => {
     const code = errorCode(error)
     // `mkdir` fails with EEXIST if the path is a file.

@@ -2,10 +2,10 @@
 import { type Command, Option } from 'commander'
 import { type RevocationName, revocationEntry } from '../credentials/editors.ts'
 import { parseTime } from '../credentials/names.ts'
-import { type CommandIo, type Texts, textWithout, UsageFailure } from './command-io.ts'
+import { type CommandIo, type Flags, textWithout, UsageFailure } from './command-io.ts'
 import { addStoreCommand, openEditors, parseName, type StoreFlags, timeProblem } from './store-flags.ts'
 
-type NameFlags = StoreFlags & Texts<never, 'jti' | 'account' | 'accessKey'>
+type NameFlags = StoreFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore', never>
 
 export function revocationsCommand(io: CommandIo): Command {
   const example =
@@ -28,7 +28,7 @@ export function revocationsCommand(io: CommandIo): Command {
       'only tokens issued before this time (RFC 3339), or before now',
       textWithout((text) => (text === 'now' ? undefined : timeProblem(text))),
     )
-    .action(async ({ issuedBefore, ...flags }: NameFlags & Texts<never, 'issuedBefore'>) => {
+    .action(async ({ issuedBefore, ...flags }: NameFlags) => {
       const name = nameOf(flags)
       const bound = issuedBefore === 'now' ? io.now() : parseTime(issuedBefore ?? '')
       const revocation = { ...name, ...(bound !== undefined && { issuedBefore: bound }) }

@@ -11,7 +11,7 @@ import type { LoadedConfig } from '../config/load.ts'
 import { StoppedWhileStarting } from '../ops/life-cycle.ts'
 import { createLog, type LogDestination, type Logger } from '../ops/log.ts'
 import { CommandFailure, type CommandIo, UsageFailure } from './command-io.ts'
-import { addSettingFlags, asUsage, loadSettings, type ParsedOptions } from './config.ts'
+import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
 import type { Signals } from './signals.ts'
 
 /** What a process that serves has besides its settings. */
@@ -28,24 +28,21 @@ export function serveCommand(io: CommandIo, serving: ServingProcess): Command {
     'SIDECAR_UPSTREAM_URL=http://127.0.0.1:9000 storage-auth-sidecar serve --keys-directory ./keys \\',
     '  --credentials-file ./credentials.yaml',
   )
-  return addSettingFlags(command).action((options: ParsedOptions) =>
-    serve(loadSettings(options, io), serving),
-  )
+  return addSettingFlags(command).action((options: ParsedOptions) => {
+    const loaded = loadSettings(options, io)
+    return serve(loaded, serving).catch(rethrowAsUsage(loaded))
+  })
 }
 
 async function serve(loaded: LoadedConfig, serving: ServingProcess): Promise<void> {
   const stop = serving.signals.listen()
   const { config } = loaded
-  try {
-    const app = await createSidecar(loaded, serving, config.log.level)
-    // A process that is stopped while it starts does not begin to listen.
-    const isStopping = await Promise.race([stop, undefined])
-    if (!isStopping) await Promise.race([app.start().catch((error) => rethrowFault(error, config)), stop])
-    const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
-    if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
-  } catch (error) {
-    throw asUsage(error, loaded)
-  }
+  const app = await createSidecar(loaded, serving, config.log.level)
+  // A process that is stopped while it starts does not begin to listen.
+  const isStopping = await Promise.race([stop, undefined])
+  if (!isStopping) await Promise.race([app.start().catch((error) => rethrowFault(error, config)), stop])
+  const { cut } = await app.stop({ lameDuck: (await stop) === 'SIGTERM' })
+  if (cut > 0) throw new CommandFailure(`requests aborted at the end of shutdown.deadlineSeconds: ${cut}`)
 }
 
 /** Modules of the application are loaded on demand: the primary of several workers does without most of them. */

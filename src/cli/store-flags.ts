@@ -2,9 +2,9 @@
 import { type Command, Option } from 'commander'
 import { openFileEditors } from '../credentials/editors.ts'
 import { nameProblem, namesProblem, parseTime } from '../credentials/names.ts'
-import { describe, parsePath, type Switches, type Texts, textWithout, UsageFailure } from './command-io.ts'
+import { describe, type Flags, parsePath, textWithout, UsageFailure } from './command-io.ts'
 
-export type StoreFlags = Texts<never, 'file' | 'postgresUrlFile'> & Switches<'json'>
+export type StoreFlags = Flags<never, 'file' | 'postgresUrlFile', 'json'>
 
 export const DATABASE = '--postgres-url-file <path>'
 
@@ -39,7 +39,7 @@ const TIME = 'must be an RFC 3339 time with its zone, in UTC before the year 100
 export const timeProblem = (text: string) => (parseTime(text) === undefined ? TIME : undefined)
 
 /** @throws UsageFailure where they are too long for a token */
-export function namesOf({ account, accessKey, scope }: Texts<'account' | 'accessKey', 'scope'>) {
+export function namesOf({ account, accessKey, scope }: Flags<'account' | 'accessKey', 'scope', never>) {
   const problem = namesProblem(account, accessKey, scope)
   if (problem !== undefined) throw new UsageFailure(`--access-key ${problem}`)
   return { accountId: account, accessKey }

@@ -2,7 +2,7 @@
 import { EventEmitter } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
-import { type AuthData, type AuthDataEvents, openAuthData } from '../auth-data.ts'
+import { type AuthData, openAuthData } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import { type CredentialName, isActive } from '../credentials/store.ts'
@@ -15,17 +15,15 @@ import {
   CommandFailure,
   type CommandIo,
   describe,
+  type Flags,
   parseSeconds,
-  type Switches,
-  type Texts,
   UsageFailure,
 } from './command-io.ts'
-import { addSettingFlags, asUsage, loadSettings, type ParsedOptions } from './config.ts'
+import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
 import { namesOf, openEditors, parseName } from './store-flags.ts'
 
-type IssueFlags = ParsedOptions &
-  Texts<'account' | 'accessKey'> &
-  Switches<'json'> & { readonly lifetimeSeconds?: number }
+type IssueFlags = ParsedOptions & Flags<'account' | 'accessKey', never, 'json'> & Lifetime
+type Lifetime = { readonly lifetimeSeconds?: number }
 
 /** @param waitMs - how long `inspect` waits for another issuer or a database */
 export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
@@ -80,7 +78,8 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
     .action(async (argument: string | undefined, options: ParsedOptions) => {
       const loaded = loadSettings(options, io, false)
       const { issuer, ...config } = loaded.config.token
-      const { issuers, isRevoked, credentials } = await loadAuthData(loaded, io, waitMs)
+      const authData = await loadAuthData(loaded, io, waitMs).catch(rethrowAsUsage(loaded))
+      const { issuers, isRevoked, credentials } = authData
       const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }
       const verify = createVerifier({ ...config, ...sources, issuers, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()
@@ -112,30 +111,25 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
     const { msg, from = [], problem = [], problems = problem } = JSON.parse(line)
     io.warn([msg, from, problems].flat().join(': '))
   }
-  const context = {
-    log: createLog('warn', { write }),
-    now: io.now,
-    events: new EventEmitter<AuthDataEvents>(),
-  }
+  const log = createLog('warn', { write })
   // Certificates of listeners and upstreams have no part in a verdict.
   const { listen, admin, ...config } = loaded.config
   const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }
+  const authData = await openAuthData(
+    { ...config, ...plain },
+    { log, now: io.now, events: new EventEmitter() },
+  )
+  const late = sleep(waitMs, false, { ref: false })
   try {
-    const authData = await openAuthData({ ...config, ...plain }, context)
-    const late = sleep(waitMs, false, { ref: false })
-    try {
-      authData.start()
-      if (await Promise.race([authData.whenLoaded(), late])) {
-        await Promise.race([Promise.all(authData.keySets.map((keySet) => keySet.whenFetched())), late])
-        return authData
-      }
-      const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
-      throw new CommandFailure(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
-    } finally {
-      await authData.stop()
+    authData.start()
+    if (await Promise.race([authData.whenLoaded(), late])) {
+      await Promise.race([Promise.all(authData.keySets.map((keySet) => keySet.whenFetched())), late])
+      return authData
     }
-  } catch (error) {
-    throw asUsage(error, loaded)
+    const missing = authData.checks().flatMap(({ name, ok }) => (ok ? [] : [name]))
+    throw new CommandFailure(`no answer within ${waitMs / 1000} s: ${missing.join(', ')}`)
+  } finally {
+    await authData.stop()
   }
 }
 
