@@ -1,5 +1,5 @@
 /** Reads settings from the YAML file, environment variables and flags. Out: unchecked values with their locations. */
-import { readFileSync } from 'node:fs'
+import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
 import { fileErrorReason } from '../reload/files.ts'
 import { parseYaml, type Step } from '../reload/yaml-text.ts'
@@ -38,6 +38,25 @@ interface FileValues {
 
 export const NO_FILE: FileValues = { tree: {}, problems: [], locationOf: () => 'default' }
 
+const MAX_FILE_BYTES = 1_048_576
+
+/** A pipe or device is read, too (`--config <(…)`), up to one byte more than allowed. */
+function readBounded(file: string): Buffer {
+  const descriptor = openSync(file, 'r')
+  try {
+    const bytes = Buffer.alloc(MAX_FILE_BYTES + 1)
+    let length = 0
+    let read: number
+    do {
+      read = readSync(descriptor, bytes, length, bytes.length - length, null)
+      length += read
+    } while (read > 0)
+    return bytes.subarray(0, length)
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
 /** A file that cannot be used has no tree. */
 export function readFile(file: string): FileValues {
   const problem = (message: string, origin: string): Problem => ({ path: '', message, origin })
@@ -46,7 +65,10 @@ export function readFile(file: string): FileValues {
     return unusable(problem('must be the path of a settings file', `--config or ${FILE_VARIABLE}`))
   let text: string
   try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(file))
+    const bytes = readBounded(file)
+    if (bytes.length > MAX_FILE_BYTES)
+      return unusable(problem(`is larger than ${MAX_FILE_BYTES} bytes`, file))
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch (error) {
     return unusable(problem(`cannot read the configuration: ${fileErrorReason(error)}`, file))
   }
