@@ -1,5 +1,5 @@
 /** Access tokens of npm's `oidc-provider`; skipped unless OIDC_PROVIDER is the directory of an installed one. */
-import { createServer, type Server } from 'node:http'
+import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import t from 'tap'
@@ -17,38 +17,26 @@ if (directory === undefined) {
 }
 
 t.test('an access token for the resource is accepted, one for another is not', async (t) => {
-  let handler: Parameters<typeof createServer>[1]
-  const server: Server = createServer((req, res) => handler?.(req, res))
+  const server = createServer()
   const issuer = `http://127.0.0.1:${await listen(t, server)}`
   const module = pathToFileURL(join(directory, 'node_modules/oidc-provider/lib/index.js')).href
   const { default: Provider } = await import(module)
   const key = await makeKey('RS256', 'idp')
+  const resource = { scope: 'files', accessTokenFormat: 'jwt', jwt: { sign: { alg: 'RS256' } } }
+  const registered = { client_id: 'backup', client_secret: 's', grant_types: ['client_credentials'] }
   const provider = new Provider(issuer, {
     jwks: { keys: [key.privateJwk] },
-    clients: [
-      {
-        client_id: 'backup',
-        client_secret: 's',
-        grant_types: ['client_credentials'],
-        redirect_uris: [],
-        response_types: [],
-      },
-    ],
+    clients: [{ ...registered, redirect_uris: [], response_types: [] }],
     features: {
       clientCredentials: { enabled: true },
       devInteractions: { enabled: false },
       resourceIndicators: {
         enabled: true,
-        getResourceServerInfo: (_ctx: unknown, audience: string) => ({
-          scope: 'files',
-          audience,
-          accessTokenFormat: 'jwt',
-          jwt: { sign: { alg: 'RS256' } },
-        }),
+        getResourceServerInfo: (_ctx: unknown, audience: string) => ({ audience, ...resource }),
       },
     },
   })
-  handler = provider.callback()
+  server.on('request', provider.callback())
   const tokenFor = async (resource: string) => {
     const body = new URLSearchParams({ grant_type: 'client_credentials', scope: 'files', resource })
     const headers = { authorization: `Basic ${Buffer.from('backup:s').toString('base64')}` }

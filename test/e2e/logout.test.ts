@@ -1,6 +1,5 @@
 /** `contract.logout`: DELETE on the token endpoint ends the token, in every sidecar of one database. */
 import { readFileSync } from 'node:fs'
-import { Agent, request } from 'node:http'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
@@ -46,10 +45,7 @@ async function prepare(t: Test, alg: 'ES256' | 'HS256' = 'ES256') {
 const mint = (key: TestKeyDirectory, account = 'a0', lifetimeSeconds = 3600, jti?: string) =>
   mintToken({ key, lifetimeSeconds, claims: { sub: account, client_id: 'AK', ...(jti && { jti }) } })
 
-const agent = new Agent({ keepAlive: true, maxSockets: 16 })
-t.teardown(() => agent.destroy())
-
-function ask(
+async function ask(
   { port }: { readonly port: number },
   method: string,
   path: string,
@@ -57,21 +53,14 @@ function ask(
   more: Record<string, string> = {},
   body?: object,
 ) {
-  const headers = { ...(token && { Authorization: `Bearer ${token}` }), ...more }
-  return new Promise<{ status: number; headers: NodeJS.Dict<string | string[]>; body: string }>(
-    (resolve, reject) => {
-      const sent = request({ host: '127.0.0.1', port, method, path, agent, headers }, (response) => {
-        let body = ''
-        response.setEncoding('utf8').on('data', (text) => {
-          body += text
-        })
-        response.on('end', () =>
-          resolve({ status: response.statusCode ?? 0, headers: response.headers, body }),
-        )
-      })
-      sent.on('error', reject).end(body && JSON.stringify(body))
-    },
-  )
+  const headers = { ...(token && { authorization: `Bearer ${token}` }), ...more }
+  const sent = { method, headers, ...(body && { body: JSON.stringify(body) }) }
+  const response = await fetch(`http://127.0.0.1:${port}${path}`, sent)
+  return {
+    status: response.status,
+    headers: Object.fromEntries(response.headers),
+    body: await response.text(),
+  }
 }
 
 const PATH = '/v2/auth/token'
@@ -245,9 +234,10 @@ t.test('a link ends by its id, with its token and with its account, on every sid
     await mint(key, 'a0', 3600, 'parent'),
     await mint(key, 'a1'),
   ]
+  const json = { 'content-type': 'application/json' }
   const make = async (token: string) => {
     const asked = { method: 'GET', target: '/o' }
-    const { status, body } = await ask(here, 'POST', '/v2/auth/links', token, {}, asked)
+    const { status, body } = await ask(here, 'POST', '/v2/auth/links', token, json, asked)
     t.equal(status, 200, body)
     const made: { url: string; linkId: string } = JSON.parse(body)
     return made
