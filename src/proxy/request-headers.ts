@@ -6,7 +6,7 @@
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
 import { type ConnectionOptions, flatCopy, HeaderKind, headerKind, isTrailer } from '../http/headers.ts'
-import type { SidecarRequest } from '../server/context.ts'
+import type { RequestContext } from '../server/context.ts'
 import type { Caller } from '../token/caller.ts'
 import { UPGRADE_LINES } from './websocket.ts'
 
@@ -21,12 +21,12 @@ export interface UpstreamHeaders {
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
 export function requestHead(
-  { rawHeaders, context }: Pick<SidecarRequest, 'rawHeaders' | 'context'>,
+  context: RequestContext,
   admitted: Admitted,
   { caller, wouldRefuse, target = admitted.target }: ForwardDecision,
   upstream: UpstreamHeaders,
 ): string {
-  const { host, requestId, connectionOptions } = admitted
+  const { rawHeaders, host, requestId, connectionOptions } = admitted
   const { peer } = context.connection
   // Report mode forwards a refused token unchanged; a public route never forwards one.
   const keepAuthorization = caller === undefined ? wouldRefuse !== undefined : upstream.forwardAuthorization

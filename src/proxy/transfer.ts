@@ -71,7 +71,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#admitted = admitted
     this.#decision = decision
     this.#upstream = upstream
-    this.requestHead = requestHead(res.req, admitted, decision, upstream)
+    this.requestHead = requestHead(res.req.context, admitted, decision, upstream)
     this.isHeadRequest = method === 'HEAD'
     this.isWebSocket = res.req.context.upgrade !== undefined
     this.#upload = hasBody ? new Upload(res, admitted, decision.caller, () => this.#awaitHead()) : undefined

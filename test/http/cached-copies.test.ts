@@ -57,7 +57,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       const decision = { act: 'forward', caller } as const
       const context = requestContext(peer, 'r')
       const upstream = { host: 'h', assertionAudience: '', forwardAuthorization: false }
-      requestHead({ rawHeaders: [], context }, admitted({}), decision, upstream)
+      requestHead(context, admitted({}), decision, upstream)
     },
     'failed logins': (at) => {
       const address = clientAddress(peer, cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))

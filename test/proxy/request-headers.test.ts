@@ -4,7 +4,7 @@ import { encodeIdentityValue, requestHead } from '../../src/proxy/request-header
 import { createAddresses } from '../../src/server/client-address.ts'
 import type { Caller } from '../../src/token/caller.ts'
 import { requestContext } from '../support/request-context.ts'
-import { admission, admitted, type HeadParts, HOST, type Line } from '../support/request-heads.ts'
+import { admission, admitted, type HeadParts, type Line } from '../support/request-heads.ts'
 
 const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAtSeconds: 2_000_000_000 }
 const caller: Caller = { issuer: 'us', identity, usableUntil: Number.POSITIVE_INFINITY }
@@ -23,7 +23,6 @@ const OURS = `${REQUEST_ID}${FORWARDED}${IDENTITY}\r\n`
 
 /** The head that the upstream receives. */
 function head(parts: HeadParts, id = 'created-here'): string {
-  const { lines = [HOST, ...(parts.more ?? [])] } = parts
   const context = requestContext(untrusted, id)
   const upstream = {
     host: 'upstream.internal:9000',
@@ -31,7 +30,7 @@ function head(parts: HeadParts, id = 'created-here'): string {
     forwardAuthorization: false,
   }
   const decision = { act: 'forward', caller } as const
-  return requestHead({ rawHeaders: lines.flat(), context }, admitted(parts), decision, upstream)
+  return requestHead(context, admitted(parts), decision, upstream)
 }
 
 /** The names that the sidecar sets, each exactly once. */
