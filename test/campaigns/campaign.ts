@@ -20,16 +20,6 @@ const FORGED = /^(?:evil|6\.6\.6\.6|for=6\.6\.6\.6)$/
 /** Below libuv 1.52, Node reports a reset that arrives together with the last data as a clean end. */
 const SEES_RESETS = Number(process.versions.uv.split('.')[1]) >= 52
 
-export interface Campaign {
-  readonly upstreamPort: number
-  /** Requests that arrived completely at the upstream, and responses that clients received, by status. */
-  readonly counts: Map<string, number>
-  readonly violations: readonly string[]
-  /** Plays a script against a proxy and judges what its client received. */
-  play(script: Script, port: number): Promise<void>
-  close(): void
-}
-
 /** A request at the upstream. */
 interface Arrival {
   readonly method: string
@@ -49,8 +39,9 @@ interface Tracked {
   seenMethod: string
 }
 
-export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
+export async function startCampaign(trust: CampaignTrust) {
   const tracked = new Map<string, Tracked>()
+  /** Requests that arrived completely at the upstream, and responses that clients received, by status. */
   const counts = new Map<string, number>()
   const violations: string[] = []
   const sockets = new Set<Socket>()
@@ -218,7 +209,8 @@ export async function startCampaign(trust: CampaignTrust): Promise<Campaign> {
     upstreamPort: typeof address === 'object' && address !== null ? address.port : 0,
     counts,
     violations,
-    async play(script, port) {
+    /** Plays a script against a proxy and judges what its client received. */
+    async play(script: Script, port: number) {
       let [loose, damaged] = [false, false]
       for (const request of script.requests) {
         damaged ||= request.fate === 'damaged'

@@ -87,19 +87,6 @@ export async function createCampaignTrust(path: string): Promise<CampaignTrust> 
   return { good, bad, logins, flags: [...trust.flags, ...more], mint: trust.mint, remove }
 }
 
-export interface SidecarProcess {
-  readonly pid: number
-  readonly port: number
-  /** How it ended, once it has. */
-  readonly ended: string | undefined
-  /** Log lines of level error or worse, text on stderr, and lines with a token or secret. */
-  readonly complaints: readonly string[]
-  descriptors(): number
-  /** The series of `/metrics` by name and labels. */
-  metrics(): Promise<ReadonlyMap<string, number>>
-  stop(): Promise<void>
-}
-
 /** Reasons of refusals, which strangers can cause: whatever the client does then, no 5xx is counted. */
 const REFUSALS = new Set([...REFUSAL_REASONS, 'admission', 'parser', 'method', 'invalid', 'rejected'])
 
@@ -109,7 +96,7 @@ export async function startSidecar(
   upstreamPort: number,
   flags: readonly string[],
   nodeFlags: readonly string[] = [],
-): Promise<SidecarProcess> {
+) {
   const listening = serveArgs({ 'upstream-url': `http://127.0.0.1:${upstreamPort}` })
   const all = [...trust.flags, ...listening, ...flags]
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('SIDECAR_')))
@@ -151,15 +138,18 @@ export async function startSidecar(
     void exited.then(() => reject(new Error(`the sidecar did not start: ${ended} ${complaints.join('\n')}`)))
   })
   const pid = child.pid ?? 0
-  const sidecar: SidecarProcess = {
+  const sidecar = {
     pid,
     port: Number(ports.get('data')),
+    /** How it ended, once it has. */
     get ended() {
       return ended
     },
+    /** Log lines of level error or worse, text on stderr, and lines with a token or secret. */
     complaints,
     descriptors: () => readdirSync(`/proc/${pid}/fd`).length,
-    async metrics() {
+    /** The series of `/metrics` by name and labels. */
+    async metrics(): Promise<ReadonlyMap<string, number>> {
       const url = `http://127.0.0.1:${ports.get('admin')}/metrics`
       const text = await (await fetch(url, { headers: { connection: 'close' } })).text()
       const samples = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'))

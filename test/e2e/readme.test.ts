@@ -152,15 +152,8 @@ function strangersEnvironment(more: Readonly<Record<string, string>> = {}): stri
   return ['-i', ...Object.entries(all).map(([name, value]) => `${name}=${value}`)]
 }
 
-interface Running {
-  /** Resolves with everything on stdout once it satisfies; rejects if the process ends before. */
-  until(satisfies: (stdout: string) => boolean): Promise<string>
-  /** Signals the process group, as a terminal does; resolves with the exit code. */
-  stop(signal: NodeJS.Signals): Promise<number | null>
-}
-
 /** Runs a command in a process group of its own, as a terminal does, so that signals reach all of it. */
-function inGroup(t: Test, command: string, cwd: string, env: Readonly<Record<string, string>> = {}): Running {
+function inGroup(t: Test, command: string, cwd: string, env: Readonly<Record<string, string>> = {}) {
   const child: ChildProcess = spawn('env', [...strangersEnvironment(env), 'sh', '-c', `exec ${command}`], {
     cwd,
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -180,7 +173,8 @@ function inGroup(t: Test, command: string, cwd: string, env: Readonly<Record<str
   }
   t.teardown(() => signalGroup('SIGKILL'))
   return {
-    async until(satisfies) {
+    /** Resolves with everything on stdout once it satisfies; rejects if the process ends before. */
+    async until(satisfies: (stdout: string) => boolean) {
       while (!satisfies(stdout)) {
         const data = child.stdout === null ? [] : [once(child.stdout, 'data')]
         const over = await Promise.race([
@@ -191,7 +185,8 @@ function inGroup(t: Test, command: string, cwd: string, env: Readonly<Record<str
       }
       return stdout
     },
-    async stop(signal) {
+    /** Signals the process group, as a terminal does; resolves with the exit code. */
+    async stop(signal: NodeJS.Signals): Promise<number | null> {
       signalGroup(signal)
       const [code] = await ended
       return code
