@@ -2,7 +2,6 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { explain, loadConfig } from '../../src/config/load.ts'
-import { formatProblems } from '../../src/config/problem.ts'
 import { accepted, refused } from './support.ts'
 
 t.test('the environment wins over the file, and flags over both', async (t) => {
@@ -118,18 +117,4 @@ t.test('every effective value is listed with its origin, without the query of a 
   })
   t.match(JSON.stringify(explain(trusting)), '"jwksUrl":"https://a/b?***"')
   t.notOk(find('listen.tls.certFile'), 'settings without a value are left out')
-})
-
-t.test('a summary is followed by one line per problem, whatever a name contains', async (t) => {
-  const problem = { path: 'listen.port', message: 'must be a number', origin: 'f\r\n\u2028.yaml:1:2' }
-  t.equal(
-    formatProblems([problem, { path: '', message: 'not a setting\x7f', origin: 'default' }]),
-    'the configuration has 2 problems:\n  listen.port: must be a number (f\\u000d\\u000a\\u2028.yaml:1:2)\n  not a setting\\u007f',
-  )
-  t.match(formatProblems([problem]), /^the configuration has 1 problem:\n/)
-  const many = formatProblems(Array(23).fill(problem)).split('\n')
-  t.strictSame(
-    [many[0], many.length, many.at(-1)],
-    ['the configuration has 23 problems:', 22, '  and 3 more'],
-  )
 })

@@ -9,15 +9,6 @@ async function problems(setup: ReturnType<typeof statusSetup>) {
   return statusProblems(await setup.reporter.report()).map(({ severity, text }) => `${severity}: ${text}`)
 }
 
-t.test('before the second sample there are counts but no rates', async (t) => {
-  const { reporter, metrics, clock } = statusSetup()
-  await reporter.sample()
-  t.match(await reporter.report(), { requests: { perSecond: null, count: 0 }, series: { times: [] } })
-  clock.ms += 1000
-  metrics.onRequest('proxy', 'GET', 200, 0.01)
-  t.match(await reporter.report(), { requests: { perSecond: 1, count: 1 } })
-})
-
 t.test('rates cover the last 30 seconds, counts the last ten minutes', async (t) => {
   const setup = statusSetup()
   await setup.reporter.sample()
@@ -219,14 +210,6 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
   for (const [cause, expected] of cases) t.strictSame(await after(cause), expected)
 })
 
-t.test('an expired certificate is critical', async (t) => {
-  const setup = statusSetup({
-    sources: { certificates: () => [{ certificate: 'listener', expiresAt: NOON - 1 }] },
-  })
-  await setup.reporter.sample()
-  t.strictSame(await problems(setup), ['critical: Certificate listener has expired'])
-})
-
 t.test('percentiles are interpolated within their bucket', async (t) => {
   const setup = statusSetup()
   await setup.reporter.sample()
@@ -241,13 +224,4 @@ t.test('percentiles are interpolated within their bucket', async (t) => {
     { route: 'proxy', count: 50, p50Seconds: 0.0175 },
     { route: 'public', count: 10, p50Seconds: 60 },
   ])
-})
-
-t.test('the state of credentials comes from their readiness check', async (t) => {
-  for (const [credentials, expected] of [
-    [{ file: 'credentials.yaml' }, { kind: 'file', state: 'loaded' }],
-    [{ postgres: { urlFile: 'url', poolSize: 1 } }, { kind: 'PostgreSQL', state: 'loaded' }],
-    [{}, { kind: 'none', state: 'this sidecar only verifies' }],
-  ] as const)
-    t.strictSame((await statusSetup({ credentials }).reporter.report()).credentials, expected)
 })
