@@ -138,7 +138,7 @@ t.test('signals during module loading', async (t) => {
   await t.test('SIGHUP ends neither the primary nor its workers', async (t) => {
     const sidecar = await serve(
       t,
-      { ...flags, workers: 'auto' },
+      { ...flags, workers: 'auto', 'shutdown-lame-duck-seconds': '0' },
       { nodeArgs: signalledAtLoadOf('commander/esm.mjs', ['SIGHUP']) },
     )
     sidecar.child.kill('SIGTERM')

@@ -195,8 +195,8 @@ t.test('a sidecar whose log is not read replaces workers and ends at SIGTERM', a
   t.same(await exited, [0, null])
 })
 
-t.test('an unresponsive worker makes the sidecar not ready', async (t) => {
-  const { admin, pids, metric, connect, get } = await setup(t)
+t.test('an unresponsive worker makes the sidecar not ready, and all end with the primary', async (t) => {
+  const { sidecar, admin, pids, metric, connect, get } = await setup(t)
   const jwks = async () => (await admin('/.well-known/jwks.json')).body.toString()
   await ask(connect, get, 8)
   await eventually(async () => (await metric('auth_sidecar_requests_total')) === 8, 'all to be counted')
@@ -211,6 +211,10 @@ t.test('an unresponsive worker makes the sidecar not ready', async (t) => {
   t.equal(await jwks(), keys, 'the last known keys')
   for (const pid of pids()) process.kill(pid, 'SIGCONT')
   await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
+  sidecar.child.kill('SIGKILL')
+  await sidecar.ended
+  await eventually(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
+  t.equal(pids().length, 2)
 })
 
 t.test('workers that wait for an issuer report their state', async (t) => {
@@ -275,14 +279,6 @@ t.test('a worker that cannot be forked', { skip: !hasPrlimit && 'without prlimit
     t.ok(performance.now() - stoppedAt < 4000)
     t.match(sidecar.log().at(-1), { msg: 'stopped' })
   })
-})
-
-t.test('workers end when the primary is killed', async (t) => {
-  const { sidecar, pids } = await setup(t)
-  sidecar.child.kill('SIGKILL')
-  await sidecar.ended
-  await eventually(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
-  t.equal(pids().length, 2)
 })
 
 t.test('a worker that cannot start ends the sidecar with one message', async (t) => {
