@@ -2,8 +2,10 @@
  * Connects to the database whose URL a file holds, in bounded time, and explains failures in plain words.
  * The URL holds a password: no problem repeats any part of it, and labels name host, port and database alone.
  */
+import { Socket } from 'node:net'
 import pg from 'pg'
 import { isLoopback } from '../../config/values.ts'
+import { lookup } from '../../http/host-lookup.ts'
 import { type Loaded, readRegularFile } from '../../reload/files.ts'
 
 interface PostgresTarget {
@@ -55,12 +57,21 @@ function parseUrl(text: string): PostgresTarget | string {
   }
 }
 
+class DatabaseSocket extends Socket {
+  /** pg calls it with a port and a host, or a path. */
+  override connect(...[port, host]: unknown[]): this {
+    if (typeof host !== 'string') return super.connect(String(port))
+    return super.connect({ port: Number(port), host, lookup })
+  }
+}
+
 export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
   connectionString: url,
   fallback_application_name: 'storage-auth-sidecar',
   connectionTimeoutMillis: CONNECT_MS,
   query_timeout: queryMs,
   keepAlive: true,
+  stream: () => new DatabaseSocket(),
 })
 
 /**

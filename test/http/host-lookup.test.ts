@@ -1,6 +1,8 @@
 import dns from 'node:dns/promises'
 import { mock } from 'node:test'
+import pg from 'pg'
 import t from 'tap'
+import { clientConfig } from '../../src/credentials/postgres/connection.ts'
 import { fetchJwks } from '../../src/keys/key-set.ts'
 import { eventually } from '../support/eventually.ts'
 
@@ -23,22 +25,21 @@ t.test('hosts whose lookup hangs take one thread in all, and no thread of other 
     const fetched = await fetchJwks(source, undefined, 50)
     return fetched.ok ? [] : fetched.problems
   }
+  const connectTo = (host: string) => {
+    const config = clientConfig({ url: `postgres://u@${host}/d`, label: '' }, 1000)
+    return new pg.Client({ ...config, connectionTimeoutMillis: 50 }).connect()
+  }
+  const asked = () => hanging.map(({ host }) => host).join()
   const late = ['did not arrive within 0.05 s']
   for (const host of ['one', 'two', 'one', 'two']) t.same(await fetchFrom(host), late)
-  t.same(
-    hanging.map(({ host }) => host),
-    ['one', 'two'],
-    'one lookup for each',
-  )
+  t.equal(asked(), 'one,two', 'one lookup for each')
+  await t.rejects(connectTo('one'), /timeout/)
+  t.equal(asked(), 'one,two', 'that of the database, too')
   const waiting = fetchFrom('one')
   for (const { fail } of hanging.splice(0)) fail()
   t.same(await waiting, ['cannot be fetched: EAI_AGAIN'])
   for (const host of ['one', 'two']) t.same(await fetchFrom(host), late)
-  t.same(
-    hanging.map(({ host }) => host),
-    ['one'],
-    'of those that have failed, one at a time',
-  )
+  t.equal(asked(), 'one', 'of those that have failed, one at a time')
   t.same(await fetchFrom('localhost'), ['cannot be fetched: ECONNREFUSED'], 'another one at once')
   hanging.shift()?.fail()
   await eventually(() => hanging[0]?.host === 'two', 'the next')

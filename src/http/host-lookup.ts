@@ -1,6 +1,6 @@
 /**
- * Looks up the hosts of key sets. libuv has two threads for all lookups of a process and cannot abort one, and that of a
- * host whose DNS server is silent takes up to a minute: without bounds, connections to upstreams would wait, too.
+ * Looks up the hosts of key sets and of the database. libuv has two threads for all lookups of a process and cannot abort
+ * one, and that of a host whose DNS server is silent takes up to a minute: connections to upstreams would wait, too.
  */
 import dns from 'node:dns/promises'
 import type { LookupFunction } from 'node:net'
@@ -26,7 +26,7 @@ async function lookUp(host: string) {
   }
 }
 
-/** An option of `http.get`. */
+/** An option of `http.get` and `socket.connect`. */
 export const lookup: LookupFunction = (host, { all }, callback) => {
   const found = pending.get(host) ?? lookUp(host)
   pending.set(host, found)
