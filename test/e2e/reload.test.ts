@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
-import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
@@ -239,6 +239,7 @@ t.test('SIGHUP reloads everything, changed or not', async (t) => {
   const [revocations, caFile] = [join(directory, 'revocations.yaml'), join(directory, 'ca.pem')]
   writeFileSync(revocations, 'revocations: []\n')
   writeFileSync(caFile, makeCertificate({ commonName: 'authority', authority: true }).cert)
+  chmodSync(files['credentials-file'], 0o644)
   const sidecar = await serve(t, {
     ...files,
     'revocations-file': revocations,
@@ -247,6 +248,8 @@ t.test('SIGHUP reloads everything, changed or not', async (t) => {
   })
   const client = sidecarClient(sidecar)
   const loaded = () => sidecar.log().filter(({ msg }) => msg === 'new version active').length
+  const warned = sidecar.log().filter(({ level }) => level === 40)
+  t.match(warned, [{ msg: /can be read by every user of this machine$/ }])
   t.equal(await client.check(token), 'ok')
   sidecar.child.kill('SIGHUP')
   await eventually(() => loaded() === 4, 'keys, credentials, revocations and certificates')

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import { join } from 'node:path'
 import t from 'tap'
 import { WebSocket } from 'ws'
+import { eventually } from '../support/eventually.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
 import type { RawClient } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
@@ -234,6 +235,9 @@ t.test('the tunnel ends with either side, with the token, and when the sidecar s
 
   const expiring = await open(await sidecar.mint({ lifetimeSeconds: 2 }))
   await expiring.client.closed()
+
+  const slots = () => sidecar.metric('auth_sidecar_upstream_connections{upstream="/"}')
+  await eventually(async () => (await slots()) === 0, 'their slots to be free')
 
   const last = await open()
   await sidecar.stop()
