@@ -1,4 +1,4 @@
-/** `contract.logout`: DELETE on the token endpoint ends the token, in every sidecar of one database. */
+/** `contract.logout`: DELETE on the token endpoint ends the token; in every sidecar of a database: `fleet.test.ts`. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -75,36 +75,23 @@ async function metric({ adminPort }: ServedSidecar, name: string): Promise<numbe
     .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0)
 }
 
-t.test('a logout ends its token at once here and soon everywhere, and no other token', async (t) => {
+t.test('a logout ends its token at once, and no other token', async (t) => {
   const { key, flags, upstream } = await prepare(t)
   const here = await serve(t, flags)
-  const there = await serve(t, flags)
   const [token, other] = [await mint(key, 'a0', 3600, 'ends'), await mint(key)]
-  for (const sidecar of [here, there]) {
-    for (const each of [token, other]) t.equal(await get(sidecar, each), 200)
-  }
-  const ended = await logOut(here, token)
-  const endedAt = performance.now()
-  t.match(ended, {
-    status: 204,
-    body: '',
-    headers: { 'content-length': undefined, 'cache-control': 'no-store' },
-  })
+  for (const each of [token, other]) t.equal(await get(here, each), 200)
+  const headers = { 'content-length': undefined, 'cache-control': 'no-store' }
+  t.match(await logOut(here, token), { status: 204, body: '', headers })
   t.equal(await get(here, token), 400, 'refused at once')
   t.match(await logOut(here, token), { status: 400, body: /"InvalidToken"/ }, 'and so is a second logout')
-  await eventually(async () => (await get(there, token)) === 400, 'the refusal by the other one')
-  t.ok(performance.now() - endedAt < 3000)
-  for (const sidecar of [here, there]) t.equal(await get(sidecar, other), 200)
+  t.equal(await get(here, other), 200)
   t.equal((await ask(here, 'GET', PATH, other)).status, 200)
   t.equal((await ask(here, 'DELETE', '/object', other)).status, 200, 'a DELETE of storage')
   t.equal(upstream.requests.at(-1)?.method, 'DELETE')
 
   t.equal(await metric(here, 'auth_sidecar_requests_total{route="logout",method="DELETE",status="204"}'), 1)
-  t.equal(
-    await metric(here, 'auth_sidecar_token_cache_hits_total'),
-    4,
-    'the other token was never verified again',
-  )
+  const hits = await metric(here, 'auth_sidecar_token_cache_hits_total')
+  t.equal(hits, 4, 'the other token was never verified again')
   const audit = here.log().filter(({ event }) => event === 'logout')
   t.match(audit, [{ msg: 'audit', outcome: 'ok', account: 'a0', accessKey: 'AK', tokenId: 'ends' }])
 })

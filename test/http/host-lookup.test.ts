@@ -8,13 +8,11 @@ import { eventually } from '../support/eventually.ts'
 
 t.test('hosts whose lookup hangs take one thread in all, and no thread of other hosts', async (t) => {
   const hanging: { readonly host: string; readonly fail: () => void }[] = []
-  const replaced = async (host: string) => {
+  mock.method(dns, 'lookup', async (host: string) => {
     if (host === 'localhost') return [{ address: '127.0.0.1', family: 4 }]
-    return new Promise((_, reject) =>
-      hanging.push({ host, fail: () => reject(Object.assign(new Error(), { code: 'EAI_AGAIN' })) }),
-    )
-  }
-  mock.method(dns, 'lookup', replaced)
+    const error = Object.assign(new Error(), { code: 'EAI_AGAIN' })
+    return new Promise((_, reject) => hanging.push({ host, fail: () => reject(error) }))
+  })
   const alive = setInterval(() => {}, 1000) // unlike a lookup, a replaced one does not keep the process
   t.teardown(() => {
     mock.restoreAll()
