@@ -9,8 +9,6 @@ import type { Config } from './config/config.ts'
 import { createLoginThrottle } from './credentials/throttles.ts'
 import { checkBearer, createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
-import { type AdminSources, createAdminListener, NO_ADMIN } from './ops/admin.ts'
-import { Audit } from './ops/audit.ts'
 import {
   type Addresses,
   createLifeCycle,
@@ -18,8 +16,10 @@ import {
   logStart,
   type Phase,
   warnOfReportMode,
-} from './ops/life-cycle.ts'
-import { type Logger, logListenerErrors } from './ops/log.ts'
+} from './life-cycle.ts'
+import { type Logger, logListenerErrors } from './log.ts'
+import { type AdminSources, createAdminListener, NO_ADMIN } from './ops/admin.ts'
+import { Audit } from './ops/audit.ts'
 import { Metrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
 import { Forwarder } from './proxy/forward.ts'

@@ -3,8 +3,8 @@ import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
+import { errorCode } from '../files/files.ts'
 import { networkErrorOf, type UpstreamFault } from '../http/proxy-errors.ts'
-import { errorCode } from '../reload/files.ts'
 
 export const REQUEST_MS = 3000
 const MAX_BODY_CHARACTERS = 262_144

@@ -3,8 +3,8 @@ import { isUtf8 } from 'node:buffer'
 import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
-import { secretProblem } from '../credentials/names.ts'
-import { fileErrorReason } from '../reload/files.ts'
+import { fileErrorReason } from '../files/files.ts'
+import { secretProblem } from '../values/names.ts'
 
 /** The command was understood but could not be done: exit code 1. The message is one plain line. */
 export class CommandFailure extends Error {

@@ -1,9 +1,9 @@
 /** `keys add|list|activate|retire`: the keys that sign and verify tokens. Never prints a private key. */
 import { type Command, Option } from 'commander'
+import { errorCode, fileErrorReason } from '../files/files.ts'
 import { activateKey, addKey, retireKey } from '../keys/key-changes.ts'
 import { isKid, KID_RULE, listKeys, readKeyDirectory } from '../keys/key-directory.ts'
 import { ALGORITHMS, type Algorithm } from '../keys/key-ring.ts'
-import { errorCode, fileErrorReason } from '../reload/files.ts'
 import {
   CommandFailure,
   type CommandIo,

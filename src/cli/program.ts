@@ -1,7 +1,7 @@
 /** The commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
 import { type Command, CommanderError } from 'commander'
-import { openLogDestination } from '../ops/log.ts'
-import { errorCode, fileErrorReason } from '../reload/files.ts'
+import { errorCode, fileErrorReason } from '../files/files.ts'
+import { openLogDestination } from '../log.ts'
 import { VERSION } from '../version.ts'
 import { CommandFailure, CommandIo, UsageFailure } from './command-io.ts'
 import type { ServingProcess } from './serve.ts'

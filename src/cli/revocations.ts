@@ -1,7 +1,7 @@
 /** `revocations add|list|remove`: tokens that end before they expire, in a file or in PostgreSQL. */
 import { type Command, Option } from 'commander'
 import { type RevocationName, revocationEntry } from '../credentials/editors.ts'
-import { parseTime } from '../credentials/names.ts'
+import { parseTime } from '../values/names.ts'
 import { type CommandIo, type Flags, textWithout, UsageFailure } from './command-io.ts'
 import { addStoreCommand, openEditors, parseName, type StoreFlags, timeProblem } from './store-flags.ts'
 

@@ -1,7 +1,7 @@
 /** What commands on accounts, credentials and revocations share: names, times, and the store, a file or PostgreSQL. */
 import { type Command, Option } from 'commander'
 import { openFileEditors } from '../credentials/editors.ts'
-import { nameProblem, namesProblem, parseTime } from '../credentials/names.ts'
+import { nameProblem, namesProblem, parseTime } from '../values/names.ts'
 import { describe, type Flags, parsePath, textWithout, UsageFailure } from './command-io.ts'
 
 export type StoreFlags = Flags<never, 'file' | 'postgresUrlFile', 'json'>

@@ -2,6 +2,7 @@
 import type { z } from 'zod'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
+import { isLoopback } from '../values/values.ts'
 import {
   CREDENTIALS_FILE,
   KEYS_DIRECTORY,
@@ -10,7 +11,6 @@ import {
   settingsSchema,
 } from './schema.ts'
 import { valueAt } from './settings.ts'
-import { isLoopback } from './values.ts'
 
 /** The documented lifetime of a token; longer ones are accepted only when the sidecar issues longer ones. */
 const API_TOKEN_LIFETIME_SECONDS = 86_400

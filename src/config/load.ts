@@ -3,9 +3,9 @@
  * Out: a complete, frozen configuration with the origin of every value, or every problem at once.
  */
 import type { z } from 'zod'
-import { type Step, writePath } from '../reload/yaml-text.ts'
+import { type Step, writePath } from '../files/yaml-text.ts'
+import { completed, type Problem } from '../values/problem.ts'
 import { type Config, configSchema } from './config.ts'
-import { completed, type Problem } from './problem.ts'
 import { namesBelow, SETTINGS, valueAt } from './settings.ts'
 import {
   FILE_VARIABLE,

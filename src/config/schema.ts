@@ -3,9 +3,9 @@
  * documentation derive from this schema: run `npm run docs` after a change. Unknown names are errors.
  */
 import { z } from 'zod'
-import { name, textWithout } from '../credentials/names.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { scopeProblem } from '../token/scopes.ts'
+import { name, textWithout } from '../values/names.ts'
 import {
   addressRange,
   basePath,
@@ -24,7 +24,7 @@ import {
   seconds,
   text,
   upstreamUrl,
-} from './values.ts'
+} from '../values/values.ts'
 
 /** Ten years: longer is a typing mistake, and far from the limits of integers. */
 const MAX_TOKEN_SECONDS = 315_360_000

@@ -3,7 +3,7 @@
  * `SIDECAR_TOKEN_LIFETIME_SECONDS` and the flag `--token-lifetime-seconds`. A list such as `upstreams` is one setting.
  */
 import { z } from 'zod'
-import type { Step } from '../reload/yaml-text.ts'
+import type { Step } from '../files/yaml-text.ts'
 import { settingsSchema } from './schema.ts'
 
 export interface Setting {

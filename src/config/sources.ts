@@ -1,9 +1,9 @@
 /** Reads settings from the YAML file, environment variables and flags. Out: unchecked values with their locations. */
 import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
-import { fileErrorReason } from '../reload/files.ts'
-import { parseYaml, type Step } from '../reload/yaml-text.ts'
-import { completed, type Problem } from './problem.ts'
+import { fileErrorReason } from '../files/files.ts'
+import { parseYaml, type Step } from '../files/yaml-text.ts'
+import { completed, type Problem } from '../values/problem.ts'
 import { namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
 
 /** Texts by the name of the variable or flag. */

@@ -3,12 +3,12 @@
  * Out: credentials, or problems as `file:line:column: path message`. They repeat no value: it may be a secret.
  */
 import { z } from 'zod'
-import { boolean, must } from '../config/values.ts'
-import type { Loaded } from '../reload/files.ts'
-import { type Parse, readRows } from '../reload/parse-thread.ts'
-import { parseFile } from '../reload/yaml-text.ts'
+import type { Loaded } from '../files/files.ts'
+import { type Parse, readRows } from '../files/parse-thread.ts'
+import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { name, namesProblem, textWithout, time } from './names.ts'
+import { name, namesProblem, textWithout, time } from '../values/names.ts'
+import { boolean, must } from '../values/values.ts'
 import { parseSecretHash } from './secret-hash.ts'
 import { type Credential, CredentialIndex } from './store.ts'
 

@@ -13,8 +13,8 @@ import {
   readRegularFile,
   replaceFile,
   withLock,
-} from '../reload/files.ts'
-import { MAX_FILE_BYTES, type Parse } from '../reload/parse-thread.ts'
+} from '../files/files.ts'
+import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
 import { loadCredentialsFile, parse as parseCredentials } from './credentials-file.ts'
 import { listRevocationsFile, parse as parseRevocations, type Revocation } from './revocations.ts'
 import type { Credential, CredentialName } from './store.ts'

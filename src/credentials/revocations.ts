@@ -1,9 +1,9 @@
 /** Revoked tokens as an index, from a file or PostgreSQL, and the loader of the file (YAML). A check takes constant time. */
 import { z } from 'zod'
-import type { Loaded } from '../reload/files.ts'
-import { type Parse, readRows } from '../reload/parse-thread.ts'
-import { parseFile } from '../reload/yaml-text.ts'
-import { name, time } from './names.ts'
+import type { Loaded } from '../files/files.ts'
+import { type Parse, readRows } from '../files/parse-thread.ts'
+import { parseFile } from '../files/yaml-text.ts'
+import { name, time } from '../values/names.ts'
 
 /** Names a token, an account or an access key. */
 export interface Revocation {

@@ -13,8 +13,8 @@ import { exportJWK } from 'jose/key/export'
 import { generateKeyPair } from 'jose/key/generate/keypair'
 import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
-import { integer, must } from '../config/values.ts'
-import type { Loaded } from '../reload/files.ts'
+import type { Loaded } from '../files/files.ts'
+import { integer, must } from '../values/values.ts'
 import { ALGORITHMS, type Algorithm, type SigningKey, type VerificationKey } from './key-ring.ts'
 
 export interface ImportedKey {

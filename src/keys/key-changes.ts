@@ -4,7 +4,7 @@
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { errorCode, type NotDone, replaceFile, withLock } from '../reload/files.ts'
+import { errorCode, type NotDone, replaceFile, withLock } from '../files/files.ts'
 import { generateKey, newKid } from './jwk.ts'
 import {
   ACTIVE_FILE,

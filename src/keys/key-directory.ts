@@ -5,7 +5,7 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { errorCode, fileErrorReason, type Loaded, readRegularFile } from '../reload/files.ts'
+import { errorCode, fileErrorReason, type Loaded, readRegularFile } from '../files/files.ts'
 import { type ImportedKey, importKey } from './jwk.ts'
 import { type KeyRing, tokensEndAt } from './key-ring.ts'
 

@@ -3,7 +3,7 @@
  * stays while the issuer is down or sends anything else. A token waits for its own issuer only.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Logger } from '../ops/log.ts'
+import type { Logger } from '../log.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import type { FindKey, KeyRing } from './key-ring.ts'
 import { fetchJwks, importKeys, type KeySet, type KeySetSource, type UncheckedJwk } from './key-set.ts'

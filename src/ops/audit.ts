@@ -3,9 +3,9 @@
  * known to be: an account or access key that a client names is left out unless it exists.
  */
 import { traceIdOf } from '../http/request-ids.ts'
+import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult } from '../reload/reloadable.ts'
 import type { IssueFailure, SidecarRequest } from '../server/context.ts'
-import { type Logger, loggable } from './log.ts'
 import type { ReloadSubject } from './metrics.ts'
 
 /** What a request did; the identity of its context did it. */

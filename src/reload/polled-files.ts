@@ -4,9 +4,9 @@
  */
 import { access, constants, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import type { Problem } from '../config/problem.ts'
-import type { Logger } from '../ops/log.ts'
-import { errorCode, type Loaded } from './files.ts'
+import { errorCode, type Loaded } from '../files/files.ts'
+import type { Logger } from '../log.ts'
+import type { Problem } from '../values/problem.ts'
 import { type ChangeLimits, MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from './reloadable.ts'
 
 export interface PolledFilesOptions<T> {

@@ -3,12 +3,12 @@
  * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { nameProblem, namesProblem, secretProblem } from '../credentials/names.ts'
 import type { CredentialStatus, CredentialStore, Login } from '../credentials/store.ts'
 import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/caller.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
+import { nameProblem, namesProblem, secretProblem } from '../values/names.ts'
 import { clientNetwork } from './client-address.ts'
 import type { IssueFailure, SidecarRequest, SidecarResponse } from './context.ts'
 import { type EndpointOptions, expirationSec, invalid, type Reading, readJson, revoke } from './endpoint.ts'

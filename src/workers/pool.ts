@@ -8,10 +8,10 @@ import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AggregatorRegistry } from 'prom-client'
 import type { Config } from '../config/config.ts'
-import { InvalidAuthData } from '../config/problem.ts'
-import type { DrainReport } from '../ops/life-cycle.ts'
-import type { LogDestination, Logger } from '../ops/log.ts'
+import type { DrainReport } from '../life-cycle.ts'
+import type { LogDestination, Logger } from '../log.ts'
 import { isShown, type MetricFamily } from '../ops/samples.ts'
+import { InvalidAuthData } from '../values/problem.ts'
 import type { FromWorker, MetricsScope, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
 /** Delay before a worker that could not start is started again. */

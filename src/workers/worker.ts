@@ -6,10 +6,10 @@ import cluster from 'node:cluster'
 import { once } from 'node:events'
 import type { ServingApp } from '../app.ts'
 import type { Config } from '../config/config.ts'
-import type { Problem } from '../config/problem.ts'
-import type { DrainReport } from '../ops/life-cycle.ts'
+import type { DrainReport } from '../life-cycle.ts'
 import { type MetricFamily, statusMetrics } from '../ops/samples.ts'
 import type { ReadyCheck } from '../ops/status.ts'
+import type { Problem } from '../values/problem.ts'
 
 export interface WorkerState {
   readonly checks: readonly ReadyCheck[]

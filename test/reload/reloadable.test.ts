@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import type { Loaded } from '../../src/reload/files.ts'
+import type { Loaded } from '../../src/files/files.ts'
 import { FILE_LIMITS } from '../../src/reload/polled-files.ts'
 import {
   afterDecision,

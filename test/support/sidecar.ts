@@ -2,7 +2,7 @@
 import type { Test } from 'tap'
 import { createApp } from '../../src/app.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { createLog } from '../../src/ops/log.ts'
+import { createLog } from '../../src/log.ts'
 import { type CredentialOptions, makeCredentialsFile } from './credentials.ts'
 import { makeKeyDirectory } from './keys.ts'
 import { type MintOptions, mintToken } from './tokens.ts'

@@ -1,8 +1,8 @@
 import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t from 'tap'
-import { namesProblem } from '../../src/credentials/names.ts'
 import type { KeyRing } from '../../src/keys/key-ring.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
+import { namesProblem } from '../../src/values/names.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { AUDIENCE, ISSUER } from '../support/tokens.ts'
 

@@ -4,9 +4,9 @@
  */
 import { Socket } from 'node:net'
 import pg from 'pg'
-import { isLoopback } from '../../config/values.ts'
+import { type Loaded, readRegularFile } from '../../files/files.ts'
 import { lookup } from '../../http/host-lookup.ts'
-import { type Loaded, readRegularFile } from '../../reload/files.ts'
+import { isLoopback } from '../../values/values.ts'
 
 interface PostgresTarget {
   /** For pg alone: holds the password. */

@@ -3,7 +3,8 @@
  * one transaction.
  */
 import pg from 'pg'
-import type { Loaded, NotDone } from '../../reload/files.ts'
+import type { Loaded, NotDone } from '../../files/files.ts'
+import { parseTime } from '../../values/names.ts'
 import {
   type Changed,
   type CredentialEditor,
@@ -13,7 +14,6 @@ import {
   NO_SUCH_REVOCATION,
   type RevocationEditor,
 } from '../editors.ts'
-import { parseTime } from '../names.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA_SQL } from './schema.ts'
 import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'

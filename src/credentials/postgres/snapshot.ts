@@ -6,7 +6,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { ClientBase, Pool } from 'pg'
 import { scopeProblem } from '../../token/scopes.ts'
-import { nameProblem, namesProblem } from '../names.ts'
+import { nameProblem, namesProblem } from '../../values/names.ts'
 import { type Revocation, Revocations } from '../revocations.ts'
 import { parseSecretHash } from '../secret-hash.ts'
 import { type Credential, CredentialIndex } from '../store.ts'

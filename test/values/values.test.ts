@@ -1,5 +1,5 @@
 import t from 'tap'
-import { refused } from './support.ts'
+import { refused } from '../config/support.ts'
 
 const long = (length: number) => 'a'.repeat(length)
 

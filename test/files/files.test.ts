@@ -4,7 +4,7 @@ import { appendFileSync, chmodSync, mkdirSync, readFileSync, symlinkSync, utimes
 import { chmod, chown, mkdir, readdir, readFile, stat, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
-import { readRegularFile, replaceFile, withLock } from '../../src/reload/files.ts'
+import { readRegularFile, replaceFile, withLock } from '../../src/files/files.ts'
 import { runProgram } from '../support/program.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 

@@ -5,10 +5,10 @@ import { createServer } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t from 'tap'
-import { createLog, loggable } from '../../src/ops/log.ts'
-import { eventually } from '../support/eventually.ts'
-import { listen } from '../support/listen.ts'
-import { rawClient } from '../support/raw-client.ts'
+import { createLog, loggable } from '../src/log.ts'
+import { eventually } from './support/eventually.ts'
+import { listen } from './support/listen.ts'
+import { rawClient } from './support/raw-client.ts'
 
 t.test('only name, code, message and stack of an error are logged', async (t) => {
   const lines: string[] = []
@@ -47,7 +47,7 @@ t.test('client text is truncated, and control characters and line breaks are rep
 
 /** Logs 3 MB, then a line for each line of its standard input; reports the dropped lines on standard error. */
 const WRITER = `
-  import { openLogDestination } from ${JSON.stringify(new URL('../../src/ops/log.ts', import.meta.url).href)}
+  import { openLogDestination } from ${JSON.stringify(new URL('../src/log.ts', import.meta.url).href)}
   const destination = openLogDestination()
   for (let at = 0; at < 3000; at++) destination.write('x'.repeat(999) + '\\n')
   process.stdin.on('data', (line) => destination.write(line))

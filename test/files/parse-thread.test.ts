@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { mock } from 'node:test'
 import t from 'tap'
-import { type Parse, readRows } from '../../src/reload/parse-thread.ts'
+import { type Parse, readRows } from '../../src/files/parse-thread.ts'
 
 const directory = t.testdir({})
 let files = 0

@@ -5,13 +5,13 @@
  */
 import type { AddressInfo } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { AuthData } from '../auth-data.ts'
-import type { Config } from '../config/config.ts'
-import { isLoopback } from '../config/values.ts'
-import type { DataListener } from '../server/listener.ts'
-import { VERSION } from '../version.ts'
+import type { AuthData } from './auth-data.ts'
+import type { Config } from './config/config.ts'
 import type { Logger } from './log.ts'
-import { addressOf } from './status.ts'
+import { addressOf } from './ops/status.ts'
+import type { DataListener } from './server/listener.ts'
+import { isLoopback } from './values/values.ts'
+import { VERSION } from './version.ts'
 
 /** A stop was requested while another issuer or a database was awaited. */
 export class StoppedWhileStarting extends Error {
