@@ -92,8 +92,8 @@ export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 export interface Source<T> {
   /** Finds a text that differs after every change, or why the source is not available. */
   observe(): Promise<Loaded<string>>
-  /** Loads the version that is there now. */
-  load(): Promise<Loaded<T>>
+  /** Loads the version that is there now. `isForced`: an operator asks for a reload. */
+  load(isForced: boolean): Promise<Loaded<T>>
 }
 
 export interface ReloadableOptions<T> {
@@ -195,7 +195,7 @@ export class Reloadable<T> {
     if (action === 'report' && !observed.ok) onFailed(observed.problems)
     if (action !== 'attempt' && action !== 'load') return
 
-    const loaded = await this.#guard(source.load())
+    const loaded = await this.#guard(source.load(isForced))
     // An attempt that fails decides nothing: the version may be incomplete.
     const isDecided = action === 'load' || (loaded.ok && (await this.#shows(version)))
     if (this.#isStopped || !isDecided) return

@@ -43,8 +43,6 @@ const REVOKE_SQL =
 export function openPostgresStore(options: PostgresStoreOptions) {
   const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
   const pool = new ReplacedPool(urlFile, poolSize)
-  /** Extended by the next load. */
-  let former = NO_SNAPSHOT
   let requests = 0
   let isOpen = false
   let isDown = false
@@ -53,10 +51,11 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     settle = resolve
   })
 
-  const snapshots = new Reloadable<Snapshot>({
+  const snapshots: Reloadable<Snapshot> = new Reloadable<Snapshot>({
     source: {
       observe: () => pool.ask(async (connections) => (await readRevision(connections)).number),
-      load: () => pool.ask((connections) => readSnapshot(connections, former)),
+      load: (isForced) =>
+        pool.ask((connections) => readSnapshot(connections, isForced ? NO_SNAPSHOT : snapshots.current())),
     },
     initial: NO_SNAPSHOT,
     pollMs,
@@ -122,7 +121,6 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     async reload(): Promise<void> {
       if (!isOpen) return
       pool.replace()
-      former = NO_SNAPSHOT
       await snapshots.reload()
     },
     /** The last snapshot stays active. */
@@ -155,7 +153,6 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   }
 
   function publish(fresh: Snapshot): void {
-    former = fresh
     const { revokedTokens } = fresh
     if (isOpen) onChange(revokedTokens)
     if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise

@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises'
 import pg from 'pg'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { migrate, openPostgresEditors } from '../../../src/credentials/postgres/editors.ts'
 import { generateSecret, hashSecret } from '../../../src/credentials/secret-hash.ts'
 import { makeCertificate } from '../../support/certificates.ts'
@@ -32,6 +32,19 @@ function insert({ sql }: TestDatabase, account: string, key: string): Promise<un
   const text =
     'INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ($1, $2, $3)'
   return sql(text, [account, key, secretHash])
+}
+
+/** Replaces the next query of the text. Returns how many were replaced. */
+function onQuery(t: Test, text: string, replaced: (query: () => Promise<unknown>) => Promise<unknown>) {
+  const { query } = pg.Client.prototype
+  let count = 0
+  t.intercept(pg.Client.prototype, 'query', {
+    value(this: pg.Client, ...given: unknown[]) {
+      const original = () => Reflect.apply(query, this, given)
+      return given[0] === text && count++ === 0 ? replaced(original) : original()
+    },
+  })
+  return () => Math.min(count, 1)
 }
 
 const acme = { accountId: 'acme', accessKey: 'AK1', secret }
@@ -191,6 +204,33 @@ t.test('new revocations are read alone, and name the tokens to evict', async (t)
   await next(undefined, 'a revocation taken back')
   t.equal(isRevoked('b'), false)
   t.equal(isActive(replica), false, 'everything was read')
+})
+
+t.test('a new revocation counts once although the transaction that read it cannot end', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
+  const replica = await openStore(t, urlFile, { pollMs: 20 })
+  const failed = onQuery(t, 'COMMIT', () => Promise.reject(new Error('the connection is lost')))
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('next')`)
+  await eventually(() => replica.evicted.length > 0, 'the new one')
+  t.same([failed(), replica.revocations().size], [1, 2])
+})
+
+t.test('a reload reads everything, even while new revocations are read', async (t) => {
+  const { sql, urlFile } = await withAcme()
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
+  const replica = await openStore(t, urlFile, { pollMs: 20 })
+  await sql(`BEGIN; SET LOCAL session_replication_role = replica;
+    UPDATE storage_auth.credentials SET disabled = true; COMMIT`)
+  let reloaded: Promise<void> | undefined
+  onQuery(t, 'COMMIT', (query) => {
+    reloaded = replica.reload()
+    return query()
+  })
+  await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('next')`)
+  await eventually(() => reloaded !== undefined, 'the reading of the new one')
+  await reloaded
+  t.equal(isActive(replica), false)
 })
 
 t.test('after 10,000 new revocations all are read again, so that ended ones leave the memory', async (t) => {
