@@ -10,20 +10,6 @@
  * In: settings. Out: functions that return the active values, and an event for each change (`AuthDataEvents`).
  */
 import { EventEmitter } from 'node:events'
-import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
-import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import type { PostgresStore } from './credentials/postgres/store.ts'
-import { createRevocationsLoader, type IsRevoked } from './credentials/revocations.ts'
-import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
-import { createTokenRevoker, type RevokeToken } from './credentials/throttles.ts'
-import type { Loaded } from './files/files.ts'
-import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
-import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
-import { readBearerToken } from './keys/key-set.ts'
-import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
-import { createLog, type Logger } from './log.ts'
-import type { ReloadSubject } from './ops/metrics.ts'
-import type { ReadyCheck } from './ops/status.ts'
 import {
   type CertificateMap,
   type CertificateMaterial,
@@ -34,10 +20,25 @@ import {
   certificateSets,
   loadCertificates,
   secureContextOf,
-} from './reload/certificates.ts'
+} from './certificates.ts'
+import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
+import { loadCredentialsFile } from './credentials/credentials-file.ts'
+import type { PostgresStore } from './credentials/postgres/store.ts'
+import { createRevocationsLoader } from './credentials/revocations.ts'
+import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
+import { createTokenRevoker, type RevokeToken } from './credentials/throttles.ts'
+import type { Loaded } from './files/files.ts'
+import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
+import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
+import { readBearerToken } from './keys/key-set.ts'
+import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
+import { createLog, type Logger } from './log.ts'
+import type { ReloadSubject } from './ops/metrics.ts'
+import type { ReadyCheck } from './ops/status.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
 import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
+import type { IsRevoked } from './token/verify.ts'
 import { fileProblem, InvalidAuthData, type Problem } from './values/problem.ts'
 
 /** The arguments of each event. The new version is active before its event. */

@@ -1,12 +1,12 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
 import { type Command, Option } from 'commander'
 import { checkFiles } from '../auth-data.ts'
+import { certificateSets, loadCertificates } from '../certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { explain, type LoadedConfig, loadConfig } from '../config/load.ts'
 import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
-import { certificateSets, loadCertificates } from '../reload/certificates.ts'
 import { fileProblem, formatProblems, InvalidAuthData, type Problem } from '../values/problem.ts'
 import { type CommandIo, describe, UsageFailure } from './command-io.ts'
 

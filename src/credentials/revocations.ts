@@ -3,6 +3,7 @@ import { z } from 'zod'
 import type { Loaded } from '../files/files.ts'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
+import type { RevocableToken } from '../token/verify.ts'
 import { name, time } from '../values/names.ts'
 
 /** Names a token, an account or an access key. */
@@ -13,16 +14,6 @@ export interface Revocation {
   /** Only tokens issued before it, in epoch milliseconds, are revoked; without it, every token is. */
   readonly issuedBefore?: number | null | undefined
 }
-
-/** The claims that a revocation can match: `jti`, `sub`, `client_id` and `iat` (epoch seconds). */
-export interface RevocableToken {
-  readonly tokenId: string
-  readonly accountId: string
-  readonly accessKey: string
-  readonly issuedAt: number
-}
-
-export type IsRevoked = (token: RevocableToken) => boolean
 
 const ofAccount = (accountId: string) => `account ${accountId}`
 const ofAccessKey = (accessKey: string) => `key ${accessKey}`

@@ -4,6 +4,7 @@
  */
 import { createHmac } from 'node:crypto'
 import pLimit from 'p-limit'
+import type { CredentialStatus } from '../token/issuers.ts'
 import { dummyHash, verifySecret } from './secret-hash.ts'
 
 export interface CredentialName {
@@ -88,11 +89,6 @@ export interface Login extends CredentialName {
 
 /** `rejected`: the client must not learn why. `busy`: too many logins wait. `unavailable`: store or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
-
-/** Whether tokens of a credential are valid, and what they may do at most. `until`: epoch seconds, or `Infinity`. */
-export type CredentialStatus =
-  | { readonly active: true; readonly until: number; readonly scope?: Credential['scope'] }
-  | { readonly active: false }
 
 /** The state of the check `credentials` while the database does not respond. */
 export const DATABASE_DOWN = 'database down, last snapshot active'

@@ -5,14 +5,9 @@
 import { traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { ReloadResult } from '../reload/reloadable.ts'
-import type { IssueFailure, SidecarRequest } from '../server/context.ts'
+import type { SidecarRequest } from '../server/context.ts'
+import type { AuditedRequest } from '../server/endpoint.ts'
 import type { ReloadSubject } from './metrics.ts'
-
-/** What a request did; the identity of its context did it. */
-export type AuditedRequest =
-  | { readonly event: 'login' | 'logout' }
-  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
-  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
 
 /** Of a line, beside `level`, `time` and `msg`; each has a row in `docs/operations.md`. */
 export interface AuditLine {

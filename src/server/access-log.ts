@@ -5,10 +5,10 @@
  */
 import type { PublicError } from '../errors.ts'
 import { namedRequest } from '../gate/named-request.ts'
+import type { Route } from '../gate/route.ts'
 import { isClientFailure } from '../http/proxy-errors.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
-import type { Metrics } from '../ops/metrics.ts'
 import type { RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
@@ -18,9 +18,16 @@ const CLIENT_CLOSED = 499
 /** The upstream or the drain deadline aborted the response. */
 const ABORTED = 503
 
+interface RequestMetrics {
+  /** `seconds`: from the head to the end of the response. */
+  onRequest(route: Route, method: string | undefined, status: number, seconds: number): void
+  /** Body bytes from (`in`) or to (`out`) the client. */
+  onBytes(direction: 'in' | 'out', count: number): void
+}
+
 /** `isAborting`: the drain deadline has passed. */
 export function createAccessLog(
-  metrics: Pick<Metrics, 'onRequest' | 'onBytes'>,
+  metrics: RequestMetrics,
   log: Logger,
   access: 'all' | 'errors' | 'off',
   clientAddress: (req: SidecarRequest) => string,

@@ -5,10 +5,15 @@
 import type { Config } from '../config/config.ts'
 import type { EndedToken, RevokeToken } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { Audit, AuditedRequest } from '../ops/audit.ts'
 import type { TokenSigner } from '../token/issue.ts'
-import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { IssueFailure, SidecarRequest, SidecarResponse } from './context.ts'
 import type { Responder } from './respond.ts'
+
+/** What a request did; the identity of its context did it. */
+export type AuditedRequest =
+  | { readonly event: 'login' | 'logout' }
+  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
+  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
 
 export interface EndpointOptions {
   readonly responder: Responder
@@ -16,7 +21,8 @@ export interface EndpointOptions {
   /** Absent where no database has the revocations. */
   readonly revokeToken: RevokeToken | undefined
   readonly contract: Pick<Config['contract'], 'expirationSec' | 'authenticationFailedCode'>
-  readonly audit: Pick<Audit, 'request'>
+  /** The audit log. `request`: something that a request did; called once it is done. */
+  readonly audit: { request(req: SidecarRequest, what: AuditedRequest): void }
   readonly now: () => number
 }
 

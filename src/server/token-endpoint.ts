@@ -3,10 +3,11 @@
  * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { CredentialStatus, CredentialStore, Login } from '../credentials/store.ts'
+import type { CredentialStore, Login } from '../credentials/store.ts'
 import type { LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/caller.ts'
+import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import { nameProblem, namesProblem, secretProblem } from '../values/names.ts'
 import { clientNetwork } from './client-address.ts'

@@ -3,10 +3,9 @@
  * In: any text. Out: the verdict, the reason in words, and the token's readable parts. Never the signature, so that the
  * explanation of a valid token is not itself a token.
  */
-import type { IsRevoked } from '../credentials/revocations.ts'
-import type { CredentialStatus } from '../credentials/store.ts'
 import type { Caller, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
-import { MAX_TOKEN_BYTES, members } from './verify.ts'
+import type { CredentialStatus } from './issuers.ts'
+import { type IsRevoked, MAX_TOKEN_BYTES, members } from './verify.ts'
 
 export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 

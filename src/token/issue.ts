@@ -4,7 +4,6 @@
  */
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
-import type { Config } from '../config/config.ts'
 import type { KeyRing } from '../keys/key-ring.ts'
 import { nameProblem } from '../values/names.ts'
 import type { Caller, Identity } from './caller.ts'
@@ -21,7 +20,11 @@ export interface Assertions {
   readonly renewAt: number
 }
 
-type TokenSettings = Pick<Config['token'], 'issuer' | 'audience' | 'lifetimeSeconds'>
+interface TokenSettings {
+  readonly issuer: string
+  readonly audience: string
+  readonly lifetimeSeconds: number
+}
 
 export class TokenSigner {
   readonly #keys: () => KeyRing

@@ -4,13 +4,16 @@
  */
 import { hash } from 'node:crypto'
 import type { JWTPayload } from 'jose'
-import type { Config } from '../config/config.ts'
-import type { CredentialStatus } from '../credentials/store.ts'
 import type { FindKey } from '../keys/key-ring.ts'
 import { nameProblem, namesProblem } from '../values/names.ts'
 import type { Identity } from './caller.ts'
 import { LINK_TYPE } from './links.ts'
 import { parseScope } from './scopes.ts'
+
+/** Whether tokens of a credential are valid, and what they may do at most. `until`: epoch seconds, or `Infinity`. */
+export type CredentialStatus =
+  | { readonly active: true; readonly until: number; readonly scope?: string | null | undefined }
+  | { readonly active: false }
 
 /** An issuer whose tokens are accepted, with its keys and rules. */
 export interface TokenIssuer {
@@ -56,12 +59,24 @@ export function ownIssuer(options: OwnOptions): TokenIssuer {
   }
 }
 
+/** An entry of `trustedIssuers`. `accounts`: by access key; the only ones, in place of `accountPrefix`. */
+interface TrustedIssuerSettings {
+  readonly issuer: string
+  readonly audience: string
+  readonly accessKeyClaim: string
+  readonly accounts?: Readonly<Record<string, string>> | undefined
+  readonly accountPrefix?: string | undefined
+  readonly requiredClaims: Readonly<Record<string, string | number | boolean>>
+  readonly maxLifetimeSeconds: number
+  readonly scope?: string | undefined
+}
+
 /**
  * The scope of the entry restricts its tokens, whose own claim `scope` has another meaning and is not read.
  * @param isOwnAccount - accounts of our own store are reached through `accounts` only
  */
 export function trustedIssuer(
-  entry: Config['trustedIssuers'][number],
+  entry: TrustedIssuerSettings,
   findKey: FindKey,
   isOwnAccount: (accountId: string) => boolean,
 ): TokenIssuer {

@@ -6,7 +6,6 @@
 import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
-import type { IsRevoked } from '../credentials/revocations.ts'
 import type { FoundKey } from '../keys/key-ring.ts'
 import type { RefusalReason, Refused, Verdict, VerifyUncached } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
@@ -20,6 +19,16 @@ const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
 
 /** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
+
+/** The claims that a revocation can match: `jti`, `sub`, `client_id` and `iat` (epoch seconds). */
+export interface RevocableToken {
+  readonly tokenId: string
+  readonly accountId: string
+  readonly accessKey: string
+  readonly issuedAt: number
+}
+
+export type IsRevoked = (token: RevocableToken) => boolean
 
 export interface VerifierOptions {
   /** The first is our own. Their names differ. */

@@ -4,10 +4,10 @@ import t from 'tap'
 import {
   createRevocationsLoader,
   parse as parseBytes,
-  type RevocableToken,
   type Revocation,
   Revocations,
 } from '../../src/credentials/revocations.ts'
+import type { RevocableToken } from '../../src/token/verify.ts'
 
 const TIME = '2026-01-01T00:00:00Z'
 const parseRevocations = (text: string) => parseBytes(Buffer.from(text))

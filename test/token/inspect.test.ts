@@ -1,7 +1,7 @@
 import t from 'tap'
-import type { IsRevoked } from '../../src/credentials/revocations.ts'
 import { type Caller, REFUSAL_REASONS, type Verdict } from '../../src/token/caller.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
+import type { IsRevoked } from '../../src/token/verify.ts'
 import { makeKey } from '../support/keys.ts'
 import { goodClaims, ISSUER, mintToken } from '../support/tokens.ts'
 
