@@ -98,10 +98,10 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         authorization = value
         break
       case HeaderKind.connection:
-        connection = connection === undefined ? value : `${connection},${value}`
+        connection = joined(connection, value)
         break
       case HeaderKind.upgrade:
-        upgrade = upgrade === undefined ? value.toLowerCase() : 'several'
+        upgrade = joined(upgrade, value)
         break
       case HeaderKind.expect:
         if (http10) break
@@ -109,7 +109,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         expectsContinue = true
         break
       case HeaderKind.requestId:
-        requestId = requestId === undefined ? value : 'not valid'
+        requestId = joined(requestId, value)
         break
       case HeaderKind.secondPath:
       case HeaderKind.override:
@@ -143,7 +143,8 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       hasBody,
       chunked,
       offersUpgrade,
-      webSocket: offersUpgrade && upgrade === 'websocket' && method === 'GET' && !hasBody && !http10,
+      webSocket:
+        offersUpgrade && upgrade?.toLowerCase() === 'websocket' && method === 'GET' && !hasBody && !http10,
       expectsContinue,
       requestId: isRequestId(requestId) ? requestId : undefined,
       connectionOptions,
@@ -151,6 +152,11 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         method === 'OPTIONS' && PREFLIGHT_HEADERS.every((name) => headerValues(raw, name).length > 0),
     },
   }
+}
+
+/** Repeated lines are one list (RFC 9110, section 5.3). */
+function joined(before: string | undefined, value: string): string {
+  return before === undefined ? value : `${before},${value}`
 }
 
 /** A canonical decimal number that a double represents exactly. */

@@ -9,16 +9,15 @@ import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/l
 import { allows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
 import { type NamedRequest, namedRequest } from './named-request.ts'
-import { createRouter, type Passage, type Route, type Service } from './route.ts'
+import { createRouter, type ForUpstream, type Route, type Routing } from './route.ts'
 
 export type Decision =
   /**
    * `caller` is absent on a public route and where report mode ignores a refused token; `wouldRefuse` says why.
-   * `allow`: forward auth, 200 with the identity headers. `target`: that of the upstream's request, without a link's
-   * parameter.
+   * `forwardAuth`: 200 with the identity headers. `target`: that of the upstream's request, without a link's parameter.
    */
   | {
-      readonly act: 'forward' | 'allow'
+      readonly act: ForUpstream['act']
       readonly caller: Caller | undefined
       readonly wouldRefuse?: RefusalReason
       readonly target?: string | undefined
@@ -35,24 +34,16 @@ export type Decision =
       readonly caller?: Caller | undefined
     }
 
-export type ForwardDecision = Extract<Decision, { act: 'forward' | 'allow' }>
+export type ForwardDecision = Extract<Decision, { act: ForUpstream['act'] }>
 
 /** `decision` is a promise where `verify` returns one; it rejects only on an internal error. */
 export interface Decided {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly request: Admitted | undefined
+  /** Of forward auth: the request that a trusted proxy names. Absent if it names none clearly. */
+  readonly named?: NamedRequest | undefined
   readonly route: Route
   readonly decision: Decision | Promise<Decision>
-}
-
-/** A request that needs a caller. */
-interface Question {
-  readonly routed: Passage | Service
-  readonly received: Admitted
-  /** The request to allow: of forward auth the one that a trusted proxy names, undefined if it names none clearly. */
-  readonly request: Admitted | NamedRequest | undefined
-  /** The link parameter of that request. */
-  readonly link: LinkParameter | undefined
 }
 
 /**
@@ -76,30 +67,30 @@ export function createDecide(
     caller,
   })
 
-  const questionOf = (routed: Passage | Service, received: Admitted, peerTrusted: boolean): Question => {
-    if (!isPassage(routed)) return { routed, received, request: received, link: undefined }
-    const named = routed.act === 'allow' && peerTrusted ? namedRequest(received) : undefined
-    const request = routed.act === 'allow' ? named : received
-    const link = config.links.enabled && request !== undefined ? takeLinkParameter(request.target) : undefined
-    return { routed, received, request, link }
-  }
-
-  const decisionOn = (question: Question, verified: Verdict): Decision => {
-    const { routed, link } = question
-    const verdict = verified.ok && !isProof(question, verified.caller) ? NO_PROOF : verified
-    const caller = verdict.ok ? verdict.caller : undefined
-    if (caller !== undefined && isAllowed(question, caller)) {
-      onCheck('ok')
-      return isPassage(routed)
-        ? { act: routed.act, caller, target: typeof link === 'object' ? link.target : undefined }
-        : { ...routed, caller }
-    }
-    const reason = verdict.ok ? 'scope' : verdict.reason
+  /** `caller`: of a valid token that does not allow the request. */
+  const refuseOrReport = (routing: NeedsCaller, reason: RefusalReason, caller?: Caller): Decision => {
     onCheck(reason)
-    if (!reportOnly || !isPassage(routed)) return refuse(reason, caller)
+    if (!reportOnly || !isForUpstream(routing)) return refuse(reason, caller)
     // Most services read an empty X-Authenticated-Scope as none: unrestricted.
     const mayDoNothing = caller?.identity.scope?.text === ''
-    return { act: routed.act, caller: mayDoNothing ? undefined : caller, wouldRefuse: reason }
+    return { act: routing.act, caller: mayDoNothing ? undefined : caller, wouldRefuse: reason }
+  }
+
+  const decisionOn = (
+    routing: NeedsCaller,
+    received: Admitted,
+    asked: Admitted | NamedRequest | undefined,
+    link: LinkParameter | undefined,
+    verdict: Verdict,
+  ): Decision => {
+    if (!verdict.ok) return refuseOrReport(routing, verdict.reason)
+    const { caller } = verdict
+    const reason = reasonToRefuse(routing, received, asked, link, caller)
+    if (reason !== undefined) return refuseOrReport(routing, reason, reason === 'scope' ? caller : undefined)
+    onCheck('ok')
+    return isForUpstream(routing)
+      ? { act: routing.act, caller, target: link?.target }
+      : { ...routing, caller }
   }
 
   /** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
@@ -109,40 +100,46 @@ export function createDecide(
       const { reason } = admission
       if (reason === 'malformed') onCheck(reason)
       const decision = reason === 'malformed' ? refuse(reason) : ({ act: 'refuse', ...admission } as const)
-      return { request: undefined, route: 'proxy', decision }
+      return { request: undefined, named: undefined, route: 'proxy', decision }
     }
     const { request } = admission
-    const routed = routeOf(request)
-    const { route } = routed
-    if (routed.act === 'public') return { request, route, decision: { act: 'forward', caller: undefined } }
-    if (routed.act === 'issue' || routed.act === 'otherMethod') return { request, route, decision: routed }
-    const question = questionOf(routed, request, peerTrusted)
-    const verdict = verdictOn(question, verify)
+    const routing = routeOf(request)
+    const { route, act } = routing
+    if (act === 'public')
+      return { request, named: undefined, route, decision: { act: 'forward', caller: undefined } }
+    if (act === 'issue' || act === 'otherMethod')
+      return { request, named: undefined, route, decision: routing }
+    const named = act === 'forwardAuth' && peerTrusted ? namedRequest(request) : undefined
+    const asked = act === 'forwardAuth' ? named : request
+    const takesLink = config.links.enabled && isForUpstream(routing) && asked !== undefined
+    const link = takesLink ? takeLinkParameter(asked.target) : undefined
+    const verdict = verdictOn(request.authorization, link, verify)
     const decision =
       verdict instanceof Promise
-        ? verdict.then((resolved) => decisionOn(question, resolved))
-        : decisionOn(question, verdict)
-    const isLink = question.link !== undefined && routed.act === 'forward'
-    return { request, route: isLink ? 'link' : route, decision }
+        ? verdict.then((resolved) => decisionOn(routing, request, asked, link, resolved))
+        : decisionOn(routing, request, asked, link, verdict)
+    return { request, named, route: link !== undefined && act === 'forward' ? 'link' : route, decision }
   }
 }
 
-/** Whether the request is for the upstream, not for the sidecar itself. */
-function isPassage(routed: Passage | Service): routed is Passage {
-  return routed.act === 'forward' || routed.act === 'allow'
+type NeedsCaller = Exclude<Routing, { act: 'public' | 'issue' | 'otherMethod' }>
+
+/** Otherwise the sidecar itself serves it. */
+function isForUpstream(routing: NeedsCaller): routing is ForUpstream {
+  return routing.act === 'forward' || routing.act === 'forwardAuth'
 }
 
 const MISSING: Verdict = { ok: false, reason: 'missing' }
 const MALFORMED: Verdict = { ok: false, reason: 'malformed' }
-const NO_PROOF: Verdict = { ok: false, reason: 'claims' }
 
 /** A link beside `Authorization` is refused: two proofs may name two callers. */
 function verdictOn(
-  { link, received: { authorization } }: Question,
+  authorization: string | undefined,
+  link: LinkParameter | undefined,
   verify: Verify,
 ): Verdict | Promise<Verdict> {
   if (link === undefined) return checkBearer(authorization, verify)
-  return link === 'several' || authorization !== undefined ? MALFORMED : verify(link.token)
+  return link.token === undefined || authorization !== undefined ? MALFORMED : verify(link.token)
 }
 
 /** Scheme in any case, then spaces (RFC 6750 section 2.1, RFC 9110 section 11.4). A list fails on the token's shape. */
@@ -156,22 +153,28 @@ export function checkBearer(authorization: string | undefined, verify: Verify): 
   return start < authorization.length ? verify(authorization.slice(start)) : MALFORMED
 }
 
-/** A link is no bearer token and a token is no link. A link proves its caller for one request alone. */
-function isProof({ request, link }: Question, caller: Caller): boolean {
-  if (typeof link !== 'object') return caller.link === undefined
-  return (
-    caller.link !== undefined &&
-    request !== undefined &&
-    allowsRequest(caller.link, request.method, link.target)
-  )
-}
-
-/** Whether the caller's scope and link allow the request. The endpoints of the sidecar itself need no scope. */
-function isAllowed({ routed, received, request, link }: Question, { identity: { scope } }: Caller): boolean {
-  if (!isPassage(routed)) return true
-  const isWebSocket = routed.act === 'forward' && received.webSocket
-  if (link !== undefined && (isWebSocket || received.namesOtherRequest)) return false
-  return scope === undefined || (request !== undefined && allows(scope, request))
+/**
+ * Why a verified token or link does not allow the request, or undefined. The endpoints of the sidecar need no scope.
+ * @param asked - the request to allow: of forward auth the one that a trusted proxy names, undefined if none is clear
+ * @param link - the link parameter of that request
+ */
+function reasonToRefuse(
+  routing: NeedsCaller,
+  received: Admitted,
+  asked: Admitted | NamedRequest | undefined,
+  link: LinkParameter | undefined,
+  caller: Caller,
+): 'claims' | 'scope' | undefined {
+  // A link is no bearer token and a token is no link.
+  if ((link === undefined) !== (caller.link === undefined)) return 'claims'
+  if (link !== undefined && caller.link !== undefined) {
+    const isLinked = asked !== undefined && allowsRequest(caller.link, asked.method, link.target)
+    if (!isLinked) return 'claims'
+    if (received.namesOtherRequest || (routing.act === 'forward' && received.webSocket)) return 'scope'
+  }
+  const { scope } = caller.identity
+  if (scope === undefined || !isForUpstream(routing)) return undefined
+  return asked !== undefined && allows(scope, asked) ? undefined : 'scope'
 }
 
 function refusedTokenErrors(status: 400 | 401): Readonly<Record<RefusalReason, PublicError>> {

@@ -25,21 +25,23 @@ const SECOND_PATHS = ['destination', ...COPY_SOURCES]
 export function namedRequest(asking: Admitted): NamedRequest | undefined {
   const { rawHeaders, connectionOptions } = asking
   const valuesOf = (name: string) => headerValues(rawHeaders, name)
-  const named = PAIRS.map(([method, target]) => [valuesOf(method), valuesOf(target)] as const).filter(
-    ([methods, targets]) => methods.length + targets.length > 0,
-  )
-  const [[[method = ''] = [], [target] = []] = []] = named
-  const isUnambiguous = named.every(
-    ([methods, targets]) =>
-      methods.length === 1 && targets.length === 1 && methods[0] === method && targets[0] === target,
-  )
+  let named: { readonly method: string; readonly target: string } | undefined
+  for (const pair of PAIRS) {
+    const values = pair.map(valuesOf)
+    if (values.every(({ length }) => length === 0)) continue
+    const [method = '', target = ''] = values.map(([first]) => first)
+    const isOther = named !== undefined && (named.method !== method || named.target !== target)
+    if (isOther || values.some(({ length }) => length !== 1)) return undefined
+    named = { method, target }
+  }
   // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
   const isUnclear = SECOND_PATHS.some((name) =>
     valuesOf(name).some((value) => value.includes(',') || connectionOptions?.has(name)),
   )
-  const origin = isUnambiguous && !isUnclear ? originForm(target ?? '', undefined) : undefined
-  if (origin === undefined || !METHOD.test(method)) return undefined
+  if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
+  const target = originForm(named.target, undefined)
+  if (target === undefined) return undefined
   const hosts = valuesOf('x-forwarded-host')
   const host = hosts.length === 0 ? asking.host : hosts.length === 1 ? hosts[0] : undefined
-  return { method, target: origin, path: pathOf(origin), host, rawHeaders, connectionOptions }
+  return { method: named.method, target, path: pathOf(target), host, rawHeaders, connectionOptions }
 }

@@ -21,29 +21,26 @@ export const ROUTES = [
 
 export type Route = (typeof ROUTES)[number]
 
-/** The way to the upstream of the sidecar, or to that of a proxy which asks for a decision (`allow`: forward auth). */
-export interface Passage {
-  readonly route: Route
-  readonly act: 'forward' | 'allow'
-}
-
-/** What the sidecar itself does for a caller. */
-export type Service =
+/** What a request asks for. */
+export type Routing =
+  | ForUpstream
   | { readonly route: Route; readonly act: 'timeLeft' | 'logout' | 'createLink' }
   | { readonly route: Route; readonly act: 'endLink'; readonly linkId: string }
-
-export type Routed =
-  | Passage
-  | Service
   | { readonly route: Route; readonly act: 'public' }
   | { readonly route: Route; readonly act: 'issue' }
   | { readonly route: Route; readonly act: 'otherMethod'; readonly allowed: string }
 
-const FORWARD: Routed = { route: 'proxy', act: 'forward' }
-const ALLOW: Routed = { route: 'forward_auth', act: 'allow' }
-const PUBLIC: Routed = { route: 'public', act: 'public' }
+/** A request of the upstream. `forwardAuth`: a proxy asks whether it may forward the request to its own upstream. */
+export interface ForUpstream {
+  readonly route: Route
+  readonly act: 'forward' | 'forwardAuth'
+}
 
-export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Routed {
+const FORWARD: Routing = { route: 'proxy', act: 'forward' }
+const FORWARD_AUTH: Routing = { route: 'forward_auth', act: 'forwardAuth' }
+const PUBLIC: Routing = { route: 'public', act: 'public' }
+
+export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Routing {
   const { basePath } = config.listen
   const { logout } = config.contract
   const { links, forwardAuth } = config
@@ -53,7 +50,7 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
   const publicRoutes = new Set(config.publicRoutes.map(({ method, path }) => `${method} ${path}`))
   const passPreflight = config.corsPreflight === 'pass'
 
-  const toTokenEndpoint = (method: string): Routed => {
+  const toTokenEndpoint = (method: string): Routing => {
     if (method === 'POST') return { route: 'token_issue', act: 'issue' }
     if (method === 'GET' || method === 'HEAD') return { route: 'token_check', act: 'timeLeft' }
     if (method === 'DELETE' && logout) return { route: 'logout', act: 'logout' }
@@ -61,7 +58,7 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
     return { route: 'token_check', act: 'otherMethod', allowed }
   }
 
-  const toLinkEndpoint = (method: string, path: string): Routed => {
+  const toLinkEndpoint = (method: string, path: string): Routing => {
     const route = 'link_issue'
     if (path === linksPath)
       return method === 'POST' ? { route, act: 'createLink' } : { route, act: 'otherMethod', allowed: 'POST' }
@@ -71,12 +68,13 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
       : { route, act: 'otherMethod', allowed: 'DELETE' }
   }
 
-  return ({ method, path, preflight, hasBody }) => {
+  return ({ method, path, preflight, hasBody, namesOtherRequest }) => {
     if (path === tokenPath || path === tokenPathSlash) return toTokenEndpoint(method)
     if (links.enabled && isWithin(path, linksPath)) return toLinkEndpoint(method, path)
-    if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return ALLOW
+    if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return FORWARD_AUTH
+    // Some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
+    if (namesOtherRequest) return FORWARD
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return PUBLIC
-    // A body could be of another method: some services read one from `X-HTTP-Method-Override`.
     return passPreflight && preflight && !hasBody ? PUBLIC : FORWARD
   }
 }

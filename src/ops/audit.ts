@@ -37,7 +37,7 @@ export class Audit {
 
   /** Something that a request did; called once it is done. */
   request(req: SidecarRequest, what: AuditedRequest): void {
-    const { id, identity } = req.context
+    const { id, loggedIdentity: identity } = req.context
     this.#write({
       event: what.event,
       ...(what.event === 'login_failed' ? { reason: what.reason } : { outcome: 'ok' }),

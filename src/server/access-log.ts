@@ -4,7 +4,6 @@
  * one that a login named, if it exists. Method and path of a decision are those that a trusted proxy names.
  */
 import type { PublicError } from '../errors.ts'
-import { namedRequest } from '../gate/named-request.ts'
 import type { Route } from '../gate/route.ts'
 import { isClientFailure } from '../http/proxy-errors.ts'
 import { newRequestId, traceIdOf } from '../http/request-ids.ts'
@@ -35,9 +34,7 @@ export function createAccessLog(
 ) {
   const writeLine = (req: SidecarRequest, status: number, ms: number) => {
     const { context } = req
-    const { admitted, identity } = context
-    const isNamed = context.route === 'forward_auth' && context.connection.peer.trusted
-    const named = isNamed && admitted ? namedRequest(admitted) : undefined
+    const { admitted, named, loggedIdentity: identity } = context
     const path = named?.path ?? admitted?.path ?? originPath(req.url ?? '')
     log.info(
       {

@@ -7,6 +7,7 @@ import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision } from '../gate/decide.ts'
+import type { NamedRequest } from '../gate/named-request.ts'
 import type { Route } from '../gate/route.ts'
 import type { ClientFailure, UpstreamFault } from '../http/proxy-errors.ts'
 import type { Identity, RefusalReason } from '../token/caller.ts'
@@ -80,12 +81,14 @@ export class RequestContext {
   id = ''
   /** Absent before admission, and when it refused the request. */
   admitted: Admitted | undefined
+  /** Of forward auth: the request that a trusted proxy names. */
+  named: NamedRequest | undefined
   /** `proxy` before routing, and for requests refused at admission. */
   route: Route = 'proxy'
   decision: Decision | undefined
 
-  /** For the logs: that of the caller or, from token-endpoint.ts, the names of a login that are known to be ours. */
-  identity: Partial<Identity> | undefined
+  /** That of the caller or, from token-endpoint.ts, the names of a login that exist: they prove nothing. */
+  loggedIdentity: Partial<Identity> | undefined
   /** Of a failure or refusal, the latest one; from the part that fails or refuses. */
   reason: Reason | undefined
 

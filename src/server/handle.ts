@@ -34,7 +34,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     const { context } = req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
-    if ('caller' in decision) context.identity = decision.caller?.identity
+    if ('caller' in decision) context.loggedIdentity = decision.caller?.identity
     if (decision.act === 'refuse')
       return responder.refuse(res, decision.reason, decision.error, refusalOptions(decision, context.route))
     if (context.isBodyMalformed) return responder.refuse(res, 'admission', ERRORS.malformedRequest)
@@ -43,8 +43,8 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     switch (decision.act) {
       case 'forward':
         return options.forward(req, res)
-      case 'allow':
-        return allow(res, decision.caller)
+      case 'forwardAuth':
+        return allowForwarding(res, decision.caller)
       case 'issue':
         return tokenEndpoint.issue(res)
       case 'timeLeft':
@@ -62,8 +62,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     }
   }
 
-  /** Forward auth. */
-  const allow = (res: SidecarResponse, caller: Caller | undefined) => {
+  const allowForwarding = (res: SidecarResponse, caller: Caller | undefined) => {
     const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(options.now() / 1000)
     // A decision for one request of a restricted token, or of a link, is none for another.
     const isForAll = caller?.identity.scope === undefined && caller?.link === undefined
@@ -91,8 +90,9 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   return (req, res) => {
     const { context } = req
     try {
-      const { request, route, decision } = decide(req)
+      const { request, named, route, decision } = decide(req)
       context.admitted = request
+      context.named = named
       context.route = route
       context.id = request === undefined ? requestIdOf(req.rawHeaders) : (request.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.

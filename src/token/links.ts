@@ -28,10 +28,14 @@ export const MAX_LINK_TARGET = 4096
 
 const PARAMETER = 'link_token'
 
-/** `several`: the parameter is there more than once. */
-export type LinkParameter = { readonly token: string; readonly target: string } | 'several'
+export interface LinkParameter {
+  /** Undefined if the parameter is there more than once. */
+  readonly token: string | undefined
+  /** The target without the parameter and its one separator. */
+  readonly target: string
+}
 
-/** Takes the parameter and its one separator out of a target; undefined where there is none. */
+/** Undefined where there is none. */
 export function takeLinkParameter(target: string): LinkParameter | undefined {
   if (!target.includes(PARAMETER)) return undefined
   const path = pathOf(target)
@@ -39,10 +43,9 @@ export function takeLinkParameter(target: string): LinkParameter | undefined {
   const isLink = (part: string) => part === PARAMETER || part.startsWith(`${PARAMETER}=`)
   const [link, other] = query.filter(isLink)
   if (link === undefined) return undefined
-  if (other !== undefined) return 'several'
   const rest = query.filter((part) => !isLink(part)).join('&')
   return {
-    token: link.slice(PARAMETER.length + 1),
+    token: other === undefined ? link.slice(PARAMETER.length + 1) : undefined,
     target: query.length === 1 ? path : `${path}?${rest}`,
   }
 }

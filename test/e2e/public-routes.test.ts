@@ -81,6 +81,24 @@ t.test('a public route never forwards Authorization, even with identity.forwardA
   t.same(speaksFor((await ask('GET /other', bearer)).forwarded).sort(), ['authorization', ...IDENTITY].sort())
 })
 
+t.test('a public route or a preflight that names another method or path needs a token', async (t) => {
+  const { ask, bearer, recovers } = await asking(t, {
+    'public-routes': '[{ method: GET, path: /healthz }]',
+    'cors-preflight': 'pass',
+  })
+  const preflight = ['Origin: https://app.example', 'Access-Control-Request-Method: PUT']
+  const names = ['X-HTTP-Method-Override: DELETE', 'x_method.override: DELETE', 'Destination: /b']
+  for (const line of [...names, 'X-Amz-Copy-Source: /b']) {
+    for (const [request, ...lines] of [['GET /healthz'], ['OPTIONS /object', ...preflight]] as const) {
+      const { response, forwarded } = await ask(request, ...lines, line)
+      t.same([response.status, forwarded], [400, undefined], `${request} ${line}`)
+      const { forwarded: proven } = await ask(request, ...lines, line, bearer)
+      t.same(speaksFor(proven).sort(), [...IDENTITY].sort(), `${request} ${line} with a token`)
+    }
+  }
+  await recovers()
+})
+
 t.test('a CORS preflight', async (t) => {
   const preflight = ['Origin: https://app.example', 'Access-Control-Request-Method: PUT']
 
