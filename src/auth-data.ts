@@ -11,7 +11,6 @@
  */
 import { EventEmitter } from 'node:events'
 import {
-  type CertificateMap,
   type CertificateMaterial,
   type CertificateName,
   type CertificateSet,
@@ -24,21 +23,20 @@ import {
 import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import type { PostgresStore } from './credentials/postgres/store.ts'
-import { createRevocationsLoader } from './credentials/revocations.ts'
-import { type CredentialStore, createCredentialStore } from './credentials/store.ts'
-import { createTokenRevoker, type RevokeToken } from './credentials/throttles.ts'
+import { createRevocationsLoader, createTokenRevoker } from './credentials/revocations.ts'
+import { createCredentialStore } from './credentials/store.ts'
 import type { Loaded } from './files/files.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
-import { createRemoteKeys, type RemoteKeys } from './keys/remote-keys.ts'
+import { createRemoteKeys } from './keys/remote-keys.ts'
 import { createLog, type Logger } from './log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
 import type { ReadyCheck } from './ops/status.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
 import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
-import type { IsRevoked } from './token/verify.ts'
+import type { RevocableToken } from './token/verify.ts'
 import { fileProblem, InvalidAuthData, type Problem } from './values/problem.ts'
 
 /** The arguments of each event. The new version is active before its event. */
@@ -63,38 +61,10 @@ interface Context {
   readonly events: EventEmitter<AuthDataEvents>
 }
 
-export interface AuthData {
-  /** Those that are reloaded. */
-  readonly subjects: readonly ReloadSubject[]
-  readonly keys: () => KeyRing
-  /** False until the JWK Set at `keys.jwksUrl` has been fetched. */
-  readonly keysReady: () => boolean
-  /** Whose tokens are accepted; our own first. */
-  readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
-  /** The keys that are fetched, by issuer. */
-  readonly keySets: readonly RemoteKeys[]
-  /** Absent in a sidecar that only verifies and has no database. */
-  readonly credentials: CredentialStore | undefined
-  readonly isRevoked: IsRevoked
-  /** Absent without a database. */
-  readonly revokeToken: RevokeToken | undefined
-  /** How many there are. */
-  readonly revocations: () => number
-  readonly certificates: CertificateMap
-  /** Conditions of readiness. */
-  checks(): readonly ReadyCheck[]
-  /** Polls from now on. */
-  start(): void
-  /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
-  whenLoaded(): Promise<boolean>
-  /** Loads everything again, changed or not. Never rejects. */
-  reload(): Promise<void>
-  /** Ends the polling. The values stay. */
-  stop(): Promise<void>
-}
+export type AuthData = Awaited<ReturnType<typeof openAuthData>>
 
 /** Reads the files; nothing is polled, fetched or connected before `start`. @throws InvalidAuthData with every problem */
-export async function openAuthData(config: Config, context: Context): Promise<AuthData> {
+export async function openAuthData(config: Config, context: Context) {
   const { log, now, events } = context
   const opened = await openFiles(config, context)
   if (opened.problems.length > 0) throw new InvalidAuthData(opened.problems)
@@ -129,9 +99,11 @@ export async function openAuthData(config: Config, context: Context): Promise<Au
 
   const ownKeySet = config.keys.jwksUrl === undefined ? undefined : keySets[0]
   const keys = ownKeySet?.ring ?? keyFiles?.current ?? (() => NO_KEYS)
+  /** False until the JWK Set at `keys.jwksUrl` has been fetched. */
   const keysReady = () => ownKeySet?.state().loaded ?? true
+  /** Absent in a sidecar that only verifies and has no database. */
   const credentials = credentialsFile
-    ? createCredentialStore({ credentials: credentialsFile.current, now, onFault })
+    ? createCredentialStore(credentialsFile.current, now, onFault)
     : database?.store
   const { issuer, audience, maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const own = ownIssuer({
@@ -148,37 +120,48 @@ export async function openAuthData(config: Config, context: Context): Promise<Au
     return keySet === undefined ? [] : [trustedIssuer(entry, keySet.findKey, isOwnAccount)]
   })
 
+  const issuers: readonly [TokenIssuer, ...TokenIssuer[]] = [own, ...trusted]
   return {
+    /** Those that are reloaded. */
     subjects,
     keys,
     keysReady,
-    issuers: [own, ...trusted],
+    /** Whose tokens are accepted; our own first. */
+    issuers,
+    /** The keys that are fetched, by issuer. */
     keySets,
     credentials,
-    isRevoked: (token) =>
+    isRevoked: (token: RevocableToken) =>
       revocationsFile?.current().isRevoked(token) === true ||
       database?.revocations().isRevoked(token) === true,
+    /** Absent without a database. */
     revokeToken: database && createTokenRevoker(database.revoke, clockToleranceSeconds),
+    /** How many there are. */
     revocations: () => (revocationsFile?.current().size ?? 0) + (database?.revocations().size ?? 0),
     certificates,
-    checks: () => [
+    /** Conditions of readiness. */
+    checks: (): readonly ReadyCheck[] => [
       { name: 'keys', ok: keysReady(), ...ownKeySet?.state() },
       ...(credentialsFile ? [{ name: 'credentials', ok: true }] : []),
       ...(database ? [database.check()] : []),
     ],
-    start() {
+    /** Polls from now on. */
+    start(): void {
       for (const source of sources) source.start()
     },
-    async whenLoaded() {
+    /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
+    async whenLoaded(): Promise<boolean> {
       if ((await ownKeySet?.whenLoaded()) === false) return false
       const { ok, problems } = (await database?.opened) ?? { ok: true, problems: [] }
       if (problems.length > 0) throw new InvalidAuthData(databaseProblems(problems))
       return ok
     },
-    async reload() {
+    /** Loads everything again, changed or not. Never rejects. */
+    async reload(): Promise<void> {
       await Promise.all(sources.map((source) => source.reload()))
     },
-    async stop() {
+    /** Ends the polling. The values stay. */
+    async stop(): Promise<void> {
       await Promise.all(sources.map((source) => source.stop()))
     },
   }

@@ -1,10 +1,14 @@
-/** Revoked tokens as an index, from a file or PostgreSQL, and the loader of the file (YAML). A check takes constant time. */
+/**
+ * Revocations: their index, whose check takes constant time; the end of a single token, as by a logout; and the loader of
+ * the file (YAML). `postgres/` reads and writes those of the database.
+ */
 import { z } from 'zod'
 import type { Loaded } from '../files/files.ts'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import type { RevocableToken } from '../token/verify.ts'
 import { name, time } from '../values/names.ts'
+import { createWindow, secondsLeft } from './throttles.ts'
 
 /** Names a token, an account or an access key. */
 export interface Revocation {
@@ -58,6 +62,44 @@ export class Revocations {
 
   #bound(name: string): number {
     return this.#bounds.get(name) ?? Number.NEGATIVE_INFINITY
+  }
+}
+
+/** A token, or a link, to end before it expires. */
+export interface EndedToken {
+  readonly accountId: string
+  readonly tokenId: string
+  readonly expiresAtSeconds: number
+}
+
+export type RevokeToken = ReturnType<typeof createTokenRevoker>
+
+/** Revocations of one account in a window: each is a row to write. Those that could not be written do not count. */
+const MAX_REVOKED = 60
+const REVOKED_WINDOW_SECONDS = 60
+
+/**
+ * Revokes tokens for the endpoints, such as at a logout.
+ * @param write - whether the revocation was written and is active; does not reject. `until`: epoch seconds
+ * @param clockToleranceSeconds - until then a token is accepted after its end
+ */
+export function createTokenRevoker(
+  write: (tokenId: string, until: number) => Promise<boolean>,
+  clockToleranceSeconds: number,
+) {
+  const counts = createWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
+  /** Resolves once the token is refused here, and soon everywhere. Never rejects. */
+  return async ({ accountId, tokenId, expiresAtSeconds }: EndedToken) => {
+    const count = counts.get(accountId) ?? { revoked: 0 }
+    if (count.revoked >= MAX_REVOKED) {
+      const retryAfterSeconds = secondsLeft(counts, accountId)
+      return { ok: false, reason: 'throttled', retryAfterSeconds } as const
+    }
+    count.revoked++
+    counts.set(accountId, count)
+    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return { ok: true } as const
+    count.revoked--
+    return { ok: false, reason: 'unavailable' } as const
   }
 }
 

@@ -3,9 +3,8 @@
  * same time: one SHA-256 and, once any credential uses scrypt, exactly one scrypt run, for an unknown account too.
  */
 import { createHmac } from 'node:crypto'
-import pLimit from 'p-limit'
 import type { CredentialStatus } from '../token/issuers.ts'
-import { dummyHash, verifySecret } from './secret-hash.ts'
+import { createScryptQueue, dummyHash, verifySecret } from './secret-hash.ts'
 
 export interface CredentialName {
   readonly accountId: string
@@ -65,10 +64,9 @@ export class CredentialIndex {
    * What a login costs that has no scrypt hash: parameters of those in use, such as `$scrypt$ln=14,r=8,p=5`. A fixed
    * choice would single out accounts with other parameters; one that differs between attempts or workers, too.
    */
-  scryptParametersFor({ accountId, accessKey }: CredentialName): string | undefined {
+  scryptParametersFor(name: CredentialName): string | undefined {
     if (this.#smallestScryptHash === undefined) return undefined
-    const name = JSON.stringify([accountId, accessKey])
-    const drawn = createHmac('sha256', this.#smallestScryptHash).update(name).digest().readUInt32BE()
+    const drawn = createHmac('sha256', this.#smallestScryptHash).update(keyOf(name)).digest().readUInt32BE()
     return [...this.#scryptParameters].sort()[drawn % this.#scryptParameters.size]
   }
 }
@@ -93,27 +91,14 @@ export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 /** The state of the check `credentials` while the database does not respond. */
 export const DATABASE_DOWN = 'database down, last snapshot active'
 
-export interface CredentialStore {
-  /** Never rejects. @param client - the network of its address: networks share the scrypt queue fairly */
-  authenticate(login: Login, client?: string): Promise<LoginVerdict>
-  /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
-  hasAccount(accountId: string): boolean
-  credentialStatus(accountId: string, accessKey: string): CredentialStatus
-}
+export type CredentialStore = ReturnType<typeof createCredentialStore>
 
-export interface CredentialStoreOptions {
-  readonly credentials: () => CredentialIndex
-  /** Epoch milliseconds. */
-  readonly now: () => number
-  /** A login ended `unavailable`. */
-  readonly onFault?: (cause: unknown) => void
-}
-
-export function createCredentialStore({
-  credentials,
-  now,
-  onFault,
-}: CredentialStoreOptions): CredentialStore {
+/** @param now - epoch milliseconds @param onFault - a login ended `unavailable` */
+export function createCredentialStore(
+  credentials: () => CredentialIndex,
+  now: () => number,
+  onFault?: (cause: unknown) => void,
+) {
   const dummySha256 = dummyHash('$sha256')
   const verifyInQueue = createScryptQueue()
 
@@ -138,7 +123,8 @@ export function createCredentialStore({
   }
 
   return {
-    async authenticate(login, client = '') {
+    /** Never rejects. @param client - the network of its address: networks share the scrypt queue fairly */
+    async authenticate(login: Login, client = ''): Promise<LoginVerdict> {
       try {
         return await check(login, client)
       } catch (cause) {
@@ -146,36 +132,13 @@ export function createCredentialStore({
         return 'unavailable'
       }
     },
-    hasAccount: (accountId) => credentials().hasAccount(accountId),
-    credentialStatus(accountId, accessKey) {
+    /** Whether the account exists: a log names only those, because any other name is text of the client's choice. */
+    hasAccount: (accountId: string) => credentials().hasAccount(accountId),
+    credentialStatus(accountId: string, accessKey: string): CredentialStatus {
       const credential = credentials().find({ accountId, accessKey })
       if (credential === undefined || !isActive(credential, now())) return { active: false }
       const { expiresAt, scope } = credential
       return { active: true, until: expiresAt / 1000, scope }
     },
-  }
-}
-
-/** One running and 16 waiting: a wait of about 3 s. */
-const MAX_JOBS = 17
-
-/**
- * Runs scrypt one at a time: jose verifies tokens on the same four threads of libuv's pool, and with 40 runs at once a
- * token waited 6.5 s. A network may have as many jobs as there are free slots, which is at most half of the queue.
- */
-function createScryptQueue() {
-  const limit = pLimit(1)
-  const jobsOf = new Map<string, number>()
-  return async (client: string, secret: string, hash: string): Promise<boolean | 'busy'> => {
-    const own = jobsOf.get(client) ?? 0
-    if (own >= MAX_JOBS - limit.activeCount - limit.pendingCount) return 'busy'
-    jobsOf.set(client, own + 1)
-    try {
-      return await limit(verifySecret, secret, hash)
-    } finally {
-      const left = (jobsOf.get(client) ?? 1) - 1
-      if (left > 0) jobsOf.set(client, left)
-      else jobsOf.delete(client)
-    }
   }
 }

@@ -1,6 +1,6 @@
 /**
- * Bounds what a client may repeat within a window: failed logins, which guess, and revocations, which fill the database.
- * Memory: at most 50,000 keys each, in an LRU cache, 300 bytes each and 8 for each failed login.
+ * Bounds failed logins: who guesses a secret must wait. The window also counts revocations (`revocations.ts`), which fill
+ * the database. Memory: at most 50,000 keys each, in an LRU cache, 300 bytes each and 8 for each failed login.
  */
 import { hash } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
@@ -10,7 +10,7 @@ import type { CredentialName, LoginVerdict } from './store.ts'
 const MAX_KEYS = 50_000
 
 /** Values that are forgotten when a window has passed since their key was first set. @param now - monotonic milliseconds */
-const createWindow = <V extends object>(windowSeconds: number, now: () => number) =>
+export const createWindow = <V extends object>(windowSeconds: number, now = () => performance.now()) =>
   new LRUCache<string, V>({
     // Not `max`, which allocates memory for all entries at the start, and clears it with the last one: 100 µs a login.
     maxSize: MAX_KEYS,
@@ -22,7 +22,7 @@ const createWindow = <V extends object>(windowSeconds: number, now: () => number
   })
 
 /** Whole seconds until the key is forgotten, at least 1. */
-const secondsLeft = <V extends object>(window: LRUCache<string, V>, key: string) =>
+export const secondsLeft = <V extends object>(window: LRUCache<string, V>, key: string) =>
   Math.max(1, Math.ceil(window.getRemainingTTL(key) / 1000))
 
 interface LoginOutcome {
@@ -33,8 +33,8 @@ interface LoginOutcome {
 
 export type LoginThrottle = ReturnType<typeof createLoginThrottle>
 
-/** Logins of all pairs that wait for those in flight. */
-const MAX_WAITING = 1000
+/** Of all pairs. */
+const MAX_WAITING_LOGINS = 1000
 
 /**
  * Refuses logins of a pair of account and client after `count` failures within a window, which begins with the first of
@@ -44,7 +44,7 @@ const MAX_WAITING = 1000
  */
 export function createLoginThrottle(
   { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },
-  now = () => performance.now(),
+  now?: () => number,
 ) {
   /** Of each pair: the failures, as digests of their access keys. */
   const failures = createWindow<number[]>(windowSeconds, now)
@@ -53,8 +53,8 @@ export function createLoginThrottle(
   let waiting = 0
   return {
     /**
-     * Runs `check` when the pair may log in: `rejected` is a failure, `accepted` removes those of its own access key.
-     * All of them would be too many: a client could guess the secret of another key between logins with its own.
+     * Runs `check` when the pair may log in: `rejected` is a failure, `accepted` removes those of its own access key. The
+     * others stay: a client could guess the secret of another key between logins with its own.
      * @param client - the network of its address
      */
     async attempt(
@@ -72,7 +72,7 @@ export function createLoginThrottle(
       limits.set(pair, limit)
       limit.concurrency = attemptsLeft()
       const mustWait = limit.activeCount >= limit.concurrency
-      if (mustWait && waiting >= MAX_WAITING) return { verdict: 'busy' }
+      if (mustWait && waiting >= MAX_WAITING_LOGINS) return { verdict: 'busy' }
       if (mustWait) waiting++
       try {
         return await limit(async () => {
@@ -95,46 +95,5 @@ export function createLoginThrottle(
         if (limit.activeCount === 0 && limit.pendingCount === 0) limits.delete(pair)
       }
     },
-  }
-}
-
-export interface EndedToken {
-  readonly accountId: string
-  readonly tokenId: string
-  readonly expiresAtSeconds: number
-}
-
-export type Revoked =
-  | { readonly ok: true }
-  | { readonly ok: false; readonly reason: 'throttled' | 'unavailable'; readonly retryAfterSeconds?: number }
-
-/** Ends a token, or a link, before it expires. Resolves once it is refused here, and soon everywhere. Never rejects. */
-export type RevokeToken = (token: EndedToken) => Promise<Revoked>
-
-/** Revocations of one account in a window: each is a row to write. Those that could not be written do not count. */
-const MAX_REVOKED = 60
-const REVOKED_WINDOW_SECONDS = 60
-
-/**
- * @param write - whether the revocation was written and is active; does not reject. `until`: epoch seconds
- * @param clockToleranceSeconds - until then a token is accepted after its end
- * @param now - monotonic milliseconds
- */
-export function createTokenRevoker(
-  write: (tokenId: string, until: number) => Promise<boolean>,
-  clockToleranceSeconds: number,
-  now = () => performance.now(),
-): RevokeToken {
-  const counts = createWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS, now)
-  return async ({ accountId, tokenId, expiresAtSeconds }) => {
-    const count = counts.get(accountId) ?? { revoked: 0 }
-    if (count.revoked >= MAX_REVOKED) {
-      return { ok: false, reason: 'throttled', retryAfterSeconds: secondsLeft(counts, accountId) }
-    }
-    count.revoked++
-    counts.set(accountId, count)
-    if (await write(tokenId, expiresAtSeconds + clockToleranceSeconds)) return { ok: true }
-    count.revoked--
-    return { ok: false, reason: 'unavailable' }
   }
 }

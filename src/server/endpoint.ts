@@ -3,7 +3,7 @@
  * lifetime in a response, and the end of a token or link.
  */
 import type { Config } from '../config/config.ts'
-import type { EndedToken, RevokeToken } from '../credentials/throttles.ts'
+import type { EndedToken, RevokeToken } from '../credentials/revocations.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { TokenSigner } from '../token/issue.ts'
 import type { IssueFailure, SidecarRequest, SidecarResponse } from './context.ts'

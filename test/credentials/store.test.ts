@@ -33,7 +33,10 @@ function login(accessKey: string, secret = SECRET, accountId = 'acme'): Login {
 /** A store over credentials that a test can replace. */
 function makeStore(list: readonly Credential[]) {
   const state = { credentials: new CredentialIndex(list), now: NOW }
-  const store = createCredentialStore({ credentials: () => state.credentials, now: () => state.now })
+  const store = createCredentialStore(
+    () => state.credentials,
+    () => state.now,
+  )
   return { store, state }
 }
 

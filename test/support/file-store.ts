@@ -11,7 +11,7 @@ export async function loadFileStore({ file, now }: { readonly file: string; read
   const { value: credentials, warnings } = loaded
   return {
     ok: true as const,
-    store: createCredentialStore({ credentials: () => credentials, now }),
+    store: createCredentialStore(() => credentials, now),
     warnings,
   }
 }

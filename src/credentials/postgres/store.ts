@@ -3,24 +3,23 @@
  * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
-import { MAX_LOGGED_PROBLEMS, Reloadable } from '../../reload/reloadable.ts'
-import {
-  type CredentialStore,
-  type CredentialStoreOptions,
-  createCredentialStore,
-  DATABASE_DOWN,
-} from '../store.ts'
+import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
+import { type CredentialStore, createCredentialStore, DATABASE_DOWN } from '../store.ts'
 import { postgresFailure, ReplacedPool } from './connection.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
-export interface PostgresStoreOptions extends Omit<CredentialStoreOptions, 'credentials'> {
+export interface PostgresStoreOptions {
   /** Read again whenever connections are replaced. */
   readonly urlFile: string
   readonly poolSize: number
   readonly log: Record<'info' | 'warn', (fields: object, message: string) => void>
   /** A change is active. Cached verdicts must be dropped now: on these tokens, or without them on all. */
   readonly onChange: (revokedTokens?: readonly string[]) => void
-  readonly onReload?: (result: 'ok' | 'failed') => void
+  readonly onReload: (result: ReloadResult) => void
+  /** A login ended `unavailable`. */
+  readonly onFault?: (cause: unknown) => void
+  /** Epoch milliseconds. */
+  readonly now: () => number
   readonly pollMs?: number
 }
 
@@ -41,7 +40,7 @@ const REVOKE_SQL =
 
 /** Nothing here rejects. */
 export function openPostgresStore(options: PostgresStoreOptions) {
-  const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
+  const { urlFile, poolSize, log, now, onChange, onReload, onFault, pollMs = POLL_MS } = options
   const pool = new ReplacedPool(urlFile, poolSize)
   let requests = 0
   let isOpen = false
@@ -68,7 +67,7 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       if (isDown) return
       const fields = { database: pool.label, reason }
       if (!isOpen) return void log.warn(fields, 'waiting for the credentials database')
-      onReload?.('failed')
+      onReload('failed')
       log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
     },
     onPolled(isCurrent) {
@@ -85,13 +84,10 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   })
 
   /** Until there is a snapshot, logins are `unavailable` and no token is valid. */
-  const current = createCredentialStore({ ...options, credentials: () => snapshots.current().credentials })
+  const current = createCredentialStore(() => snapshots.current().credentials, now, onFault)
   const store: CredentialStore = {
     ...current,
-    async authenticate(...args) {
-      const failed = await whenCurrent()
-      return failed ?? current.authenticate(...args)
-    },
+    authenticate: async (...args) => (await whenCurrent()) ?? current.authenticate(...args),
   }
   return {
     store,
@@ -165,6 +161,6 @@ export function openPostgresStore(options: PostgresStoreOptions) {
   }
 
   function report(): void {
-    onReload?.(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
+    onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
   }
 }
