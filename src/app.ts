@@ -241,12 +241,15 @@ function createResponses(base: Base, tokenCache: TokenCache) {
     maxLifetimeSeconds: config.links.maxLifetimeSeconds,
     onIssued: metrics.onLinkIssued,
   })
+  const onInternalError = (requestId: string, error: unknown) =>
+    log.error({ requestId, err: error }, 'request failed with an internal error')
   const forwarder = new Forwarder(config, {
     secureContextOf: (prefix) => secureContextOf(authData.certificates, `upstream:${prefix}`),
     recheck: (authorization) => checkBearer(authorization, tokenCache.verify),
     responder,
     events: metrics.ofUpstream,
     now,
+    onInternalError,
   })
   const handle = createHandle({
     decide: (req) => decide(req, req.context.connection.peer.trusted),
@@ -259,8 +262,7 @@ function createResponses(base: Base, tokenCache: TokenCache) {
       identityHeaders(caller, trusted ? config.identity.assertion.audience : ''),
     maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
     now,
-    onInternalError: (requestId, error) =>
-      log.error({ requestId, err: error }, 'request failed with an internal error'),
+    onInternalError,
   })
   // After the cache has been emptied: a tunnel ends when its token would be refused now.
   events.on('change', () => forwarder.recheckTunnels())

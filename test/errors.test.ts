@@ -1,6 +1,6 @@
 import t from 'tap'
 import { ERRORS } from '../src/errors.ts'
-import { UPSTREAM_OUTCOMES } from '../src/proxy/upstream-errors.ts'
+import { UPSTREAM_OUTCOMES } from '../src/proxy/upstream.ts'
 import { REFUSAL_REASONS } from '../src/token/caller.ts'
 import { codeIn, tableUnder } from './support/markdown.ts'
 

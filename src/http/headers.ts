@@ -161,11 +161,20 @@ export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
 }
 
 /**
- * A trailer must not be a field that the sidecar or one hop interprets (RFC 9110, section 6.5.1).
+ * The trailers to forward, as names and values: not those that the sidecar or one hop interprets (RFC 9110, section 6.5.1).
  * @param isScoped - a scope or a link restricts the caller: it was compared with the head, and an upstream may merge both
  */
-export function isTrailer(name: string, options: ConnectionOptions | undefined, isScoped = false): boolean {
-  const kind = headerKind(name)
-  const passes = isForScope(kind) ? !isScoped : kind === HeaderKind.other
-  return passes && !options?.has(name.toLowerCase())
+export function forwardedTrailers(
+  rawTrailers: readonly string[],
+  options: ConnectionOptions | undefined,
+  isScoped = false,
+): [name: string, value: string][] {
+  const trailers: [string, string][] = []
+  for (let at = 0; at < rawTrailers.length; at += 2) {
+    const name = rawTrailers[at] as string
+    const kind = headerKind(name)
+    const passes = isForScope(kind) ? !isScoped : kind === HeaderKind.other
+    if (passes && !options?.has(name.toLowerCase())) trailers.push([name, rawTrailers[at + 1] as string])
+  }
+  return trailers
 }

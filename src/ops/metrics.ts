@@ -4,7 +4,7 @@
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import { ROUTES, type Route } from '../gate/route.ts'
-import { UPSTREAM_OUTCOMES, type UpstreamEvents } from '../proxy/upstream-errors.ts'
+import { UPSTREAM_OUTCOMES, type UpstreamEvents } from '../proxy/upstream.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import { ISSUE_FAILURES, type IssueFailure } from '../server/context.ts'
 import { REFUSAL_REASONS, type RefusalReason } from '../token/caller.ts'

@@ -1,14 +1,15 @@
 /**
- * The download half of a transfer: the upstream's response, streamed to the client.
- * In: what the parser has read of the response. Out: the same head, body and trailers, written once for each read of the
- * upstream's socket. Memory: one read buffer, by backpressure.
+ * The download half of a transfer: the upstream's response, streamed to the client (RFC 9110, section 7.6).
+ * In: what the parser has read of the response. Out: its status line; its header lines in the same order and multiplicity,
+ * without hop-by-hop headers and identity headers (an upstream that echoes its request would leak them); `X-Request-Id`;
+ * `Date`, `Connection` and `Keep-Alive`, which Node adds; body and trailers, written once for each read of the upstream's
+ * socket. Memory: one read buffer, by backpressure. `http/headers.ts` has the kinds of headers.
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
-import { headerValues } from '../http/headers.ts'
+import { forwardedTrailers, HeaderKind, headerValues } from '../http/headers.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { endAfterBody } from '../server/unread-body.ts'
-import { responseHeaders, responseTrailers } from './response-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 
@@ -55,7 +56,9 @@ export class Download {
     const closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
     // The rest of an upload follows an early response: no further request is read (RFC 9112, section 9.6).
     if (isEarly || closeDelimited || context.mustClose) headers.push('Connection', 'close')
-    this.#res.writeForwardedHead(head.status, head.statusText, headers, closeDelimited)
+    this.#res.isCloseDelimited = closeDelimited
+    if (closeDelimited) this.#res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
+    this.#res.writeHead(head.status, head.statusText, headers)
     this.#isHeadPending = true
     this.#isEarly = isEarly
   }
@@ -76,26 +79,22 @@ export class Download {
   }
 
   /** Writes the rest of a response that has been parsed completely. */
-  end(
-    response: ResponseParser,
-    { framing, connectionOptions }: UpstreamHead,
-    connection: UpstreamConnection,
-  ): void {
+  end(response: ResponseParser, head: UpstreamHead, connection: UpstreamConnection): void {
     const res = this.#res
     const body = response.takeBody()
     const [only] = body
     const isOne = only !== undefined && body.length === 1 && only.length <= MAX_STRING_BODY
-    if (isOne && this.#isHeadPending && !this.#isEarly && framing === 'length') {
+    if (isOne && this.#isHeadPending && !this.#isEarly && head.framing === 'length') {
       this.#req.context.bytesOut += only.length
       // A string goes out in one write with the head, a buffer in a second one. Node 26: 1.3 µs less, 3 % of a request.
       res.end(only.toString('latin1'), 'latin1')
       return
     }
     if (body.length > 0) this.#write(body, connection)
-    const trailers = responseTrailers(response.rawTrailers, connectionOptions)
+    const trailers = forwardedTrailers(response.rawTrailers, head.connectionOptions)
     if (this.#isEarly) {
       // `flushHeaders` writes header bytes above 0x7F as UTF-8, but without a body only it sends the head.
-      if (framing === 'none') res.flushHeaders()
+      if (head.framing === 'none') res.flushHeaders()
       else res.write(NO_BYTES)
       endAfterBody(res, trailers)
     } else {
@@ -113,4 +112,47 @@ export class Download {
     // Without a copy: the read buffer is reused when the chunk has been sent. Node 26: 1,780 -> 700 ms of CPU per GiB.
     return this.#out.write(first, connection.holdBuffer())
   }
+}
+
+/** Returns names and values, alternating. `hasTrailers`: the client can receive trailers, so `Trailer` is forwarded. */
+export function responseHeaders(
+  { rawHeaders, kinds, connectionOptions, status }: UpstreamHead,
+  requestId: string,
+  hasTrailers: boolean,
+): string[] {
+  const headers: string[] = []
+  let lengthAt = -1
+  for (let line = 0; line < kinds.length; line++) {
+    const name = rawHeaders[2 * line] as string
+    const value = rawHeaders[2 * line + 1] as string
+    switch (kinds[line]) {
+      case HeaderKind.connection:
+      case HeaderKind.keepAlive:
+      case HeaderKind.hopByHop:
+      case HeaderKind.transferEncoding:
+      case HeaderKind.upgrade:
+      case HeaderKind.requestId:
+      case HeaderKind.identity:
+        continue
+      case HeaderKind.contentLength:
+        // Not allowed on 1xx and 204 (RFC 9110, section 8.6): some clients wait for the body.
+        if (status < 200 || status === 204) continue
+        lengthAt = headers.length
+        break
+      case HeaderKind.trailer:
+        if (!hasTrailers || connectionOptions?.has('trailer')) continue
+        break
+      default:
+        if (connectionOptions?.has(name.toLowerCase())) continue
+        // Moved before Content-Length: after it, Node writes this value as UTF-8 or throws (nodejs/node#46528).
+        if (lengthAt >= 0 && name.length === 19 && name.toLowerCase() === 'content-disposition') {
+          headers.splice(lengthAt, 0, name, value)
+          lengthAt += 2
+          continue
+        }
+    }
+    headers.push(name, value)
+  }
+  headers.push('X-Request-Id', requestId)
+  return headers
 }

@@ -1,7 +1,7 @@
 /**
  * Forwarding. In: a request that the gate lets pass. Out: a transfer, or a tunnel, to the upstream of its path.
- * The sidecar is required to use the package http-proxy, whose passes are steps that handle a request. Its own ones stay
- * unused: they forward a chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
+ * http-proxy is a required package: it runs one pass, a step that handles a request, which is ours. The package's own passes
+ * stay unused: they forward a chunked DELETE as two requests (CVE-2026-29057), rewrite paths and keep hop-by-hop headers.
  */
 import type { SecureContext } from 'node:tls'
 import httpProxy from 'http-proxy'
@@ -9,11 +9,10 @@ import type { Config } from '../config/config.ts'
 import { isWithin } from '../http/request-target.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
-import { Transfer, type Upstream } from './transfer.ts'
+import { Transfer } from './transfer.ts'
+import { refuseFailed, type Upstream, type UpstreamEvents } from './upstream.ts'
 import { upstreamAddress } from './upstream-connection.ts'
-import { refuseFailed, type UpstreamEvents } from './upstream-errors.ts'
 import { UpstreamPool } from './upstream-pool.ts'
-import type { Tunnel, TunnelOptions } from './websocket.ts'
 
 /** http-proxy with its documented `before`, which its published types lack. */
 class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
@@ -24,8 +23,10 @@ class PassProxy extends httpProxy<SidecarRequest, SidecarResponse> {
   ) => void
 }
 
-interface ForwarderOptions extends Pick<TunnelOptions, 'recheck' | 'now'> {
-  readonly responder: Responder
+/** What all upstreams have in common. */
+type Shared = Pick<Upstream, 'responder' | 'recheck' | 'now' | 'onInternalError'>
+
+interface ForwarderOptions extends Shared {
   readonly secureContextOf: (prefix: string) => (() => SecureContext) | undefined
   readonly events: (prefix: string) => UpstreamEvents
 }
@@ -34,22 +35,29 @@ export class Forwarder {
   readonly #responder: Responder
   /** The one with the longest prefix first. */
   readonly #upstreams: readonly Upstream[]
-  readonly #tunnels = new Set<Tunnel>()
+  readonly #tunnels: Upstream['tunnels'] = new Set()
   // http-proxy requires a target before it runs any pass; ours chooses its own.
   readonly #proxy = new PassProxy({ target: {} })
 
-  constructor(config: Config, { responder, secureContextOf, events, recheck, now }: ForwarderOptions) {
+  constructor(config: Config, { secureContextOf, events, ...shared }: ForwarderOptions) {
     const { limits, timeouts, identity } = config
     const { forwardAuthorization } = identity
-    this.#responder = responder
+    const common = { ...shared, timeouts, forwardAuthorization, tunnels: this.#tunnels }
+    this.#responder = shared.responder
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = identity.assertion.audience }) => {
         const address = upstreamAddress(url, secureContextOf(prefix))
         const path = prefix.replace(/\/$/, '')
         const pool = new UpstreamPool(address, limits, timeouts)
-        const headers = { host: address.host, assertionAudience, forwardAuthorization }
-        const tunnel = { tunnels: this.#tunnels, recheck, now }
-        return { prefix, path, pool, timeouts, responder, events: events(prefix), ...headers, ...tunnel }
+        return {
+          prefix,
+          path,
+          pool,
+          host: address.host,
+          assertionAudience,
+          events: events(prefix),
+          ...common,
+        }
       })
       .toSorted((a, b) => b.path.length - a.path.length)
     // Before the first of the package's passes. A truthy result ends the chain.

@@ -5,26 +5,18 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
-import { type ConnectionOptions, flatCopy, HeaderKind, headerKind, isTrailer } from '../http/headers.ts'
+import { flatCopy, HeaderKind, headerKind } from '../http/headers.ts'
 import type { RequestContext } from '../server/context.ts'
 import type { Caller } from '../token/caller.ts'
+import type { Upstream } from './upstream.ts'
 import { UPGRADE_LINES } from './websocket.ts'
-
-/** What the head depends on beside the request. */
-export interface UpstreamHeaders {
-  /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
-  readonly host: string
-  readonly assertionAudience: string
-  /** Whether an accepted token is forwarded. */
-  readonly forwardAuthorization: boolean
-}
 
 /** Returns the head with its empty line; every character is one byte (Latin-1). */
 export function requestHead(
   context: RequestContext,
   admitted: Admitted,
   { caller, wouldRefuse, target = admitted.target }: ForwardDecision,
-  upstream: UpstreamHeaders,
+  upstream: Pick<Upstream, 'host' | 'assertionAudience' | 'forwardAuthorization'>,
 ): string {
   const { rawHeaders, host, requestId, connectionOptions } = admitted
   const { peer } = context.connection
@@ -66,23 +58,10 @@ export function requestHead(
   if (!isForwardedKept) head += peer.forwardedLines(host)
   const assertion = caller?.assertions?.get(upstream.assertionAudience)
   if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
-  if (caller !== undefined) head += identityLines(caller)
+  // Node 26: 2 µs less, 5 % of a request.
+  if (caller !== undefined) head += caller.identityLines ??= identityLines(caller)
   if (context.upgrade !== undefined) head += UPGRADE_LINES
   return `${head}\r\n`
-}
-
-export function requestTrailers(
-  rawTrailers: readonly string[],
-  options: ConnectionOptions | undefined,
-  caller?: Caller,
-): string {
-  const isScoped = caller?.identity.scope !== undefined || caller?.link !== undefined
-  let trailers = ''
-  for (let at = 0; at < rawTrailers.length; at += 2) {
-    const name = rawTrailers[at] as string
-    if (isTrailer(name, options, isScoped)) trailers += `${name}: ${rawTrailers[at + 1]}\r\n`
-  }
-  return `${trailers}\r\n`
 }
 
 /** Returns names and values, alternating; without an assertion unless an audience is given. */
@@ -99,18 +78,11 @@ export function identityHeaders({ identity, assertions }: Caller, assertionAudie
   return headers
 }
 
-/** The identity lines of callers, created once for each cached token. */
-const identityLinesOf = new WeakMap<Caller, string>()
-
 function identityLines(caller: Caller): string {
-  const known = identityLinesOf.get(caller)
-  if (known !== undefined) return known
-  let lines = ''
   const headers = identityHeaders(caller)
+  let lines = ''
   for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
-  lines = flatCopy(lines) // in place of the tree of its pieces: 1.1 KB less for each cached token
-  identityLinesOf.set(caller, lines)
-  return lines
+  return flatCopy(lines) // in place of the tree of its pieces: 1.1 KB less for each cached token
 }
 
 /** Percent-encodes `%` and every character outside `!` to `~`: reversible, and no value can inject a line. */

@@ -1,59 +1,44 @@
 /**
- * The transfer: one request to the upstream and its response back, streaming both ways.
- * In: an accepted request. Out: the upstream's response byte for byte; or an error response; or, after a part was sent,
- * a reset connection, which most clients cannot take for the end of the object.
+ * The transfer: one request to the upstream and its response back, streaming both ways (`upload.ts`, `download.ts`).
+ * In: an accepted request. Out: the upstream's response; or an error response; or, after a part was sent, a reset
+ * connection, which most clients cannot take for the end of the object.
+ *
+ * What it waits for, and which timer ends the wait. Only a drain bounds its total duration.
+ *
+ *   a connection            `upstream-pool.ts`: `upstreamConnectSeconds`, in the queue `upstreamResponseSeconds`
+ *   the response head       `upstream-pool.ts`: `upstreamResponseSeconds` from the end of the upload on (`#awaitHead`)
+ *   progress of the upload  `onIdle`, of the client's socket: Node calls it after `idleSeconds` (`server/listener.ts`
+ *                           sets `server.timeout`). While the upstream reads nothing, `upload.ts` pauses that socket.
+ *   progress of a response  `onIdle`: the client's socket is idle, too, while the upstream sends nothing. While the
+ *                           client reads nothing, `download.ts` pauses the upstream's socket.
+ *   an unread upload's end  `server/unread-body.ts`: 5 s without a byte, 30 s in all
  */
-import type { Config } from '../config/config.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
 import type { UpstreamFault } from '../http/proxy-errors.ts'
 import type { RequestHandler, SidecarResponse } from '../server/context.ts'
-import type { Responder } from '../server/respond.ts'
-import { Download } from './download.ts'
-import { requestHead, type UpstreamHeaders } from './request-headers.ts'
-import { responseHeaders } from './response-headers.ts'
+import { Download, responseHeaders } from './download.ts'
+import { requestHead } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import { Upload } from './upload.ts'
-import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
 import {
+  type ForwardedRequest,
   refuseFailed,
-  type UpstreamEvents,
+  type Upstream,
   type UpstreamFailure,
   type UpstreamOutcome,
-} from './upstream-errors.ts'
-import type { UpstreamPool } from './upstream-pool.ts'
-import { Tunnel, type TunnelOptions } from './websocket.ts'
+} from './upstream.ts'
+import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
+import { Tunnel } from './websocket.ts'
 
-/** An upstream, and what the transfers to it need. */
-export interface Upstream extends TunnelOptions, UpstreamHeaders {
-  readonly prefix: string
-  /** The prefix without a slash at its end. */
-  readonly path: string
-  readonly pool: UpstreamPool
-  readonly timeouts: Pick<Config['timeouts'], 'upstreamResponseSeconds'>
-  readonly responder: Responder
-  readonly events: UpstreamEvents
-}
-
-/**
- * What a transfer waits for, and what ends the wait. Only a drain bounds its total duration.
- *
- *   a connection                 the pool: `upstreamConnectSeconds`, in the queue `upstreamResponseSeconds`
- *   the response head            the pool: `upstreamResponseSeconds`, from the end of the upload on
- *   bytes of the upload          `onIdle`: `idleSeconds` of the client's socket (`server.timeout`, `listener.ts`)
- *   the upstream to read them    `onIdle`: backpressure pauses the client's socket, which is then idle
- *   bytes of the response        `onIdle`: the client's socket is idle, too
- *   the client to read them      `onIdle`
- *   the end of an unread upload  `endAfterBody`: 5 s without a byte, 30 s in all
- */
-export class Transfer implements UpstreamRequest, RequestHandler {
+export class Transfer implements ForwardedRequest, UpstreamRequest, RequestHandler {
+  readonly res: SidecarResponse
+  readonly admitted: Admitted
+  readonly decision: ForwardDecision
+  readonly upstream: Upstream
   readonly requestHead: string
   readonly isHeadRequest: boolean
   readonly isWebSocket: boolean
-  readonly #res: SidecarResponse
-  readonly #admitted: Admitted
-  readonly #decision: ForwardDecision
-  readonly #upstream: Upstream
   /** Undefined for a request without a body. */
   readonly #upload: Upload | undefined
   readonly #download: Download
@@ -67,21 +52,22 @@ export class Transfer implements UpstreamRequest, RequestHandler {
 
   constructor(res: SidecarResponse, admitted: Admitted, decision: ForwardDecision, upstream: Upstream) {
     const { method, hasBody } = admitted
-    this.#res = res
-    this.#admitted = admitted
-    this.#decision = decision
-    this.#upstream = upstream
-    this.requestHead = requestHead(res.req.context, admitted, decision, upstream)
+    const { context } = res.req
+    this.res = res
+    this.admitted = admitted
+    this.decision = decision
+    this.upstream = upstream
+    this.requestHead = requestHead(context, admitted, decision, upstream)
     this.isHeadRequest = method === 'HEAD'
-    this.isWebSocket = res.req.context.upgrade !== undefined
-    this.#upload = hasBody ? new Upload(res, admitted, decision.caller, () => this.#awaitHead()) : undefined
+    this.isWebSocket = context.upgrade !== undefined
+    this.#upload = hasBody ? new Upload(this, () => this.#awaitHead()) : undefined
     this.#download = new Download(res)
     this.#isRetryable = !hasBody && (method === 'GET' || method === 'HEAD')
   }
 
   start(): void {
-    this.#res.req.context.serveBy(this)
-    this.#upstream.pool.acquire(this)
+    this.res.req.context.serveBy(this)
+    this.upstream.pool.acquire(this)
   }
 
   // Calls of the upstream connection.
@@ -110,19 +96,17 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   }
 
   #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
-    const { status } = head
-    const { context } = this.#res.req
+    const { context, socket } = this.res.req
     this.#hasResponseHead = true
     connection.deadline = Number.POSITIVE_INFINITY
-    this.#upstream.events.onResponse(status, (performance.now() - context.startedAt) / 1000)
-    if (status !== 101) {
+    this.upstream.events.onResponse(head.status, (performance.now() - context.startedAt) / 1000)
+    if (head.status !== 101) {
       this.#download.writeHead(head, this.#upload?.isArriving === true)
       return
     }
     this.#end('ok')
-    const tunnel = new Tunnel(this.#res, connection, this.#admitted, this.#decision, this.#upstream)
-    tunnel.open(responseHeaders(head, context.id, false))
-    this.#download.switchTo(this.#res.req.socket)
+    new Tunnel(this, connection).open(responseHeaders(head, context.id, false))
+    this.#download.switchTo(socket)
   }
 
   #onResponseEnd({ status }: UpstreamHead): void {
@@ -138,8 +122,15 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#connection = undefined
     const isRetried = stale && this.#isRetryable
     this.#isRetryable = false
-    if (isRetried) this.#upstream.pool.connect(this)
+    if (isRetried) this.upstream.pool.connect(this)
     else this.#fail(fault)
+  }
+
+  onException(error: unknown): void {
+    const { context } = this.res.req
+    this.upstream.onInternalError(context.id, error)
+    if (this.#outcome === undefined) this.#fail('proxy_internal_error')
+    else context.connection.abort()
   }
 
   // Calls of the listener.
@@ -157,7 +148,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
   }
 
   onIdle(): void {
-    const { headersSent, req } = this.#res
+    const { headersSent, req } = this.res
     if (this.#outcome !== undefined) {
       req.context.connection.abort() // the client does not read the response
       return
@@ -176,21 +167,21 @@ export class Transfer implements UpstreamRequest, RequestHandler {
 
   #awaitHead(): void {
     if (this.#connection !== undefined && !this.#hasResponseHead)
-      this.#connection.deadline = performance.now() + this.#upstream.timeouts.upstreamResponseSeconds * 1000
+      this.#connection.deadline = performance.now() + this.upstream.timeouts.upstreamResponseSeconds * 1000
   }
 
   #giveUpUpstream(): void {
-    if (this.#connection === undefined) this.#upstream.pool.cancel(this)
+    if (this.#connection === undefined) this.upstream.pool.cancel(this)
     else this.#connection.abandon()
     this.#connection = undefined
   }
 
   #fail(failure: UpstreamFailure): void {
     this.#end(failure)
-    const { headersSent, req } = this.#res
+    const { headersSent, req } = this.res
     // Later, so that the part that was just written is sent.
     if (headersSent) setImmediate(() => req.context.connection.abort())
-    else refuseFailed(this.#upstream.responder, this.#res, failure)
+    else refuseFailed(this.upstream.responder, this.res, failure)
   }
 
   #end(outcome: UpstreamOutcome): void {
@@ -198,7 +189,7 @@ export class Transfer implements UpstreamRequest, RequestHandler {
     this.#upload?.stop()
     if (this.#outcome !== undefined) return
     this.#outcome = outcome
-    if (outcome !== 'ok') this.#res.req.context.reason = outcome
-    this.#upstream.events.onOutcome(outcome)
+    if (outcome !== 'ok') this.res.req.context.reason = outcome
+    this.upstream.events.onOutcome(outcome)
   }
 }

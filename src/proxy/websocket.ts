@@ -2,26 +2,15 @@
  * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the drain ends.
  */
-import type { Socket } from 'node:net'
-import type { Admitted } from '../gate/admission.ts'
-import type { ForwardDecision } from '../gate/decide.ts'
-import type { RequestHandler, SidecarResponse } from '../server/context.ts'
-import type { Verdict } from '../token/caller.ts'
+import type { RequestHandler } from '../server/context.ts'
 import { allows } from '../token/scopes.ts'
+import type { ForwardedRequest } from './upstream.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
-
-export interface TunnelOptions {
-  /** Verifies the token of an open tunnel again. */
-  readonly recheck: (authorization: string | undefined) => Verdict | Promise<Verdict>
-  /** Open tunnels with a token. */
-  readonly tunnels: Set<Tunnel>
-  readonly now: () => number
-}
 
 /** The lines of a handshake and of its 101 that are hop-by-hop. */
 export const UPGRADE_LINES = 'Connection: Upgrade\r\nUpgrade: websocket\r\n'
 
-/** For which a client may read nothing of the last bytes. */
+/** How long a client may take to read the last bytes, in milliseconds. */
 const CLOSE_MS = 5000
 
 /** Idle time before the first probe; libuv gives up after ten more, one second apart. */
@@ -32,39 +21,25 @@ const MAX_TIMER_MS = 2 ** 31 - 1
 
 export class Tunnel implements RequestHandler {
   readonly state = 'tunnel'
-  readonly #res: SidecarResponse
-  readonly #client: Socket
+  readonly #request: ForwardedRequest
   readonly #connection: UpstreamConnection
-  readonly #admitted: Admitted
-  readonly #decision: ForwardDecision
-  readonly #options: TunnelOptions
   /** Until the verdict on the token ends. */
   #timer: NodeJS.Timeout | undefined
 
-  constructor(
-    res: SidecarResponse,
-    connection: UpstreamConnection,
-    admitted: Admitted,
-    decision: ForwardDecision,
-    options: TunnelOptions,
-  ) {
-    this.#res = res
-    this.#client = res.req.socket
+  constructor(request: ForwardedRequest, connection: UpstreamConnection) {
+    this.#request = request
     this.#connection = connection
-    this.#admitted = admitted
-    this.#decision = decision
-    this.#options = options
   }
 
   /** Sends the 101. The upstream's bytes then go to the client's socket. `headers`: names and values, alternating. */
   open(headers: readonly string[]): void {
-    const client = this.#client
-    const { context } = this.#res.req
+    const { res } = this.#request
+    const { context, socket: client } = res.req
     const upstream = this.#connection.socket
     context.serveBy(this)
     let head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}`
     for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
-    this.#res.statusCode = 101 // for the access log
+    res.statusCode = 101 // for the access log
     client.write(`${head}\r\n`, 'latin1')
     client.setTimeout(0)
     context.connection.tcpSocket.setKeepAlive(true, KEEP_ALIVE_MS)
@@ -92,12 +67,11 @@ export class Tunnel implements RequestHandler {
 
   /** Public routes have no token, and only report mode forwards a handshake with a link. */
   #watchToken(): void {
-    const { caller } = this.#decision
-    if (caller === undefined || caller.link !== undefined) return
-    const { tunnels } = this.#options
-    tunnels.add(this)
-    this.#client.once('close', () => {
-      tunnels.delete(this)
+    const { res, decision, upstream } = this.#request
+    if (decision.caller === undefined || decision.caller.link !== undefined) return
+    upstream.tunnels.add(this)
+    res.req.socket.once('close', () => {
+      upstream.tunnels.delete(this)
       clearTimeout(this.#timer)
     })
     void this.recheck() // the token may have been revoked since the request arrived
@@ -105,17 +79,17 @@ export class Tunnel implements RequestHandler {
 
   /** Closes the tunnel if its token would be refused now; otherwise checks again when the new verdict ends. */
   async recheck(): Promise<void> {
-    const { recheck, now } = this.#options
-    const { authorization } = this.#admitted
-    const verdict = await Promise.resolve(recheck(authorization)).catch(() => undefined)
+    const { res, admitted, decision, upstream } = this.#request
+    const client = res.req.socket
+    const verdict = await Promise.resolve(upstream.recheck(admitted.authorization)).catch(() => undefined)
     const caller = verdict?.ok === true ? verdict.caller : undefined
     // Report mode forwards what a scope does not allow.
-    const scope = this.#decision.wouldRefuse === undefined ? caller?.identity.scope : undefined
+    const scope = decision.wouldRefuse === undefined ? caller?.identity.scope : undefined
     clearTimeout(this.#timer)
-    if (caller === undefined || (scope && !allows(scope, this.#admitted))) {
-      this.#client.destroy()
-    } else if (!this.#client.destroyed) {
-      const left = Math.max(caller.usableUntil - now(), 0)
+    if (caller === undefined || (scope && !allows(scope, admitted))) {
+      client.destroy()
+    } else if (!client.destroyed) {
+      const left = Math.max(caller.usableUntil - upstream.now(), 0)
       this.#timer = setTimeout(() => void this.recheck(), Math.min(left, MAX_TIMER_MS))
     }
   }

@@ -151,11 +151,4 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
     this.isContinued = true
     this.writeContinue()
   }
-
-  /** Writes the head of an upstream's response. */
-  writeForwardedHead(status: number, reason: string, headers: string[], closeDelimited: boolean): void {
-    this.isCloseDelimited = closeDelimited
-    if (closeDelimited) this.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
-    this.writeHead(status, reason, headers)
-  }
 }

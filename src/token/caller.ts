@@ -24,6 +24,8 @@ export interface Caller {
   readonly usableUntil: number
   /** Signed identities by audience. */
   readonly assertions?: ReadonlyMap<string, string> | undefined
+  /** The identity as header lines of forwarded requests. Set by `proxy/request-headers.ts` alone, once for each cached token. */
+  identityLines?: string | undefined
 }
 
 /** The label `reason` of `auth_sidecar_token_checks_total`. */

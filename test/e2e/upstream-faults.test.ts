@@ -1,5 +1,6 @@
 import { createServer, type Socket } from 'node:net'
 import t from 'tap'
+import { SidecarResponse } from '../../src/server/context.ts'
 import { freePort } from '../support/free-port.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { rawClient } from '../support/raw-client.ts'
@@ -118,6 +119,42 @@ t.test('a connection that the upstream accepts and closes before the request is 
   const client = await request('GET /')
   isOwnResponse(t, await client.response(), unavailable('connection_terminated'))
   t.equal(await outcome('connection_terminated'), 1)
+})
+
+t.test('an unexpected error while a response is forwarded is logged once, with its stack', async (t) => {
+  const { upstream, sidecar, request, recovers, outcome } = await startSetup(t)
+  const breakOnce = (name: 'writeHead' | 'addTrailers') => {
+    SidecarResponse.prototype[name] = (): never => {
+      Reflect.deleteProperty(SidecarResponse.prototype, name)
+      throw new TypeError(`${name} is broken`)
+    }
+  }
+  breakOnce('writeHead')
+  upstream.reply(OK)
+  const refused = await request('GET /a', ['X-Request-Id: r-1'])
+  isOwnResponse(t, await refused.response(), {
+    status: 500,
+    code: 'InternalError',
+    error: 'proxy_internal_error',
+  })
+  breakOnce('addTrailers')
+  upstream.reply('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n')
+  const aborted = await request('GET /b', ['X-Request-Id: r-2'])
+  await aborted.closed()
+  t.notOk(aborted.received().toString().endsWith('0\r\n\r\n'), 'a response that had begun is not complete')
+  t.match(
+    sidecar.log.filter(({ level }) => level === 50),
+    [
+      {
+        msg: 'request failed with an internal error',
+        requestId: 'r-1',
+        err: { stack: /writeHead is broken\n/ },
+      },
+      { requestId: 'r-2', err: { stack: /addTrailers is broken\n/ } },
+    ],
+  )
+  t.equal(await outcome('proxy_internal_error'), 1)
+  await recovers()
 })
 
 /** libuv below 1.52 reports a reset that arrives together with the last data as a clean end. */

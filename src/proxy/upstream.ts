@@ -1,8 +1,11 @@
 /**
- * The outcomes of forwarded requests: the label `outcome` of `auth_sidecar_upstream_requests_total`; and how those that
- * failed before a response are refused.
+ * An upstream, a request that is forwarded to it, and the outcomes of such requests: the label `outcome` of
+ * `auth_sidecar_upstream_requests_total`, and how those that failed before a response are refused.
  */
+import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
+import type { Admitted } from '../gate/admission.ts'
+import type { ForwardDecision } from '../gate/decide.ts'
 import {
   CLIENT_FAILURES,
   type ClientFailure,
@@ -12,6 +15,38 @@ import {
 } from '../http/proxy-errors.ts'
 import type { SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
+import type { Verdict } from '../token/caller.ts'
+import type { UpstreamPool } from './upstream-pool.ts'
+
+/** An upstream, and what transfers and tunnels to it need. */
+export interface Upstream {
+  readonly prefix: string
+  /** The prefix without a slash at its end. */
+  readonly path: string
+  readonly pool: UpstreamPool
+  readonly timeouts: Pick<Config['timeouts'], 'upstreamResponseSeconds'>
+  /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
+  readonly host: string
+  readonly assertionAudience: string
+  /** Whether an accepted token is forwarded. */
+  readonly forwardAuthorization: boolean
+  /** Open tunnels with a token, to any upstream. */
+  readonly tunnels: Set<{ recheck(): Promise<void> }>
+  /** Verifies the token of an open tunnel again. */
+  readonly recheck: (authorization: string | undefined) => Verdict | Promise<Verdict>
+  readonly now: () => number
+  readonly responder: Responder
+  readonly events: UpstreamEvents
+  readonly onInternalError: (requestId: string, error: unknown) => void
+}
+
+/** A request that the gate lets pass to an upstream. */
+export interface ForwardedRequest {
+  readonly res: SidecarResponse
+  readonly admitted: Admitted
+  readonly decision: ForwardDecision
+  readonly upstream: Upstream
+}
 
 export const UPSTREAM_OUTCOMES = ['ok', ...CLIENT_FAILURES, ...UPSTREAM_FAULTS] as const
 
@@ -24,7 +59,7 @@ export interface UpstreamEvents {
   onResponse(status: number, seconds: number): void
 }
 
-/** Of failures that a later attempt may not meet, the error is `serviceNotReady`. */
+/** `serviceNotReady` for the other failures, which a later attempt may not meet. */
 const ERROR_OF: Readonly<Partial<Record<UpstreamFailure, PublicError>>> = {
   client_aborted: ERRORS.malformedRequest,
   client_idle: ERRORS.requestTimeout,
