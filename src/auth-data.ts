@@ -8,6 +8,9 @@
  *   key sets       the JWK Set of each of `trustedIssuers`
  *
  * In: settings. Out: functions that return the active values, and an event for each change (`AuthDataEvents`).
+ * A changed file becomes active at the second poll that finds it whole, one each 200 ms (`reload/`). Its event `change`
+ * clears the cache of verified tokens (`app.ts`); the next request verifies its token anew (`token/verify.ts`), which asks
+ * `isRevoked` and the `credentialStatus` of `credentials/store.ts`.
  */
 import { EventEmitter } from 'node:events'
 import {

@@ -5,7 +5,7 @@
 import { z } from 'zod'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { name, textWithout } from '../values/names.ts'
+import { checkedText, name } from '../values/names.ts'
 import {
   addressRange,
   basePath,
@@ -102,7 +102,7 @@ const trustedIssuer = member(TRUSTED_ISSUER, {
     .optional()
     .describe('The account for each value of that claim.'),
   accountPrefix: text.optional().describe('Instead of accounts: prefix and value are the account.'),
-  scope: textWithout(scopeProblem).optional().describe('Restricts every token of this issuer.'),
+  scope: checkedText(scopeProblem).optional().describe('Restricts every token of this issuer.'),
   requiredClaims: mapWithoutProto
     .pipe(z.record(z.string(), claimValue, must(REQUIRED_CLAIMS)))
     .default({})

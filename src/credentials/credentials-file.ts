@@ -7,7 +7,7 @@ import type { Loaded } from '../files/files.ts'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { name, namesProblem, textWithout, time } from '../values/names.ts'
+import { checkedText, name, namesProblem, time } from '../values/names.ts'
 import { boolean, must } from '../values/values.ts'
 import { parseSecretHash } from './secret-hash.ts'
 import { type Credential, CredentialIndex } from './store.ts'
@@ -23,7 +23,7 @@ export async function loadCredentialsFile(path: string): Promise<Loaded<Credenti
 
 export const parse: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
 
-const secretHash = textWithout((value) => {
+const secretHash = checkedText((value) => {
   const parsed = parseSecretHash(value)
   return typeof parsed === 'string' ? parsed : undefined
 })
@@ -49,7 +49,7 @@ const credentialSchema = z.strictObject(
     secretHash,
     expiresAt: time.default(Number.POSITIVE_INFINITY),
     disabled: boolean.default(false),
-    scope: textWithout(scopeProblem).optional(),
+    scope: checkedText(scopeProblem).optional(),
   },
   must('must be a map with accessKey and secretHash'),
 )

@@ -26,7 +26,7 @@ export class CredentialIndex {
   readonly #accounts = new Set<string>()
   readonly #byName = new Map<string, Credential>()
   readonly #scryptParameters = new Set<string>()
-  /** Secret by its salt, the same in all processes, and the same after most changes. */
+  /** Seeds the choice of parameters: clients do not know it, all processes have the same one, few changes replace it. */
   #smallestScryptHash: string | undefined
 
   constructor(credentials: Iterable<Credential> = []) {
@@ -111,7 +111,7 @@ export function createCredentialStore(
     const index = credentials()
     const storedHash = index.find(login)?.secretHash
     const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : dummySha256
-    // Always looked up: the right secret of a disabled credential takes the time of any failure.
+    // Looked up before the secret is checked: the right secret of a disabled credential takes the time of any failure.
     const isUsable = isCurrent(login, sha256Hash)
     if ((await verifySecret(login.secret, sha256Hash)) && isUsable) return 'accepted'
     const parameters = index.scryptParametersFor(login)

@@ -48,7 +48,7 @@ export class KeySet {
   }
 }
 
-/** Counted to the last byte. */
+/** From the request to the last byte of the response. */
 const FETCH_MS = 5000
 const MAX_BYTES = 1_048_576
 const MAX_BEARER_BYTES = 65_536

@@ -56,17 +56,17 @@ const string = z.string({
 })
 
 /** Text for which `problemOf` finds no problem. */
-export const textWithout = (problemOf: (value: string) => string | undefined) =>
+export const checkedText = (problemOf: (value: string) => string | undefined) =>
   string.superRefine((value, context) => {
     const problem = problemOf(value)
     if (problem !== undefined) context.addIssue(problem)
   })
 
-export const name = textWithout(nameProblem)
+export const name = checkedText(nameProblem)
 
 const TIME = 'must be an RFC 3339 time with its zone, such as 2027-01-31T08:00:00Z'
 
 /** Out: epoch milliseconds. */
-export const time = textWithout((value) => (parseTime(value) === undefined ? TIME : undefined)).transform(
+export const time = checkedText((value) => (parseTime(value) === undefined ? TIME : undefined)).transform(
   (value) => Number(parseTime(value)),
 )
