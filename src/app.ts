@@ -11,9 +11,9 @@ import { createLoginThrottle } from './credentials/throttles.ts'
 import { checkBearer, createDecide } from './gate/decide.ts'
 import { publicJwks, tokenLifetimes } from './keys/key-ring.ts'
 import {
-  type Addresses,
   createLifeCycle,
   type DrainReport,
+  type ListenAddresses,
   logStart,
   type Phase,
   warnOfReportMode,
@@ -52,7 +52,7 @@ export interface AppOptions {
 
 export interface App {
   /** The admin listener responds, not ready, while this waits. Rejects if a port is taken, and listens on neither. */
-  start(): Promise<Addresses>
+  start(): Promise<ListenAddresses>
   /** Loads everything again, changed or not. */
   reload(): Promise<void>
   /** `lameDuck`: continues to accept for a while first, if it was running. A second call waits for the same end. */

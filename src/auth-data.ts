@@ -12,7 +12,7 @@
  * clears the cache of verified tokens (`app.ts`); the next request verifies its token anew (`token/verify.ts`), which asks
  * `isRevoked` and the `credentialStatus` of `credentials/store.ts`.
  */
-import { EventEmitter } from 'node:events'
+import type { EventEmitter } from 'node:events'
 import {
   type CertificateMaterial,
   type CertificateName,
@@ -33,7 +33,7 @@ import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
 import { createRemoteKeys } from './keys/remote-keys.ts'
-import { createLog, type Logger } from './log.ts'
+import type { Logger } from './log.ts'
 import type { ReloadSubject } from './ops/metrics.ts'
 import type { ReadyCheck } from './ops/status.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
@@ -172,11 +172,11 @@ export async function openAuthData(config: Config, context: Context) {
 
 const NO_KEYS: KeyRing = { verification: new Map() }
 
-const databaseProblems = (problems: readonly string[]) =>
+export const databaseProblems = (problems: readonly string[]) =>
   problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
 
 /** The values of all files, not polled yet, and what is wrong with the files. Never rejects. */
-async function openFiles(config: Config, context: Context) {
+export async function openFiles(config: Config, context: Context) {
   const { log, events } = context
   const { keys, credentials, revocations, identity, trustedIssuers } = config
   const problems: Problem[] = []
@@ -274,19 +274,4 @@ export async function openAdminCertificates(config: Config, context: Context) {
   const opened = set && (await openCertificates(set, context))
   if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
   return opened?.value
-}
-
-/** Reads every file that the settings name, and asks the database whether its tables can be used. Never rejects. */
-export async function checkFiles(config: Config) {
-  const log = createLog('silent', { write() {} })
-  const context = { log, now: Date.now, events: new EventEmitter<AuthDataEvents>() }
-  const { problems, warnings } = await openFiles(config, context)
-  const { postgres } = config.credentials
-  if (postgres === undefined) return { problems, warnings }
-  const { checkDatabase } = await import('./credentials/postgres/editors.ts')
-  const checked = await checkDatabase(postgres.urlFile)
-  if (checked.ok) warnings.push(...checked.warnings)
-  else if (checked.unusable) problems.push(...databaseProblems(checked.problems))
-  else warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
-  return { problems, warnings }
 }

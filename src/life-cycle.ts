@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
 import type { Logger } from './log.ts'
-import { addressOf } from './ops/status.ts'
+import { withoutPath } from './ops/status.ts'
 import type { DataListener } from './server/listener.ts'
 import { isLoopback } from './values/values.ts'
 import { VERSION } from './version.ts'
@@ -26,7 +26,7 @@ export interface DrainReport {
   readonly tunnels: number
 }
 
-export interface Addresses {
+export interface ListenAddresses {
   readonly data: AddressInfo
   readonly admin: AddressInfo
 }
@@ -49,7 +49,7 @@ interface LifeCycleOptions {
   readonly authData: Pick<AuthData, 'whenLoaded' | 'stop'>
   readonly forwarder: { close(): void }
   readonly shutdown: Config['shutdown']
-  readonly onListening: (where: Addresses) => void
+  readonly onListening: (where: ListenAddresses) => void
   readonly onDraining: (inFlight: number) => void
   readonly onStopped: (report: DrainReport) => void
 }
@@ -59,10 +59,10 @@ const STEP_MS = 50
 
 export function createLifeCycle(options: LifeCycleOptions) {
   const { phase, listener, admin, authData, shutdown } = options
-  let started: Promise<Addresses> | undefined
+  let started: Promise<ListenAddresses> | undefined
   let stopped: Promise<DrainReport> | undefined
 
-  const start = async (): Promise<Addresses> => {
+  const start = async (): Promise<ListenAddresses> => {
     try {
       const adminAddress = await admin.listen()
       if (!(await authData.whenLoaded()))
@@ -118,7 +118,7 @@ export function createLifeCycle(options: LifeCycleOptions) {
   }
 
   return {
-    start(): Promise<Addresses> {
+    start(): Promise<ListenAddresses> {
       started ??= start()
       return started
     },
@@ -139,7 +139,7 @@ export function logStart(
   config: Config,
   settingsFile: string | undefined,
   signingKey: string | undefined,
-  where: Addresses,
+  where: ListenAddresses,
 ): void {
   const { listen, admin, upstreams, keys, forwarded, trustedIssuers, enforcement } = config
   log.info(
@@ -147,9 +147,9 @@ export function logStart(
       version: VERSION,
       node: process.version,
       settingsFile,
-      upstreams: upstreams.map(({ prefix, url }) => `${prefix} ${addressOf(url)}`),
+      upstreams: upstreams.map(({ prefix, url }) => `${prefix} ${withoutPath(url)}`),
       signingKey,
-      keysFrom: keys.jwksUrl && addressOf(keys.jwksUrl),
+      keysFrom: keys.jwksUrl && withoutPath(keys.jwksUrl),
       tls: listen.tls !== undefined,
       adminTls: admin.tls !== undefined,
       enforcement,

@@ -8,7 +8,7 @@ import pino, { type DestinationStream, type Logger } from 'pino'
 export type { Logger } from 'pino'
 
 /** Maximum bytes queued for a slow reader; further lines are dropped. */
-const MAX_WAITING = 1024 * 1024
+const MAX_QUEUED_BYTES = 1024 * 1024
 
 /** Fields that are never logged, whatever their value. Headers may hold a token. */
 const SECRET_FIELDS = ['authorization', 'headers', 'rawPacket', 'secret', 'token']
@@ -27,7 +27,7 @@ export function openLogDestination(): LogDestination {
   const stream = pino.destination({
     dest: 1,
     sync: false,
-    maxLength: MAX_WAITING,
+    maxLength: MAX_QUEUED_BYTES,
     // After a failed write, as to a full disk, a full queue drops lines without trying again: a flush tries. One with
     // `minLength` 0 does nothing.
     minLength: 1,

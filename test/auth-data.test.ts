@@ -1,8 +1,10 @@
+import { EventEmitter } from 'node:events'
 import { chmodSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
-import { checkFiles } from '../src/auth-data.ts'
+import { openFiles } from '../src/auth-data.ts'
 import { loadConfig } from '../src/config/load.ts'
+import { createLog } from '../src/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { makeKeyDirectory } from './support/keys.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
@@ -19,14 +21,22 @@ t.test('what decides on access and every user can write is a warning', async (t)
   }
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
-  const settings = loaded.config
-  t.strictSame(await checkFiles(settings), { problems: [], warnings: [] })
+  const read = async () => {
+    const log = createLog('silent', { write() {} })
+    const { problems, warnings } = await openFiles(loaded.config, {
+      log,
+      now: Date.now,
+      events: new EventEmitter(),
+    })
+    return { problems, warnings }
+  }
+  t.strictSame(await read(), { problems: [], warnings: [] })
   const writable = [directory, join(directory, `${kid}.jwk.json`), file, dirname(revocations)]
   for (const path of writable) chmodSync(path, statSync(path).mode | 0o002)
   t.strictSame(
-    (await checkFiles(settings)).warnings,
+    (await read()).warnings,
     writable.map((path) => `${path} can be written by every user of this machine`),
   )
   chmodSync(dirname(revocations), 0o1777)
-  t.equal((await checkFiles(settings)).warnings.length, 3, 'others can replace nothing there')
+  t.equal((await read()).warnings.length, 3, 'others can replace nothing there')
 })

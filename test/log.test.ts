@@ -60,7 +60,7 @@ t.test('a log whose disk was full goes on when there is room, and counts what it
     spawnSync('mount', ['-t', 'tmpfs', ...options, 'tmpfs', directory]).status === 0
   if (!mount('-o', 'size=64k')) return void t.pass('skipped', { skip: 'cannot mount a file system' })
   const file = join(directory, 'log')
-  const loader = import.meta.resolve('../../scripts/strip-types.mjs')
+  const loader = import.meta.resolve('../scripts/strip-types.mjs')
   const { NODE_OPTIONS: _, ...env } = process.env
   const writer = spawn(process.execPath, [`--import=${loader}`, '--input-type=module', '-e', WRITER], {
     env,

@@ -6,7 +6,7 @@ import { randomBytes, randomUUID } from 'node:crypto'
 import type { Command } from 'commander'
 import { TOKEN_PATH } from '../http/request-target.ts'
 import { fieldsOf, REQUEST_MS, type Response, send } from './check-request.ts'
-import { CommandFailure, type CommandIo, type Flags, textWithout, UsageFailure } from './command-io.ts'
+import { CommandFailure, type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
 
 /** What is checked, and what to do unless all is well. */
 const REMEDIES = {
@@ -49,13 +49,13 @@ type CheckFlags = Flags<
   'secretStdin' | 'json'
 >
 
-const parseUrl = textWithout((text) => {
+const parseUrl = parserWith((text) => {
   const { protocol = '', username, password } = URL.canParse(text) ? new URL(text) : {}
   const isPlain = /^https?:$/.test(protocol) && !username && !password && !/[?#]/.test(text)
   return isPlain ? undefined : 'must be an http: or https: URL without user name, query and fragment'
 })
 
-const parsePath = textWithout((text) =>
+const parsePath = parserWith((text) =>
   /^\/[!-~]*$/.test(text) ? undefined : "must begin with '/' and be percent-encoded",
 )
 

@@ -176,14 +176,14 @@ function withoutValue(text: string): string {
 }
 
 /** A parser of arguments for commander. `problemOf`: why a text is invalid, or undefined. */
-export const textWithout = (problemOf: (text: string) => string | undefined) => (text: string) => {
+export const parserWith = (problemOf: (text: string) => string | undefined) => (text: string) => {
   const problem = problemOf(text)
   if (problem !== undefined) throw new InvalidArgumentError(`It ${problem}.`)
   return text
 }
 
 /** A variable of the shell may be empty. */
-export const parsePath = textWithout((text) => (text === '' ? 'must not be empty' : undefined))
+export const parsePath = parserWith((text) => (text === '' ? 'must not be empty' : undefined))
 
 export const integerUpTo = (max: number) => (text: string) => {
   const isValid = /^\d{1,10}$/.test(text) && Number(text) <= max

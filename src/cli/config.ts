@@ -1,12 +1,14 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
+import { EventEmitter } from 'node:events'
 import { type Command, Option } from 'commander'
-import { checkFiles } from '../auth-data.ts'
+import { type AuthDataEvents, databaseProblems, openFiles } from '../auth-data.ts'
 import { certificateSets, loadCertificates } from '../certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { explain, type LoadedConfig, loadConfig } from '../config/load.ts'
 import { configJsonSchema, SETTINGS } from '../config/settings.ts'
 import { FILE_VARIABLE, FLAGS } from '../config/sources.ts'
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
+import { createLog } from '../log.ts'
 import { fileProblem, formatProblems, InvalidAuthData, type Problem } from '../values/problem.ts'
 import { type CommandIo, describe, UsageFailure } from './command-io.ts'
 
@@ -137,6 +139,21 @@ async function checkSettings(options: ParsedOptions, io: CommandIo): Promise<Che
     warnings,
     notes: sets.flatMap(({ notes = [] }) => notes),
   }
+}
+
+/** Reads every file that the settings name, and asks the database whether its tables can be used. Never rejects. */
+async function checkFiles(config: Config) {
+  const log = createLog('silent', { write() {} })
+  const context = { log, now: Date.now, events: new EventEmitter<AuthDataEvents>() }
+  const { problems, warnings } = await openFiles(config, context)
+  const { postgres } = config.credentials
+  if (postgres === undefined) return { problems, warnings }
+  const { checkDatabase } = await import('../credentials/postgres/editors.ts')
+  const checked = await checkDatabase(postgres.urlFile)
+  if (checked.ok) warnings.push(...checked.warnings)
+  else if (checked.unusable) problems.push(...databaseProblems(checked.problems))
+  else warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
+  return { problems, warnings }
 }
 
 /** Fetches it once. It is skipped if its CA file cannot be used, which is a problem of the files. */

@@ -8,7 +8,7 @@ import type { CredentialUpdate } from '../credentials/editors.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { type CommandIo, describe, type Flags, parsePath, textWithout, UsageFailure } from './command-io.ts'
+import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 import {
   addStoreCommand,
   DATABASE,
@@ -26,7 +26,7 @@ type ChangeFlags = StoreFlags & Flags<'account' | 'accessKey', 'scope', 'unrestr
 const SCOPE_HELP =
   'what it may do at most: storage.read:/path, storage.create:/path, storage.modify:/path, separated by a space'
 
-const parseScope = textWithout(scopeProblem)
+const parseScope = parserWith(scopeProblem)
 
 const GRANTS = `
 Grants, once the tables exist (the role names are yours):
@@ -52,7 +52,7 @@ export function credentialsCommand(io: CommandIo): Command {
     .requiredOption('--account <id>', 'the account identifier', parseName)
     .option('--access-key <key>', 'the access key (default: a new one)', parseName)
     .option('--secret-stdin', 'read the secret from stdin (default: a new one), without a final newline')
-    .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone', textWithout(timeProblem))
+    .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone', parserWith(timeProblem))
     .option('--scope <scope>', SCOPE_HELP, parseScope)
     .action(async ({ expiresAt, secretStdin, ...flags }: AddFlags) => {
       const name = namesOf({ accessKey: newAccessKey(), ...flags })
@@ -84,11 +84,11 @@ export function credentialsCommand(io: CommandIo): Command {
     addStoreCommand(group, name, description, `--account acme --access-key AK1 ${example}`)
       .requiredOption('--account <id>', 'the account identifier', parseName)
       .requiredOption('--access-key <key>', 'the access key', parseName)
-  const change = async (flags: ChangeFlags, change: CredentialUpdate | { removed: true }, done: string) => {
+  const change = async (flags: ChangeFlags, update: CredentialUpdate | { removed: true }, done: string) => {
     const name = namesOf(flags)
     const { credentials } = await openEditors(flags)
-    io.unwrap(await ('removed' in change ? credentials.remove(name) : credentials.update(name, change)))
-    io.print(flags.json ? JSON.stringify({ ...name, ...change }) : done)
+    io.unwrap(await ('removed' in update ? credentials.remove(name) : credentials.update(name, update)))
+    io.print(flags.json ? JSON.stringify({ ...name, ...update }) : done)
   }
   named('disable', 'refuse logins with a credential, and end its tokens').action((flags: ChangeFlags) =>
     change(flags, { disabled: true }, 'disabled'),

@@ -12,7 +12,7 @@ import { openFileEditors } from '../credentials/editors.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { startStorageApi } from '../demo/storage-api.ts'
 import { addKey } from '../keys/key-changes.ts'
-import type { Addresses } from '../life-cycle.ts'
+import type { ListenAddresses } from '../life-cycle.ts'
 import { CommandFailure, type CommandIo, integerUpTo } from './command-io.ts'
 import { loadSettings } from './config.ts'
 import { createSidecar, type ServingProcess } from './serve.ts'
@@ -94,7 +94,7 @@ type Workspace = Awaited<ReturnType<typeof prepareWorkspace>>
 /** Lines to paste. Comments hold no character that a shell interprets: an interactive zsh runs them as commands. */
 export function guide(
   { login, sampleFile, credentialsFile }: Omit<Workspace, 'configFile'>,
-  { data, admin }: Addresses,
+  { data, admin }: ListenAddresses,
 ): string {
   const url = ({ address, port }: AddressInfo) => `http://${address}:${port}`
   const quoted = (text: string) => `'${text.replaceAll("'", String.raw`'\''`)}'`

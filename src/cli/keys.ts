@@ -10,8 +10,8 @@ import {
   describe,
   type Flags,
   parsePath,
+  parserWith,
   parseSeconds,
-  textWithout,
   UsageFailure,
 } from './command-io.ts'
 
@@ -23,7 +23,7 @@ const PROGRAM = 'storage-auth-sidecar keys'
 const LIFETIME_HELP =
   'or that lifetime, and token.clockToleranceSeconds (default: as noted when the key stopped signing)'
 
-const parseKid = textWithout((text) => (isKid(text) ? undefined : KID_RULE))
+const parseKid = parserWith((text) => (isKid(text) ? undefined : KID_RULE))
 
 export function keysCommand(io: CommandIo): Command {
   const group = io.command(

@@ -2,7 +2,7 @@
 import { type Command, Option } from 'commander'
 import { type RevocationName, revocationEntry } from '../credentials/editors.ts'
 import { parseTime } from '../values/names.ts'
-import { type CommandIo, type Flags, textWithout, UsageFailure } from './command-io.ts'
+import { type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
 import { addStoreCommand, openEditors, parseName, type StoreFlags, timeProblem } from './store-flags.ts'
 
 type NameFlags = StoreFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore', never>
@@ -26,7 +26,7 @@ export function revocationsCommand(io: CommandIo): Command {
     .option(
       '--issued-before <time>',
       'only tokens issued before this time (RFC 3339), or before now',
-      textWithout((text) => (text === 'now' ? undefined : timeProblem(text))),
+      parserWith((text) => (text === 'now' ? undefined : timeProblem(text))),
     )
     .action(async ({ issuedBefore, ...flags }: NameFlags) => {
       const name = nameOf(flags)

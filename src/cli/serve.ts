@@ -52,7 +52,7 @@ export async function createSidecar(
   logLevel: string,
 ): Promise<App> {
   const { signals, destination } = serving
-  const log = openLog(logLevel, destination)
+  const log = createProcessLog(logLevel, destination)
   const workers = config.workers === 'auto' ? availableParallelism() : config.workers
   let app: App
   if (workers === 1) app = await serveHere({ config, log, settingsFile: file }, serving)
@@ -71,13 +71,14 @@ export function workerCommand(serving: ServingProcess): Command {
       throw new UsageFailure('workers are started by serve, with the setting workers')
     const { runWorker } = await import('../workers/worker.ts')
     await runWorker((config) => {
-      const log = openLog(config.log.level, serving.destination)
+      const log = createProcessLog(config.log.level, serving.destination)
       return serveHere({ config, log, worker: true }, serving)
     })
   })
 }
 
-function openLog(level: string, destination: LogDestination): Logger {
+/** The log of this process, which an uncaught error does not end: it is logged. */
+function createProcessLog(level: string, destination: LogDestination): Logger {
   const log = createLog(level, destination)
   // The request of an uncaught error runs into its time limit; all others continue.
   process.on('uncaughtException', (error) => log.fatal({ err: error }, 'uncaught exception'))

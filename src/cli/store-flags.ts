@@ -2,7 +2,7 @@
 import { type Command, Option } from 'commander'
 import { openFileEditors } from '../credentials/editors.ts'
 import { nameProblem, namesProblem, parseTime } from '../values/names.ts'
-import { describe, type Flags, parsePath, textWithout, UsageFailure } from './command-io.ts'
+import { describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 
 export type StoreFlags = Flags<never, 'file' | 'postgresUrlFile', 'json'>
 
@@ -32,7 +32,7 @@ export async function openEditors({ file, postgresUrlFile }: Place) {
   return openFileEditors(file)
 }
 
-export const parseName = textWithout(nameProblem)
+export const parseName = parserWith(nameProblem)
 
 const TIME = 'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
 

@@ -17,79 +17,121 @@ const API_TOKEN_LIFETIME_SECONDS = 86_400
 
 const VERIFIES_ONLY = ': such a sidecar only verifies and issues no tokens'
 
-/** Settings that exclude each other: if both are set, the first is refused. The third item ends the message. */
-const EXCLUSIVE = [
-  ['keys.jwksUrl', 'keys.directory', ''],
-  ['credentials.file', 'keys.jwksUrl', VERIFIES_ONLY],
-  ['credentials.postgres', 'credentials.file', ''],
-  ['identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'],
-] as const
-
 type Settings = z.output<typeof settingsSchema>
 
 type Report = (path: string, message: string) => void
 
-/** The rules across settings. A rule is skipped while a setting that it reads is invalid by itself. */
-function checkAcross(settings: Settings, context: z.RefinementCtx, needsUpstream: boolean): void {
+/** `paths`: the settings that the check reads. */
+type Rule = readonly [paths: readonly string[], check: (settings: Settings, report: Report) => void]
+
+/** If both are set, the first is refused. `why` ends the message. */
+const exclusive = (path: string, other: string, why = ''): Rule => [
+  [path, other],
+  (settings, report) => {
+    const isSet = (name: string) => (valueAt(settings, name.split('.')) ?? false) !== false
+    if (isSet(path) && isSet(other)) report(path, `cannot be used with ${other}${why}`)
+  },
+]
+
+const NOT_AN_ACCESS_TOKEN = 'must differ from token.audience: an assertion is not an access token'
+
+/** The rules across settings. */
+const RULES: readonly Rule[] = [
+  exclusive('keys.jwksUrl', 'keys.directory'),
+  exclusive('credentials.file', 'keys.jwksUrl', VERIFIES_ONLY),
+  exclusive('credentials.postgres', 'credentials.file'),
+  exclusive('identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'),
+  [
+    ['keys'],
+    ({ keys: { caFile, jwksUrl = '' } }, report) => {
+      if (caFile !== undefined && !/^https:/i.test(jwksUrl))
+        report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
+    },
+  ],
+  [
+    ['upstreams'],
+    ({ upstreams }, report) => {
+      // `/a` and `/a/` end on the same segment boundary.
+      const prefixes = upstreams.map(({ prefix }) => prefix.replace(/\/$/, ''))
+      for (const [index, prefix] of prefixes.entries())
+        if (prefixes.indexOf(prefix) < index)
+          report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
+    },
+  ],
+  [
+    ['token.issuer', 'trustedIssuers'],
+    ({ token, trustedIssuers }, report) => {
+      const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
+      for (const [index, { issuer }] of trustedIssuers.entries())
+        if (names.indexOf(issuer) <= index)
+          report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
+    },
+  ],
+  [
+    ['token.lifetimeSeconds', 'token.maxLifetimeSeconds'],
+    ({ token: { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } }, report) => {
+      const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
+      if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
+    },
+  ],
+  [
+    ['contract.logout', 'credentials'],
+    ({ contract, credentials }, report) => {
+      if (contract.logout && credentials?.postgres === undefined)
+        report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
+    },
+  ],
+  [
+    ['identity.assertion', 'token.audience'],
+    ({ identity: { assertion }, token }, report) => {
+      if (assertion.enabled && assertion.audience === token.audience)
+        report('identity.assertion.audience', NOT_AN_ACCESS_TOKEN)
+    },
+  ],
+  [
+    ['identity.assertion', 'token.audience', 'upstreams'],
+    ({ identity, token, upstreams }, report) => {
+      for (const [index, { assertionAudience }] of upstreams.entries())
+        if (identity.assertion.enabled && assertionAudience === token.audience)
+          report(`upstreams.${index}.assertionAudience`, NOT_AN_ACCESS_TOKEN)
+    },
+  ],
+  [['listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled'], checkPaths],
+  [
+    ['listen.host', 'listen.port', 'admin'],
+    ({ listen, admin }, report) => {
+      const hosts = [listen.host, admin.host]
+      const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
+      if (overlap && listen.port === admin.port && listen.port !== 0)
+        report('admin.port', 'must be another port than listen.port')
+    },
+  ],
+]
+
+/** Of a configuration that must forward or decide something. */
+const NEEDS_UPSTREAM: Rule = [
+  ['upstreams', 'forwardAuth.path'],
+  ({ upstreams, forwardAuth }, report) => {
+    const message =
+      'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
+    if (upstreams.length === 0 && forwardAuth.path === '') report('upstreams', message)
+  },
+]
+
+/** Checks each rule whose settings are valid by themselves. */
+function checkAcross(settings: Settings, context: z.RefinementCtx, rules: readonly Rule[]): void {
   // An unknown name does not make its group invalid. The dot at the end keeps `a.b` apart from `a.bc`; '.' is the root.
   const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
   const invalid = known.map(({ path = [] }) => `${path.join('.')}.`)
   if (invalid.includes('.')) return
   /** A path is valid unless there is an issue at it, below it or above it. */
-  const areValid = (...paths: string[]) =>
-    paths.every((path) => !invalid.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one)))
-  const isSet = (path: string) => (valueAt(settings, path.split('.')) ?? false) !== false
+  const isValid = (path: string) =>
+    !invalid.some((one) => one.startsWith(`${path}.`) || `${path}.`.startsWith(one))
   const report: Report = (path, message) => {
     const steps = path.split('.').map((step) => (/^\d+$/.test(step) ? Number(step) : step))
     context.addIssue({ code: 'custom', path: steps, message })
   }
-  const { listen, admin, token, identity, keys, trustedIssuers, upstreams } = settings
-
-  for (const [path, other, why] of EXCLUSIVE) {
-    if (areValid(path, other) && isSet(path) && isSet(other))
-      report(path, `cannot be used with ${other}${why}`)
-  }
-  if (areValid('keys') && keys.caFile !== undefined && !/^https:/i.test(keys.jwksUrl ?? ''))
-    report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
-  if (needsUpstream && areValid('upstreams', 'forwardAuth.path')) {
-    const message =
-      'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
-    if (upstreams.length === 0 && settings.forwardAuth.path === '') report('upstreams', message)
-  }
-  if (areValid('upstreams')) {
-    // `/a` and `/a/` end on the same segment boundary.
-    const prefixes = upstreams.map(({ prefix }) => prefix.replace(/\/$/, ''))
-    for (const [index, prefix] of prefixes.entries())
-      if (prefixes.indexOf(prefix) < index)
-        report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
-  }
-  if (areValid('token.issuer', 'trustedIssuers')) {
-    const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
-    for (const [index, { issuer }] of trustedIssuers.entries())
-      if (names.indexOf(issuer) <= index)
-        report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
-  }
-  if (areValid('token.lifetimeSeconds', 'token.maxLifetimeSeconds')) {
-    const { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } = token
-    const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
-    if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
-  }
-  const { postgres } = settings.credentials ?? {}
-  if (areValid('contract.logout', 'credentials') && settings.contract.logout && postgres === undefined)
-    report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
-  if (areValid('identity.assertion', 'token.audience') && identity.assertion.enabled) {
-    const message = 'must differ from token.audience: an assertion is not an access token'
-    if (identity.assertion.audience === token.audience) report('identity.assertion.audience', message)
-    for (const [index, { assertionAudience }] of areValid('upstreams') ? upstreams.entries() : [])
-      if (assertionAudience === token.audience) report(`upstreams.${index}.assertionAudience`, message)
-  }
-  if (areValid('listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled'))
-    checkPaths(settings, report)
-  if (areValid('listen.host', 'listen.port', 'admin') && listen.port === admin.port && listen.port !== 0) {
-    const hosts = [listen.host, admin.host]
-    const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
-    if (overlap) report('admin.port', 'must be another port than listen.port')
-  }
+  for (const [paths, check] of rules) if (paths.every(isValid)) check(settings, report)
 }
 
 /** The paths that the sidecar serves itself differ, and none of them is a public route. */
@@ -112,9 +154,10 @@ function checkPaths({ listen, links, forwardAuth, publicRoutes }: Settings, repo
 }
 
 /** @param needsUpstream - whether a configuration that forwards nothing and decides nothing is a problem */
-export const configSchema = (needsUpstream: boolean) =>
-  settingsSchema
-    .superRefine((settings, context) => checkAcross(settings, context, needsUpstream), RUN_ON_INVALID_INPUT)
+export const configSchema = (needsUpstream: boolean) => {
+  const rules = needsUpstream ? [NEEDS_UPSTREAM, ...RULES] : RULES
+  return settingsSchema
+    .superRefine((settings, context) => checkAcross(settings, context, rules), RUN_ON_INVALID_INPUT)
     .transform(({ token, keys, credentials, revocations, ...rest }) => {
       const { maxLifetimeSeconds = Math.max(API_TOKEN_LIFETIME_SECONDS, token.lifetimeSeconds) } = token
       const { directory = KEYS_DIRECTORY, ...remote } = keys
@@ -132,6 +175,7 @@ export const configSchema = (needsUpstream: boolean) =>
         revocations: { ...revocations, required: revocations.file !== REVOCATIONS_FILE },
       }
     })
+}
 
 /** The JWK Sets that are fetched, our own first. `setting`: the group that names it, such as `trustedIssuers[0]`. */
 export function keySetsOf({ token, keys, trustedIssuers }: Config) {

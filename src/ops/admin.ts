@@ -9,8 +9,8 @@ import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
 import type { CertificateMaterial } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
-import { statusProblems } from './problems.ts'
 import { createStatusReporter, type Status, type StatusSources } from './status.ts'
+import { statusProblems } from './status-problems.ts'
 
 /** The data of the admin listener: of this process, or collected from workers. */
 export interface AdminSources extends StatusSources {
@@ -180,7 +180,7 @@ function createBoundedServer(certificates: CertificateMaterial | undefined, hand
   const connections = new Map<string, { readonly socket: Socket; pending: number }>()
 
   server.on('connection', (socket: Socket) => {
-    const key = addressOf(socket)
+    const key = clientPort(socket)
     connections.set(key, { socket, pending: 0 })
     socket.once('close', () => connections.delete(key))
     if (connections.size <= MAX_CONNECTIONS) return
@@ -192,7 +192,7 @@ function createBoundedServer(certificates: CertificateMaterial | undefined, hand
     }
   })
   server.on('request', (req, res) => {
-    const key = addressOf(req.socket)
+    const key = clientPort(req.socket)
     const connection = connections.get(key)
     if (connection !== undefined) {
       connections.delete(key)
@@ -205,4 +205,4 @@ function createBoundedServer(certificates: CertificateMaterial | undefined, hand
   return server
 }
 
-const addressOf = ({ remoteAddress, remotePort }: Socket) => `${remoteAddress} ${remotePort}`
+const clientPort = ({ remoteAddress, remotePort }: Socket) => `${remoteAddress} ${remotePort}`

@@ -85,7 +85,7 @@ function statusOf(config: StatusConfig, startedAt: number, checks: readonly Read
     ...trustIn(windows),
     upstreams: config.upstreams.map(({ prefix, url }) => ({
       prefix,
-      address: addressOf(url),
+      address: withoutPath(url),
       ...upstreamIn(windows, prefix),
     })),
     credentials: credentialsState(config.credentials, checks),
@@ -265,7 +265,7 @@ function credentialsState({ file, postgres }: Config['credentials'], checks: rea
 }
 
 /** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */
-export function addressOf(url: string): string {
+export function withoutPath(url: string): string {
   if (url.startsWith('unix:')) return url
   const { protocol, host } = new URL(url)
   return `${protocol}//${host}`

@@ -16,6 +16,8 @@ import type { FromWorker, MetricsScope, SerializedError, ToWorker, WorkerState }
 
 /** Delay before a worker that could not start is started again. */
 const RETRY_MS = 5000
+/** A worker is replaced so long after it began to serve, or later: each start takes the processor from the others. */
+const MIN_SERVED_MS = 1000
 /** Below the one-second timeout of a kubelet probe. */
 const STATE_TIMEOUT_MS = 400
 
@@ -23,8 +25,8 @@ const STATE_TIMEOUT_MS = 400
 export function createWorkerPool(config: Config, log: Logger, destination: LogDestination) {
   /** The newest states of the workers that have their settings, with the newest values of all metrics. */
   const states = new Map<Worker, { newest?: WorkerState; readonly metrics: Map<string, MetricFamily> }>()
-  /** Workers that accept connections. */
-  const listening = new Set<Worker>()
+  /** Workers that accept connections, and since when, in monotonic milliseconds. */
+  const listening = new Map<Worker, number>()
   const drained = new Map<Worker, DrainReport>()
   /** The counters of workers that have ended, so that no sum decreases. */
   let ended: readonly MetricFamily[] = []
@@ -60,7 +62,8 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
       log.info({ pid, code, signal }, 'worker ended')
       if (isStopping) return
       keeping = keeping.then(() => keepCounters(worker))
-      if (listening.delete(worker)) void replace()
+      const servedMs = performance.now() - (listening.get(worker) ?? 0)
+      if (listening.delete(worker)) void replace(Math.max(0, MIN_SERVED_MS - servedMs))
     })
   }
 
@@ -81,18 +84,19 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
       worker.once('exit', () => reject(new Error(`worker ${pid} ended`)))
     })
     const [{ address, port, addressType }] = await Promise.race([once(worker, 'listening'), failure])
-    listening.add(worker)
+    listening.set(worker, performance.now())
     return { address, port, family: `IPv${addressType}` }
   }
 
-  const replace = async (): Promise<void> => {
+  const replace = async (delayMs: number): Promise<void> => {
+    await sleep(delayMs)
+    if (isStopping) return
     restarts++
     try {
       await fork()
     } catch (error) {
       log.error({ err: error }, 'worker not started')
-      await sleep(RETRY_MS)
-      if (!isStopping) void replace()
+      void replace(RETRY_MS)
     }
   }
 
@@ -119,7 +123,7 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
       )
     },
     reload(): void {
-      for (const worker of listening) send(worker, { type: 'reload' })
+      for (const worker of listening.keys()) send(worker, { type: 'reload' })
     },
     /** Drains the workers that listen, and kills the others at once and those after `killAfterMs`. */
     async stop(lameDuck: boolean, killAfterMs: number): Promise<DrainReport> {
@@ -133,7 +137,7 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
       await Promise.all(closed)
       clearTimeout(killing)
       const sum = { drained: 0, cut: 0, tunnels: 0 }
-      for (const worker of listening) {
+      for (const worker of listening.keys()) {
         const report = drained.get(worker)
         sum.drained += report?.drained ?? 0
         sum.tunnels += report?.tunnels ?? 0

@@ -8,7 +8,7 @@ import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
 import { type AuthDataEvents, openAdminCertificates } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
-import { type Addresses, type DrainReport, logStart } from '../life-cycle.ts'
+import { type DrainReport, type ListenAddresses, logStart } from '../life-cycle.ts'
 import { type LogDestination, type Logger, logListenerErrors } from '../log.ts'
 import { type AdminSources, createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
@@ -95,7 +95,7 @@ export async function createPrimary(
   })
   events.on('certificates', (_name, material) => admin.setCertificates(material))
 
-  const start = async (): Promise<Addresses> => {
+  const start = async (): Promise<ListenAddresses> => {
     // Round robin: connections last long, and every worker gets its share of them.
     cluster.schedulingPolicy = cluster.SCHED_RR
     // A worker that inherited standard output would make a pipe blocking, also for this process.

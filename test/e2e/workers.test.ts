@@ -108,6 +108,15 @@ t.test('workers act as one sidecar', async (t) => {
     t.ok(Math.abs((await metric('process_start_time_seconds')) - Date.now() / 1000) < 600)
   })
 
+  await t.test('one that ends as soon as it serves is not replaced at once', async (t) => {
+    process.kill(pids().at(-1) ?? 0, 'SIGKILL')
+    await eventually(() => pids().length === 4, 'another worker')
+    const starts = sidecar.log().filter(({ msg }) => msg === 'worker started')
+    const [former = 0, next = 0] = starts.slice(-2).map(({ time }) => Date.parse(String(time)))
+    t.ok(next - former >= 1000, `${next - former} ms`)
+    await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
+  })
+
   await t.test('a change of credentials is enforced by every worker', async () => {
     const text = readFileSync(files['credentials-file'], 'utf8')
     writeFileSync(files['credentials-file'], 'accounts: []\n')

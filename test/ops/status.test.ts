@@ -1,7 +1,7 @@
 import t from 'tap'
 import { DATABASE_DOWN } from '../../src/credentials/store.ts'
-import { statusProblems } from '../../src/ops/problems.ts'
 import type { ReadyCheck } from '../../src/ops/status.ts'
+import { statusProblems } from '../../src/ops/status-problems.ts'
 import { NOON, statusSetup } from '../support/status-setup.ts'
 
 /** The texts of the problems, the head line first. */
