@@ -55,7 +55,7 @@ const parseUrl = parserWith((text) => {
   return isPlain ? undefined : 'must be an http: or https: URL without user name, query and fragment'
 })
 
-const parsePath = parserWith((text) =>
+const parseRequestPath = parserWith((text) =>
   /^\/[!-~]*$/.test(text) ? undefined : "must begin with '/' and be percent-encoded",
 )
 
@@ -71,7 +71,11 @@ export function checkCommand(io: CommandIo): Command {
     .requiredOption('--url <url>', 'the data listener, with listen.basePath if there is one', parseUrl)
     .option('--admin-url <url>', 'the admin listener', parseUrl)
     .option('--upstream-url <url>', 'the storage service, which must not answer from here', parseUrl)
-    .option('--echo-path <path>', 'a path whose response shows the request headers it received', parsePath)
+    .option(
+      '--echo-path <path>',
+      'a path whose response shows the request headers it received',
+      parseRequestPath,
+    )
     .option('--account <id>', 'the account to log in with')
     .option('--access-key <key>', 'its access key')
     .option('--secret-stdin', 'read its secret from stdin')

@@ -11,8 +11,8 @@ import { scopeProblem } from '../token/scopes.ts'
 import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 import {
   addStoreCommand,
+  credentialNameOf,
   DATABASE,
-  namesOf,
   openEditors,
   parseName,
   type StoreFlags,
@@ -55,7 +55,7 @@ export function credentialsCommand(io: CommandIo): Command {
     .option('--expires-at <time>', 'when it expires, as RFC 3339 with its zone', parserWith(timeProblem))
     .option('--scope <scope>', SCOPE_HELP, parseScope)
     .action(async ({ expiresAt, secretStdin, ...flags }: AddFlags) => {
-      const name = namesOf({ accessKey: newAccessKey(), ...flags })
+      const name = credentialNameOf({ accessKey: newAccessKey(), ...flags })
       const { credentials } = await openEditors(flags)
       const secret = secretStdin ? await readChosenSecret(io) : generateSecret()
       const secretHash = await hashSecret(secret, secretStdin ? 'scrypt' : 'sha256')
@@ -85,7 +85,7 @@ export function credentialsCommand(io: CommandIo): Command {
       .requiredOption('--account <id>', 'the account identifier', parseName)
       .requiredOption('--access-key <key>', 'the access key', parseName)
   const change = async (flags: ChangeFlags, update: CredentialUpdate | { removed: true }, done: string) => {
-    const name = namesOf(flags)
+    const name = credentialNameOf(flags)
     const { credentials } = await openEditors(flags)
     io.unwrap(await ('removed' in update ? credentials.remove(name) : credentials.update(name, update)))
     io.print(flags.json ? JSON.stringify({ ...name, ...update }) : done)

@@ -39,7 +39,11 @@ const TIME = 'must be an RFC 3339 time with its zone, in UTC before the year 100
 export const timeProblem = (text: string) => (parseTime(text) === undefined ? TIME : undefined)
 
 /** @throws UsageFailure where they are too long for a token */
-export function namesOf({ account, accessKey, scope }: Flags<'account' | 'accessKey', 'scope', never>) {
+export function credentialNameOf({
+  account,
+  accessKey,
+  scope,
+}: Flags<'account' | 'accessKey', 'scope', never>) {
   const problem = namesProblem(account, accessKey, scope)
   if (problem !== undefined) throw new UsageFailure(`--access-key ${problem}`)
   return { accountId: account, accessKey }

@@ -20,7 +20,7 @@ import {
   UsageFailure,
 } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
-import { namesOf, openEditors, parseName } from './store-flags.ts'
+import { credentialNameOf, openEditors, parseName } from './store-flags.ts'
 
 type IssueFlags = ParsedOptions & Flags<'account' | 'accessKey', never, 'json'> & Lifetime
 type Lifetime = { readonly lifetimeSeconds?: number }
@@ -51,7 +51,7 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
         const range = `1 to ${maxLifetimeSeconds} (token.maxLifetimeSeconds)`
         throw new UsageFailure(`--lifetime-seconds must be ${range}`)
       }
-      const name = namesOf(flags)
+      const name = credentialNameOf(flags)
       const { directory } = config.keys
       if (directory === undefined)
         throw new UsageFailure('keys.directory is needed: with keys.jwksUrl no tokens are issued')

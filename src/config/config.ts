@@ -21,105 +21,81 @@ type Settings = z.output<typeof settingsSchema>
 
 type Report = (path: string, message: string) => void
 
-/** `paths`: the settings that the check reads. */
-type Rule = readonly [paths: readonly string[], check: (settings: Settings, report: Report) => void]
+type Check = (settings: Settings, report: Report) => void
+
+/** @param paths - the settings that `check` reads */
+const rule = (paths: readonly string[], check: Check) => ({ paths, check })
 
 /** If both are set, the first is refused. `why` ends the message. */
-const exclusive = (path: string, other: string, why = ''): Rule => [
-  [path, other],
-  (settings, report) => {
+const exclusive = (path: string, other: string, why = '') =>
+  rule([path, other], (settings, report) => {
     const isSet = (name: string) => (valueAt(settings, name.split('.')) ?? false) !== false
     if (isSet(path) && isSet(other)) report(path, `cannot be used with ${other}${why}`)
-  },
-]
+  })
 
 const NOT_AN_ACCESS_TOKEN = 'must differ from token.audience: an assertion is not an access token'
 
 /** The rules across settings. */
-const RULES: readonly Rule[] = [
+const RULES = [
   exclusive('keys.jwksUrl', 'keys.directory'),
   exclusive('credentials.file', 'keys.jwksUrl', VERIFIES_ONLY),
   exclusive('credentials.postgres', 'credentials.file'),
   exclusive('identity.assertion.enabled', 'keys.jwksUrl', ': an assertion needs a key that signs'),
-  [
-    ['keys'],
-    ({ keys: { caFile, jwksUrl = '' } }, report) => {
-      if (caFile !== undefined && !/^https:/i.test(jwksUrl))
-        report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
-    },
-  ],
-  [
-    ['upstreams'],
-    ({ upstreams }, report) => {
-      // `/a` and `/a/` end on the same segment boundary.
-      const prefixes = upstreams.map(({ prefix }) => prefix.replace(/\/$/, ''))
-      for (const [index, prefix] of prefixes.entries())
-        if (prefixes.indexOf(prefix) < index)
-          report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
-    },
-  ],
-  [
-    ['token.issuer', 'trustedIssuers'],
-    ({ token, trustedIssuers }, report) => {
-      const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
-      for (const [index, { issuer }] of trustedIssuers.entries())
-        if (names.indexOf(issuer) <= index)
-          report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
-    },
-  ],
-  [
+  rule(['keys'], ({ keys: { caFile, jwksUrl = '' } }, report) => {
+    if (caFile !== undefined && !/^https:/i.test(jwksUrl))
+      report('keys.caFile', 'needs a keys.jwksUrl that begins with https:')
+  }),
+  rule(['upstreams'], ({ upstreams }, report) => {
+    // `/a` and `/a/` end on the same segment boundary.
+    const prefixes = upstreams.map(({ prefix }) => prefix.replace(/\/$/, ''))
+    for (const [index, prefix] of prefixes.entries())
+      if (prefixes.indexOf(prefix) < index)
+        report(`upstreams.${index}.prefix`, 'serves the same paths as an upstream before it')
+  }),
+  rule(['token.issuer', 'trustedIssuers'], ({ token, trustedIssuers }, report) => {
+    const names = [token.issuer, ...trustedIssuers.map(({ issuer }) => issuer)]
+    for (const [index, { issuer }] of trustedIssuers.entries())
+      if (names.indexOf(issuer) <= index)
+        report(`trustedIssuers.${index}.issuer`, 'is token.issuer, or that of an entry before it')
+  }),
+  rule(
     ['token.lifetimeSeconds', 'token.maxLifetimeSeconds'],
     ({ token: { lifetimeSeconds, maxLifetimeSeconds = lifetimeSeconds } }, report) => {
       const message = `must be at least token.lifetimeSeconds (${lifetimeSeconds}): the sidecar's own tokens would be refused`
       if (maxLifetimeSeconds < lifetimeSeconds) report('token.maxLifetimeSeconds', message)
     },
-  ],
-  [
-    ['contract.logout', 'credentials'],
-    ({ contract, credentials }, report) => {
-      if (contract.logout && credentials?.postgres === undefined)
-        report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
-    },
-  ],
-  [
-    ['identity.assertion', 'token.audience'],
-    ({ identity: { assertion }, token }, report) => {
-      if (assertion.enabled && assertion.audience === token.audience)
-        report('identity.assertion.audience', NOT_AN_ACCESS_TOKEN)
-    },
-  ],
-  [
-    ['identity.assertion', 'token.audience', 'upstreams'],
-    ({ identity, token, upstreams }, report) => {
-      for (const [index, { assertionAudience }] of upstreams.entries())
-        if (identity.assertion.enabled && assertionAudience === token.audience)
-          report(`upstreams.${index}.assertionAudience`, NOT_AN_ACCESS_TOKEN)
-    },
-  ],
-  [['listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled'], checkPaths],
-  [
-    ['listen.host', 'listen.port', 'admin'],
-    ({ listen, admin }, report) => {
-      const hosts = [listen.host, admin.host]
-      const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
-      if (overlap && listen.port === admin.port && listen.port !== 0)
-        report('admin.port', 'must be another port than listen.port')
-    },
-  ],
+  ),
+  rule(['contract.logout', 'credentials'], ({ contract, credentials }, report) => {
+    if (contract.logout && credentials?.postgres === undefined)
+      report('contract.logout', 'needs credentials.postgres: a logout must reach every sidecar')
+  }),
+  rule(['identity.assertion', 'token.audience'], ({ identity: { assertion }, token }, report) => {
+    if (assertion.enabled && assertion.audience === token.audience)
+      report('identity.assertion.audience', NOT_AN_ACCESS_TOKEN)
+  }),
+  rule(['identity.assertion', 'token.audience', 'upstreams'], ({ identity, token, upstreams }, report) => {
+    for (const [index, { assertionAudience }] of upstreams.entries())
+      if (identity.assertion.enabled && assertionAudience === token.audience)
+        report(`upstreams.${index}.assertionAudience`, NOT_AN_ACCESS_TOKEN)
+  }),
+  rule(['listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled'], checkPaths),
+  rule(['listen.host', 'listen.port', 'admin'], ({ listen, admin }, report) => {
+    const hosts = [listen.host, admin.host]
+    const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
+    if (overlap && listen.port === admin.port && listen.port !== 0)
+      report('admin.port', 'must be another port than listen.port')
+  }),
 ]
 
 /** Of a configuration that must forward or decide something. */
-const NEEDS_UPSTREAM: Rule = [
-  ['upstreams', 'forwardAuth.path'],
-  ({ upstreams, forwardAuth }, report) => {
-    const message =
-      'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
-    if (upstreams.length === 0 && forwardAuth.path === '') report('upstreams', message)
-  },
-]
+const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ({ upstreams, forwardAuth }, report) => {
+  const message =
+    'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'
+  if (upstreams.length === 0 && forwardAuth.path === '') report('upstreams', message)
+})
 
 /** Checks each rule whose settings are valid by themselves. */
-function checkAcross(settings: Settings, context: z.RefinementCtx, rules: readonly Rule[]): void {
+function checkAcross(settings: Settings, context: z.RefinementCtx, rules: typeof RULES): void {
   // An unknown name does not make its group invalid. The dot at the end keeps `a.b` apart from `a.bc`; '.' is the root.
   const known = context.issues.filter(({ code }) => code !== 'unrecognized_keys')
   const invalid = known.map(({ path = [] }) => `${path.join('.')}.`)
@@ -131,7 +107,7 @@ function checkAcross(settings: Settings, context: z.RefinementCtx, rules: readon
     const steps = path.split('.').map((step) => (/^\d+$/.test(step) ? Number(step) : step))
     context.addIssue({ code: 'custom', path: steps, message })
   }
-  for (const [paths, check] of rules) if (paths.every(isValid)) check(settings, report)
+  for (const { paths, check } of rules) if (paths.every(isValid)) check(settings, report)
 }
 
 /** The paths that the sidecar serves itself differ, and none of them is a public route. */

@@ -61,7 +61,7 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
     return valueAt(tree, steps) === undefined ? 'default' : locationOf(steps)
   }
   const result = configSchema(needsUpstream && fromFile.tree !== undefined).safeParse(tree)
-  const invalid = describe(result.error?.issues ?? [], locationOf)
+  const invalid = problemsOf(result.error?.issues ?? [], locationOf)
   const problems = [...fromFile.problems, ...named.problems, ...invalid]
   if (result.success && problems.length === 0)
     return { ok: true, config: freeze(result.data), file, originOf }
@@ -74,7 +74,7 @@ type LocationOf = (steps: readonly Step[], key?: 'key') => string
 const MAX_UNKNOWN_NAMES = 100
 
 /** One problem for each value, although it may violate its requirement in several ways. */
-function describe(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {
+function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {
   const problems = new Map<string, Problem>()
   for (const issue of issues) {
     const above = issue.path.map((step): Step => (typeof step === 'number' ? step : String(step)))

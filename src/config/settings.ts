@@ -46,11 +46,11 @@ function flatten(schema: z.ZodObject, above: readonly string[]): Setting[] {
   return Object.entries(schema.shape).flatMap(([name, member]) => {
     const inner = bare(member)
     const steps = [...above, name]
-    return inner instanceof z.ZodObject ? flatten(inner, steps) : [describe(member, inner, steps)]
+    return inner instanceof z.ZodObject ? flatten(inner, steps) : [settingOf(member, inner, steps)]
   })
 }
 
-function describe(member: z.core.$ZodType, inner: z.core.$ZodType, steps: readonly string[]): Setting {
+function settingOf(member: z.core.$ZodType, inner: z.core.$ZodType, steps: readonly string[]): Setting {
   const name = steps.map((step) => step.replace(/[A-Z]/g, '_$&').toUpperCase()).join('_')
   const meta = z.globalRegistry.get(member)
   return {

@@ -49,7 +49,7 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     worker.on('error', (error) => log.error({ err: error, pid }, 'worker channel error'))
     worker.on('init', () => {
       states.set(worker, { metrics: new Map() })
-      send(worker, { type: 'init', config })
+      sendTo(worker, { type: 'init', config })
     })
     const onState = (state: WorkerState) => {
       const known = states.get(worker)
@@ -109,7 +109,7 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
     async update(scope: MetricsScope): Promise<number> {
       const signal = AbortSignal.timeout(STATE_TIMEOUT_MS)
       const responses = [...states.keys()].map(async (worker) => {
-        send(worker, { type: scope })
+        sendTo(worker, { type: scope })
         const response = await once(worker, scope, { signal }).catch(() => undefined)
         return response !== undefined && listening.has(worker)
       })
@@ -123,13 +123,13 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
       )
     },
     reload(): void {
-      for (const worker of listening.keys()) send(worker, { type: 'reload' })
+      for (const worker of listening.keys()) sendTo(worker, { type: 'reload' })
     },
     /** Drains the workers that listen, and kills the others at once and those after `killAfterMs`. */
     async stop(lameDuck: boolean, killAfterMs: number): Promise<DrainReport> {
       isStopping = true
       const closed = living().map((worker) => {
-        if (listening.has(worker)) send(worker, { type: 'stop', lameDuck })
+        if (listening.has(worker)) sendTo(worker, { type: 'stop', lameDuck })
         else kill(worker)
         return new Promise((resolve) => worker.process.once('close', resolve)) // after its last line
       })
@@ -154,7 +154,7 @@ const living = () =>
 const kill = (worker: Worker) => worker.process.kill('SIGKILL')
 
 // A worker that has ended emits `exit`; without a callback a failed send is an `error` event.
-const send = (worker: Worker, message: ToWorker) => worker.send(message, () => {})
+const sendTo = (worker: Worker, message: ToWorker) => worker.send(message, () => {})
 
 /** The error as the caller of `fork` knows it, with Node's fields such as `code` and `port`. */
 function deserializeError({ name, message, problems = [], ...fields }: SerializedError): Error {

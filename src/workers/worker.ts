@@ -43,12 +43,12 @@ export type FromWorker =
 /** Serves until the primary stops it. `createApp` creates the sidecar from its settings. */
 export async function runWorker(createApp: (config: Config) => Promise<ServingApp>): Promise<void> {
   try {
-    const [[{ config }]] = await Promise.all([once(process, 'message'), send({ type: 'init' })])
+    const [[{ config }]] = await Promise.all([once(process, 'message'), sendToPrimary({ type: 'init' })])
     await serve(await createApp(config))
   } catch (error) {
     if (!(error instanceof Error)) throw error
     // Spread: Node's own fields, such as `code` and `port` of a listener that could not be created.
-    await send({ type: 'failed', value: { ...error, name: error.name, message: error.message } })
+    await sendToPrimary({ type: 'failed', value: { ...error, name: error.name, message: error.message } })
   }
 }
 
@@ -60,11 +60,11 @@ async function serve(app: ServingApp): Promise<void> {
       const { type } = message
       if (type === 'stop') resolve(message)
       else if (type === 'reload') await app.reload()
-      else if (type !== 'init') await send({ type, value: await stateOf(app, type) })
+      else if (type !== 'init') await sendToPrimary({ type, value: await stateOf(app, type) })
     })
   })
   await app.start()
-  await send({ type: 'stopped', value: await app.stop(await stopRequested) })
+  await sendToPrimary({ type: 'stopped', value: await app.stop(await stopRequested) })
 }
 
 async function stateOf({ sources, registry }: ServingApp, scope: MetricsScope): Promise<WorkerState> {
@@ -73,7 +73,7 @@ async function stateOf({ sources, registry }: ServingApp, scope: MetricsScope): 
 }
 
 /** Sends to the primary, if it is still there. */
-function send(message: FromWorker): Promise<void> {
+function sendToPrimary(message: FromWorker): Promise<void> {
   return new Promise((resolve) => {
     cluster.worker?.send(message, () => resolve())
   })
