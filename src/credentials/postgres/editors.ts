@@ -27,16 +27,10 @@ const CHECK_MS = 2000
 const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
 const BY_NAME = `${NAME_KEY} = storage_auth.name_key($1, $2)`
 
-interface Session {
-  readonly client: pg.Client
-  /** Of the URL file. */
-  readonly warnings: readonly string[]
-  readonly refuse: (problem: string) => NotDone
-}
-
+/** @param run - `warnings`: of the URL file */
 async function inDatabase<T>(
   urlFile: string,
-  run: (session: Session) => Promise<T>,
+  run: (client: pg.Client, warnings: readonly string[], refuse: (problem: string) => NotDone) => Promise<T>,
   statementMs = STATEMENT_MS,
 ): Promise<T | NotDone> {
   const named = await readUrlFile(urlFile)
@@ -52,7 +46,7 @@ async function inDatabase<T>(
   try {
     await client.connect()
     await client.query(`SET lock_timeout = ${LOCK_MS}`)
-    return await run({ client, warnings, refuse: (problem) => failed(false, problem) })
+    return await run(client, warnings, (problem) => failed(false, problem))
   } catch (cause) {
     const { kind, message } = postgresFailure(cause)
     return failed(kind === 'unusable', message)
@@ -63,12 +57,12 @@ async function inDatabase<T>(
 
 export function openPostgresEditors(urlFile: string): Editors {
   const change = (text: string, values: unknown[], ifNone: string) =>
-    inDatabase<Changed>(urlFile, async ({ client, refuse }) => {
+    inDatabase<Changed>(urlFile, async (client, _warnings, refuse) => {
       const { rowCount } = await client.query(text, values)
       return rowCount === 0 ? refuse(ifNone) : { ok: true }
     })
   const list = <T extends object>(text: string, problemOf: (row: T) => string | undefined) =>
-    inDatabase<Loaded<readonly T[]>>(urlFile, async ({ client, warnings }) => {
+    inDatabase<Loaded<readonly T[]>>(urlFile, async (client, warnings) => {
       const { rows } = await client.query<T>(text)
       const leftOut = rows
         .flatMap((row) => problemOf(row) ?? [])
@@ -117,7 +111,7 @@ export function openPostgresEditors(urlFile: string): Editors {
 export const checkDatabase = (urlFile: string) =>
   inDatabase(
     urlFile,
-    async ({ client, warnings }) => {
+    async (client, warnings) => {
       await readRevision(client)
       await client.query(`${SELECT_CREDENTIALS} LIMIT 0`)
       await client.query(`${SELECT_REVOCATIONS} LIMIT 0`)
@@ -128,7 +122,7 @@ export const checkDatabase = (urlFile: string) =>
 
 /** `created`: what was missing, in words. */
 export function migrate(urlFile: string) {
-  return inDatabase(urlFile, async ({ client, warnings }) => {
+  return inDatabase(urlFile, async (client, warnings) => {
     const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
     // A script of several statements has an array of results, which the type leaves out.
     const results = [await client.query(SCHEMA_SQL)].flat()
