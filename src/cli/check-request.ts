@@ -22,7 +22,7 @@ export interface Response {
 }
 
 /** Never rejects; a body that is too long is truncated. */
-export async function send(
+export async function sendRequest(
   url: URL,
   { body, ...options }: Pick<RequestOptions, 'method' | 'headers'> & { readonly body?: string } = {},
 ): Promise<Response> {

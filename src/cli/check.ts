@@ -5,7 +5,7 @@
 import { randomBytes, randomUUID } from 'node:crypto'
 import type { Command } from 'commander'
 import { TOKEN_PATH } from '../http/request-target.ts'
-import { fieldsOf, REQUEST_MS, type Response, send } from './check-request.ts'
+import { fieldsOf, REQUEST_MS, type Response, sendRequest } from './check-request.ts'
 import { CommandFailure, type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
 
 /** What is checked, and what to do unless all is well. */
@@ -115,7 +115,7 @@ async function checkSidecar({ url, echoPath }: CheckFlags, credential: object | 
   const endpoint = below(url, TOKEN_PATH)
   const probe = new URL(`${origin}${echoPath ?? '/storage-auth-sidecar-check'}`)
   // OPTIONS is safe: whatever responds, nothing is written.
-  const first = await send(endpoint, { method: 'OPTIONS' })
+  const first = await sendRequest(endpoint, { method: 'OPTIONS' })
   if (first.status === 0) return [judgeSilence(first)]
   const isEndpoint = first.status === 405 && isOurs(first)
   const [refusals, exposure, session] = await Promise.all([
@@ -168,7 +168,7 @@ function checkRefusals(probe: URL): Promise<Finding[]> {
   }
   return Promise.all(
     Object.entries(requests).map(async ([kind, headers]) => {
-      const response = await send(probe, { headers })
+      const response = await sendRequest(probe, { headers })
       return isInvalidToken(response)
         ? ok('enforcement', `a request ${kind} is refused`)
         : failure('enforcement', `the sidecar does not refuse a request ${kind} (${describe(response)})`)
@@ -187,7 +187,9 @@ function judgeClock({ headers }: Response): Finding {
 
 /** Whether the data listener serves pages of the admin listener. */
 async function checkExposure(origin: string): Promise<Finding> {
-  const responses = await Promise.all(['/metrics', '/status.json'].map((path) => send(new URL(path, origin))))
+  const responses = await Promise.all(
+    ['/metrics', '/status.json'].map((path) => sendRequest(new URL(path, origin))),
+  )
   return responses.some(({ status, body }) => status === 200 && /auth_sidecar_|"version"/.test(body))
     ? failure('admin exposure', 'the admin listener can be reached through the data address')
     : ok('admin exposure', 'the admin listener cannot be reached through the data address')
@@ -195,7 +197,11 @@ async function checkExposure(origin: string): Promise<Finding> {
 
 async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPath: string | undefined) {
   const json = { 'Content-Type': 'application/json' }
-  const issued = await send(endpoint, { method: 'POST', headers: json, body: JSON.stringify(credential) })
+  const issued = await sendRequest(endpoint, {
+    method: 'POST',
+    headers: json,
+    body: JSON.stringify(credential),
+  })
   const { token } = fieldsOf(issued)
   // The pattern also keeps a hostile value out of the head of the next request.
   if (issued.status !== 200 || typeof token !== 'string' || !/^[\w.-]{1,8192}$/.test(token))
@@ -205,8 +211,8 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
   const names = ['X-Authenticated-Account-Id', 'X_Authenticated_Account_Id', 'X.Authenticated.Account.Id']
   const forged = Object.fromEntries(names.map((name) => [name, marker]))
   const [left, passed] = await Promise.all([
-    send(endpoint, { headers }),
-    send(probe, { headers: { ...headers, ...forged, 'X-Request-Id': requestId } }),
+    sendRequest(endpoint, { headers }),
+    sendRequest(probe, { headers: { ...headers, ...forged, 'X-Request-Id': requestId } }),
   ])
   const findings = [
     ok('login', 'a login works'),
@@ -232,7 +238,7 @@ function judgeEcho(body: string, marker: string, requestId: string): Finding {
 }
 
 async function checkAdmin(url: string): Promise<Finding> {
-  const response = await send(below(url, '/readyz'))
+  const response = await sendRequest(below(url, '/readyz'))
   if (response.status === 200 && fieldsOf(response)['status'] === 'ready')
     return ok('admin', 'the admin listener is ready')
   return failure(
@@ -242,7 +248,7 @@ async function checkAdmin(url: string): Promise<Finding> {
 }
 
 async function checkUpstream(url: string): Promise<Finding> {
-  const { status, error, connected } = await send(new URL(url))
+  const { status, error, connected } = await sendRequest(new URL(url))
   if (status > 0) return failure('upstream', 'the service answers from here without the sidecar')
   if (connected) return warning('upstream', 'the service accepts connections from here, without an answer')
   if (error === 'dns_error') return warning('upstream', 'the name in --upstream-url is unknown here')

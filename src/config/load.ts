@@ -4,9 +4,9 @@
  */
 import type { z } from 'zod'
 import { type Step, writePath } from '../files/yaml-text.ts'
-import { completed, type Problem } from '../values/problem.ts'
+import type { Problem } from '../values/problem.ts'
 import { type Config, configSchema } from './config.ts'
-import { namesBelow, SETTINGS, valueAt } from './settings.ts'
+import { completed, namesBelow, SETTINGS, valueAt } from './settings.ts'
 import {
   FILE_VARIABLE,
   type NamedValues,

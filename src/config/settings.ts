@@ -42,6 +42,13 @@ export function valueAt(value: unknown, steps: readonly Step[]): unknown {
   )
 }
 
+/** The one candidate that begins with `name`, case and separators aside; undefined if none or several do. */
+export function completed(name: string, candidates: readonly string[]): string | undefined {
+  const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')
+  const [found, ...others] = candidates.filter((candidate) => plain(candidate).startsWith(plain(name)))
+  return others.length === 0 ? found : undefined
+}
+
 function flatten(schema: z.ZodObject, above: readonly string[]): Setting[] {
   return Object.entries(schema.shape).flatMap(([name, member]) => {
     const inner = bare(member)

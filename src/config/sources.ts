@@ -3,8 +3,8 @@ import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
 import { fileErrorReason } from '../files/files.ts'
 import { parseYaml, type Step } from '../files/yaml-text.ts'
-import { completed, type Problem } from '../values/problem.ts'
-import { namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
+import type { Problem } from '../values/problem.ts'
+import { completed, namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
 
 /** Texts by the name of the variable or flag. */
 export type NamedValues = Readonly<Record<string, string | undefined>>

@@ -68,12 +68,12 @@ export function createAdminListener(
     const { method, url = '' } = req
     if (method !== 'GET' && method !== 'HEAD') {
       res.setHeader('Allow', 'GET, HEAD')
-      return send(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
+      return sendPage(res, json(405, { code: 'InvalidArgument', message: 'Use GET or HEAD.' }))
     }
     const render = pages.get(url.split('?', 1)[0] ?? '')
     if (render === undefined)
-      return send(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
-    void render().then((page) => send(res, page))
+      return sendPage(res, json(404, { code: 'NotFound', message: 'There is no such page.' }))
+    void render().then((page) => sendPage(res, page))
   })
   return {
     async listen() {
@@ -150,7 +150,7 @@ function json(status: number, value: unknown, type = 'application/json'): Page {
   return { status, type, body: Buffer.from(JSON.stringify(value)) }
 }
 
-function send(res: ServerResponse, { status, type, body }: Page): void {
+function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': body.length, ...HEADERS })
   res.end(body)
 }

@@ -42,10 +42,3 @@ export function formatProblems(problems: readonly Problem[]): string {
   const more = problems.length > MAX_PRINTED ? [`  and ${problems.length - MAX_PRINTED} more`] : []
   return [`the configuration has ${count}:`, ...lines, ...more].join('\n')
 }
-
-/** The one candidate that begins with `name`, case and separators aside; undefined if none or several do. */
-export function completed(name: string, candidates: readonly string[]): string | undefined {
-  const plain = (text: string) => text.toLowerCase().replace(/[._-]/g, '')
-  const [found, ...others] = candidates.filter((candidate) => plain(candidate).startsWith(plain(name)))
-  return others.length === 0 ? found : undefined
-}
