@@ -40,7 +40,7 @@ export class Forwarder {
   readonly #proxy = new PassProxy({ target: {} })
 
   constructor(config: Config, { secureContextOf, events, ...shared }: ForwarderOptions) {
-    const { limits, timeouts, identity } = config
+    const { timeouts, identity } = config
     const { forwardAuthorization } = identity
     const common = { ...shared, timeouts, forwardAuthorization, tunnels: this.#tunnels }
     this.#responder = shared.responder
@@ -48,7 +48,7 @@ export class Forwarder {
       .map(({ prefix, url, assertionAudience = identity.assertion.audience }) => {
         const address = upstreamAddress(url, secureContextOf(prefix))
         const path = prefix.replace(/\/$/, '')
-        const pool = new UpstreamPool(address, limits, timeouts)
+        const pool = new UpstreamPool(address, config)
         return {
           prefix,
           path,

@@ -14,21 +14,18 @@ export class ResponseSyntaxError extends Error {
 /** What marks the end of a body. `close`: the end of the connection. */
 export type Framing = 'none' | 'length' | 'chunked' | 'close'
 
-interface FieldLines {
+export interface UpstreamHead {
+  readonly status: number
+  readonly statusText: string
   /** Names and values, alternating. */
   readonly rawHeaders: readonly string[]
   /** `kinds[i]` is that of the name `rawHeaders[2 * i]`. */
   readonly kinds: readonly HeaderKind[]
-}
-
-export interface UpstreamHead extends FieldLines {
-  readonly status: number
-  readonly statusText: string
   readonly connectionOptions: ConnectionOptions | undefined
   readonly framing: Framing
   /** In bytes. `Infinity` if the body ends with the connection, 0 if it is chunked or there is none. */
   readonly bodyLength: number
-  /** For which the upstream keeps the idle connection after this response; 0: it cannot be used again. */
+  /** How long the upstream keeps the idle connection after this response; 0: the connection cannot be used again. */
   readonly keepAliveSeconds: number
 }
 
@@ -47,6 +44,7 @@ const MAX_CHUNK_LINE = 256
 const MAX_INFORMATIONAL = 100
 /** When the upstream announces no `Keep-Alive: timeout`. */
 const KEEP_ALIVE_SECONDS = 5
+const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
 export class ResponseParser {
   readonly #limits: ResponseLimits
@@ -143,7 +141,7 @@ export class ResponseParser {
         throw new ResponseSyntaxError('no HTTP response')
       return -1
     }
-    const head = parseHead(textOf(data, at, end), this.#isHeadRequest, this.#limits.headerLines)
+    const head = parseHead(textOf(data, at, end + 2), this.#isHeadRequest, this.#limits.headerLines)
     const { status, framing, bodyLength } = head
     if (status < 200 && status !== 101) {
       if (++this.#informational > MAX_INFORMATIONAL)
@@ -197,7 +195,7 @@ export class ResponseParser {
     }
     const end = this.#endOfLines(data, at)
     if (end < 0) return -1
-    this.rawTrailers = parseFieldLines(textOf(data, at, end), 0, this.#limits.headerLines).rawHeaders
+    this.rawTrailers = parseFieldLines(textOf(data, at, end + 2), 0, this.#limits.headerLines).rawHeaders
     this.#state = 'done'
     return end + 4
   }
@@ -206,9 +204,9 @@ export class ResponseParser {
 /** A size and ignored extensions. White space between them is refused, because parsers disagree on it. */
 const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
 /** Lines that hold no control but the tab: no carriage return or line feed outside a pair of both. */
-const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*[\t\x20-\x7e\x80-\xff]*$/
+const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*$/
 
-/** The text of a head or of trailers, without the empty line. */
+/** The text of a head or of trailers, without the empty line: each line ends with CRLF. */
 function textOf(data: Buffer, start: number, end: number): string {
   const text = data.toString('latin1', start, end)
   if (!LINES.test(text)) throw new ResponseSyntaxError('control character in the head or the trailers')
@@ -217,12 +215,12 @@ function textOf(data: Buffer, start: number, end: number): string {
 
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
   const lineEnd = text.indexOf('\r\n')
-  const statusLine = lineEnd < 0 ? text : text.slice(0, lineEnd)
+  const statusLine = text.slice(0, lineEnd)
   // The space after the status code is required even without a reason phrase (RFC 9112, section 4).
   if (!/^HTTP\/1\.[01] [1-9][0-9]{2} /.test(statusLine)) throw new ResponseSyntaxError('bad status line')
   const http10 = statusLine.charCodeAt(7) === 0x30
   const status = Number(statusLine.slice(9, 12))
-  const { rawHeaders, kinds } = parseFieldLines(text, lineEnd < 0 ? text.length : lineEnd + 2, maxLines)
+  const { rawHeaders, kinds } = parseFieldLines(text, lineEnd + 2, maxLines)
   let length = -1
   let chunked = false
   let connection: string | undefined
@@ -243,9 +241,7 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
         connection = connection === undefined ? value : `${connection},${value}`
         break
       case HeaderKind.keepAlive:
-        keepAliveSeconds = Number(
-          /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i.exec(value)?.[1] ?? KEEP_ALIVE_SECONDS,
-        )
+        keepAliveSeconds = Number(KEEP_ALIVE_TIMEOUT.exec(value)?.[1] ?? KEEP_ALIVE_SECONDS)
         break
     }
   }
@@ -278,12 +274,11 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   }
 }
 
-function parseFieldLines(text: string, start: number, maxLines: number): FieldLines {
+function parseFieldLines(text: string, start: number, maxLines: number) {
   const rawHeaders: string[] = []
   const kinds: HeaderKind[] = []
   for (let at = start; at < text.length; ) {
-    let end = text.indexOf('\r\n', at)
-    if (end < 0) end = text.length
+    const end = text.indexOf('\r\n', at)
     const colon = text.indexOf(':', at)
     if (colon <= at || colon >= end) throw new ResponseSyntaxError('field line without a name')
     if (kinds.length === maxLines) throw new ResponseSyntaxError('too many field lines')

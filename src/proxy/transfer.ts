@@ -110,10 +110,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestHandl
   }
 
   #onResponseEnd({ status }: UpstreamHead): void {
-    const upload = this.#upload
-    // An upstream that refuses a request may leave its upload unread: the connection cannot be reused.
-    if (upload !== undefined && (!upload.isWritten || (status >= 400 && upload.mayBeUnread)))
-      this.#connection?.abandon()
+    // Not reused: an unfinished upload, and one that the upstream refuses and may not read.
+    if (!this.#isRequestWritten || (status >= 400 && this.#upload?.mayBeUnread)) this.#connection?.abandon()
     this.#end('ok')
   }
 

@@ -38,9 +38,9 @@ export class Upload {
     return !this.isWritten && !this.#req.complete
   }
 
-  /** Whether the upstream may have unread bytes: the next request on the connection would queue behind them. */
+  /** Whether an upstream that refuses the request may leave bytes unread: the connection's next request would queue behind. */
   get mayBeUnread(): boolean {
-    return this.#req.context.bytesIn > MAX_IGNORED_BODY || (this.#request.admitted.chunked && !this.#isEnded)
+    return this.#req.context.bytesIn > MAX_IGNORED_BODY
   }
 
   start(connection: UpstreamConnection, writable: boolean): void {
@@ -116,17 +116,14 @@ function afterReadingSockets(act: () => void): void {
 const { port1: closedPort, port2 } = new MessageChannel()
 port2.close()
 
-/** Smaller chunks cost more to free than they are worth. */
-const MIN_FREED = 16 * 1024
-
 /**
  * Returns a callback for `write` that frees an upload chunk, or undefined if it is small or shared. Each 64 MB of
  * memory outside V8's heap starts a garbage collection. A transfer to a port takes memory from its owner, and a closed
  * port drops it. Node 26: 1,760 -> 1,000 ms of CPU per GiB, and 30 MB less memory.
  */
 function freeWhenWritten({ buffer, byteLength }: Buffer) {
-  const isShared = byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)
-  if (byteLength < MIN_FREED || isShared) return undefined
+  const isSmall = byteLength < 16 * 1024
+  if (isSmall || byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return undefined
   return (error?: Error | null) => {
     if (!error) closedPort.postMessage(null, [buffer])
   }

@@ -10,16 +10,13 @@ import {
   type UpstreamRequest,
 } from './upstream-connection.ts'
 
-type Limits = Pick<Config['limits'], 'headerBytes' | 'headerLines' | 'upstreamConnections' | 'upstreamQueue'>
-type Timeouts = Pick<Config['timeouts'], 'upstreamConnectSeconds' | 'upstreamResponseSeconds'>
-
 /** Interval of the deadline check, in milliseconds: a timer per request would cost more. */
 const CHECK_MS = 100
 
 export class UpstreamPool implements ConnectionOwner {
   readonly #address: UpstreamAddress
-  readonly #limits: Limits
-  readonly #timeouts: Timeouts
+  readonly #limits: Config['limits']
+  readonly #timeouts: Config['timeouts']
   readonly #open = new Set<UpstreamConnection>()
   /** The one used last is at the end. */
   readonly #idle: UpstreamConnection[] = []
@@ -34,7 +31,7 @@ export class UpstreamPool implements ConnectionOwner {
   #isClosed = false
   readonly #timer: NodeJS.Timeout
 
-  constructor(address: UpstreamAddress, limits: Limits, timeouts: Timeouts) {
+  constructor(address: UpstreamAddress, { limits, timeouts }: Pick<Config, 'limits' | 'timeouts'>) {
     this.#address = address
     this.#limits = limits
     this.#timeouts = timeouts

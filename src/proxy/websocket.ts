@@ -16,9 +16,6 @@ const CLOSE_MS = 5000
 /** Idle time before the first probe; libuv gives up after ten more, one second apart. */
 const KEEP_ALIVE_MS = 60_000
 
-/** The longest delay of a Node timer, in milliseconds. */
-const MAX_TIMER_MS = 2 ** 31 - 1
-
 export class Tunnel implements RequestHandler {
   readonly state = 'tunnel'
   readonly #request: ForwardedRequest
@@ -89,8 +86,8 @@ export class Tunnel implements RequestHandler {
     if (caller === undefined || (scope && !allows(scope, admitted))) {
       client.destroy()
     } else if (!client.destroyed) {
-      const left = Math.max(caller.usableUntil - upstream.now(), 0)
-      this.#timer = setTimeout(() => void this.recheck(), Math.min(left, MAX_TIMER_MS))
+      // At most `cache.maxAgeSeconds`, whose maximum is that of a Node timer.
+      this.#timer = setTimeout(() => void this.recheck(), caller.usableUntil - upstream.now())
     }
   }
 }

@@ -5,7 +5,7 @@
  */
 import type { Caller, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
 import type { CredentialStatus } from './issuers.ts'
-import { type IsRevoked, MAX_TOKEN_BYTES, members } from './verify.ts'
+import { type IsRevoked, jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
 
 export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 
@@ -17,8 +17,6 @@ interface InspectOptions {
   readonly isRevoked: IsRevoked
   readonly now: () => number
 }
-
-type Members = Readonly<Record<string, unknown>>
 
 /** Segments beyond these limits, several times those of a token, are not shown. */
 const MAX_SHOWN = 65_536
@@ -63,10 +61,10 @@ export async function inspectToken(token: string, options: InspectOptions) {
   }
 }
 
-function readable(segment: string): Members | null {
+function readable(segment: string): Readonly<Record<string, unknown>> | null {
   if (segment.length > MAX_SHOWN) return null
   const brackets = Buffer.from(segment, 'base64url').toString().match(/[[{]/g)?.length ?? 0
-  return brackets > MAX_BRACKETS ? null : (members(segment) ?? null)
+  return brackets > MAX_BRACKETS ? null : (jsonObjectIn(segment) ?? null)
 }
 
 function text(value: unknown): string | null {

@@ -45,9 +45,9 @@ export function createVerifier(options: VerifierOptions): VerifyUncached {
   const { issuers } = options
   const [own] = issuers
   const byName = new Map<unknown, TokenIssuer>(issuers.map((issuer) => [issuer.name, issuer]))
-  // Our own rules refuse a token of an unknown issuer, at the latest by its `iss`.
+  // A token of an unknown issuer is checked as one of ours, and refused: its `kid` or its `iss` is not ours.
   const issuerOf = (token: string) =>
-    (byName.size === 1 ? own : byName.get(members(token.split('.')[1])?.['iss'])) ?? own
+    (byName.size === 1 ? own : byName.get(jsonObjectIn(token.split('.')[1])?.['iss'])) ?? own
   return (token) => {
     // Canonical: jose accepts many spellings of one token, and each would take an entry of the cache.
     if (token.length > MAX_TOKEN_BYTES || !SHAPE.test(token)) return refused('malformed')
@@ -140,7 +140,7 @@ interface Header {
 
 /** Returns the parameter that is not valid, if there is one. */
 function readHeader(token: string): Header | string {
-  const header = members(token.slice(0, token.indexOf('.')))
+  const header = jsonObjectIn(token.slice(0, token.indexOf('.')))
   if (header === undefined) return 'JSON'
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
   const refused = REFUSED_PARAMETERS.find((name) => name in header)
@@ -151,8 +151,8 @@ function readHeader(token: string): Header | string {
   return { alg, kid, typ: typ === undefined ? undefined : type }
 }
 
-/** The members of the JSON object in a segment, or undefined. */
-export function members(segment = ''): Readonly<Record<string, unknown>> | undefined {
+/** The JSON object in a segment, or undefined. */
+export function jsonObjectIn(segment = ''): Readonly<Record<string, unknown>> | undefined {
   try {
     const value: unknown = JSON.parse(Buffer.from(segment, 'base64url').toString())
     return typeof value === 'object' && value !== null && !Array.isArray(value) ? { ...value } : undefined
