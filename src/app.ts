@@ -26,7 +26,7 @@ import { statusMetrics } from './ops/samples.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { identityHeaders } from './proxy/request-headers.ts'
 import { createAccessLog } from './server/access-log.ts'
-import { createAddresses } from './server/client-address.ts'
+import { createPeers } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
 import type { EndpointOptions } from './server/endpoint.ts'
 import { createHandle } from './server/handle.ts'
@@ -73,7 +73,6 @@ interface Base {
   readonly log: Logger
   readonly now: () => number
   readonly authData: AuthData
-  readonly events: EventEmitter<AuthDataEvents>
   readonly metrics: Metrics
   readonly signer: TokenSigner
 }
@@ -99,29 +98,36 @@ export async function createApp({
   })
   const { registry } = metrics
   const signer = new TokenSigner(keys, config.token, now)
-  const base: Base = { config, log, now, authData, events, metrics, signer }
-  const tokenCache = createTokenChecks(base)
-  const { handle, forwarder, responder, addresses, clientAddress } = createResponses(base, tokenCache)
+  const base: Base = { config, log, now, authData, metrics, signer }
+  const tokenCache = createTokenCache(base)
+  const { handle, forwarder, responder, peers, clientAddress, audit } = createResponses(base, tokenCache)
+
+  events.on('change', (revokedTokens) => {
+    // A cached token's credential may be disabled, its key removed, or itself revoked: the next request verifies it anew.
+    if (revokedTokens === undefined) tokenCache.clear()
+    else tokenCache.evict(revokedTokens)
+    forwarder.recheckTunnels()
+  })
+  events.on('reload', (subject, result, part) => {
+    metrics.onReload(subject, result, part)
+    audit.reload(subject, result)
+  })
+  events.on('fetch', metrics.onFetch)
 
   const phase: Phase = { name: 'starting', isAborting: false }
   const isDraining = () => phase.name === 'draining'
   const isAborting = () => phase.isAborting
   const accessLog = createAccessLog(metrics, log, config.log.access, clientAddress, isAborting)
   const onListenError = logListenerErrors(log)
-  const listener = new DataListener(
-    config,
-    certificates.get('listener')?.current().material,
-    addresses.peerOf,
-    {
-      handle,
-      onRequestEnd: accessLog.onRequestEnd,
-      onParserError: (error, peer, bytes) =>
-        responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
-      isDraining,
-      onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
-      onListenError,
-    },
-  )
+  const listener = new DataListener(config, certificates.get('listener')?.current().material, peers.peerOf, {
+    handle,
+    onRequestEnd: accessLog.onRequestEnd,
+    onParserError: (error, peer, bytes) =>
+      responder.parserErrorResponse(error, accessLog.onParserError(error, peer), bytes),
+    isDraining,
+    onTlsError: (code) => log.debug({ code }, 'TLS handshake failed'),
+    onListenError,
+  })
   const ready = () => {
     const accepting = { name: 'accepting', ok: phase.name === 'running' }
     return [...authData.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
@@ -186,13 +192,13 @@ export async function createApp({
   }
 }
 
-/** Verifies tokens and caches those that are accepted, until a reload. */
-function createTokenChecks({ config, now, authData, events, signer }: Base) {
+/** Verifies tokens and caches those that are accepted. */
+function createTokenCache({ config, now, authData, signer }: Base) {
   const { issuers, isRevoked } = authData
   const { assertion } = config.identity
   const { clockToleranceSeconds } = config.token
   const audiences = config.upstreams.flatMap(({ assertionAudience }) => assertionAudience ?? [])
-  const tokenCache = new TokenCache({
+  return new TokenCache({
     ...config.cache,
     verifyUncached: createVerifier({ issuers, clockToleranceSeconds, isRevoked, now }),
     ...(assertion.enabled && {
@@ -201,24 +207,17 @@ function createTokenChecks({ config, now, authData, events, signer }: Base) {
     }),
     now,
   })
-  // A reload empties the cache: a cached token's credential may be disabled, its key removed, or itself revoked. The next
-  // request verifies it anew, with the new version.
-  events.on('change', (revokedTokens) => {
-    if (revokedTokens === undefined) tokenCache.clear()
-    else tokenCache.evict(revokedTokens)
-  })
-  return tokenCache
 }
 
 /** Decides on requests, and responds to them: token and link endpoint, refusals, forwarding. */
 function createResponses(base: Base, tokenCache: TokenCache) {
-  const { config, log, now, authData, events, metrics, signer } = base
+  const { config, log, now, authData, metrics, signer } = base
   const canEndLinks = authData.revokeToken !== undefined
   const decide = createDecide(config, canEndLinks, tokenCache.verify, metrics.onTokenCheck)
   const responder = new Responder(config.cors.allowedOrigins)
-  const addresses = createAddresses(config.forwarded.trust)
+  const peers = createPeers(config.forwarded.trust)
   const clientAddress = ({ context, headers }: SidecarRequest) =>
-    addresses.clientAddress(context.connection.peer, headers['x-forwarded-for'])
+    peers.clientAddress(context.connection.peer, headers['x-forwarded-for'])
   const audit = new Audit(log, config.log.audit, clientAddress)
   const endpoint: EndpointOptions = {
     responder,
@@ -264,12 +263,5 @@ function createResponses(base: Base, tokenCache: TokenCache) {
     now,
     onInternalError,
   })
-  // After the cache has been emptied: a tunnel ends when its token would be refused now.
-  events.on('change', () => forwarder.recheckTunnels())
-  events.on('reload', (subject, result, part) => {
-    metrics.onReload(subject, result, part)
-    audit.reload(subject, result)
-  })
-  events.on('fetch', metrics.onFetch)
-  return { handle, forwarder, responder, addresses, clientAddress }
+  return { handle, forwarder, responder, peers, clientAddress, audit }
 }

@@ -31,7 +31,7 @@ export class Peer {
 }
 
 /** `trust`: CIDRs and single addresses. */
-export function createAddresses(trust: readonly string[]) {
+export function createPeers(trust: readonly string[]) {
   const ranges = { trusted: trust.map(parseRange) }
   const isTrusted = (address: string) =>
     trust.length > 0 &&

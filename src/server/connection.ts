@@ -5,9 +5,8 @@
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
-import { type ClientConnection, connections, type SidecarRequest, type SidecarResponse } from './context.ts'
+import { type ClientConnection, type SidecarRequest, SidecarResponse } from './context.ts'
 import { dropUnread, endConnection } from './unread-body.ts'
-import { replaceListeners, responseOn } from './upgrades.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -22,13 +21,14 @@ export interface ConnectionEvents {
 /** An error of Node's parser; `rawPacket`: the bytes in which it found the error. */
 export type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer }
 
-/** Requests that may wait behind the one being served; then nothing more is read. */
-const MAX_WAITING = 16
+/** Beyond so many requests that wait behind the one being served, nothing more is read. */
+const MAX_WAITING_REQUESTS = 16
 
 export class Connection implements ClientConnection {
   readonly peer: Peer
   readonly tcpSocket: Socket
   readonly #socket: Socket
+  readonly #idleMs: number
   readonly #headMs: number
   readonly #events: ConnectionEvents
   /** The response to the request being handled; `#waiting`: those of pipelined requests. */
@@ -44,16 +44,23 @@ export class Connection implements ClientConnection {
 
   /**
    * @param tcpSocket - the same, or the one under a TLS socket
-   * @param headMs - longer than Node waits for the rest of a head, in milliseconds
+   * @param idleMs - `timeouts.idleSeconds`
+   * @param headMs - longer than Node waits for the rest of a head
    */
-  constructor(socket: Socket, tcpSocket: Socket, peer: Peer, headMs: number, events: ConnectionEvents) {
+  constructor(
+    socket: Socket,
+    tcpSocket: Socket,
+    peer: Peer,
+    { idleMs, headMs }: { readonly idleMs: number; readonly headMs: number },
+    events: ConnectionEvents,
+  ) {
     this.peer = peer
+    this.#idleMs = idleMs
     this.#headMs = headMs
     this.#socket = socket
     this.tcpSocket = tcpSocket
     this.#events = events
     this.#bytesBefore = socket.bytesRead
-    connections.set(socket, this)
     socket.on('error', ignoreError)
     socket.once('end', () => this.#onEnd())
   }
@@ -73,7 +80,7 @@ export class Connection implements ClientConnection {
   }
 
   get #isFull(): boolean {
-    return this.#waiting.length >= MAX_WAITING
+    return this.#waiting.length >= MAX_WAITING_REQUESTS
   }
 
   /** A request has arrived. */
@@ -100,6 +107,7 @@ export class Connection implements ClientConnection {
 
   #serve(res: SidecarResponse): void {
     this.#current = res
+    if (this.#socket.timeout === this.#headMs) this.#socket.setTimeout(this.#idleMs) // its head was late
     res.req.context.startedAt = performance.now()
     res.on('close', onResponseClosed)
     this.#events.handle(res.req, res)
@@ -136,11 +144,9 @@ export class Connection implements ClientConnection {
     const wasEnding = this.#isEnding
     this.#isEnding = true
     if (socket.destroyed) return
-    replaceListeners(
-      socket,
-      () => this.#current?.emit('drain'),
-      () => this.onTimeout(),
-    )
+    // Node has removed its listeners.
+    socket.on('drain', () => this.#current?.emit('drain'))
+    socket.on('timeout', () => this.onTimeout())
     if (this.#current !== undefined) {
       // Refused after the pending responses, unless the client closes.
       const isConnect = req.method === 'CONNECT'
@@ -150,7 +156,8 @@ export class Connection implements ClientConnection {
     } else if (wasEnding) {
       endConnection(socket) // it was sent after the last response
     } else {
-      this.#serve(responseOn(req, firstBytes, () => endConnection(socket)))
+      req.context.upgrade = { firstBytes }
+      this.#serve(responseOnDetached(req))
     }
   }
 
@@ -232,12 +239,26 @@ export class Connection implements ClientConnection {
   }
 }
 
+/** Without a listener an error would end the process; `close` follows in any case. */
+function ignoreError(): void {}
+
+/** A response on the socket that Node has detached; the connection ends with it. */
+function responseOnDetached(req: SidecarRequest): SidecarResponse {
+  const res = new SidecarResponse(req)
+  const { socket } = req
+  res.shouldKeepAlive = false
+  res.assignSocket(socket)
+  res.once('finish', () => {
+    res.detachSocket(socket)
+    endConnection(socket)
+    res.emit('close')
+  })
+  return res
+}
+
 function onResponseClosed(this: SidecarResponse): void {
   this.req.context.connection.finish(this)
 }
-
-/** Without a listener an error would end the process; `close` follows in any case. */
-function ignoreError(): void {}
 
 function isLost({ code = '' }: NodeJS.ErrnoException): boolean {
   return code === 'ECONNRESET' || code === 'EPIPE' || code.startsWith('ERR_SSL_')

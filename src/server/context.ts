@@ -30,7 +30,7 @@ export interface ClientConnection {
 }
 
 /**
- * By socket. Forget closed ones: collections of the young generation keep values of a WeakMap alive. Measured with a
+ * By socket; listener.ts adds and removes them. Closed ones must be removed: collections of the young generation keep values of a WeakMap alive. Measured with a
  * connection for each request on Node 20: garbage collection took 5 % of the time, now 1.5 %.
  */
 export const connections = new WeakMap<Duplex, ClientConnection>()
@@ -67,7 +67,7 @@ export type Reason =
 export class RequestContext {
   readonly connection: ClientConnection
 
-  // connection.ts and upgrades.ts, on arrival.
+  // connection.ts, on arrival.
 
   /** Monotonic milliseconds. */
   startedAt = 0

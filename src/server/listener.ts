@@ -2,13 +2,14 @@
  * The data listener: one Node http(s) server, and the only place that knows its options and events.
  * In: client connections. Out: the events of each `Connection`.
  *
- * What it waits for, and what ends the wait:
+ * What it waits for, which timer ends the wait, and who handles it:
  *
- *   a TLS handshake              `handshakeTimeout`: `headersSeconds`
- *   the first byte of a head     `server.timeout`, `idleSeconds`; between requests `keepAliveTimeout`
- *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408
- *   bytes of a body, either way  `server.timeout`: `onIdle` of the request's handler
- *   the end of an unread body    5 s without a byte, 30 s in all (`unread-body.ts`)
+ *   a TLS handshake              `handshakeTimeout`: `headersSeconds`; Node
+ *   the first byte of a head     the socket's: `idleSeconds`, or `keepAliveTimeout` between requests; `Connection.onTimeout`
+ *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.onParserError`
+ *   bytes of a body, either way  the socket's: `idleSeconds`; `Connection.onTimeout` calls `onIdle` of the request's handler:
+ *                                `proxy/transfer.ts` (upload, download), `proxy/websocket.ts`, `endpoint.ts` (login, link)
+ *   the end of an unread body    5 s without a byte, 30 s in all; `unread-body.ts`
  */
 import { createServer, type Server, type ServerOptions } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
@@ -133,9 +134,12 @@ export class DataListener {
   }
 
   #addConnection(socket: Socket, tcpSocket: Socket): void {
-    const headMs = this.#config.timeouts.headersSeconds * 1000 + 2 * CHECK_MS
+    const { idleSeconds, headersSeconds } = this.#config.timeouts
+    const waits = { idleMs: idleSeconds * 1000, headMs: headersSeconds * 1000 + 2 * CHECK_MS }
     const peer = this.#peerOf(tcpSocket, this.#isSecure)
-    this.#open.set(socket, new Connection(socket, tcpSocket, peer, headMs, this.#events))
+    const connection = new Connection(socket, tcpSocket, peer, waits, this.#events)
+    connections.set(socket, connection)
+    this.#open.set(socket, connection)
     socket.once('close', () => {
       connections.delete(socket)
       this.#open.delete(socket)

@@ -39,10 +39,7 @@ export class Responder {
     const { req } = res
     const { context } = req
     const text = body === undefined ? '' : JSON.stringify(body)
-    const list = body === undefined ? [] : ['Content-Type', 'application/json']
-    if (status !== 204) list.push('Content-Length', String(text.length))
-    if (!headers.includes('Cache-Control')) list.push('Cache-Control', 'no-store')
-    list.push(...headers, 'X-Request-Id', context.id, ...this.#corsHeaders(req.headers.origin))
+    const list = this.#headers(status, text, context.id, req.headers.origin, headers)
     const unread = hasUnreadBody(req)
     if (close || unread || context.mustClose) list.push('Connection', 'close')
     res.writeHead(status, STATUS_CODES[status] ?? '', list)
@@ -89,15 +86,27 @@ export class Responder {
   parserErrorResponse({ status, code, message }: PublicError, requestId: string, bytes?: Buffer): string {
     const body = JSON.stringify({ code, message })
     const origin = /^origin:[ \t]*(\S*)/im.exec(bytes?.toString('latin1') ?? '')?.[1]
-    const cors = this.#corsHeaders(origin)
-    let corsLines = ''
-    for (let at = 0; at < cors.length; at += 2) corsLines += `${cors[at]}: ${cors[at + 1]}\r\n`
-    return (
-      `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n` +
-      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\nCache-Control: no-store\r\n` +
-      `Proxy-Status: ${proxyStatus('http_request_error')}\r\nX-Request-Id: ${requestId}\r\n${corsLines}` +
-      `Date: ${new Date().toUTCString()}\r\nConnection: close\r\n\r\n${body}`
-    )
+    const list = this.#headers(status, body, requestId, origin, [
+      ...['Proxy-Status', proxyStatus('http_request_error')],
+      ...['Date', new Date().toUTCString(), 'Connection', 'close'],
+    ])
+    const lines = list.map((part, at) => part + (at % 2 === 0 ? ': ' : '\r\n')).join('')
+    return `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines}\r\n${body}`
+  }
+
+  /** Names and values, alternating, of every response but `Connection`. `headers`: of this response. */
+  #headers(
+    status: number,
+    text: string,
+    requestId: string,
+    origin: string | undefined,
+    headers: readonly string[],
+  ): string[] {
+    const list = text === '' ? [] : ['Content-Type', 'application/json']
+    if (status !== 204) list.push('Content-Length', String(text.length))
+    if (!headers.includes('Cache-Control')) list.push('Cache-Control', 'no-store')
+    list.push(...headers, 'X-Request-Id', requestId, ...this.#corsHeaders(origin))
+    return list
   }
 
   #allows(origin = ''): boolean {

@@ -18,7 +18,7 @@ export class TlsSockets {
   }
 
   add(tcpSocket: Socket): void {
-    const key = addressesOf(tcpSocket)
+    const key = connectionKey(tcpSocket)
     this.#pending.set(key, tcpSocket)
     tcpSocket.once('close', () => {
       if (this.#pending.get(key) === tcpSocket) this.#pending.delete(key)
@@ -27,7 +27,7 @@ export class TlsSockets {
 
   /** Returns the TCP socket of a finished handshake; undefined if the client has reset: then there are no addresses. */
   finish(tlsSocket: Socket): Socket | undefined {
-    const key = addressesOf(tlsSocket)
+    const key = connectionKey(tlsSocket)
     const tcpSocket = this.#pending.get(key)
     this.#pending.delete(key)
     return tcpSocket
@@ -38,7 +38,7 @@ export class TlsSockets {
   }
 }
 
-function addressesOf({ localAddress, remoteAddress, remotePort }: Socket): string {
+function connectionKey({ localAddress, remoteAddress, remotePort }: Socket): string {
   return `${localAddress} ${remoteAddress} ${remotePort}`
 }
 

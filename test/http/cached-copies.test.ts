@@ -4,7 +4,7 @@ import t from 'tap'
 import { createLoginThrottle } from '../../src/credentials/throttles.ts'
 import { headerKind } from '../../src/http/headers.ts'
 import { requestHead } from '../../src/proxy/request-headers.ts'
-import { createAddresses } from '../../src/server/client-address.ts'
+import { createPeers } from '../../src/server/client-address.ts'
 import { TokenCache } from '../../src/token/cache.ts'
 import { requestContext } from '../support/request-context.ts'
 import { admitted } from '../support/request-heads.ts'
@@ -33,7 +33,7 @@ async function growth(fill: (at: number) => unknown): Promise<number> {
 
 t.test('no cache keeps the line from which its keys and values were cut', async (t) => {
   const throttle = createLoginThrottle({ count: 20, windowSeconds: 60 })
-  const { clientAddress, peerOf } = createAddresses(['127.0.0.1'])
+  const { clientAddress, peerOf } = createPeers(['127.0.0.1'])
   const peer = peerOf({ remoteAddress: '127.0.0.1' }, false)
   const cache = new TokenCache({
     verifyUncached: async () => ({

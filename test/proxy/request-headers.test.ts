@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { encodeIdentityValue, requestHead } from '../../src/proxy/request-headers.ts'
-import { createAddresses } from '../../src/server/client-address.ts'
+import { createPeers } from '../../src/server/client-address.ts'
 import type { Caller } from '../../src/token/caller.ts'
 import { requestContext } from '../support/request-context.ts'
 import { admission, admitted, type HeadParts, type Line } from '../support/request-heads.ts'
@@ -9,7 +9,7 @@ import { admission, admitted, type HeadParts, type Line } from '../support/reque
 const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAtSeconds: 2_000_000_000 }
 const caller: Caller = { issuer: 'us', identity, usableUntil: Number.POSITIVE_INFINITY }
 const socket = { remoteAddress: '192.0.2.7', localPort: 8080 }
-const untrusted = createAddresses([]).peerOf(socket, false)
+const untrusted = createPeers([]).peerOf(socket, false)
 
 const REQUEST_ID = 'X-Request-Id: created-here\r\n'
 const FORWARDED =

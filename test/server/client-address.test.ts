@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { clientNetwork, createAddresses, type Peer } from '../../src/server/client-address.ts'
+import { clientNetwork, createPeers, type Peer } from '../../src/server/client-address.ts'
 
 const peer = (remoteAddress: string | undefined, trust: readonly string[] = []): Peer =>
-  createAddresses(trust).peerOf({ remoteAddress, localPort: 8080 }, false)
+  createPeers(trust).peerOf({ remoteAddress, localPort: 8080 }, false)
 
 t.test('addresses are normalized', async (t) => {
   for (const [remoteAddress, address, node] of [
@@ -22,7 +22,7 @@ t.test('addresses are normalized', async (t) => {
         `Forwarded: for=${node};proto=http\r\n`,
     )
   }
-  const secure = createAddresses([]).peerOf({ remoteAddress: '::1' }, true)
+  const secure = createPeers([]).peerOf({ remoteAddress: '::1' }, true)
   t.match(secure.forwardedLines('h'), 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
 })
 
@@ -57,12 +57,12 @@ t.test('a peer is trusted if its address or network is listed', async (t) => {
   for (const [remoteAddress, trust, trusted] of table)
     t.equal(peer(remoteAddress, trust).trusted, trusted, `${remoteAddress} in ${trust.join(' ')}`)
   for (const entry of ['', 'localhost', '10.0.0.0/33', 'fd00::/129', '10.0.0.256'])
-    t.throws(() => createAddresses([entry]), entry)
+    t.throws(() => createPeers([entry]), entry)
 })
 
 t.test('the client is the nearest address that is not a trusted proxy', async (t) => {
   const trust = ['10.0.0.0/8', 'fd00::/8', '::1']
-  const { clientAddress } = createAddresses(trust)
+  const { clientAddress } = createPeers(trust)
   const from = (remoteAddress: string, list?: string) => clientAddress(peer(remoteAddress, trust), list)
   for (const [remoteAddress, list, client] of [
     ['192.0.2.7', '198.51.100.1', '192.0.2.7'], // the peer is not trusted
