@@ -144,7 +144,7 @@ t.test('a link allows its method and target and nothing else', async (t) => {
     isOwnResponse(t, await ask(bare(`GET ${url}`, line)), DENIED, line)
   isOwnResponse(
     t,
-    await ask(head('POST /v2/auth/links', 'Content-Length: 2').replace(sidecar.token, token) + '{}'),
+    await ask(`${head('POST /v2/auth/links', 'Content-Length: 2').replace(sidecar.token, token)}{}`),
     invalid('claims'),
   )
   t.equal((await use(url)).status, 200, 'the cached link still works')
