@@ -30,7 +30,10 @@ export const HeaderKind = {
   /** With the next two, what a request needs of its caller's scope depends on it (`token/scopes.ts`). */
   condition: 17,
   secondPath: 18,
-  /** Names another method, or folds to one of the two kinds above: refused where a scope restricts the caller. */
+  /**
+   * Names another method, or a second path or account that is not judged, or folds to one of the two kinds above: refused
+   * where a scope restricts the caller. The list is of what storage services read; any other header is trusted to name none.
+   */
   override: 19,
 } as const
 
@@ -74,6 +77,12 @@ const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
   ['x-http-method-override', HeaderKind.override],
   ['x-http-method', HeaderKind.override],
   ['x-method-override', HeaderKind.override],
+  ['x-amz-rename-source', HeaderKind.override],
+  ['x-ms-rename-source', HeaderKind.override],
+  ['x-copy-from-account', HeaderKind.override],
+  ['destination-account', HeaderKind.override],
+  ['x-object-manifest', HeaderKind.override],
+  ['x-symlink-target', HeaderKind.override],
 ])
 
 /** Classified spellings: a lookup replaces the folding. Bounded, because clients choose their spellings. */

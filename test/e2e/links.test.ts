@@ -139,6 +139,8 @@ t.test('a link allows its method and target and nothing else', async (t) => {
     'X-Copy-From: /x',
     'X-HTTP-Method-Override: DELETE',
     'X-Method-Override: GET',
+    'X-MS-Rename-Source: /x',
+    'X-Symlink-Target: x/y',
     WEBSOCKET.join('\r\n'),
   ])
     isOwnResponse(t, await ask(bare(`GET ${url}`, line)), DENIED, line)
