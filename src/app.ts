@@ -130,7 +130,7 @@ export async function createApp({
   })
   const ready = () => {
     const accepting = { name: 'accepting', ok: phase.name === 'running' }
-    return [...authData.checks(), isDraining() ? { ...accepting, state: 'draining' } : accepting]
+    return [...authData.checks(), isDraining() ? { ...accepting, state: 'draining' as const } : accepting]
   }
   const sources: AdminSources = {
     ready,

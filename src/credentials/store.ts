@@ -88,9 +88,6 @@ export interface Login extends CredentialName {
 /** `rejected`: the client must not learn why. `busy`: too many logins wait. `unavailable`: store or scrypt failed. */
 export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
-/** The state of the check `credentials` while the database does not respond. */
-export const DATABASE_DOWN = 'database down, last snapshot active'
-
 export type CredentialStore = ReturnType<typeof createCredentialStore>
 
 /** @param now - epoch milliseconds @param onFault - a login ended `unavailable` */

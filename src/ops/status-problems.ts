@@ -1,5 +1,4 @@
 /** The problems of the sidecar in words, worst first, for the head line and the title of the status page. */
-import { DATABASE_DOWN } from '../credentials/store.ts'
 import type { Status } from './status.ts'
 
 const FAILING_CRITICAL = 0.05
@@ -44,7 +43,7 @@ export function statusProblems(status: Status): StatusProblem[] {
   }
   const { issuedNow, byReasonNow } = status.logins
   const { unavailable = 0, internal = 0, rejected = 0 } = byReasonNow
-  const isDatabaseDown = status.checks.some(({ state }) => state === DATABASE_DOWN)
+  const isDatabaseDown = status.checks.some(({ state }) => state === 'database down, last snapshot active')
   if (isDatabaseDown) critical('The credentials database is down: no logins; token checks use its last state')
   else if (unavailable + internal > 0)
     critical(`Logins fail: ${unavailable + internal} ${now}, by a fault of this side`)

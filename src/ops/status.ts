@@ -22,9 +22,15 @@ const FAULT = /^(?!ok$|client_)/
 export interface ReadyCheck {
   readonly name: string
   readonly ok: boolean
-  /** One or two words. */
-  readonly state?: string
+  readonly state?: CheckState
 }
+
+/** Shown as it is. The last is of workers that respond. */
+export type CheckState =
+  | 'draining'
+  | 'current'
+  | 'database down, last snapshot active'
+  | `${number} of ${number}`
 
 /** Of this process, or collected from workers. */
 export interface StatusSources {

@@ -68,7 +68,7 @@ export async function createPrimary(
   const sources: AdminSources = {
     async ready() {
       const responding = await pool.update('status')
-      const state = phase === 'draining' ? 'draining' : `${responding} of ${count}`
+      const state = phase === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
       const states = pool.states()
       // The checks of a worker that is not ready, if any.
       const { checks = [] } = states.find(({ checks }) => checks.some(({ ok }) => !ok)) ?? states[0] ?? {}

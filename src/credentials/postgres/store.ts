@@ -4,7 +4,7 @@
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
-import { type CredentialStore, createCredentialStore, DATABASE_DOWN } from '../store.ts'
+import { type CredentialStore, createCredentialStore } from '../store.ts'
 import { postgresFailure, ReplacedPool } from './connection.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
@@ -102,11 +102,10 @@ export function openPostgresStore(options: PostgresStoreOptions) {
       return failed === undefined
     },
     /** A condition of readiness: a sidecar with a snapshot stays ready. */
-    check: () => ({
-      name: 'credentials',
-      ok: isOpen,
-      ...(isOpen && { state: isDown ? DATABASE_DOWN : 'current' }),
-    }),
+    check: () => {
+      const state = isDown ? ('database down, last snapshot active' as const) : ('current' as const)
+      return { name: 'credentials', ok: isOpen, ...(isOpen && { state }) }
+    },
     start(): void {
       void pool.readUrl().then((named) => {
         if (!named.ok) return settle(named)
