@@ -5,8 +5,15 @@
  * request of one client, sent with a valid token, with the identity of that token and no other, and with its bytes.
  */
 import { connect, createServer, type Socket } from 'node:net'
-import type { Field, Head, Response } from './http-text.ts'
-import { readBody, readHead, readResponses, valuesOf } from './http-text.ts'
+import {
+  type Field,
+  type Head,
+  type Response,
+  readBody,
+  readHead,
+  readResponse,
+  valuesOf,
+} from '../support/http-text.ts'
 import { NAME_HEADER, type Reply } from './replies.ts'
 import type { Script, SentRequest } from './requests.ts'
 import type { CampaignTrust, Identity } from './sidecar-process.ts'
@@ -56,7 +63,8 @@ export async function startCampaign(trust: CampaignTrust) {
     const { request, script, loose, damaged } = sent
     const { fields } = head
     if (request.fate === 'refused') return 'a request that had to be refused'
-    const repeatable = ['GET', 'HEAD'].includes(method) && readBody('', { ...head, end: 0 }) !== undefined
+    const repeatable =
+      ['GET', 'HEAD'].includes(method) && readBody(Buffer.alloc(0), { ...head, end: 0 }) !== undefined
     if (sent.arrivals > 1 && (sent.answered || !repeatable)) return 'a request arrived twice'
     const identities = damaged
       ? [...trust.good]
@@ -108,27 +116,27 @@ export async function startCampaign(trust: CampaignTrust) {
     return arrival
   }
 
-  function onWhole({ sent, head }: Arrival, content: string): void {
+  function onWhole({ sent, head }: Arrival, body: Buffer): void {
     count('complete at the upstream')
     if (sent?.request.fate === 'broken') violation('at the upstream: a broken body is complete', lines(head))
-    if (sent !== undefined && !sent.loose && content !== sent.request.content)
-      violation(`at the upstream: another body (${content.length} bytes)`, lines(head))
+    if (sent !== undefined && !sent.loose && body.toString('latin1') !== sent.request.content)
+      violation(`at the upstream: another body (${body.length} bytes)`, lines(head))
   }
 
   const server = createServer({ noDelay: true }, (socket) => {
-    sockets.add(socket.setEncoding('latin1'))
-    let bytes = ''
+    sockets.add(socket)
+    let bytes = Buffer.alloc(0)
     let arrival: Arrival | undefined
     let ended = false
     socket.on('error', () => {})
     socket.on('close', () => sockets.delete(socket))
-    socket.on('data', (text: string) => {
-      bytes += text
-      while (!ended && bytes !== '') {
+    socket.on('data', (chunk) => {
+      bytes = Buffer.concat([bytes, chunk])
+      while (!ended && bytes.length > 0) {
         if (arrival === undefined) {
           const head = readHead(bytes, 0)
           if (head === 'bad' || (head === undefined && bytes.length > 100_000)) {
-            violation('at the upstream: a malformed request', bytes)
+            violation('at the upstream: a malformed request', bytes.toString('latin1'))
             return void socket.destroy()
           }
           if (head === undefined) return
@@ -137,12 +145,12 @@ export async function startCampaign(trust: CampaignTrust) {
         }
         const body = ended ? undefined : readBody(bytes, arrival.head)
         if (body === 'bad') {
-          violation('at the upstream: malformed framing', bytes)
+          violation('at the upstream: malformed framing', bytes.toString('latin1'))
           return void socket.destroy()
         }
         if (body === undefined) return
         onWhole(arrival, body.content)
-        bytes = bytes.slice(body.end)
+        bytes = bytes.subarray(body.end)
         if (arrival.sent?.request.reply.early !== true) answer(arrival)
         arrival = undefined
       }
@@ -163,7 +171,7 @@ export async function startCampaign(trust: CampaignTrust) {
   /** Judges the responses that a client received. */
   function judgeClient(script: Script, received: string, how: Ending): void {
     const names = script.requests.map(({ name }) => name)
-    const responses = readResponses(received, (fields, rest) => {
+    const responses = readResponses(Buffer.from(received, 'latin1'), (fields, rest) => {
       const [name = ''] = valuesOf(fields, NAME_HEADER)
       return name === '' ? !rest.startsWith('{') : tracked.get(name)?.seenMethod === 'HEAD'
     })
@@ -184,19 +192,17 @@ export async function startCampaign(trust: CampaignTrust) {
       last = at
       const sent = tracked.get(name ?? '')
       const { good, content } = forMethod(sent?.request.reply ?? NO_REPLY, sent?.seenMethod ?? '')
-      if (response.complete && good && response.content !== content) complain('with another body')
-      const framed = ['content-length', 'transfer-encoding'].some(
-        (field) => valuesOf(response.fields, field)[0],
-      )
+      const body = response.content.toString('latin1')
+      if (response.complete && good && body !== content) complain('with another body')
       if (
         SEES_RESETS &&
         !response.complete &&
-        !framed &&
+        !response.framed &&
         how === 'closed' &&
         sent?.request.reply.ending === 'reset'
       )
         complain('complete that was reset')
-      if (/poison/.test(name ?? response.content)) complain('that no client asked for')
+      if (/poison/.test(name ?? body)) complain('that no client asked for')
     }
     const plain = script.requests.every(({ fate, reply }) => fate === 'plain' && reply.good)
     const announced = responses.some(({ fields }) => valuesOf(fields, 'connection').includes('close'))
@@ -304,6 +310,20 @@ function encoded(text: string): string {
   return [...Buffer.from(text, 'utf8')].map(byte).join('')
 }
 
+/** Reads the responses that a client received up to the end of its connection, without interim ones. */
+function readResponses(bytes: Buffer, isHead: Parameters<typeof readResponse>[2]): Response[] | 'bad' {
+  const responses: Response[] = []
+  for (let at = 0; at < bytes.length; ) {
+    const response = readResponse(bytes, at, isHead)
+    if (response === 'bad') return 'bad'
+    if (response === undefined)
+      return /^HTTP\/1\.1 |^H?T?T?P?\/?1?\.?1?$/.test(bytes.toString('latin1', at)) ? responses : 'bad'
+    at = response.end
+    if (response.status >= 200) responses.push(response)
+  }
+  return responses
+}
+
 /** The problem of a response by the sidecar: it must be JSON with a length, a code and a message. */
 function ownProblem({ status, fields, content, complete }: Response): string | undefined {
   const value = (name: string) => valuesOf(fields, name).join()
@@ -311,9 +331,9 @@ function ownProblem({ status, fields, content, complete }: Response): string | u
   if (value('content-length') === '') return `of its own without a length (${status})`
   if (value('cache-control') !== 'no-store') return `of its own that may be stored (${status})`
   if (status === 503 && value('retry-after') === '') return 'of its own without Retry-After'
-  if (!complete || content === '') return undefined
+  if (!complete || content.length === 0) return undefined
   try {
-    const { code, message, expirationSec } = JSON.parse(content)
+    const { code, message, expirationSec } = JSON.parse(content.toString('latin1'))
     if (status === 200)
       return Number.isInteger(expirationSec) ? undefined : 'of its own without expirationSec'
     if (typeof code === 'string' && typeof message === 'string' && !/eyJ|127\.0\.0\.1|\n/.test(message))

@@ -36,3 +36,40 @@ export async function standsStill(count: () => number): Promise<number> {
   }, 'a count to stand still')
   return last
 }
+
+/** Waits for what events bring about: everything that is waited for is looked at again with each `wake`. */
+export class Waiters {
+  readonly #looks = new Set<() => void>()
+
+  wake(): void {
+    for (const look of [...this.#looks]) look()
+  }
+
+  /** Resolves with what `look` finds; rejects when it throws, or finds nothing in time. */
+  wait<T>(look: () => T | undefined, what: () => string): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const end = () => {
+        clearTimeout(patience)
+        this.#looks.delete(lookAgain)
+      }
+      const patience = setTimeout(() => {
+        end()
+        reject(new Error(`waited in vain for ${what()}`))
+      }, PATIENCE_MS)
+      patience.unref() // what brings it about keeps the process alive
+      const lookAgain = () => {
+        try {
+          const found = look()
+          if (found === undefined) return
+          end()
+          resolve(found)
+        } catch (error) {
+          end()
+          reject(error)
+        }
+      }
+      this.#looks.add(lookAgain)
+      lookAgain()
+    })
+  }
+}

@@ -6,20 +6,14 @@
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import type { Test } from 'tap'
+import { Waiters } from './eventually.ts'
 import { GrowingBuffer } from './growing-buffer.ts'
-import { joined, parseChunks, splitLines } from './raw-client.ts'
+import { type Message, messageOf, readBody, readHead } from './http-text.ts'
 
 /** A request as it stood on the wire. */
-export interface RecordedRequest {
+export interface RecordedRequest extends Message {
   readonly method: string
   readonly target: string
-  /** Names and values alternating, spelled as they came. */
-  readonly rawHeaders: readonly string[]
-  /** By lower-cased name; the values of a repeated header are joined with `, `. */
-  readonly headers: Readonly<Record<string, string>>
-  /** De-chunked where it came in chunks. */
-  readonly body: Buffer
-  readonly rawTrailers: readonly string[]
   /** Which connection it came on, counted from 0. */
   readonly connection: number
 }
@@ -52,7 +46,7 @@ export async function recordingUpstream(
   const bytes: Buffer[] = []
   /** The connections that have been made. */
   const sockets: Socket[] = []
-  const waiting = new Set<() => void>()
+  const waiters = new Waiters()
   let reply: Reply = OK
   const server: Server = createServer((socket) => {
     const connection = sockets.push(socket) - 1
@@ -61,9 +55,9 @@ export async function recordingUpstream(
     let parsed = 0
     socket.setNoDelay(true)
     socket.on('error', () => {})
-    socket.on('close', wake)
+    socket.on('close', () => waiters.wake())
     onConnection?.(socket)
-    wake()
+    waiters.wake()
     if (!read) return
     socket.on('data', (chunk) => {
       all.add(chunk)
@@ -77,26 +71,16 @@ export async function recordingUpstream(
         if (typeof reply === 'function') reply(socket, request)
         else socket.write(typeof reply === 'string' ? Buffer.from(reply, 'latin1') : reply)
       }
-      wake()
+      waiters.wake()
     })
   })
-  function wake() {
-    for (const check of [...waiting]) check()
-  }
   /** Waits until a condition on the record holds. */
-  const until = (holds: () => boolean, what: string) =>
-    new Promise<void>((resolve, reject) => {
-      const giveUp = setTimeout(() => reject(new Error(`the upstream waited in vain for ${what}`)), 20_000)
-      giveUp.unref() // the server keeps the process alive
-      const check = () => {
-        if (!holds()) return
-        clearTimeout(giveUp)
-        waiting.delete(check)
-        resolve()
-      }
-      waiting.add(check)
-      check()
-    })
+  const until = async (holds: () => boolean, what: string) => {
+    await waiters.wait(
+      () => holds() || undefined,
+      () => `${what} at the upstream`,
+    )
+  }
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
     if (typeof listenOn === 'string') server.listen(listenOn, resolve)
@@ -133,23 +117,10 @@ export async function recordingUpstream(
 function parseRequest(
   bytes: Buffer,
 ): { readonly request: Omit<RecordedRequest, 'connection'>; readonly length: number } | undefined {
-  const headEnd = bytes.indexOf('\r\n\r\n')
-  if (headEnd < 0) return undefined
-  const [requestLine = '', ...lines] = bytes.toString('latin1', 0, headEnd).split('\r\n')
-  const [method = '', target = ''] = requestLine.split(' ')
-  const rawHeaders = splitLines(lines)
-  const headers = joined(rawHeaders)
-  const start = headEnd + 4
-  const whole = (body: Buffer, length: number, rawTrailers: readonly string[] = []) => ({
-    request: { method, target, rawHeaders, headers, body, rawTrailers },
-    length,
-  })
-  if (headers['transfer-encoding'] !== undefined) {
-    const chunked = parseChunks(bytes, start)
-    return chunked && whole(chunked.body, chunked.end, chunked.rawTrailers)
-  }
-  const length = Number(headers['content-length'] ?? 0)
-  return bytes.length < start + length
-    ? undefined
-    : whole(bytes.subarray(start, start + length), start + length)
+  const head = readHead(bytes, 0)
+  if (typeof head !== 'object') return undefined
+  const body = readBody(bytes, head)
+  if (typeof body !== 'object') return undefined
+  const [method = '', target = ''] = head.start.split(' ')
+  return { request: { method, target, ...messageOf(head.fields, body) }, length: body.end }
 }
