@@ -3,9 +3,9 @@
  * In: the proxy's request. Out: method, path and host of the request it asks for, or undefined where they are missing or
  * have several values: a proxy that sets one pair of headers may pass the client's spelling of the other.
  */
-import { headerValues } from '../http/headers.ts'
+import { HeaderKind, headerKind, headerValues } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
-import { COPY_SOURCES, type ScopedRequest } from '../token/scopes.ts'
+import type { ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
 
 export interface NamedRequest extends ScopedRequest {
@@ -20,8 +20,6 @@ const PAIRS = [
 /** One that Node's parser accepts: services may read others without regard to case, or as a list. */
 const METHOD = /^[A-Z][A-Z-]*$/
 
-const SECOND_PATHS = ['destination', ...COPY_SOURCES]
-
 export function namedRequest(asking: Admitted): NamedRequest | undefined {
   const { rawHeaders, connectionOptions } = asking
   const valuesOf = (name: string) => headerValues(rawHeaders, name)
@@ -35,8 +33,11 @@ export function namedRequest(asking: Admitted): NamedRequest | undefined {
     named = { method, target }
   }
   // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
-  const isUnclear = SECOND_PATHS.some((name) =>
-    valuesOf(name).some((value) => value.includes(',') || connectionOptions?.has(name)),
+  const isUnclear = rawHeaders.some(
+    (name, at) =>
+      at % 2 === 0 &&
+      headerKind(name) === HeaderKind.secondPath &&
+      (rawHeaders[at + 1]?.includes(',') || connectionOptions?.has(name.toLowerCase())),
   )
   if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
   const target = originForm(named.target, undefined)

@@ -125,8 +125,8 @@ export function allows(scope: Scope, request: ScopedRequest): boolean {
   const path = readPath(request.path)
   const headers = scopeHeaders(request)
   if (path === undefined || headers === undefined) return false
-  for (const name of headers === NONE ? [] : COPY_SOURCES) {
-    if (!headers.has(name)) continue
+  for (const name of headers.keys()) {
+    if (name === 'destination' || headerKind(name) !== HeaderKind.secondPath) continue
     const source = readCopySource(onlyValue(headers, name), host)
     if (source === undefined || !grants(scope, 'read', source)) return false
   }
@@ -161,13 +161,6 @@ export function allows(scope: Scope, request: ScopedRequest): boolean {
       return grants(scope, 'modify', path)
   }
 }
-
-export const COPY_SOURCES = [
-  'x-amz-copy-source',
-  'x-goog-copy-source',
-  'x-ms-copy-source',
-  'x-copy-from',
-] as const
 
 const ROOT: Path = { separated: '/', literal: '/' }
 
