@@ -1,28 +1,34 @@
 /**
- * Looks up the hosts of key sets and of the database. libuv has two threads for all lookups of a process and cannot abort
- * one, and that of a host whose DNS server is silent takes up to a minute: connections to upstreams would wait, too.
+ * Looks up the hosts of upstreams, key sets and the database. libuv has two threads for all lookups of a process and
+ * cannot abort one, and that of a host whose DNS server is silent takes up to a minute: other hosts would wait, too.
  */
+import { ADDRCONFIG } from 'node:dns'
 import dns from 'node:dns/promises'
 import type { LookupFunction } from 'node:net'
 import pLimit from 'p-limit'
 
 /** One lookup for each host. */
 const pending = new Map<string, ReturnType<typeof lookUp>>()
-/** Hosts whose last lookup has failed: further ones take one thread in all. */
-const failing = new Set<string>()
+/** Hosts whose last lookup was slow: further ones take one thread in all. A host that fails at once blocks no thread. */
+const slow = new Set<string>()
+const SLOW_MS = 1000
 const oneAtATime = pLimit(1)
 
 async function lookUp(host: string) {
-  const ask = () => dns.lookup(host, { all: true })
   try {
-    const addresses = await (failing.has(host) ? oneAtATime(ask) : ask())
-    failing.delete(host)
-    return addresses
-  } catch (error) {
-    failing.add(host)
-    throw error
+    return await (slow.has(host) ? oneAtATime(() => timedLookup(host)) : timedLookup(host))
   } finally {
     pending.delete(host)
+  }
+}
+
+async function timedLookup(host: string) {
+  const startedAt = performance.now()
+  try {
+    return await dns.lookup(host, { all: true, hints: ADDRCONFIG }) // the hint of Node's own lookups for sockets
+  } finally {
+    if (performance.now() - startedAt > SLOW_MS) slow.add(host)
+    else slow.delete(host)
   }
 }
 

@@ -89,7 +89,10 @@ export class Forwarder {
     }))
   }
 
-  /** Must be called when keys, credentials or revocations have changed: closes the tunnels of tokens refused now. */
+  /**
+   * Must be called when keys, credentials or revocations have changed: closes the tunnels of tokens refused now.
+   * All in one turn: `limits.upstreamConnections` bounds their number.
+   */
   recheckTunnels(): void {
     for (const tunnel of this.#tunnels) void tunnel.recheck()
   }

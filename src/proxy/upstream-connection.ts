@@ -4,8 +4,9 @@
  * A client of its own: a request through undici costs 80 % more and through `http.request` 130 %, and both change the
  * order of header lines.
  */
-import { connect as connectTcp, isIP, type NetConnectOpts, type OnReadOpts, type Socket } from 'node:net'
+import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
+import { lookup } from '../http/host-lookup.ts'
 import { networkErrorOf, type UpstreamFault } from '../http/proxy-errors.ts'
 import { type ResponseLimits, ResponseParser, ResponseSyntaxError } from './response-parser.ts'
 
@@ -13,30 +14,31 @@ import { type ResponseLimits, ResponseParser, ResponseSyntaxError } from './resp
 export interface UpstreamAddress {
   readonly tls: boolean
   readonly open: (onread: OnReadOpts) => Socket
+  /** Whether the host is a name, which is looked up for each connection. */
+  readonly isNamed: boolean
   /** For a request that names none. */
   readonly host: string
 }
 
 /** Reads `http://…`, `https://…` or `unix:/path`. `secureContext`: for each connection; default: the system's CAs. */
 export function upstreamAddress(upstreamUrl: string, secureContext?: () => SecureContext): UpstreamAddress {
-  const plain = (host: string, address: NetConnectOpts): UpstreamAddress => ({
-    tls: false,
-    host,
-    open: (onread) => connectTcp({ ...address, onread }),
-  })
-  if (upstreamUrl.startsWith('unix:')) return plain('localhost', { path: upstreamUrl.slice('unix:'.length) })
+  if (upstreamUrl.startsWith('unix:')) {
+    const path = upstreamUrl.slice('unix:'.length)
+    return { tls: false, open: (onread) => connectTcp({ path, onread }), isNamed: false, host: 'localhost' }
+  }
   const { protocol, host, hostname, port } = new URL(upstreamUrl)
   const name = hostname.replace(/^\[|\]$/g, '')
-  if (protocol === 'http:') return plain(host, { host: name, port: Number(port || 80) })
+  const isNamed = isIP(name) === 0
+  if (protocol === 'http:') {
+    const options = { host: name, port: Number(port || 80), lookup }
+    return { tls: false, open: (onread) => connectTcp({ ...options, onread }), isNamed, host }
+  }
   const systemCas = createSecureContext()
   // The certificate must name the upstream's host, not a client's `Host`.
-  const servername = isIP(name) === 0 ? name : ''
-  const options = { host: name, port: Number(port || 443), servername, ALPNProtocols: ['http/1.1'] }
-  return {
-    tls: true,
-    host,
-    open: () => connectTls({ ...options, secureContext: secureContext?.() ?? systemCas }),
-  }
+  const servername = isNamed ? name : ''
+  const options = { host: name, port: Number(port || 443), lookup, servername, ALPNProtocols: ['http/1.1'] }
+  const open = () => connectTls({ ...options, secureContext: secureContext?.() ?? systemCas })
+  return { tls: true, open, isNamed, host }
 }
 
 /** What a connection needs of a request, and calls. */
@@ -74,13 +76,14 @@ export class UpstreamConnection {
   readonly #owner: ConnectionOwner
   readonly #parser: ResponseParser
   #request: UpstreamRequest | undefined
+  #isLookedUp: boolean
   #isConnected = false
   #isReused = false
   #hasResponseBytes = false
   /** Filled by the next read; undefined under TLS, where Node allocates. */
   #buffer: Buffer | undefined
 
-  /** `connectMs`: TLS included. */
+  /** `connectMs`: lookup and TLS included. */
   constructor(
     address: UpstreamAddress,
     owner: ConnectionOwner,
@@ -92,6 +95,7 @@ export class UpstreamConnection {
     this.#request = request
     this.#parser = new ResponseParser(limits)
     this.deadline = performance.now() + connectMs
+    this.#isLookedUp = !address.isNamed
     this.#buffer = address.tls ? undefined : takeBuffer()
     this.socket = address.open({
       buffer: () => this.#buffer ?? NO_BYTES,
@@ -101,6 +105,9 @@ export class UpstreamConnection {
       },
     })
     this.socket.setNoDelay(true)
+    this.socket.once('lookup', () => {
+      this.#isLookedUp = true
+    })
     this.socket.once(address.tls ? 'secureConnect' : 'connect', () => this.send(request))
     if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
     this.socket.on('drain', () => this.#request?.onDrain())
@@ -143,7 +150,8 @@ export class UpstreamConnection {
   }
 
   expire(): void {
-    this.#fail(this.#isConnected ? 'http_response_timeout' : 'connection_timeout')
+    if (this.#isConnected) this.#fail('http_response_timeout')
+    else this.#fail(this.#isLookedUp ? 'connection_timeout' : 'dns_error')
   }
 
   /** `chunk`: undefined at the end of the connection. */

@@ -1,5 +1,7 @@
+import dns from 'node:dns/promises'
 import { writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
+import { mock } from 'node:test'
 import { createServer, type TLSSocket, type TlsOptions } from 'node:tls'
 import { Worker } from 'node:worker_threads'
 import t, { type Test } from 'tap'
@@ -266,5 +268,33 @@ t.test('an upstream that does not accept a connection in time is a 503', async (
     isOwnResponse(t, await get(t, sidecar), unavailable('connection_timeout'))
     await upstream.until(() => upstream.open() === 0, 'the connection to be given up')
     t.equal(await outcomes(sidecar, 'connection_timeout'), 1)
+  })
+
+  await t.test('because the lookup of its name hangs, which others do not wait for', async (t) => {
+    const names: string[] = []
+    let fail = () => {}
+    mock.method(dns, 'lookup', async (name: string) => {
+      names.push(name)
+      if (name === 'localhost') return [{ address: '127.0.0.1', family: 4 }]
+      return new Promise((_, reject) => {
+        fail = () => reject(new Error())
+      })
+    })
+    t.teardown(() => {
+      fail()
+      mock.restoreAll()
+    })
+    const upstream = await recordingUpstream(t)
+    const upstreams = [
+      { prefix: '/plain', url: 'http://silent.example' },
+      { prefix: '/tls', url: 'https://silent.example' },
+      { prefix: '/', url: `http://localhost:${upstream.port}` },
+    ]
+    const sidecar = await startSidecar(t, { settings: { ...settings, upstreams: JSON.stringify(upstreams) } })
+    for (const target of ['/plain', '/tls', '/plain'])
+      isOwnResponse(t, await get(t, sidecar, target), unavailable('dns_error'))
+    t.equal((await get(t, sidecar)).status, 200)
+    t.same(names, ['silent.example', 'localhost'], 'one lookup for all connections')
+    t.equal(await outcomes(sidecar, 'dns_error', '/plain'), 2)
   })
 })

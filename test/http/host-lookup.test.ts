@@ -10,9 +10,12 @@ t.test('hosts whose lookup hangs take one thread in all, and no thread of other 
   const hanging: { readonly host: string; readonly fail: () => void }[] = []
   mock.method(dns, 'lookup', async (host: string) => {
     if (host === 'localhost') return [{ address: '127.0.0.1', family: 4 }]
+    if (host === 'gone') throw Object.assign(new Error(), { code: 'ENOTFOUND' })
     const error = Object.assign(new Error(), { code: 'EAI_AGAIN' })
     return new Promise((_, reject) => hanging.push({ host, fail: () => reject(error) }))
   })
+  let seconds = 0
+  mock.method(performance, 'now', () => seconds * 1000)
   const alive = setInterval(() => {}, 1000) // unlike a lookup, a replaced one does not keep the process
   t.teardown(() => {
     mock.restoreAll()
@@ -34,11 +37,14 @@ t.test('hosts whose lookup hangs take one thread in all, and no thread of other 
   await t.rejects(connectTo('one'), /timeout/)
   t.equal(asked(), 'one,two', 'that of the database, too')
   const waiting = fetchFrom('one')
+  seconds += 10
   for (const { fail } of hanging.splice(0)) fail()
   t.same(await waiting, ['cannot be fetched: EAI_AGAIN'])
   for (const host of ['one', 'two']) t.same(await fetchFrom(host), late)
-  t.equal(asked(), 'one', 'of those that have failed, one at a time')
+  t.equal(asked(), 'one', 'of those that were slow, one at a time')
   t.same(await fetchFrom('localhost'), ['cannot be fetched: ECONNREFUSED'], 'another one at once')
+  for (const _ of ['first', 'again'])
+    t.same(await fetchFrom('gone'), ['cannot be fetched: ENOTFOUND'], 'one that fails at once does not wait')
   hanging.shift()?.fail()
   await eventually(() => hanging[0]?.host === 'two', 'the next')
   hanging.shift()?.fail()
