@@ -1,38 +1,22 @@
 /**
- * Loads the configuration: defaults, then the file, then the environment, then flags; the later wins.
+ * Loads the configuration: defaults, then the YAML file, then environment variables, then flags; the later wins.
  * Out: a complete, frozen configuration with the origin of every value, or every problem at once.
  */
-import type { z } from 'zod'
-import { type Step, writePath } from '../files/yaml-text.ts'
+import { closeSync, openSync, readSync } from 'node:fs'
+import { z } from 'zod'
+import { fileErrorReason } from '../files/files.ts'
+import { parseYaml, type Step, writePath } from '../files/yaml-text.ts'
 import type { Problem } from '../values/problem.ts'
 import { type Config, configSchema } from './config.ts'
-import { completed, namesBelow, SETTINGS, valueAt } from './settings.ts'
-import {
-  FILE_VARIABLE,
-  type NamedValues,
-  NO_FILE,
-  ownVariables,
-  readFile,
-  readNamed,
-  withValue,
-} from './sources.ts'
+import { completed, NAMES, namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
 
-interface Origins {
-  /** The source of the value of a setting: `file:line:column`, a variable, a flag or `default`. */
-  readonly originOf: (path: string) => string
-}
+/** The variable that names the settings file; the only one that is no setting. */
+export const FILE_VARIABLE = 'SIDECAR_CONFIG'
 
-export interface LoadedConfig extends Origins {
-  readonly ok: true
-  readonly config: Config
-  /** Undefined without a settings file. */
-  readonly file: string | undefined
-}
+const PREFIX = 'SIDECAR_'
 
-export interface NotLoaded extends Origins {
-  readonly ok: false
-  readonly problems: readonly Problem[]
-}
+/** Texts by the name of the variable or flag. */
+type NamedValues = Readonly<Record<string, string | undefined>>
 
 export interface LoadOptions {
   /** The settings file; default: the one that `SIDECAR_CONFIG` names, if any. */
@@ -44,9 +28,22 @@ export interface LoadOptions {
   readonly needsUpstream?: boolean
 }
 
+export interface LoadedConfig {
+  readonly ok: true
+  readonly config: Config
+  /** Undefined without a settings file. */
+  readonly file: string | undefined
+  /** The source of the value of a setting: `file:line:column`, a variable, a flag or `default`. */
+  readonly originOf: (path: string) => string
+}
+
 /** Never throws. */
-export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
-  const { env, flags, file = env[FILE_VARIABLE], needsUpstream = true } = options
+export function loadConfig({
+  env,
+  flags,
+  file = env[FILE_VARIABLE],
+  needsUpstream = true,
+}: LoadOptions): LoadedConfig | { readonly ok: false; readonly problems: readonly Problem[] } {
   const fromFile = file === undefined ? NO_FILE : readFile(file)
   const named = readNamed({ ...ownVariables(env), ...flags })
   const tree = named.values.reduce<unknown>(
@@ -56,19 +53,156 @@ export function loadConfig(options: LoadOptions): LoadedConfig | NotLoaded {
   const locationOf: LocationOf = (steps, key) =>
     named.values.findLast(({ setting }) => setting.steps.every((step, at) => step === steps[at]))?.name ??
     fromFile.locationOf(steps, key)
+  const result = configSchema(needsUpstream && fromFile.tree !== undefined).safeParse(tree)
+  const invalid = problemsOf(result.error?.issues ?? [], locationOf)
+  const problems = [...fromFile.problems, ...named.problems, ...invalid]
+  if (!result.success || problems.length > 0) return { ok: false, problems }
   const originOf = (path: string) => {
     const steps = path.split(/\W+/)
     return valueAt(tree, steps) === undefined ? 'default' : locationOf(steps)
   }
-  const result = configSchema(needsUpstream && fromFile.tree !== undefined).safeParse(tree)
-  const invalid = problemsOf(result.error?.issues ?? [], locationOf)
-  const problems = [...fromFile.problems, ...named.problems, ...invalid]
-  if (result.success && problems.length === 0)
-    return { ok: true, config: freeze(result.data), file, originOf }
-  return { ok: false, problems, originOf }
+  return { ok: true, config: freeze(result.data), file, originOf }
 }
 
+function freeze<T>(value: T): T {
+  if (value instanceof Object) for (const inner of Object.values(value)) freeze(inner)
+  return Object.freeze(value)
+}
+
+/** Where a value, or with `key` its name, was read: `file:line:column`, a variable or a flag; `default` if nowhere. */
 type LocationOf = (steps: readonly Step[], key?: 'key') => string
+
+interface FileValues {
+  /** Maps as plain objects; an empty group or list is left out, which means its defaults. Undefined if unusable. */
+  readonly tree: unknown
+  readonly problems: readonly Problem[]
+  readonly locationOf: LocationOf
+}
+
+const NO_FILE: FileValues = { tree: {}, problems: [], locationOf: () => 'default' }
+
+function readFile(file: string): FileValues {
+  const problem = (message: string, origin: string): Problem => ({ path: '', message, origin })
+  const unusable = (...problems: readonly Problem[]) => ({ ...NO_FILE, tree: undefined, problems })
+  if (file === '')
+    return unusable(problem('must be the path of a settings file', `--config or ${FILE_VARIABLE}`))
+  let text: string
+  try {
+    const bytes = readBounded(file)
+    if (bytes.length > MAX_FILE_BYTES)
+      return unusable(problem(`is larger than ${MAX_FILE_BYTES} bytes`, file))
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+  } catch (error) {
+    return unusable(problem(`cannot read the configuration: ${fileErrorReason(error)}`, file))
+  }
+  const yaml = parseYaml(text)
+  if (!yaml.ok) {
+    const problems = yaml.mistakes.map(({ message, position: { line, column } }) =>
+      problem(`not valid YAML: ${message}`, `${file}:${line}:${column}`),
+    )
+    return unusable(...problems)
+  }
+  const tree = withoutEmpty(yaml.value ?? {}, [])
+  const locationOf: LocationOf = (steps, key) => {
+    if (steps.length > 0 && valueAt(tree, steps.slice(0, 1)) === undefined) return 'default'
+    const { line, column } = yaml.position(steps, key)
+    return `${file}:${line}:${column}`
+  }
+  return { tree, problems: [], locationOf }
+}
+
+const MAX_FILE_BYTES = 1_048_576
+
+/** A pipe or device is read, too (`--config <(…)`), up to one byte more than allowed. */
+function readBounded(file: string): Buffer {
+  const descriptor = openSync(file, 'r')
+  try {
+    const bytes = Buffer.alloc(MAX_FILE_BYTES + 1)
+    let length = 0
+    let read: number
+    do {
+      read = readSync(descriptor, bytes, length, bytes.length - length, null)
+      length += read
+    } while (read > 0)
+    return bytes.subarray(0, length)
+  } finally {
+    closeSync(descriptor)
+  }
+}
+
+const isMap = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+/** Leaves out groups and lists without a value, such as `token:` with every line below it commented out. */
+function withoutEmpty(value: unknown, steps: readonly string[]): unknown {
+  if (!isMap(value) || namesBelow(steps).length === 0) return value
+  const members = Object.entries(value).flatMap(([name, inner]) => {
+    const path = [...steps, name]
+    const isList = SETTINGS.find((one) => one.path === path.join('.'))?.schema instanceof z.ZodArray
+    const isEmpty = inner === null && (isList || namesBelow(path).length > 0)
+    return isEmpty ? [] : [[name, withoutEmpty(inner, path)]]
+  })
+  return Object.fromEntries(members)
+}
+
+/** Puts a value into a copy of the tree. A group that is not a map stays as it is. */
+function withValue(branch: unknown = {}, [step, ...below]: readonly string[], value: unknown): unknown {
+  if (step === undefined) return value
+  return isMap(branch) ? { ...branch, [step]: withValue(valueAt(branch, [step]), below, value) } : branch
+}
+
+function ownVariables(environment: NamedValues): NamedValues {
+  const isOwn = ([name, value = '']: [string, string | undefined]) =>
+    name.startsWith(PREFIX) && name !== FILE_VARIABLE && !isServiceLink(name, value)
+  return Object.fromEntries(Object.entries(environment).filter(isOwn))
+}
+
+/** Kubernetes sets `SIDECAR_ADMIN_PORT=tcp://10.0.0.7:8081` in each pod beside a Service called `sidecar-admin`. */
+function isServiceLink(name: string, value: string): boolean {
+  if (/_SERVICE_(?:HOST|PORT(?:_[A-Z0-9_]+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?$/.test(name))
+    return true
+  return name.endsWith('_PORT') && /^(?:tcp|udp|sctp):\/\//.test(value)
+}
+
+/**
+ * The values that variables and flags (`name`) give to settings, not checked yet. An unknown variable is a problem: a
+ * typing mistake must not be ignored.
+ */
+function readNamed(given: NamedValues) {
+  const values: { readonly setting: Setting; readonly value: unknown; readonly name: string }[] = []
+  const problems: Problem[] = []
+  for (const [name, text] of Object.entries(given)) {
+    if (text === undefined) continue
+    const setting = NAMES.get(name)
+    const fullName = setting?.[name.startsWith('--') ? 'flag' : 'variable'] ?? ''
+    if (setting === undefined) {
+      const meant = completed(name, [...NAMES.keys(), FILE_VARIABLE])
+      const hint = meant === undefined ? '' : `; did you mean ${meant}?`
+      problems.push({ path: '', message: `${name} is not a setting${hint}`, origin: name })
+    } else if (name !== fullName && given[fullName] !== undefined) {
+      problems.push({ path: setting.path, message: `cannot be used with ${fullName}`, origin: name })
+    } else {
+      const isUpstreamUrl = name !== fullName && setting.path === 'upstreams'
+      const value = isUpstreamUrl ? [{ prefix: '/', url: text }] : decode(text, setting.schema)
+      values.push({ setting, value, name })
+    }
+  }
+  return { values, problems }
+}
+
+/** Text that cannot be decoded stays text; the schema then reports the requirement. */
+function decode(text: string, schema: z.core.$ZodType): unknown {
+  if (!(schema instanceof z.ZodArray)) {
+    // Not Number(text): that takes '', ' 1 ', 0x10, 1e3 and Infinity.
+    const isPlain = /^(?:true|false|-?(?:0|[1-9]\d*)(?:\.\d+)?)$/.test(text)
+    return isPlain && !z.safeParse(schema, text).success ? JSON.parse(text) : text
+  }
+  if (schema.element instanceof z.ZodString && !text.trimStart().startsWith('[')) {
+    return text.trim() === '' ? [] : text.split(',').map((item) => item.trim())
+  }
+  const yaml = parseYaml(text)
+  return yaml.ok ? yaml.value : text
+}
 
 /** Of one map. Finding the place of a name takes time in proportion to the map. */
 const MAX_UNKNOWN_NAMES = 100
@@ -99,11 +233,6 @@ function hint(above: readonly Step[], key: string): string {
   const elsewhere = SETTINGS.filter(({ steps }) => steps.at(-1) === key).map(({ path }) => path)
   if (elsewhere.length > 0 && !isInList) return `did you mean ${elsewhere.join(' or ')}?`
   return `known here: ${names.join(', ')}`
-}
-
-function freeze<T>(value: T): T {
-  if (value instanceof Object) for (const inner of Object.values(value)) freeze(inner)
-  return Object.freeze(value)
 }
 
 /** Every setting that has a value and where it came from, in the order of the documentation. */

@@ -22,6 +22,19 @@ export interface Setting {
 
 export const SETTINGS: readonly Setting[] = flatten(settingsSchema, [])
 
+/** Short names of settings. A URL of an upstream means one upstream at prefix `/`. */
+const SHORT = { SIDECAR_UPSTREAM_URL: 'upstreams', '--upstream-url': 'upstreams', '--port': 'listen.port' }
+
+/** Each setting by its variable, its flag and its short names. */
+export const NAMES = new Map(
+  SETTINGS.flatMap((setting) => {
+    const short = Object.entries(SHORT).flatMap(([name, path]) => (path === setting.path ? [name] : []))
+    return [setting.variable, setting.flag, ...short].map((name) => [name, setting] as const)
+  }),
+)
+
+export const FLAGS: readonly string[] = [...NAMES.keys()].filter((name) => name.startsWith('--'))
+
 /** The names below `steps`: of a group, or of the maps in a list; none below a value. */
 export function namesBelow(steps: readonly Step[]): readonly string[] {
   let schema: z.core.$ZodType | undefined = settingsSchema
