@@ -24,7 +24,6 @@ import { Audit } from './ops/audit.ts'
 import { Metrics } from './ops/metrics.ts'
 import { statusMetrics } from './ops/samples.ts'
 import { Forwarder } from './proxy/forward.ts'
-import { identityHeaders } from './proxy/request-headers.ts'
 import { createAccessLog } from './server/access-log.ts'
 import { createPeers } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
@@ -256,9 +255,7 @@ function createResponses(base: Base, tokenCache: TokenCache) {
     linkEndpoint,
     forward: (req, res) => forwarder.forward(req, res),
     responder,
-    // A client that reaches the forward-auth path itself must not collect assertions.
-    identityHeaders: (caller, trusted) =>
-      identityHeaders(caller, trusted ? config.identity.assertion.audience : ''),
+    assertionAudience: config.identity.assertion.audience,
     maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
     now,
     onInternalError,

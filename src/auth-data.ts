@@ -38,8 +38,8 @@ import type { ReloadSubject } from './ops/metrics.ts'
 import type { ReadyCheck } from './ops/status.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
+import type { RevocableToken } from './token/caller.ts'
 import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
-import type { RevocableToken } from './token/verify.ts'
 import { fileProblem, InvalidAuthData, type Problem } from './values/problem.ts'
 
 /** The arguments of each event. The new version is active before its event. */

@@ -6,7 +6,7 @@ import { z } from 'zod'
 import type { Loaded } from '../files/files.ts'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
-import type { RevocableToken } from '../token/verify.ts'
+import type { RevocableToken } from '../token/caller.ts'
 import { name, time } from '../values/names.ts'
 import { createWindow, secondsLeft } from './throttles.ts'
 
@@ -46,11 +46,11 @@ export class Revocations {
     return this.#size
   }
 
-  isRevoked({ tokenId, accountId, accessKey, issuedAt }: RevocableToken): boolean {
+  isRevoked({ tokenId, accountId, accessKey, issuedAtSeconds }: RevocableToken): boolean {
     return (
       this.#tokens.has(tokenId) ||
-      issuedAt * 1000 < this.#bound(ofAccount(accountId)) ||
-      issuedAt * 1000 < this.#bound(ofAccessKey(accessKey))
+      issuedAtSeconds * 1000 < this.#bound(ofAccount(accountId)) ||
+      issuedAtSeconds * 1000 < this.#bound(ofAccessKey(accessKey))
     )
   }
 

@@ -5,9 +5,8 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
-import { flatCopy, HeaderKind, headerKind } from '../http/headers.ts'
+import { HeaderKind, headerKind } from '../http/headers.ts'
 import type { RequestContext } from '../server/context.ts'
-import type { Caller } from '../token/caller.ts'
 import type { Upstream } from './upstream.ts'
 import { UPGRADE_LINES } from './websocket.ts'
 
@@ -58,34 +57,7 @@ export function requestHead(
   if (!isForwardedKept) head += peer.forwardedLines(host)
   const assertion = caller?.assertions?.get(upstream.assertionAudience)
   if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
-  // Node 26: 2 µs less, 5 % of a request.
-  if (caller !== undefined) head += caller.identityLines ??= identityLines(caller)
+  if (caller !== undefined) head += caller.identityLines
   if (context.upgrade !== undefined) head += UPGRADE_LINES
   return `${head}\r\n`
-}
-
-/** Returns names and values, alternating; without an assertion unless an audience is given. */
-export function identityHeaders({ identity, assertions }: Caller, assertionAudience = ''): string[] {
-  const headers = [
-    ...['X-Authenticated-Account-Id', encodeIdentityValue(identity.accountId)],
-    ...['X-Authenticated-Access-Key', encodeIdentityValue(identity.accessKey)],
-    ...['X-Authenticated-Token-Id', encodeIdentityValue(identity.tokenId)],
-    ...['X-Authenticated-Token-Expires', String(identity.expiresAtSeconds)],
-  ]
-  if (identity.scope !== undefined) headers.push('X-Authenticated-Scope', identity.scope.text)
-  const assertion = assertions?.get(assertionAudience)
-  if (assertion !== undefined) headers.push('X-Authenticated-Assertion', assertion)
-  return headers
-}
-
-function identityLines(caller: Caller): string {
-  const headers = identityHeaders(caller)
-  let lines = ''
-  for (let at = 0; at < headers.length; at += 2) lines += `${headers[at]}: ${headers[at + 1]}\r\n`
-  return flatCopy(lines) // in place of the tree of its pieces: 1.1 KB less for each cached token
-}
-
-/** Percent-encodes `%` and every character outside `!` to `~`: reversible, and no value can inject a line. */
-export function encodeIdentityValue(value: string): string {
-  return value.toWellFormed().replace(/[^!-$&-~]/gu, encodeURIComponent)
 }

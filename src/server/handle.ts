@@ -6,7 +6,7 @@ import { ERRORS } from '../errors.ts'
 import type { Decided, Decision } from '../gate/decide.ts'
 import type { Route } from '../gate/route.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
-import type { Caller } from '../token/caller.ts'
+import { type Caller, identityHeaders } from '../token/caller.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
 import type { LinkEndpoint } from './link-endpoint.ts'
 import type { RefusalOptions, Responder } from './respond.ts'
@@ -18,8 +18,8 @@ interface HandleOptions {
   readonly linkEndpoint: LinkEndpoint
   readonly forward: (req: SidecarRequest, res: SidecarResponse) => void
   readonly responder: Responder
-  /** `trusted`: the peer may hold an assertion. */
-  readonly identityHeaders: (caller: Caller, trusted: boolean) => readonly string[]
+  /** That of the assertions in forward-auth responses. */
+  readonly assertionAudience: string
   /** Maximum for which a proxy may cache a forward-auth response. */
   readonly maxAgeSeconds: number
   readonly now: () => number
@@ -67,14 +67,15 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     // A decision for one request of a restricted token, or of a link, is none for another.
     const isForAll = caller?.identity.scope === undefined && caller?.link === undefined
     const age = isForAll ? Math.min(options.maxAgeSeconds, left) : 0
-    const { trusted } = res.req.context.connection.peer
+    // A client that reaches the forward-auth path itself must not collect assertions.
+    const audience = res.req.context.connection.peer.trusted ? options.assertionAudience : ''
     responder.send(res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.
       ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
       'Cache-Control',
       age > 0 ? `private, max-age=${age}` : 'no-store',
       ...VARY_BY_TOKEN,
-      ...(caller === undefined ? [] : options.identityHeaders(caller, trusted)),
+      ...(caller === undefined ? [] : identityHeaders(caller, audience)),
     ])
   }
 

@@ -2,7 +2,6 @@
  * The link endpoint: makes links for a request that the caller's token allows, and ends them.
  * In: a request with a verified token. Out: a documented response.
  */
-import { decodeJwt } from 'jose/jwt/decode'
 import { ERRORS } from '../errors.ts'
 import { pathOf } from '../http/request-target.ts'
 import type { Caller, Identity } from '../token/caller.ts'
@@ -34,8 +33,7 @@ export class LinkEndpoint {
     const asked = read.ok ? readAsked(read.members, maxLifetimeSeconds) : read
     if (!asked.ok) return responder.refuse(res, 'invalid', asked.error)
     if (!mayLink(caller.identity.scope, asked.linked)) return this.#deny(res)
-    const parent = { ...caller, issuedAtSeconds: issuedAt(res.req.context.admitted?.authorization) }
-    const issued = await signer.issueLink(parent, asked.linked, asked.lifetime)
+    const issued = await signer.issueLink(caller, asked.linked, asked.lifetime)
     if (issued === undefined) return responder.refuse(res, 'invalid', TARGET_TOO_LONG)
     const { url, linkId, expiresAtSeconds } = issued
     this.#options.onIssued()
@@ -91,9 +89,4 @@ function mayLink(scope: Scope | undefined, { method, target }: LinkedRequest): b
   const mayWith = (rawHeaders: readonly string[]) =>
     scope === undefined || allows(scope, { ...request, rawHeaders })
   return mayWith([]) || mayWith(['If-None-Match', '*'])
-}
-
-/** Of a verified token, in epoch seconds. Cached tokens do not keep it. */
-function issuedAt(authorization = ''): number {
-  return decodeJwt(authorization.slice(authorization.lastIndexOf(' ') + 1)).iat ?? 0
 }

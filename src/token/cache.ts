@@ -98,10 +98,10 @@ export class TokenCache {
 
   async #entryOf({ caller }: Accepted): Promise<Accepted> {
     const { signAssertions, maxAgeSeconds, now } = this.#options
-    const { identity, issuer, link } = caller
+    const { identity, identityLines, issuer, link } = caller
     const { assertions, renewAt = Number.POSITIVE_INFINITY } = (await signAssertions?.(identity)) ?? {}
     const usableUntil = Math.min(caller.usableUntil, renewAt, now() + maxAgeSeconds * 1000)
     // A spread takes 270 bytes more.
-    return { ok: true, caller: { identity, issuer, link, usableUntil, assertions, identityLines: undefined } }
+    return { ok: true, caller: { identity, identityLines, issuer, link, usableUntil, assertions } }
   }
 }

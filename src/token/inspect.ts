@@ -3,9 +3,9 @@
  * In: any text. Out: the verdict, the reason in words, and the token's readable parts. Never the signature, so that the
  * explanation of a valid token is not itself a token.
  */
-import type { Caller, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
+import type { Caller, IsRevoked, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
 import type { CredentialStatus } from './issuers.ts'
-import { type IsRevoked, jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
+import { jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
 
 export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 
@@ -37,7 +37,7 @@ export async function inspectToken(token: string, options: InspectOptions) {
   const credentialActive = (named ? credentialStatus?.(sub, clientId).active : undefined) ?? null
   const isListed =
     named && typeof jti === 'string' && typeof iat === 'number'
-      ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAt: iat })
+      ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAtSeconds: iat })
       : null
   return {
     verdict: verdict.ok ? 'valid' : 'refused',

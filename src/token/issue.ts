@@ -10,9 +10,6 @@ import type { Caller, Identity } from './caller.ts'
 import { createLinkId, LINK_TYPE, type LinkedRequest, withLinkParameter } from './links.ts'
 import { MAX_TOKEN_BYTES } from './verify.ts'
 
-/** What a login proves. */
-export type LoginIdentity = Pick<Identity, 'accountId' | 'accessKey' | 'scope'>
-
 export interface Assertions {
   /** Compact JWSs by audience. */
   readonly assertions: ReadonlyMap<string, string>
@@ -44,34 +41,32 @@ export class TokenSigner {
   }
 
   /** `lifetime`: whole seconds. Rejects without a signing key, or if the verifier would refuse a name. */
-  async issueToken(login: LoginIdentity, lifetime = this.#settings.lifetimeSeconds) {
-    const problem = nameProblem(login.accountId) ?? nameProblem(login.accessKey)
+  async issueToken(
+    { accountId, accessKey, scope }: Pick<Identity, 'accountId' | 'accessKey' | 'scope'>,
+    lifetime = this.#settings.lifetimeSeconds,
+  ) {
+    const problem = nameProblem(accountId) ?? nameProblem(accessKey)
     if (problem !== undefined) throw new Error(`a name ${problem}`)
-    const { accountId, accessKey, scope } = login
-    const issuedAt = Math.floor(this.#now() / 1000)
-    const expiresAtSeconds = issuedAt + lifetime
-    const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), expiresAtSeconds, scope }
-    const token = await this.#sign(identity, 'at+jwt', issuedAt)
+    const issuedAtSeconds = Math.floor(this.#now() / 1000)
+    const times = { issuedAtSeconds, expiresAtSeconds: issuedAtSeconds + lifetime }
+    const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), ...times, scope }
+    const token = await this.#sign(identity, 'at+jwt')
     if (token.length > MAX_TOKEN_BYTES) throw new Error('the names and the scope are too long for one token')
     return { token, identity }
   }
 
   /**
-   * `parent`: the token that asks. `lifetime`: whole seconds; a link ends with its parent at the latest. Resolves with
-   * undefined if the names and the target are too long for one link. Rejects without a signing key.
+   * `lifetime`: whole seconds; a link ends with the caller's token at the latest. Resolves with undefined if the names and
+   * the target are too long for one link. Rejects without a signing key.
    */
-  async issueLink(
-    parent: Pick<Caller, 'identity' | 'issuer'> & { readonly issuedAtSeconds: number },
-    { method, target }: LinkedRequest,
-    lifetime: number,
-  ) {
-    const { identity, issuer, issuedAtSeconds } = parent
-    const issuedAt = Math.floor(this.#now() / 1000)
-    const expiresAtSeconds = Math.min(issuedAt + lifetime, identity.expiresAtSeconds)
+  async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetime: number) {
+    const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
+    const issuedAtSeconds = Math.floor(this.#now() / 1000)
+    const expiresAtSeconds = Math.min(issuedAtSeconds + lifetime, identity.expiresAtSeconds)
     const linkId = createLinkId(identity.accountId)
-    const parentClaims = { parent_jti: identity.tokenId, parent_iat: issuedAtSeconds, parent_iss: issuer }
-    const linked = { ...identity, tokenId: linkId, expiresAtSeconds }
-    const token = await this.#sign(linked, LINK_TYPE, issuedAt, { method, target, ...parentClaims })
+    const linked = { ...identity, tokenId: linkId, issuedAtSeconds, expiresAtSeconds }
+    const claims = { method, target, parent_jti, parent_iat, parent_iss: issuer }
+    const token = await this.#sign(linked, LINK_TYPE, claims)
     if (token.length > MAX_TOKEN_BYTES) return undefined
     return { url: withLinkParameter(target, token), linkId, expiresAtSeconds }
   }
@@ -87,24 +82,23 @@ export class TokenSigner {
     lifetime: number,
   ): Promise<Assertions | undefined> {
     const now = this.#now()
-    const issuedAt = Math.floor(now / 1000)
-    const expiresAtSeconds = Math.min(issuedAt + lifetime, identity.expiresAtSeconds)
+    const issuedAtSeconds = Math.floor(now / 1000)
+    const expiresAtSeconds = Math.min(issuedAtSeconds + lifetime, identity.expiresAtSeconds)
     const endsAt = expiresAtSeconds * 1000
     if (!this.canSign || endsAt <= now) return undefined
-    const asserted = { ...identity, expiresAtSeconds }
+    const asserted = { ...identity, issuedAtSeconds, expiresAtSeconds }
     const signFor = async (aud: string) =>
-      [aud, await this.#sign(asserted, 'upstream-assertion+jwt', issuedAt, { aud })] as const
+      [aud, await this.#sign(asserted, 'upstream-assertion+jwt', { aud })] as const
     return {
       assertions: new Map(await Promise.all([...new Set(audiences)].map(signFor))),
       renewAt: expiresAtSeconds === identity.expiresAtSeconds ? endsAt : (now + endsAt) / 2,
     }
   }
 
-  /** `issuedAt`: epoch seconds. `claims`: beside those of every token, or in their place. */
+  /** `claims`: beside those of every token, or in their place. */
   async #sign(
-    { accountId, accessKey, tokenId, expiresAtSeconds, scope }: Identity,
+    { accountId, accessKey, tokenId, issuedAtSeconds, expiresAtSeconds, scope }: Identity,
     typ: string,
-    issuedAt: number,
     claims: Readonly<Record<string, string | number>> = {},
   ): Promise<string> {
     const { signing } = this.#keys()
@@ -117,7 +111,7 @@ export class TokenSigner {
       sub: accountId,
       client_id: accessKey,
       jti: tokenId,
-      iat: issuedAt,
+      iat: issuedAtSeconds,
       exp: expiresAtSeconds,
       ...(scope !== undefined && { scope: scope.text }),
       ...claims,

@@ -15,6 +15,8 @@ export type CredentialStatus =
   | { readonly active: true; readonly until: number; readonly scope?: string | null | undefined }
   | { readonly active: false }
 
+type Names = Pick<Identity, 'accountId' | 'accessKey' | 'tokenId' | 'scope'>
+
 /** An issuer whose tokens are accepted, with its keys and rules. */
 export interface TokenIssuer {
   /** Equals `iss`. */
@@ -24,7 +26,7 @@ export interface TokenIssuer {
   /** The longest `exp - iat` in seconds, by the accepted values of `typ` in lower case; undefined: it may be absent. */
   readonly maxLifetimes: ReadonlyMap<string | undefined, number>
   /** The names, or the claim that does not give one. The claims are verified, but for what they give here. */
-  readonly namesOf: (claims: JWTPayload, token: string) => Omit<Identity, 'expiresAtSeconds'> | string
+  readonly namesOf: (claims: JWTPayload, token: string) => Names | string
   /** Of its tokens and of links that they made. Absent where another sidecar has the credentials. */
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }

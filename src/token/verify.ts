@@ -7,7 +7,15 @@ import type { CryptoKey, JWTPayload } from 'jose'
 import * as errors from 'jose/errors'
 import { jwtVerify } from 'jose/jwt/verify'
 import type { FoundKey } from '../keys/key-ring.ts'
-import type { RefusalReason, Refused, Verdict, VerifyUncached } from './caller.ts'
+import {
+  type Identity,
+  type IsRevoked,
+  identityLines,
+  type RefusalReason,
+  type Refused,
+  type Verdict,
+  type VerifyUncached,
+} from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { LINK_TYPE, linkOf } from './links.ts'
 import { intersectScopes, validScope } from './scopes.ts'
@@ -15,25 +23,15 @@ import { intersectScopes, validScope } from './scopes.ts'
 export const MAX_TOKEN_BYTES = 8192
 
 /** Header parameters that change the meaning of a token. */
-const REFUSED_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
+const FORBIDDEN_PARAMETERS = ['crit', 'b64', 'zip', 'cty'] as const
 
 /** In base64url. JSON must not begin with it (RFC 8259, section 8.1), but jose skips it. */
 const BYTE_ORDER_MARK = '77u_'
 
-/** The claims that a revocation can match: `jti`, `sub`, `client_id` and `iat` (epoch seconds). */
-export interface RevocableToken {
-  readonly tokenId: string
-  readonly accountId: string
-  readonly accessKey: string
-  readonly issuedAt: number
-}
-
-export type IsRevoked = (token: RevocableToken) => boolean
-
 export interface VerifierOptions {
   /** The first is our own. Their names differ. */
   readonly issuers: readonly [TokenIssuer, ...TokenIssuer[]]
-  readonly isRevoked?: IsRevoked
+  readonly isRevoked: IsRevoked
   readonly clockToleranceSeconds: number
   readonly now: () => number
 }
@@ -108,18 +106,16 @@ async function verifySigned(
   const parentIssuer = link === undefined ? issuer : issuers.find(({ name }) => name === link.parentIssuer)
   if (parentIssuer === undefined) return refused('claims', 'parent_iss')
   const credential = parentIssuer.credentialStatus?.(names.accountId, names.accessKey)
-  const isEnded =
-    isRevoked?.({ ...names, issuedAt: iat }) ||
-    (link && isRevoked?.({ ...names, tokenId: link.parentId, issuedAt: link.parentIssuedAt }))
-  if (credential?.active === false || isEnded) return refused('revoked')
+  if (credential?.active === false) return refused('revoked')
+  const scope = intersectScopes(names.scope, validScope(credential?.scope))
+  const identity: Identity = { ...names, scope, issuedAtSeconds: iat, expiresAtSeconds: exp }
+  const parent = link && { ...identity, tokenId: link.parentId, issuedAtSeconds: link.parentIssuedAt }
+  if (isRevoked(identity) || (parent && isRevoked(parent))) return refused('revoked')
   return {
     ok: true,
     caller: {
-      identity: {
-        ...names,
-        scope: intersectScopes(names.scope, validScope(credential?.scope)),
-        expiresAtSeconds: exp,
-      },
+      identity,
+      identityLines: identityLines(identity),
       issuer: parentIssuer.name,
       link,
       usableUntil: Math.min(endsAt, credential?.until ?? endsAt) * 1000,
@@ -143,8 +139,8 @@ function readHeader(token: string): Header | string {
   const header = jsonObjectIn(token.slice(0, token.indexOf('.')))
   if (header === undefined) return 'JSON'
   const { alg, kid, typ }: { alg?: unknown; kid?: unknown; typ?: unknown } = header
-  const refused = REFUSED_PARAMETERS.find((name) => name in header)
-  if (refused !== undefined) return refused
+  const forbidden = FORBIDDEN_PARAMETERS.find((name) => name in header)
+  if (forbidden !== undefined) return forbidden
   if (typeof alg !== 'string') return 'alg'
   if (kid !== undefined && typeof kid !== 'string') return 'kid'
   const type = typeof typ === 'string' ? typ.toLowerCase().replace(/^application\//, '') : ''

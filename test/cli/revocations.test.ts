@@ -10,7 +10,7 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const NOW = Date.parse('2027-01-01T00:00:00.250Z')
 const server = await startPostgres(t)
-const token = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAt: NOW / 1000 - 0.25 }
+const token = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAtSeconds: NOW / 1000 - 0.25 }
 
 const run = (...args: string[]) => runCommand(revocationsCommand, args, { now: NOW })
 
@@ -123,5 +123,5 @@ t.test('wrong usage and unusable files end with exit code 2, and change nothing'
 
 t.test('the bound of --issued-before now spares a login of a later second', async (t) => {
   const revocations = new Revocations([{ accountId: 'acme', issuedBefore: NOW }])
-  t.equal(revocations.isRevoked({ ...token, issuedAt: token.issuedAt + 1 }), false)
+  t.equal(revocations.isRevoked({ ...token, issuedAtSeconds: token.issuedAtSeconds + 1 }), false)
 })

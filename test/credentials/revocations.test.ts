@@ -7,11 +7,11 @@ import {
   type Revocation,
   Revocations,
 } from '../../src/credentials/revocations.ts'
-import type { RevocableToken } from '../../src/token/verify.ts'
+import type { RevocableToken } from '../../src/token/caller.ts'
 
 const TIME = '2026-01-01T00:00:00Z'
 const parseRevocations = (text: string) => parseBytes(Buffer.from(text))
-const token: RevocableToken = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAt: 1000 }
+const token: RevocableToken = { tokenId: 'j', accountId: 'acme', accessKey: 'AK', issuedAtSeconds: 1000 }
 const revoked = (list: readonly Revocation[], changed: Partial<RevocableToken> = {}) =>
   new Revocations(list).isRevoked({ ...token, ...changed })
 
@@ -30,7 +30,7 @@ t.test('issuedBefore spares tokens issued at that time or later', async (t) => {
   for (const name of [{ accountId: 'acme' }, { accessKey: 'AK' }]) {
     t.equal(revoked([{ ...name, issuedBefore: 1_000_001 }]), true)
     t.equal(revoked([{ ...name, issuedBefore: 1_000_000 }]), false)
-    t.equal(revoked([name], { issuedAt: Number.MAX_SAFE_INTEGER }), true)
+    t.equal(revoked([name], { issuedAtSeconds: Number.MAX_SAFE_INTEGER }), true)
   }
 })
 

@@ -176,11 +176,12 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
     const response = await fetch(`http://127.0.0.1:${port}/`, { headers })
     return { status: response.status, body: JSON.parse(await response.text()) }
   }
-  const expiresAtSeconds = Math.floor(Date.now() / 1000) + 600
+  const issuedAtSeconds = Math.floor(Date.now() / 1000)
+  const times = { issuedAtSeconds, expiresAtSeconds: issuedAtSeconds + 600 }
   const settings = { issuer: ISSUER, audience: 'storage-api', lifetimeSeconds: 3600 }
   const signer = new TokenSigner(() => key.ring, settings, Date.now)
   for (const accountId of NAMES) {
-    const identity = { accountId, accessKey: 'AK', tokenId: 'j', expiresAtSeconds }
+    const identity = { accountId, accessKey: 'AK', tokenId: 'j', ...times }
     const signed = await signer.signAssertions(identity, ['storage-upstream'], 300)
     t.match(await ask(signed?.assertions.get('storage-upstream')), {
       status: 200,

@@ -8,6 +8,7 @@ import { createPeers } from '../../src/server/client-address.ts'
 import { TokenCache } from '../../src/token/cache.ts'
 import { requestContext } from '../support/request-context.ts'
 import { admitted } from '../support/request-heads.ts'
+import { makeCaller } from '../support/tokens.ts'
 
 setFlagsFromString('--expose-gc')
 const collectGarbage: () => void = runInNewContext('gc')
@@ -36,14 +37,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
   const { clientAddress, peerOf } = createPeers(['127.0.0.1'])
   const peer = peerOf({ remoteAddress: '127.0.0.1' }, false)
   const cache = new TokenCache({
-    verifyUncached: async () => ({
-      ok: true,
-      caller: {
-        issuer: 'us',
-        identity: { accountId: 'acme', accessKey: 'AK', tokenId: 'j', expiresAtSeconds: 4_000_000_000 },
-        usableUntil: Number.POSITIVE_INFINITY,
-      },
-    }),
+    verifyUncached: async () => ({ ok: true, caller: makeCaller() }),
     maxTokens: 10_000,
     maxAgeSeconds: 300,
     now: Date.now,

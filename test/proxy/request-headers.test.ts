@@ -1,13 +1,13 @@
 import fc from 'fast-check'
 import t from 'tap'
-import { encodeIdentityValue, requestHead } from '../../src/proxy/request-headers.ts'
+import { requestHead } from '../../src/proxy/request-headers.ts'
 import { createPeers } from '../../src/server/client-address.ts'
-import type { Caller } from '../../src/token/caller.ts'
+import { encodeIdentityValue } from '../../src/token/caller.ts'
 import { requestContext } from '../support/request-context.ts'
 import { admission, admitted, type HeadParts, type Line } from '../support/request-heads.ts'
+import { makeCaller } from '../support/tokens.ts'
 
-const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', expiresAtSeconds: 2_000_000_000 }
-const caller: Caller = { issuer: 'us', identity, usableUntil: Number.POSITIVE_INFINITY }
+const caller = makeCaller()
 const socket = { remoteAddress: '192.0.2.7', localPort: 8080 }
 const untrusted = createPeers([]).peerOf(socket, false)
 

@@ -2,6 +2,7 @@
 import { createHmac, randomUUID, webcrypto } from 'node:crypto'
 import type { JWK } from 'jose'
 import type { Algorithm } from '../../src/keys/key-ring.ts'
+import { type Caller, type Identity, identityLines } from '../../src/token/caller.ts'
 import type { TestKey } from './keys.ts'
 
 /** What issuer and audience of test tokens are, as in the default settings. */
@@ -41,6 +42,13 @@ export function goodClaims({ now = Date.now(), lifetimeSeconds = 3600 }: Partial
     iat,
     exp: iat + lifetimeSeconds,
   }
+}
+
+/** The caller that a token of `acme` proves, but for the changes. */
+export function makeCaller(changes: Partial<Identity> = {}, usableUntil = Number.POSITIVE_INFINITY): Caller {
+  const times = { issuedAtSeconds: 1_000_000_000, expiresAtSeconds: 2_000_000_000 }
+  const identity = { accountId: 'acme', accessKey: 'AK', tokenId: 'token-1', ...times, ...changes }
+  return { issuer: 'us', identity, identityLines: identityLines(identity), usableUntil }
 }
 
 /** Mints a token: a good one for the key, but for what the options say. Nothing is checked. */

@@ -3,6 +3,7 @@ import { runInNewContext } from 'node:vm'
 import t from 'tap'
 import { TokenCache } from '../../src/token/cache.ts'
 import type { Refused, Verdict } from '../../src/token/caller.ts'
+import { makeCaller } from '../support/tokens.ts'
 
 const START = Date.UTC(2026, 10, 20, 12)
 
@@ -24,11 +25,7 @@ function setUp({ maxTokens = 10, maxAgeSeconds = 300 } = {}) {
 
 const good = (accountId = 'acme', usableUntil = START + 3_600_000, tokenId = 'j'): Verdict => ({
   ok: true,
-  caller: {
-    issuer: 'us',
-    identity: { accountId, accessKey: 'AK', tokenId, expiresAtSeconds: usableUntil / 1000 },
-    usableUntil,
-  },
+  caller: makeCaller({ accountId, tokenId }, usableUntil),
 })
 const refusal: Refused = { ok: false, reason: 'signature' }
 const isValue = (verdict: Verdict | Promise<Verdict>) => 'ok' in verdict

@@ -1,9 +1,8 @@
 import t from 'tap'
-import { type Caller, REFUSAL_REASONS, type Verdict } from '../../src/token/caller.ts'
+import { type IsRevoked, REFUSAL_REASONS, type Verdict } from '../../src/token/caller.ts'
 import { inspectToken } from '../../src/token/inspect.ts'
-import type { IsRevoked } from '../../src/token/verify.ts'
 import { makeKey } from '../support/keys.ts'
-import { goodClaims, ISSUER, mintToken } from '../support/tokens.ts'
+import { goodClaims, ISSUER, makeCaller, mintToken } from '../support/tokens.ts'
 
 const NOW = Date.UTC(2026, 10, 20, 12)
 const key = await makeKey()
@@ -30,11 +29,7 @@ function inspect(token: string, verdict: Verdict, options: Options = {}) {
   })
 }
 
-const caller: Caller = {
-  issuer: 'us',
-  identity: { accountId: 'acme', accessKey: 'AKTEST', tokenId: claims.jti, expiresAtSeconds: claims.exp },
-  usableUntil: claims.exp * 1000,
-}
+const caller = makeCaller({ accessKey: 'AKTEST', tokenId: claims.jti })
 const accepted: Verdict = { ok: true, caller }
 const NOTHING = {
   account: null,
@@ -76,7 +71,9 @@ t.test('shows whether it is revoked, by an entry or by its credential', async (t
   const isRevoked: IsRevoked = (about) => asked.push(about) > 0
   const byEntry = { revoked: true, credentialActive: true, explanation: /been revoked/ }
   t.match(await inspect(token, refused, { isRevoked }), byEntry)
-  t.same(asked, [{ tokenId: claims.jti, accountId: 'acme', accessKey: 'AKTEST', issuedAt: claims.iat }])
+  t.same(asked, [
+    { tokenId: claims.jti, accountId: 'acme', accessKey: 'AKTEST', issuedAtSeconds: claims.iat },
+  ])
   const byCredential = { revoked: true, credentialActive: false, explanation: /disabled, removed or expired/ }
   t.match(await inspect(token, refused, { active: false }), byCredential)
   t.match(await inspect(token, refused, { kept: false, isRevoked }), { ...byEntry, credentialActive: null })

@@ -112,14 +112,14 @@ t.test('revocations in tables have the same meaning as in a file', async (t) => 
   const { sql, urlFile } = await createDatabase('tables')
   await sql(`INSERT INTO storage_auth.revocations (jti) VALUES ('first')`)
   const { revocations } = await openStore(t, urlFile)
-  const token = { tokenId: 'x', accountId: 'acme', accessKey: 'AK1', issuedAt: 1_800_000_000 }
+  const token = { tokenId: 'x', accountId: 'acme', accessKey: 'AK1', issuedAtSeconds: 1_800_000_000 }
   const revoked = (more: object = {}) => revocations().isRevoked({ ...token, ...more })
   t.same([revoked(), revoked({ tokenId: 'first' })], [false, true])
   await sql(`INSERT INTO storage_auth.revocations (account_id, access_key, issued_before)
     VALUES ('acme', NULL, to_timestamp(1800000000)), (NULL, 'AK2', NULL)`)
   await eventually(() => revocations().size === 3, 'the revocations')
   t.same(
-    [revoked(), revoked({ issuedAt: 1_799_999_999 }), revoked({ accessKey: 'AK2' })],
+    [revoked(), revoked({ issuedAtSeconds: 1_799_999_999 }), revoked({ accessKey: 'AK2' })],
     [false, true, true],
   )
   await sql('TRUNCATE storage_auth.revocations')
@@ -179,7 +179,7 @@ t.test('new revocations are read alone, and name the tokens to evict', async (t)
     t.same(replica.evicted.at(-1), evicted, what)
   }
   const isRevoked = (tokenId: string) =>
-    replica.revocations().isRevoked({ tokenId, accountId: 'a', accessKey: 'k', issuedAt: 0 })
+    replica.revocations().isRevoked({ tokenId, accountId: 'a', accessKey: 'k', issuedAtSeconds: 0 })
   const [now, ended] = ['now()', "now() - interval '1 second'"]
   // No change of credentials is recorded for it: it is not read while only revocations are new.
   await sql(`BEGIN; SET LOCAL session_replication_role = replica;
