@@ -8,6 +8,7 @@ import type { CredentialUpdate } from '../credentials/editors.ts'
 import { generateSecret, hashSecret } from '../credentials/secret-hash.ts'
 import { type Credential, isActive } from '../credentials/store.ts'
 import { scopeProblem } from '../token/scopes.ts'
+import { timeProblem } from '../values/names.ts'
 import { type CommandIo, describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 import {
   addStoreCommand,
@@ -16,7 +17,6 @@ import {
   openEditors,
   parseName,
   type StoreFlags,
-  timeProblem,
 } from './store-flags.ts'
 
 /** `add` chooses a new access key where none is given. */

@@ -1,9 +1,9 @@
 /** `revocations add|list|remove`: tokens that end before they expire, in a file or in PostgreSQL. */
 import { type Command, Option } from 'commander'
 import { type RevocationName, revocationEntry } from '../credentials/editors.ts'
-import { parseTime } from '../values/names.ts'
+import { parseTime, timeProblem } from '../values/names.ts'
 import { type CommandIo, type Flags, parserWith, UsageFailure } from './command-io.ts'
-import { addStoreCommand, openEditors, parseName, type StoreFlags, timeProblem } from './store-flags.ts'
+import { addStoreCommand, openEditors, parseName, type StoreFlags } from './store-flags.ts'
 
 type NameFlags = StoreFlags & Flags<never, 'jti' | 'account' | 'accessKey' | 'issuedBefore', never>
 

@@ -1,7 +1,7 @@
-/** What commands on accounts, credentials and revocations share: names, times, and the store, a file or PostgreSQL. */
+/** What commands on accounts, credentials and revocations share: names, and the store, a file or PostgreSQL. */
 import { type Command, Option } from 'commander'
 import { openFileEditors } from '../credentials/editors.ts'
-import { nameProblem, namesProblem, parseTime } from '../values/names.ts'
+import { nameProblem, namesProblem } from '../values/names.ts'
 import { describe, type Flags, parsePath, parserWith, UsageFailure } from './command-io.ts'
 
 export type StoreFlags = Flags<never, 'file' | 'postgresUrlFile', 'json'>
@@ -33,10 +33,6 @@ export async function openEditors({ file, postgresUrlFile }: Place) {
 }
 
 export const parseName = parserWith(nameProblem)
-
-const TIME = 'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
-
-export const timeProblem = (text: string) => (parseTime(text) === undefined ? TIME : undefined)
 
 /** @throws UsageFailure where they are too long for a token */
 export function credentialNameOf({

@@ -3,14 +3,13 @@ import { EventEmitter } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { type AuthData, openAuthData } from '../auth-data.ts'
-import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
-import { type CredentialName, isActive } from '../credentials/store.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog } from '../log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
 import { TokenSigner } from '../token/issue.ts'
 import { createVerifier } from '../token/verify.ts'
+import { printable } from '../values/problem.ts'
 import {
   CommandFailure,
   type CommandIo,
@@ -20,7 +19,7 @@ import {
   UsageFailure,
 } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
-import { credentialNameOf, openEditors, parseName } from './store-flags.ts'
+import { credentialNameOf, parseName } from './store-flags.ts'
 
 type IssueFlags = ParsedOptions & Flags<'account' | 'accessKey', never, 'json'> & Lifetime
 type Lifetime = { readonly lifetimeSeconds?: number }
@@ -58,7 +57,6 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
       const ring = io.unwrap(await loadKeyRing(directory)).value
       if (ring.signing === undefined)
         throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
-      await warnUnlessActive(name, config, io)
       const signer = new TokenSigner(() => ring, config.token, io.now)
       const { token, identity } = await signer.issueToken(name, lifetimeSeconds)
       const expiresAt = new Date(identity.expiresAtSeconds * 1000).toISOString()
@@ -84,25 +82,11 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
       const verify = createVerifier({ ...config, ...sources, issuers, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()
       const inspection = await inspectToken(token, { verify, issuer, ...sources, now: io.now })
-      io.print(printable(options['json'] ? JSON.stringify(inspection) : report(inspection)))
+      const text = options['json'] ? JSON.stringify(inspection) : report(inspection)
+      io.print(text.split('\n').map(printable).join('\n'))
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })
   return group
-}
-
-/** Warns of a token that sidecars with these settings refuse. */
-async function warnUnlessActive(
-  name: CredentialName,
-  { credentials: { file, postgres } }: Config,
-  io: CommandIo,
-) {
-  const editors = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
-  const listed = await editors.credentials.list()
-  if (!listed.ok) return io.warn(...listed.problems.map((problem) => `no credential is known: ${problem}`))
-  const isNamed = ({ accountId, accessKey }: CredentialName) =>
-    accountId === name.accountId && accessKey === name.accessKey
-  if (!listed.value.some((credential) => isNamed(credential) && isActive(credential, io.now())))
-    io.warn('no active credential has this account and access key: the token is refused')
 }
 
 /** Loads once everything that the verdict on a token depends on. The values stay usable after the stop. */
@@ -150,12 +134,4 @@ function report(inspection: Inspection): string {
     ['claims', JSON.stringify(inspection.claims, null, 2)],
   ]
   return lines.map(([name, value]) => `${String(name).padEnd(12)}${value}`).join('\n')
-}
-
-/** Escapes what JSON leaves as it is and a terminal interprets: C1 controls, bidirectional text. */
-function printable(json: string): string {
-  return json.replace(
-    /[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  )
 }

@@ -64,9 +64,12 @@ export const checkedText = (problemOf: (value: string) => string | undefined) =>
 
 export const name = checkedText(nameProblem)
 
-const TIME = 'must be an RFC 3339 time with its zone, such as 2027-01-31T08:00:00Z'
+/** Why a text is not a time that {@link parseTime} takes, or undefined. */
+export function timeProblem(text: string): string | undefined {
+  const requirement =
+    'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
+  return parseTime(text) === undefined ? requirement : undefined
+}
 
 /** Out: epoch milliseconds. */
-export const time = checkedText((value) => (parseTime(value) === undefined ? TIME : undefined)).transform(
-  (value) => Number(parseTime(value)),
-)
+export const time = checkedText(timeProblem).transform((text) => Number(parseTime(text)))

@@ -28,17 +28,22 @@ export class InvalidAuthData extends Error {
 
 const MAX_PRINTED = 20
 
-/** A summary, then one line for each of the first problems; control characters are escaped. */
+/** A summary, then one line for each of the first problems. */
 export function formatProblems(problems: readonly Problem[]): string {
   const lines = problems
     .slice(0, MAX_PRINTED)
     .map(({ path, message, origin }) =>
-      `  ${path === '' ? '' : `${path}: `}${message}${origin === 'default' ? '' : ` (${origin})`}`.replace(
-        /[\p{Cc}\u2028\u2029]/gu,
-        (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-      ),
+      printable(`  ${path === '' ? '' : `${path}: `}${message}${origin === 'default' ? '' : ` (${origin})`}`),
     )
   const count = problems.length === 1 ? '1 problem' : `${problems.length} problems`
   const more = problems.length > MAX_PRINTED ? [`  and ${problems.length - MAX_PRINTED} more`] : []
   return [`the configuration has ${count}:`, ...lines, ...more].join('\n')
+}
+
+/** Escapes what controls a terminal, breaks a line or reverses text (CVE-2021-42574). */
+export function printable(text: string): string {
+  return text.replace(
+    /[\p{Cc}\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
 }

@@ -73,7 +73,7 @@ more: 1
   t.same(problemsOf(text), [
     '2:16: accounts[0].accountId must be a string: quote it (YAML reads it as a number)',
     '4:20: accounts[0].credentials[0].accessKey must be a string: quote it (YAML reads it as a boolean)',
-    '6:20: accounts[0].credentials[0].expiresAt must be an RFC 3339 time with its zone, such as 2027-01-31T08:00:00Z',
+    '6:20: accounts[0].credentials[0].expiresAt must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z',
     '7:19: accounts[0].credentials[0].disabled must be true or false',
     '8:9: accounts[0].credentials[0] has a member that is not known here: colour',
     '9:9: accounts[0].credentials[1].accessKey is missing; must be a string',

@@ -97,7 +97,7 @@ t.test('all problems are reported with their locations and without values', asyn
   - accessKey: ~
 canary: 1
 `
-  const time = 'must be an RFC 3339 time with its zone, such as 2027-01-31T08:00:00Z'
+  const time = 'must be an RFC 3339 time with its zone, in UTC before the year 10000: 2027-12-31T23:59:59Z'
   t.same(parseRevocations(text), {
     ok: false,
     problems: [
