@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -37,7 +37,6 @@ t.test('go-jose and x/oauth2 understand the sidecar, and it understands them', a
   const keySet = createServer((_req, res) => res.end(jwks))
   const jwksUrl = `http://127.0.0.1:${await listen(t, keySet)}`
   const upstream = await recordingUpstream(t)
-  upstream.reply(OK)
   const issuer = 'https://go.example'
   const entry = { issuer, jwksUrl, audience: 'for-storage', accounts: { runner: 'acme' } }
   const options = { 'identity-assertion-enabled': 'true', 'links-enabled': 'true' }

@@ -6,7 +6,7 @@ import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { makeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 
@@ -45,7 +45,6 @@ t.test('an access token for the resource is accepted, one for another is not', a
     return granted instanceof Object && 'access_token' in granted ? String(granted.access_token) : ''
   }
   const upstream = await recordingUpstream(t)
-  upstream.reply(OK)
   const entry = {
     issuer,
     jwksUrl: `${issuer}/jwks`,

@@ -4,10 +4,10 @@ import { join } from 'node:path'
 import { createRemoteJWKSet, decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose'
 import t from 'tap'
 import { activateKey, addKey } from '../../src/keys/key-changes.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, SOON_MS } from '../support/eventually.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
-import { rawClient } from '../support/raw-client.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { rawRequest } from '../support/raw-client.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -19,7 +19,6 @@ const NAME = 'x-authenticated-assertion'
 async function start(t: Parameters<typeof startSetup>[0]) {
   const setup = await startSetup(t, { settings: ENABLED })
   const { upstream, sidecar } = setup
-  upstream.reply(OK)
   const jwks = new URL(`http://127.0.0.1:${sidecar.adminPort}/.well-known/jwks.json`)
   return {
     ...setup,
@@ -56,13 +55,12 @@ t.test('the assertion is signed by the new key after a rotation', async (t) => {
   const { directory } = sidecar.key
   t.match(await addKey({ directory, now: Date.now, alg: 'ES256', kid: 'next' }), { ok: true })
   t.match(await activateKey({ directory, now: Date.now, kid: 'next' }), { ok: true })
-  const activated = performance.now()
   let assertion = ''
-  await eventually(async () => {
+  const isNew = async () => {
     assertion = await receive()
     return decodeProtectedHeader(assertion).kid === 'next'
-  }, 'an assertion by the new key')
-  t.ok(performance.now() - activated < 5000, 'a second, and what a busy machine needs')
+  }
+  await eventually(isNew, 'an assertion by the new key', SOON_MS)
   await t.resolves(jwtVerify(assertion, keys))
 })
 
@@ -101,11 +99,12 @@ t.test('each upstream gets an assertion with its own audience', async (t) => {
       ]),
     },
   })
-  const get = async (path: string) => {
-    const client = await rawClient(t, sidecar.port)
-    client.send(`GET ${path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
-    return client.response()
-  }
+  const get = (path: string) =>
+    rawRequest(
+      t,
+      sidecar.port,
+      `GET ${path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`,
+    )
   for (const path of ['/o', '/archive/o', '/o']) t.equal((await get(path)).status, 200)
   const asserted = (headers: Readonly<Record<string, string>> | undefined) => headers?.[NAME] ?? ''
   const [first, second] = upstream.requests.map(({ headers }) => asserted(headers))

@@ -7,7 +7,7 @@ import { makeKeyDirectory } from '../support/keys.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { serve } from '../support/program.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 
 const server = await startPostgres(t)
@@ -28,7 +28,6 @@ t.test('a fleet refuses what is revoked or disabled within a second, and nothing
     SELECT 'acme', 'AK' || at, $2 FROM generate_series(0, $1) AS at`
   await database.sql(insert, [MAX_ROUNDS + 1, await hashSecret('a chosen secret', 'sha256')])
   const [key, upstream] = [await makeKeyDirectory(t), await recordingUpstream(t)]
-  upstream.reply(OK)
   const shared = {
     'credentials-postgres-url-file': database.urlFile,
     'contract-logout': 'true',

@@ -7,7 +7,7 @@ import t, { type Test } from 'tap'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
 import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
-import { type RawClient, rawClient } from '../support/raw-client.ts'
+import { type RawClient, rawClient, rawRequest } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -21,11 +21,7 @@ async function setup(
   const { files, token } = await prepareFiles(t)
   const sidecar = await serve(t, { ...files, 'upstream-url': upstream.url, ...flags }, options)
   const get = `GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
-  const ready = async () => {
-    const client = await rawClient(t, sidecar.adminPort)
-    client.send('GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')
-    return client.response()
-  }
+  const ready = () => rawRequest(t, sidecar.adminPort, 'GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
   return { upstream, sidecar, get, ready }
 }
 
@@ -63,9 +59,8 @@ t.test('SIGTERM: not ready at once, accepts during the lame duck, then drains wi
     t.match(await client.response(), { status: 200, headers: { connection: 'close' } })
     t.equal(await client.closed(), 'end')
   }
-  const refused = await rawClient(t, sidecar.port)
-  refused.send('GET /v2/auth/token HTTP/1.1\r\nHost: a\r\n\r\n')
-  t.match(await refused.response(), { status: 400, headers: { connection: 'close' } })
+  const refused = await rawRequest(t, sidecar.port, 'GET /v2/auth/token HTTP/1.1\r\nHost: a\r\n\r\n')
+  t.match(refused, { status: 400, headers: { connection: 'close' } })
 
   const accepts = () =>
     rawClient(t, sidecar.port).then(
@@ -161,7 +156,7 @@ t.test('an incomplete response framed by its close never ends cleanly', async (t
 })
 
 t.test('SIGHUP, SIGPIPE and a closed stdin do not stop it; a second signal ends it at once', async (t) => {
-  const { upstream, sidecar, get } = await setup(
+  const { upstream, sidecar, get, ready } = await setup(
     t,
     { 'shutdown-lame-duck-seconds': '3600', 'log-access': 'all' },
     { stdio: ['pipe', 'pipe', 'pipe'] },
@@ -177,11 +172,7 @@ t.test('SIGHUP, SIGPIPE and a closed stdin do not stop it; a second signal ends 
   await begin(client, get, upstream)
   sidecar.child.kill('SIGTERM')
   client.send('')
-  await eventually(async () => {
-    const probe = await rawClient(t, sidecar.adminPort)
-    probe.send('GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n')
-    return (await probe.response()).status === 503
-  }, 'the first signal')
+  await eventually(async () => (await ready()).status === 503, 'the first signal')
   sidecar.child.kill('SIGINT')
   t.match(await sidecar.ended, { code: 1, signal: null })
   await client.closed()
@@ -221,10 +212,8 @@ t.test('an unread or closed log blocks neither traffic nor shutdown', async (t) 
   const [port = 0, adminPort = 0] = [...log.matchAll(/"port":(\d+)/g)].map(([, port]) => Number(port))
 
   const metric = async (name: string) => {
-    const client = await rawClient(t, adminPort)
-    client.send('GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')
-    const text = (await client.response()).body.toString()
-    return Number(new RegExp(`^${name} (.*)$`, 'm').exec(text)?.[1])
+    const { body } = await rawRequest(t, adminPort, 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
+    return Number(new RegExp(`^${name} (.*)$`, 'm').exec(body.toString())?.[1])
   }
   /** Sends requests that are refused, each with a line of the log, on a few connections. */
   const flood = async (count: number) => {
@@ -249,9 +238,8 @@ t.test('an unread or closed log blocks neither traffic nor shutdown', async (t) 
 
   closeSync(reader)
   await flood(400)
-  const client = await rawClient(t, port)
-  client.send(`GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`)
-  t.equal((await client.response()).status, 200)
+  const get = `GET /object HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`
+  t.equal((await rawRequest(t, port, get)).status, 200)
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 0, signal: null })
   t.equal(sidecar.stderr(), '')
@@ -273,19 +261,12 @@ t.test('without free descriptors open connections are served, and new ones later
   kept.send(get)
   t.equal((await kept.response()).status, 200, 'who is there is served')
   for (const socket of many) socket.destroy()
-  await eventually(
-    () =>
-      rawClient(t, sidecar.port)
-        .then((client) => {
-          client.send(get)
-          return client.response()
-        })
-        .then(
-          ({ status }) => status === 200,
-          () => false,
-        ),
-    'a new client to be served',
-  )
+  const isServed = () =>
+    rawRequest(t, sidecar.port, get).then(
+      ({ status }) => status === 200,
+      () => false,
+    )
+  await eventually(isServed, 'a new client to be served')
   t.equal(sidecar.child.exitCode, null)
 })
 
@@ -303,9 +284,7 @@ t.test('the program runs with a read-only file system and without a home directo
       env: { HOME: undefined, TMPDIR: '/nonexistent' },
     },
   )
-  const client = await rawClient(t, sidecar.port)
-  client.send(get)
-  t.equal((await client.response()).status, 200)
+  t.equal((await rawRequest(t, sidecar.port, get)).status, 200)
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 0, signal: null })
   t.match(sidecar.log().at(-1), { msg: 'stopped' })

@@ -9,7 +9,6 @@ import { makeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import type { RawResponse } from '../support/raw-client.ts'
-import { OK } from '../support/recording-upstream.ts'
 import { type SetupOptions, startSetup } from '../support/setup.ts'
 import { mintToken } from '../support/tokens.ts'
 
@@ -33,7 +32,6 @@ async function setupLinks(t: Test, { settings, ...options }: SetupOptions = {}) 
   const time = Math.floor(Date.now() / 1000) * 1000
   const enabled = { 'links-enabled': 'true', ...settings }
   const setup = await startSetup(t, { now: () => time, ...options, settings: enabled })
-  setup.upstream.reply(OK)
   const { ask, head } = setup
   const bare = (methodAndTarget: string, ...lines: readonly string[]) =>
     `${methodAndTarget} HTTP/1.1\r\nHost: storage.example\r\n${[...lines, '', ''].join('\r\n')}`
@@ -211,7 +209,6 @@ t.test('a request for a link must be complete, and ends with its token', async (
 
 t.test('where links are off, their paths and parameter are like any other', async (t) => {
   const { ask, head, authorization, upstream } = await startSetup(t)
-  upstream.reply(OK)
   for (const target of ['/v2/auth/links', '/v2/auth/links/x', '/a?link_token=x']) {
     t.equal((await ask(head(`POST ${target}`, 'Content-Length: 0'))).status, 200)
     isOwnResponse(t, await ask(head(`GET ${target}`).replace(authorization, '')), invalid('missing'))

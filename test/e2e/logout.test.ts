@@ -8,7 +8,7 @@ import { makeKeyDirectory, type TestKeyDirectory } from '../support/keys.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { runProgram, type ServedSidecar, serve, serveArgs } from '../support/program.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { mintToken } from '../support/tokens.ts'
 
 const server = await startPostgres(t)
@@ -31,7 +31,6 @@ async function prepare(t: Test, alg: 'ES256' | 'HS256' = 'ES256') {
     SELECT 'a' || at, 'AK', $2 FROM generate_series(0, $1) AS at`
   await database.sql(insert, [ACCOUNTS - 1, hash])
   const [key, upstream] = [await makeKeyDirectory(t, { alg }), await recordingUpstream(t)]
-  upstream.reply(OK)
   const url = `postgres://${role}@127.0.0.1:${serverPort}/${database.name}`
   const flags = {
     'keys-directory': key.directory,

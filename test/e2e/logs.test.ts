@@ -1,19 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { rawClient } from '../support/raw-client.ts'
+import { rawRequest as ask, rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
-
-/** Sends one request on its own connection and returns the response. */
-async function ask(t: Test, port: number, request: string) {
-  const client = await rawClient(t, port)
-  client.send(request)
-  const response = await client.response({ head: request.startsWith('HEAD') })
-  client.socket.destroy()
-  return response
-}
 
 /** A request, its header given as a list of lines. */
 const request = (line: string, ...header: string[]) =>
@@ -62,7 +53,7 @@ t.test('every refused login and token is logged, with the account if known', asy
     ['rubbish\r\n\r\n', 400, 'parser'],
   ]
   for (const [text, status, reason, account] of cases) {
-    const response = await ask(t, sidecar.port, text)
+    const response = await ask(t, sidecar.port, text, { head: text.startsWith('HEAD') })
     t.equal(response.status, status, reason)
     await eventually(
       () => accessLines(sidecar).some(({ requestId }) => requestId === response.headers['x-request-id']),

@@ -6,15 +6,13 @@ import { REFUSAL_REASONS } from '../../src/token/caller.ts'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
 import { parseMetrics } from '../support/prometheus.ts'
-import { rawClient } from '../support/raw-client.ts'
+import { rawRequest } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 
 /** What `/metrics` says. */
 async function scrape(t: Test, { adminPort }: TestSidecar) {
-  const client = await rawClient(t, adminPort)
-  client.send('GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')
-  const { status, body } = await client.response()
+  const { status, body } = await rawRequest(t, adminPort, 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
   t.equal(status, 200)
   return body.toString()
 }
@@ -76,12 +74,8 @@ async function busySidecar(t: Test) {
     `GET /dead/canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
     'GET /public HTTP/1.1\r\nHost: a\r\n\r\n',
     'canary\r\n\r\n',
-  ]) {
-    const client = await rawClient(t, sidecar.port)
-    client.send(text)
-    await client.response()
-    client.socket.destroy()
-  }
+  ])
+    await rawRequest(t, sidecar.port, text)
   return { sidecar, upstream }
 }
 

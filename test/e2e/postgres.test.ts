@@ -3,13 +3,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { openPostgresEditors } from '../../src/credentials/postgres/editors.ts'
 import { hashSecret } from '../../src/credentials/secret-hash.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, SOON_MS } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres, type TestDatabase } from '../support/postgres.ts'
 import { type Program, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 
 const server = await startPostgres(t)
@@ -33,7 +33,6 @@ async function prepare(t: Test): Promise<{ database: TestDatabase; flags: Record
     [acme.accountId, acme.accessKey, hash],
   )
   const [key, upstream] = [await makeKeyDirectory(t), await recordingUpstream(t)]
-  upstream.reply(OK)
   const flags = {
     'keys-directory': key.directory,
     'credentials-postgres-url-file': database.urlFile,
@@ -61,18 +60,14 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
 
   const place = ['--postgres-url-file', database.urlFile]
   const disabled = await runProgram(t, ['credentials', 'disable', ...place, ...names, '--json'])
-  const changed = performance.now()
   t.match(disabled, {
     code: 0,
     stdout: '{"accountId":"acme","accessKey":"AK1","disabled":true}\n',
     stderr: '',
   })
   for (const { login } of [one, other]) t.equal(await login(acme), '403 Authentication failed')
-  await eventually(
-    async () => (await one.forward(token)) === 400 && (await other.forward(token)) === 400,
-    'the refusal',
-  )
-  t.ok(performance.now() - changed < 3000)
+  const isRefused = async () => (await one.forward(token)) === 400 && (await other.forward(token)) === 400
+  await eventually(isRefused, 'the refusal', SOON_MS)
 
   await openPostgresEditors(database.urlFile).credentials.update(acme, { disabled: false })
   t.equal(await other.forward(await other.login(acme)), 200)
@@ -84,12 +79,7 @@ t.test('a credential disabled by a command ends its logins and its tokens on eve
     const another = await one.login(acme)
     t.same([await other.forward(token), await other.forward(another)], [200, 200])
     await revoke(database, token)
-    const changed = performance.now()
-    await eventually(
-      async () => (await one.forward(token)) === 400 && (await other.forward(token)) === 400,
-      'the refusal',
-    )
-    t.ok(performance.now() - changed < 3000)
+    await eventually(isRefused, 'the refusal', SOON_MS)
     t.same([await one.forward(another), await other.forward(another)], [200, 200])
   })
   noSecretIn(t, ...replicas)

@@ -7,7 +7,7 @@ import t, { type Test } from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, SOON_MS } from '../support/eventually.ts'
 import { makeKey, writeKey } from '../support/keys.ts'
 import { prepareFiles, serve } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
@@ -15,9 +15,6 @@ import { startSidecar, type TestSidecarOptions } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { swapVolume, WAYS_OF_WRITING, type WayOfWriting } from '../support/ways-of-writing.ts'
-
-/** Longer than the documented second: a busy machine must not fail the test. */
-const SANE_SECONDS = 5
 
 /** A sidecar with a file of revocations, and what is done with it. */
 async function setup(t: Test, options: TestSidecarOptions = {}) {
@@ -40,10 +37,8 @@ async function setup(t: Test, options: TestSidecarOptions = {}) {
   }
   /** Waits until the response to a token changes. */
   const becomes = async (token: string, answer: string, what: string) => {
-    const changed = performance.now()
-    await eventually(async () => (await client.check(token)) === answer, what)
-    const seconds = (performance.now() - changed) / 1000
-    t.ok(seconds < SANE_SECONDS, `${what} after ${seconds.toFixed(3)} s`)
+    await eventually(async () => (await client.check(token)) === answer, what, SOON_MS)
+    t.pass(what)
   }
   const reloads = (subject: string, result: string) =>
     sidecar.metric(`auth_sidecar_reloads_total{subject="${subject}",result="${result}"}`)

@@ -5,7 +5,7 @@ import t, { type Test } from 'tap'
 import { keysCommand } from '../../src/cli/keys.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { eventually } from '../support/eventually.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { runCommand } from '../support/run-command.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { kidOf, type SidecarClient, sidecarClient } from '../support/sidecar-client.ts'
@@ -29,7 +29,6 @@ function bring(from: string, to: string): void {
 /** A directory of keys, and two sidecars each of which has its own copy of it. */
 async function twoSidecars(t: Test) {
   const upstream = await recordingUpstream(t)
-  upstream.reply(OK)
   const directory = await temporaryDirectory(t)
   const keys = (...args: string[]) => runCommand(keysCommand, [...args, '--directory', directory])
   t.match(await keys('add', '--kid', 'old'), DONE)

@@ -2,7 +2,7 @@
 import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
 import { openFileEditors } from '../../src/credentials/editors.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, SOON_MS } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { type Setup, startSetup } from '../support/setup.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
@@ -121,28 +121,38 @@ t.test('a login asks for what its credential covers, and its token carries it', 
 
 /** Sends requests from several clients until stopped; counts statuses by target. */
 function load({ sidecar, ask, head }: Setup, token: string, targets: readonly string[]) {
-  const seen = new Map(targets.map((target) => [target, 0]))
+  const seen = new Map(targets.map((target) => [target, { status: 0, rounds: 0 }]))
   let going = true
-  const clients = targets.map(async (target) => {
+  const clients = [...seen].map(async ([target, latest]) => {
     const text = head(`GET ${target}`).replace(/Bearer .*/, `Bearer ${token}`)
-    while (going) seen.set(target, (await ask(text)).status)
+    while (going) {
+      latest.status = (await ask(text)).status
+      latest.rounds++
+    }
   })
+  /** Waits until each client has sent another request and received its response. */
+  const goOn = async () => {
+    for (const latest of seen.values()) latest.rounds = 0
+    await eventually(() => [...seen.values()].every(({ rounds }) => rounds > 1), 'requests')
+  }
+  const latest = () => [...seen.values()].map(({ status }) => status).join()
   const shows = (...statuses: number[]) =>
     eventually(
-      () => [...seen.values()].join() === statuses.join(),
-      () => `${statuses}, not ${[...seen.values()]}`,
+      () => latest() === statuses.join(),
+      () => `${statuses}, not ${latest()}`,
+      SOON_MS,
     )
   const stop = async () => {
     going = false
     await Promise.all(clients)
   }
-  return { shows, stop, editor: openFileEditors(sidecar.credentialsFile).credentials }
+  return { shows, goOn, stop, editor: openFileEditors(sidecar.credentialsFile).credentials }
 }
 
 t.test('a change of the scope holds for cached tokens within a second, under load', async (t) => {
   const setup = await startSetup(t)
   const { sidecar, upstream } = setup
-  const { shows, stop, editor } = load(setup, sidecar.token, ['/a', '/b'])
+  const { shows, goOn, stop, editor } = load(setup, sidecar.token, ['/a', '/b'])
   const stored = await editor.list()
   const [credential] = stored.ok ? stored.value : []
   for (const [change, ...statuses] of [
@@ -160,11 +170,9 @@ t.test('a change of the scope holds for cached tokens within a second, under loa
     [() => editor.update(NAME, { scope: null }), 200, 200],
   ] as const) {
     t.match(await change(), { ok: true })
-    const changed = performance.now()
     await shows(...statuses)
-    t.ok(performance.now() - changed < 2500, `${statuses} (a second, and a slow machine)`)
     upstream.requests.length = 0
-    await new Promise((resolve) => setTimeout(resolve, 50))
+    await goOn()
     const targets = new Set(upstream.requests.map(({ target }) => target))
     t.same(
       [...targets].sort(),

@@ -7,7 +7,7 @@ import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
 import { makeKey, type TestKey, writeKey } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar, type TestSidecarOptions } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 import { goodClaims, type MintOptions, mintToken, segment } from '../support/tokens.ts'
@@ -45,7 +45,6 @@ const entryOf = (jwksUrl: string, changes: object = {}) => ({
 /** A sidecar that trusts these issuers, and its upstream. */
 async function setUp(t: Test, entries: readonly object[], options: TestSidecarOptions = {}) {
   const upstream = await recordingUpstream(t)
-  upstream.reply(OK)
   const settings = { 'trusted-issuers': JSON.stringify(entries), ...options.settings }
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, ...options, settings })
   const client = sidecarClient(sidecar)

@@ -3,7 +3,7 @@ import t from 'tap'
 import { SidecarResponse } from '../../src/server/context.ts'
 import { freePort } from '../support/free-port.ts'
 import { isOwnResponse } from '../support/own-response.ts'
-import { rawClient } from '../support/raw-client.ts'
+import { rawClient, rawRequest } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { idle, outcomes, startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
@@ -38,11 +38,7 @@ t.test('an unreachable upstream is a 503 with the reason and without an address'
 t.test('a recovered upstream is used at once', async (t) => {
   const port = await freePort()
   const sidecar = await startSidecar(t, { upstreamUrl: `http://127.0.0.1:${port}` })
-  const ask = async () => {
-    const client = await rawClient(t, sidecar.port)
-    client.send(get)
-    return (await client.response()).status
-  }
+  const ask = async () => (await rawRequest(t, sidecar.port, get)).status
   const get = `GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`
   t.equal(await ask(), 503)
   const server = createServer((socket: Socket) => void socket.once('data', () => socket.end(OK)))

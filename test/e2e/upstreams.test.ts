@@ -9,7 +9,7 @@ import { makeCertificate, type TestCertificate } from '../support/certificates.t
 import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
 import { isOwnResponse } from '../support/own-response.ts'
-import { type RawResponse, rawClient } from '../support/raw-client.ts'
+import { rawClient, rawRequest } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { outcomes } from '../support/setup.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
@@ -18,17 +18,9 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 
 /** Asks once, on a connection of its own. */
-async function get(
-  t: Test,
-  sidecar: TestSidecar,
-  target = '/',
-  host = 'storage.example',
-): Promise<RawResponse> {
-  const client = await rawClient(t, sidecar.port)
-  client.send(
-    `GET ${target} HTTP/1.1\r\nHost: ${host}\r\nAuthorization: Bearer ${sidecar.token}\r\nConnection: close\r\n\r\n`,
-  )
-  return client.response()
+function get(t: Test, { port, token }: TestSidecar, target = '/', host = 'storage.example') {
+  const lines = `Host: ${host}\r\nAuthorization: Bearer ${token}\r\nConnection: close\r\n`
+  return rawRequest(t, port, `GET ${target} HTTP/1.1\r\n${lines}\r\n`)
 }
 
 t.test('the longest prefix that ends on a path segment selects the upstream', async (t) => {

@@ -6,8 +6,8 @@ import { eventually } from '../support/eventually.ts'
 import { freePorts } from '../support/free-port.ts'
 import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
 import { serveArgs, startProgram } from '../support/program.ts'
-import { rawClient } from '../support/raw-client.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { rawClient, rawRequest } from '../support/raw-client.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
 import { runCommand } from '../support/run-command.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { kidOf, sidecarClient } from '../support/sidecar-client.ts'
@@ -17,7 +17,6 @@ import { mintToken } from '../support/tokens.ts'
 /** A sidecar that issues, and one that verifies with the keys that the first one publishes. */
 async function pair(t: Test) {
   const upstream = await recordingUpstream(t)
-  upstream.reply(OK)
   const issuer = await startSidecar(t, { upstreamUrl: upstream.url })
   const jwksUrl = `http://127.0.0.1:${issuer.adminPort}/.well-known/jwks.json`
   const verifier = await startSidecar(t, { upstreamUrl: upstream.url, jwksUrl })
@@ -44,9 +43,8 @@ t.test('a verify-only sidecar accepts tokens of another sidecar and issues none'
   })
   t.strictSame(await client.kids(), await atIssuer.kids())
   t.equal(await client.login(login), '503 ServiceNotReady')
-  const raw = await rawClient(t, verifier.port)
-  raw.send('POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}')
-  t.match(await raw.response(), { status: 503, headers: { 'retry-after': /^\d+$/ } })
+  const post = 'POST /v2/auth/token HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'
+  t.match(await rawRequest(t, verifier.port, post), { status: 503, headers: { 'retry-after': /^\d+$/ } })
   const failures = 'auth_sidecar_token_issue_failures_total{reason="unavailable"}'
   t.equal(await verifier.metric(failures), 2)
   t.match(await client.ready(), {

@@ -12,7 +12,7 @@ import {
   serveArgs,
   startProgram,
 } from '../support/program.ts'
-import { type RawClient, rawClient } from '../support/raw-client.ts'
+import { type RawClient, rawClient, rawRequest } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 
 /** A sidecar of several processes, in front of an upstream. */
@@ -21,11 +21,7 @@ async function setup(t: Test, flags: Readonly<Record<string, string>> = {}, opti
   const { files, token } = await prepareFiles(t)
   const defaults = { 'upstream-url': upstream.url, workers: '2', 'shutdown-lame-duck-seconds': '0' }
   const sidecar = await serve(t, { ...files, ...defaults, ...flags }, options)
-  const admin = async (path: string) => {
-    const client = await rawClient(t, sidecar.adminPort)
-    client.send(`GET ${path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`)
-    return client.response()
-  }
+  const admin = (path: string) => rawRequest(t, sidecar.adminPort, `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`)
   return {
     upstream,
     sidecar,

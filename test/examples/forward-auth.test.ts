@@ -10,7 +10,7 @@ import { parseAllDocuments } from 'yaml'
 import { ERRORS } from '../../src/errors.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
-import { type RawResponse, rawClient } from '../support/raw-client.ts'
+import { rawRequest } from '../support/raw-client.ts'
 import { OK, type RecordedRequest, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -117,17 +117,9 @@ for (const proxy of PROXIES) {
         },
       })
       const port = await startProxy(t, proxy, sidecar.port, upstream.port, omitted)
-      const ask = async (
-        head: string,
-        lines: readonly string[] = [],
-        body = '',
-        address = '127.0.0.1',
-      ): Promise<RawResponse> => {
-        const client = await rawClient(t, port, '127.0.0.1', address)
-        client.send([`${head} HTTP/1.1`, 'Host: storage.example', ...lines, '', body].join('\r\n'))
-        const response = await client.response()
-        client.socket.destroy()
-        return response
+      const ask = (head: string, lines: readonly string[] = [], body = '', from = '127.0.0.1') => {
+        const text = [`${head} HTTP/1.1`, 'Host: storage.example', ...lines, '', body].join('\r\n')
+        return rawRequest(t, port, text, { from })
       }
       const decisions = () => sidecar.log.filter(({ route }) => route === 'forward_auth')
       return { upstream, sidecar, ask, decisions }

@@ -4,6 +4,9 @@ import { setTimeout as wait } from 'node:timers/promises'
 /** How long anything is waited for. */
 const PATIENCE_MS = 30_000
 
+/** For what is promised within a second: a busy machine must not fail a test. */
+export const SOON_MS = 5000
+
 /**
  * Waits until something holds; looks every few milliseconds.
  *

@@ -34,6 +34,20 @@ export async function rawTlsClient(
   return { ...(await clientOn(t, socket, 'secureConnect')), socket }
 }
 
+/** Sends a request on a connection of its own, and closes that after the response. `head`: the request is a HEAD. */
+export async function rawRequest(
+  t: Pick<Test, 'teardown'>,
+  port: number,
+  bytes: string | Uint8Array,
+  { head = false, from }: { readonly head?: boolean; readonly from?: string } = {},
+): Promise<RawResponse> {
+  const client = await rawClient(t, port, '127.0.0.1', from)
+  client.send(bytes)
+  const response = await client.response({ head })
+  client.socket.destroy()
+  return response
+}
+
 export type RawClient = Awaited<ReturnType<typeof clientOn>>
 
 async function clientOn(t: Pick<Test, 'teardown'>, socket: Socket, readyEvent: 'connect' | 'secureConnect') {
