@@ -8,8 +8,8 @@ import type { Caller, RefusalReason, Verdict, Verify } from '../token/caller.ts'
 import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/links.ts'
 import { allows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
-import { type NamedRequest, namedRequest } from './named-request.ts'
-import { createRouter, type ForUpstream, type Route, type Routing } from './route.ts'
+import { type OriginalRequest, originalRequest } from './original-request.ts'
+import { createRouter, ROUTE_OF, type Route, type Routing } from './route.ts'
 
 export type Decision =
   /**
@@ -22,9 +22,9 @@ export type Decision =
       readonly wouldRefuse?: RefusalReason
       readonly target?: string | undefined
     }
-  | { readonly act: 'timeLeft' | 'logout' | 'createLink'; readonly caller: Caller }
+  | { readonly act: 'checkToken' | 'logout' | 'issueLink'; readonly caller: Caller }
   | { readonly act: 'endLink'; readonly caller: Caller; readonly linkId: string }
-  | { readonly act: 'issue' }
+  | { readonly act: 'issueToken' }
   | { readonly act: 'otherMethod'; readonly allowed: string }
   | {
       readonly act: 'refuse'
@@ -40,8 +40,8 @@ export type ForwardDecision = Extract<Decision, { act: ForUpstream['act'] }>
 export interface Decided {
   /** Absent if the request was not admitted: then the connection must close. */
   readonly request: Admitted | undefined
-  /** Of forward auth: the request that a trusted proxy names. Absent if it names none clearly. */
-  readonly named?: NamedRequest | undefined
+  /** The request to allow. Absent also if it is forward auth, and no trusted proxy names the original request clearly. */
+  readonly original: OriginalRequest | undefined
   readonly route: Route
   readonly decision: Decision | Promise<Decision>
 }
@@ -78,14 +78,14 @@ export function createDecide(
 
   const decisionOn = (
     routing: NeedsCaller,
-    received: Admitted,
-    asked: Admitted | NamedRequest | undefined,
+    request: Admitted,
+    original: OriginalRequest | undefined,
     link: LinkParameter | undefined,
     verdict: Verdict,
   ): Decision => {
     if (!verdict.ok) return refuseOrReport(routing, verdict.reason)
     const { caller } = verdict
-    const reason = reasonToRefuse(routing, received, asked, link, caller)
+    const reason = reasonToRefuse(routing, request, original, link, caller)
     if (reason !== undefined) return refuseOrReport(routing, reason, reason === 'scope' ? caller : undefined)
     onCheck('ok')
     return isForUpstream(routing)
@@ -100,29 +100,32 @@ export function createDecide(
       const { reason } = admission
       if (reason === 'malformed') onCheck(reason)
       const decision = reason === 'malformed' ? refuse(reason) : ({ act: 'refuse', ...admission } as const)
-      return { request: undefined, named: undefined, route: 'proxy', decision }
+      return { request: undefined, original: undefined, route: ROUTE_OF.forward, decision }
     }
     const { request } = admission
     const routing = routeOf(request)
-    const { route, act } = routing
-    if (act === 'public')
-      return { request, named: undefined, route, decision: { act: 'forward', caller: undefined } }
-    if (act === 'issue' || act === 'otherMethod')
-      return { request, named: undefined, route, decision: routing }
-    const named = act === 'forwardAuth' && peerTrusted ? namedRequest(request) : undefined
-    const asked = act === 'forwardAuth' ? named : request
-    const takesLink = config.links.enabled && isForUpstream(routing) && asked !== undefined
-    const link = takesLink ? takeLinkParameter(asked.target) : undefined
+    const { act } = routing
+    if (act === 'forwardPublic') return { request, original: request, route: ROUTE_OF[act], decision: PUBLIC }
+    if (act === 'issueToken') return { request, original: request, route: ROUTE_OF[act], decision: routing }
+    if (act === 'otherMethod') return { request, original: request, route: routing.route, decision: routing }
+    const isForwardAuth = act === 'forwardAuth'
+    const original = !isForwardAuth ? request : peerTrusted ? originalRequest(request) : undefined
+    const takesLink = config.links.enabled && isForUpstream(routing) && original !== undefined
+    const link = takesLink ? takeLinkParameter(original.target) : undefined
     const verdict = verdictOn(request.authorization, link, verify)
     const decision =
       verdict instanceof Promise
-        ? verdict.then((resolved) => decisionOn(routing, request, asked, link, resolved))
-        : decisionOn(routing, request, asked, link, verdict)
-    return { request, named, route: link !== undefined && act === 'forward' ? 'link' : route, decision }
+        ? verdict.then((resolved) => decisionOn(routing, request, original, link, resolved))
+        : decisionOn(routing, request, original, link, verdict)
+    const route = ROUTE_OF[link !== undefined && act === 'forward' ? 'forwardLinked' : act]
+    return { request, original, route, decision }
   }
 }
 
-type NeedsCaller = Exclude<Routing, { act: 'public' | 'issue' | 'otherMethod' }>
+const PUBLIC: Decision = { act: 'forward', caller: undefined }
+
+type NeedsCaller = Exclude<Routing, { act: 'forwardPublic' | 'issueToken' | 'otherMethod' }>
+type ForUpstream = Extract<Routing, { act: 'forward' | 'forwardAuth' }>
 
 /** Otherwise the sidecar itself serves it. */
 function isForUpstream(routing: NeedsCaller): routing is ForUpstream {
@@ -155,26 +158,26 @@ export function checkBearer(authorization: string | undefined, verify: Verify): 
 
 /**
  * Why a verified token or link does not allow the request, or undefined. The endpoints of the sidecar need no scope.
- * @param asked - the request to allow: of forward auth the one that a trusted proxy names, undefined if none is clear
- * @param link - the link parameter of that request
+ * @param original - the request to allow
+ * @param link - the link parameter of `original`
  */
 function reasonToRefuse(
   routing: NeedsCaller,
-  received: Admitted,
-  asked: Admitted | NamedRequest | undefined,
+  request: Admitted,
+  original: OriginalRequest | undefined,
   link: LinkParameter | undefined,
   caller: Caller,
 ): 'claims' | 'scope' | undefined {
   // A link is no bearer token and a token is no link.
   if ((link === undefined) !== (caller.link === undefined)) return 'claims'
   if (link !== undefined && caller.link !== undefined) {
-    const isLinked = asked !== undefined && allowsRequest(caller.link, asked.method, link.target)
+    const isLinked = original !== undefined && allowsRequest(caller.link, original.method, link.target)
     if (!isLinked) return 'claims'
-    if (received.namesOtherRequest || (routing.act === 'forward' && received.webSocket)) return 'scope'
+    if (request.namesOtherRequest || (routing.act === 'forward' && request.webSocket)) return 'scope'
   }
   const { scope } = caller.identity
   if (scope === undefined || !isForUpstream(routing)) return undefined
-  return asked !== undefined && allows(scope, asked) ? undefined : 'scope'
+  return original !== undefined && allows(scope, original) ? undefined : 'scope'
 }
 
 function refusedTokenErrors(status: 400 | 401): Readonly<Record<RefusalReason, PublicError>> {

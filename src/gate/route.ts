@@ -1,45 +1,43 @@
 /**
  * Routes a request by its method and path.
- * In: an admitted request. Out: its route and what it asks for. Paths are compared as raw bytes: decoding or normalizing
- * them could differ from the upstream's reading (CVE-2025-54576).
+ * In: an admitted request. Out: what it asks for. Paths are compared as raw bytes: decoding or normalizing them could
+ * differ from the upstream's reading (CVE-2025-54576).
  */
 import type { Config } from '../config/config.ts'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import type { Admitted } from './admission.ts'
 
-/** The label `route` of the metrics. `token_check`: GET or HEAD of the token endpoint, not the check of every token. */
-export const ROUTES = [
-  'token_issue',
-  'token_check',
-  'logout',
-  'link_issue',
-  'proxy',
-  'link',
-  'public',
-  'forward_auth',
-] as const
+/** What a request asks for, and the label `route` that it has in the metrics. */
+export const ROUTE_OF = {
+  issueToken: 'token_issue',
+  /** How much time a token has left: GET or HEAD of the token endpoint, not the check of every token. */
+  checkToken: 'token_check',
+  logout: 'logout',
+  issueLink: 'link_issue',
+  endLink: 'link_issue',
+  forward: 'proxy',
+  forwardLinked: 'link',
+  forwardPublic: 'public',
+  /** A proxy asks whether it may forward a request to its own upstream. */
+  forwardAuth: 'forward_auth',
+} as const
 
-export type Route = (typeof ROUTES)[number]
+export type Route = (typeof ROUTE_OF)[keyof typeof ROUTE_OF]
 
-/** What a request asks for. */
 export type Routing =
-  | ForUpstream
-  | { readonly route: Route; readonly act: 'timeLeft' | 'logout' | 'createLink' }
-  | { readonly route: Route; readonly act: 'endLink'; readonly linkId: string }
-  | { readonly route: Route; readonly act: 'public' }
-  | { readonly route: Route; readonly act: 'issue' }
-  | { readonly route: Route; readonly act: 'otherMethod'; readonly allowed: string }
+  | { readonly act: 'checkToken' | 'logout' | 'issueLink' }
+  | { readonly act: 'forward' | 'forwardAuth' }
+  | { readonly act: 'forwardPublic' }
+  | { readonly act: 'issueToken' }
+  | { readonly act: 'endLink'; readonly linkId: string }
+  /** A method that the endpoint on this path does not have. */
+  | { readonly act: 'otherMethod'; readonly route: Route; readonly allowed: string }
 
-/** A request of the upstream. `forwardAuth`: a proxy asks whether it may forward the request to its own upstream. */
-export interface ForUpstream {
-  readonly route: Route
-  readonly act: 'forward' | 'forwardAuth'
-}
+const FORWARD: Routing = { act: 'forward' }
+const FORWARD_AUTH: Routing = { act: 'forwardAuth' }
+const FORWARD_PUBLIC: Routing = { act: 'forwardPublic' }
 
-const FORWARD: Routing = { route: 'proxy', act: 'forward' }
-const FORWARD_AUTH: Routing = { route: 'forward_auth', act: 'forwardAuth' }
-const PUBLIC: Routing = { route: 'public', act: 'public' }
-
+/** @param canEndLinks - whether there is a database for the revocations of links */
 export function createRouter(config: Config, canEndLinks: boolean): (request: Admitted) => Routing {
   const { basePath } = config.listen
   const { logout } = config.contract
@@ -51,21 +49,20 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
   const passPreflight = config.corsPreflight === 'pass'
 
   const toTokenEndpoint = (method: string): Routing => {
-    if (method === 'POST') return { route: 'token_issue', act: 'issue' }
-    if (method === 'GET' || method === 'HEAD') return { route: 'token_check', act: 'timeLeft' }
-    if (method === 'DELETE' && logout) return { route: 'logout', act: 'logout' }
+    if (method === 'POST') return { act: 'issueToken' }
+    if (method === 'GET' || method === 'HEAD') return { act: 'checkToken' }
+    if (method === 'DELETE' && logout) return { act: 'logout' }
     const allowed = logout ? 'GET, HEAD, POST, DELETE' : 'GET, HEAD, POST'
-    return { route: 'token_check', act: 'otherMethod', allowed }
+    return { act: 'otherMethod', route: ROUTE_OF.checkToken, allowed }
   }
 
   const toLinkEndpoint = (method: string, path: string): Routing => {
-    const route = 'link_issue'
-    if (path === linksPath)
-      return method === 'POST' ? { route, act: 'createLink' } : { route, act: 'otherMethod', allowed: 'POST' }
-    if (!canEndLinks) return { route, act: 'otherMethod', allowed: '' }
-    return method === 'DELETE'
-      ? { route, act: 'endLink', linkId: path.slice(linksPath.length + 1) }
-      : { route, act: 'otherMethod', allowed: 'DELETE' }
+    const isCollection = path === linksPath
+    if (isCollection && method === 'POST') return { act: 'issueLink' }
+    if (!isCollection && method === 'DELETE' && canEndLinks)
+      return { act: 'endLink', linkId: path.slice(linksPath.length + 1) }
+    const allowed = isCollection ? 'POST' : canEndLinks ? 'DELETE' : ''
+    return { act: 'otherMethod', route: ROUTE_OF.issueLink, allowed }
   }
 
   return ({ method, path, preflight, hasBody, namesOtherRequest }) => {
@@ -74,7 +71,7 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
     if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return FORWARD_AUTH
     // Some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
     if (namesOtherRequest) return FORWARD
-    if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return PUBLIC
-    return passPreflight && preflight && !hasBody ? PUBLIC : FORWARD
+    if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return FORWARD_PUBLIC
+    return passPreflight && preflight && !hasBody ? FORWARD_PUBLIC : FORWARD
   }
 }

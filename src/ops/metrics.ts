@@ -3,7 +3,7 @@
  * token; their series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import { ROUTES, type Route } from '../gate/route.ts'
+import { ROUTE_OF, type Route } from '../gate/route.ts'
 import { UPSTREAM_OUTCOMES, type UpstreamEvents } from '../proxy/upstream.ts'
 import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
 import { ISSUE_FAILURES, type IssueFailure } from '../server/context.ts'
@@ -137,7 +137,7 @@ export class Metrics {
     this.#create.series('build_info')(VERSION, process.version).value = 1
     this.#create.series('enforcing')().value = Number(enforcing)
     // Every series of a closed set exists from the first scrape on.
-    for (const route of ROUTES) this.#durations.zero({ route })
+    for (const route of Object.values(ROUTE_OF)) this.#durations.zero({ route })
     for (const direction of ['in', 'out']) this.#bytes(direction)
     for (const reason of ['ok', ...REFUSAL_REASONS]) this.#checks(resultOf(reason), reason)
     for (const reason of ISSUE_FAILURES) this.#failures(reason)

@@ -9,7 +9,7 @@ import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
 import { forwardedTrailers, HeaderKind, headerValues } from '../http/headers.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
-import { endAfterBody } from '../server/unread-body.ts'
+import { endAfterBody } from '../server/respond.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
 

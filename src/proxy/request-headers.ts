@@ -58,6 +58,6 @@ export function requestHead(
   const assertion = caller?.assertions?.get(upstream.assertionAudience)
   if (assertion !== undefined) head += `X-Authenticated-Assertion: ${assertion}\r\n`
   if (caller !== undefined) head += caller.identityLines
-  if (context.upgrade !== undefined) head += UPGRADE_LINES
+  if (context.isDetached) head += UPGRADE_LINES
   return `${head}\r\n`
 }

@@ -11,12 +11,12 @@
  *                           sets `server.timeout`). While the upstream reads nothing, `upload.ts` pauses that socket.
  *   progress of a response  `onIdle`: the client's socket is idle, too, while the upstream sends nothing. While the
  *                           client reads nothing, `download.ts` pauses the upstream's socket.
- *   an unread upload's end  `server/unread-body.ts`: 5 s without a byte, 30 s in all
+ *   an unread upload's end  `server/respond.ts`: 5 s without a byte, 30 s in all
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
 import type { UpstreamFault } from '../http/proxy-errors.ts'
-import type { RequestHandler, SidecarResponse } from '../server/context.ts'
+import type { RequestOwner, SidecarResponse } from '../server/context.ts'
 import { Download, responseHeaders } from './download.ts'
 import { requestHead } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
@@ -31,7 +31,7 @@ import {
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
 import { Tunnel } from './websocket.ts'
 
-export class Transfer implements ForwardedRequest, UpstreamRequest, RequestHandler {
+export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner {
   readonly res: SidecarResponse
   readonly admitted: Admitted
   readonly decision: ForwardDecision
@@ -59,14 +59,14 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestHandl
     this.upstream = upstream
     this.requestHead = requestHead(context, admitted, decision, upstream)
     this.isHeadRequest = method === 'HEAD'
-    this.isWebSocket = context.upgrade !== undefined
+    this.isWebSocket = context.isDetached
     this.#upload = hasBody ? new Upload(this, () => this.#awaitHead()) : undefined
     this.#download = new Download(res)
     this.#isRetryable = !hasBody && (method === 'GET' || method === 'HEAD')
   }
 
   start(): void {
-    this.res.req.context.serveBy(this)
+    this.res.req.context.changeOwner(this)
     this.upstream.pool.acquire(this)
   }
 
@@ -175,11 +175,10 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestHandl
   }
 
   #fail(failure: UpstreamFailure): void {
-    this.#end(failure)
     const { headersSent, req } = this.res
+    this.#end(failure)
     // Later, so that the part that was just written is sent.
     if (headersSent) setImmediate(() => req.context.connection.abort())
-    else refuseFailed(this.upstream.responder, this.res, failure)
   }
 
   #end(outcome: UpstreamOutcome): void {
@@ -187,7 +186,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestHandl
     this.#upload?.stop()
     if (this.#outcome !== undefined) return
     this.#outcome = outcome
-    if (outcome !== 'ok') this.res.req.context.reason = outcome
     this.upstream.events.onOutcome(outcome)
+    // Only for the logs, if a response has begun or the client has left.
+    if (outcome !== 'ok') refuseFailed(this.upstream.responder, this.res, outcome)
   }
 }

@@ -77,7 +77,7 @@ const NOT_THERE: ReadonlySet<UpstreamFailure> = new Set([
   'http_response_incomplete',
 ])
 
-/** Refuses a request of whose response nothing has been sent. */
+/** Refuses a request of whose response nothing has been sent; of another one, records why it failed. */
 export function refuseFailed(responder: Responder, res: SidecarResponse, failure: UpstreamFailure): void {
   const isOfClient = isClientFailure(failure)
   responder.refuse(res, failure, ERROR_OF[failure] ?? ERRORS.serviceNotReady, {

@@ -2,7 +2,7 @@
  * WebSocket pass-through (RFC 6455). A handshake is forwarded like any request; http-proxy's own pass has no timeouts.
  * In: the upstream's 101. Out: bytes in both directions until a side closes, the token would be refused or the drain ends.
  */
-import type { RequestHandler } from '../server/context.ts'
+import type { RequestOwner } from '../server/context.ts'
 import { allows } from '../token/scopes.ts'
 import type { ForwardedRequest } from './upstream.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
@@ -16,7 +16,7 @@ const CLOSE_MS = 5000
 /** Idle time before the first probe; libuv gives up after ten more, one second apart. */
 const KEEP_ALIVE_MS = 60_000
 
-export class Tunnel implements RequestHandler {
+export class Tunnel implements RequestOwner {
   readonly state = 'tunnel'
   readonly #request: ForwardedRequest
   readonly #connection: UpstreamConnection
@@ -33,7 +33,7 @@ export class Tunnel implements RequestHandler {
     const { res } = this.#request
     const { context, socket: client } = res.req
     const upstream = this.#connection.socket
-    context.serveBy(this)
+    context.changeOwner(this)
     let head = `HTTP/1.1 101 Switching Protocols\r\n${UPGRADE_LINES}`
     for (let at = 0; at < headers.length; at += 2) head += `${headers[at]}: ${headers[at + 1]}\r\n`
     res.statusCode = 101 // for the access log
@@ -49,7 +49,7 @@ export class Tunnel implements RequestHandler {
     client.on('data', (chunk: Buffer) => {
       context.bytesIn += chunk.length
     })
-    const { firstBytes = Buffer.alloc(0) } = context.upgrade ?? {}
+    const { firstBytes = Buffer.alloc(0) } = context
     context.bytesIn += firstBytes.length
     upstream.write(firstBytes)
     client.pipe(upstream)

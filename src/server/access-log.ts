@@ -10,7 +10,7 @@ import { newRequestId, traceIdOf } from '../http/request-ids.ts'
 import { type Logger, loggable } from '../log.ts'
 import type { RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
-import type { RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
+import type { Reason, RequestContext, SidecarRequest, SidecarResponse } from './context.ts'
 
 /** The client closed the connection before the response was complete; no client receives this status. */
 const CLIENT_CLOSED = 499
@@ -32,18 +32,19 @@ export function createAccessLog(
   clientAddress: (req: SidecarRequest) => string,
   isAborting: () => boolean,
 ) {
-  const writeLine = (req: SidecarRequest, status: number, ms: number) => {
+  const writeLine = (req: SidecarRequest, status: number, reason: Reason | undefined, ms: number) => {
     const { context } = req
-    const { admitted, named, loggedIdentity: identity } = context
-    const path = named?.path ?? admitted?.path ?? originPath(req.url ?? '')
+    const { loggedIdentity: identity } = context
+    const original = context.original ?? context.admitted
+    const path = original?.path ?? originPath(req.url ?? '')
     log.info(
       {
         requestId: context.id,
-        method: loggable(named?.method ?? req.method ?? '', 32),
+        method: loggable(original?.method ?? req.method ?? '', 32),
         path: path && loggable(path),
         route: context.route,
         status,
-        reason: context.reason,
+        reason,
         wouldRefuse: wouldRefuse(context),
         bytesIn: context.bytesIn,
         bytesOut: context.bytesOut,
@@ -62,13 +63,15 @@ export function createAccessLog(
       const { context } = req
       const ms = performance.now() - context.startedAt
       const isSent = finished || res.isComplete || res.statusCode === 101
-      if (!isSent && isAborting()) context.reason = 'drain_deadline'
-      const hasLeft = context.reason === undefined || isClientFailure(context.reason)
+      const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
+      const hasLeft = reason === undefined || isClientFailure(reason)
       const status = isSent ? res.statusCode : hasLeft ? CLIENT_CLOSED : ABORTED
       metrics.onRequest(context.route, req.method, status, ms / 1000)
       if (context.bytesIn > 0) metrics.onBytes('in', context.bytesIn)
       if (context.bytesOut > 0) metrics.onBytes('out', context.bytesOut)
-      if (access === 'all' || (access === 'errors' && isError(context, status))) writeLine(req, status, ms)
+      // An upstream's 404 is routine in storage.
+      const isError = status >= 500 || reason !== undefined || wouldRefuse(context) !== undefined
+      if (access === 'all' || (access === 'errors' && isError)) writeLine(req, status, reason, ms)
     },
     /** Returns the request id of the response. */
     onParserError({ status }: PublicError, { address }: Peer): string {
@@ -78,11 +81,6 @@ export function createAccessLog(
       return requestId
     },
   }
-}
-
-/** Faults, refusals and 5xx; an upstream's 404 is routine in storage. */
-function isError(context: RequestContext, status: number): boolean {
-  return status >= 500 || context.reason !== undefined || wouldRefuse(context) !== undefined
 }
 
 /** The reason that report mode ignored. */

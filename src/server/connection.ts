@@ -5,8 +5,8 @@
 import type { Socket } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Peer } from './client-address.ts'
-import { type ClientConnection, type SidecarRequest, SidecarResponse } from './context.ts'
-import { dropUnread, endConnection } from './unread-body.ts'
+import { type ClientConnection, RequestContext, type SidecarRequest, SidecarResponse } from './context.ts'
+import { DRAIN_IDLE_MS, DRAIN_TOTAL_MS } from './respond.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
@@ -16,6 +16,16 @@ export interface ConnectionEvents {
   /** Called for bytes that are not a request; returns the response as text. `bytes`: the last ones, if there are any. */
   readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
   readonly isDraining: () => boolean
+}
+
+/** The same for all connections of a listener. */
+export interface ConnectionSettings {
+  /** `timeouts.idleSeconds`. */
+  readonly idleMs: number
+  /** Longer than Node waits for the rest of a head. */
+  readonly headMs: number
+  /** See `ClientConnection`. */
+  readonly discardsAfterOffer: boolean
 }
 
 /** An error of Node's parser; `rawPacket`: the bytes in which it found the error. */
@@ -28,8 +38,7 @@ export class Connection implements ClientConnection {
   readonly peer: Peer
   readonly tcpSocket: Socket
   readonly #socket: Socket
-  readonly #idleMs: number
-  readonly #headMs: number
+  readonly #settings: ConnectionSettings
   readonly #events: ConnectionEvents
   /** The response to the request being handled; `#waiting`: those of pipelined requests. */
   #current: SidecarResponse | undefined
@@ -42,21 +51,16 @@ export class Connection implements ClientConnection {
   /** Sent after the responses to earlier requests; the connection ends with it. */
   #finalRefusal: { readonly error: PublicError; readonly bytes?: Buffer | undefined } | undefined
 
-  /**
-   * @param tcpSocket - the same, or the one under a TLS socket
-   * @param idleMs - `timeouts.idleSeconds`
-   * @param headMs - longer than Node waits for the rest of a head
-   */
+  /** `tcpSocket`: the same socket, or the one under a TLS socket. */
   constructor(
     socket: Socket,
     tcpSocket: Socket,
     peer: Peer,
-    { idleMs, headMs }: { readonly idleMs: number; readonly headMs: number },
+    settings: ConnectionSettings,
     events: ConnectionEvents,
   ) {
     this.peer = peer
-    this.#idleMs = idleMs
-    this.#headMs = headMs
+    this.#settings = settings
     this.#socket = socket
     this.tcpSocket = tcpSocket
     this.#events = events
@@ -67,7 +71,7 @@ export class Connection implements ClientConnection {
 
   /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */
   get inFlight(): number {
-    const isServed = this.#current !== undefined && this.#current.req.context.handler?.state === undefined
+    const isServed = this.#current !== undefined && this.#current.req.context.owner?.state === undefined
     return this.#waiting.length + Number(isServed)
   }
 
@@ -77,6 +81,10 @@ export class Connection implements ClientConnection {
 
   get isDraining(): boolean {
     return this.#events.isDraining()
+  }
+
+  get discardsAfterOffer(): boolean {
+    return this.#settings.discardsAfterOffer
   }
 
   get #isFull(): boolean {
@@ -105,10 +113,10 @@ export class Connection implements ClientConnection {
     this.#wasFull = true
   }
 
-  #serve(res: SidecarResponse): void {
+  #serve(res: SidecarResponse, firstBytes?: Buffer): void {
     this.#current = res
-    if (this.#socket.timeout === this.#headMs) this.#socket.setTimeout(this.#idleMs) // its head was late
-    res.req.context.startedAt = performance.now()
+    res.req.context = new RequestContext(this, firstBytes)
+    if (this.#socket.timeout === this.#settings.headMs) this.#socket.setTimeout(this.#settings.idleMs) // its head was late
     res.on('close', onResponseClosed)
     this.#events.handle(res.req, res)
   }
@@ -117,7 +125,7 @@ export class Connection implements ClientConnection {
     const { req } = res
     const socket = this.#socket
     this.#current = undefined
-    req.context.serveBy(undefined)
+    req.context.changeOwner(undefined)
     this.#events.onRequestEnd(req, res, res.writableFinished)
     this.#bytesBefore = socket.bytesRead
     const next = socket.writable ? this.#waiting.shift() : undefined
@@ -139,7 +147,7 @@ export class Connection implements ClientConnection {
   }
 
   /** Node has detached the socket for `Upgrade` or CONNECT: the connection ends with the response. */
-  upgrade(req: SidecarRequest, firstBytes: Buffer): void {
+  receiveDetached(req: SidecarRequest, firstBytes: Buffer): void {
     const socket = this.#socket
     const wasEnding = this.#isEnding
     this.#isEnding = true
@@ -156,8 +164,7 @@ export class Connection implements ClientConnection {
     } else if (wasEnding) {
       endConnection(socket) // it was sent after the last response
     } else {
-      req.context.upgrade = { firstBytes }
-      this.#serve(responseOnDetached(req))
+      this.#serve(responseOnDetached(req), firstBytes)
     }
   }
 
@@ -176,7 +183,7 @@ export class Connection implements ClientConnection {
     // The error is in its body. If it waits, the refusal takes its place.
     if (newest?.req.complete === false && this.#waiting.pop() === undefined) {
       newest.req.context.isBodyMalformed = true
-      newest.req.context.handler?.onMalformedBody?.()
+      newest.req.context.owner?.onMalformedBody?.()
     }
     this.#sendFinalRefusal()
   }
@@ -194,9 +201,9 @@ export class Connection implements ClientConnection {
     if (res !== undefined && !res.writableEnded) {
       // Re-arms Node's one-shot timer: a request that waits for a connection is not idle yet.
       socket.setTimeout(socket.timeout ?? 0)
-      res.req.context.handler?.onIdle()
-    } else if (res === undefined && this.#mayAwaitHead && socket.timeout !== this.#headMs) {
-      socket.setTimeout(this.#headMs)
+      res.req.context.owner?.onIdle()
+    } else if (res === undefined && this.#mayAwaitHead && socket.timeout !== this.#settings.headMs) {
+      socket.setTimeout(this.#settings.headMs)
     } else {
       this.abort()
     }
@@ -206,7 +213,7 @@ export class Connection implements ClientConnection {
     const socket = this.#socket
     if (this.#current !== undefined || this.#isEnding) return
     if (!this.#mayAwaitHead) socket.destroy()
-    else if (socket.timeout !== this.#headMs) socket.setTimeout(this.#headMs)
+    else if (socket.timeout !== this.#settings.headMs) socket.setTimeout(this.#settings.headMs)
   }
 
   /**
@@ -219,7 +226,7 @@ export class Connection implements ClientConnection {
 
   /** Whether it was an open tunnel. */
   closeTunnel(): boolean {
-    const isTunnel = this.#current?.req.context.handler?.state === 'tunnel' && !this.#socket.destroyed
+    const isTunnel = this.#current?.req.context.owner?.state === 'tunnel' && !this.#socket.destroyed
     if (isTunnel) this.#socket.destroy()
     return isTunnel
   }
@@ -258,6 +265,20 @@ function responseOnDetached(req: SidecarRequest): SidecarResponse {
 
 function onResponseClosed(this: SidecarResponse): void {
   this.req.context.connection.finish(this)
+}
+
+/** Sends the last bytes of a connection, and drops those that still arrive. */
+function endConnection(socket: Socket, text = ''): void {
+  socket.end(text, 'latin1')
+  dropUnread(socket)
+}
+
+/** After the last response of a connection. */
+function dropUnread(socket: Socket): void {
+  socket.resume()
+  socket.setTimeout(DRAIN_IDLE_MS)
+  const deadline = setTimeout(() => socket.destroy(), DRAIN_TOTAL_MS)
+  socket.once('close', () => clearTimeout(deadline))
 }
 
 function isLost({ code = '' }: NodeJS.ErrnoException): boolean {

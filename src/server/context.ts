@@ -1,13 +1,12 @@
 /**
- * Client connections, and the request context: the facts that each stage adds.
- * The context is a property of the request class that Node's server creates, so http-proxy passes it on.
+ * The request context: the facts that each stage adds, and what these stages may know of the client's connection.
+ * It is a property of the request class that Node's server creates, so http-proxy passes it on.
  */
-import { createServer, IncomingMessage, ServerResponse } from 'node:http'
+import { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import type { Duplex } from 'node:stream'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision } from '../gate/decide.ts'
-import type { NamedRequest } from '../gate/named-request.ts'
+import type { OriginalRequest } from '../gate/original-request.ts'
 import type { Route } from '../gate/route.ts'
 import type { ClientFailure, UpstreamFault } from '../http/proxy-errors.ts'
 import type { Identity, RefusalReason } from '../token/caller.ts'
@@ -20,6 +19,8 @@ export interface ClientConnection {
   readonly tcpSocket: Socket
   /** The process accepts no more: its connections end with their next responses. */
   readonly isDraining: boolean
+  /** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
+  readonly discardsAfterOffer: boolean
   /**
    * Destroys it; with a reset if a response has begun and its request has arrived: clients that do not count bytes
    * (Ruby's `Net::HTTP`) take a close for its end. A response framed by close is always reset.
@@ -29,22 +30,15 @@ export interface ClientConnection {
   finish(res: SidecarResponse): void
 }
 
-/**
- * By socket; listener.ts adds and removes them. Closed ones must be removed: collections of the young generation keep
- * values of a WeakMap alive. Measured with a connection for each request on Node 20: garbage collection took 5 % of the
- * time, now 1.5 %.
- */
-export const connections = new WeakMap<Duplex, ClientConnection>()
-
-/** A component that serves a request: the token endpoint, a transfer, a tunnel, the drain of an unread body. */
-export interface RequestHandler {
+/** The component that is responsible for a request: the token endpoint, a transfer, a tunnel, the drain of an unread body. */
+export interface RequestOwner {
   /** Absent while the request counts as in flight. */
   readonly state?: 'tunnel' | 'drain'
   /** The client socket was idle for `timeouts.idleSeconds`, or 5 s while an unread body is drained. */
   onIdle(): void
   /** Node's parser failed within the request's body. */
   onMalformedBody?(): void
-  /** Called once: another handler has taken the request over, or its response is over. */
+  /** Called once: another component owns the request now, or its response is over. */
   onRelease?(): void
 }
 
@@ -66,14 +60,13 @@ export type Reason =
 
 /** The facts of a request, grouped by the file that adds them. */
 export class RequestContext {
-  readonly connection: ClientConnection
-
   // connection.ts, on arrival.
 
+  readonly connection: ClientConnection
+  /** Set if Node has detached the socket for `Upgrade` or CONNECT: the bytes after the head. */
+  readonly firstBytes: Buffer | undefined
   /** Monotonic milliseconds. */
-  startedAt = 0
-  /** Set when Node detached the socket for `Upgrade` or CONNECT. `firstBytes`: those after the head. */
-  upgrade: { readonly firstBytes: Buffer } | undefined
+  readonly startedAt = performance.now()
   /** Node's parser failed within the body. */
   isBodyMalformed = false
 
@@ -82,15 +75,20 @@ export class RequestContext {
   id = ''
   /** Absent before admission, and when it refused the request. */
   admitted: Admitted | undefined
-  /** Of forward auth: the request that a trusted proxy names. */
-  named: NamedRequest | undefined
+  /** Of forward auth, the request that a trusted proxy names. */
+  original: OriginalRequest | undefined
   /** `proxy` before routing, and for requests refused at admission. */
   route: Route = 'proxy'
   decision: Decision | undefined
 
-  /** That of the caller or, from token-endpoint.ts, the names of a login that exist: they prove nothing. */
-  loggedIdentity: Partial<Identity> | undefined
-  /** Of a failure or refusal, the latest one; from the part that fails or refuses. */
+  // token-endpoint.ts.
+
+  /** The names of a login that exist: they prove nothing before it succeeds. */
+  login: Partial<Identity> | undefined
+
+  // respond.ts.
+
+  /** Of a failure or refusal, the latest one. */
   reason: Reason | undefined
 
   // Body bytes from and to the client, added up by the parts that read and write them.
@@ -98,44 +96,47 @@ export class RequestContext {
   bytesIn = 0
   bytesOut = 0
 
-  #handler: RequestHandler | undefined
+  #owner: RequestOwner | undefined
 
-  constructor(connection: ClientConnection) {
+  constructor(connection: ClientConnection, firstBytes?: Buffer) {
     this.connection = connection
+    this.firstBytes = firstBytes
   }
 
-  get handler(): RequestHandler | undefined {
-    return this.#handler
+  get owner(): RequestOwner | undefined {
+    return this.#owner
   }
 
-  /** Makes `handler` the only one that serves the request, or none; the handler before it lets go. */
-  serveBy(handler: RequestHandler | undefined): void {
-    const previous = this.#handler
-    this.#handler = handler
+  /** Makes `owner` the only one, or none; the one before it lets go. */
+  changeOwner(owner: RequestOwner | undefined): void {
+    const previous = this.#owner
+    this.#owner = owner
     previous?.onRelease?.()
+  }
+
+  /** The request has a socket that Node's parser no longer reads. */
+  get isDetached(): boolean {
+    return this.firstBytes !== undefined
   }
 
   /** Whether the connection must close after the response. */
   get mustClose(): boolean {
-    const { connection, admitted, upgrade } = this
+    const { connection, admitted } = this
     if (admitted === undefined || this.isBodyMalformed || connection.isDraining) return true
     if (admitted.connectionOptions?.has('close') === true) return true
-    return DISCARDS_AFTER_OFFER && admitted.offersUpgrade && upgrade === undefined
+    return connection.discardsAfterOffer && admitted.offersUpgrade && !this.isDetached
+  }
+
+  /** For the logs: that of the caller, or the names of a login. */
+  get loggedIdentity(): Partial<Identity> | undefined {
+    const { decision } = this
+    return decision !== undefined && 'caller' in decision ? decision.caller?.identity : this.login
   }
 }
 
-/** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
-const DISCARDS_AFTER_OFFER = !('shouldUpgradeCallback' in createServer())
-
 export class SidecarRequest extends IncomingMessage {
-  readonly context: RequestContext
-
-  constructor(socket: Socket) {
-    super(socket)
-    const connection = connections.get(socket)
-    if (connection === undefined) throw new Error('a request on an unknown connection')
-    this.context = new RequestContext(connection)
-  }
+  /** Set by `Connection` when it serves the request; nothing reads it before. */
+  declare context: RequestContext
 }
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {
@@ -143,7 +144,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   isContinued = false
   /** The end of the connection is the end of the body. */
   isCloseDelimited = false
-  /** All of it has been written, whatever becomes of the rest of the request. */
+  /** All of it has been written, whatever becomes of the rest of the request. Set by respond.ts alone. */
   isComplete = false
 
   /** Before the body is read: asks a client for it that waits. */

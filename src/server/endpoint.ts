@@ -73,7 +73,7 @@ export async function readJson(res: SidecarResponse): Promise<Reading<Body>> {
   if (refusal !== undefined) return refusal
   res.continueIfExpected()
   const body = await readBody(req)
-  req.context.serveBy(undefined)
+  req.context.changeOwner(undefined)
   return 'ok' in body ? body : parse(body)
 }
 
@@ -107,7 +107,7 @@ function readBody(req: SidecarRequest): Promise<Buffer | Refusal> {
       chunks.push(chunk)
       if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
     }
-    context.serveBy({
+    context.changeOwner({
       onIdle: () => stop({ ok: false, error: ERRORS.requestTimeout }),
       onMalformedBody: () => stop({ ok: false, error: ERRORS.malformedRequest }),
     })

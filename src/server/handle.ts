@@ -34,27 +34,26 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
     const { context } = req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
-    if ('caller' in decision) context.loggedIdentity = decision.caller?.identity
     if (decision.act === 'refuse')
       return responder.refuse(res, decision.reason, decision.error, refusalOptions(decision, context.route))
     if (context.isBodyMalformed) return responder.refuse(res, 'admission', ERRORS.malformedRequest)
-    if (context.upgrade !== undefined && context.admitted?.webSocket !== true)
+    if (context.isDetached && context.admitted?.webSocket !== true)
       return responder.refuse(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
         return options.forward(req, res)
       case 'forwardAuth':
         return allowForwarding(res, decision.caller)
-      case 'issue':
-        return tokenEndpoint.issue(res)
-      case 'timeLeft':
-        return tokenEndpoint.timeLeft(res, decision.caller.identity)
+      case 'issueToken':
+        return tokenEndpoint.issueToken(res)
+      case 'checkToken':
+        return tokenEndpoint.checkToken(res, decision.caller.identity)
       case 'logout':
         return tokenEndpoint.logout(res, decision.caller.identity)
-      case 'createLink':
-        return linkEndpoint.create(res, decision.caller)
+      case 'issueLink':
+        return linkEndpoint.issueLink(res, decision.caller)
       case 'endLink':
-        return linkEndpoint.end(res, decision.caller.identity, decision.linkId)
+        return linkEndpoint.endLink(res, decision.caller.identity, decision.linkId)
       case 'otherMethod':
         return responder.refuseMethod(res, decision.allowed)
       default:
@@ -91,9 +90,9 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   return (req, res) => {
     const { context } = req
     try {
-      const { request, named, route, decision } = decide(req)
+      const { request, original, route, decision } = decide(req)
       context.admitted = request
-      context.named = named
+      context.original = original
       context.route = route
       context.id = request === undefined ? requestIdOf(req.rawHeaders) : (request.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.

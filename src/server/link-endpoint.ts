@@ -26,7 +26,7 @@ export class LinkEndpoint {
   }
 
   /** POST: makes a link. Rejects only on an internal error. */
-  async create(res: SidecarResponse, caller: Caller): Promise<void> {
+  async issueLink(res: SidecarResponse, caller: Caller): Promise<void> {
     const { responder, signer, maxLifetimeSeconds, audit } = this.#options
     if (!signer.canSign) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
     const read = await readJson(res)
@@ -43,7 +43,7 @@ export class LinkEndpoint {
   }
 
   /** DELETE: ends a link of the caller's account, known or not. Rejects only on an internal error. */
-  async end(res: SidecarResponse, { accountId }: Identity, linkId: string): Promise<void> {
+  async endLink(res: SidecarResponse, { accountId }: Identity, linkId: string): Promise<void> {
     const { responder, maxLifetimeSeconds, now } = this.#options
     if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', NO_LINK_ID)
     if (!isLinkOf(linkId, accountId)) return this.#deny(res)

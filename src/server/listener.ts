@@ -7,9 +7,10 @@
  *   a TLS handshake              `handshakeTimeout`: `headersSeconds`; Node
  *   the first byte of a head     the socket's: `idleSeconds`, or `keepAliveTimeout` between requests; `Connection.onTimeout`
  *   the rest of a head           `headersTimeout`, looked at every 500 ms: 408 by `Connection.onParserError`
- *   bytes of a body, either way  the socket's: `idleSeconds`; `Connection.onTimeout` calls `onIdle` of the request's handler:
- *                                `proxy/transfer.ts` (upload, download), `proxy/websocket.ts`, `endpoint.ts` (login, link)
- *   the end of an unread body    5 s without a byte, 30 s in all; `unread-body.ts`
+ *   bytes of a body, either way  the socket's: `idleSeconds`; `Connection.onTimeout` calls `onIdle` of the request's owner:
+ *                                `proxy/transfer.ts` (upload, download)
+ *   the body of a login or link  `idleSeconds` in all; `json-body.ts`
+ *   the end of an unread body    5 s without a byte, 30 s in all; `respond.ts`
  */
 import { createServer, type Server, type ServerOptions } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
@@ -19,8 +20,8 @@ import type { SecureContextOptions } from 'node:tls'
 import type { Config } from '../config/config.ts'
 import { admit } from '../gate/admission.ts'
 import type { Peer } from './client-address.ts'
-import { Connection, type ConnectionEvents, type ParserError } from './connection.ts'
-import { connections, SidecarRequest, SidecarResponse } from './context.ts'
+import { Connection, type ConnectionEvents, type ConnectionSettings, type ParserError } from './connection.ts'
+import { SidecarRequest, SidecarResponse } from './context.ts'
 import { type ListenerCertificates, secureContext, TlsSockets, tlsOptions } from './tls-sockets.ts'
 
 interface ListenerEvents extends ConnectionEvents {
@@ -37,6 +38,7 @@ export class DataListener {
   readonly #isSecure: boolean
   readonly #peerOf: (socket: Socket, tls: boolean) => Peer
   readonly #events: ListenerEvents
+  readonly #connectionSettings: ConnectionSettings
   readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse> & {
     setSecureContext?: (context: SecureContextOptions) => void
   }
@@ -79,6 +81,11 @@ export class DataListener {
     // Node's default drops lines beyond 1,000 from `rawHeaders`, but its parser obeys them. Admission enforces the limit.
     server.maxHeadersCount = 0
     this.#server = server
+    this.#connectionSettings = {
+      idleMs: server.timeout,
+      headMs: server.headersTimeout + 2 * CHECK_MS,
+      discardsAfterOffer: !('shouldUpgradeCallback' in server),
+    }
     this.#acceptConnections()
     this.#serveConnections()
   }
@@ -118,7 +125,7 @@ export class DataListener {
     server.on('checkContinue', onRequest)
     server.on('checkExpectation', onRequest)
     const onUpgrade = (req: SidecarRequest, _socket: Duplex, firstBytes: Buffer) =>
-      this.#open.get(req.socket)?.upgrade(req, firstBytes)
+      this.#open.get(req.socket)?.receiveDetached(req, firstBytes)
     server.on('connect', onUpgrade)
     if (this.#config.upgrade.enabled) server.on('upgrade', onUpgrade)
     server.on('timeout', (socket: Socket) => {
@@ -134,16 +141,10 @@ export class DataListener {
   }
 
   #addConnection(socket: Socket, tcpSocket: Socket): void {
-    const { idleSeconds, headersSeconds } = this.#config.timeouts
-    const waits = { idleMs: idleSeconds * 1000, headMs: headersSeconds * 1000 + 2 * CHECK_MS }
     const peer = this.#peerOf(tcpSocket, this.#isSecure)
-    const connection = new Connection(socket, tcpSocket, peer, waits, this.#events)
-    connections.set(socket, connection)
+    const connection = new Connection(socket, tcpSocket, peer, this.#connectionSettings, this.#events)
     this.#open.set(socket, connection)
-    socket.once('close', () => {
-      connections.delete(socket)
-      this.#open.delete(socket)
-    })
+    socket.once('close', () => this.#open.delete(socket))
   }
 
   /** Rejects when the address is not available. */

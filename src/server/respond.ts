@@ -1,12 +1,17 @@
 /**
  * The sidecar's own responses: JSON with a `Content-Length` (a published client drops chunked error bodies) and
  * by default `Cache-Control: no-store`; errors with `Proxy-Status` (RFC 9209); CORS headers for allowed origins.
+ * A response that precedes the end of its request's body is followed by a drain of the rest, within the bounds of nginx's
+ * lingering close: clients that send everything before they read (Python, Java; all over TLS) lose it to a reset.
  */
 import { STATUS_CODES } from 'node:http'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { ProxyErrorType } from '../http/proxy-errors.ts'
-import type { Reason, SidecarResponse } from './context.ts'
-import { endAfterBody, hasUnreadBody } from './unread-body.ts'
+import type { Reason, SidecarRequest, SidecarResponse } from './context.ts'
+
+/** Of a drain, in milliseconds: without a byte, and in all. */
+export const DRAIN_IDLE_MS = 5_000
+export const DRAIN_TOTAL_MS = 30_000
 
 export interface RefusalOptions {
   /** By default, that of a request we cannot serve: now (503) or at all. */
@@ -44,16 +49,17 @@ export class Responder {
     if (close || unread || context.mustClose) list.push('Connection', 'close')
     res.writeHead(status, STATUS_CODES[status] ?? '', list)
     if (req.method !== 'HEAD') context.bytesOut += text.length
-    res.isComplete = true
     if (unread) {
       res.flushHeaders() // `write` alone would not send a head without a body: HEAD, 204
       res.write(text, 'latin1')
       endAfterBody(res)
     } else {
+      res.isComplete = true
       res.end(text, 'latin1')
     }
   }
 
+  /** The one place that records why a request failed, also where `send` does nothing. */
   refuse(
     res: SidecarResponse,
     reason: Reason,
@@ -124,4 +130,40 @@ export class Responder {
 
 function proxyStatus(errorType: ProxyErrorType, details?: string): string {
   return `storage-auth-sidecar; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`
+}
+
+function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
+  return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
+}
+
+/**
+ * Ends a response that says `Connection: close` and whose body has been written. Node closes at `end()`, so the drain
+ * comes first. `trailers`: of a chunked response.
+ */
+export function endAfterBody(
+  res: SidecarResponse,
+  trailers: readonly (readonly [name: string, value: string])[] = [],
+): void {
+  const { req } = res
+  res.isComplete = true
+  if (res.chunkedEncoding) {
+    // Node 26 holds chunks until the next tick, and loses them once the encoding is off.
+    while (res.writableCorked > 0) res.uncork()
+    res.chunkedEncoding = false
+    res.write(`0\r\n${trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n`, 'latin1')
+  }
+  const { context, socket, headers } = req
+  // A client that waits for `100 Continue` sends no body, and an upgraded socket has no parser.
+  const isAwaited = !res.isContinued && headers.expect?.toLowerCase() === '100-continue'
+  if (req.readableEnded || isAwaited || context.isDetached) {
+    res.end()
+    return
+  }
+  const finish = () => res.end()
+  const deadline = setTimeout(finish, DRAIN_TOTAL_MS)
+  context.changeOwner({ state: 'drain', onIdle: finish, onRelease: () => clearTimeout(deadline) })
+  socket.setTimeout(DRAIN_IDLE_MS)
+  req.once('end', finish)
+  socket.once('end', finish) // a malformed body does not end
+  req.resume()
 }

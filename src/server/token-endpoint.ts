@@ -38,7 +38,7 @@ export class TokenEndpoint {
   }
 
   /** POST: issues a token. Rejects only on an internal error. */
-  async issue(res: SidecarResponse): Promise<void> {
+  async issueToken(res: SidecarResponse): Promise<void> {
     const { credentials, signer, throttle, audit, responder } = this.#options
     const { req } = res
     const { context } = req
@@ -49,14 +49,14 @@ export class TokenEndpoint {
     if (!asked.ok) return this.#fail(res, 'invalid', asked.error)
     const { login } = asked
     const { accountId, accessKey } = login
-    if (credentials.hasAccount(accountId)) context.loggedIdentity = { accountId }
+    if (credentials.hasAccount(accountId)) context.login = { accountId }
     const client = clientNetwork(this.#options.clientAddress(req))
     const { verdict, retryAfterSeconds } = await throttle.attempt(login, client, async () =>
       res.destroyed ? 'busy' : credentials.authenticate(login, client),
     )
     if (verdict === 'unavailable') return this.#fail(res, verdict, ERRORS.serviceNotReady)
     const credential = credentials.credentialStatus(accountId, accessKey)
-    if (credential.active) context.loggedIdentity = { accountId, accessKey }
+    if (credential.active) context.login = { accountId, accessKey }
     if (verdict === 'busy' || verdict === 'throttled') {
       if (!res.destroyed) await sleep(RETRY_LATER_DELAY_MS)
       if (res.destroyed) return // the client left while its login waited
@@ -72,7 +72,7 @@ export class TokenEndpoint {
       this.#recordFailure(req, 'internal')
       throw error
     })
-    context.loggedIdentity = identity
+    context.login = identity
     this.#options.onIssued()
     audit.request(req, { event: 'login' })
     const lifetime = expirationSec(this.#options, identity.expiresAtSeconds)
@@ -80,7 +80,7 @@ export class TokenEndpoint {
   }
 
   /** GET and HEAD. */
-  timeLeft(res: SidecarResponse, { expiresAtSeconds }: Identity): void {
+  checkToken(res: SidecarResponse, { expiresAtSeconds }: Identity): void {
     const left = expirationSec(this.#options, expiresAtSeconds)
     this.#options.responder.send(res, 200, { expirationSec: left })
   }

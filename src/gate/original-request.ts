@@ -1,14 +1,15 @@
 /**
- * Forward auth of a restricted token: the request to allow, as a trusted proxy names it.
- * In: the proxy's request. Out: method, path and host of the request it asks for, or undefined where they are missing or
- * have several values: a proxy that sets one pair of headers may pass the client's spelling of the other.
+ * Forward auth: the original request, which a trusted proxy has received and names in headers of its own request.
+ * In: the proxy's request. Out: the original request, or undefined where its method or target is missing or has several
+ * values: a proxy that sets one pair of headers may pass the client's spelling of the other.
  */
 import { HeaderKind, headerKind, headerValues } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import type { ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
 
-export interface NamedRequest extends ScopedRequest {
+/** Of any other request than one of forward auth, it is the admitted request itself. */
+export interface OriginalRequest extends ScopedRequest {
   readonly target: string
 }
 
@@ -20,8 +21,8 @@ const PAIRS = [
 /** One that Node's parser accepts: services may read others without regard to case, or as a list. */
 const METHOD = /^[A-Z][A-Z-]*$/
 
-export function namedRequest(asking: Admitted): NamedRequest | undefined {
-  const { rawHeaders, connectionOptions } = asking
+export function originalRequest(proxyRequest: Admitted): OriginalRequest | undefined {
+  const { rawHeaders, connectionOptions } = proxyRequest
   const valuesOf = (name: string) => headerValues(rawHeaders, name)
   let named: { readonly method: string; readonly target: string } | undefined
   for (const pair of PAIRS) {
@@ -43,6 +44,6 @@ export function namedRequest(asking: Admitted): NamedRequest | undefined {
   const target = originForm(named.target, undefined)
   if (target === undefined) return undefined
   const hosts = valuesOf('x-forwarded-host')
-  const host = hosts.length === 0 ? asking.host : hosts.length === 1 ? hosts[0] : undefined
+  const host = hosts.length === 0 ? proxyRequest.host : hosts.length === 1 ? hosts[0] : undefined
   return { method: named.method, target, path: pathOf(target), host, rawHeaders, connectionOptions }
 }
