@@ -152,7 +152,7 @@ export async function createApp({
   metrics.readFrom({
     cache: tokenCache,
     listener,
-    signingKey: () => keys().verification.get(keys().signing?.kid ?? ''),
+    signingKey: () => keys().signing,
     tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
     revocations: authData.revocations,
     pools: () => forwarder.pools(),

@@ -170,7 +170,7 @@ export async function openAuthData(config: Config, context: Context) {
   }
 }
 
-const NO_KEYS: KeyRing = { verification: new Map() }
+const NO_KEYS: KeyRing = { keys: new Map() }
 
 export const databaseProblems = (problems: readonly string[]) =>
   problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
@@ -212,7 +212,7 @@ export async function openFiles(config: Config, context: Context) {
 
   function loadKeys(directory: string, active: KeyRing | undefined) {
     // Tokens of trusted issuers need no key of ours. Once it has had a key, an empty directory is a mistake.
-    const mayBeEmpty = trustedIssuers.length > 0 && (active?.verification.size ?? 0) === 0
+    const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
     return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
   }
   const onChange = () => events.emit('change')

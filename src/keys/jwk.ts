@@ -15,13 +15,7 @@ import { importJWK } from 'jose/key/import'
 import { z } from 'zod'
 import type { Loaded } from '../files/files.ts'
 import { integer, must } from '../values/values.ts'
-import { ALGORITHMS, type Algorithm, type SigningKey, type VerificationKey } from './key-ring.ts'
-
-export interface ImportedKey {
-  readonly verification: VerificationKey
-  /** Absent when the JWK holds a public key only. */
-  readonly signing?: SigningKey | undefined
-}
+import { ALGORITHMS, type Algorithm, type Key } from './key-ring.ts'
 
 /** The members that must never be published (RFC 7518, sections 6.2.2, 6.3.2 and 6.4.1; `priv` of the AKP key type). */
 export const PRIVATE_MEMBERS: ReadonlySet<string> = new Set('d p q dp dq qi oth k priv'.split(' '))
@@ -73,18 +67,14 @@ const jwkSchema = z.discriminatedUnion(
 )
 
 /** Publishes only members of the schema. Never rejects. @param createdAt - of a key without `iat`, epoch seconds */
-export async function importKey(jwk: object, createdAt: number): Promise<Loaded<ImportedKey>> {
+export async function importKey(jwk: object, createdAt: number): Promise<Loaded<Key>> {
   const parsed = jwkSchema.safeParse(jwk)
   if (!parsed.success) {
     return refused(...parsed.error.issues.map(({ path, message }) => `${path.join('.')} ${message}`))
   }
   const { kid, alg, use: _use, key_ops: _ops, iat, signedUntil, tokenSeconds, ...members } = parsed.data
   const described = { kid, alg, createdAt: iat ?? createdAt, signedUntil, tokenSeconds }
-  const imported = (verification: VerificationKey, privateKey?: CryptoKey): Loaded<ImportedKey> => ({
-    ok: true,
-    value: { verification, signing: privateKey && { kid, alg, key: privateKey } },
-    warnings: [],
-  })
+  const imported = (key: Key): Loaded<Key> => ({ ok: true, value: key, warnings: [] })
   try {
     if (members.kty === 'oct') {
       const secret = Buffer.from(members.k, 'base64url')
@@ -92,18 +82,21 @@ export async function importKey(jwk: object, createdAt: number): Promise<Loaded<
         return refused(`the secret is shorter than ${MIN_SECRET_BYTES} bytes`)
       const hmac = { name: 'HMAC', hash: 'SHA-256' }
       const key = await webcrypto.subtle.importKey('raw', secret, hmac, false, ['sign', 'verify'])
-      return imported({ ...described, key }, key)
+      return imported({ ...described, verifyKey: key, signKey: key })
     }
     const publicEntries = Object.entries(members).filter(([name]) => !PRIVATE_MEMBERS.has(name))
     const publicMembers = { ...Object.fromEntries(publicEntries), kty: members.kty }
-    const key = await importJWK(publicMembers, alg)
-    const weakness = rsaWeakness(key)
+    const verifyKey = await importJWK(publicMembers, alg)
+    const weakness = rsaWeakness(verifyKey)
     if (weakness !== undefined) return refused(weakness)
-    const verification = { ...described, key, publicJwk: { kid, alg, use: 'sig', ...publicMembers } }
-    if (members.d === undefined) return imported(verification)
-    const privateKey = await importJWK(members, alg)
-    await assertPair(privateKey, key, alg)
-    return imported(verification, privateKey)
+    const signKey = members.d === undefined ? undefined : await importJWK(members, alg)
+    if (signKey !== undefined) await assertPair(signKey, verifyKey, alg)
+    return imported({
+      ...described,
+      verifyKey,
+      signKey,
+      publicJwk: { kid, alg, use: 'sig', ...publicMembers },
+    })
   } catch {
     // The cause may quote a member.
     return refused(`is no valid ${alg} key, or its private and public halves do not belong together`)

@@ -10,11 +10,10 @@ import {
   ACTIVE_FILE,
   KEY_FILE_SUFFIX,
   type KeyDirectory,
-  type KeyFile,
   privateFiles,
   readKeyDirectory,
 } from './key-directory.ts'
-import { type Algorithm, NEVER_SIGNED, tokensEndAt } from './key-ring.ts'
+import { type Algorithm, type Key, NEVER_SIGNED, tokensEndAt } from './key-ring.ts'
 
 interface KeyChange {
   readonly directory: string
@@ -38,7 +37,7 @@ export async function addKey(
     const kid = change.kid ?? newKid(alg, createdAt)
     if (keys.files.has(kid)) return refused(`there is already a key ${kid}`)
     // Two private keys need an `active` file: write it before the second one appears.
-    if (keys.signing && !keys.hasActive) await writeActive(directory, keys.signing.verification.kid)
+    if (keys.signing) await writeActive(directory, keys.signing.key.kid)
     const active = change.activate === true || privateFiles(keys.files).length === 0
     const generated = await generateKey(alg, kid, createdAt)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
@@ -66,8 +65,8 @@ export async function activateKey(
   return changeDirectory(directory, async (keys) => {
     const incoming = keys.files.get(kid)
     if (incoming === undefined) return refused(`there is no key ${kid}`)
-    if (incoming.signing === undefined) return refused(`of ${kid} only the public half is here`)
-    const previous = keys.signing?.verification.kid
+    if (incoming.key.signKey === undefined) return refused(`of ${kid} only the public half is here`)
+    const previous = keys.signing?.key.kid
     await writeKey(directory, kid, { ...incoming.document, signedUntil: undefined, tokenSeconds: undefined })
     await switchSigningKey(change, keys, kid)
     return { ok: true, ...(previous !== undefined && previous !== kid && { previous }) }
@@ -88,9 +87,9 @@ export async function retireKey(
     if (file === undefined) return refused(`there is no key ${kid}`)
     if (keys.ambiguity !== undefined) return refused(`${keys.ambiguity}; activate one first`)
     if (keys.signing === file) return refused(`${kid} signs new tokens; activate another key first`)
-    const from = tokensEndAt(file.verification, change.longestSeconds)
+    const from = tokensEndAt(file.key, change.longestSeconds)
     if (change.force !== true && (from === undefined || now() < from * 1000)) {
-      return refused(`${whyKept(file, from)}; --force removes it all the same`)
+      return refused(`${whyKept(file.key, from)}; --force removes it all the same`)
     }
     await rm(join(directory, `${kid}${KEY_FILE_SUFFIX}`))
     return { ok: true }
@@ -118,11 +117,11 @@ async function switchSigningKey(
   keys: KeyDirectory,
   kid: string,
 ): Promise<void> {
-  for (const { verification, document } of privateFiles(keys.files)) {
-    const maySign = keys.signing === undefined || keys.signing.verification === verification
-    if (verification.kid === kid || (verification.signedUntil !== undefined && !maySign)) continue
+  for (const { key, document } of privateFiles(keys.files)) {
+    const maySign = keys.signing === undefined || keys.signing.key === key
+    if (key.kid === kid || (key.signedUntil !== undefined && !maySign)) continue
     const recorded = { signedUntil: Math.ceil(now() / 1000), tokenSeconds: longestSeconds }
-    await writeKey(directory, verification.kid, { ...document, ...recorded })
+    await writeKey(directory, key.kid, { ...document, ...recorded })
   }
   await writeActive(directory, kid)
 }
@@ -135,14 +134,14 @@ function writeKey(directory: string, kid: string, document: object): Promise<voi
   return replaceFile(join(directory, `${kid}${KEY_FILE_SUFFIX}`), `${JSON.stringify(document, null, 2)}\n`)
 }
 
-function whyKept({ verification: { kid, signedUntil }, signing }: KeyFile, from: number | undefined): string {
+function whyKept({ kid, signedUntil, signKey }: Key, from: number | undefined): string {
   if (from !== undefined) {
     return `tokens signed by ${kid} can be alive until ${new Date(from * 1000).toISOString()}`
   }
   if (signedUntil !== undefined) {
     return `tokens signed by ${kid} can be alive until an unknown time: give --config or --max-lifetime-seconds`
   }
-  if (signing === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`
+  if (signKey === undefined) return `of ${kid} only the public half is here, so it may still sign elsewhere`
   return `the file of ${kid} does not record when it stopped signing; run 'keys activate' with the active key to add it`
 }
 

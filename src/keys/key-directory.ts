@@ -6,8 +6,8 @@
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { errorCode, fileErrorReason, type Loaded, readRegularFile } from '../files/files.ts'
-import { type ImportedKey, importKey } from './jwk.ts'
-import { type KeyRing, tokensEndAt } from './key-ring.ts'
+import { importKey } from './jwk.ts'
+import { type Key, type KeyRing, tokensEndAt } from './key-ring.ts'
 
 export const ACTIVE_FILE = 'active'
 export const KEY_FILE_SUFFIX = '.jwk.json'
@@ -24,7 +24,8 @@ export const KID_RULE = 'must be 1 to 128 letters, digits, . _ - and no . first'
 
 const MAX_FILE_BYTES = 65_536
 
-export interface KeyFile extends ImportedKey {
+export interface KeyFile {
+  readonly key: Key
   /** The JSON document, private members included: for rewriting the file, never for output. */
   readonly document: object
 }
@@ -33,7 +34,6 @@ export interface KeyFile extends ImportedKey {
 export interface KeyDirectory {
   /** By kid. */
   readonly files: ReadonlyMap<string, KeyFile>
-  readonly hasActive: boolean
   /** The key that signs: the one that `active` names or, without that file, the only private one. */
   readonly signing?: KeyFile | undefined
   /** Why it is not clear which key signs. */
@@ -60,11 +60,11 @@ export async function loadKeyRing(
   const unusable = (problem: string) => ({ ok: false as const, problems: [`${directory}: ${problem}`] })
   const isEmpty = mayBeEmpty && files.size === 0
   if (ambiguity !== undefined && !isEmpty) return unusable(ambiguity)
-  if (signsAssertions && (signing?.signing?.alg ?? 'HS256') === 'HS256') return unusable(NO_ASSERTION_KEY)
-  const verification = new Map([...files].map(([kid, file]) => [kid, file.verification]))
+  if (signsAssertions && (signing?.key.alg ?? 'HS256') === 'HS256') return unusable(NO_ASSERTION_KEY)
+  const keys = new Map([...files].map(([kid, { key }]) => [kid, key]))
   return {
     ok: true,
-    value: { verification, signing: signing?.signing },
+    value: { keys, signing: signing?.key },
     warnings: isEmpty
       ? [`${directory}: ${ambiguity}: only tokens of trusted issuers are accepted`]
       : warnings,
@@ -88,14 +88,14 @@ function findSigning(
     return { ambiguity: `several private keys, and no file ${ACTIVE_FILE} to say which signs; ${choose}` }
   }
   const signing = files.get(activeKid)
-  if (signing?.signing !== undefined) return { signing }
+  if (signing?.key.signKey !== undefined) return { signing }
   const name = `${activeKid}${KEY_FILE_SUFFIX}`
   const why = signing === undefined ? `there is no ${name}` : `${name} lacks the private half`
   return { ambiguity: `${ACTIVE_FILE} names ${activeKid}, but ${why}; ${choose}` }
 }
 
 export const privateFiles = (files: KeyDirectory['files']): readonly KeyFile[] =>
-  [...files.values()].filter(({ signing }) => signing !== undefined)
+  [...files.values()].filter(({ key }) => key.signKey !== undefined)
 
 /** Never rejects. */
 export async function readKeyDirectory(directory: string): Promise<KeyDirectory> {
@@ -122,7 +122,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
       const loaded = await loadKeyFile(path, name.slice(0, -KEY_FILE_SUFFIX.length))
       if (!loaded.ok) problems.push(...loaded.problems)
       else {
-        files.set(loaded.value.verification.kid, loaded.value)
+        files.set(loaded.value.key.kid, loaded.value)
         warnings.push(...loaded.warnings)
       }
     } else {
@@ -131,7 +131,7 @@ export async function readKeyDirectory(directory: string): Promise<KeyDirectory>
   }
   // An invalid file may be the signing key.
   const signing = problems.length === 0 ? findSigning(files, active, directory) : {}
-  return { files, hasActive: active !== undefined, ...signing, problems, warnings }
+  return { files, ...signing, problems, warnings }
 }
 
 async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> {
@@ -153,31 +153,28 @@ async function loadKeyFile(path: string, kid: string): Promise<Loaded<KeyFile>> 
   }
   const imported = await importKey(document, Math.floor(read.modifiedAt / 1000))
   if (!imported.ok) return refused(...imported.problems)
-  const { verification, signing } = imported.value
-  if (!isKid(verification.kid)) return refused(`kid ${KID_RULE}`)
-  if (verification.kid !== kid) {
-    return refused(`its kid is ${verification.kid}; rename the file to ${verification.kid}${KEY_FILE_SUFFIX}`)
+  const key = imported.value
+  if (!isKid(key.kid)) return refused(`kid ${KID_RULE}`)
+  if (key.kid !== kid) {
+    return refused(`its kid is ${key.kid}; rename the file to ${key.kid}${KEY_FILE_SUFFIX}`)
   }
-  return {
-    ok: true,
-    value: { ...imported.value, document },
-    warnings: signing ? read.permissionWarnings : [],
-  }
+  return { ok: true, value: { key, document }, warnings: key.signKey ? read.permissionWarnings : [] }
 }
 
 /** Oldest first; times in RFC 3339. @param longestSeconds - as for {@link tokensEndAt} */
 export function listKeys({ files, signing }: KeyDirectory, longestSeconds: number | undefined) {
   return [...files.values()]
-    .sort((a, b) => a.verification.createdAt - b.verification.createdAt)
-    .map((file) => {
-      const { kid, alg, createdAt, signedUntil } = file.verification
-      const active = file === signing
-      const end = tokensEndAt(file.verification, longestSeconds)
+    .map(({ key }) => key)
+    .sort((a, b) => a.createdAt - b.createdAt)
+    .map((key) => {
+      const { kid, alg, createdAt, signedUntil } = key
+      const active = key === signing?.key
+      const end = tokensEndAt(key, longestSeconds)
       return {
         kid,
         alg,
         active,
-        private: file.signing !== undefined,
+        private: key.signKey !== undefined,
         created: time(createdAt),
         /** Null when it signs, never signed, or may sign elsewhere. */
         signedUntil: active || !signedUntil ? null : time(signedUntil),

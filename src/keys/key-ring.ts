@@ -11,11 +11,13 @@ export const ALGORITHMS = [...PUBLIC_ALGORITHMS, 'HS256'] as const
 export type Algorithm = (typeof ALGORITHMS)[number]
 
 /** A key that verifies tokens whose header names its `kid` and exactly its `alg`. */
-export interface VerificationKey {
+export interface Key {
   readonly kid: string
   readonly alg: Algorithm
   /** A public key, or the secret key of HS256. */
-  readonly key: CryptoKey
+  readonly verifyKey: CryptoKey
+  /** A private key, or the secret key of HS256. Absent where only the public half is known. */
+  readonly signKey?: CryptoKey | undefined
   /** Published by the admin listener; absent for HS256, which has no public half. */
   readonly publicJwk?: JWK | undefined
   /** When the key was created (`iat` of its JWK, else the file's modification time), in epoch seconds. */
@@ -26,13 +28,11 @@ export interface VerificationKey {
   readonly tokenSeconds?: number | undefined
 }
 
-/** `key`: a private key, or the secret key of HS256. */
-export type SigningKey = Pick<VerificationKey, 'kid' | 'alg' | 'key'>
-
 export interface KeyRing {
-  readonly verification: ReadonlyMap<string, VerificationKey>
-  /** Absent in a sidecar that only verifies. */
-  readonly signing?: SigningKey | undefined
+  /** By kid. */
+  readonly keys: ReadonlyMap<string, Key>
+  /** The one that signs, with its `signKey`. Absent in a sidecar that only verifies. */
+  readonly signing?: Key | undefined
 }
 
 /** The key of a token, or why there is none: the label `reason` of its refusal. */
@@ -41,11 +41,11 @@ export type FoundKey = CryptoKey | 'unknown_key' | 'algorithm' | 'unavailable'
 /** Finds the key that a token's header names. A promise only where keys are fetched or imported; does not reject. */
 export type FindKey = (kid: string | undefined, alg: string) => FoundKey | Promise<FoundKey>
 
-export function findKeyIn(keys: () => KeyRing): FindKey {
+export function findKeyIn(ring: () => KeyRing): FindKey {
   return (kid = '', alg) => {
-    const key = keys().verification.get(kid)
+    const key = ring().keys.get(kid)
     if (key === undefined) return 'unknown_key'
-    return key.alg === alg ? key.key : 'algorithm'
+    return key.alg === alg ? key.verifyKey : 'algorithm'
   }
 }
 
@@ -56,7 +56,7 @@ const RELOAD_SECONDS = 1
 
 /** The public keys of a ring as a JWK Set (RFC 7517, section 5). An HS256 key is never in it. */
 export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
-  return { keys: [...ring.verification.values()].flatMap(({ publicJwk }) => publicJwk ?? []) }
+  return { keys: [...ring.keys.values()].flatMap(({ publicJwk }) => publicJwk ?? []) }
 }
 
 /**
@@ -64,7 +64,7 @@ export function publicJwks(ring: KeyRing): { readonly keys: readonly JWK[] } {
  * @param longestSeconds - the longest lifetime of a token plus the clock tolerance; default: as recorded in the key's file
  */
 export function tokensEndAt(
-  { signedUntil, tokenSeconds }: VerificationKey,
+  { signedUntil, tokenSeconds }: Key,
   longestSeconds: number | undefined,
 ): number | undefined {
   if (signedUntil === undefined || signedUntil === NEVER_SIGNED) return signedUntil
@@ -77,11 +77,11 @@ export function tokensEndAt(
  * as signing, and so does one that never signed: another sidecar may have read `active` earlier. `now`: milliseconds.
  */
 export function tokenLifetimes(
-  { verification, signing }: KeyRing,
+  { keys, signing }: KeyRing,
   longestSeconds: number,
   now: number,
 ): readonly { readonly kid: string; readonly seconds: number }[] {
-  return [...verification.values()].map((key) => {
+  return [...keys.values()].map((key) => {
     const end = key.kid === signing?.kid ? undefined : tokensEndAt(key, longestSeconds)
     return { kid: key.kid, seconds: end ? Math.max(0, Math.ceil(end - now / 1000)) : longestSeconds }
   })

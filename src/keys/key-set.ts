@@ -11,7 +11,7 @@ import type { SecureContext } from 'node:tls'
 import { errorCode, type Loaded, readRegularFile } from '../files/files.ts'
 import { lookup } from '../http/host-lookup.ts'
 import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
-import type { Algorithm, FoundKey, VerificationKey } from './key-ring.ts'
+import type { Algorithm, FoundKey, Key } from './key-ring.ts'
 
 export interface KeySetSource {
   readonly jwksUrl: string
@@ -26,10 +26,10 @@ export interface KeySetSource {
 /** The usable keys of an issuer, and the algorithms that the settings accept. Immutable. */
 export class KeySet {
   /** `kid` is empty where a key has none. */
-  readonly keys: readonly VerificationKey[]
+  readonly keys: readonly Key[]
   readonly #algorithms: readonly string[]
 
-  constructor(keys: readonly VerificationKey[], algorithms: readonly string[]) {
+  constructor(keys: readonly Key[], algorithms: readonly string[]) {
     this.keys = keys
     this.#algorithms = algorithms
   }
@@ -43,7 +43,7 @@ export class KeySet {
     if (kid === '') return 'unknown_key'
     const named = kid === undefined ? this.keys : this.keys.filter((key) => key.kid === kid)
     const [found, ...others] = named.filter((key) => key.alg === alg)
-    if (found !== undefined && others.length === 0) return found.key
+    if (found !== undefined && others.length === 0) return found.verifyKey
     return found === undefined && kid !== undefined && named.length > 0 ? 'algorithm' : 'unknown_key'
   }
 }
@@ -57,10 +57,7 @@ const MAX_KID_LENGTH = 1024
 /** Importing so many keys takes about 3 ms; the event loop serves requests in between. */
 const KEYS_PER_TURN = 20
 
-/** The message follows "the JWK Set". */
-class UnusableResponse extends Error {}
-
-/** Never rejects. */
+/** Never rejects. Problems follow "the JWK Set". */
 export async function fetchJwks(
   { jwksUrl, bearerTokenFile, secureContext }: KeySetSource,
   signal?: AbortSignal,
@@ -70,7 +67,7 @@ export async function fetchJwks(
   try {
     const bearer = bearerTokenFile === undefined ? undefined : await readBearerToken(bearerTokenFile)
     if (bearer?.ok === false) return bearer
-    const text = await fetchText(new URL(jwksUrl), {
+    const fetched = await fetchText(new URL(jwksUrl), {
       signal: signal === undefined ? timeout : AbortSignal.any([timeout, signal]),
       headers: {
         Accept: 'application/jwk-set+json, application/json',
@@ -78,11 +75,12 @@ export async function fetchJwks(
       },
       ...(secureContext && { secureContext: secureContext() }),
     })
-    const keys = keysIn(JSON.parse(text))
-    return keys === undefined ? { ok: false, problems: [NO_SET] } : { ok: true, value: keys, warnings: [] }
+    if (!fetched.ok) return fetched
+    const keys = keysIn(JSON.parse(fetched.value))
+    return keys === undefined ? refused(NO_SET) : { ok: true, value: keys, warnings: [] }
   } catch (error) {
-    const problem = timeout.aborted ? `did not arrive within ${timeoutMs / 1000} s` : problemOf(error)
-    return { ok: false, problems: [problem] }
+    if (timeout.aborted) return refused(`did not arrive within ${timeoutMs / 1000} s`)
+    return refused(error instanceof SyntaxError ? NO_SET : `cannot be fetched: ${errorCode(error)}`)
   }
 }
 
@@ -91,9 +89,11 @@ export async function readBearerToken(path: string): Promise<Loaded<string>> {
   const read = await readRegularFile(path, MAX_BEARER_BYTES)
   if (!read.ok) return read
   const value = read.bytes.toString('latin1').trim()
-  if (!/^[!-~]+$/.test(value)) return { ok: false, problems: [`${path}: holds no token`] }
+  if (!/^[!-~]+$/.test(value)) return refused(`${path}: holds no token`)
   return { ok: true, value, warnings: [] }
 }
+
+const refused = (problem: string): Loaded<never> => ({ ok: false, problems: [problem] })
 
 const NO_SET = 'is not a JWK Set'
 
@@ -107,7 +107,7 @@ function keysIn(value: unknown): readonly UncheckedJwk[] | undefined {
 async function fetchText(
   url: URL,
   options: RequestOptions & { readonly signal: AbortSignal },
-): Promise<string> {
+): Promise<Loaded<string>> {
   const get = url.protocol === 'https:' ? getHttps : getHttp
   const request = get(url, { ...options, agent: false, lookup })
   request.on('error', () => {}) // the one that counts is thrown by `once`, or by the response
@@ -117,17 +117,16 @@ async function fetchText(
   const chunks: Buffer[] = []
   let size = 0
   try {
-    if (response.statusCode !== 200)
-      throw new UnusableResponse(`was answered with status ${response.statusCode}`)
+    if (response.statusCode !== 200) return refused(`was answered with status ${response.statusCode}`)
     for await (const chunk of response) {
       size += chunk.length
-      if (size > MAX_BYTES) throw new UnusableResponse(`is larger than ${MAX_BYTES} bytes`)
+      if (size > MAX_BYTES) return refused(`is larger than ${MAX_BYTES} bytes`)
       chunks.push(chunk)
     }
   } finally {
     request.destroy()
   }
-  return Buffer.concat(chunks).toString()
+  return { ok: true, value: Buffer.concat(chunks).toString(), warnings: [] }
 }
 
 /** A member of `keys`. */
@@ -142,7 +141,7 @@ export async function importKeys(
   algorithms: readonly Algorithm[],
   now: number,
 ): Promise<{ readonly value: KeySet; readonly warnings: readonly string[] }> {
-  const keys: VerificationKey[] = []
+  const keys: Key[] = []
   const warnings: string[] = []
   for (const [index, jwk] of jwks.entries()) {
     if (index % KEYS_PER_TURN === KEYS_PER_TURN - 1) await nextTurn()
@@ -169,8 +168,7 @@ async function importForEach(
   jwk: UncheckedJwk,
   algorithms: readonly Algorithm[],
   now: number,
-): Promise<Loaded<readonly VerificationKey[]>> {
-  const refused = (problem: string) => ({ ok: false, problems: [problem] }) as const
+): Promise<Loaded<readonly Key[]>> {
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
     return refused('it is private or symmetric, so it has leaked and must be replaced')
   const { kty, crv, kid = '', alg } = jwk
@@ -180,18 +178,12 @@ async function importForEach(
   // The settings may repeat an algorithm, and of two keys with one name neither is found.
   const fitting = [...new Set(algorithms)].filter((one) => KEY_TYPES[one] === type && (alg ?? one) === one)
   if (fitting.length === 0) return refused(`its kty, crv or alg fits none of ${algorithms.join(', ')}`)
-  const keys: VerificationKey[] = []
+  const keys: Key[] = []
   for (const alg of fitting) {
     // Its `iat` is not used, so a wrong unit there is no reason to ignore the key.
     const imported = await importKey({ ...jwk, alg, kid, iat: undefined, signedUntil: undefined }, now)
     if (!imported.ok) return imported
-    keys.push(imported.value.verification)
+    keys.push(imported.value)
   }
   return { ok: true, value: keys, warnings: [] }
-}
-
-function problemOf(error: unknown): string {
-  if (error instanceof UnusableResponse) return error.message
-  if (error instanceof SyntaxError) return NO_SET
-  return `cannot be fetched: ${errorCode(error)}`
 }

@@ -19,8 +19,6 @@ export interface RemoteKeysOptions extends KeySetSource {
   readonly onFetch?: ((issuer: string, result: ReloadResult) => void) | undefined
 }
 
-export type RemoteKeys = ReturnType<typeof createRemoteKeys>
-
 const REFRESH_MS = 60_000
 
 /** Between two fetches for unknown kids, after a failed fetch, and while there is no set. */
@@ -115,15 +113,12 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
     whenFetched: () => fetching,
     /** For a sidecar without keys of its own: those of the set that have a kid. */
     ring: (): KeyRing => ({
-      verification: new Map(
-        reloadable.current()?.keys.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]])),
-      ),
+      keys: new Map(reloadable.current()?.keys.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
     }),
-    state: () => ({
-      loaded: reloadable.current() !== undefined,
-      ...(reloadable.current() !== undefined && { ageSeconds: Math.max(0, (now() - goodAt) / 1000) }),
-      ...(lastFetch !== undefined && { lastFetch }),
-    }),
+    state() {
+      const loaded = reloadable.current() !== undefined
+      return { loaded, ageSeconds: loaded ? Math.max(0, (now() - goodAt) / 1000) : undefined, lastFetch }
+    },
     start(): void {
       reloadable.start()
       fetching = reloadable.refresh()

@@ -91,7 +91,7 @@ export interface MetricSources {
   /** Active certificates of our own and when they expire, in epoch milliseconds. */
   readonly certificates: () => readonly { readonly certificate: string; readonly expiresAt: number }[]
   /** `ageSeconds`: absent until there is one. */
-  readonly keySets: () => readonly { readonly issuer: string; readonly ageSeconds?: number }[]
+  readonly keySets: () => readonly { readonly issuer: string; readonly ageSeconds?: number | undefined }[]
   readonly ready: () => boolean
   readonly logLinesDropped: () => number
 }

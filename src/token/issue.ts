@@ -102,8 +102,8 @@ export class TokenSigner {
     claims: Readonly<Record<string, string | number>> = {},
   ): Promise<string> {
     const { signing } = this.#keys()
-    if (signing === undefined) throw new Error('no signing key')
-    const { alg, kid, key } = signing
+    if (signing?.signKey === undefined) throw new Error('no signing key')
+    const { alg, kid, signKey } = signing
     const { issuer, audience } = this.#settings
     return new SignJWT({
       iss: issuer,
@@ -117,6 +117,6 @@ export class TokenSigner {
       ...claims,
     })
       .setProtectedHeader({ alg, kid, typ })
-      .sign(key)
+      .sign(signKey)
   }
 }

@@ -20,7 +20,7 @@ t.test('the only private key signs, even if it is not activated, and every key v
     if (active !== undefined) writeFileSync(`${directory}/active`, active)
     const ring = await ringOf(directory)
     t.match(ring.signing, { kid: 'first', alg: 'ES256' })
-    t.same([...ring.verification.keys()], ['first', 'second'])
+    t.same([...ring.keys.keys()], ['first', 'second'])
   }
 })
 
