@@ -16,7 +16,8 @@ export interface Response {
   readonly body: string
   readonly fault: string
   readonly error?: UpstreamFault | undefined
-  readonly connected: boolean
+  /** Whether the server accepted the connection. */
+  readonly isConnected: boolean
   /** When the certificate of the server ends, in epoch milliseconds; NaN without TLS. */
   readonly certificateEnds: number
 }
@@ -32,10 +33,10 @@ export async function sendRequest(
   const { signal } = limit
   const { request: start } = url.protocol === 'https:' ? https : http
   const request = start(url, { ...options, agent: false, signal })
-  let connected = false
+  let isConnected = false
   request.on('socket', (socket) => {
     socket.on('connect', () => {
-      connected = true
+      isConnected = true
     })
   })
   request.on('error', () => {}) // the one that counts is caught below
@@ -49,10 +50,10 @@ export async function sendRequest(
       text += chunk
       if (text.length > MAX_BODY_CHARACTERS) break
     }
-    return { status, headers, body: text, fault: '', connected, certificateEnds: Date.parse(validTo) }
+    return { status, headers, body: text, fault: '', isConnected, certificateEnds: Date.parse(validTo) }
   } catch (error) {
     const fault = signal.aborted ? 'timeout' : errorCode(error)
-    const failed = { status: 0, headers: {}, body: '', connected, certificateEnds: Number.NaN }
+    const failed = { status: 0, headers: {}, body: '', isConnected, certificateEnds: Number.NaN }
     return { ...failed, fault, error: networkErrorOf(error) }
   } finally {
     clearTimeout(timer)

@@ -248,9 +248,9 @@ async function checkAdmin(url: string): Promise<Finding> {
 }
 
 async function checkUpstream(url: string): Promise<Finding> {
-  const { status, error, connected } = await sendRequest(new URL(url))
+  const { status, error, isConnected } = await sendRequest(new URL(url))
   if (status > 0) return failure('upstream', 'the service answers from here without the sidecar')
-  if (connected) return warning('upstream', 'the service accepts connections from here, without an answer')
+  if (isConnected) return warning('upstream', 'the service accepts connections from here, without an answer')
   if (error === 'dns_error') return warning('upstream', 'the name in --upstream-url is unknown here')
   return ok('upstream', 'the service does not answer from here')
 }

@@ -77,16 +77,6 @@ export class CommandIo {
     this.#streams.stdout.write(`${text}\n`)
   }
 
-  /** For output that cannot be printed again: here a reader that has gone is a failure. */
-  printOnce(text: string): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#streams.stdout.write(`${text}\n`, (error) => {
-        if (error) reject(new CommandFailure(`stdout cannot be written: ${fileErrorReason(error)}`))
-        else resolve()
-      })
-    })
-  }
-
   printList<T>(json: boolean | undefined, entries: readonly T[], columns: Columns<T>): void {
     if (json) this.print(JSON.stringify(entries))
     else this.printTable(entries, columns)

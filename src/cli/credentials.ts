@@ -62,7 +62,7 @@ export function credentialsCommand(io: CommandIo): Command {
       const { scope } = flags
       const limits = { ...(expiresAt !== undefined && { expiresAt }), ...(scope !== undefined && { scope }) }
       io.unwrap(await credentials.add({ ...name, secretHash, ...limits }))
-      await io.printOnce(JSON.stringify({ ...name, secret }))
+      io.print(JSON.stringify({ ...name, secret }))
     })
 
   addStoreCommand(group, 'list', 'list credentials, without secrets and hashes').action(

@@ -1,6 +1,6 @@
 /** The commands, and how the process runs them. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration. */
 import { type Command, CommanderError } from 'commander'
-import { errorCode, fileErrorReason } from '../files/files.ts'
+import { fileErrorReason } from '../files/files.ts'
 import { openLogDestination } from '../log.ts'
 import { VERSION } from '../version.ts'
 import { CommandFailure, CommandIo, UsageFailure } from './command-io.ts'
@@ -10,11 +10,10 @@ import type { Signals } from './signals.ts'
 export async function runProgram(signals: Signals): Promise<void> {
   process.exitCode = 1 // in case that nothing keeps the process alive before the command has ended
   let stdoutError: string | undefined
-  // A closed stdout must not end the process. Using `process.stdout` also puts a pipe in non-blocking mode, which the
-  // log needs.
+  // A closed stdout must not end the process, but what is lost may be a new secret. Using `process.stdout` also puts a
+  // pipe in non-blocking mode, which the log needs.
   process.stdout.on('error', (error) => {
-    // EPIPE: the reader closed it, such as `head`. Any other error, such as a full disk, has lost output.
-    if (errorCode(error) !== 'EPIPE') stdoutError ??= fileErrorReason(error)
+    stdoutError ??= fileErrorReason(error)
   })
   process.stderr.on('error', () => {})
   const destination = openLogDestination()

@@ -81,13 +81,13 @@ const RULES = [
   rule(['listen.basePath', 'forwardAuth.path', 'publicRoutes', 'links.enabled'], checkPaths),
   rule(['listen.host', 'listen.port', 'admin'], ({ listen, admin }, report) => {
     const hosts = [listen.host, admin.host]
-    const overlap = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
-    if (overlap && listen.port === admin.port && listen.port !== 0)
+    const isShared = hosts[0] === hosts[1] || hosts.some((host) => host === '::' || host === '0.0.0.0')
+    if (isShared && listen.port === admin.port && listen.port !== 0)
       report('admin.port', 'must be another port than listen.port')
   }),
 ]
 
-/** Of a configuration that must forward or decide something. */
+/** The rule for a command that must forward or decide something. */
 const NEEDS_UPSTREAM = rule(['upstreams', 'forwardAuth.path'], ({ upstreams, forwardAuth }, report) => {
   const message =
     'at least one upstream is needed; set upstreams in a file (--config FILE), or SIDECAR_UPSTREAM_URL'

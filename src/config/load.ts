@@ -204,7 +204,7 @@ function decode(text: string, schema: z.core.$ZodType): unknown {
   return yaml.ok ? yaml.value : text
 }
 
-/** Of one map. Finding the place of a name takes time in proportion to the map. */
+/** How many unknown names of one map are reported: finding the place of each takes time in proportion to the map. */
 const MAX_UNKNOWN_NAMES = 100
 
 /** One problem for each value, although it may violate its requirement in several ways. */

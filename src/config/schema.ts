@@ -125,8 +125,8 @@ function setting<Output>(kind: z.ZodType<Output>, fallback: Fallback<Output>, de
   return kind.default(fallback).describe(description)
 }
 
-/** A setting without a default. `config/sidecar.yaml` shows the example. */
-function described<Kind extends z.ZodType>(kind: Kind, description: string, example: string | number) {
+/** A setting without a default, or whose default says little. `config/sidecar.yaml` shows the example. */
+function described<Kind extends z.ZodType>(kind: Kind, description: string, example: unknown) {
   return kind.meta({ description, examples: [example] })
 }
 
@@ -176,14 +176,11 @@ export const settingsSchema = group({
       certificatePair('probes, scrapers and sidecars', 'admin-tls'),
     ),
   }),
-  upstreams: z
-    .array(upstream, `must be a list; each member ${UPSTREAM}`)
-    .default([])
-    .meta({
-      description:
-        'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
-      examples: [[{ prefix: '/', url: 'http://127.0.0.1:9000' }]],
-    }),
+  upstreams: described(
+    z.array(upstream, `must be a list; each member ${UPSTREAM}`).default([]),
+    'Storage services requests are forwarded to, at least one: prefix, url, for https caFile, certFile, keyFile; assertionAudience.',
+    [{ prefix: '/', url: 'http://127.0.0.1:9000' }],
+  ),
   token: section('Tokens, issued and verified.', {
     issuer: setting(text, 'storage-account-api', 'Claim iss of every token.'),
     audience: setting(text, 'storage-api', 'Claim aud of every token.'),

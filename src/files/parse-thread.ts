@@ -1,6 +1,7 @@
 /**
- * Reads files of rows; parses large ones in a worker thread (its entry is this module), so that requests do not wait.
- * A file that needs more time or memory than any file of that size ends its thread, and cannot be used.
+ * Reads files of rows; parses large ones in a worker thread, so that requests do not wait. A file that needs more time
+ * or memory than any file of that size ends its thread, and cannot be used. This module is the entry of the thread, too:
+ * on import it does nothing in the main thread, and serves parse jobs in any other.
  */
 import { once } from 'node:events'
 import { type MessagePort, parentPort, Worker } from 'node:worker_threads'

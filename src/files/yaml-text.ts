@@ -41,7 +41,7 @@ type ParsedYaml =
       readonly ok: true
       /** Maps as plain objects; null for an empty document. */
       readonly value: unknown
-      /** Of the value at `steps`, or of the nearest one around it; with `key`, of the name of the last step. */
+      /** Where the value at `steps` begins, or the nearest one around it; with `key`, the name of the last step. */
       readonly position: (steps: readonly Step[], key?: 'key') => Position
     }
   | {
