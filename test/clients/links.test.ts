@@ -5,13 +5,11 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, get } from 'node:http'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import { NO_BROWSER, startBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
-import { makeKeyDirectory } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
-import { startPostgres } from '../support/postgres.ts'
+import { databaseSetup, startPostgres } from '../support/postgres.ts'
 import { serve } from '../support/program.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { mintToken } from '../support/tokens.ts'
@@ -117,17 +115,10 @@ t.test('a video element seeks', { skip: NO_BROWSER }, async (t) => {
 const server = await startPostgres(t)
 t.test('a download outlives its link', { skip: !server && NO_SERVER }, async (t) => {
   if (server === undefined) return
-  const database = await server.createDatabase('tables')
-  const insert =
-    'INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ($1, $2, $3)'
-  await database.sql(insert, ['a', 'k', await hashSecret('a secret', 'sha256')])
-  const [key, upstream] = [await makeKeyDirectory(t), await storage(t, Buffer.alloc(100 * MB, 'x'))]
-  const flags = {
-    'keys-directory': key.directory,
-    'credentials-postgres-url-file': database.urlFile,
-    'upstream-url': upstream.url,
-    'links-enabled': 'true',
-  }
+  const name = { accountId: 'a', accessKey: 'k' }
+  const { key, ...setup } = await databaseSetup(t, server.createDatabase, [name], 'a secret')
+  const { url: upstreamUrl } = await storage(t, Buffer.alloc(100 * MB, 'x'))
+  const flags = { ...setup.flags, 'upstream-url': upstreamUrl, 'links-enabled': 'true' }
   const [here, there] = [await serve(t, flags), await serve(t, flags)]
   const token = await mintToken({ key, claims: { sub: 'a', client_id: 'k' } })
   const { url, linkId } = await makeLink(here.port, token, 'GET', '/large')

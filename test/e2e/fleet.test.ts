@@ -1,13 +1,10 @@
 /** A fleet: two sidecars that issue tokens and four that only verify them, with their state in one database. */
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import t from 'tap'
-import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import { eventually } from '../support/eventually.ts'
-import { makeKeyDirectory } from '../support/keys.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
-import { startPostgres } from '../support/postgres.ts'
+import { databaseSetup, startPostgres } from '../support/postgres.ts'
 import { serve } from '../support/program.ts'
-import { recordingUpstream } from '../support/recording-upstream.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 
 const server = await startPostgres(t)
@@ -23,17 +20,13 @@ const BUSY_MS = 100
 const MAX_ROUNDS = 5
 
 t.test('a fleet refuses what is revoked or disabled within a second, and nothing else', async (t) => {
-  const database = await server.createDatabase('tables')
-  const insert = `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash)
-    SELECT 'acme', 'AK' || at, $2 FROM generate_series(0, $1) AS at`
-  await database.sql(insert, [MAX_ROUNDS + 1, await hashSecret('a chosen secret', 'sha256')])
-  const [key, upstream] = [await makeKeyDirectory(t), await recordingUpstream(t)]
-  const shared = {
-    'credentials-postgres-url-file': database.urlFile,
-    'contract-logout': 'true',
-    'upstream-url': upstream.url,
-  }
-  const issuing = { ...shared, 'keys-directory': key.directory }
+  const names = Array.from({ length: MAX_ROUNDS + 2 }, (_, at) => ({
+    accountId: 'acme',
+    accessKey: `AK${at}`,
+  }))
+  const { database, flags } = await databaseSetup(t, server.createDatabase, names, 'a chosen secret')
+  const { 'keys-directory': directory, ...shared } = { ...flags, 'contract-logout': 'true' }
+  const issuing = { ...shared, 'keys-directory': directory }
   const issuers = await Promise.all([serve(t, issuing), serve(t, issuing)])
   const verifiers = [...issuers, ...issuers].map(({ adminPort }) =>
     serve(t, { ...shared, 'keys-jwks-url': `http://127.0.0.1:${adminPort}/.well-known/jwks.json` }),

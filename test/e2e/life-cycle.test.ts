@@ -7,6 +7,7 @@ import t, { type Test } from 'tap'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
 import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
+import { metricAt } from '../support/prometheus.ts'
 import { type RawClient, rawClient, rawRequest } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -211,10 +212,7 @@ t.test('an unread or closed log blocks neither traffic nor shutdown', async (t) 
   }, 'the two lines that say where it listens')
   const [port = 0, adminPort = 0] = [...log.matchAll(/"port":(\d+)/g)].map(([, port]) => Number(port))
 
-  const metric = async (name: string) => {
-    const { body } = await rawRequest(t, adminPort, 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
-    return Number(new RegExp(`^${name} (.*)$`, 'm').exec(body.toString())?.[1])
-  }
+  const metric = (name: string) => metricAt(adminPort, name)
   /** Sends requests that are refused, each with a line of the log, on a few connections. */
   const flood = async (count: number) => {
     const path = `/${'x'.repeat(200)}`

@@ -1,14 +1,14 @@
 /** `contract.logout`: DELETE on the token endpoint ends the token; in every sidecar of a database: `fleet.test.ts`. */
 import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { writeFile } from 'node:fs/promises'
+import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
-import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import { eventually } from '../support/eventually.ts'
-import { makeKeyDirectory, type TestKeyDirectory } from '../support/keys.ts'
+import type { TestKeyDirectory } from '../support/keys.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
-import { startPostgres } from '../support/postgres.ts'
+import { databaseSetup, startPostgres } from '../support/postgres.ts'
 import { runProgram, type ServedSidecar, serve, serveArgs } from '../support/program.ts'
-import { recordingUpstream } from '../support/recording-upstream.ts'
+import { metricAt } from '../support/prometheus.ts'
 import { mintToken } from '../support/tokens.ts'
 
 const server = await startPostgres(t)
@@ -16,29 +16,19 @@ if (server === undefined) {
   t.plan(0, NO_SERVER)
   process.exit()
 }
-const { createDatabase, kill, start, port: serverPort } = server
+const { createDatabase, kill, start } = server
 const ACCOUNTS = 20
 
 /** A database with accounts `a0`, `a1`, ..., and the flags of sidecars whose role may do what the docs grant. */
 async function prepare(t: Test, alg: 'ES256' | 'HS256' = 'ES256') {
-  const database = await createDatabase('tables')
+  const credentials = Array.from({ length: ACCOUNTS }, (_, at) => ({ accountId: `a${at}`, accessKey: 'AK' }))
+  const { database, flags, ...setup } = await databaseSetup(t, createDatabase, credentials, 'a secret', alg)
   const role = `sidecar_${database.name}`
   const page = readFileSync('docs/credentials-and-revocations.md', 'utf8')
   const grants = page.match(/^GRANT .* TO sidecar;/gm) ?? []
   await database.sql(`CREATE ROLE ${role} LOGIN; ${grants.join('\n').replaceAll('sidecar;', `${role};`)}`)
-  const hash = await hashSecret('a secret', 'sha256')
-  const insert = `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash)
-    SELECT 'a' || at, 'AK', $2 FROM generate_series(0, $1) AS at`
-  await database.sql(insert, [ACCOUNTS - 1, hash])
-  const [key, upstream] = [await makeKeyDirectory(t, { alg }), await recordingUpstream(t)]
-  const url = `postgres://${role}@127.0.0.1:${serverPort}/${database.name}`
-  const flags = {
-    'keys-directory': key.directory,
-    'credentials-postgres-url-file': join(t.testdir({ url }), 'url'),
-    'upstream-url': upstream.url,
-    'contract-logout': 'true',
-  }
-  return { database, upstream, key, flags }
+  await writeFile(database.urlFile, database.url.replace('postgres@', `${role}@`))
+  return { ...setup, database, flags: { ...flags, 'contract-logout': 'true' } }
 }
 
 const mint = (key: TestKeyDirectory, account = 'a0', lifetimeSeconds = 3600, jti?: string) =>
@@ -66,13 +56,7 @@ const PATH = '/v2/auth/token'
 const logOut = (sidecar: ServedSidecar, token: string) => ask(sidecar, 'DELETE', PATH, token)
 const get = async (sidecar: ServedSidecar, token: string) => (await ask(sidecar, 'GET', '/o', token)).status
 
-async function metric({ adminPort }: ServedSidecar, name: string): Promise<number> {
-  const text = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text()
-  return text
-    .split('\n')
-    .filter((line) => line.startsWith(name))
-    .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0)
-}
+const metric = ({ adminPort }: ServedSidecar, name: string) => metricAt(adminPort, name)
 
 t.test('a logout ends its token at once, and no other token', async (t) => {
   const { key, flags, upstream } = await prepare(t)
@@ -168,7 +152,7 @@ t.test('a row says when its token ends, and a later logout removes it then', asy
   const sidecar = await serve(t, { ...flags, 'token-clock-tolerance-seconds': '2' })
   const short = await mint(key, 'a0', 60, 'short')
   t.equal((await logOut(sidecar, short)).status, 204)
-  const { exp } = JSON.parse(Buffer.from(short.split('.')[1] ?? '', 'base64url').toString())
+  const { exp = 0 } = decodeJwt(short)
   const rows = () =>
     database.sql('SELECT jti, extract(epoch FROM expires_at)::int AS until FROM storage_auth.revocations')
   t.same(await rows(), [{ jti: 'short', until: exp + 2 }], 'with the clock tolerance')

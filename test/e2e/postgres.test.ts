@@ -1,15 +1,13 @@
 import { writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { decodeJwt } from 'jose'
 import t, { type Test } from 'tap'
 import { openPostgresEditors } from '../../src/credentials/postgres/editors.ts'
-import { hashSecret } from '../../src/credentials/secret-hash.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
-import { makeKeyDirectory } from '../support/keys.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
-import { startPostgres, type TestDatabase } from '../support/postgres.ts'
+import { databaseSetup, startPostgres, type TestDatabase } from '../support/postgres.ts'
 import { type Program, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
-import { recordingUpstream } from '../support/recording-upstream.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
 
 const server = await startPostgres(t)
@@ -17,33 +15,21 @@ if (server === undefined) {
   t.plan(0, NO_SERVER)
   process.exit()
 }
-const { createDatabase, kill, start, port } = server
+const { createDatabase, freeze, kill, port, start, thaw } = server
 
 const acme = { accountId: 'acme', accessKey: 'AK1', secret: 'a chosen secret' }
 const names = ['--account', acme.accountId, '--access-key', acme.accessKey]
 
 /** A database that holds one credential, with a password in its URL; and the flags of a sidecar that uses it. */
-async function prepare(t: Test): Promise<{ database: TestDatabase; flags: Record<string, string> }> {
-  const database = await createDatabase('tables')
-  await writeFile(database.urlFile, database.url.replace('postgres@', 'postgres:hush-hush@'))
-  // Quick to check, so that a test can log in often.
-  const hash = await hashSecret(acme.secret, 'sha256')
-  await database.sql(
-    'INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash) VALUES ($1, $2, $3)',
-    [acme.accountId, acme.accessKey, hash],
-  )
-  const [key, upstream] = [await makeKeyDirectory(t), await recordingUpstream(t)]
-  const flags = {
-    'keys-directory': key.directory,
-    'credentials-postgres-url-file': database.urlFile,
-    'upstream-url': upstream.url,
-  }
-  return { database, flags }
+async function prepare(t: Test) {
+  const setup = await databaseSetup(t, createDatabase, [acme], acme.secret)
+  const { urlFile, url } = setup.database
+  await writeFile(urlFile, url.replace('postgres@', 'postgres:hush-hush@'))
+  return setup
 }
 
 function revoke({ sql }: TestDatabase, token: string): Promise<unknown> {
-  const { jti } = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString())
-  return sql('INSERT INTO storage_auth.revocations (jti) VALUES ($1)', [jti])
+  return sql('INSERT INTO storage_auth.revocations (jti) VALUES ($1)', [decodeJwt(token).jti])
 }
 
 function noSecretIn(t: Test, ...programs: readonly Program[]): void {
@@ -184,9 +170,9 @@ t.test('config check --files connects to the database, or says that it did not',
   ] as const) {
     t.match(await check(url(user)), { code: 2, stderr: `credentials.postgres.urlFile: ${place}: ${problem}` })
   }
-  await server.freeze()
+  await freeze()
   const silent = await check(database.url)
-  server.thaw()
+  thaw()
   t.match(silent, { code: 0, late: false })
   t.match(silent.stderr, `warning: not checked: ${place}: it does not answer in time`)
   t.match(await check('postgres://me:hush@db.example/accounts'), {

@@ -1,6 +1,7 @@
 import { copyFileSync, readdirSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { decodeJwt, decodeProtectedHeader } from 'jose'
 import t, { type Test } from 'tap'
 import { keysCommand } from '../../src/cli/keys.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
@@ -8,7 +9,7 @@ import { eventually } from '../support/eventually.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { runCommand } from '../support/run-command.ts'
 import { startSidecar } from '../support/sidecar.ts'
-import { kidOf, type SidecarClient, sidecarClient } from '../support/sidecar-client.ts'
+import { type SidecarClient, sidecarClient } from '../support/sidecar-client.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 const LIFETIME_SECONDS = 2
@@ -49,17 +50,18 @@ async function twoSidecars(t: Test) {
   return { keys, login, one: await sidecar(), other: await sidecar() }
 }
 
+const kidOf = (token: string) => decodeProtectedHeader(token).kid
+
 /** Logs in at every sidecar and uses each token that is alive at every sidecar, until it is stopped. */
 function traffic(clients: readonly SidecarClient[], login: Parameters<SidecarClient['login']>[0]) {
   const alive: { readonly token: string; readonly until: number }[] = []
-  const count = { uses: 0, refusals: 0, kids: new Set<string>() }
+  const count = { uses: 0, refusals: 0, kids: new Set<string | undefined>() }
   let going = true
   const users = clients.flatMap((client, at) =>
     [1, 2].map(async () => {
       while (going) {
         const token = await client.login(login)
-        const [, claims = ''] = token.split('.')
-        const { exp } = JSON.parse(Buffer.from(claims, 'base64url').toString())
+        const { exp = 0 } = decodeJwt(token)
         count.kids.add(kidOf(token))
         alive.push({ token, until: exp * 1000 })
         while ((alive[0]?.until ?? Number.POSITIVE_INFINITY) <= Date.now()) alive.shift()

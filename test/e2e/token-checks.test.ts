@@ -8,12 +8,6 @@ import { startSetup } from '../support/setup.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { mintToken, respellings } from '../support/tokens.ts'
 
-/** A clock that stands where it is set. */
-function setClock() {
-  const clock = { ms: Date.UTC(2030, 0, 1), now: () => clock.ms }
-  return clock
-}
-
 /** A request with this token. */
 const bearing = (token: string, target = '/b/k') =>
   `GET ${target} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer ${token}\r\n\r\n`
@@ -109,8 +103,8 @@ t.test('the scheme may have any letter case and several spaces after it', async 
 })
 
 t.test('a token without a valid signature and valid claims is refused for the right reason', async (t) => {
-  const clock = setClock()
-  const setup = await startSetup(t, { now: clock.now })
+  const clock = { ms: Date.UTC(2030, 0, 1) }
+  const setup = await startSetup(t, { now: () => clock.ms })
   const { key, mint, token } = setup.sidecar
   const other = await makeKey('ES256', 'another-key')
   const [header = '', payload = '', signature = ''] = token.split('.')
@@ -245,8 +239,8 @@ t.test('keys in a token header, or linked from it, are ignored', async (t) => {
 })
 
 t.test('a token expires at its exp to the millisecond, cached or not', async (t) => {
-  const clock = setClock()
-  const setup = await startSetup(t, { now: clock.now })
+  const clock = { ms: Date.UTC(2030, 0, 1) }
+  const setup = await startSetup(t, { now: () => clock.ms })
   const authorization = `Authorization: Bearer ${await setup.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
   const late = `Authorization: Bearer ${await setup.sidecar.mint({ lifetimeSeconds: 60 })}\r\n`
   const get = (target: string, line = authorization) =>
@@ -272,8 +266,11 @@ t.test('a token expires at its exp to the millisecond, cached or not', async (t)
 })
 
 t.test('within the clock tolerance a token is valid, with no time left', async (t) => {
-  const clock = setClock()
-  const setup = await startSetup(t, { now: clock.now, settings: { 'token-clock-tolerance-seconds': '60' } })
+  const clock = { ms: Date.UTC(2030, 0, 1) }
+  const setup = await startSetup(t, {
+    now: () => clock.ms,
+    settings: { 'token-clock-tolerance-seconds': '60' },
+  })
   const authorization = `Authorization: Bearer ${await setup.sidecar.mint({ lifetimeSeconds: 10 })}\r\n`
   const get = (target: string) => setup.ask(`GET ${target} HTTP/1.1\r\nHost: h\r\n${authorization}\r\n`)
   clock.ms += 69_999

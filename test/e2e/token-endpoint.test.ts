@@ -5,12 +5,6 @@ import { isOwnResponse } from '../support/own-response.ts'
 import { type RawResponse, rawClient } from '../support/raw-client.ts'
 import { startSetup } from '../support/setup.ts'
 
-/** A clock that stands where it is set. */
-function setClock() {
-  const clock = { ms: Date.UTC(2030, 0, 1), now: () => clock.ms }
-  return clock
-}
-
 /** A login as bytes: a body, and header lines with another content type if one is given. */
 function post(
   body: string | Uint8Array,
@@ -48,8 +42,8 @@ t.test('a login returns a token for the storage, with and without a trailing sla
 })
 
 t.test('GET returns the time left; HEAD gets the same head and no body', async (t) => {
-  const clock = setClock()
-  const setup = await startSetup(t, { now: clock.now })
+  const clock = { ms: Date.UTC(2030, 0, 1) }
+  const setup = await startSetup(t, { now: () => clock.ms })
   const lines = `Host: h\r\nX-Request-Id: same\r\n${setup.authorization}Accept: application/json\r\n\r\n`
   clock.ms += 1
   const client = await setup.send(

@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:http'
+import { decodeProtectedHeader } from 'jose'
 import t, { type Test } from 'tap'
 import { keysCommand } from '../../src/cli/keys.ts'
 import { eventually } from '../support/eventually.ts'
@@ -10,7 +11,7 @@ import { rawClient, rawRequest } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { runCommand } from '../support/run-command.ts'
 import { startSidecar } from '../support/sidecar.ts'
-import { kidOf, sidecarClient } from '../support/sidecar-client.ts'
+import { sidecarClient } from '../support/sidecar-client.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { mintToken } from '../support/tokens.ts'
 
@@ -65,7 +66,7 @@ t.test('a new key is fetched with its first token; unknown kids cause no further
   let token = ''
   await eventually(async () => {
     token = await atIssuer.login(login)
-    return kidOf(token) === 'fresh'
+    return decodeProtectedHeader(token).kid === 'fresh'
   }, 'the new key to sign')
   const fetches = 'auth_sidecar_jwks_fetches_total{issuer="storage-account-api",result="ok"}'
   const before = await verifier.metric(fetches)

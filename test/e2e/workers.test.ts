@@ -12,6 +12,7 @@ import {
   serveArgs,
   startProgram,
 } from '../support/program.ts'
+import { metricAt } from '../support/prometheus.ts'
 import { type RawClient, rawClient, rawRequest } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 
@@ -31,12 +32,7 @@ async function setup(t: Test, flags: Readonly<Record<string, string>> = {}, opti
     connect: () => rawClient(t, sidecar.port),
     /** The workers that have been started, in order. */
     pids: () => sidecar.log().flatMap(({ msg, pid }) => (msg === 'worker started' ? [Number(pid)] : [])),
-    async metric(name: string) {
-      const lines = (await admin('/metrics')).body.toString().split('\n')
-      return lines
-        .filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`))
-        .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0)
-    },
+    metric: (name: string) => metricAt(sidecar.adminPort, name),
   }
 }
 

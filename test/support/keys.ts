@@ -47,7 +47,7 @@ export interface TestKeyDirectory extends TestKey {
 /** Writes a key directory with one private key of this algorithm (default ES256) and loads it. */
 export async function makeKeyDirectory(
   t: Pick<Test, 'teardown'>,
-  { alg, kid }: { readonly alg?: Algorithm; readonly kid?: string } = {},
+  { alg, kid }: { readonly alg?: Algorithm | undefined; readonly kid?: string } = {},
 ): Promise<TestKeyDirectory> {
   const key = await makeKey(alg, kid)
   const directory = await temporaryDirectory(t)

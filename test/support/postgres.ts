@@ -15,9 +15,13 @@ import { promisify } from 'node:util'
 import pg from 'pg'
 import type { Test } from 'tap'
 import { SCHEMA_SQL } from '../../src/credentials/postgres/schema.ts'
+import { hashSecret } from '../../src/credentials/secret-hash.ts'
+import type { Algorithm } from '../../src/keys/key-ring.ts'
 import type { TestCertificate } from './certificates.ts'
 import { eventually } from './eventually.ts'
 import { freePort } from './free-port.ts'
+import { makeKeyDirectory } from './keys.ts'
+import { recordingUpstream } from './recording-upstream.ts'
 
 const execute = promisify(execFile)
 const NOBODY = 65_534
@@ -183,6 +187,33 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
 
 export type PostgresServer = NonNullable<Awaited<ReturnType<typeof startPostgres>>>
 export type TestDatabase = Awaited<ReturnType<PostgresServer['createDatabase']>>
+
+/** A database with credentials of one secret, and the flags of a sidecar that has it, a key and an upstream. */
+export async function databaseSetup(
+  t: Pick<Test, 'teardown' | 'testdir'>,
+  createDatabase: PostgresServer['createDatabase'],
+  credentials: readonly { readonly accountId: string; readonly accessKey: string }[],
+  secret: string,
+  alg?: Algorithm,
+) {
+  const database = await createDatabase('tables')
+  await database.sql(
+    `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash)
+      SELECT account, key, $3 FROM unnest($1::text[], $2::text[]) AS given (account, key)`,
+    [
+      credentials.map(({ accountId }) => accountId),
+      credentials.map(({ accessKey }) => accessKey),
+      await hashSecret(secret, 'sha256'),
+    ],
+  )
+  const [key, upstream] = [await makeKeyDirectory(t, { alg }), await recordingUpstream(t)]
+  const flags = {
+    'keys-directory': key.directory,
+    'credentials-postgres-url-file': database.urlFile,
+    'upstream-url': upstream.url,
+  }
+  return { database, key, upstream, flags }
+}
 
 /** The directory of `postgres` and `initdb`; none where the package has no build for this machine. */
 function programs(): string | undefined {

@@ -1,4 +1,4 @@
-/** Reads the samples of Prometheus' text format. */
+/** Reads metrics in Prometheus' text format. */
 
 /** One sample. */
 export interface Sample {
@@ -22,4 +22,13 @@ export function parseMetrics(text: string): readonly Sample[] {
     series.add(key)
     return { name, labels, value: Number(value) }
   })
+}
+
+/** The value of a series at `/metrics`, such as `name{a="b"}`, or the sum of all series of a name; 0 if there is none. */
+export async function metricAt(adminPort: number, series: string): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text()
+  return text
+    .split('\n')
+    .filter((line) => line.startsWith(`${series} `) || line.startsWith(`${series}{`))
+    .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0)
 }

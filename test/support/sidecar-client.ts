@@ -42,12 +42,6 @@ export function sidecarClient(ports: { readonly port: number; readonly adminPort
   }
 }
 
-/** The kid in a token's header. */
-export function kidOf(token: string): string {
-  const [header = ''] = token.split('.')
-  return String(JSON.parse(Buffer.from(header, 'base64url').toString()).kid)
-}
-
 async function objectOf(response: Response): Promise<Record<string, unknown>> {
   const body: unknown = await response.json()
   if (typeof body !== 'object' || body === null) throw new Error('no JSON object')

@@ -5,6 +5,7 @@ import { loadConfig } from '../../src/config/load.ts'
 import { createLog } from '../../src/log.ts'
 import { type CredentialOptions, makeCredentialsFile } from './credentials.ts'
 import { makeKeyDirectory } from './keys.ts'
+import { metricAt } from './prometheus.ts'
 import { type MintOptions, mintToken } from './tokens.ts'
 
 /** What a sidecar for a test is made of. */
@@ -78,14 +79,7 @@ export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, option
     mint,
     /** The log so far, a parsed line each. */
     log,
-    /** The value of one series at `/metrics`, such as `name{a="b"}`; 0 when it is not there. */
-    metric: async (series: string) => {
-      const response = await fetch(`http://127.0.0.1:${admin.port}/metrics`)
-      for (const line of (await response.text()).split('\n')) {
-        if (line.startsWith(`${series} `)) return Number(line.slice(series.length + 1))
-      }
-      return 0
-    },
+    metric: (series: string) => metricAt(admin.port, series),
     stop,
   }
 }
