@@ -103,8 +103,7 @@ export async function createApp({
 
   events.on('change', (revokedTokens) => {
     // A cached token's credential may be disabled, its key removed, or itself revoked: the next request verifies it anew.
-    if (revokedTokens === undefined) tokenCache.clear()
-    else tokenCache.evict(revokedTokens)
+    tokenCache.invalidate(revokedTokens)
     forwarder.recheckTunnels()
   })
   events.on('reload', (subject, result, part) => {

@@ -97,6 +97,3 @@ export type Verdict = Accepted | Refused
 
 /** A promise where a signature is checked or keys are fetched, otherwise a value. Rejects only on an internal fault. */
 export type Verify = (token: string) => Verdict | Promise<Verdict>
-
-/** As {@link Verify}, without a cache. */
-export type VerifyUncached = (token: string) => Refused | Promise<Verdict>

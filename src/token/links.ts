@@ -24,7 +24,7 @@ export interface Link extends LinkedRequest {
 
 export const LINK_METHODS: ReadonlySet<unknown> = new Set(['GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'DELETE'])
 
-export const MAX_LINK_TARGET = 4096
+const MAX_LINK_TARGET = 4096
 
 const PARAMETER = 'link_token'
 

@@ -14,7 +14,7 @@ import {
   type RefusalReason,
   type Refused,
   type Verdict,
-  type VerifyUncached,
+  type Verify,
 } from './caller.ts'
 import type { TokenIssuer } from './issuers.ts'
 import { LINK_TYPE, linkOf } from './links.ts'
@@ -39,7 +39,7 @@ export interface VerifierOptions {
 /** `claim`: the header parameter or claim that is not valid. */
 const refused = (reason: RefusalReason, claim?: string): Refused => ({ ok: false, reason, claim })
 
-export function createVerifier(options: VerifierOptions): VerifyUncached {
+export function createVerifier(options: VerifierOptions): Verify {
   const { issuers } = options
   const [own] = issuers
   const byName = new Map<unknown, TokenIssuer>(issuers.map((issuer) => [issuer.name, issuer]))

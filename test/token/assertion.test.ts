@@ -125,7 +125,7 @@ t.test('a request that waits for a renewal is refused if its token is revoked', 
   state.now = START + 150_000
   const pending = check()
   state.revoked = true
-  cache.clear()
+  cache.invalidate()
   t.match(await pending, { ok: false, reason: 'revoked' })
 })
 

@@ -44,7 +44,7 @@ t.test('tokens of revoked ids are evicted alone, and verifications in progress a
   const identified = (tokenId: string) => good('acme', undefined, tokenId)
   for (let at = 0; at < 100; at++) await accept(`AA.AA.${at}`, identified(`j${at % 50}`))
   const pending = check('BB.BB.BB')
-  cache.evict(['j7', 'j0', 'j49', 'none'])
+  cache.invalidate(['j7', 'j0', 'j49', 'none'])
   asked.at(-1)?.answer(identified('j7'))
   await new Promise(setImmediate)
   t.equal(asked.length, 102)
@@ -114,7 +114,7 @@ t.test('an exception rejects all waiting checks, and the next check verifies aga
 t.test('a verification that began before a change is repeated', async (t) => {
   const { asked, cache, check } = setUp()
   const before = check('AA.AA.AA')
-  cache.clear()
+  cache.invalidate()
   const after = check('AA.AA.AA')
   t.equal(asked.length, 2, 'a check after the change does not wait for a verdict from before it')
   asked[0]?.answer(good('as it was'))
