@@ -25,7 +25,6 @@ import {
 } from './certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import type { PostgresStore } from './credentials/postgres/store.ts'
 import { createRevocationsLoader, createTokenRevoker } from './credentials/revocations.ts'
 import { createCredentialStore } from './credentials/store.ts'
 import type { Loaded } from './files/files.ts'
@@ -72,24 +71,14 @@ export async function openAuthData(config: Config, context: Context) {
   const opened = await openFiles(config, context)
   if (opened.problems.length > 0) throw new InvalidAuthData(opened.problems)
   for (const warning of opened.warnings) log.warn(warning)
-  const { keyFiles, credentialsFile, revocationsFile, certificates } = opened
-  const onChange = (revokedTokens?: readonly string[]) => void events.emit('change', revokedTokens)
-  const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
-  const { postgres } = config.credentials
-  let database: PostgresStore | undefined
-  if (postgres !== undefined) {
-    // Imported on demand: most sidecars have no database, and its client loads slowly.
-    const { openPostgresStore } = await import('./credentials/postgres/store.ts')
-    const onReload = (result: ReloadResult) => events.emit('reload', 'credentials', result)
-    database = openPostgresStore({ ...postgres, log, now, onChange, onReload, onFault })
-  }
+  const { keyFiles, credentialsFile, database, revocationsFile, certificates } = opened
   const keySets = keySetsOf(config).map(({ setting, ...source }) =>
     createRemoteKeys({
       ...source,
       secureContext: secureContextOf(certificates, `issuer:${setting}`),
       log,
       now,
-      onChange: () => onChange(),
+      onChange: () => events.emit('change'),
       onFetch: (issuer, result) => events.emit('fetch', issuer, result),
     }),
   )
@@ -105,9 +94,9 @@ export async function openAuthData(config: Config, context: Context) {
   /** False until the JWK Set at `keys.jwksUrl` has been fetched. */
   const keysReady = () => ownKeySet?.state().loaded ?? true
   /** Absent in a sidecar that only verifies and has no database. */
-  const credentials = credentialsFile
-    ? createCredentialStore(credentialsFile.current, now, onFault)
-    : database?.store
+  const index = credentialsFile?.current ?? database?.credentials
+  const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
+  const credentials = index && createCredentialStore(index, now, onFault, database?.refresh)
   const { issuer, audience, maxLifetimeSeconds, clockToleranceSeconds } = config.token
   const own = ownIssuer({
     issuer,
@@ -175,7 +164,7 @@ const NO_KEYS: KeyRing = { keys: new Map() }
 export const databaseProblems = (problems: readonly string[]) =>
   problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
 
-/** The values of all files, not polled yet, and what is wrong with the files. Never rejects. */
+/** The values of all files and the database, not polled yet, and what is wrong with the files. Never rejects. */
 export async function openFiles(config: Config, context: Context) {
   const { log, events } = context
   const { keys, credentials, revocations, identity, trustedIssuers } = config
@@ -215,6 +204,18 @@ export async function openFiles(config: Config, context: Context) {
     const mayBeEmpty = trustedIssuers.length > 0 && (active?.keys.size ?? 0) === 0
     return loadKeyRing(directory, identity.assertion.enabled, mayBeEmpty)
   }
+  async function openDatabase() {
+    if (credentials.postgres === undefined) return undefined
+    // Imported on demand: most sidecars have no database, and its client loads slowly.
+    const { openPostgresStore } = await import('./credentials/postgres/store.ts')
+    const opening = openPostgresStore({
+      ...credentials.postgres,
+      log,
+      onChange: (revokedTokens) => events.emit('change', revokedTokens),
+      onReload: (result) => events.emit('reload', 'credentials', result),
+    })
+    return unwrap(await withSetting('credentials.postgres.urlFile', opening))
+  }
   const onChange = () => events.emit('change')
   const keyFiles = await open('keys', 'keys.directory', keys.directory, loadKeys, onChange, isKeyFileName)
   const credentialsFile = await open(
@@ -231,6 +232,7 @@ export async function openFiles(config: Config, context: Context) {
     createRevocationsLoader(revocations),
     (fresh, former) => events.emit('change', fresh.addedSince(former)),
   )
+  const database = await openDatabase()
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const set of certificateSets(config)) {
     const opened = unwrap(await openCertificates(set, context))
@@ -244,6 +246,7 @@ export async function openFiles(config: Config, context: Context) {
   return {
     keyFiles,
     credentialsFile,
+    database,
     revocationsFile,
     certificates,
     problems,

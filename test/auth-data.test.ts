@@ -2,12 +2,37 @@ import { EventEmitter } from 'node:events'
 import { chmodSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
-import { openFiles } from '../src/auth-data.ts'
+import { type AuthDataEvents, openFiles } from '../src/auth-data.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
 import { makeKeyDirectory } from './support/keys.ts'
 import { temporaryDirectory } from './support/temporary-directory.ts'
+
+/** What `openFiles` finds with these flags. */
+async function read(flags: Record<string, string>) {
+  const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
+  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
+  const log = createLog('silent', { write() {} })
+  const context = { log, now: Date.now, events: new EventEmitter<AuthDataEvents>() }
+  const { problems, warnings } = await openFiles(loaded.config, context)
+  return { problems, warnings }
+}
+
+t.test('a database URL that cannot be read is a problem beside those of other files', async (t) => {
+  const keys = join(await temporaryDirectory(t), 'missing')
+  const { problems } = await read({
+    '--keys-directory': keys,
+    '--credentials-postgres-url-file': `${keys}.url`,
+  })
+  t.match(problems, [
+    { path: 'keys.directory' },
+    {
+      path: 'credentials.postgres.urlFile',
+      message: `${keys}.url: cannot be read: there is no such file or directory`,
+    },
+  ])
+})
 
 t.test('what decides on access and every user can write is a warning', async (t) => {
   const { directory, kid } = await makeKeyDirectory(t)
@@ -19,24 +44,13 @@ t.test('what decides on access and every user can write is a warning', async (t)
     '--credentials-file': file,
     '--revocations-file': revocations,
   }
-  const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
-  if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
-  const read = async () => {
-    const log = createLog('silent', { write() {} })
-    const { problems, warnings } = await openFiles(loaded.config, {
-      log,
-      now: Date.now,
-      events: new EventEmitter(),
-    })
-    return { problems, warnings }
-  }
-  t.strictSame(await read(), { problems: [], warnings: [] })
+  t.strictSame(await read(flags), { problems: [], warnings: [] })
   const writable = [directory, join(directory, `${kid}.jwk.json`), file, dirname(revocations)]
   for (const path of writable) chmodSync(path, statSync(path).mode | 0o002)
   t.strictSame(
-    (await read()).warnings,
+    (await read(flags)).warnings,
     writable.map((path) => `${path} can be written by every user of this machine`),
   )
   chmodSync(dirname(revocations), 0o1777)
-  t.equal((await read()).warnings.length, 3, 'others can replace nothing there')
+  t.equal((await read(flags)).warnings.length, 3, 'others can replace nothing there')
 })

@@ -145,14 +145,13 @@ async function checkSettings(options: ParsedOptions, io: CommandIo): Promise<Che
 async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
   const context = { log, now: Date.now, events: new EventEmitter<AuthDataEvents>() }
-  const { problems, warnings } = await openFiles(config, context)
+  const { problems, warnings, database } = await openFiles(config, context)
   const { postgres } = config.credentials
-  if (postgres === undefined) return { problems, warnings }
+  if (postgres === undefined || database === undefined) return { problems, warnings }
   const { checkDatabase } = await import('../credentials/postgres/editors.ts')
   const checked = await checkDatabase(postgres.urlFile)
-  if (checked.ok) warnings.push(...checked.warnings)
-  else if (checked.unusable) problems.push(...databaseProblems(checked.problems))
-  else warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
+  if (!checked.ok && checked.unusable) problems.push(...databaseProblems(checked.problems))
+  else if (!checked.ok) warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
   return { problems, warnings }
 }
 

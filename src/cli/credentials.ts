@@ -118,9 +118,9 @@ export function credentialsCommand(io: CommandIo): Command {
     .option('--json', 'print JSON')
     .action(async ({ postgresUrlFile, json }: Flags<'postgresUrlFile', never, 'json'>) => {
       const { migrate } = await import('../credentials/postgres/editors.ts')
-      const { created } = io.unwrap(await migrate(postgresUrlFile))
-      const text = created === undefined ? 'the tables are up to date' : `created ${created}`
-      io.print(json ? JSON.stringify({ created: created !== undefined }) : text)
+      const { value: created } = io.unwrap(await migrate(postgresUrlFile))
+      const text = created ? 'created the tables' : 'the tables are up to date'
+      io.print(json ? JSON.stringify({ created }) : text)
     })
   return group
 }

@@ -1,5 +1,5 @@
 /**
- * Changes credentials and revocations by name: the interfaces, and the implementation for YAML files, which keeps
+ * Changes credentials and revocations by name: the interface, and the implementation for YAML files, which keeps
  * comments and order (`postgres/editors.ts` has the other one). Problems are free of secrets, and nothing rejects.
  */
 import { lstat, realpath } from 'node:fs/promises'
@@ -15,8 +15,8 @@ import {
   withLock,
 } from '../files/files.ts'
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
-import { loadCredentialsFile, parse as parseCredentials } from './credentials-file.ts'
-import { listRevocationsFile, parse as parseRevocations, type Revocation } from './revocations.ts'
+import { parse as parseCredentials } from './credentials-file.ts'
+import { parse as parseRevocations, type Revocation } from './revocations.ts'
 import type { Credential, CredentialName } from './store.ts'
 
 interface NewCredential extends CredentialName {
@@ -31,26 +31,22 @@ export type Changed = { readonly ok: true } | NotDone
 /** A scope of null lifts the restriction. */
 export type CredentialUpdate = { readonly disabled: boolean } | { readonly scope: string | null }
 
-export interface CredentialEditor {
-  list(): Promise<Loaded<readonly Credential[]> | NotDone>
-  add(credential: NewCredential): Promise<Changed>
-  update(name: CredentialName, update: CredentialUpdate): Promise<Changed>
-  remove(name: CredentialName): Promise<Changed>
-}
-
 /** Exactly one of them. */
 export type RevocationName = Pick<Revocation, 'jti' | 'accountId' | 'accessKey'>
 
-export interface RevocationEditor {
-  list(): Promise<Loaded<readonly Revocation[]> | NotDone>
-  add(revocation: Revocation): Promise<Changed>
-  /** Removes every revocation of the name. */
-  remove(name: RevocationName): Promise<Changed>
+interface Editor<Row, Name, New = Row> {
+  /** In the order in which they were added, those of an account together. */
+  list(): Promise<Loaded<readonly Row[]> | NotDone>
+  add(row: New): Promise<Changed>
+  /** Removes all of the name. */
+  remove(name: Name): Promise<Changed>
 }
 
 export interface Editors {
-  readonly credentials: CredentialEditor
-  readonly revocations: RevocationEditor
+  readonly credentials: Editor<Credential, CredentialName, NewCredential> & {
+    update(name: CredentialName, update: CredentialUpdate): Promise<Changed>
+  }
+  readonly revocations: Editor<Revocation, RevocationName>
 }
 
 export const NAME_TAKEN = 'the account already has a credential of that access key'
@@ -68,18 +64,15 @@ revocations: []
 export function openFileEditors(file: string): Editors {
   const changeCredentials = (edit: Edit, initialText?: string) =>
     changeYamlFile(file, parseCredentials, edit, initialText)
-  const credentials: CredentialEditor = {
-    async list() {
-      const loaded = await loadCredentialsFile(file)
-      return loaded.ok ? { ...loaded, value: loaded.value.list() } : loaded
-    },
+  const credentials: Editors['credentials'] = {
+    list: () => listYamlFile(file, parseCredentials),
     add: ({ accountId, ...credential }) =>
       changeCredentials((document) => {
         const { account, path } = locate(document, { accountId, ...credential })
         if (path !== undefined) return NAME_TAKEN
-        return account === undefined
-          ? append(document, ['accounts'], { accountId, credentials: [credential] })
-          : append(document, [...account, 'credentials'], credential)
+        if (account !== undefined) append(document, [...account, 'credentials'], credential)
+        else append(document, ['accounts'], { accountId, credentials: [credential] })
+        return undefined
       }, NEW_CREDENTIALS),
     update: (name, update) =>
       changeCredentials((document) => {
@@ -99,14 +92,17 @@ export function openFileEditors(file: string): Editors {
         return undefined
       }),
   }
-  const revocations: RevocationEditor = {
-    list: () => listRevocationsFile(file),
-    add(revocation) {
-      const edit: Edit = (document) => append(document, ['revocations'], revocationEntry(revocation))
-      return changeYamlFile(file, parseRevocations, edit, NEW_REVOCATIONS)
-    },
+  const changeRevocations = (edit: Edit, initialText?: string) =>
+    changeYamlFile(file, parseRevocations, edit, initialText)
+  const revocations: Editors['revocations'] = {
+    list: () => listYamlFile(file, parseRevocations),
+    add: (revocation) =>
+      changeRevocations((document) => {
+        append(document, ['revocations'], revocationEntry(revocation))
+        return undefined
+      }, NEW_REVOCATIONS),
     remove: (name) =>
-      changeYamlFile(file, parseRevocations, (document) => {
+      changeRevocations((document) => {
         const { revocations }: { revocations: Revocation[] } = document.toJS()
         const at = revocations.flatMap(({ issuedBefore: _, ...named }, index) =>
           isDeepStrictEqual(named, name) ? [index] : [],
@@ -140,6 +136,14 @@ export function revocationEntry({ issuedBefore, ...name }: Revocation) {
     ...(accessKey && { accessKey }),
     ...(typeof issuedBefore === 'number' && { issuedBefore: new Date(issuedBefore).toISOString() }),
   }
+}
+
+async function listYamlFile<T>(file: string, parse: Parse<T>): Promise<Loaded<readonly T[]>> {
+  const read = await readRegularFile(file, MAX_FILE_BYTES)
+  if (!read.ok) return read
+  const parsed = parse(read.bytes)
+  if (parsed.ok) return parsed
+  return { ok: false, problems: parsed.problems.map((problem) => `${file}:${problem}`) }
 }
 
 /** Changes the document of a valid file, or returns the problem. */
@@ -196,8 +200,7 @@ function hasAlias(document: Document): boolean {
   return aliases > 0
 }
 
-/** Finds no problem. */
-function append(document: Document, list: readonly (string | number)[], item: object): undefined {
+function append(document: Document, list: readonly (string | number)[], item: object): void {
   const node = document.getIn(list, true)
   // An empty `[]` becomes a block: a flow list would put everything on one line.
   if (isCollection(node) && node.items.length === 0) node.flow = false

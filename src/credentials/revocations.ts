@@ -109,21 +109,12 @@ export function createRevocationsLoader(settings: { readonly file: string; reado
   let mayBeMissing = !required
   return async (): Promise<Loaded<Revocations>> => {
     const revocations = new Revocations()
-    const read = await readAll(file, (row) => revocations.add(row))
+    const read = await readRows(file, parse, import.meta.url, (row) => revocations.add(row))
     if (read.ok) mayBeMissing = false
     else if (!read.missing || !mayBeMissing) return read
     return { ok: true, value: revocations, warnings: [] }
   }
 }
-
-/** In the order of the file. */
-export async function listRevocationsFile(path: string): Promise<Loaded<readonly Revocation[]>> {
-  const list: Revocation[] = []
-  const read = await readAll(path, (row) => list.push(row))
-  return read.ok ? { ok: true, value: list, warnings: [] } : read
-}
-
-const readAll = (path: string, add: (row: Revocation) => void) => readRows(path, parse, import.meta.url, add)
 
 export const parse: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)
 

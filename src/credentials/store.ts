@@ -47,11 +47,6 @@ export class CredentialIndex {
     return this.#byName.size
   }
 
-  /** In the order in which they were added. */
-  list(): readonly Credential[] {
-    return [...this.#byName.values()]
-  }
-
   hasAccount(accountId: string): boolean {
     return this.#accounts.has(accountId)
   }
@@ -90,11 +85,16 @@ export type LoginVerdict = 'accepted' | 'rejected' | 'busy' | 'unavailable'
 
 export type CredentialStore = ReturnType<typeof createCredentialStore>
 
-/** @param now - epoch milliseconds @param onFault - a login ended `unavailable` */
+/**
+ * @param now - epoch milliseconds
+ * @param onFault - a login ended `unavailable`
+ * @param refresh - called before each login: whether the index is as new as the call. It does not reject
+ */
 export function createCredentialStore(
   credentials: () => CredentialIndex,
   now: () => number,
   onFault?: (cause: unknown) => void,
+  refresh = async () => true,
 ) {
   const dummySha256 = dummyHash('$sha256')
   const verifyInQueue = createScryptQueue()
@@ -105,6 +105,7 @@ export function createCredentialStore(
   }
 
   async function check(login: Login, client: string): Promise<LoginVerdict> {
+    if (!(await refresh())) return 'unavailable'
     const index = credentials()
     const storedHash = index.find(login)?.secretHash
     const sha256Hash = storedHash?.startsWith('$sha256$') ? storedHash : dummySha256

@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { lock } from 'proper-lockfile'
 import t from 'tap'
 import { parse as parseCredentials } from '../../src/credentials/credentials-file.ts'
-import { type Changed, type CredentialEditor, openFileEditors } from '../../src/credentials/editors.ts'
+import { type Changed, type Editors, openFileEditors } from '../../src/credentials/editors.ts'
 import type { Credential } from '../../src/credentials/store.ts'
 import { nameProblem } from '../../src/values/names.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
@@ -34,7 +34,10 @@ accounts:
 const path = join(await temporaryDirectory(t), 'edited.yaml')
 
 /** The text after an edit, or its problem. */
-async function edited(text: string, edit: (editor: CredentialEditor) => Promise<Changed>): Promise<string> {
+async function edited(
+  text: string,
+  edit: (editor: Editors['credentials']) => Promise<Changed>,
+): Promise<string> {
   await writeFile(path, text)
   const changed = await edit(openFileEditors(path).credentials)
   return changed.ok ? readFile(path, 'utf8') : changed.problems.join('\n').slice(path.length + 2)

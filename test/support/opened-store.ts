@@ -1,9 +1,10 @@
 /** A PostgreSQL store of one replica, as a test sees it. */
 import type { Test } from 'tap'
 import { openPostgresStore, type PostgresStoreOptions } from '../../src/credentials/postgres/store.ts'
+import { createCredentialStore } from '../../src/credentials/store.ts'
 
 /** Starts a store; it is stopped at the end of the test. */
-export function startStore(
+export async function startStore(
   t: Pick<Test, 'teardown'>,
   urlFile: string,
   options: Partial<PostgresStoreOptions> = {},
@@ -14,23 +15,25 @@ export function startStore(
   const write = (fields: object, message: string) => void log.push({ ...fields, message })
   /** What each change left to evict: tokens, or undefined for all. */
   const evicted: (readonly string[] | undefined)[] = []
-  const store = openPostgresStore({
+  const read = await openPostgresStore({
     urlFile,
     poolSize: 3,
-    now: Date.now,
     log: { info: write, warn: write },
     onChange: (revokedTokens) => void evicted.push(revokedTokens),
     onReload: (result) => reloads.push(result),
     ...options,
   })
-  store.start()
-  t.teardown(store.stop)
-  return { ...store, log, reloads, evicted, changes: () => evicted.length }
+  if (!read.ok) throw new Error(read.problems.join('\n'))
+  const { value: opened } = read
+  const store = createCredentialStore(opened.credentials, Date.now, undefined, opened.refresh)
+  opened.start()
+  t.teardown(opened.stop)
+  return { ...opened, store, log, reloads, evicted, changes: () => evicted.length }
 }
 
 /** Starts a store that must open. */
 export async function openStore(...parameters: Parameters<typeof startStore>) {
-  const store = startStore(...parameters)
+  const store = await startStore(...parameters)
   const opened = await store.opened
   if (!opened.ok) throw new Error(opened.problems.join('\n'))
   return store

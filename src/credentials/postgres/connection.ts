@@ -8,7 +8,7 @@ import { type Loaded, readRegularFile } from '../../files/files.ts'
 import { lookup } from '../../http/host-lookup.ts'
 import { isLoopback } from '../../values/values.ts'
 
-interface PostgresTarget {
+export interface PostgresTarget {
   /** For pg alone: holds the password. */
   readonly url: string
   /** `host:port/database`. */
@@ -76,34 +76,27 @@ export const clientConfig = ({ url }: PostgresTarget, queryMs: number) => ({
 
 /**
  * Connections to the database that a file names. After a failure they are replaced, and the file is read again: it may
- * name another database by then.
+ * name another database by then. Where it cannot be read, the last URL is used.
  */
 export class ReplacedPool {
   readonly #urlFile: string
   readonly #size: number
-  #target: PostgresTarget | undefined
+  #target: PostgresTarget
   #pool: Promise<pg.Pool> | undefined
-  #isClosed = false
   /** Of the last question that failed. */
   failure: PostgresFailure | undefined
 
-  constructor(urlFile: string, size: number) {
+  constructor(urlFile: string, target: PostgresTarget, size: number) {
     this.#urlFile = urlFile
+    this.#target = target
     this.#size = size
   }
 
-  /** `host:port/database`, once the file has been read. */
-  get label(): string | undefined {
-    return this.#target?.label
+  get label(): string {
+    return this.#target.label
   }
 
-  async readUrl(): Promise<Loaded<PostgresTarget>> {
-    const named = await readUrlFile(this.#urlFile)
-    if (named.ok) this.#target = named.value
-    return named
-  }
-
-  /** The connections in use. Rejects if there is no URL. */
+  /** The connections in use. Never rejects. */
   current(): Promise<pg.Pool> {
     this.#pool ??= this.#connect()
     return this.#pool
@@ -114,14 +107,13 @@ export class ReplacedPool {
     question: (pool: pg.Pool) => Promise<T>,
     mayRetry = this.#pool !== undefined,
   ): Promise<Loaded<T>> {
-    const used = this.current()
     try {
-      return { ok: true, value: await question(await used), warnings: [] }
+      return { ok: true, value: await question(await this.current()), warnings: [] }
     } catch (cause) {
-      if (this.#pool === used) this.replace()
+      this.replace()
       this.failure = postgresFailure(cause)
       // A server that hangs is not asked twice.
-      if (mayRetry && !this.#isClosed && this.failure.kind !== 'timeout') return this.ask(question, false)
+      if (mayRetry && this.failure.kind !== 'timeout') return this.ask(question, false)
       return { ok: false, problems: [this.failure.message] }
     }
   }
@@ -132,15 +124,9 @@ export class ReplacedPool {
     this.#pool = undefined
   }
 
-  /** Nothing may be asked afterwards. */
-  close(): void {
-    this.#isClosed = true
-    this.replace()
-  }
-
   async #connect(): Promise<pg.Pool> {
-    await this.readUrl()
-    if (this.#target === undefined) throw new Error('there is no URL')
+    const named = await readUrlFile(this.#urlFile)
+    if (named.ok) this.#target = named.value
     // Without listeners such an event ends the process; the next query rejects anyway.
     const ignore = () => {}
     return new pg.Pool({ ...clientConfig(this.#target, QUERY_MS), max: this.#size })

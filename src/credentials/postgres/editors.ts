@@ -3,20 +3,19 @@
  * one transaction.
  */
 import pg from 'pg'
-import type { Loaded, NotDone } from '../../files/files.ts'
+import type { NotDone } from '../../files/files.ts'
 import { parseTime } from '../../values/names.ts'
-import {
-  type Changed,
-  type CredentialEditor,
-  type Editors,
-  NAME_TAKEN,
-  NO_SUCH_NAME,
-  NO_SUCH_REVOCATION,
-  type RevocationEditor,
-} from '../editors.ts'
+import { type Changed, type Editors, NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editors.ts'
+import type { Revocation } from '../revocations.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'
 import { SCHEMA_SQL } from './schema.ts'
-import { readRevision, rowProblem, SELECT_CREDENTIALS, SELECT_REVOCATIONS } from './snapshot.ts'
+import {
+  type CredentialRow,
+  readRevision,
+  rowProblem,
+  SELECT_CREDENTIALS,
+  SELECT_REVOCATIONS,
+} from './snapshot.ts'
 
 const LOCK_MS = 10_000
 const STATEMENT_MS = 120_000
@@ -27,52 +26,52 @@ const CHECK_MS = 2000
 const NAME_KEY = 'storage_auth.name_key(account_id, access_key)'
 const BY_NAME = `${NAME_KEY} = storage_auth.name_key($1, $2)`
 
-/** @param run - `warnings`: of the URL file */
+type Outcome<T> = { readonly ok: true; readonly value: T; readonly warnings: readonly string[] } | NotDone
+
+/** Runs on a connection of its own. Never rejects. */
 async function inDatabase<T>(
   urlFile: string,
-  run: (client: pg.Client, warnings: readonly string[], refuse: (problem: string) => NotDone) => Promise<T>,
+  run: (client: pg.Client) => Promise<T>,
   statementMs = STATEMENT_MS,
-): Promise<T | NotDone> {
+): Promise<Outcome<T>> {
   const named = await readUrlFile(urlFile)
-  if (!named.ok) return { ok: false, unusable: true, problems: named.problems }
+  if (!named.ok) return { ...named, unusable: true }
   const { value: target, warnings } = named
   const client = new pg.Client(clientConfig(target, statementMs))
   client.on('error', () => {}) // without it the event ends the process; the next query rejects anyway
-  const failed = (unusable: boolean, problem: string): NotDone => ({
-    ok: false,
-    unusable,
-    problems: [`${urlFile}: the database ${target.label}: ${problem}`],
-  })
   try {
     await client.connect()
     await client.query(`SET lock_timeout = ${LOCK_MS}`)
-    return await run(client, warnings, (problem) => failed(false, problem))
+    return { ok: true, value: await run(client), warnings }
   } catch (cause) {
     const { kind, message } = postgresFailure(cause)
-    return failed(kind === 'unusable', message)
+    const problems = [`${urlFile}: the database ${target.label}: ${message}`]
+    return { ok: false, unusable: kind === 'unusable', problems }
   } finally {
     void client.end() // not awaited: a server may hang
   }
 }
 
 export function openPostgresEditors(urlFile: string): Editors {
-  const change = (text: string, values: unknown[], ifNone: string) =>
-    inDatabase<Changed>(urlFile, async (client, _warnings, refuse) => {
-      const { rowCount } = await client.query(text, values)
-      return rowCount === 0 ? refuse(ifNone) : { ok: true }
-    })
-  const list = <T extends object>(text: string, problemOf: (row: T) => string | undefined) =>
-    inDatabase<Loaded<readonly T[]>>(urlFile, async (client, warnings) => {
-      const { rows } = await client.query<T>(text)
-      const leftOut = rows
-        .flatMap((row) => problemOf(row) ?? [])
-        .map((problem) => `${problem}: it is left out`)
-      const value = rows.filter((row) => problemOf(row) === undefined)
-      return { ok: true, value, warnings: [...warnings, ...leftOut] }
-    })
-  const credentials: CredentialEditor = {
-    // In the order in which they were added, accounts together, as in a file.
-    list: () => list(`${SELECT_CREDENTIALS} ORDER BY min(id) OVER (PARTITION BY account_id), id`, rowProblem),
+  async function change(text: string, values: unknown[], ifNone: string): Promise<Changed> {
+    const changed = await inDatabase(urlFile, (client) => client.query(text, values))
+    if (!changed.ok || changed.value.rowCount !== 0) return changed
+    return { ok: false, unusable: false, problems: [`${urlFile}: ${ifNone}`] }
+  }
+  const list = <T extends object>(text: string) =>
+    inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
+  const credentials: Editors['credentials'] = {
+    async list() {
+      const order = 'ORDER BY min(id) OVER (PARTITION BY account_id), id'
+      const listed = await list<CredentialRow>(`${SELECT_CREDENTIALS} ${order}`)
+      if (!listed.ok) return listed
+      const problems = listed.value.flatMap((row) => rowProblem(row) ?? [])
+      return {
+        ok: true,
+        value: listed.value.filter((row) => rowProblem(row) === undefined),
+        warnings: [...listed.warnings, ...problems.map((problem) => `${problem}: it is left out`)],
+      }
+    },
     add: ({ accountId, accessKey, secretHash, expiresAt, scope }) =>
       change(
         `INSERT INTO storage_auth.credentials (account_id, access_key, secret_hash, expires_at, scope)
@@ -90,8 +89,8 @@ export function openPostgresEditors(urlFile: string): Editors {
       return change(text, [accountId, accessKey], NO_SUCH_NAME)
     },
   }
-  const revocations: RevocationEditor = {
-    list: () => list(`${SELECT_REVOCATIONS} ORDER BY id`, () => undefined),
+  const revocations: Editors['revocations'] = {
+    list: () => list<Revocation>(`${SELECT_REVOCATIONS} ORDER BY id`),
     add: ({ jti, accountId, accessKey, issuedBefore }) =>
       change(
         `INSERT INTO storage_auth.revocations (jti, account_id, access_key, issued_before)
@@ -111,24 +110,18 @@ export function openPostgresEditors(urlFile: string): Editors {
 export const checkDatabase = (urlFile: string) =>
   inDatabase(
     urlFile,
-    async (client, warnings) => {
+    async (client) => {
       await readRevision(client)
       await client.query(`${SELECT_CREDENTIALS} LIMIT 0`)
       await client.query(`${SELECT_REVOCATIONS} LIMIT 0`)
-      return { ok: true as const, warnings }
     },
     CHECK_MS,
   )
 
-/** `created`: what was missing, in words. */
-export function migrate(urlFile: string) {
-  return inDatabase(urlFile, async (client, warnings) => {
+/** Creates the tables, or brings them up to date. Its value: whether they are new. */
+export const migrate = (urlFile: string) =>
+  inDatabase(urlFile, async (client) => {
     const { rows } = await client.query(`SELECT to_regclass('storage_auth.credentials') IS NULL AS is_new`)
-    // A script of several statements has an array of results, which the type leaves out.
-    const results = [await client.query(SCHEMA_SQL)].flat()
-    const isRepaired = results.some(({ command, rowCount }) => command === 'INSERT' && rowCount === 1)
-    const repaired = isRepaired ? 'the missing row of storage_auth.revision' : undefined
-    const created = rows[0]?.is_new === true ? 'the tables' : repaired
-    return { ok: true as const, ...(created !== undefined && { created }), warnings }
+    await client.query(SCHEMA_SQL)
+    return rows[0]?.is_new === true
   })
-}

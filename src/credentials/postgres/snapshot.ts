@@ -43,7 +43,7 @@ export const NO_SNAPSHOT: Snapshot = {
 }
 
 /** A row of the table, not checked yet. */
-type CredentialRow = Credential & { readonly id: string }
+export type CredentialRow = Credential & { readonly id: string }
 
 export const SELECT_CREDENTIALS = `SELECT id, account_id AS "accountId", access_key AS "accessKey",
   secret_hash AS "secretHash", disabled, scope,

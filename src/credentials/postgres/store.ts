@@ -3,9 +3,9 @@
  * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
+import type { Loaded } from '../../files/files.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
-import { type CredentialStore, createCredentialStore } from '../store.ts'
-import { postgresFailure, ReplacedPool } from './connection.ts'
+import { type PostgresTarget, postgresFailure, ReplacedPool, readUrlFile } from './connection.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
 export interface PostgresStoreOptions {
@@ -16,16 +16,12 @@ export interface PostgresStoreOptions {
   /** A change is active. Cached verdicts must be dropped now: on these tokens, or without them on all. */
   readonly onChange: (revokedTokens?: readonly string[]) => void
   readonly onReload: (result: ReloadResult) => void
-  /** A login ended `unavailable`. */
-  readonly onFault?: (cause: unknown) => void
-  /** Epoch milliseconds. */
-  readonly now: () => number
   readonly pollMs?: number
 }
 
-export type PostgresStore = ReturnType<typeof openPostgresStore>
+export type PostgresStore = ReturnType<typeof createStore>
 
-/** `ok`: there is a snapshot. `problems`: those only an operator can solve (URL, tables, access); none after a stop. */
+/** `ok`: there is a snapshot. `problems`: those only an operator can solve (tables, access); none after a stop. */
 interface Opened {
   readonly ok: boolean
   readonly problems: readonly string[]
@@ -33,17 +29,18 @@ interface Opened {
 
 const POLL_MS = 250
 const RETRY_MS = 500
-/** Logins and logouts that query the database or wait for it; more would delay polls. */
-const MAX_REQUESTS = 1000
 const REVOKE_SQL =
   'INSERT INTO storage_auth.revocations (jti, expires_at) VALUES ($1, to_timestamp($2::float8))'
 
-/** Nothing here rejects. */
-export function openPostgresStore(options: PostgresStoreOptions) {
-  const { urlFile, poolSize, log, now, onChange, onReload, onFault, pollMs = POLL_MS } = options
-  const pool = new ReplacedPool(urlFile, poolSize)
-  let requests = 0
-  let isOpen = false
+/** Reads the URL; connects from `start` on. Nothing here rejects. */
+export async function openPostgresStore(options: PostgresStoreOptions): Promise<Loaded<PostgresStore>> {
+  const named = await readUrlFile(options.urlFile)
+  return named.ok ? { ...named, value: createStore(options, named.value) } : named
+}
+
+function createStore(options: PostgresStoreOptions, target: PostgresTarget) {
+  const { urlFile, poolSize, log, onChange, onReload, pollMs = POLL_MS } = options
+  const pool = new ReplacedPool(urlFile, target, poolSize)
   let isDown = false
   let settle: (opened: Opened) => void = () => {}
   const opened = new Promise<Opened>((resolve) => {
@@ -59,62 +56,71 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     initial: NO_SNAPSHOT,
     pollMs,
     retryMs: RETRY_MS,
-    onActive: publish,
+    onActive(fresh, _warnings, former) {
+      const { revokedTokens, problems } = fresh
+      if (former !== NO_SNAPSHOT) onChange(revokedTokens)
+      if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
+      report()
+      for (const problem of problems.slice(0, MAX_LOGGED_PROBLEMS)) {
+        log.warn({ database: pool.label, problem }, 'invalid row skipped')
+      }
+      const sizes = { credentials: fresh.credentials.size, revocations: fresh.revocations.size }
+      log.info(sizes, 'new credentials active')
+    },
     onFailed([reason]) {
-      if (!isOpen && pool.failure?.kind === 'unusable') {
+      if (!isOpen() && pool.failure?.kind === 'unusable') {
         settle({ ok: false, problems: [`${urlFile}: the database ${pool.label}: ${reason}`] })
       }
       if (isDown) return
       const fields = { database: pool.label, reason }
-      if (!isOpen) return void log.warn(fields, 'waiting for the credentials database')
+      if (!isOpen()) return void log.warn(fields, 'waiting for the credentials database')
       onReload('failed')
       log.warn(fields, 'the credentials database is down: no logins; the last snapshot serves token checks')
     },
     onPolled(isCurrent) {
-      if (isOpen && isDown && isCurrent) {
+      if (isOpen() && isDown && isCurrent) {
         report()
         log.info({ database: pool.label }, 'the credentials database is back')
       }
       isDown = !isCurrent
-      if (!isCurrent) return
-      isOpen = true
-      settle({ ok: true, problems: [] })
+      if (isCurrent) settle({ ok: true, problems: [] })
     },
     onFault: (err) => log.warn({ err }, 'fault while polling the credentials database'),
   })
 
-  /** Until there is a snapshot, logins are `unavailable` and no token is valid. */
-  const current = createCredentialStore(() => snapshots.current().credentials, now, onFault)
-  const store: CredentialStore = {
-    ...current,
-    authenticate: async (...args) => (await whenCurrent()) ?? current.authenticate(...args),
-  }
+  const isOpen = () => snapshots.current() !== NO_SNAPSHOT
+  const report = () => onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
+  /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
+  const refresh = async () => isOpen() && !isDown && (await snapshots.refresh())
+
   return {
-    store,
     opened,
+    /** Until there is a snapshot, there are none. */
+    credentials: () => snapshots.current().credentials,
+    refresh,
     revocations: () => snapshots.current().revocations,
     /** Whether the token is refused from now on. @param until - its end, in epoch seconds: then the row is removed */
     async revoke(tokenId: string, until: number): Promise<boolean> {
-      const failed = await whenCurrent(async () => {
+      if (!(await refresh())) return false
+      try {
         await (await pool.current()).query(REVOKE_SQL, [tokenId, until])
-        await snapshots.refresh()
-      })
-      return failed === undefined
+      } catch (cause) {
+        const { kind, message } = postgresFailure(cause)
+        const fields = { database: pool.label, reason: message }
+        if (kind === 'unusable') log.warn(fields, 'a request failed in the database')
+        return false
+      }
+      await snapshots.refresh()
+      return true
     },
     /** A condition of readiness: a sidecar with a snapshot stays ready. */
     check: () => {
       const state = isDown ? ('database down, last snapshot active' as const) : ('current' as const)
-      return { name: 'credentials', ok: isOpen, ...(isOpen && { state }) }
+      return { name: 'credentials', ok: isOpen(), ...(isOpen() && { state }) }
     },
-    start(): void {
-      void pool.readUrl().then((named) => {
-        if (!named.ok) return settle(named)
-        for (const warning of named.warnings) log.warn({ file: urlFile }, warning)
-        snapshots.start()
-      })
-    },
+    start: () => snapshots.start(),
     async reload(): Promise<void> {
-      if (!isOpen) return
+      if (!isOpen()) return
       pool.replace()
       await snapshots.reload()
     },
@@ -122,44 +128,8 @@ export function openPostgresStore(options: PostgresStoreOptions) {
     async stop(): Promise<void> {
       snapshots.stop()
       settle({ ok: false, problems: [] })
-      pool.close()
       await snapshots.refresh() // ends after the poll in progress
+      pool.replace()
     },
-  }
-
-  /** Calls `use` when the snapshot is current. Undefined when it is done. */
-  async function whenCurrent(use?: () => Promise<void>): Promise<'busy' | 'unavailable' | undefined> {
-    if (!isOpen || isDown) return 'unavailable'
-    if (requests >= MAX_REQUESTS) return 'busy'
-    requests++
-    try {
-      if (!(await snapshots.refresh())) return 'unavailable'
-      await use?.()
-      return undefined
-    } catch (cause) {
-      const { kind, message } = postgresFailure(cause)
-      if (kind === 'unusable')
-        log.warn({ database: pool.label, reason: message }, 'a request failed in the database')
-      void snapshots.refresh() // finds out whether the database is down
-      return 'unavailable'
-    } finally {
-      requests--
-    }
-  }
-
-  function publish(fresh: Snapshot): void {
-    const { revokedTokens } = fresh
-    if (isOpen) onChange(revokedTokens)
-    if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
-    report()
-    for (const problem of fresh.problems.slice(0, MAX_LOGGED_PROBLEMS)) {
-      log.warn({ database: pool.label, problem }, 'invalid row skipped')
-    }
-    const sizes = { credentials: fresh.credentials.size, revocations: fresh.revocations.size }
-    log.info(sizes, 'new credentials active')
-  }
-
-  function report(): void {
-    onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
   }
 }
