@@ -40,9 +40,9 @@ export class Forwarder {
   readonly #proxy = new PassProxy({ target: {} })
 
   constructor(config: Config, { secureContextOf, events, ...shared }: ForwarderOptions) {
-    const { timeouts, identity } = config
+    const { identity } = config
     const { forwardAuthorization } = identity
-    const common = { ...shared, timeouts, forwardAuthorization, tunnels: this.#tunnels }
+    const common = { ...shared, forwardAuthorization, tunnels: this.#tunnels }
     this.#responder = shared.responder
     this.#upstreams = config.upstreams
       .map(({ prefix, url, assertionAudience = identity.assertion.audience }) => {

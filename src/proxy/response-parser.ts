@@ -4,7 +4,14 @@
  * be, because a misread response reaches another client: two lengths, a length beside chunks, bare line feeds and unknown
  * codings are errors.
  */
-import { type ConnectionOptions, HeaderKind, headerKind, parseConnection } from '../http/headers.ts'
+import type { Config } from '../config/config.ts'
+import {
+  type ConnectionOptions,
+  HeaderKind,
+  headerKind,
+  headerValues,
+  parseConnection,
+} from '../http/headers.ts'
 
 /** Upstream bytes that are not an HTTP/1.1 response. The message gives the reason, and none of the bytes. */
 export class ResponseSyntaxError extends Error {
@@ -23,16 +30,13 @@ export interface UpstreamHead {
   readonly kinds: readonly HeaderKind[]
   readonly connectionOptions: ConnectionOptions | undefined
   readonly framing: Framing
-  /** In bytes. `Infinity` if the body ends with the connection, 0 if it is chunked or there is none. */
-  readonly bodyLength: number
+  /** In bytes; a response without a body may have it, too. */
+  readonly contentLength: number | undefined
   /** How long the upstream keeps the idle connection after this response; 0: the connection cannot be used again. */
   readonly keepAliveSeconds: number
 }
 
-export interface ResponseLimits {
-  readonly headerBytes: number
-  readonly headerLines: number
-}
+type Limits = Pick<Config['limits'], 'headerBytes' | 'headerLines'>
 
 /** What the next bytes are. */
 type State = 'head' | 'body' | 'chunkSize' | 'chunkData' | 'chunkEnd' | 'trailers' | 'done'
@@ -47,7 +51,7 @@ const KEEP_ALIVE_SECONDS = 5
 const KEEP_ALIVE_TIMEOUT = /(?:^|[,\s])timeout=([0-9]{1,6})(?:$|[,\s])/i
 
 export class ResponseParser {
-  readonly #limits: ResponseLimits
+  readonly #limits: Limits
   #isHeadRequest = false
   #isWebSocket = false
   #state: State = 'done'
@@ -61,7 +65,7 @@ export class ResponseParser {
   /** Complete when the response is done. Set here alone. */
   rawTrailers: readonly string[] = []
 
-  constructor(limits: ResponseLimits) {
+  constructor(limits: Limits) {
     this.#limits = limits
   }
 
@@ -141,8 +145,9 @@ export class ResponseParser {
         throw new ResponseSyntaxError('no HTTP response')
       return -1
     }
-    const head = parseHead(textOf(data, at, end + 2), this.#isHeadRequest, this.#limits.headerLines)
-    const { status, framing, bodyLength } = head
+    const text = data.toString('latin1', at, end + 2)
+    const head = parseHead(text, this.#isHeadRequest, this.#limits.headerLines)
+    const { status, framing, contentLength } = head
     if (status < 200 && status !== 101) {
       if (++this.#informational > MAX_INFORMATIONAL)
         throw new ResponseSyntaxError('too many informational responses')
@@ -152,9 +157,9 @@ export class ResponseParser {
     if (status === 101 && !(this.#isWebSocket && switchesToWebSocket(head)))
       throw new ResponseSyntaxError('101 without an upgrade')
     this.head = head
-    this.#left = bodyLength
+    this.#left = framing === 'close' ? Number.POSITIVE_INFINITY : (contentLength ?? 0)
     if (framing === 'chunked') this.#state = 'chunkSize'
-    else this.#state = bodyLength === 0 ? 'done' : 'body'
+    else this.#state = framing === 'none' || this.#left === 0 ? 'done' : 'body'
     return end + 4
   }
 
@@ -185,17 +190,15 @@ export class ResponseParser {
     if (end < 0) return -1
     this.#left = Number.parseInt(digits, 16)
     this.#state = this.#left === 0 ? 'trailers' : 'chunkData'
-    return end + 2
+    return this.#left === 0 ? end : end + 2
   }
 
+  /** `at`: the end of the last chunk's line. Without trailers it is a part of the empty line that ends the response. */
   #readTrailers(data: Buffer, at: number): number {
-    if (data[at] === 0x0d && data[at + 1] === 0x0a) {
-      this.#state = 'done'
-      return at + 2
-    }
     const end = this.#endOfLines(data, at)
     if (end < 0) return -1
-    this.rawTrailers = parseFieldLines(textOf(data, at, end + 2), 0, this.#limits.headerLines).rawHeaders
+    const text = data.toString('latin1', at + 2, end + 2)
+    this.rawTrailers = parseFieldLines(text, 0, this.#limits.headerLines).rawHeaders
     this.#state = 'done'
     return end + 4
   }
@@ -203,25 +206,19 @@ export class ResponseParser {
 
 /** A size and ignored extensions. White space between them is refused, because parsers disagree on it. */
 const CHUNK_LINE = /^([0-9A-Fa-f]{1,12})(?:;[\t\x20-\x7e\x80-\xff]*)?(\r?)$/
+/** The space after the status code is required even without a reason phrase (RFC 9112, section 4). */
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2}) (.*)$/
 /** Lines that hold no control but the tab: no carriage return or line feed outside a pair of both. */
 const LINES = /^(?:[\t\x20-\x7e\x80-\xff]*\r\n)*$/
 
-/** The text of a head or of trailers, without the empty line: each line ends with CRLF. */
-function textOf(data: Buffer, start: number, end: number): string {
-  const text = data.toString('latin1', start, end)
-  if (!LINES.test(text)) throw new ResponseSyntaxError('control character in the head or the trailers')
-  return text
-}
-
 function parseHead(text: string, isHeadRequest: boolean, maxLines: number): UpstreamHead {
   const lineEnd = text.indexOf('\r\n')
-  const statusLine = text.slice(0, lineEnd)
-  // The space after the status code is required even without a reason phrase (RFC 9112, section 4).
-  if (!/^HTTP\/1\.[01] [1-9][0-9]{2} /.test(statusLine)) throw new ResponseSyntaxError('bad status line')
-  const http10 = statusLine.charCodeAt(7) === 0x30
-  const status = Number(statusLine.slice(9, 12))
+  const [, minorVersion, digits, statusText = ''] = STATUS_LINE.exec(text.slice(0, lineEnd)) ?? []
+  if (digits === undefined) throw new ResponseSyntaxError('bad status line')
+  const http10 = minorVersion === '0'
+  const status = Number(digits)
   const { rawHeaders, kinds } = parseFieldLines(text, lineEnd + 2, maxLines)
-  let length = -1
+  let contentLength: number | undefined
   let chunked = false
   let connection: string | undefined
   let keepAliveSeconds = KEEP_ALIVE_SECONDS
@@ -229,8 +226,9 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     const value = rawHeaders[2 * line + 1] as string
     switch (kinds[line]) {
       case HeaderKind.contentLength:
-        if (length >= 0 || !/^[0-9]{1,15}$/.test(value)) throw new ResponseSyntaxError('bad length')
-        length = Number(value)
+        if (contentLength !== undefined || !/^[0-9]{1,15}$/.test(value))
+          throw new ResponseSyntaxError('bad length')
+        contentLength = Number(value)
         break
       case HeaderKind.transferEncoding:
         if (chunked || http10 || value.toLowerCase() !== 'chunked')
@@ -246,35 +244,32 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
     }
   }
   const connectionOptions = connection === undefined ? undefined : parseConnection(connection)
-  const isInformational = status < 200 && status !== 101 // what follows a 101 ends with the connection
-  const isBodiless = isHeadRequest || isInformational || status === 204 || status === 304
+  let framing: Framing = contentLength === undefined ? 'close' : 'length'
+  if (chunked) framing = 'chunked'
+  if (status === 101)
+    framing = 'close' // a tunnel follows, whatever its head says
+  else if (isHeadRequest || status < 200 || status === 204 || status === 304) framing = 'none'
   // A response without a body may have both: they describe that of a GET.
-  if (chunked && length >= 0 && !isBodiless) throw new ResponseSyntaxError('a length beside chunks')
+  if (framing === 'chunked' && contentLength !== undefined)
+    throw new ResponseSyntaxError('a length beside chunks')
   // A 204 that announces a body may be followed by it: the connection is not reused.
-  const isFollowed = status === 204 && (chunked || length > 0)
-  let framing: Framing = 'close'
-  let bodyLength = Number.POSITIVE_INFINITY
-  if (isBodiless || chunked) {
-    framing = isBodiless ? 'none' : 'chunked'
-    bodyLength = 0
-  } else if (length >= 0) {
-    framing = 'length'
-    bodyLength = length
-  }
+  const isFollowed = status === 204 && (chunked || (contentLength ?? 0) > 0)
   const isLast = http10 || isFollowed || framing === 'close' || connectionOptions?.has('close') === true
   return {
     status,
-    statusText: statusLine.slice(13),
+    statusText,
     rawHeaders,
     kinds,
     connectionOptions,
     framing,
-    bodyLength,
+    contentLength,
     keepAliveSeconds: isLast ? 0 : keepAliveSeconds,
   }
 }
 
+/** Parses the field lines from `start` on. `text`: a head or trailers, without the empty line. */
 function parseFieldLines(text: string, start: number, maxLines: number) {
+  if (!LINES.test(text)) throw new ResponseSyntaxError('control character in the head or the trailers')
   const rawHeaders: string[] = []
   const kinds: HeaderKind[] = []
   for (let at = start; at < text.length; ) {
@@ -301,9 +296,7 @@ function isBlank(code: number): boolean {
   return code === 0x20 || code === 0x09
 }
 
-function switchesToWebSocket({ rawHeaders, kinds, connectionOptions }: UpstreamHead): boolean {
-  const isNamed = kinds.some(
-    (kind, line) => kind === HeaderKind.upgrade && rawHeaders[2 * line + 1]?.toLowerCase() === 'websocket',
-  )
-  return isNamed && connectionOptions?.has('upgrade') === true
+function switchesToWebSocket({ rawHeaders, connectionOptions }: UpstreamHead): boolean {
+  const protocols = headerValues(rawHeaders, 'upgrade').map((protocol) => protocol.toLowerCase())
+  return protocols.includes('websocket') && connectionOptions?.has('upgrade') === true
 }

@@ -5,8 +5,9 @@
  *
  * What it waits for, and which timer ends the wait. Only a drain bounds its total duration.
  *
- *   a connection            `upstream-pool.ts`: `upstreamConnectSeconds`, in the queue `upstreamResponseSeconds`
- *   the response head       `upstream-pool.ts`: `upstreamResponseSeconds` from the end of the upload on (`#awaitHead`)
+ *   a connection            `upstream-connection.ts`: `upstreamConnectSeconds`; in the queue of `upstream-pool.ts`:
+ *                           `upstreamResponseSeconds`
+ *   the response head       `upstream-connection.ts`: `upstreamResponseSeconds` from the end of the upload on
  *   progress of the upload  `onIdle`, of the client's socket: Node calls it after `idleSeconds` (`server/listener.ts`
  *                           sets `server.timeout`). While the upstream reads nothing, `upload.ts` pauses that socket.
  *   progress of a response  `onIdle`: the client's socket is idle, too, while the upstream sends nothing. While the
@@ -30,6 +31,9 @@ import {
 } from './upstream.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
 import { Tunnel } from './websocket.ts'
+
+/** Servers read an unused body up to about this size. */
+const MAX_IGNORED_BODY = 64 * 1024
 
 export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner {
   readonly res: SidecarResponse
@@ -60,7 +64,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.requestHead = requestHead(context, admitted, decision, upstream)
     this.isHeadRequest = method === 'HEAD'
     this.isWebSocket = context.isDetached
-    this.#upload = hasBody ? new Upload(this, () => this.#awaitHead()) : undefined
+    this.#upload = hasBody ? new Upload(this) : undefined
     this.#download = new Download(res)
     this.#isRetryable = !hasBody && (method === 'GET' || method === 'HEAD')
   }
@@ -74,7 +78,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   onHeadWritten(connection: UpstreamConnection, writable: boolean): void {
     this.#connection = connection
-    if (this.#upload === undefined) this.#awaitHead()
+    if (this.#upload === undefined) connection.awaitHead()
     else this.#upload.start(connection, writable)
   }
 
@@ -83,6 +87,18 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   }
 
   onResponse(response: ResponseParser, connection: UpstreamConnection): void {
+    try {
+      this.#forward(response, connection)
+    } catch (error) {
+      const { context } = this.res.req
+      connection.abandon()
+      this.upstream.onInternalError(context.id, error)
+      if (this.#outcome === undefined) this.#fail('proxy_internal_error')
+      else context.connection.abort()
+    }
+  }
+
+  #forward(response: ResponseParser, connection: UpstreamConnection): void {
     const { head } = response
     if (!this.#hasResponseHead) this.#download.writeEarlyHints(response)
     if (head === undefined) return
@@ -98,7 +114,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
   #onResponseHead(head: UpstreamHead, connection: UpstreamConnection): void {
     const { context, socket } = this.res.req
     this.#hasResponseHead = true
-    connection.deadline = Number.POSITIVE_INFINITY
     this.upstream.events.onResponse(head.status, (performance.now() - context.startedAt) / 1000)
     if (head.status !== 101) {
       this.#download.writeHead(head, this.#upload?.isArriving === true)
@@ -111,7 +126,8 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   #onResponseEnd({ status }: UpstreamHead): void {
     // Not reused: an unfinished upload, and one that the upstream refuses and may not read.
-    if (!this.#isRequestWritten || (status >= 400 && this.#upload?.mayBeUnread)) this.#connection?.abandon()
+    const mayBeUnread = status >= 400 && this.res.req.context.bytesIn > MAX_IGNORED_BODY
+    if (!this.#isRequestWritten || mayBeUnread) this.#connection?.abandon()
     this.#end('ok')
   }
 
@@ -122,13 +138,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#isRetryable = false
     if (isRetried) this.upstream.pool.connect(this)
     else this.#fail(fault)
-  }
-
-  onException(error: unknown): void {
-    const { context } = this.res.req
-    this.upstream.onInternalError(context.id, error)
-    if (this.#outcome === undefined) this.#fail('proxy_internal_error')
-    else context.connection.abort()
   }
 
   // Calls of the listener.
@@ -161,11 +170,6 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
 
   get #isRequestWritten(): boolean {
     return this.#upload === undefined || this.#upload.isWritten
-  }
-
-  #awaitHead(): void {
-    if (this.#connection !== undefined && !this.#hasResponseHead)
-      this.#connection.deadline = performance.now() + this.upstream.timeouts.upstreamResponseSeconds * 1000
   }
 
   #giveUpUpstream(): void {

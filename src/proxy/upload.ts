@@ -10,12 +10,9 @@ import type { UpstreamConnection } from './upstream-connection.ts'
 
 /** Bytes that wait for the next write; from there on the client's socket is paused. */
 const MAX_PENDING = 64 * 1024
-/** Servers read an unused body up to about this size. */
-const MAX_IGNORED_BODY = 64 * 1024
 
 export class Upload {
   readonly #request: ForwardedRequest
-  readonly #onWritten: () => void
   #connection: UpstreamConnection | undefined
   #pieces: Buffer[] = []
   #bytes = 0
@@ -23,10 +20,8 @@ export class Upload {
   /** The complete request has been written to the upstream. Set here alone. */
   isWritten = false
 
-  /** `onWritten`: called when the complete request has been written. */
-  constructor(request: ForwardedRequest, onWritten: () => void) {
+  constructor(request: ForwardedRequest) {
     this.#request = request
-    this.#onWritten = onWritten
   }
 
   get #req() {
@@ -36,11 +31,6 @@ export class Upload {
   /** Whether a further part of the body can arrive from the client. */
   get isArriving(): boolean {
     return !this.isWritten && !this.#req.complete
-  }
-
-  /** Whether an upstream that refuses the request may leave bytes unread: the connection's next request would queue behind. */
-  get mayBeUnread(): boolean {
-    return this.#req.context.bytesIn > MAX_IGNORED_BODY
   }
 
   start(connection: UpstreamConnection, writable: boolean): void {
@@ -76,14 +66,15 @@ export class Upload {
   }
 
   #write(): void {
-    const { socket } = this.#connection ?? {}
+    const connection = this.#connection
     const { admitted, decision } = this.#request
     const { chunked, connectionOptions } = admitted
     const pieces = this.#pieces
     const bytes = this.#bytes
     this.#pieces = []
     this.#bytes = 0
-    if (socket === undefined) return
+    if (connection === undefined) return
+    const { socket } = connection
     let writable = true
     socket.cork()
     if (bytes > 0) {
@@ -97,7 +88,7 @@ export class Upload {
       const lines = trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')
       if (chunked) socket.write(`0\r\n${lines}\r\n`, 'latin1')
       this.isWritten = true
-      this.#onWritten()
+      connection.awaitHead()
     }
     socket.uncork()
     if (!writable) this.#req.pause()

@@ -6,9 +6,10 @@
  */
 import { connect as connectTcp, isIP, type OnReadOpts, type Socket } from 'node:net'
 import { connect as connectTls, createSecureContext, type SecureContext } from 'node:tls'
+import type { Config } from '../config/config.ts'
 import { lookup } from '../http/host-lookup.ts'
 import { networkErrorOf, type UpstreamFault } from '../http/proxy-errors.ts'
-import { type ResponseLimits, ResponseParser, ResponseSyntaxError } from './response-parser.ts'
+import { ResponseParser, ResponseSyntaxError } from './response-parser.ts'
 
 /** Opens sockets to an upstream. TCP and unix sockets read by `onread`; TLS sockets emit `data`. */
 export interface UpstreamAddress {
@@ -54,8 +55,6 @@ export interface UpstreamRequest {
   onResponse(response: ResponseParser, connection: UpstreamConnection): void
   /** The last call. `stale`: a reused connection, no byte of a response: most likely the upstream had closed it. */
   onFault(fault: UpstreamFault, stale: boolean): void
-  /** The last call, in place of `onFault`: a call above, or the parser, has thrown an unexpected error. */
-  onException(error: unknown): void
 }
 
 export interface ConnectionOwner {
@@ -64,6 +63,13 @@ export interface ConnectionOwner {
   onClosed(connection: UpstreamConnection): void
 }
 
+/** What a connection waits for until it is connected, and the fault when its deadline passes. */
+const TIMEOUT_FAULTS = {
+  lookup: 'dns_error',
+  connect: 'connection_timeout',
+  response: 'http_response_timeout',
+} as const
+
 /** The longest time for which an idle connection is kept. */
 const MAX_IDLE_MS = 60_000
 /** The upstream's keep-alive timer started before ours: connections are closed sooner. */
@@ -71,31 +77,30 @@ const MARGIN_MS = 1000
 
 export class UpstreamConnection {
   readonly socket: Socket
-  /** Monotonic milliseconds of the connect, response or idle timeout; `Infinity` while bodies are transferred. */
-  deadline: number
   readonly #owner: ConnectionOwner
+  readonly #timeouts: Config['timeouts']
   readonly #parser: ResponseParser
   #request: UpstreamRequest | undefined
-  #isLookedUp: boolean
-  #isConnected = false
+  #waitsFor: keyof typeof TIMEOUT_FAULTS
+  /** Monotonic milliseconds of the connect, response or idle timeout; `Infinity` while bodies are transferred. */
+  #deadline: number
   #isReused = false
   #hasResponseBytes = false
   /** Filled by the next read; undefined under TLS, where Node allocates. */
   #buffer: Buffer | undefined
 
-  /** `connectMs`: lookup and TLS included. */
   constructor(
     address: UpstreamAddress,
     owner: ConnectionOwner,
     request: UpstreamRequest,
-    connectMs: number,
-    limits: ResponseLimits,
+    { timeouts, limits }: Pick<Config, 'timeouts' | 'limits'>,
   ) {
     this.#owner = owner
+    this.#timeouts = timeouts
     this.#request = request
     this.#parser = new ResponseParser(limits)
-    this.deadline = performance.now() + connectMs
-    this.#isLookedUp = !address.isNamed
+    this.#waitsFor = address.isNamed ? 'lookup' : 'connect'
+    this.#deadline = performance.now() + timeouts.upstreamConnectSeconds * 1000
     this.#buffer = address.tls ? undefined : takeBuffer()
     this.socket = address.open({
       buffer: () => this.#buffer ?? NO_BYTES,
@@ -106,7 +111,7 @@ export class UpstreamConnection {
     })
     this.socket.setNoDelay(true)
     this.socket.once('lookup', () => {
-      this.#isLookedUp = true
+      this.#waitsFor = 'connect'
     })
     this.socket.once(address.tls ? 'secureConnect' : 'connect', () => this.send(request))
     if (address.tls) this.socket.on('data', (chunk: Buffer) => this.#onRead(chunk))
@@ -128,8 +133,8 @@ export class UpstreamConnection {
     if (this.#request !== undefined && this.#request !== request) throw new Error('the connection is in use')
     if (this.socket.destroyed) return
     this.#request = request
-    this.#isConnected = true
-    this.deadline = Number.POSITIVE_INFINITY
+    this.#waitsFor = 'response'
+    this.#deadline = Number.POSITIVE_INFINITY
     this.#parser.start(request.isHeadRequest, request.isWebSocket)
     this.#hasResponseBytes = false
     request.onHeadWritten(this, this.socket.write(request.requestHead, 'latin1'))
@@ -149,9 +154,14 @@ export class UpstreamConnection {
     this.socket.destroy()
   }
 
-  expire(): void {
-    if (this.#isConnected) this.#fail('http_response_timeout')
-    else this.#fail(this.#isLookedUp ? 'connection_timeout' : 'dns_error')
+  /** The complete request has been written. */
+  awaitHead(): void {
+    if (this.#parser.head === undefined)
+      this.#deadline = performance.now() + this.#timeouts.upstreamResponseSeconds * 1000
+  }
+
+  checkDeadline(now: number): void {
+    if (this.#deadline <= now) this.#fail(TIMEOUT_FAULTS[this.#waitsFor])
   }
 
   /** `chunk`: undefined at the end of the connection. */
@@ -163,26 +173,22 @@ export class UpstreamConnection {
       return
     }
     let isClean = false
+    let isMalformed = false
     try {
-      try {
-        if (chunk === undefined) parser.close()
-        else {
-          this.#hasResponseBytes = true
-          isClean = parser.push(chunk)
-        }
-      } finally {
-        request.onResponse(parser, this)
+      if (chunk === undefined) parser.close()
+      else {
+        this.#hasResponseBytes = true
+        isClean = parser.push(chunk)
       }
     } catch (error) {
-      if (error instanceof ResponseSyntaxError) this.#fail('http_protocol_error')
-      else {
-        this.abandon()
-        request.onException(error)
-      }
-      return
+      if (!(error instanceof ResponseSyntaxError)) throw error
+      isMalformed = true
     }
+    if (parser.head !== undefined) this.#deadline = Number.POSITIVE_INFINITY
+    request.onResponse(parser, this)
     if (this.#request !== request) return // it has abandoned the connection
-    if (parser.isDone) this.#release(isClean)
+    if (isMalformed) this.#fail('http_protocol_error')
+    else if (parser.isDone) this.#release(isClean)
     else if (chunk === undefined) this.#fail('connection_terminated')
   }
 
@@ -191,7 +197,7 @@ export class UpstreamConnection {
     const idleMs = Math.min(keepAliveSeconds * 1000 - MARGIN_MS, MAX_IDLE_MS)
     this.#request = undefined
     this.#isReused = true
-    this.deadline = performance.now() + idleMs
+    this.#deadline = performance.now() + idleMs
     // After an early response the next request would be queued after unsent bytes of this one.
     if (isClean && idleMs > 0 && this.socket.writableLength === 0) this.#owner.onReusable(this)
     else this.socket.destroy()
@@ -200,7 +206,7 @@ export class UpstreamConnection {
   #onError(error: Error): void {
     const fault = networkErrorOf(error) ?? 'proxy_internal_error'
     // With TLS 1.3 a server refuses a client certificate after the request has been written.
-    const isConnecting = !this.#isConnected || fault.startsWith('tls_')
+    const isConnecting = this.#waitsFor !== 'response' || fault.startsWith('tls_')
     this.#fail(isConnecting ? fault : 'connection_terminated')
   }
 

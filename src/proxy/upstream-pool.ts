@@ -15,8 +15,7 @@ const CHECK_MS = 100
 
 export class UpstreamPool implements ConnectionOwner {
   readonly #address: UpstreamAddress
-  readonly #limits: Config['limits']
-  readonly #timeouts: Config['timeouts']
+  readonly #config: Pick<Config, 'limits' | 'timeouts'>
   readonly #open = new Set<UpstreamConnection>()
   /** The one used last is at the end. */
   readonly #idle: UpstreamConnection[] = []
@@ -31,10 +30,9 @@ export class UpstreamPool implements ConnectionOwner {
   #isClosed = false
   readonly #timer: NodeJS.Timeout
 
-  constructor(address: UpstreamAddress, { limits, timeouts }: Pick<Config, 'limits' | 'timeouts'>) {
+  constructor(address: UpstreamAddress, config: Pick<Config, 'limits' | 'timeouts'>) {
     this.#address = address
-    this.#limits = limits
-    this.#timeouts = timeouts
+    this.#config = config
     this.#timer = setInterval(() => this.#checkDeadlines(), CHECK_MS)
     this.#timer.unref()
   }
@@ -49,19 +47,19 @@ export class UpstreamPool implements ConnectionOwner {
   }
 
   acquire(request: UpstreamRequest): void {
-    if (this.#excess >= (request.isWebSocket ? 0 : this.#limits.upstreamQueue)) {
+    const { limits, timeouts } = this.#config
+    if (this.#excess >= (request.isWebSocket ? 0 : limits.upstreamQueue)) {
       request.onFault('connection_limit_reached', false)
       return
     }
-    const deadline = performance.now() + this.#timeouts.upstreamResponseSeconds * 1000
+    const deadline = performance.now() + timeouts.upstreamResponseSeconds * 1000
     this.#queue.push({ request, deadline })
     this.#scheduleDispatch()
   }
 
   /** A retry may exceed the limit by one: its old connection still counts. */
   connect(request: UpstreamRequest): void {
-    const connectMs = this.#timeouts.upstreamConnectSeconds * 1000
-    this.#open.add(new UpstreamConnection(this.#address, this, request, connectMs, this.#limits))
+    this.#open.add(new UpstreamConnection(this.#address, this, request, this.#config))
   }
 
   /** Cancels a request that has no connection yet. */
@@ -125,7 +123,7 @@ export class UpstreamPool implements ConnectionOwner {
 
   #checkDeadlines(): void {
     const now = performance.now()
-    for (const connection of this.#open) if (connection.deadline <= now) connection.expire()
+    for (const connection of this.#open) connection.checkDeadline(now)
     for (let [next] = this.#queue; next !== undefined && next.deadline <= now; [next] = this.#queue) {
       this.#queue.shift()
       next.request.onFault('connection_limit_reached', false)
@@ -133,12 +131,12 @@ export class UpstreamPool implements ConnectionOwner {
   }
 
   get #isFull(): boolean {
-    return this.connections >= this.#limits.upstreamConnections
+    return this.connections >= this.#config.limits.upstreamConnections
   }
 
   /** Waiting requests minus those for which there is room. */
   get #excess(): number {
     const unused = this.#idle.length + this.#released.length
-    return this.#queue.length - unused - this.#limits.upstreamConnections + this.connections
+    return this.#queue.length - unused - this.#config.limits.upstreamConnections + this.connections
   }
 }

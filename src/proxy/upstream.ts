@@ -2,7 +2,6 @@
  * An upstream, a request that is forwarded to it, and the outcomes of such requests: the label `outcome` of
  * `auth_sidecar_upstream_requests_total`, and how those that failed before a response are refused.
  */
-import type { Config } from '../config/config.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
@@ -24,7 +23,6 @@ export interface Upstream {
   /** The prefix without a slash at its end. */
   readonly path: string
   readonly pool: UpstreamPool
-  readonly timeouts: Pick<Config['timeouts'], 'upstreamResponseSeconds'>
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */
   readonly host: string
   readonly assertionAudience: string

@@ -41,7 +41,7 @@ t.test('a head is parsed byte for byte', async (t) => {
       ...['Content-Length', '2'],
     ],
     framing: 'length',
-    bodyLength: 2,
+    contentLength: 2,
     keepAliveSeconds: 5,
   })
   t.strictSame([body, trailers], ['ok', []])
@@ -100,12 +100,12 @@ t.test('an ambiguous field line is refused', async (t) => {
 })
 
 t.test('a body has one length', async (t) => {
-  for (const [value, bodyLength] of [
+  for (const [value, contentLength] of [
     ['0', 0],
     ['05', 5],
     ['999999999999999', 999_999_999_999_999],
   ] as const)
-    t.match(read(`${OK}Content-Length: ${value}\r\n\r\n`).head, { framing: 'length', bodyLength }, value)
+    t.match(read(`${OK}Content-Length: ${value}\r\n\r\n`).head, { framing: 'length', contentLength }, value)
   for (const value of [
     ...['', '+5', '-0', '-5', '0x5', '5,5', '5, 5', '5 5', '5.0', '5e1', '"5"', 'five', '\xb2'],
     ...['1000000000000000', '18446744073709551616'],
@@ -223,7 +223,7 @@ t.test('heads and trailers are bounded in bytes and lines', async (t) => {
   for (const [before, section] of [
     ['', `${OK}Content-Length: 0\r\n`],
     [informational + informational, `${OK}Content-Length: 0\r\n`], // each head counts anew
-    [`${CHUNKED}0\r\n`, 'Y: z\r\n'],
+    [`${CHUNKED}0`, '\r\nY: z\r\n'],
   ] as const) {
     const start = before + section
     const filled = (bytes: number) => `${start}X: ${'a'.repeat(bytes - section.length - 3)}`
@@ -248,11 +248,13 @@ t.test(
     const some = (count: number) => 'HTTP/1.1 102 \r\n\r\n'.repeat(count)
     t.equal(read(`${some(100)}${OK}Content-Length: 0\r\n\r\n`).fault, undefined)
     t.type(read(some(101)).fault, 'string')
-    const switched = 'HTTP/1.1 101 \r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n\r\nbytes'
-    t.match(read(`HTTP/1.1 100 \r\n\r\n${switched}`, { closes: true, isWebSocket: true }), {
-      head: { status: 101, framing: 'close', keepAliveSeconds: 0 },
-      body: 'bytes',
-    })
+    const upgrade = 'HTTP/1.1 101 \r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n'
+    const switched = `${upgrade}\r\nbytes`
+    for (const bytes of [`HTTP/1.1 100 \r\n\r\n${switched}`, `${upgrade}Content-Length: 0\r\n\r\nbytes`])
+      t.match(read(bytes, { closes: true, isWebSocket: true }), {
+        head: { status: 101, framing: 'close', keepAliveSeconds: 0 },
+        body: 'bytes',
+      })
     t.type(read(switched).fault, 'string', 'not asked for')
     for (const lines of ['Upgrade: websocket\r\n', 'Connection: upgrade\r\nUpgrade: h2c\r\n'])
       t.type(read(`HTTP/1.1 101 \r\n${lines}\r\n`, { isWebSocket: true }).fault, 'string', lines)
