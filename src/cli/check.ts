@@ -171,7 +171,7 @@ function checkRefusals(probe: URL): Promise<Finding[]> {
       const response = await sendRequest(probe, { headers })
       return isInvalidToken(response)
         ? ok('enforcement', `a request ${kind} is refused`)
-        : failure('enforcement', `the sidecar does not refuse a request ${kind} (${describe(response)})`)
+        : failure('enforcement', `the sidecar does not refuse a request ${kind} (${outcomeOf(response)})`)
     }),
   )
 }
@@ -205,7 +205,7 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
   const { token } = fieldsOf(issued)
   // The pattern also keeps a hostile value out of the head of the next request.
   if (issued.status !== 200 || typeof token !== 'string' || !/^[\w.-]{1,8192}$/.test(token))
-    return [failure('login', `the login fails (${describe(issued)})`)]
+    return [failure('login', `the login fails (${outcomeOf(issued)})`)]
   const headers = { Authorization: `Bearer ${token}` }
   const [marker, requestId] = [randomUUID(), randomUUID()]
   const names = ['X-Authenticated-Account-Id', 'X_Authenticated_Account_Id', 'X.Authenticated.Account.Id']
@@ -218,12 +218,12 @@ async function checkLogin(endpoint: URL, probe: URL, credential: object, echoPat
     ok('login', 'a login works'),
     left.status === 200 && Number(fieldsOf(left)['expirationSec']) > 0
       ? ok('time left', 'the time left of the token is reported')
-      : failure('time left', `the time left of the token is not reported (${describe(left)})`),
+      : failure('time left', `the time left of the token is not reported (${outcomeOf(left)})`),
     // A load balancer that lacks a backend responds with 502 or 503, too.
     passed.status === 0 || passed.status >= 500 || isOurs(passed)
       ? failure(
           'token',
-          `a valid token does not reach the service, or the service fails (${describe(passed)})`,
+          `a valid token does not reach the service, or the service fails (${outcomeOf(passed)})`,
         )
       : ok('token', 'a valid token reaches the service'),
   ]
@@ -243,7 +243,7 @@ async function checkAdmin(url: string): Promise<Finding> {
     return ok('admin', 'the admin listener is ready')
   return failure(
     'admin',
-    `the admin listener is not ready, or this is another server (${describe(response)})`,
+    `the admin listener is not ready, or this is another server (${outcomeOf(response)})`,
   )
 }
 
@@ -274,4 +274,4 @@ const isOurs = ({ headers }: Response) =>
 const isInvalidToken = (response: Response) =>
   isOurs(response) && [400, 401].includes(response.status) && fieldsOf(response)['code'] === 'InvalidToken'
 
-const describe = ({ status, fault }: Response) => (status === 0 ? fault : `status ${status}`)
+const outcomeOf = ({ status, fault }: Response) => (status === 0 ? fault : `status ${status}`)

@@ -18,17 +18,15 @@ export class UsageFailure extends Error {
   readonly exitCode = 2
 }
 
-interface Done {
-  readonly ok: true
-  readonly warnings?: readonly string[]
-}
-
-interface Failed {
-  readonly ok: false
-  readonly problems: readonly string[]
-  /** Whether what the command needs is missing or invalid, which is the default, or only refuses the change. */
-  readonly unusable?: boolean
-}
+/** What a change or a reading returns. */
+type Outcome =
+  | { readonly ok: true; readonly warnings?: readonly string[] }
+  | {
+      readonly ok: false
+      readonly problems: readonly string[]
+      /** Whether what the command needs is missing or invalid, which is the default, or only refuses the change. */
+      readonly unusable?: boolean
+    }
 
 /** Part of `process`. */
 interface Streams {
@@ -97,13 +95,13 @@ export class CommandIo {
   }
 
   /** The good result, once its warnings are printed. @throws the failure that ends the command */
-  unwrap<R extends Done | Failed>(result: R): Extract<R, Done> {
+  unwrap<R extends Outcome>(result: R): Extract<R, { readonly ok: true }> {
     if (!result.ok) {
       const message = result.problems.join('\n')
       throw result.unusable === false ? new CommandFailure(message) : new UsageFailure(message)
     }
     this.warn(...(result.warnings ?? []))
-    return result as Extract<R, Done>
+    return result as Extract<R, { readonly ok: true }>
   }
 
   /** The beginning of stdin. */

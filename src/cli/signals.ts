@@ -3,7 +3,7 @@
  * so this imports nothing. The first SIGTERM or SIGINT requests a stop, a second one ends the process at once.
  */
 
-export type StopSignal = 'SIGTERM' | 'SIGINT'
+type StopSignal = 'SIGTERM' | 'SIGINT'
 
 export class Signals {
   /** Called right before a second signal ends the process. */

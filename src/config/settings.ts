@@ -13,8 +13,6 @@ export interface Setting {
   readonly variable: string
   readonly flag: string
   readonly description: string
-  /** Such as `must be an integer from 1 to 1000000`. */
-  readonly requirement: string
   readonly schema: z.core.$ZodType
   /** Undefined where there is none, or where it depends on other settings. */
   readonly default: unknown
@@ -79,8 +77,6 @@ function settingOf(member: z.core.$ZodType, inner: z.core.$ZodType, steps: reado
     variable: `SIDECAR_${name}`,
     flag: `--${name.toLowerCase().replaceAll('_', '-')}`,
     description: String(meta?.description),
-    // A value that no setting takes yields the requirement.
-    requirement: String(z.safeParse(inner, Symbol('nothing')).error?.issues[0]?.message),
     schema: inner,
     default: member instanceof z.ZodDefault ? member.def.defaultValue : meta?.['default'],
   }

@@ -16,7 +16,7 @@ export function must(requirement: string): { error: (issue: { readonly input?: u
   return { error: ({ input }) => (input === undefined ? `is missing; ${requirement}` : requirement) }
 }
 
-export function matching(pattern: RegExp, requirement: string) {
+function matching(pattern: RegExp, requirement: string) {
   return z.string(must(requirement)).regex(pattern, must(requirement))
 }
 
