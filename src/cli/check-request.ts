@@ -3,11 +3,11 @@ import { once } from 'node:events'
 import http, { type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from 'node:http'
 import https from 'node:https'
 import { TLSSocket } from 'node:tls'
-import { errorCode } from '../files/files.ts'
+import { errorCode, readUpTo } from '../files/files.ts'
 import { networkErrorOf, type UpstreamFault } from '../http/proxy-errors.ts'
 
 export const REQUEST_MS = 3000
-const MAX_BODY_CHARACTERS = 262_144
+const MAX_BODY_BYTES = 262_144
 
 /** Without a response `status` is 0 and `fault` an error code. */
 export interface Response {
@@ -45,11 +45,7 @@ export async function sendRequest(
     const response: IncomingMessage = (await once(request, 'response', { signal }))[0]
     const { socket, statusCode: status = 0, headers } = response
     const validTo = socket instanceof TLSSocket ? socket.getPeerCertificate().valid_to : ''
-    let text = ''
-    for await (const chunk of response.setEncoding('utf8')) {
-      text += chunk
-      if (text.length > MAX_BODY_CHARACTERS) break
-    }
+    const text = (await readUpTo(response, MAX_BODY_BYTES)).toString()
     return { status, headers, body: text, fault: '', isConnected, certificateEnds: Date.parse(validTo) }
   } catch (error) {
     const fault = signal.aborted ? 'timeout' : errorCode(error)

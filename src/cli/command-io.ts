@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer'
 import { createInterface } from 'node:readline/promises'
 import { addAbortSignal, type Readable, type Writable } from 'node:stream'
 import { Command, InvalidArgumentError } from 'commander'
-import { fileErrorReason } from '../files/files.ts'
+import { fileErrorReason, readUpTo } from '../files/files.ts'
 import { secretProblem } from '../values/names.ts'
 
 /** The command was understood but could not be done: exit code 1. The message is one plain line. */
@@ -105,13 +105,8 @@ export class CommandIo {
   }
 
   /** The beginning of stdin. */
-  async readBytes(): Promise<Buffer> {
-    let bytes = Buffer.alloc(0)
-    for await (const chunk of this.#streams.stdin) {
-      bytes = Buffer.concat([bytes, chunk])
-      if (bytes.length > MAX_STDIN_BYTES) break
-    }
-    return bytes
+  readBytes(): Promise<Buffer> {
+    return readUpTo(this.#streams.stdin, MAX_STDIN_BYTES)
   }
 
   /**

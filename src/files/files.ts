@@ -65,6 +65,18 @@ export async function readRegularFile(path: string, maxBytes: number): Promise<R
   }
 }
 
+/** The first bytes of a stream: more than `maxBytes`, by a chunk at most, where it has more. Its rest is not read. */
+export async function readUpTo(stream: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer> {
+  const chunks: Buffer[] = []
+  let size = 0
+  for await (const chunk of stream) {
+    chunks.push(chunk)
+    size += chunk.length
+    if (size > maxBytes) break
+  }
+  return Buffer.concat(chunks)
+}
+
 /**
  * Replaces a file atomically (a symbolic link itself), and keeps owner and mode; a new one gets mode 0600 and the owner
  * of its directory. On an error of `node:fs` the former version stays.

@@ -8,7 +8,7 @@ import { get as getHttp, IncomingMessage } from 'node:http'
 import { get as getHttps, type RequestOptions } from 'node:https'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
-import { errorCode, type Loaded, readRegularFile } from '../files/files.ts'
+import { errorCode, type Loaded, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/host-lookup.ts'
 import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import type { Algorithm, FoundKey, Key } from './key-ring.ts'
@@ -114,19 +114,14 @@ async function fetchText(
   // The signal, because an unasked 101 ends the request silently.
   const [response]: unknown[] = await once(request, 'response', options)
   if (!(response instanceof IncomingMessage)) throw new Error('no response')
-  const chunks: Buffer[] = []
-  let size = 0
   try {
     if (response.statusCode !== 200) return refused(`was answered with status ${response.statusCode}`)
-    for await (const chunk of response) {
-      size += chunk.length
-      if (size > MAX_BYTES) return refused(`is larger than ${MAX_BYTES} bytes`)
-      chunks.push(chunk)
-    }
+    const bytes = await readUpTo(response, MAX_BYTES)
+    if (bytes.length > MAX_BYTES) return refused(`is larger than ${MAX_BYTES} bytes`)
+    return { ok: true, value: bytes.toString(), warnings: [] }
   } finally {
     request.destroy()
   }
-  return { ok: true, value: Buffer.concat(chunks).toString(), warnings: [] }
 }
 
 /** A member of `keys`. */
