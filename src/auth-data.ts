@@ -7,14 +7,14 @@
  *   certificates   the PEM files of each listener, upstream and issuer
  *   key sets       the JWK Set of each of `trustedIssuers`
  *
- * In: settings. Out: functions that return the active values, and an event for each change (`AuthDataEvents`).
+ * In: settings. Out: functions that return the active values, and an event for each change (`AuthDataEvents`). A certificate
+ * set has subscribers of its own.
  * A changed file becomes active at the second poll that finds it whole, one each 200 ms (`reload/`). Its event `change`
  * clears the cache of verified tokens (`app.ts`); the next request verifies its token anew (`token/verify.ts`), which asks
  * `isRevoked` and the `credentialStatus` of `credentials/store.ts`.
  */
-import type { EventEmitter } from 'node:events'
+import { EventEmitter } from 'node:events'
 import {
-  type CertificateMaterial,
   type CertificateName,
   type CertificateSet,
   type Certificates,
@@ -29,49 +29,57 @@ import { createRevocationsLoader, createTokenRevoker } from './credentials/revoc
 import { createCredentialStore } from './credentials/store.ts'
 import type { Loaded } from './files/files.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
-import { findKeyIn, type KeyRing } from './keys/key-ring.ts'
+import { findKeyIn, type KeyRing, tokenLifetimes } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
 import { createRemoteKeys } from './keys/remote-keys.ts'
 import type { Logger } from './log.ts'
-import type { ReloadSubject } from './ops/metrics.ts'
-import type { ReadyCheck } from './ops/status.ts'
 import { openPolledFiles } from './reload/polled-files.ts'
-import type { Reloadable, ReloadResult } from './reload/reloadable.ts'
+import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
 import type { RevocableToken } from './token/caller.ts'
 import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
 import { fileProblem, InvalidAuthData, type Problem } from './values/problem.ts'
 
 /** The arguments of each event. The new version is active before its event. */
-export interface AuthDataEvents {
+interface AuthDataEvents {
   /**
    * Keys, credentials or revocations have changed: a cached verdict may be wrong. Where only tokens were revoked, the
    * argument has their ids.
    */
   change: [revokedTokens?: readonly string[]]
-  certificates: [name: CertificateName, material: CertificateMaterial]
-  /** A new version is active, or was rejected. `part`: the name of the certificate set. */
-  reload: [subject: ReloadSubject, result: ReloadResult, part?: CertificateName]
+  /** A new version is active, or was rejected. */
+  reload: [subject: ReloadSubject, result: ReloadResult, certificate?: CertificateName]
   /** A JWK Set was fetched, well or not. */
   fetch: [issuer: string, result: ReloadResult]
 }
 
-/** What every source uses. */
-interface Context {
-  readonly log: Logger
-  /** Epoch milliseconds. */
-  readonly now: () => number
-  readonly events: EventEmitter<AuthDataEvents>
+type Events = EventEmitter<AuthDataEvents>
+
+/** One condition of readiness. */
+export interface ReadyCheck {
+  readonly name: string
+  readonly ok: boolean
+  readonly state?: CheckState
 }
+
+/** Shown as it is. The last is of workers that respond. */
+type CheckState = 'draining' | 'current' | 'database down, last snapshot active' | `${number} of ${number}`
 
 export type AuthData = Awaited<ReturnType<typeof openAuthData>>
 
-/** Reads the files; nothing is polled, fetched or connected before `start`. @throws InvalidAuthData with every problem */
-export async function openAuthData(config: Config, context: Context) {
-  const { log, now, events } = context
-  const opened = await openFiles(config, context)
+/**
+ * Reads the files; nothing is polled, fetched or connected before `start`.
+ * @param now - epoch milliseconds
+ * @throws InvalidAuthData with every problem
+ */
+export async function openAuthData(config: Config, log: Logger, now: () => number) {
+  const events: Events = new EventEmitter()
+  const opened = await openFiles(config, log, now, events)
   if (opened.problems.length > 0) throw new InvalidAuthData(opened.problems)
   for (const warning of opened.warnings) log.warn(warning)
   const { keyFiles, credentialsFile, database, revocationsFile, certificates } = opened
+  keyFiles?.subscribe(() => events.emit('change'))
+  credentialsFile?.subscribe(() => events.emit('change'))
+  revocationsFile?.subscribe((fresh, former) => events.emit('change', fresh.addedSince(former)))
   const keySets = keySetsOf(config).map(({ setting, ...source }) =>
     createRemoteKeys({
       ...source,
@@ -83,7 +91,7 @@ export async function openAuthData(config: Config, context: Context) {
     }),
   )
   const files = [keyFiles, credentialsFile, revocationsFile, ...certificates.values()]
-  const sources = [...files, database, ...keySets].filter((source) => source !== undefined)
+  const polled = [...files, database, ...keySets].filter((one) => one !== undefined)
   const subjects: ReloadSubject[] = ['revocations']
   if (keyFiles) subjects.push('keys')
   if (credentialsFile ?? database) subjects.push('credentials')
@@ -114,9 +122,14 @@ export async function openAuthData(config: Config, context: Context) {
 
   const issuers: readonly [TokenIssuer, ...TokenIssuer[]] = [own, ...trusted]
   return {
+    events,
     /** Those that are reloaded. */
     subjects,
     keys,
+    /** Undefined in a sidecar that only verifies. */
+    signingKey: () => keys().signing,
+    /** How long tokens of each key may still be valid. */
+    tokenLifetimes: () => tokenLifetimes(keys(), maxLifetimeSeconds + clockToleranceSeconds, now()),
     keysReady,
     /** Whose tokens are accepted; our own first. */
     issuers,
@@ -139,7 +152,7 @@ export async function openAuthData(config: Config, context: Context) {
     ],
     /** Polls from now on. */
     start(): void {
-      for (const source of sources) source.start()
+      for (const one of polled) one.start()
     },
     /** Waits for the JWK Set at `keys.jwksUrl` and the database; false if stopped before. @throws InvalidAuthData */
     async whenLoaded(): Promise<boolean> {
@@ -150,11 +163,11 @@ export async function openAuthData(config: Config, context: Context) {
     },
     /** Loads everything again, changed or not. Never rejects. */
     async reload(): Promise<void> {
-      await Promise.all(sources.map((source) => source.reload()))
+      await Promise.all(polled.map((one) => one.reload()))
     },
     /** Ends the polling. The values stay. */
     async stop(): Promise<void> {
-      await Promise.all(sources.map((source) => source.stop()))
+      await Promise.all(polled.map((one) => one.stop()))
     },
   }
 }
@@ -165,8 +178,12 @@ export const databaseProblems = (problems: readonly string[]) =>
   problems.map((problem) => fileProblem('credentials.postgres.urlFile', problem))
 
 /** The values of all files and the database, not polled yet, and what is wrong with the files. Never rejects. */
-export async function openFiles(config: Config, context: Context) {
-  const { log, events } = context
+export async function openFiles(
+  config: Config,
+  log: Logger,
+  now: () => number,
+  events: Events = new EventEmitter(),
+) {
   const { keys, credentials, revocations, identity, trustedIssuers } = config
   const problems: Problem[] = []
   const warnings: string[] = []
@@ -183,7 +200,6 @@ export async function openFiles(config: Config, context: Context) {
     setting: string,
     path: string | undefined,
     load: (path: string, active: T | undefined) => Promise<Loaded<T>>,
-    onChange: (fresh: T, former: T) => void,
     includes?: (name: string) => boolean,
   ) {
     if (path === undefined) return undefined
@@ -192,7 +208,6 @@ export async function openFiles(config: Config, context: Context) {
       paths: [path],
       includes,
       load: (active) => withSetting(setting, load(path, active)),
-      onChange,
       onReload: (result) => events.emit('reload', subject, result),
       log,
     })
@@ -216,26 +231,14 @@ export async function openFiles(config: Config, context: Context) {
     })
     return unwrap(await withSetting('credentials.postgres.urlFile', opening))
   }
-  const onChange = () => events.emit('change')
-  const keyFiles = await open('keys', 'keys.directory', keys.directory, loadKeys, onChange, isKeyFileName)
-  const credentialsFile = await open(
-    'credentials',
-    'credentials.file',
-    credentials.file,
-    loadCredentialsFile,
-    onChange,
-  )
-  const revocationsFile = await open(
-    'revocations',
-    'revocations.file',
-    revocations.file,
-    createRevocationsLoader(revocations),
-    (fresh, former) => events.emit('change', fresh.addedSince(former)),
-  )
+  const keyFiles = await open('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
+  const credentialsFile = await open('credentials', 'credentials.file', credentials.file, loadCredentialsFile)
+  const loadRevocations = createRevocationsLoader(revocations)
+  const revocationsFile = await open('revocations', 'revocations.file', revocations.file, loadRevocations)
   const database = await openDatabase()
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()
   for (const set of certificateSets(config)) {
-    const opened = unwrap(await openCertificates(set, context))
+    const opened = unwrap(await openCertificates(set, log, now, events))
     if (opened !== undefined) certificates.set(set.name, opened)
   }
   for (const [index, { bearerTokenFile }] of trustedIssuers.entries()) {
@@ -261,20 +264,19 @@ async function withSetting<T>(setting: string, loading: Promise<Loaded<T>>): Pro
   return { ok: false, problems: loaded.problems.map((problem) => fileProblem(setting, problem)) }
 }
 
-const openCertificates = (set: CertificateSet, { log, now, events }: Context) =>
+const openCertificates = (set: CertificateSet, log: Logger, now: () => number, events: Events) =>
   openPolledFiles<Certificates>({
     subject: 'certificates',
     paths: certificatePaths(set),
     load: () => loadCertificates(set, now()),
-    onChange: ({ material }) => events.emit('certificates', set.name, material),
     onReload: (result) => events.emit('reload', 'certificates', result, set.name),
     log,
   })
 
-/** The certificates of the admin listener alone, for a process that serves no clients. @throws InvalidAuthData */
-export async function openAdminCertificates(config: Config, context: Context) {
+/** The certificates of the admin listener alone, for the primary process: workers count the reloads. @throws InvalidAuthData */
+export async function openAdminCertificates(config: Config, log: Logger) {
   const set = certificateSets(config).find(({ name }) => name === 'admin')
-  const opened = set && (await openCertificates(set, context))
+  const opened = set && (await openCertificates(set, log, Date.now, new EventEmitter()))
   if (opened?.ok === false) throw new InvalidAuthData(opened.problems)
   return opened?.value
 }

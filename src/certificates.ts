@@ -68,14 +68,7 @@ export const certificatePaths = ({ cert, key, ca }: CertificateSet): string[] =>
   [cert, key, ca].flatMap((file) => file?.path ?? [])
 
 /** The active certificates of each set. */
-export type CertificateMap = ReadonlyMap<CertificateName, Reloadable<Certificates>>
-
-/** When the certificates that the sidecar presents expire, in epoch milliseconds. */
-export const expiriesOf = (certificates: CertificateMap) =>
-  [...certificates].flatMap(([certificate, set]) => {
-    const { expiresAt } = set.current()
-    return expiresAt === undefined ? [] : [{ certificate, expiresAt }]
-  })
+type CertificateMap = ReadonlyMap<CertificateName, Reloadable<Certificates>>
 
 /** Undefined where the settings name no file. */
 export function secureContextOf(

@@ -8,7 +8,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { AuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
 import type { Logger } from './log.ts'
+import type { AdminListener } from './ops/admin.ts'
 import { withoutPath } from './ops/status.ts'
+import type { Forwarder } from './proxy/forward.ts'
 import type { DataListener } from './server/listener.ts'
 import { isLoopback } from './values/values.ts'
 import { VERSION } from './version.ts'
@@ -28,7 +30,8 @@ export interface DrainReport {
 
 export interface ListenAddresses {
   readonly data: AddressInfo
-  readonly admin: AddressInfo
+  /** Absent in a worker. */
+  readonly admin?: AddressInfo | undefined
 }
 
 /** Where the sidecar is in its life. `createLifeCycle` writes it; other components only read. */
@@ -39,41 +42,41 @@ export interface Phase {
   isAborting: boolean
 }
 
-interface LifeCycleOptions {
+interface LifeCycleParts {
+  readonly config: Config
+  /** For the start line. */
+  readonly settingsFile: string | undefined
+  readonly log: Logger
   readonly phase: Phase
-  readonly listener: Pick<
-    DataListener,
-    'listen' | 'close' | 'closeIdle' | 'closeTunnels' | 'abort' | 'inFlight'
-  >
-  readonly admin: Pick<DataListener, 'listen' | 'close'>
-  readonly authData: Pick<AuthData, 'whenLoaded' | 'stop'>
-  readonly forwarder: { close(): void }
-  readonly shutdown: Config['shutdown']
-  readonly onListening: (where: ListenAddresses) => void
-  readonly onDraining: (inFlight: number) => void
-  readonly onStopped: (report: DrainReport) => void
+  readonly authData: AuthData
+  readonly listener: DataListener
+  readonly forwarder: Forwarder
+  /** Absent in a worker: its primary process has it, and logs start and end. */
+  readonly admin: AdminListener | undefined
 }
 
 /** Between two closings of idle connections. */
 const STEP_MS = 50
 
-export function createLifeCycle(options: LifeCycleOptions) {
-  const { phase, listener, admin, authData, shutdown } = options
+export function createLifeCycle(parts: LifeCycleParts) {
+  const { config, log, phase, authData, listener, forwarder, admin } = parts
+  const { lameDuckSeconds, deadlineSeconds } = config.shutdown
+  const reminder = config.enforcement === 'report' ? warnOfReportMode(log) : undefined
   let started: Promise<ListenAddresses> | undefined
   let stopped: Promise<DrainReport> | undefined
 
   const start = async (): Promise<ListenAddresses> => {
     try {
-      const adminAddress = await admin.listen()
+      const adminAddress = await admin?.listen()
       if (!(await authData.whenLoaded()))
         throw new StoppedWhileStarting('stopped before clients were accepted')
       // Last, so that no client is accepted and dropped again if the other port is in use.
       const where = { data: await listener.listen(), admin: adminAddress }
       if (phase.name === 'starting') phase.name = 'running'
-      options.onListening(where)
+      if (admin !== undefined) logStart(log, config, parts.settingsFile, authData.signingKey()?.kid, where)
       return where
     } catch (error) {
-      await admin.close()
+      await admin?.close()
       await authData.stop()
       throw error
     }
@@ -87,7 +90,7 @@ export function createLifeCycle(options: LifeCycleOptions) {
     const closed = listener.close().then(() => {
       open = false
     })
-    const deadline = performance.now() + shutdown.deadlineSeconds * 1000
+    const deadline = performance.now() + deadlineSeconds * 1000
     while (open && performance.now() < deadline) {
       // A response that began before the drain promised to keep its connection, and leaves it idle.
       listener.closeIdle()
@@ -104,16 +107,17 @@ export function createLifeCycle(options: LifeCycleOptions) {
   const stop = async (lameDuck: boolean): Promise<DrainReport> => {
     const wasStarting = phase.name === 'starting'
     phase.name = 'draining'
-    options.onDraining(listener.inFlight)
+    log.info({ inFlight: listener.inFlight }, 'draining')
     if (wasStarting) {
       await authData.stop() // a start that waits ends here; what it has opened is closed below
       await started?.catch(() => {})
     }
-    const report = await drain(lameDuck ? shutdown.lameDuckSeconds * 1000 : 0)
-    options.forwarder.close()
+    const report = await drain(lameDuck ? lameDuckSeconds * 1000 : 0)
+    forwarder.close()
     await authData.stop()
-    await admin.close()
-    options.onStopped(report)
+    await admin?.close()
+    clearInterval(reminder)
+    if (admin !== undefined) log.info(report, 'stopped')
     return report
   }
 
@@ -166,16 +170,14 @@ export function logStart(
       { host: listen.host },
       'clients connect over plain HTTP: anyone between them and this listener reads tokens and secrets',
     )
-  for (const name of ['data', 'admin'] as const) {
-    const { address, port } = where[name]
-    log.info({ listener: name, address, port }, 'listening')
-  }
+  for (const [listener, { address, port }] of Object.entries(where))
+    log.info({ listener, address, port }, 'listening')
 }
 
 const HOUR_MS = 3_600_000
 
 /** Warns now and every hour. */
-export function warnOfReportMode(log: Logger): NodeJS.Timeout {
+function warnOfReportMode(log: Logger): NodeJS.Timeout {
   const warn = () => log.warn('report mode: requests without a valid token are forwarded')
   warn()
   return setInterval(warn, HOUR_MS).unref()

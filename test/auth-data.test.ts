@@ -1,8 +1,7 @@
-import { EventEmitter } from 'node:events'
 import { chmodSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import t from 'tap'
-import { type AuthDataEvents, openFiles } from '../src/auth-data.ts'
+import { openFiles } from '../src/auth-data.ts'
 import { loadConfig } from '../src/config/load.ts'
 import { createLog } from '../src/log.ts'
 import { makeCredentialsFile } from './support/credentials.ts'
@@ -14,8 +13,7 @@ async function read(flags: Record<string, string>) {
   const loaded = loadConfig({ env: { SIDECAR_UPSTREAM_URL: 'http://127.0.0.1:9' }, flags })
   if (!loaded.ok) throw new Error(JSON.stringify(loaded.problems))
   const log = createLog('silent', { write() {} })
-  const context = { log, now: Date.now, events: new EventEmitter<AuthDataEvents>() }
-  const { problems, warnings } = await openFiles(loaded.config, context)
+  const { problems, warnings } = await openFiles(loaded.config, log, Date.now)
   return { problems, warnings }
 }
 

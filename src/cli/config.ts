@@ -1,7 +1,6 @@
 /** `config check | show | schema`, and the settings that commands take as flags. */
-import { EventEmitter } from 'node:events'
 import { type Command, Option } from 'commander'
-import { type AuthDataEvents, databaseProblems, openFiles } from '../auth-data.ts'
+import { databaseProblems, openFiles } from '../auth-data.ts'
 import { certificateSets, loadCertificates } from '../certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { explain, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
@@ -144,8 +143,7 @@ async function checkSettings(options: ParsedOptions, io: CommandIo): Promise<Che
 /** Reads every file that the settings name, and asks the database whether its tables can be used. Never rejects. */
 async function checkFiles(config: Config) {
   const log = createLog('silent', { write() {} })
-  const context = { log, now: Date.now, events: new EventEmitter<AuthDataEvents>() }
-  const { problems, warnings, database } = await openFiles(config, context)
+  const { problems, warnings, database } = await openFiles(config, log, Date.now)
   const { postgres } = config.credentials
   if (postgres === undefined || database === undefined) return { problems, warnings }
   const { checkDatabase } = await import('../credentials/postgres/editors.ts')

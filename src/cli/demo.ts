@@ -99,7 +99,7 @@ export function guide(
   { login, sampleFile, credentialsFile }: Omit<Workspace, 'configFile'>,
   { data, admin }: ListenAddresses,
 ): string {
-  const url = ({ address, port }: AddressInfo) => `http://${address}:${port}`
+  const url = (listener: AddressInfo | undefined) => `http://${listener?.address}:${listener?.port}`
   const quoted = (text: string) => `'${text.replaceAll("'", String.raw`'\''`)}'`
   const sidecar = url(data)
   const json = "-H 'Content-Type: application/json'"

@@ -1,5 +1,4 @@
 /** `token issue|inspect`: mints a token that a sidecar with these settings accepts, or explains a given one. */
-import { EventEmitter } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { type AuthData, openAuthData } from '../auth-data.ts'
@@ -99,10 +98,7 @@ async function loadAuthData(loaded: LoadedConfig, io: CommandIo, waitMs: number)
   // Certificates of listeners and upstreams have no part in a verdict.
   const { listen, admin, ...config } = loaded.config
   const plain = { listen: { ...listen, tls: undefined }, admin: { ...admin, tls: undefined }, upstreams: [] }
-  const authData = await openAuthData(
-    { ...config, ...plain },
-    { log, now: io.now, events: new EventEmitter() },
-  )
+  const authData = await openAuthData({ ...config, ...plain }, log, io.now)
   const late = sleep(waitMs, false, { ref: false })
   try {
     authData.start()

@@ -7,26 +7,13 @@ import { readFile } from 'node:fs/promises'
 import { createServer, type RequestListener, type ServerResponse } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
-import type { CertificateMaterial } from '../certificates.ts'
+import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
-import { createStatusReporter, type Status, type StatusSources } from './status.ts'
+import { type Logger, logListenerErrors } from '../log.ts'
+import type { Reloadable } from '../reload/reloadable.ts'
+import { connectionKey } from '../server/tls-sockets.ts'
+import { type AdminData, createStatusReporter, type Status } from './status.ts'
 import { statusProblems } from './status-problems.ts'
-
-/** The data of the admin listener: of this process, or collected from workers. */
-export interface AdminSources extends StatusSources {
-  /** A JWK Set (RFC 7517); undefined before a worker has responded. */
-  readonly jwks: () => unknown
-  readonly exposition: { readonly contentType: string; metrics(): Promise<string> }
-}
-
-export interface AdminOptions {
-  /** Of `admin.tls`; undefined: plain HTTP. */
-  readonly certificates?: CertificateMaterial | undefined
-  /** Epoch milliseconds. */
-  readonly now: () => number
-  /** Called with faults of the listening socket, and of samples and pages that could not be created. */
-  readonly onError: (error: unknown) => void
-}
 
 interface Page {
   readonly status: number
@@ -47,18 +34,24 @@ export interface AdminListener {
   /** Rejects when the address cannot be bound. */
   listen(): Promise<AddressInfo>
   close(): Promise<void>
-  /** For new connections; without effect on a listener that speaks plain HTTP. */
-  setCertificates(certificates: CertificateMaterial): void
 }
 
+/**
+ * Logs faults of the listening socket, and of samples and pages that could not be created.
+ * @param certificates - absent without TLS; new ones are for new connections
+ * @param now - epoch milliseconds
+ */
 export function createAdminListener(
   config: Pick<Config, 'admin' | 'upstreams' | 'credentials' | 'cache'>,
-  sources: AdminSources,
-  { certificates, now, onError }: AdminOptions,
+  data: AdminData,
+  certificates: Reloadable<Certificates> | undefined,
+  log: Pick<Logger, 'error'>,
+  now: () => number,
 ): AdminListener {
-  const reporter = createStatusReporter(config, sources, now, onError)
+  const onError = logListenerErrors(log)
+  const reporter = createStatusReporter(config, data, now, onError)
   const pages = new Map(
-    Object.entries(pagesOf(sources, reporter.report)).map(([path, render]) => [
+    Object.entries(pagesOf(data, reporter.report)).map(([path, render]) => [
       path,
       onceAtATime(render, onError),
     ]),
@@ -89,16 +82,13 @@ export function createAdminListener(
         server.close(() => resolve())
         server.closeAllConnections()
       }),
-    setCertificates(material) {
-      if ('setSecureContext' in server) server.setSecureContext(material)
-    },
   }
 }
 
 type Render = () => Promise<Page>
 
 function pagesOf(
-  { ready, exposition, jwks }: AdminSources,
+  { checks, registry, jwks }: AdminData,
   report: () => Promise<Status>,
 ): Readonly<Record<string, Render>> {
   const file = (type: string, specifier: string): Render => {
@@ -108,12 +98,13 @@ function pagesOf(
   return {
     '/livez': async () => json(200, { status: 'alive' }),
     async '/readyz'() {
-      const checks = await ready()
-      const isReady = checks.every(({ ok }) => ok)
-      return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks })
+      const all = await checks()
+      const isReady = all.every(({ ok }) => ok)
+      return json(isReady ? 200 : 503, { status: isReady ? 'ready' : 'not ready', checks: all })
     },
     async '/metrics'() {
-      return { status: 200, type: exposition.contentType, body: Buffer.from(await exposition.metrics()) }
+      const all = await registry('all')
+      return { status: 200, type: all.contentType, body: Buffer.from(await all.metrics()) }
     },
     async '/.well-known/jwks.json'() {
       const keys = await jwks()
@@ -155,13 +146,6 @@ function sendPage(res: ServerResponse, { status, type, body }: Page): void {
   res.end(body)
 }
 
-/** In a worker the primary process runs and logs the admin listener. */
-export const NO_ADMIN: AdminListener = {
-  listen: async () => ({ address: '', family: '', port: 0 }),
-  close: async () => {},
-  setCertificates() {},
-}
-
 /** Twice Node's backlog: among many connections accepted at once, a probe is read before it is the oldest. */
 const MAX_CONNECTIONS = 1024
 
@@ -169,18 +153,19 @@ const MAX_CONNECTIONS = 1024
  * A server that accepts every connection: above the limit it closes the oldest idle one, so that clients that hold
  * connections never block a probe.
  */
-function createBoundedServer(certificates: CertificateMaterial | undefined, handle: RequestListener) {
-  const options = { requestTimeout: 5000, connectionsCheckingInterval: 500 }
+function createBoundedServer(certificates: Reloadable<Certificates> | undefined, handle: RequestListener) {
+  const options = { requestTimeout: 5000, connectionsCheckingInterval: 500, handshakeTimeout: 5000 }
   const server = certificates
-    ? createSecureServer({ ...options, ...certificates, handshakeTimeout: 5000 })
+    ? createSecureServer({ ...options, ...certificates.current().material })
     : createServer(options)
+  certificates?.subscribe(({ material }) => 'setSecureContext' in server && server.setSecureContext(material))
   server.timeout = 10_000 // closes connections of clients that do not read
   server.maxRequestsPerSocket = 100
-  /** By the client's address, which a TLS socket shares with its TCP socket; the least recently used first. */
+  /** By the key that a TLS socket shares with its TCP socket; the least recently used first. */
   const connections = new Map<string, { readonly socket: Socket; pending: number }>()
 
   server.on('connection', (socket: Socket) => {
-    const key = clientPort(socket)
+    const key = connectionKey(socket)
     connections.set(key, { socket, pending: 0 })
     socket.once('close', () => connections.delete(key))
     if (connections.size <= MAX_CONNECTIONS) return
@@ -192,7 +177,7 @@ function createBoundedServer(certificates: CertificateMaterial | undefined, hand
     }
   })
   server.on('request', (req, res) => {
-    const key = clientPort(req.socket)
+    const key = connectionKey(req.socket)
     const connection = connections.get(key)
     if (connection !== undefined) {
       connections.delete(key)
@@ -204,5 +189,3 @@ function createBoundedServer(certificates: CertificateMaterial | undefined, hand
   })
   return server
 }
-
-const clientPort = ({ remoteAddress, remotePort }: Socket) => `${remoteAddress} ${remotePort}`

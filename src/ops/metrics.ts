@@ -3,10 +3,17 @@
  * token; their series exist at zero from the first scrape on.
  */
 import { type Aggregator, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
+import type { AuthData } from '../auth-data.ts'
+import type { Certificates } from '../certificates.ts'
+import type { Config } from '../config/config.ts'
 import { ROUTE_OF, type Route } from '../gate/route.ts'
+import type { Key } from '../keys/key-ring.ts'
+import type { Forwarder } from '../proxy/forward.ts'
 import { UPSTREAM_OUTCOMES, type UpstreamEvents } from '../proxy/upstream.ts'
-import { RELOAD_RESULTS, type ReloadResult } from '../reload/reloadable.ts'
+import { RELOAD_RESULTS, type ReloadResult, type ReloadSubject } from '../reload/reloadable.ts'
 import { ISSUE_FAILURES, type IssueFailure } from '../server/context.ts'
+import type { DataListener } from '../server/listener.ts'
+import type { TokenCache } from '../token/cache.ts'
 import { REFUSAL_REASONS, type RefusalReason } from '../token/caller.ts'
 import { VERSION } from '../version.ts'
 
@@ -76,35 +83,24 @@ export type MetricName = keyof typeof METRICS
 /** The full name, for readers of the metrics. */
 export const fullName = (name: MetricName) => `auth_sidecar_${name}`
 
-/** The label `subject`. */
-export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
-
-/** Values of other components, read at each scrape. */
-export interface MetricSources {
-  readonly cache: { hits: number; misses: number; evictions: number; size: number }
-  readonly listener: { inFlight: number; connections: number; droppedConnections: number }
-  /** The key that signs, created at `createdAt` epoch seconds; undefined in a sidecar that only verifies. */
-  readonly signingKey: () => { readonly kid: string; readonly createdAt: number } | undefined
-  readonly tokenLifetimes: () => readonly { readonly kid: string; readonly seconds: number }[]
-  readonly revocations: () => number
-  readonly pools: () => readonly { upstream: string; connections: number; queued: number }[]
-  /** Active certificates of our own and when they expire, in epoch milliseconds. */
-  readonly certificates: () => readonly { readonly certificate: string; readonly expiresAt: number }[]
-  /** `ageSeconds`: absent until there is one. */
-  readonly keySets: () => readonly { readonly issuer: string; readonly ageSeconds?: number | undefined }[]
-  readonly ready: () => boolean
+/** Components whose values are read at each scrape. */
+export interface MeasuredParts {
+  readonly cache: Pick<TokenCache, 'hits' | 'misses' | 'evictions' | 'size'>
+  readonly listener: Pick<DataListener, 'inFlight' | 'connections' | 'droppedConnections'>
+  readonly forwarder: Pick<Forwarder, 'pools'>
+  readonly isReady: () => boolean
   readonly logLinesDropped: () => number
 }
 
-export interface MetricsOptions {
-  /** Prefixes. */
-  readonly upstreams: readonly string[]
-  readonly subjects: readonly ReloadSubject[]
-  readonly enforcing: boolean
-  /** Whose keys are fetched. */
-  readonly issuers: readonly string[]
-  /** Epoch milliseconds. */
-  readonly now: () => number
+/** What decides on access: read at each scrape, too. */
+export interface MeasuredAuthData extends Pick<AuthData, 'subjects' | 'tokenLifetimes' | 'revocations'> {
+  readonly signingKey: () => Pick<Key, 'kid' | 'createdAt'> | undefined
+  readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'expiresAt'> }>
+  /** `ageSeconds`: undefined until there is a set. */
+  readonly keySets: readonly {
+    readonly issuer: string
+    state(): { readonly ageSeconds?: number | undefined }
+  }[]
 }
 
 /** Counts events, with one method for each, and reads the values that other components have. */
@@ -125,33 +121,41 @@ export class Metrics {
   readonly #reloads = this.#create.series('reloads_total')
   readonly #lastGood = this.#create.series('reload_last_good_timestamp_seconds')
   readonly #reloadFailing = this.#create.series('reload_failing')
-  /** The parts of each subject whose newest version cannot be used. */
+  /** The certificate sets, or the one part of another subject, whose newest version cannot be used. */
   readonly #failing: ReadonlyMap<ReloadSubject, Set<string>>
   readonly #now: () => number
 
-  constructor({ upstreams, subjects, enforcing, issuers, now }: MetricsOptions) {
+  /** `now`: epoch milliseconds. */
+  constructor(
+    config: Pick<Config, 'upstreams' | 'enforcement'>,
+    authData: MeasuredAuthData,
+    now: () => number,
+  ) {
+    const { subjects } = authData
     this.#now = now
     this.#failing = new Map(subjects.map((subject) => [subject, new Set()]))
     collectDefaultMetrics({ register: this.registry })
     for (const name of MISNAMED_METRICS) this.registry.removeSingleMetric(name)
     this.#create.series('build_info')(VERSION, process.version).value = 1
-    this.#create.series('enforcing')().value = Number(enforcing)
+    this.#create.series('enforcing')().value = Number(config.enforcement === 'enforce')
     // Every series of a closed set exists from the first scrape on.
     for (const route of Object.values(ROUTE_OF)) this.#durations.zero({ route })
     for (const direction of ['in', 'out']) this.#bytes(direction)
     for (const reason of ['ok', ...REFUSAL_REASONS]) this.#checks(resultOf(reason), reason)
     for (const reason of ISSUE_FAILURES) this.#failures(reason)
-    for (const upstream of upstreams) {
+    for (const { prefix: upstream } of config.upstreams) {
       this.#firstBytes.zero({ upstream })
       for (const outcome of UPSTREAM_OUTCOMES) this.#outcomes(upstream, outcome)
       for (const statusClass of STATUS_CLASSES) this.#responses(upstream, statusClass)
     }
-    for (const issuer of issuers) for (const result of RELOAD_RESULTS) this.#fetches(issuer, result)
+    for (const { issuer } of authData.keySets)
+      for (const result of RELOAD_RESULTS) this.#fetches(issuer, result)
     for (const subject of subjects) {
       for (const result of RELOAD_RESULTS) this.#reloads(subject, result)
       this.#lastGood(subject).value = now() / 1000
       this.#reloadFailing(subject)
     }
+    this.#readAuthData(authData)
   }
 
   /** A request is over. `seconds`: from its head to the end of the response. */
@@ -181,22 +185,21 @@ export class Metrics {
     },
   })
 
-  /** `part`: one of several under the subject, which is failing while any of them is. */
-  onReload(subject: ReloadSubject, result: ReloadResult, part = ''): void {
+  /** `certificate`: one of several sets under the subject, which is failing while any of them is. */
+  onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
     const failing = this.#failing.get(subject)
     if (failing === undefined) return
     this.#reloads(subject, result).value++
     if (result === 'ok') this.#lastGood(subject).value = this.#now() / 1000
-    if (result === 'ok') failing.delete(part)
-    else failing.add(part)
+    if (result === 'ok') failing.delete(certificate)
+    else failing.add(certificate)
     this.#reloadFailing(subject).value = Number(failing.size > 0)
   }
 
   /** Adds the metrics of values that other components have. Called once. */
-  readFrom(sources: MetricSources): void {
+  readFrom({ cache, listener, forwarder, isReady, logLinesDropped }: MeasuredParts): void {
     const { value } = this.#create
-    const { listener, cache, pools } = sources
-    value('ready', () => Number(sources.ready()))
+    value('ready', () => Number(isReady()))
     value('requests_in_flight', () => listener.inFlight)
     value('client_connections', () => listener.connections)
     value('client_connections_dropped_total', () => listener.droppedConnections)
@@ -204,24 +207,32 @@ export class Metrics {
     value('token_cache_misses_total', () => cache.misses)
     value('token_cache_evictions_total', () => cache.evictions)
     value('token_cache_entries', () => cache.size)
-    value('revocations', sources.revocations)
-    value('log_lines_dropped_total', sources.logLinesDropped)
-    value('upstream_connections', () => pools().map(({ upstream, connections }) => [upstream, connections]))
-    value('upstream_queue', () => pools().map(({ upstream, queued }) => [upstream, queued]))
-    value('key_token_lifetime_seconds', () =>
-      sources.tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]),
+    value('log_lines_dropped_total', logLinesDropped)
+    value('upstream_connections', () =>
+      forwarder.pools().map(({ upstream, connections }) => [upstream, connections]),
     )
+    value('upstream_queue', () => forwarder.pools().map(({ upstream, queued }) => [upstream, queued]))
+  }
+
+  #readAuthData({ signingKey, tokenLifetimes, revocations, certificates, keySets }: MeasuredAuthData): void {
+    const { value } = this.#create
+    value('revocations', revocations)
+    value('key_token_lifetime_seconds', () => tokenLifetimes().map(({ kid, seconds }) => [kid, seconds]))
     value('signing_key_age_seconds', () => {
-      const key = sources.signingKey()
+      const key = signingKey()
       return key === undefined ? [] : [[key.kid, Math.max(0, Math.floor(this.#now() / 1000) - key.createdAt)]]
     })
     value('certificate_not_after_timestamp_seconds', () =>
-      sources.certificates().map(({ certificate, expiresAt }) => [certificate, expiresAt / 1000]),
+      [...certificates].flatMap(([name, set]) => {
+        const { expiresAt } = set.current()
+        return expiresAt === undefined ? [] : [[name, expiresAt / 1000]]
+      }),
     )
     value('jwks_age_seconds', () =>
-      sources
-        .keySets()
-        .flatMap(({ issuer, ageSeconds }) => (ageSeconds === undefined ? [] : [[issuer, ageSeconds]])),
+      keySets.flatMap(({ issuer, state }) => {
+        const { ageSeconds } = state()
+        return ageSeconds === undefined ? [] : [[issuer, ageSeconds]]
+      }),
     )
   }
 }

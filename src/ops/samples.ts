@@ -14,13 +14,17 @@ type Where = Readonly<Record<string, string | RegExp>>
 
 type Name = MetricName | 'process_cpu_seconds_total' | 'process_resident_memory_bytes'
 
-/** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
-export const isShown = (name: string) =>
-  /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/.test(name)
+/** Which metrics are collected: `status`: those of the status page are enough. */
+export type MetricsScope = 'all' | 'status'
 
+const STATUS_METRIC = /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/
+
+/** The metrics of the status page. Collecting all metrics costs more, and resets the event loop's measurements. */
 export function statusMetrics(registry: Registry): Promise<MetricFamily[]> {
   const names = registry.getMetricsAsArray().map(({ name }) => name)
-  const metrics = names.filter(isShown).map((name) => registry.getSingleMetric(name))
+  const metrics = names
+    .filter((name) => STATUS_METRIC.test(name))
+    .map((name) => registry.getSingleMetric(name))
   return Promise.all(metrics.filter((metric) => metric !== undefined).map((metric) => metric.get()))
 }
 

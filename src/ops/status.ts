@@ -2,10 +2,20 @@
  * The state of the sidecar, as the status page and `/status.json` show it.
  * In: metrics, readiness, some settings. Out: current rates, counts of ten minutes. Nothing in it is secret.
  */
+import type { Registry } from 'prom-client'
+import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { IssueFailure } from '../server/context.ts'
 import { VERSION } from '../version.ts'
-import { type Growth, type MetricFamily, rounded, Samples, sum, type Windows } from './samples.ts'
+import {
+  type Growth,
+  type MetricsScope,
+  rounded,
+  Samples,
+  statusMetrics,
+  sum,
+  type Windows,
+} from './samples.ts'
 
 const SAMPLE_EVERY_MS = 5000
 /** Without a request for so long nothing is known of an upstream that failed. */
@@ -18,24 +28,12 @@ const REFUSED = { result: 'rejected' }
 /** Outcomes that are a fault of the upstream or of the sidecar. */
 const FAULT = /^(?!ok$|client_)/
 
-/** One condition of readiness. */
-export interface ReadyCheck {
-  readonly name: string
-  readonly ok: boolean
-  readonly state?: CheckState
-}
-
-/** Shown as it is. The last is of workers that respond. */
-export type CheckState =
-  | 'draining'
-  | 'current'
-  | 'database down, last snapshot active'
-  | `${number} of ${number}`
-
-/** Of this process, or collected from workers. */
-export interface StatusSources {
-  readonly ready: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
-  readonly statusMetrics: () => Promise<readonly MetricFamily[]>
+/** The data of the admin listener: of this process, or collected from workers. */
+export interface AdminData {
+  readonly checks: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
+  /** A JWK Set (RFC 7517); undefined before a worker has responded. */
+  readonly jwks: () => unknown
+  readonly registry: (scope: MetricsScope) => Registry | Promise<Registry>
 }
 
 type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
@@ -43,16 +41,17 @@ type StatusConfig = Pick<Config, 'upstreams' | 'credentials' | 'cache'>
 /** Samples the metrics from `start` on. @param now - epoch milliseconds @param onError - called with failed samples */
 export function createStatusReporter(
   config: StatusConfig,
-  { ready, statusMetrics }: StatusSources,
+  { checks, registry }: Pick<AdminData, 'checks' | 'registry'>,
   now: () => number,
   onError: (error: unknown) => void,
 ) {
   const startedAt = now()
   const samples = new Samples()
   let timer: NodeJS.Timeout | undefined
+  const metrics = async () => statusMetrics(await registry('status'))
   const sample = () =>
-    statusMetrics()
-      .then((metrics) => samples.add(metrics, now()))
+    metrics()
+      .then((families) => samples.add(families, now()))
       .catch(onError)
   return {
     start(): void {
@@ -62,8 +61,7 @@ export function createStatusReporter(
     stop: () => clearInterval(timer),
     sample,
     /** Rejects when the metrics cannot be read. */
-    report: async () =>
-      statusOf(config, startedAt, await ready(), samples.windows(await statusMetrics(), now())),
+    report: async () => statusOf(config, startedAt, await checks(), samples.windows(await metrics(), now())),
   }
 }
 

@@ -7,33 +7,38 @@ import { dirname, join } from 'node:path'
 import { errorCode, type Loaded } from '../files/files.ts'
 import type { Logger } from '../log.ts'
 import type { Problem } from '../values/problem.ts'
-import { type ChangeLimits, MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from './reloadable.ts'
+import {
+  type ChangeLimits,
+  MAX_LOGGED_PROBLEMS,
+  Reloadable,
+  type ReloadResult,
+  type ReloadSubject,
+} from './reloadable.ts'
 
-export interface PolledFilesOptions<T> {
-  /** For log lines, such as `keys`. */
-  readonly subject: string
+interface PolledFilesOptions<T> {
+  readonly subject: ReloadSubject
   /** Files, or directories whose files count. */
   readonly paths: readonly string[]
   /** Which files of a directory count; default: all but dot files and `.tmp` files, which never count. */
   readonly includes?: Includes | undefined
   /** `active`: the active value, except the first time. Must not reject then; later rejections are logged. */
   readonly load: (active?: T) => Promise<Loaded<T, Problem>>
-  readonly onChange: (fresh: T, former: T) => void
   readonly onReload: (result: ReloadResult) => void
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>
-  readonly pollMs?: number
 }
 
 type Includes = (name: string) => boolean
 
-/** A file may be half-written. At a poll each 200 ms: 1 s, 10 s and 5 s. */
+const POLL_MS = 200
+
+/** A file may be half-written. The limits are 1 s, 10 s and 5 s. */
 export const FILE_LIMITS: ChangeLimits = { reportPolls: 5, unstablePolls: 50, retryPolls: 25 }
 
 /** Loads the files; they are polled from `start` on. Never rejects. */
 export async function openPolledFiles<T>(
   options: PolledFilesOptions<T>,
 ): Promise<Loaded<Reloadable<T>, Problem>> {
-  const { subject, paths, includes = () => true, onChange, onReload, log, pollMs = 200 } = options
+  const { subject, paths, includes = () => true, onReload, log } = options
   async function load(active?: T): Promise<Loaded<T, Problem>> {
     const loaded = await options.load(active)
     if (!loaded.ok) return loaded
@@ -57,10 +62,9 @@ export async function openPolledFiles<T>(
     initial: first.value,
     version,
     limits: FILE_LIMITS,
-    pollMs,
-    retryMs: pollMs,
-    onActive(value, warnings, former) {
-      onChange(value, former)
+    pollMs: POLL_MS,
+    retryMs: POLL_MS,
+    onActive(_value, warnings) {
       for (const warning of warnings) log.warn({ subject }, warning)
       log.info({ subject }, 'new version active')
       onReload('ok')

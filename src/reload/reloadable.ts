@@ -88,6 +88,9 @@ export const RELOAD_RESULTS = ['ok', 'failed'] as const
 
 export type ReloadResult = (typeof RELOAD_RESULTS)[number]
 
+/** The label `subject` of metrics. */
+export type ReloadSubject = 'keys' | 'credentials' | 'revocations' | 'certificates'
+
 /** What is polled. Neither function is called while the other, or itself, is in progress. */
 export interface Source<T> {
   /** Finds a text that differs after every change, or why the source is not available. */
@@ -96,7 +99,7 @@ export interface Source<T> {
   load(isForced: boolean): Promise<Loaded<T>>
 }
 
-export interface ReloadableOptions<T> {
+interface ReloadableOptions<T> {
   readonly source: Source<T>
   /** The value until the first version, or the one that was loaded already; then `version` is its version. */
   readonly initial: T
@@ -106,8 +109,8 @@ export interface ReloadableOptions<T> {
   readonly pollMs: number
   /** Between polls while the source is not available, or its version is rejected. */
   readonly retryMs: number
-  /** A new version is active. */
-  readonly onActive: (value: T, warnings: readonly string[], former: T) => void
+  /** A new version is active. Called before the subscribers. */
+  readonly onActive: (value: T, warnings: readonly string[]) => void
   /** A version was rejected, or the source is not available: once for each version or reason. */
   readonly onFailed: (problems: readonly string[]) => void
   /** After each poll. `isCurrent`: the source is available, and its version is the active one. */
@@ -123,6 +126,7 @@ const FAULT: Loaded<never> = { ok: false, problems: ['could not be loaded becaus
 
 export class Reloadable<T> {
   readonly #options: ReloadableOptions<T>
+  readonly #subscribers: ((fresh: T, former: T) => void)[] = []
   #value: T
   #state: ChangeState
   #isStarted = false
@@ -141,6 +145,11 @@ export class Reloadable<T> {
   }
 
   readonly current = (): T => this.#value
+
+  /** Calls it with each new version from now on. */
+  subscribe(subscriber: (fresh: T, former: T) => void): void {
+    this.#subscribers.push(subscriber)
+  }
 
   /** Polls at once if there is no version yet. Keeps the process alive until then. */
   start(): void {
@@ -203,7 +212,8 @@ export class Reloadable<T> {
     if (!loaded.ok) return onFailed(loaded.problems)
     const former = this.#value
     this.#value = loaded.value
-    onActive(loaded.value, loaded.warnings, former)
+    onActive(loaded.value, loaded.warnings)
+    for (const subscriber of this.#subscribers) subscriber(loaded.value, former)
   }
 
   async #shows(version: string): Promise<boolean> {

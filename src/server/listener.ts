@@ -16,13 +16,14 @@ import { createServer, type Server, type ServerOptions } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { SecureContextOptions } from 'node:tls'
+import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { admit } from '../gate/admission.ts'
+import type { Reloadable } from '../reload/reloadable.ts'
 import type { Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type ConnectionSettings, type ParserError } from './connection.ts'
 import { SidecarRequest, SidecarResponse } from './context.ts'
-import { type ListenerCertificates, secureContext, TlsSockets, tlsOptions } from './tls-sockets.ts'
+import { secureContext, TlsSockets, tlsOptions } from './tls-sockets.ts'
 
 interface ListenerEvents extends ConnectionEvents {
   readonly onTlsError: (code: string | undefined) => void
@@ -39,17 +40,15 @@ export class DataListener {
   readonly #peerOf: (socket: Socket, tls: boolean) => Peer
   readonly #events: ListenerEvents
   readonly #connectionSettings: ConnectionSettings
-  readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse> & {
-    setSecureContext?: (context: SecureContextOptions) => void
-  }
+  readonly #server: Server<typeof SidecarRequest, typeof SidecarResponse>
   readonly #open = new Map<Duplex, Connection>()
   readonly #tlsSockets = new TlsSockets()
   droppedConnections = 0
 
-  /** `certificates`: absent without TLS. */
+  /** `certificates`: absent without TLS. New ones are for new connections. */
   constructor(
     config: Config,
-    certificates: ListenerCertificates | undefined,
+    certificates: Reloadable<Certificates> | undefined,
     peerOf: (socket: Socket, tls: boolean) => Peer,
     events: ListenerEvents,
   ) {
@@ -73,14 +72,17 @@ export class DataListener {
       requireHostHeader: false,
       shouldUpgradeCallback: (req) => upgrade.enabled && this.#opensWebSocket(req),
     }
-    const server =
-      certificates === undefined
-        ? createServer(httpOptions)
-        : createSecureServer({ ...httpOptions, ...tlsOptions(certificates, timeouts.headersSeconds) })
+    if (certificates === undefined) this.#server = createServer(httpOptions)
+    else {
+      const tls = tlsOptions(certificates.current().material, timeouts.headersSeconds)
+      const secure = createSecureServer({ ...httpOptions, ...tls })
+      certificates.subscribe(({ material }) => secure.setSecureContext(secureContext(material)))
+      this.#server = secure
+    }
+    const server = this.#server
     server.timeout = timeouts.idleSeconds * 1000
     // Node's default drops lines beyond 1,000 from `rawHeaders`, but its parser obeys them. Admission enforces the limit.
     server.maxHeadersCount = 0
-    this.#server = server
     this.#connectionSettings = {
       idleMs: server.timeout,
       headMs: server.headersTimeout + 2 * CHECK_MS,
@@ -186,10 +188,6 @@ export class DataListener {
     this.#tlsSockets.destroyPending()
     this.#server.closeAllConnections()
     return inFlight
-  }
-
-  setCertificates(certificates: ListenerCertificates): void {
-    this.#server.setSecureContext?.(secureContext(certificates))
   }
 
   /** Requests being handled or waiting, without tunnels and requests whose unread body is drained. */

@@ -5,9 +5,7 @@
 import { constants } from 'node:crypto'
 import type { Socket } from 'node:net'
 import type { SecureContextOptions, TlsOptions } from 'node:tls'
-
-/** With `ca`, clients must present a certificate. */
-export type ListenerCertificates = Pick<SecureContextOptions, 'cert' | 'key' | 'ca'>
+import type { CertificateMaterial } from '../certificates.ts'
 
 export class TlsSockets {
   /** The TCP sockets of handshakes that are not finished. */
@@ -38,11 +36,13 @@ export class TlsSockets {
   }
 }
 
-function connectionKey({ localAddress, remoteAddress, remotePort }: Socket): string {
+/** A TLS socket and its TCP socket have the same. */
+export function connectionKey({ localAddress, remoteAddress, remotePort }: Socket): string {
   return `${localAddress} ${remoteAddress} ${remotePort}`
 }
 
-export function tlsOptions(certificates: ListenerCertificates, handshakeSeconds: number): TlsOptions {
+/** With `ca`, clients must present a certificate. */
+export function tlsOptions(certificates: CertificateMaterial, handshakeSeconds: number): TlsOptions {
   const requiresCertificate = certificates.ca !== undefined
   return {
     ...secureContext(certificates),
@@ -53,7 +53,7 @@ export function tlsOptions(certificates: ListenerCertificates, handshakeSeconds:
   }
 }
 
-export function secureContext(certificates: ListenerCertificates): SecureContextOptions {
+export function secureContext(certificates: CertificateMaterial): SecureContextOptions {
   return {
     ...certificates,
     minVersion: 'TLSv1.2', // RFC 8996

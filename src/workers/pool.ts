@@ -10,9 +10,9 @@ import { AggregatorRegistry } from 'prom-client'
 import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
 import type { LogDestination, Logger } from '../log.ts'
-import { isShown, type MetricFamily } from '../ops/samples.ts'
+import type { MetricFamily, MetricsScope } from '../ops/samples.ts'
 import { InvalidAuthData } from '../values/problem.ts'
-import type { FromWorker, MetricsScope, SerializedError, ToWorker, WorkerState } from './worker.ts'
+import type { FromWorker, SerializedError, ToWorker, WorkerState } from './worker.ts'
 
 /** Delay before a worker that could not start is started again. */
 const RETRY_MS = 5000
@@ -116,12 +116,10 @@ export function createWorkerPool(config: Config, log: Logger, destination: LogDe
       return (await Promise.all(responses)).filter((responds) => responds).length
     },
     /** Of all workers, also those that have ended, for prom-client to aggregate. */
-    metrics(scope: MetricsScope): MetricFamily[][] {
-      const all = [...states.values()].map(({ metrics }) => [...metrics.values()])
-      return [...all, [...ended]].map((families) =>
-        families.filter(({ name }) => scope === 'all' || isShown(name)),
-      )
-    },
+    metrics: (): MetricFamily[][] => [
+      ...[...states.values()].map(({ metrics }) => [...metrics.values()]),
+      [...ended],
+    ],
     reload(): void {
       for (const worker of listening.keys()) sendTo(worker, { type: 'reload' })
     },

@@ -3,17 +3,17 @@
  * this process serves the admin listener for all of them.
  */
 import cluster from 'node:cluster'
-import { EventEmitter } from 'node:events'
 import { AggregatorRegistry, Gauge, Registry } from 'prom-client'
 import type { App } from '../app.ts'
-import { type AuthDataEvents, openAdminCertificates } from '../auth-data.ts'
+import { openAdminCertificates } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { type DrainReport, type ListenAddresses, logStart } from '../life-cycle.ts'
-import { type LogDestination, type Logger, logListenerErrors } from '../log.ts'
-import { type AdminSources, createAdminListener } from '../ops/admin.ts'
+import type { LogDestination, Logger } from '../log.ts'
+import { createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
+import { type MetricsScope, statusMetrics } from '../ops/samples.ts'
+import type { AdminData } from '../ops/status.ts'
 import { createWorkerPool } from './pool.ts'
-import type { MetricsScope } from './worker.ts'
 
 /** Time after the drain deadline until workers are killed. */
 const STOP_MARGIN_MS = 3000
@@ -43,7 +43,7 @@ export async function createPrimary(
   const isReady = (responding: number) => phase === 'running' && responding === count
 
   /** Of this process, and those of all workers. */
-  const metrics = async (scope: MetricsScope): Promise<Registry> => {
+  const registry = async (scope: MetricsScope): Promise<Registry> => {
     const responding = await pool.update(scope)
     const own = new Registry()
     const { value } = metricsIn(own)
@@ -58,15 +58,15 @@ export async function createPrimary(
       registers: [own],
     }).set(Math.round(performance.timeOrigin / 1000))
     // Its own first: `process_start_time_seconds` of the first is used.
-    return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...pool.metrics(scope)])
+    return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...pool.metrics()])
   }
   const signingKey = async (): Promise<string | undefined> => {
-    const families = await (await metrics('status')).getMetricsAsJSON()
+    const families = await statusMetrics(await registry('status'))
     const age = families.find(({ name }) => name === fullName('signing_key_age_seconds'))
     return age?.values[0]?.labels['kid']?.toString()
   }
-  const sources: AdminSources = {
-    async ready() {
+  const adminData: AdminData = {
+    async checks() {
       const responding = await pool.update('status')
       const state = phase === 'draining' ? 'draining' : (`${responding} of ${count}` as const)
       const states = pool.states()
@@ -78,22 +78,11 @@ export async function createPrimary(
       await pool.update('status')
       return pool.states().find(({ jwks }) => jwks !== undefined)?.jwks
     },
-    exposition: {
-      contentType: Registry.PROMETHEUS_CONTENT_TYPE,
-      metrics: async () => (await metrics('all')).metrics(),
-    },
-    statusMetrics: async () => (await metrics('status')).getMetricsAsJSON(),
+    registry,
   }
-  // Workers open these files too, and count their reloads.
-  const events = new EventEmitter<AuthDataEvents>()
-  const certificates = await openAdminCertificates(config, { log, now: Date.now, events })
+  const certificates = await openAdminCertificates(config, log)
   const cache = { ...config.cache, maxTokens: config.cache.maxTokens * count } // each worker has its own
-  const admin = createAdminListener({ ...config, cache }, sources, {
-    certificates: certificates?.current().material,
-    now: Date.now,
-    onError: logListenerErrors(log),
-  })
-  events.on('certificates', (_name, material) => admin.setCertificates(material))
+  const admin = createAdminListener({ ...config, cache }, adminData, certificates, log, Date.now)
 
   const start = async (): Promise<ListenAddresses> => {
     // Round robin: connections last long, and every worker gets its share of them.

@@ -5,10 +5,11 @@
 import cluster from 'node:cluster'
 import { once } from 'node:events'
 import type { ServingApp } from '../app.ts'
+import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
-import { type MetricFamily, statusMetrics } from '../ops/samples.ts'
-import type { ReadyCheck } from '../ops/status.ts'
+import { type MetricFamily, type MetricsScope, statusMetrics } from '../ops/samples.ts'
+import type { AdminData } from '../ops/status.ts'
 import type { Problem } from '../values/problem.ts'
 
 export interface WorkerState {
@@ -16,9 +17,6 @@ export interface WorkerState {
   readonly jwks: unknown
   readonly metrics: readonly MetricFamily[]
 }
-
-/** Which metrics a state has: all, or those of the status page, which cost less. */
-export type MetricsScope = 'all' | 'status'
 
 export type ToWorker =
   | { readonly type: 'init'; readonly config: Config }
@@ -60,16 +58,17 @@ async function serve(app: ServingApp): Promise<void> {
       const { type } = message
       if (type === 'stop') resolve(message)
       else if (type === 'reload') await app.reload()
-      else if (type !== 'init') await sendToPrimary({ type, value: await stateOf(app, type) })
+      else if (type !== 'init') await sendToPrimary({ type, value: await stateOf(app.adminData, type) })
     })
   })
   await app.start()
   await sendToPrimary({ type: 'stopped', value: await app.stop(await stopRequested) })
 }
 
-async function stateOf({ sources, registry }: ServingApp, scope: MetricsScope): Promise<WorkerState> {
+async function stateOf(data: AdminData, scope: MetricsScope): Promise<WorkerState> {
+  const registry = await data.registry(scope)
   const metrics = scope === 'all' ? registry.getMetricsAsJSON() : statusMetrics(registry)
-  return { checks: await sources.ready(), jwks: await sources.jwks(), metrics: await metrics }
+  return { checks: await data.checks(), jwks: data.jwks(), metrics: await metrics }
 }
 
 /** Sends to the primary, if it is still there. */

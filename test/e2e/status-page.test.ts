@@ -149,8 +149,10 @@ t.test('the page after ten busy minutes', async (t) => {
       credentials: { file: undefined, postgres: undefined },
       cache: { maxTokens: 1, maxAgeSeconds: 1 },
     },
-    { ready: () => [], jwks: () => ({}), exposition: setup.registry, statusMetrics: async () => [] },
-    { now: Date.now, onError: (error) => t.error(error) },
+    { checks: () => [], jwks: () => ({}), registry: () => setup.metrics.registry },
+    undefined,
+    { error: (error: unknown) => t.error(error) },
+    Date.now,
   )
   const { port } = await admin.listen()
   t.teardown(() => admin.close())

@@ -1,8 +1,9 @@
 import { connect } from 'node:net'
 import { Registry } from 'prom-client'
 import t, { type Test } from 'tap'
-import { type AdminSources, createAdminListener } from '../../src/ops/admin.ts'
-import type { ReadyCheck } from '../../src/ops/status.ts'
+import type { ReadyCheck } from '../../src/auth-data.ts'
+import { createAdminListener } from '../../src/ops/admin.ts'
+import type { AdminData } from '../../src/ops/status.ts'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
 
@@ -13,21 +14,17 @@ const CONFIG = {
   cache: { maxTokens: 1, maxAgeSeconds: 1 },
 }
 
-const SOURCES: AdminSources = {
-  ready: () => [{ name: 'keys', ok: true }],
+const DATA: AdminData = {
+  checks: () => [{ name: 'keys', ok: true }],
   jwks: () => ({ keys: [{ kid: 'k1' }] }),
-  exposition: new Registry(),
-  statusMetrics: async () => [],
+  registry: () => new Registry(),
 }
 
 /** An admin listener on a free port. */
-async function adminListener(t: Test, sources: Partial<AdminSources> = {}) {
+async function adminListener(t: Test, data: Partial<AdminData> = {}) {
   const faults: unknown[] = []
-  const admin = createAdminListener(
-    CONFIG,
-    { ...SOURCES, ...sources },
-    { now: Date.now, onError: (error) => void faults.push(error) },
-  )
+  const log = { error: ({ err }: { err: unknown }) => void faults.push(err) }
+  const admin = createAdminListener(CONFIG, { ...DATA, ...data }, undefined, log, Date.now)
   const { port } = await admin.listen()
   t.teardown(() => admin.close())
   const ask = async (request: string, { head = false } = {}) => {
@@ -82,7 +79,7 @@ t.test('every page answers GET with its media type, and HEAD without a body', as
 
 t.test('ready is 503 and lists the checks while one of them fails; alive is 200', async (t) => {
   const checks: ReadyCheck[] = [{ name: 'keys', ok: true }]
-  const { get } = await adminListener(t, { ready: () => checks })
+  const { get } = await adminListener(t, { checks: () => checks })
   const ready = await get('/readyz')
   t.equal(ready.status, 200)
   t.strictSame(ready.json(), { status: 'ready', checks })
@@ -129,8 +126,8 @@ t.test('a malformed request is refused and the next one is served', async (t) =>
 
 t.test('a failing page is a 500 without the cause, which is reported', async (t) => {
   const fault = new Error('canary')
-  const exposition = { contentType: 'text/plain', metrics: () => Promise.reject(fault) }
-  const { get, faults } = await adminListener(t, { exposition })
+  const registry = (scope: string) => (scope === 'all' ? Promise.reject(fault) : new Registry())
+  const { get, faults } = await adminListener(t, { registry })
   const response = await get('/metrics')
   t.equal(response.status, 500)
   t.notMatch(response.body.toString(), /canary/)
@@ -158,8 +155,7 @@ t.test('probes are answered within a second beside as many connections as client
 })
 
 t.test('the oldest idle connection makes room, not one whose response is awaited', async (t) => {
-  const exposition = { contentType: 'text/plain', metrics: () => new Promise<string>(() => {}) }
-  const { get, port } = await adminListener(t, { exposition })
+  const { get, port } = await adminListener(t, { registry: () => new Promise(() => {}) })
   const busy = await rawClient(t, port)
   busy.send('GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
   const clients = await Promise.all(Array.from({ length: 1023 }, () => rawClient(t, port)))

@@ -1,6 +1,6 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
-import { type MetricSources, Metrics, type MetricsOptions } from '../../src/ops/metrics.ts'
+import { type MeasuredAuthData, Metrics } from '../../src/ops/metrics.ts'
 import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream.ts'
 import { ISSUE_FAILURES } from '../../src/server/context.ts'
 import { REFUSAL_REASONS } from '../../src/token/caller.ts'
@@ -8,38 +8,47 @@ import { VERSION } from '../../src/version.ts'
 import { parseMetrics, type Sample } from '../support/prometheus.ts'
 
 const ROUTES = ['token_issue', 'token_check', 'proxy', 'public', 'forward_auth']
-const SUBJECTS = ['keys', 'credentials', 'revocations', 'certificates'] as const
 
-const SOURCES: MetricSources = {
-  cache: { hits: 7, misses: 3, evictions: 2, size: 1 },
-  listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
+const AUTH_DATA: MeasuredAuthData = {
+  subjects: ['keys', 'credentials', 'revocations', 'certificates'],
   signingKey: () => ({ kid: 'k1', createdAt: 1000 }),
   tokenLifetimes: () => [
     { kid: 'k1', seconds: 86_400 },
     { kid: 'k0', seconds: 12 },
   ],
-  certificates: () => [{ certificate: 'listener', expiresAt: 1_500 }],
-  keySets: () => [{ issuer: 'idp', ageSeconds: 1 }],
+  certificates: new Map([
+    ['listener', { current: () => ({ expiresAt: 1_500 }) }],
+    ['admin', { current: () => ({}) }],
+  ]),
+  keySets: [keySet('idp', { ageSeconds: 1 }), keySet('other', {})],
   revocations: () => 13,
-  pools: () => [
-    { upstream: '/', connections: 5, queued: 9 },
-    { upstream: '/b', connections: 0, queued: 0 },
-  ],
-  ready: () => true,
-  logLinesDropped: () => 11,
+}
+
+function keySet(issuer: string, state: { readonly ageSeconds?: number }) {
+  return { issuer, state: () => ({ ...state }) }
+}
+
+interface Changes {
+  readonly authData?: Partial<MeasuredAuthData>
+  readonly isReady?: boolean
+  readonly now?: () => number
 }
 
 /** Metrics, and the result of a scrape. */
-function metricsOf(sources: Partial<MetricSources> = {}, options: Partial<MetricsOptions> = {}) {
-  const metrics = new Metrics({
-    upstreams: ['/', '/b'],
-    subjects: SUBJECTS,
-    enforcing: true,
-    issuers: ['idp', 'other'],
-    now: () => 61_500_000,
-    ...options,
+function metricsOf({ authData, isReady = true, now = () => 61_500_000 }: Changes = {}) {
+  const upstreams = ['/', '/b'].map((prefix) => ({ prefix, url: 'http://127.0.0.1:9' }))
+  const metrics = new Metrics({ upstreams, enforcement: 'enforce' }, { ...AUTH_DATA, ...authData }, now)
+  const pools = [
+    { upstream: '/', connections: 5, queued: 9 },
+    { upstream: '/b', connections: 0, queued: 0 },
+  ]
+  metrics.readFrom({
+    cache: { hits: 7, misses: 3, evictions: 2, size: 1 },
+    listener: { inFlight: 4, connections: 6, droppedConnections: 8 },
+    forwarder: { pools: () => pools },
+    isReady: () => isReady,
+    logLinesDropped: () => 11,
   })
-  metrics.readFrom({ ...SOURCES, ...sources })
   const scrape = async () => parseMetrics(await metrics.registry.metrics())
   return { metrics, scrape }
 }
@@ -70,7 +79,7 @@ t.test('every series with closed label sets starts at zero', async (t) => {
 
 t.test('reloads are counted, and a subject is failing while any of its parts fails', async (t) => {
   let time = 1_000_000
-  const { metrics, scrape } = metricsOf({}, { subjects: ['certificates'], now: () => time })
+  const { metrics, scrape } = metricsOf({ authData: { subjects: ['certificates'] }, now: () => time })
   const values = async () => {
     const samples = await scrape()
     const value = (name: string, labels = {}) =>
@@ -96,7 +105,9 @@ t.test('reloads are counted, and a subject is failing while any of its parts fai
 
 t.test('fetches of a JWK Set are counted, and its age is absent before the first', async (t) => {
   const state: { ageSeconds?: number } = {}
-  const { metrics, scrape } = metricsOf({ keySets: () => [{ issuer: 'idp', ...state }] })
+  const { metrics, scrape } = metricsOf({
+    authData: { keySets: [keySet('idp', state), keySet('other', {})] },
+  })
   metrics.onFetch('idp', 'failed')
   t.equal(sampleValue(await scrape(), 'auth_sidecar_jwks_age_seconds'), undefined)
   state.ageSeconds = 7
@@ -107,22 +118,14 @@ t.test('fetches of a JWK Set are counted, and its age is absent before the first
 })
 
 t.test('with several processes counters are summed and gauges take the worst state', async (t) => {
-  const processOf = (sources: Partial<MetricSources>) => {
-    const { metrics } = metricsOf(sources)
+  const processOf = (isReady: boolean, ageSeconds: number, revocations: number) => {
+    const authData = { keySets: [keySet('idp', { ageSeconds })], revocations: () => revocations }
+    const { metrics } = metricsOf({ authData, isReady })
     metrics.onRequest('proxy', 'GET', 200, 0.3)
     metrics.onReload('keys', 'ok')
     return metrics.registry.getMetricsAsJSON()
   }
-  const well = processOf({
-    ready: () => true,
-    keySets: () => [{ issuer: 'idp', ageSeconds: 2 }],
-    revocations: () => 3,
-  })
-  const behind = processOf({
-    ready: () => false,
-    keySets: () => [{ issuer: 'idp', ageSeconds: 700 }],
-    revocations: () => 2,
-  })
+  const [well, behind] = [processOf(true, 2, 3), processOf(false, 700, 2)]
   const samples = parseMetrics(await AggregatorRegistry.aggregate([await well, await behind]).metrics())
   for (const [name, value, labels] of [
     ['requests_total', 2, { route: 'proxy', method: 'GET', status: '200' }],

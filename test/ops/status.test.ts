@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { ReadyCheck } from '../../src/ops/status.ts'
+import type { ReadyCheck } from '../../src/auth-data.ts'
 import { statusProblems } from '../../src/ops/status-problems.ts'
 import { NOON, statusSetup } from '../support/status-setup.ts'
 
@@ -63,16 +63,16 @@ t.test(
 
 t.test('the headline shows the most severe current problem', async (t) => {
   const setup = statusSetup({
-    enforcing: false,
+    enforcement: 'report',
     upstreams: [
       { prefix: '/', url: 'http://127.0.0.1:9000' },
       { prefix: '/b', url: 'http://user:canary@10.0.0.1:9000/x' },
     ],
-    sources: {
-      certificates: () => [{ certificate: 'listener', expiresAt: NOON + 3 * 86_400_000 }],
+    authData: {
+      certificates: new Map([['listener', { current: () => ({ expiresAt: NOON + 3 * 86_400_000 }) }]]),
       signingKey: () => ({ kid: 'k1', createdAt: NOON / 1000 - 91 * 86_400 }),
       tokenLifetimes: () => [{ kid: 'k1', seconds: 60 }],
-      keySets: () => [{ issuer: 'idp', ageSeconds: 400 }],
+      keySets: [{ issuer: 'idp', state: () => ({ ageSeconds: 400 }) }],
     },
   })
   const { metrics, checks } = setup
@@ -151,7 +151,7 @@ t.test('each shortage and outage has a headline of its own', async (t) => {
       { prefix: '/', url: 'http://127.0.0.1:9000' },
       { prefix: '/archive', url: 'http://127.0.0.1:9001' },
     ],
-    sources: { listener, logLinesDropped: () => dropped },
+    parts: { listener, logLinesDropped: () => dropped },
   })
   const { metrics } = setup
   /** The problems after a cause, once the previous one is over. */

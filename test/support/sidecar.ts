@@ -51,6 +51,7 @@ export async function startSidecar(t: Pick<Test, 'teardown' | 'testdir'>, option
     ...(options.now === undefined ? {} : { now: options.now }),
   })
   const { data, admin } = await app.start()
+  if (admin === undefined) throw new Error('a sidecar for a test has an admin listener')
   let stopped: Promise<unknown> | undefined
   const stop = async () => {
     stopped ??= app.stop()

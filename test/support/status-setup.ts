@@ -1,51 +1,49 @@
 /** The metrics of a sidecar without the sidecar, at a set time, and the status that they make. */
 
+import type { ReadyCheck } from '../../src/auth-data.ts'
 import type { Config } from '../../src/config/config.ts'
-import { type MetricSources, Metrics } from '../../src/ops/metrics.ts'
-import { statusMetrics } from '../../src/ops/samples.ts'
-import { createStatusReporter, type ReadyCheck } from '../../src/ops/status.ts'
+import { type MeasuredAuthData, type MeasuredParts, Metrics } from '../../src/ops/metrics.ts'
+import { createStatusReporter } from '../../src/ops/status.ts'
 
 /** 2026-11-20T12:00:00Z. */
 export const NOON = Date.UTC(2026, 10, 20, 12)
 
 /** What a test sets. */
-export type SetupOptions = Partial<Pick<Config, 'upstreams' | 'credentials'>> & {
+export type SetupOptions = Partial<Pick<Config, 'upstreams' | 'credentials' | 'enforcement'>> & {
   readonly checks?: ReadyCheck[]
-  readonly sources?: Partial<MetricSources>
-  readonly enforcing?: boolean
+  readonly authData?: Partial<MeasuredAuthData>
+  readonly parts?: Partial<MeasuredParts>
 }
 
 /** Creates the metrics and a reporter that reads them. */
 export function statusSetup(options: SetupOptions = {}) {
   const clock = { ms: NOON }
   const now = () => clock.ms
-  const upstreams = options.upstreams ?? [{ prefix: '/', url: 'http://127.0.0.1:9000' }]
+  const { upstreams = [{ prefix: '/', url: 'http://127.0.0.1:9000' }], enforcement = 'enforce' } = options
   const cache = { hits: 0, misses: 0, evictions: 0, size: 0 }
   const checks = options.checks ?? [
     { name: 'keys', ok: true },
     { name: 'credentials', ok: true },
   ]
-  const metrics = new Metrics({
-    upstreams: upstreams.map(({ prefix }) => prefix),
+  const authData: MeasuredAuthData = {
     subjects: ['revocations', 'keys', 'credentials'],
-    enforcing: options.enforcing ?? true,
-    issuers: ['idp'],
-    now,
-  })
-  metrics.readFrom({
-    cache,
-    listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
     signingKey: () => undefined,
     tokenLifetimes: () => [],
     revocations: () => 2,
-    certificates: () => [],
-    keySets: () => [],
-    ready: () => true,
-    pools: () => upstreams.map(({ prefix: upstream }) => ({ upstream, connections: 4, queued: 1 })),
+    certificates: new Map(),
+    keySets: [],
+    ...options.authData,
+  }
+  const metrics = new Metrics({ upstreams, enforcement }, authData, now)
+  const pools = upstreams.map(({ prefix: upstream }) => ({ upstream, connections: 4, queued: 1 }))
+  metrics.readFrom({
+    cache,
+    listener: { inFlight: 3, connections: 7, droppedConnections: 0 },
+    forwarder: { pools: () => pools },
+    isReady: () => true,
     logLinesDropped: () => 0,
-    ...options.sources,
+    ...options.parts,
   })
-  const { registry } = metrics
   const faults: unknown[] = []
   const reporter = createStatusReporter(
     {
@@ -53,7 +51,7 @@ export function statusSetup(options: SetupOptions = {}) {
       credentials: options.credentials ?? { file: 'credentials.yaml' },
       cache: { maxTokens: 10_000, maxAgeSeconds: 300 },
     },
-    { ready: () => checks, statusMetrics: () => statusMetrics(registry) },
+    { checks: () => checks, registry: () => metrics.registry },
     now,
     (error) => void faults.push(error),
   )
@@ -62,7 +60,6 @@ export function statusSetup(options: SetupOptions = {}) {
     cache,
     checks,
     metrics,
-    registry,
     reporter,
     faults,
     /** Lets time pass, and takes a sample. */
@@ -87,18 +84,23 @@ export async function tenBusyMinutes() {
       { name: 'accepting', ok: true },
     ],
     credentials: { postgres: { urlFile: 'url', poolSize: 1 } },
-    sources: {
+    authData: {
       signingKey: () => ({ kid: 'rotation-2026-11', createdAt: NOON / 1000 - 12 * 86_400 }),
       tokenLifetimes: () => [
         { kid: 'rotation-2026-11', seconds: 86_400 },
         { kid: 'rotation-2026-08', seconds: 0 },
       ],
-      certificates: () => [{ certificate: 'listener', expiresAt: NOON + 9 * 86_400_000 }],
-      pools: () => [
-        { upstream: '/', connections: 24, queued: 0 },
-        { upstream: '/archive', connections: 3, queued: 0 },
-        { upstream: '/thumbnails', connections: 0, queued: 0 },
-      ],
+      certificates: new Map([['listener', { current: () => ({ expiresAt: NOON + 9 * 86_400_000 }) }]]),
+      keySets: [{ issuer: 'idp', state: () => ({}) }],
+    },
+    parts: {
+      forwarder: {
+        pools: () => [
+          { upstream: '/', connections: 24, queued: 0 },
+          { upstream: '/archive', connections: 3, queued: 0 },
+          { upstream: '/thumbnails', connections: 0, queued: 0 },
+        ],
+      },
     },
   })
   const { metrics, reporter, cache } = setup

@@ -56,9 +56,8 @@ function createStore(options: PostgresStoreOptions, target: PostgresTarget) {
     initial: NO_SNAPSHOT,
     pollMs,
     retryMs: RETRY_MS,
-    onActive(fresh, _warnings, former) {
+    onActive(fresh) {
       const { revokedTokens, problems } = fresh
-      if (former !== NO_SNAPSHOT) onChange(revokedTokens)
       if (revokedTokens !== undefined) return // a line for each logout in each sidecar would be noise
       report()
       for (const problem of problems.slice(0, MAX_LOGGED_PROBLEMS)) {
@@ -88,6 +87,9 @@ function createStore(options: PostgresStoreOptions, target: PostgresTarget) {
     onFault: (err) => log.warn({ err }, 'fault while polling the credentials database'),
   })
 
+  snapshots.subscribe((fresh, former) => {
+    if (former !== NO_SNAPSHOT) onChange(fresh.revokedTokens)
+  })
   const isOpen = () => snapshots.current() !== NO_SNAPSHOT
   const report = () => onReload(snapshots.current().problems.length === 0 ? 'ok' : 'failed')
   /** Whether the snapshot is as new as the call. While the database is known to be down, no request waits for it. */
