@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * The program's entry, and the only file that acts on import. Handles signals before it loads everything else: a signal
- * meanwhile would end the process, or be lost where it is process 1, as in a container.
+ * The program's entry. Handles signals before it loads everything else: a signal meanwhile would end the process, or be
+ * lost where it is process 1, as in a container.
  */
 import { Signals } from './cli/signals.ts'
 

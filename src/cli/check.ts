@@ -33,7 +33,7 @@ export interface Finding {
   readonly remedy?: string
 }
 
-const find =
+const finding =
   (status: Finding['status']) =>
   (check: Finding['check'], message: string): Finding => ({
     check,
@@ -41,7 +41,7 @@ const find =
     message,
     ...(status !== 'ok' && { remedy: REMEDIES[check] }),
   })
-const [ok, warning, failure] = [find('ok'), find('warning'), find('failure')]
+const [ok, warning, failure] = [finding('ok'), finding('warning'), finding('failure')]
 
 type CheckFlags = Flags<
   'url',

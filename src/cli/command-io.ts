@@ -8,14 +8,12 @@ import { secretProblem } from '../values/names.ts'
 
 /** The command was understood but could not be done: exit code 1. The message is one plain line. */
 export class CommandFailure extends Error {
-  override readonly name = 'CommandFailure'
-  readonly exitCode = 1
+  readonly exitCode: 1 | 2 = 1
 }
 
 /** Wrong usage, or settings, keys or credentials that cannot be used: exit code 2. May have several lines. */
-export class UsageFailure extends Error {
-  override readonly name = 'UsageFailure'
-  readonly exitCode = 2
+export class UsageFailure extends CommandFailure {
+  override readonly exitCode = 2
 }
 
 /** What a change or a reading returns. */

@@ -3,7 +3,7 @@ import { type Command, CommanderError } from 'commander'
 import { fileErrorReason } from '../files/files.ts'
 import { openLogDestination } from '../log.ts'
 import { VERSION } from '../version.ts'
-import { CommandFailure, CommandIo, UsageFailure } from './command-io.ts'
+import { CommandFailure, CommandIo } from './command-io.ts'
 import type { ServingProcess } from './serve.ts'
 import type { Signals } from './signals.ts'
 
@@ -58,5 +58,5 @@ function exitCodeOf(error: Error): number {
   // Commander has printed its own message; a request for help or the version is no error.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
   process.stderr.write(`${error.message}\n`)
-  return error instanceof UsageFailure || error instanceof CommandFailure ? error.exitCode : 1
+  return error instanceof CommandFailure ? error.exitCode : 1
 }

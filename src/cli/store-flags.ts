@@ -20,10 +20,8 @@ export function addStoreCommand(group: Command, name: string, description: strin
     .option('--json', 'print JSON')
 }
 
-type Place = { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }
-
 /** Modules of the database are loaded only where one is named. */
-export async function openEditors({ file, postgresUrlFile }: Place) {
+export async function openEditors({ file, postgresUrlFile }: StoreFlags) {
   if (postgresUrlFile !== undefined) {
     const { openPostgresEditors } = await import('../credentials/postgres/editors.ts')
     return openPostgresEditors(postgresUrlFile)

@@ -20,8 +20,8 @@ import {
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
 import { credentialNameOf, parseName } from './store-flags.ts'
 
-type IssueFlags = ParsedOptions & Flags<'account' | 'accessKey', never, 'json'> & Lifetime
-type Lifetime = { readonly lifetimeSeconds?: number }
+type IssueFlags = ParsedOptions &
+  Flags<'account' | 'accessKey', never, 'json'> & { readonly lifetimeSeconds?: number }
 
 /** @param waitMs - how long `inspect` waits for another issuer or a database */
 export function tokenCommand(io: CommandIo, waitMs = 5000): Command {

@@ -1,7 +1,7 @@
 /** Runs a command group as the program would, without a process: text in, text and exit code out. */
 import { Readable, Writable } from 'node:stream'
 import { type Command, CommanderError } from 'commander'
-import { CommandFailure, CommandIo, UsageFailure } from '../../src/cli/command-io.ts'
+import { CommandFailure, CommandIo } from '../../src/cli/command-io.ts'
 
 /** What a command did. */
 export interface CommandRun {
@@ -45,7 +45,7 @@ export async function runCommand(
   try {
     await make(io).parseAsync([...args], { from: 'user' })
   } catch (error) {
-    if (error instanceof CommandFailure || error instanceof UsageFailure) failure = error
+    if (error instanceof CommandFailure) failure = error
     else if (!(error instanceof CommanderError)) throw error
     else if (error.exitCode !== 0) failure = { exitCode: 2, message: written.stderr }
   }
