@@ -1,12 +1,12 @@
 /** go-jose and x/oauth2 (go/main.go); skipped unless Go's module cache has them: `go mod download` in test/clients/go. */
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { createServer } from 'node:http'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
+import { buildGo } from '../support/other-programs.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
@@ -14,12 +14,7 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { goodClaims } from '../support/tokens.ts'
 
 const program = join(await temporaryDirectory(t), 'client')
-const cache = { GOCACHE: join(tmpdir(), 'storage-auth-sidecar-go-cache'), CGO_ENABLED: '0' }
-const built = spawnSync('go', ['build', '-buildvcs=false', '-o', program, '.'], {
-  cwd: join(import.meta.dirname, 'go'),
-  env: { ...process.env, ...cache, GOPROXY: 'off', GOTOOLCHAIN: 'local' },
-  timeout: 90_000,
-})
+const built = buildGo(join(import.meta.dirname, 'go'), program, '.')
 if (built.status !== 0) {
   t.plan(0, `go build: ${built.error?.message ?? built.stderr}`)
   process.exit()

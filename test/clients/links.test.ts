@@ -1,5 +1,5 @@
 /** Programs of users open links: download managers that resume, a browser that seeks, and a transfer whose link ends. */
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, get } from 'node:http'
@@ -9,6 +9,7 @@ import { NO_BROWSER, startBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
+import { without } from '../support/other-programs.ts'
 import { databaseSetup, startPostgres } from '../support/postgres.ts'
 import { serve } from '../support/program.ts'
 import { startSidecar } from '../support/sidecar.ts'
@@ -75,8 +76,7 @@ const CLIENTS: readonly (readonly [how: 'whole' | 'resumes' | 'in parts' | 'uplo
 
 for (const [how, command] of CLIENTS) {
   const [program = ''] = command.split(' ')
-  const skip = spawnSync(program, ['--version']).error === undefined ? false : `there is no ${program}`
-  t.test(`${program}: ${how}`, { skip }, async (t) => {
+  t.test(`${program}: ${how}`, { skip: without(program) }, async (t) => {
     const target = '/media/long%20name.wav?v=1'
     const { upstream, url } = await setUp(t, how === 'uploads' ? 'PUT' : 'GET', target)
     const cwd = t.testdir({})

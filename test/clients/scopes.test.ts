@@ -9,24 +9,18 @@ import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { listen } from '../support/listen.ts'
 import { codeIn, tableUnder } from '../support/markdown.ts'
+import { watchProcess, without } from '../support/other-programs.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** Runs a program to its end; not synchronously, because the sidecar is in this process. */
-async function run(command: string, args: readonly string[], input = '') {
+async function run(t: Test, command: string, args: readonly string[], input = '') {
   const child = spawn(command, args)
-  let output = ''
-  for (const stream of [child.stdout, child.stderr]) {
-    stream.on('data', (text) => {
-      output += text
-    })
-  }
   child.stdin.end(input)
-  const code: unknown = await new Promise((resolve) => child.once('close', resolve))
-  return { code, output }
+  const { ended, stdout, stderr } = watchProcess(t, child)
+  const { code } = await ended
+  return { code, output: stdout() + stderr() }
 }
-
-const absent = (program: string) => spawnSync(program, ['-V']).error !== undefined && `there is no ${program}`
 
 const FILES = [
   'photos/p',
@@ -113,7 +107,7 @@ const RECIPES: readonly (readonly [passes: readonly string[], refused: readonly 
   ],
 ]
 
-t.test('each recipe allows what it says', { skip: absent(APACHE) }, async (t) => {
+t.test('each recipe allows what it says', { skip: without(APACHE) }, async (t) => {
   const { url, mint } = await startApache(t)
   const scopes = tableUnder('docs/restrict-a-credential.md', '## Recipes').map(({ scope }) =>
     String(codeIn(scope)[0]),
@@ -142,13 +136,13 @@ t.test('each recipe allows what it says', { skip: absent(APACHE) }, async (t) =>
 
 t.test(
   'rclone with a read-only credential lists, copies, and cannot delete',
-  { skip: absent(APACHE) || absent('rclone') },
+  { skip: without(APACHE) || without('rclone') },
   async (t) => {
     const { url, files, mint } = await startApache(t)
     const token = await mint({ claims: { scope: 'storage.read:/photos' } })
     const remote = `:webdav,url='${url}/photos',bearer_token='${token}':`
     const rclone = (...args: string[]) =>
-      run('rclone', [...args, '--config', '/dev/null', '--retries', '1', '--low-level-retries', '1'])
+      run(t, 'rclone', [...args, '--config', '/dev/null', '--retries', '1', '--low-level-retries', '1'])
     t.match(await rclone('lsf', remote), { code: 0, output: /^p$/m })
     const target = await temporaryDirectory(t)
     t.match(await rclone('copy', remote, target), { code: 0 })
@@ -161,7 +155,7 @@ t.test(
   },
 )
 
-t.test('cadaver moves within the scope only', { skip: absent(APACHE) || absent('cadaver') }, async (t) => {
+t.test('cadaver moves within the scope only', { skip: without(APACHE) || without('cadaver') }, async (t) => {
   const { url, files, mint } = await startApache(t)
   const authorization = `Bearer ${await mint({ claims: { scope: 'storage.read:/ storage.modify:/inbox' } })}`
   // cadaver sends no token by itself.
@@ -175,7 +169,7 @@ t.test('cadaver moves within the scope only', { skip: absent(APACHE) || absent('
   })
   const port = await listen(t, adding)
   const lines = ['move /inbox/i /inbox/moved', 'move /inbox/moved /done/stolen', 'quit', '']
-  const { output } = await run('cadaver', [`http://127.0.0.1:${port}/`], lines.join('\n'))
+  const { output } = await run(t, 'cadaver', [`http://127.0.0.1:${port}/`], lines.join('\n'))
   t.match(output, /succeeded[\s\S]*403 Forbidden/)
   t.same([existsSync(join(files, 'inbox/moved')), existsSync(join(files, 'done/stolen'))], [true, false])
 })

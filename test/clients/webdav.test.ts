@@ -1,11 +1,12 @@
 /** What docs/known-clients.md tells Apache and nginx about a `Destination: https://...` that reaches them over plain HTTP. */
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { APACHE, apacheConfig } from '../support/apache.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
+import { without } from '../support/other-programs.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -43,8 +44,7 @@ const SERVERS: Readonly<Record<string, Server>> = {
 }
 
 for (const [name, { program, args, refusedStatus, config }] of Object.entries(SERVERS)) {
-  const skip = spawnSync(program, ['-v']).status === 0 ? false : `there is no ${program}`
-  t.test(`${name} copies and moves to https as documented`, { skip }, async (t) => {
+  t.test(`${name} copies and moves to https as documented`, { skip: without(program) }, async (t) => {
     for (const advice of ['', snippet(name)]) {
       const directory = await temporaryDirectory(t)
       mkdirSync(join(directory, 'files'))

@@ -142,7 +142,12 @@ t.test('serve reports a failure in one line', async (t) => {
     [
       ['--listen-host', 'nowhere.invalid'],
       1,
-      /^the name nowhere\.invalid has no address \(listen\.host\)\n$/,
+      /^the (?:name nowhere\.invalid has no address|address of .* cannot be looked up now) \(listen\.host\)\n$/,
+    ],
+    [
+      ['--admin-host', '203.0.113.1'],
+      1,
+      /^203\.0\.113\.1 is not an address of this machine \(admin\.host\)\n$/,
     ],
     [['--potr', '3'], 2, /^error: unknown option '--potr'\n\(Did you mean --port\?\)\n$/],
   ] as const) {

@@ -6,7 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
-import { prepareFiles, runProgram, serve, serveArgs, startProgram } from '../support/program.ts'
+import { without } from '../support/other-programs.ts'
+import { prepareFiles, serve, serveArgs, startProgram } from '../support/program.ts'
 import { metricAt } from '../support/prometheus.ts'
 import { type RawClient, rawClient, rawRequest } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
@@ -243,30 +244,31 @@ t.test('an unread or closed log blocks neither traffic nor shutdown', async (t) 
   t.equal(sidecar.stderr(), '')
 })
 
-/** Whether the limits of a process that runs cannot be changed here. */
-const skip = spawnSync('prlimit', ['--version']).status !== 0
-
-t.test('without free descriptors open connections are served, and new ones later', { skip }, async (t) => {
-  const { sidecar, get } = await setup(t)
-  spawnSync('prlimit', ['--pid', String(sidecar.pid), '--nofile=100:100'])
-  const kept = await rawClient(t, sidecar.port)
-  kept.send(get)
-  t.equal((await kept.response()).status, 200)
-  const many = Array.from({ length: 200 }, () => connect(sidecar.port, '127.0.0.1'))
-  const refused = () => many.filter(({ destroyed }) => destroyed).length
-  for (const socket of many) socket.on('error', () => {})
-  await eventually(() => refused() > 50, 'connections to be closed for want of descriptors')
-  kept.send(get)
-  t.equal((await kept.response()).status, 200, 'who is there is served')
-  for (const socket of many) socket.destroy()
-  const isServed = () =>
-    rawRequest(t, sidecar.port, get).then(
-      ({ status }) => status === 200,
-      () => false,
-    )
-  await eventually(isServed, 'a new client to be served')
-  t.equal(sidecar.child.exitCode, null)
-})
+t.test(
+  'without free descriptors open connections are served, and new ones later',
+  { skip: without('prlimit') },
+  async (t) => {
+    const { sidecar, get } = await setup(t)
+    spawnSync('prlimit', ['--pid', String(sidecar.pid), '--nofile=100:100'])
+    const kept = await rawClient(t, sidecar.port)
+    kept.send(get)
+    t.equal((await kept.response()).status, 200)
+    const many = Array.from({ length: 200 }, () => connect(sidecar.port, '127.0.0.1'))
+    const refused = () => many.filter(({ destroyed }) => destroyed).length
+    for (const socket of many) socket.on('error', () => {})
+    await eventually(() => refused() > 50, 'connections to be closed for want of descriptors')
+    kept.send(get)
+    t.equal((await kept.response()).status, 200, 'who is there is served')
+    for (const socket of many) socket.destroy()
+    const isServed = () =>
+      rawRequest(t, sidecar.port, get).then(
+        ({ status }) => status === 200,
+        () => false,
+      )
+    await eventually(isServed, 'a new client to be served')
+    t.equal(sidecar.child.exitCode, null)
+  },
+)
 
 t.test('the program runs with a read-only file system and without a home directory', async (t) => {
   // Node's own permissions stand for a read-only file system: tests may run as root, who may write everywhere.
@@ -319,21 +321,3 @@ t.test(
     }
   },
 )
-
-t.test('an address that cannot be listened on is explained in words', async (t) => {
-  const { files } = await prepareFiles(t)
-  for (const [flags, words] of [
-    [{ 'listen-host': '192.0.2.1' }, '192.0.2.1 is not an address of this machine (listen.host)'],
-    [{ 'admin-host': '192.0.2.1' }, '192.0.2.1 is not an address of this machine (admin.host)'],
-    [
-      { 'admin-host': 'no.such.invalid' },
-      /no\.such\.invalid (?:has no address|cannot be looked up now) \(admin\.host\)/,
-    ],
-  ] as const) {
-    const all = { ...files, 'upstream-url': 'http://127.0.0.1:9', ...flags }
-    const { code, stderr } = await runProgram(t, ['serve', ...serveArgs(all)])
-    t.equal(code, 1)
-    t.match(stderr, words)
-    t.equal(stderr.trim().split('\n').length, 1)
-  }
-})

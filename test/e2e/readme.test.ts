@@ -1,5 +1,5 @@
 /** The README's commands as written and in order, in a fresh clone. Its packages are this checkout's: `.ci/run` installs them. */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
@@ -8,6 +8,7 @@ import { delimiter, join, resolve } from 'node:path'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
+import { watchProcess } from '../support/other-programs.ts'
 
 const README = readFileSync('README.md', 'utf8')
 
@@ -154,19 +155,12 @@ function strangersEnvironment(more: Readonly<Record<string, string>> = {}): stri
 
 /** Runs a command in a process group of its own, as a terminal does, so that signals reach all of it. */
 function inGroup(t: Test, command: string, cwd: string, env: Readonly<Record<string, string>> = {}) {
-  const child: ChildProcess = spawn('env', [...strangersEnvironment(env), 'sh', '-c', `exec ${command}`], {
+  const child = spawn('env', [...strangersEnvironment(env), 'sh', '-c', `exec ${command}`], {
     cwd,
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
   })
-  const ended = once(child, 'close')
-  let [stdout, stderr] = ['', '']
-  child.stdout?.on('data', (chunk) => {
-    stdout += chunk
-  })
-  child.stderr?.on('data', (chunk) => {
-    stderr += chunk
-  })
+  const { ended, stdout, stderr } = watchProcess(t, child)
   const signalGroup = (signal: NodeJS.Signals) => {
     if (child.pid !== undefined && child.exitCode === null && child.signalCode === null)
       process.kill(-child.pid, signal)
@@ -175,21 +169,18 @@ function inGroup(t: Test, command: string, cwd: string, env: Readonly<Record<str
   return {
     /** Resolves with everything on stdout once it satisfies; rejects if the process ends before. */
     async until(satisfies: (stdout: string) => boolean) {
-      while (!satisfies(stdout)) {
-        const data = child.stdout === null ? [] : [once(child.stdout, 'data')]
-        const over = await Promise.race([
-          ...data.map((more) => more.then(() => false)),
-          ended.then(() => true),
-        ])
-        if (over && !satisfies(stdout)) throw new Error(`${command} ended: ${stderr}`)
-      }
-      return stdout
+      let isOver = false
+      void ended.then(() => {
+        isOver = true
+      })
+      await eventually(() => satisfies(stdout()) || isOver, `the output of ${command}`, 120_000)
+      if (!satisfies(stdout())) throw new Error(`${command} ended: ${stderr()}`)
+      return stdout()
     },
     /** Signals the process group, as a terminal does; resolves with the exit code. */
     async stop(signal: NodeJS.Signals): Promise<number | null> {
       signalGroup(signal)
-      const [code] = await ended
-      return code
+      return (await ended).code
     },
   }
 }

@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
+import { without } from '../support/other-programs.ts'
 import {
   type ProgramOptions,
   prepareFiles,
@@ -239,8 +240,8 @@ t.test('workers that wait for an issuer report their state', async (t) => {
   t.match(await program.ended, { code: 0 })
 })
 
-const hasPrlimit = spawnSync('prlimit', ['--version']).status === 0
-t.test('more connections than open files', { skip: !hasPrlimit && 'without prlimit' }, async (t) => {
+const skip = without('prlimit')
+t.test('more connections than open files', { skip }, async (t) => {
   const { sidecar, connect, get } = await setup(t, {}, { runner: ['prlimit', '--nofile=150:150'] })
   t.match(sidecar.log(), [{ msg: /^the limit of open files/, connections: 55 }])
   const clients = await Promise.all(Array.from({ length: 400 }, connect))
@@ -253,7 +254,7 @@ t.test('more connections than open files', { skip: !hasPrlimit && 'without prlim
   await eventually(responds, 'every worker to accept connections again')
 })
 
-t.test('a worker that cannot be forked', { skip: !hasPrlimit && 'without prlimit' }, async (t) => {
+t.test('a worker that cannot be forked', { skip }, async (t) => {
   const { sidecar, pids, admin } = await setup(t, { 'shutdown-deadline-seconds': '1' })
   const limitFiles = (limit: number) =>
     spawnSync('prlimit', ['--pid', String(sidecar.pid), `--nofile=${limit}:`])

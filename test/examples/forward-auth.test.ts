@@ -2,7 +2,7 @@
  * examples/forward-auth with the real programs: each of them asks a sidecar and forwards to a recording upstream.
  * ENVOY, CADDY and TRAEFIK name a program that is not in PATH.
  */
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -10,6 +10,7 @@ import { parseAllDocuments } from 'yaml'
 import { ERRORS } from '../../src/errors.ts'
 import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
+import { watchProcess, without } from '../support/other-programs.ts'
 import { rawRequest } from '../support/raw-client.ts'
 import { OK, type RecordedRequest, recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
@@ -100,7 +101,7 @@ const HEADERS = ['account-id', 'access-key', 'token-id', 'token-expires', 'scope
 const SENT = HEADERS.filter((name) => !name.endsWith('scope')).toSorted()
 
 for (const proxy of PROXIES) {
-  t.test(`${proxy.name} requests decisions`, { skip: absent(proxy.command) }, async (t) => {
+  t.test(`${proxy.name} requests decisions`, { skip: without(proxy.command) }, async (t) => {
     const revocations = join(await temporaryDirectory(t), 'revocations.yaml')
     writeFileSync(revocations, 'revocations: []\n')
     const start = async (settings: Record<string, string> = {}, omitted = '') => {
@@ -357,26 +358,12 @@ async function startProxy(
     env: { ...process.env, HOME: directory },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
-  let output = ''
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding('utf8').on('data', (text: string) => {
-      output += text
-    })
-  const ended = new Promise((resolve) => child.once('close', resolve))
-  t.teardown(async () => {
-    child.kill('SIGTERM')
-    await ended
-  })
+  const { stdout, stderr } = watchProcess(t, child, 'SIGTERM')
   // Traefik listens before it has routes.
   const answers = async () => {
     const response = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined)
     return response !== undefined && response.status !== 404
   }
-  await eventually(answers, () => `${proxy.name} to answer: ${output}`)
+  await eventually(answers, () => `${proxy.name} to answer: ${stdout()}${stderr()}`)
   return port
-}
-
-function absent(command: string): string | false {
-  const found = spawnSync('sh', ['-c', 'command -v "$0"', command]).status === 0
-  return found ? false : `there is no ${command}`
 }

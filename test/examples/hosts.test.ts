@@ -6,15 +6,10 @@ import t from 'tap'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
 import { VERSION } from '../../src/version.ts'
+import { without } from '../support/other-programs.ts'
 
 const compose = parse(readFileSync('examples/compose/compose.yaml', 'utf8'), { merge: true })
 const UNIT = 'storage-auth-sidecar.service'
-
-/** The reason to skip a test that needs a program. */
-const without = (...command: readonly [string, ...string[]]) => {
-  const [name, ...args] = command
-  return spawnSync(name, args).status === 0 ? false : `there is no ${command.slice(0, 2).join(' ')}`
-}
 
 t.test('Compose: clients reach the sidecar alone, whose settings are valid', async (t) => {
   const { sidecar, storage, prometheus, postgres, ...commands } = compose.services

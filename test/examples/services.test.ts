@@ -1,11 +1,10 @@
 /**
  * The services in examples/ as documented, each behind a sidecar.
  */
-import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
-import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { publicJwks } from '../../src/keys/key-ring.ts'
 import { TokenSigner } from '../../src/token/issue.ts'
@@ -13,6 +12,7 @@ import { eventually } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { makeKey, makeKeyDirectory } from '../support/keys.ts'
 import { listen } from '../support/listen.ts'
+import { buildGo, watchProcess, without } from '../support/other-programs.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { ISSUER, type MintOptions, mintToken } from '../support/tokens.ts'
@@ -39,28 +39,21 @@ async function start(
   env: Readonly<Record<string, string>> = {},
 ): Promise<Service> {
   // Without what tap adds to the environment to measure coverage.
-  const child: ChildProcess = spawn('env', ['-u', 'NODE_OPTIONS', command, ...args], {
+  const child = spawn('env', ['-u', 'NODE_OPTIONS', command, ...args], {
     env: { ...process.env, PORT: '0', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
-  t.teardown(() => child.kill('SIGKILL'))
-  let [stdout, stderr] = ['', '']
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    stderr += text
-  })
-  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
-    stdout += text
-  })
+  const { stdout, stderr } = watchProcess(t, child)
   const log = (): Record<string, unknown>[] =>
-    stdout
+    stdout()
       .split('\n')
       .slice(0, -1)
       .map((line) => JSON.parse(line))
   await eventually(
     () => log().some(({ msg }) => msg === 'listening'),
-    () => `${command} to listen: ${stderr}`,
+    () => `${command} to listen: ${stderr()}`,
   )
-  return { port: Number(log()[0]?.['port']), log, stderr: () => stderr }
+  return { port: Number(log()[0]?.['port']), log, stderr }
 }
 
 /** What must hold of each of them. */
@@ -119,35 +112,21 @@ t.test('the Node example accepts only assertions signed by the sidecar', async (
   await verifiesAssertions(t, process.execPath, ['examples/node/assertion.mjs'])
 })
 
-t.test('the Python service reads the identity', { skip: absent('python3', ['--version']) }, async (t) => {
+t.test('the Python service reads the identity', { skip: without('python3') }, async (t) => {
   await readsIdentity(t, await start(t, 'python3', ['examples/python/server.py']))
 })
 
 t.test(
   'the Python example accepts only assertions signed by the sidecar',
-  { skip: absent('python3', ['-c', 'import jwt, cryptography']) },
+  { skip: without('python3', '-c', 'import jwt, cryptography') },
   async (t) => {
     await verifiesAssertions(t, 'python3', ['examples/python/assertion.py'])
   },
 )
 
-t.test('the Go services do the same', { skip: absent('go', ['version']) }, async (t) => {
+t.test('the Go services do the same', { skip: without('go') }, async (t) => {
   const directory = await temporaryDirectory(t)
-  // The cache stays, so that only the first run compiles the standard library. Nothing is fetched.
-  const env = {
-    ...process.env,
-    GOCACHE: join(tmpdir(), 'storage-auth-sidecar-go-cache'),
-    GOFLAGS: '-buildvcs=false',
-    GOPROXY: 'off',
-    GOTOOLCHAIN: 'local',
-    CGO_ENABLED: '0',
-  }
-  const compiling = spawnSync('go', ['build', '-o', `${directory}/`, './...'], {
-    cwd: resolve('examples/go'),
-    env,
-    encoding: 'utf8',
-    timeout: 90_000,
-  })
+  const compiling = buildGo('examples/go', `${directory}/`, './...')
   if (compiling.error !== undefined) {
     t.ok(true, 'compiles', { skip: 'not compiled within 90 s' })
     return
@@ -220,9 +199,4 @@ async function verifiesAssertions(t: Test, command: string, args: readonly strin
   const cutOff = await start(t, command, args, { JWKS_URL: unreachable })
   t.match(await ask(await mint({}), cutOff), { status: 503, body: { code: 'ServiceNotReady' } })
   await eventually(() => cutOff.stderr().includes('cannot fetch the keys'), 'a line on stderr')
-}
-
-/** Why a language is skipped, if it is. */
-function absent(tool: string, args: readonly string[]): string | false {
-  return spawnSync(tool, args).status === 0 ? false : `${tool} ${args.at(-1)} fails on this machine`
 }

@@ -3,17 +3,8 @@ import { lstatSync, readdirSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { VERSION } from '../../src/version.ts'
-import {
-  copyManifests,
-  NO_HELM,
-  NO_KUBECTL,
-  podsOf,
-  type Resource,
-  render,
-  resourcesIn,
-  run,
-  write,
-} from './render.ts'
+import { without } from '../support/other-programs.ts'
+import { copyManifests, podsOf, type Resource, render, resourcesIn, run, write } from './render.ts'
 import { problemsOf } from './validate.ts'
 
 t.test('files of the chart are links to manifests that kustomize renders', async (t) => {
@@ -25,7 +16,7 @@ t.test('files of the chart are links to manifests that kustomize renders', async
   }
 })
 
-t.test('helm', { skip: NO_HELM || NO_KUBECTL }, async (t) => {
+t.test('helm', { skip: without('helm') || without('kubectl') }, async (t) => {
   const root = t.testdir()
   const k8s = copyManifests(root)
   const settings = { upstreams: [{ prefix: '/', url: 'http://storage:80' }] }

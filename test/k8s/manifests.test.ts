@@ -8,22 +8,15 @@ import { loadConfig } from '../../src/config/load.ts'
 import { settingsSchema } from '../../src/config/schema.ts'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
+import { without } from '../support/other-programs.ts'
 import { serve } from '../support/program.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
-import {
-  copyManifests,
-  NO_KUBECTL,
-  podsOf,
-  type Resource,
-  render,
-  resourcesIn,
-  run,
-  write,
-} from './render.ts'
+import { copyManifests, podsOf, type Resource, render, resourcesIn, run, write } from './render.ts'
 import { problemsOf } from './validate.ts'
 
-if (NO_KUBECTL) {
-  t.pass('skipped', { skip: NO_KUBECTL })
+const skip = without('kubectl')
+if (skip) {
+  t.pass('skipped', { skip })
   process.exit(0)
 }
 

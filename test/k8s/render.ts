@@ -37,11 +37,6 @@ export interface PodSpec {
   }[]
 }
 
-export const NO_KUBECTL =
-  spawnSync('kubectl', ['version', '--client']).status === 0 ? false : 'kubectl is not installed'
-
-export const NO_HELM = spawnSync('helm', ['version']).status === 0 ? false : 'helm is not installed'
-
 /** Copies `k8s/` to a directory named `k8s` in a directory, without files that init-sidecar.sh wrote. */
 export function copyManifests(directory: string): string {
   const source = fileURLToPath(new URL('../../k8s', import.meta.url))

@@ -4,7 +4,8 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { tableUnder } from '../support/markdown.ts'
-import { ALERTS, RULES, skipWithout } from './rules.ts'
+import { without } from '../support/other-programs.ts'
+import { ALERTS, RULES } from './rules.ts'
 
 type Labels = Readonly<Record<string, string>>
 type Series = Readonly<Record<string, string>>
@@ -287,7 +288,7 @@ function promtool(args: readonly string[]) {
   return { status, output: stdout + stderr }
 }
 
-const skip = skipWithout('promtool', 'prometheus')
+const skip = without('promtool')
 
 t.test('promtool accepts the rules and their templates', { skip }, async (t) => {
   const file = join(t.testdir({ 'rules.json': JSON.stringify(RULES) }), 'rules.json')

@@ -5,9 +5,10 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { freePort, freePorts } from '../support/free-port.ts'
+import { watchProcess, without } from '../support/other-programs.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
 import { startSidecar } from '../support/sidecar.ts'
-import { ALERTS, monitoringFile, RULES, skipWithout } from './rules.ts'
+import { ALERTS, monitoringFile, RULES } from './rules.ts'
 
 interface Panel {
   readonly id: number
@@ -27,12 +28,7 @@ const PANELS = DASHBOARD.panels.filter(({ type }) => type !== 'row')
 
 /** Runs a server of a Debian package until the end of the test, without the environment of the test runner. */
 function run(t: Test, command: string, args: readonly string[]): void {
-  const child = spawn(command, args, { stdio: 'ignore', env: { PATH: process.env['PATH'] } })
-  const ended = new Promise((resolve) => child.once('close', resolve))
-  t.teardown(async () => {
-    child.kill('SIGKILL')
-    await ended
-  })
+  watchProcess(t, spawn(command, args, { stdio: 'ignore', env: { PATH: process.env['PATH'] } }))
 }
 
 const json = async (url: string, init: RequestInit = {}): Promise<unknown> => (await fetch(url, init)).json()
@@ -42,8 +38,7 @@ const isUp = (url: string) =>
     () => false,
   )
 
-const noPrometheus = skipWithout('prometheus', 'prometheus')
-t.test('queries and rules refer to existing series', { skip: noPrometheus }, async (t) => {
+t.test('queries and rules refer to existing series', { skip: without('prometheus') }, async (t) => {
   const upstream = await recordingUpstream(t)
   const upstreams = [
     { prefix: '/', url: upstream.url },
@@ -118,7 +113,7 @@ t.test('queries and rules refer to existing series', { skip: noPrometheus }, asy
   t.match(found, { metric: { job: 'api', upstream: '/gone' } })
 })
 
-const skip = skipWithout('prometheus-alertmanager', 'prometheus-alertmanager')
+const skip = without('prometheus-alertmanager')
 t.test('one cause pages once: inhibition rules suppress its consequences', { skip }, async (t) => {
   const directory = t.testdir({
     'alertmanager.yaml': `route: { receiver: none }\nreceivers: [{ name: none }]\n${monitoringFile('inhibit-rules.yaml')}`,

@@ -1,5 +1,4 @@
-/** Reads the alerting rules of k8s/components/monitoring and runs the tools that check them. */
-import { spawnSync } from 'node:child_process'
+/** Reads the alerting rules of k8s/components/monitoring. */
 import { readFileSync } from 'node:fs'
 import { parse } from 'yaml'
 
@@ -22,9 +21,3 @@ export function monitoringFile(name: string): string {
 
 export const RULES: RuleFile = parse(monitoringFile('prometheus-rule.yaml')).spec
 export const ALERTS = RULES.groups.flatMap(({ rules }) => rules).filter(({ alert }) => alert !== undefined)
-
-/** The reason to skip a test that needs a program of a Debian package; false where it is installed. */
-export function skipWithout(program: string, debianPackage: string): string | false {
-  const found = spawnSync(program, ['--version']).error === undefined
-  return found ? false : `${program} is not installed (Debian package ${debianPackage})`
-}

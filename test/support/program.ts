@@ -5,6 +5,7 @@ import type { Test } from 'tap'
 import { makeCredentialsFile } from './credentials.ts'
 import { eventually } from './eventually.ts'
 import { makeKeyDirectory } from './keys.ts'
+import { watchProcess } from './other-programs.ts'
 import { mintToken } from './tokens.ts'
 
 const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
@@ -37,32 +38,17 @@ export function startProgram(
     stdio,
     ...(cwd === undefined ? {} : { cwd }),
   })
-  let stdout = ''
-  let stderr = ''
-  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
-    stdout += text
-  })
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    stderr += text
-  })
-  const ended = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve, reject) => {
-    child.once('error', reject)
-    child.once('close', (code, signal) => resolve({ code, signal }))
-  })
-  t.teardown(async () => {
-    child.kill('SIGKILL')
-    await ended
-  })
+  const { stdout, stderr, ended } = watchProcess(t, child)
   return {
     child,
     pid: child.pid ?? 0,
-    stdout: () => stdout,
-    stderr: () => stderr,
+    stdout,
+    stderr,
     /** The lines of the log so far. Throws when one is no JSON object. */
-    log: () => stdout.split('\n').slice(0, -1).map(parseLine),
+    log: () => stdout().split('\n').slice(0, -1).map(parseLine),
     /** Waits until something holds. */
     until: (holds: () => unknown, what: string) =>
-      eventually(holds, () => `${what}; ${stdout.slice(-2000)}\n${stderr.slice(-2000)}`),
+      eventually(holds, () => `${what}; ${stdout().slice(-2000)}\n${stderr().slice(-2000)}`),
     /** Resolves when it has ended and its output is complete. */
     ended,
   }
