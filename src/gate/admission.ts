@@ -8,7 +8,6 @@ import { isIPv6 } from 'node:net'
 import { ERRORS, type PublicError } from '../errors.ts'
 import {
   type ConnectionOptions,
-  HeaderKind,
   headerKind,
   headerValues,
   namesFramingOrIdentity,
@@ -80,43 +79,43 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   for (let at = 0; at < raw.length; at += 2) {
     const value = raw[at + 1] as string
     switch (headerKind(raw[at] as string)) {
-      case HeaderKind.host:
+      case 'host':
         if (host !== undefined || !isHost(value)) return badRequest
         host = value
         break
-      case HeaderKind.contentLength:
+      case 'contentLength':
         if (contentLength !== undefined || !isContentLength(value)) return badRequest
         contentLength = value
         break
-      case HeaderKind.transferEncoding:
+      case 'transferEncoding':
         // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
         if (chunked || http10 || value.toLowerCase() !== 'chunked') return badRequest
         chunked = true
         break
-      case HeaderKind.authorization:
+      case 'authorization':
         authorizations++
         authorization = value
         break
-      case HeaderKind.connection:
+      case 'connection':
         connection = joined(connection, value)
         break
-      case HeaderKind.upgrade:
+      case 'upgrade':
         upgrade = joined(upgrade, value)
         break
-      case HeaderKind.expect:
+      case 'expect':
         if (http10) break
         if (value.toLowerCase() !== '100-continue') return badExpectation
         expectsContinue = true
         break
-      case HeaderKind.requestId:
+      case 'requestId':
         requestId = joined(requestId, value)
         break
-      case HeaderKind.secondPath:
-      case HeaderKind.override:
+      case 'secondPath':
+      case 'override':
         namesOtherRequest = true
         break
-      case HeaderKind.refusedLookAlike:
-      case HeaderKind.invalid:
+      case 'refusedLookAlike':
+      case 'invalid':
         return badRequest
     }
   }

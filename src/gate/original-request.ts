@@ -3,7 +3,7 @@
  * In: the proxy's request. Out: the original request, or undefined where its method or target is missing or has several
  * values: a proxy that sets one pair of headers may pass the client's spelling of the other.
  */
-import { HeaderKind, headerKind, headerValues } from '../http/headers.ts'
+import { headerKind, headerValues } from '../http/headers.ts'
 import { originForm, pathOf } from '../http/request-target.ts'
 import type { ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
@@ -37,7 +37,7 @@ export function originalRequest(proxyRequest: Admitted): OriginalRequest | undef
   const isUnclear = rawHeaders.some(
     (name, at) =>
       at % 2 === 0 &&
-      headerKind(name) === HeaderKind.secondPath &&
+      headerKind(name) === 'secondPath' &&
       (rawHeaders[at + 1]?.includes(',') || connectionOptions?.has(name.toLowerCase())),
   )
   if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined

@@ -4,86 +4,55 @@
  * all but letters and digits (CVE-2025-64484; CGI, WSGI: `_`, RFC 3875 section 4.1.18; PHP: `.`; lighttpd: all).
  */
 
-/** The kind of a field name. Numbers, because every header of every request is switched on them. */
-export const HeaderKind = {
-  other: 0,
-  host: 1,
-  contentLength: 2,
-  transferEncoding: 3,
-  authorization: 4,
-  connection: 5,
-  /** By definition, `Connection` aside (RFC 9110, section 7.6.1). */
-  hopByHop: 6,
-  upgrade: 7,
-  expect: 8,
-  requestId: 9,
-  forwarded: 10,
-  identity: 11,
-  /** Folds to framing, `Authorization` or `Host`: refused. */
-  refusedLookAlike: 12,
-  /** Folds to a header that the sidecar sets: removed. */
-  removedLookAlike: 13,
-  trailer: 14,
-  /** Not a token (RFC 9110, section 5.6.2): in a request, Node's parser refuses it already. */
-  invalid: 15,
-  keepAlive: 16,
+/** Names by their kind. */
+const NAMES = {
+  host: ['host'],
+  contentLength: ['content-length'],
+  transferEncoding: ['transfer-encoding'],
+  authorization: ['authorization'],
+  connection: ['connection'],
+  keepAlive: ['keep-alive'],
+  upgrade: ['upgrade'],
+  /** The others that are so by definition (RFC 9110, section 7.6.1), and those of the next proxy, the sidecar (11.7). */
+  hopByHop: ['proxy-connection', 'proxy-authorization', 'proxy-authenticate', 'te', 'http2-settings'],
+  expect: ['expect'],
+  trailer: ['trailer'],
+  requestId: ['x-request-id'],
+  forwarded: ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto', 'x-forwarded-port'],
   /** With the next two, what a request needs of its caller's scope depends on it (`token/scopes.ts`). */
-  condition: 17,
-  secondPath: 18,
+  condition: ['if-none-match', 'overwrite'],
+  secondPath: ['destination', 'x-amz-copy-source', 'x-goog-copy-source', 'x-ms-copy-source', 'x-copy-from'],
   /**
    * Names another method, or a second path or account that is not judged, or folds to one of the two kinds above: refused
    * where a scope restricts the caller. The list is of what storage services read; any other header is trusted to name none.
    */
-  override: 19,
+  override: [
+    ...['x-http-method-override', 'x-http-method', 'x-method-override'],
+    ...['x-amz-rename-source', 'x-ms-rename-source', 'x-object-manifest', 'x-symlink-target'],
+    ...['x-copy-from-account', 'destination-account'],
+  ],
 } as const
 
-export type HeaderKind = (typeof HeaderKind)[keyof typeof HeaderKind]
+/** The kind of a field name. */
+export type HeaderKind =
+  | keyof typeof NAMES
+  | 'identity'
+  /** Folds to framing, `Authorization` or `Host`: refused. */
+  | 'refusedLookAlike'
+  /** Folds to a header that the sidecar sets: removed. */
+  | 'removedLookAlike'
+  /** Not a token (RFC 9110, section 5.6.2): in a request, Node's parser refuses it already. */
+  | 'invalid'
+  | 'other'
 
-const FRAMING_OR_AUTHORIZATION: ReadonlySet<HeaderKind> = new Set([
-  ...[HeaderKind.host, HeaderKind.contentLength, HeaderKind.transferEncoding, HeaderKind.authorization],
-])
+const KNOWN: ReadonlyMap<string, HeaderKind> = new Map(
+  (Object.keys(NAMES) as (keyof typeof NAMES)[]).flatMap((kind) => NAMES[kind].map((name) => [name, kind])),
+)
+
+/** Framing, `Host` and `Authorization`: two readings of them are two requests. */
+const CRITICAL: readonly HeaderKind[] = ['host', 'contentLength', 'transferEncoding', 'authorization']
 
 const IDENTITY_PREFIX = 'x-authenticated-'
-
-const KNOWN: ReadonlyMap<string, HeaderKind> = new Map([
-  ['host', HeaderKind.host],
-  ['content-length', HeaderKind.contentLength],
-  ['transfer-encoding', HeaderKind.transferEncoding],
-  ['authorization', HeaderKind.authorization],
-  ['connection', HeaderKind.connection],
-  ['keep-alive', HeaderKind.keepAlive],
-  ['proxy-connection', HeaderKind.hopByHop],
-  // Meant for the next proxy, which is the sidecar, or from it (RFC 9110, section 11.7).
-  ['proxy-authorization', HeaderKind.hopByHop],
-  ['proxy-authenticate', HeaderKind.hopByHop],
-  ['te', HeaderKind.hopByHop],
-  ['upgrade', HeaderKind.upgrade],
-  ['http2-settings', HeaderKind.hopByHop],
-  ['expect', HeaderKind.expect],
-  ['trailer', HeaderKind.trailer],
-  ['x-request-id', HeaderKind.requestId],
-  ['x-forwarded-for', HeaderKind.forwarded],
-  ['x-forwarded-host', HeaderKind.forwarded],
-  ['x-forwarded-proto', HeaderKind.forwarded],
-  ['x-forwarded-port', HeaderKind.forwarded],
-  ['forwarded', HeaderKind.forwarded],
-  ['if-none-match', HeaderKind.condition],
-  ['overwrite', HeaderKind.condition],
-  ['destination', HeaderKind.secondPath],
-  ['x-amz-copy-source', HeaderKind.secondPath],
-  ['x-goog-copy-source', HeaderKind.secondPath],
-  ['x-ms-copy-source', HeaderKind.secondPath],
-  ['x-copy-from', HeaderKind.secondPath],
-  ['x-http-method-override', HeaderKind.override],
-  ['x-http-method', HeaderKind.override],
-  ['x-method-override', HeaderKind.override],
-  ['x-amz-rename-source', HeaderKind.override],
-  ['x-ms-rename-source', HeaderKind.override],
-  ['x-copy-from-account', HeaderKind.override],
-  ['destination-account', HeaderKind.override],
-  ['x-object-manifest', HeaderKind.override],
-  ['x-symlink-target', HeaderKind.override],
-])
 
 /**
  * Classified spellings: a lookup replaces the folding. Clients choose their spellings, so the table is emptied when it is
@@ -109,25 +78,25 @@ function classify(name: string): HeaderKind {
   const lower = name.toLowerCase()
   const known = KNOWN.get(lower)
   if (known !== undefined) return known
-  if (!/^[!#$%&'*+.^_`|~\w-]+$/.test(name)) return HeaderKind.invalid
+  if (!/^[!#$%&'*+.^_`|~\w-]+$/.test(name)) return 'invalid'
   // `Authorization_` and `-Host` fold to a name with dashes at its ends: looked up without them.
   const folded = lower.replace(/[^a-z0-9]/g, '-')
   let start = 0
   while (folded.charCodeAt(start) === DASH) start++
-  if (folded.startsWith(IDENTITY_PREFIX, start)) return HeaderKind.identity
+  if (folded.startsWith(IDENTITY_PREFIX, start)) return 'identity'
   let end = folded.length
   while (end > start && folded.charCodeAt(end - 1) === DASH) end--
   const kind = KNOWN.get(folded.slice(start, end))
-  if (kind === undefined) return HeaderKind.other
-  if (FRAMING_OR_AUTHORIZATION.has(kind)) return HeaderKind.refusedLookAlike
-  if (isForScope(kind)) return HeaderKind.override
-  const isSetBySidecar = kind === HeaderKind.forwarded || kind === HeaderKind.requestId
-  return isSetBySidecar ? HeaderKind.removedLookAlike : HeaderKind.other
+  if (kind === undefined) return 'other'
+  if (CRITICAL.includes(kind)) return 'refusedLookAlike'
+  if (isForScope(kind)) return 'override'
+  const isSetBySidecar = kind === 'forwarded' || kind === 'requestId'
+  return isSetBySidecar ? 'removedLookAlike' : 'other'
 }
 
 /** Whether the scope of a restricted caller depends on it. */
 function isForScope(kind: HeaderKind): boolean {
-  return kind === HeaderKind.condition || kind === HeaderKind.secondPath || kind === HeaderKind.override
+  return kind === 'condition' || kind === 'secondPath' || kind === 'override'
 }
 
 /** The values of a header in a list of names and values. `name`: in lower case. */
@@ -168,8 +137,8 @@ export function parseConnection(value: string): ConnectionOptions {
 export function namesFramingOrIdentity(options: ConnectionOptions): boolean {
   for (const option of options) {
     const kind = headerKind(option)
-    if (kind === HeaderKind.identity || kind === HeaderKind.refusedLookAlike) return true
-    if (FRAMING_OR_AUTHORIZATION.has(kind)) return true
+    if (kind === 'identity' || kind === 'refusedLookAlike') return true
+    if (CRITICAL.includes(kind)) return true
   }
   return false
 }
@@ -187,7 +156,7 @@ export function forwardedTrailers(
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string
     const kind = headerKind(name)
-    const passes = isForScope(kind) ? !isScoped : kind === HeaderKind.other
+    const passes = isForScope(kind) ? !isScoped : kind === 'other'
     if (passes && !options?.has(name.toLowerCase())) trailers.push([name, rawTrailers[at + 1] as string])
   }
   return trailers

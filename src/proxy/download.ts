@@ -7,7 +7,7 @@
  */
 import type { Socket } from 'node:net'
 import type { Writable } from 'node:stream'
-import { forwardedTrailers, HeaderKind, headerValues } from '../http/headers.ts'
+import { forwardedTrailers, headerValues } from '../http/headers.ts'
 import type { SidecarRequest, SidecarResponse } from '../server/context.ts'
 import { endAfterBody } from '../server/respond.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
@@ -126,20 +126,20 @@ export function responseHeaders(
     const name = rawHeaders[2 * line] as string
     const value = rawHeaders[2 * line + 1] as string
     switch (kinds[line]) {
-      case HeaderKind.connection:
-      case HeaderKind.keepAlive:
-      case HeaderKind.hopByHop:
-      case HeaderKind.transferEncoding:
-      case HeaderKind.upgrade:
-      case HeaderKind.requestId:
-      case HeaderKind.identity:
+      case 'connection':
+      case 'keepAlive':
+      case 'hopByHop':
+      case 'transferEncoding':
+      case 'upgrade':
+      case 'requestId':
+      case 'identity':
         continue
-      case HeaderKind.contentLength:
+      case 'contentLength':
         // Not allowed on 1xx and 204 (RFC 9110, section 8.6): some clients wait for the body.
         if (status < 200 || status === 204) continue
         lengthAt = headers.length
         break
-      case HeaderKind.trailer:
+      case 'trailer':
         if (!hasTrailers || connectionOptions?.has('trailer')) continue
         break
       default:

@@ -5,7 +5,7 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
-import { HeaderKind, headerKind } from '../http/headers.ts'
+import { headerKind } from '../http/headers.ts'
 import type { RequestContext } from '../server/context.ts'
 import type { Upstream } from './upstream.ts'
 import { UPGRADE_LINES } from './websocket.ts'
@@ -26,24 +26,24 @@ export function requestHead(
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] as string
     switch (headerKind(name)) {
-      case HeaderKind.host:
-      case HeaderKind.contentLength:
-      case HeaderKind.transferEncoding:
+      case 'host':
+      case 'contentLength':
+      case 'transferEncoding':
         break
-      case HeaderKind.other:
-      case HeaderKind.condition:
-      case HeaderKind.secondPath:
-      case HeaderKind.override:
-      case HeaderKind.trailer:
+      case 'other':
+      case 'condition':
+      case 'secondPath':
+      case 'override':
+      case 'trailer':
         if (connectionOptions?.has(name.toLowerCase())) continue
         break
-      case HeaderKind.authorization:
+      case 'authorization':
         if (!keepAuthorization) continue
         break
-      case HeaderKind.requestId:
+      case 'requestId':
         if (requestId === undefined) continue
         break
-      case HeaderKind.forwarded:
+      case 'forwarded':
         if (!peer.trusted || connectionOptions?.has(name.toLowerCase())) continue
         isForwardedKept = true
         break

@@ -7,7 +7,7 @@
 import type { Config } from '../config/config.ts'
 import {
   type ConnectionOptions,
-  HeaderKind,
+  type HeaderKind,
   headerKind,
   headerValues,
   parseConnection,
@@ -225,20 +225,20 @@ function parseHead(text: string, isHeadRequest: boolean, maxLines: number): Upst
   for (let line = 0; line < kinds.length; line++) {
     const value = rawHeaders[2 * line + 1] as string
     switch (kinds[line]) {
-      case HeaderKind.contentLength:
+      case 'contentLength':
         if (contentLength !== undefined || !/^[0-9]{1,15}$/.test(value))
           throw new ResponseSyntaxError('bad length')
         contentLength = Number(value)
         break
-      case HeaderKind.transferEncoding:
+      case 'transferEncoding':
         if (chunked || http10 || value.toLowerCase() !== 'chunked')
           throw new ResponseSyntaxError('bad transfer coding')
         chunked = true
         break
-      case HeaderKind.connection:
+      case 'connection':
         connection = connection === undefined ? value : `${connection},${value}`
         break
-      case HeaderKind.keepAlive:
+      case 'keepAlive':
         keepAliveSeconds = Number(KEEP_ALIVE_TIMEOUT.exec(value)?.[1] ?? KEEP_ALIVE_SECONDS)
         break
     }
@@ -280,7 +280,7 @@ function parseFieldLines(text: string, start: number, maxLines: number) {
     const name = text.slice(at, colon)
     const kind = headerKind(name)
     // Also refuses folded lines: they begin with white space.
-    if (kind === HeaderKind.invalid) throw new ResponseSyntaxError('bad field name')
+    if (kind === 'invalid') throw new ResponseSyntaxError('bad field name')
     let from = colon + 1
     let to = end
     while (from < to && isBlank(text.charCodeAt(from))) from++

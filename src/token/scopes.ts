@@ -3,7 +3,7 @@
  * In: a scope's text, a request. Out: whether the scope allows the request. A path that an upstream could read in
  * another way is never allowed (CVE-2025-54576), nor is a header that names a second path unreadably.
  */
-import { type ConnectionOptions, HeaderKind, headerKind } from '../http/headers.ts'
+import { type ConnectionOptions, headerKind } from '../http/headers.ts'
 import { isWithin, originForm, pathOf } from '../http/request-target.ts'
 
 /** `modify` includes `create`. */
@@ -126,7 +126,7 @@ export function allows(scope: Scope, request: ScopedRequest): boolean {
   const headers = scopeHeaders(request)
   if (path === undefined || headers === undefined) return false
   for (const name of headers.keys()) {
-    if (name === 'destination' || headerKind(name) !== HeaderKind.secondPath) continue
+    if (name === 'destination' || headerKind(name) !== 'secondPath') continue
     const source = readCopySource(onlyValue(headers, name), host)
     if (source === undefined || !grants(scope, 'read', source)) return false
   }
@@ -216,8 +216,8 @@ function scopeHeaders({ rawHeaders, connectionOptions }: ScopedRequest): ScopeHe
   let found: Map<string, string[]> | undefined
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const kind = headerKind(rawHeaders[at] as string)
-    if (kind === HeaderKind.override) return undefined
-    if (kind !== HeaderKind.condition && kind !== HeaderKind.secondPath) continue
+    if (kind === 'override') return undefined
+    if (kind !== 'condition' && kind !== 'secondPath') continue
     const name = (rawHeaders[at] as string).toLowerCase()
     if (connectionOptions?.has(name)) continue
     found ??= new Map()
