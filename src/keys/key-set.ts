@@ -10,7 +10,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
 import { errorCode, type Loaded, readRegularFile, readUpTo } from '../files/files.ts'
 import { lookup } from '../http/host-lookup.ts'
-import { importKey, PRIVATE_MEMBERS } from './jwk.ts'
+import { fitsType, importKey, PRIVATE_MEMBERS } from './jwk.ts'
 import type { Algorithm, FoundKey, Key } from './key-ring.ts'
 
 export interface KeySetSource {
@@ -149,15 +149,6 @@ export async function importKeys(
   return { value: new KeySet(keys, algorithms), warnings }
 }
 
-const KEY_TYPES: Readonly<Record<Algorithm, string>> = {
-  ES256: 'EC P-256',
-  ES384: 'EC P-384',
-  EdDSA: 'OKP Ed25519',
-  RS256: 'RSA',
-  PS256: 'RSA',
-  HS256: 'oct',
-}
-
 /** A key without `alg` is imported for each algorithm that fits its type. */
 async function importForEach(
   jwk: UncheckedJwk,
@@ -166,12 +157,11 @@ async function importForEach(
 ): Promise<Loaded<readonly Key[]>> {
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
     return refused('it is private or symmetric, so it has leaked and must be replaced')
-  const { kty, crv, kid = '', alg } = jwk
+  const { kid = '', alg } = jwk
   if (typeof kid !== 'string' || kid.length > MAX_KID_LENGTH)
     return refused('its kid is no string, or too long')
-  const type = kty === 'RSA' ? kty : `${kty} ${crv}`
   // The settings may repeat an algorithm, and of two keys with one name neither is found.
-  const fitting = [...new Set(algorithms)].filter((one) => KEY_TYPES[one] === type && (alg ?? one) === one)
+  const fitting = [...new Set(algorithms)].filter((one) => fitsType(one, jwk) && (alg ?? one) === one)
   if (fitting.length === 0) return refused(`its kty, crv or alg fits none of ${algorithms.join(', ')}`)
   const keys: Key[] = []
   for (const alg of fitting) {

@@ -5,7 +5,6 @@
 import { randomUUID } from 'node:crypto'
 import { SignJWT } from 'jose/jwt/sign'
 import type { KeyRing } from '../keys/key-ring.ts'
-import { nameProblem } from '../values/names.ts'
 import type { Caller, Identity } from './caller.ts'
 import { createLinkId, LINK_TYPE, type LinkedRequest, withLinkParameter } from './links.ts'
 import { MAX_TOKEN_BYTES } from './verify.ts'
@@ -40,13 +39,11 @@ export class TokenSigner {
     return this.#keys().signing !== undefined
   }
 
-  /** `lifetime`: whole seconds. Rejects without a signing key, or if the verifier would refuse a name. */
+  /** `lifetime`: whole seconds. Rejects without a signing key. */
   async issueToken(
     { accountId, accessKey, scope }: Pick<Identity, 'accountId' | 'accessKey' | 'scope'>,
     lifetime = this.#settings.lifetimeSeconds,
   ) {
-    const problem = nameProblem(accountId) ?? nameProblem(accessKey)
-    if (problem !== undefined) throw new Error(`a name ${problem}`)
     const issuedAtSeconds = Math.floor(this.#now() / 1000)
     const times = { issuedAtSeconds, expiresAtSeconds: issuedAtSeconds + lifetime }
     const identity: Identity = { accountId, accessKey, tokenId: randomUUID(), ...times, scope }

@@ -48,7 +48,7 @@ t.test('the signing key must be unambiguous', async (t) => {
 t.test('all problems of all files are reported', async (t) => {
   const directory = t.testdir({
     active: '',
-    'a b.jwk.json': '{}',
+    'a b.jwk.json': '{"kty":"EC"}',
     'broken.jwk.json': '{"kid":',
     'bom.jwk.json': `\uFEFF${JSON.stringify(first.privateJwk)}`,
     'dir.jwk.json': {},
@@ -61,7 +61,8 @@ t.test('all problems of all files are reported', async (t) => {
   writeKey(directory, first.privateJwk, 'renamed')
   writeKey(directory, { ...first.privateJwk, kid: '../first' }, 'path')
   t.same(await problemsOf(directory), [
-    'D/a b.jwk.json: alg must be one of ES256, ES384, EdDSA, RS256, PS256, HS256',
+    'D/a b.jwk.json: kid is missing; must be a string',
+    'D/a b.jwk.json: alg is missing; must be one of ES256, ES384, EdDSA, RS256, PS256, HS256',
     'D/active: does not hold a kid',
     'D/bom.jwk.json: is not a JSON text',
     'D/broken.jwk.json: is not a JSON text',
