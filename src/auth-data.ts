@@ -25,7 +25,7 @@ import {
 } from './certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
-import { createRevocationsLoader, createTokenRevoker } from './credentials/revocations.ts'
+import { createTokenRevoker, loadRevocationsFile, type Revocations } from './credentials/revocations.ts'
 import { createCredentialStore } from './credentials/store.ts'
 import type { Loaded } from './files/files.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
@@ -233,7 +233,8 @@ export async function openFiles(
   }
   const keyFiles = await open('keys', 'keys.directory', keys.directory, loadKeys, isKeyFileName)
   const credentialsFile = await open('credentials', 'credentials.file', credentials.file, loadCredentialsFile)
-  const loadRevocations = createRevocationsLoader(revocations)
+  const loadRevocations = (path: string, active?: Revocations) =>
+    loadRevocationsFile(path, revocations.required, active)
   const revocationsFile = await open('revocations', 'revocations.file', revocations.file, loadRevocations)
   const database = await openDatabase()
   const certificates = new Map<CertificateName, Reloadable<Certificates>>()

@@ -6,9 +6,9 @@ import { z } from 'zod'
 import type { Loaded } from '../files/files.ts'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
-import type { RevocableToken } from '../token/caller.ts'
+import type { Identity, RevocableToken } from '../token/caller.ts'
 import { name, time } from '../values/names.ts'
-import { createWindow, secondsLeft } from './throttles.ts'
+import { createFixedWindow, secondsLeft } from './throttles.ts'
 
 /** Names a token, an account or an access key. */
 export interface Revocation {
@@ -66,11 +66,7 @@ export class Revocations {
 }
 
 /** A token, or a link, to end before it expires. */
-export interface EndedToken {
-  readonly accountId: string
-  readonly tokenId: string
-  readonly expiresAtSeconds: number
-}
+export type EndedToken = Pick<Identity, 'accountId' | 'tokenId' | 'expiresAtSeconds'>
 
 export type RevokeToken = ReturnType<typeof createTokenRevoker>
 
@@ -87,7 +83,7 @@ export function createTokenRevoker(
   write: (tokenId: string, until: number) => Promise<boolean>,
   clockToleranceSeconds: number,
 ) {
-  const counts = createWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
+  const counts = createFixedWindow<{ revoked: number }>(REVOKED_WINDOW_SECONDS)
   /** Resolves once the token is refused here, and soon everywhere. Never rejects. */
   return async ({ accountId, tokenId, expiresAtSeconds }: EndedToken) => {
     const count = counts.get(accountId) ?? { revoked: 0 }
@@ -103,17 +99,17 @@ export function createTokenRevoker(
   }
 }
 
-/** `required`: false for the default path, whose file may be missing until it has existed once. */
-export function createRevocationsLoader(settings: { readonly file: string; readonly required: boolean }) {
-  const { file, required } = settings
-  let mayBeMissing = !required
-  return async (): Promise<Loaded<Revocations>> => {
-    const revocations = new Revocations()
-    const read = await readRows(file, parse, import.meta.url, (row) => revocations.add(row))
-    if (read.ok) mayBeMissing = false
-    else if (!read.missing || !mayBeMissing) return read
-    return { ok: true, value: revocations, warnings: [] }
-  }
+/** @param required - false: the file may be missing while no revocation is `active` */
+export async function loadRevocationsFile(
+  path: string,
+  required: boolean,
+  active?: Revocations,
+): Promise<Loaded<Revocations>> {
+  const revocations = new Revocations()
+  const read = await readRows(path, parse, import.meta.url, (row) => revocations.add(row))
+  const mayBeMissing = !required && (active?.size ?? 0) === 0
+  if (!read.ok && !(read.missing && mayBeMissing)) return read
+  return { ok: true, value: revocations, warnings: [] }
 }
 
 export const parse: Parse<Revocation> = (bytes) => parseFile(bytes, fileSchema)

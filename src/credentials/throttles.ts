@@ -10,7 +10,7 @@ import type { CredentialName, LoginVerdict } from './store.ts'
 const MAX_KEYS = 50_000
 
 /** Values that are forgotten when a window has passed since their key was first set. @param now - monotonic milliseconds */
-export const createWindow = <V extends object>(windowSeconds: number, now = () => performance.now()) =>
+export const createFixedWindow = <V extends object>(windowSeconds: number, now = () => performance.now()) =>
   new LRUCache<string, V>({
     // Not `max`, which allocates memory for all entries at the start, and clears it with the last one: 100 µs a login.
     maxSize: MAX_KEYS,
@@ -47,53 +47,51 @@ export function createLoginThrottle(
   now?: () => number,
 ) {
   /** Of each pair: the failures, as digests of their access keys. */
-  const failures = createWindow<number[]>(windowSeconds, now)
+  const failures = createFixedWindow<number[]>(windowSeconds, now)
   /** Of pairs with logins in flight. */
   const limits = new Map<string, LimitFunction>()
   let waiting = 0
-  return {
-    /**
-     * Runs `check` when the pair may log in: `rejected` is a failure, `accepted` removes those of its own access key. The
-     * others stay: a client could guess the secret of another key between logins with its own.
-     * @param client - the network of its address
-     */
-    async attempt(
-      { accountId, accessKey }: CredentialName,
-      client: string,
-      check: () => Promise<LoginVerdict>,
-    ): Promise<LoginOutcome> {
-      // The digest, because the account name is the client's choice and may be long.
-      const pair = `${hash('sha256', accountId, 'base64url')} ${client}`
-      const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
-      const failed = () => failures.get(pair)?.length ?? 0
-      // Every login in flight may fail: 200 guesses at once are no more than `count` one by one.
-      const attemptsLeft = () => Math.max(1, count - failed())
-      const limit = limits.get(pair) ?? pLimit(count)
-      limits.set(pair, limit)
-      limit.concurrency = attemptsLeft()
-      const mustWait = limit.activeCount >= limit.concurrency
-      if (mustWait && waiting >= MAX_WAITING_LOGINS) return { verdict: 'busy' }
-      if (mustWait) waiting++
-      try {
-        return await limit(async () => {
-          if (mustWait) waiting--
-          if (failed() >= count) {
-            return { verdict: 'throttled', retryAfterSeconds: secondsLeft(failures, pair) }
-          }
-          const verdict = await check()
-          const keys = failures.get(pair) ?? []
-          if (verdict === 'rejected') failures.set(pair, [...keys, key])
-          else if (verdict === 'accepted' && keys.includes(key)) {
-            const others = keys.filter((other) => other !== key)
-            if (others.length > 0) failures.set(pair, others)
-            else failures.delete(pair)
-          }
-          limit.concurrency = attemptsLeft()
-          return { verdict }
-        })
-      } finally {
-        if (limit.activeCount === 0 && limit.pendingCount === 0) limits.delete(pair)
-      }
-    },
+  /**
+   * Runs `check` when the pair may log in: `rejected` is a failure, `accepted` removes those of its own access key. The
+   * others stay: a client could guess the secret of another key between logins with its own.
+   * @param client - the network of its address
+   */
+  return async function attempt(
+    { accountId, accessKey }: CredentialName,
+    client: string,
+    check: () => Promise<LoginVerdict>,
+  ): Promise<LoginOutcome> {
+    // The digest, because the account name is the client's choice and may be long.
+    const pair = `${hash('sha256', accountId, 'base64url')} ${client}`
+    const key = hash('sha256', accessKey, 'buffer').readUIntBE(0, 6)
+    const failed = () => failures.get(pair)?.length ?? 0
+    // Every login in flight may fail: 200 guesses at once are no more than `count` one by one.
+    const attemptsLeft = () => Math.max(1, count - failed())
+    const limit = limits.get(pair) ?? pLimit(count)
+    limits.set(pair, limit)
+    limit.concurrency = attemptsLeft()
+    const mustWait = limit.activeCount >= limit.concurrency
+    if (mustWait && waiting >= MAX_WAITING_LOGINS) return { verdict: 'busy' }
+    if (mustWait) waiting++
+    try {
+      return await limit(async () => {
+        if (mustWait) waiting--
+        if (failed() >= count) {
+          return { verdict: 'throttled', retryAfterSeconds: secondsLeft(failures, pair) }
+        }
+        const verdict = await check()
+        const keys = failures.get(pair) ?? []
+        if (verdict === 'rejected') failures.set(pair, [...keys, key])
+        else if (verdict === 'accepted' && keys.includes(key)) {
+          const others = keys.filter((other) => other !== key)
+          if (others.length > 0) failures.set(pair, others)
+          else failures.delete(pair)
+        }
+        limit.concurrency = attemptsLeft()
+        return { verdict }
+      })
+    } finally {
+      if (limit.activeCount === 0 && limit.pendingCount === 0) limits.delete(pair)
+    }
   }
 }

@@ -51,7 +51,7 @@ export class TokenEndpoint {
     const { accountId, accessKey } = login
     if (credentials.hasAccount(accountId)) context.login = { accountId }
     const client = clientNetwork(this.#options.clientAddress(req))
-    const { verdict, retryAfterSeconds } = await throttle.attempt(login, client, async () =>
+    const { verdict, retryAfterSeconds } = await throttle(login, client, async () =>
       res.destroyed ? 'busy' : credentials.authenticate(login, client),
     )
     if (verdict === 'unavailable') return this.#fail(res, verdict, ERRORS.serviceNotReady)

@@ -2,7 +2,7 @@ import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { revocationsCommand } from '../../src/cli/revocations.ts'
-import { createRevocationsLoader, Revocations } from '../../src/credentials/revocations.ts'
+import { loadRevocationsFile, Revocations } from '../../src/credentials/revocations.ts'
 import { NO_SERVER, openStore } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { runCommand } from '../support/run-command.ts'
@@ -56,7 +56,7 @@ accountId  acme   2020-01-01T00:00:00.000Z
 t.test('a file is created, and its entries are added, listed and removed', async (t) => {
   const file = join(await temporaryDirectory(t), 'revocations.yaml')
   await revokesListsAndRemoves(t, ['--file', file], async () => {
-    const loaded = await createRevocationsLoader({ file, required: true })()
+    const loaded = await loadRevocationsFile(file, true)
     return loaded.ok && loaded.value.isRevoked(token)
   })
   t.equal((await stat(file)).mode & 0o777, 0o600)

@@ -11,7 +11,7 @@ function throttled() {
   const throttle = createLoginThrottle({ count: 3, windowSeconds: 60 }, () => clock.now)
   /** Tries to log in, and returns the seconds to wait where that is refused. */
   const login = async (verdict: LoginVerdict, accountId = 'acme', address = '192.0.2.1', accessKey = 'AK') =>
-    (await throttle.attempt({ accountId, accessKey }, address, async () => verdict)).retryAfterSeconds
+    (await throttle({ accountId, accessKey }, address, async () => verdict)).retryAfterSeconds
   const fail = (count: number) => Promise.all(Array.from({ length: count }, () => login('rejected')))
   return { clock, throttle, login, fail }
 }
@@ -20,7 +20,7 @@ function throttled() {
 async function concurrent({ throttle }: ReturnType<typeof throttled>, count: number) {
   const checks: ((verdict: LoginVerdict) => void)[] = []
   const check = () => new Promise<LoginVerdict>((resolve) => checks.push(resolve))
-  const attempts = Array.from({ length: count }, () => throttle.attempt(NAME, '192.0.2.1', check))
+  const attempts = Array.from({ length: count }, () => throttle(NAME, '192.0.2.1', check))
   await setImmediate()
   const end = async (at: number, verdict: LoginVerdict) => {
     checks[at]?.(verdict)
@@ -87,8 +87,7 @@ t.test('at most 1,000 logins wait, and other pairs are not affected', async (t) 
   const { attempts, started, end } = await concurrent(setup, 1004)
   t.same(await attempts[1003], { verdict: 'busy' })
   t.equal(
-    (await setup.throttle.attempt({ ...NAME, accountId: 'other' }, '192.0.2.1', async () => 'accepted'))
-      .verdict,
+    (await setup.throttle({ ...NAME, accountId: 'other' }, '192.0.2.1', async () => 'accepted')).verdict,
     'accepted',
   )
   for (let at = 0; at < 1003; at++) await end(at, 'accepted')

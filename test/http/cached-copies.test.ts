@@ -56,7 +56,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
     'failed logins': (at) => {
       const address = clientAddress(peer, cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))
       const login = { accountId: cut(`an account with a long name ${at}`), accessKey: cut(`a key ${at}`) }
-      return throttle.attempt(login, address, async () => 'rejected')
+      return throttle(login, address, async () => 'rejected')
     },
   }
   for (const [name, fill] of Object.entries(caches)) {

@@ -146,13 +146,7 @@ async function readRows<T extends { readonly id: string }>(
   }
 }
 
-export function rowProblem({
-  id,
-  accountId,
-  accessKey,
-  secretHash,
-  scope,
-}: CredentialRow): string | undefined {
+export function rowProblem({ id, accountId, accessKey, secretHash, scope }: CredentialRow) {
   const hash = parseSecretHash(secretHash)
   const problems = {
     account_id: nameProblem(accountId),
