@@ -5,7 +5,6 @@
 import { type AuthData, openAuthData } from './auth-data.ts'
 import { secureContextOf } from './certificates.ts'
 import type { Config } from './config/config.ts'
-import { createLoginThrottle } from './credentials/throttles.ts'
 import { checkBearer, createDecide } from './gate/decide.ts'
 import { publicJwks } from './keys/key-ring.ts'
 import { createLifeCycle, type DrainReport, type ListenAddresses, type Phase } from './life-cycle.ts'
@@ -18,12 +17,9 @@ import { Forwarder } from './proxy/forward.ts'
 import { createAccessLog } from './server/access-log.ts'
 import { createPeers } from './server/client-address.ts'
 import type { SidecarRequest } from './server/context.ts'
-import type { EndpointOptions } from './server/endpoint.ts'
 import { createHandle } from './server/handle.ts'
-import { LinkEndpoint } from './server/link-endpoint.ts'
 import { DataListener } from './server/listener.ts'
 import { Responder } from './server/respond.ts'
-import { TokenEndpoint } from './server/token-endpoint.ts'
 import { TokenCache } from './token/cache.ts'
 import { TokenSigner } from './token/issue.ts'
 import { createVerifier } from './token/verify.ts'
@@ -87,31 +83,13 @@ export async function createApp({
     onInternalError,
   })
   const decide = createDecide(config, authData.revokeToken !== undefined, cache.verify, metrics.onTokenCheck)
-  const { revokeToken, credentials } = authData
-  const { contract } = config
-  const endpoint: EndpointOptions = { responder, signer, revokeToken, contract, audit, now }
-  const handle = createHandle({
-    decide: (req) => decide(req, req.context.connection.peer.trusted),
-    tokenEndpoint: new TokenEndpoint({
-      ...endpoint,
-      credentials,
-      throttle: createLoginThrottle(config.limits.loginFailures),
-      clientAddress,
-      onIssued: metrics.onTokenIssued,
-      onIssueFailure: metrics.onIssueFailure,
-    }),
-    linkEndpoint: new LinkEndpoint({
-      ...endpoint,
-      maxLifetimeSeconds: config.links.maxLifetimeSeconds,
-      onIssued: metrics.onLinkIssued,
-    }),
-    forward: (req, res) => forwarder.forward(req, res),
-    responder,
-    assertionAudience: config.identity.assertion.audience,
-    maxAgeSeconds: config.forwardAuth.maxAgeSeconds,
-    now,
+  const { credentials, revokeToken } = authData
+  const handle = createHandle(
+    { config, responder, signer, credentials, revokeToken, clientAddress, audit, metrics, now },
+    decide,
+    (req, res) => forwarder.forward(req, res),
     onInternalError,
-  })
+  )
 
   const accessLog = createAccessLog(metrics, log, config.log.access, clientAddress, () => phase.isAborting)
   const listener = new DataListener(config, authData.certificates.get('listener'), peers.peerOf, {

@@ -276,7 +276,11 @@ export const settingsSchema = group({
   }),
   timeouts: section('How long the sidecar waits.', {
     headersSeconds: setting(seconds(), 10, 'Seconds for the TLS handshake, and again for the request head.'),
-    idleSeconds: setting(seconds(), 60, 'Seconds a body may make no progress, in either direction.'),
+    idleSeconds: setting(
+      seconds(),
+      60,
+      'Seconds a body may make no progress, in either direction. The body of a login or link takes no more in all.',
+    ),
     keepAliveSeconds: setting(seconds(), 75, 'Seconds an idle client connection is kept open.'),
     upstreamConnectSeconds: setting(seconds(), 3, 'Seconds to connect to an upstream, TLS included.'),
     upstreamResponseSeconds: setting(

@@ -46,6 +46,9 @@ export interface Decided {
   readonly decision: Decision | Promise<Decision>
 }
 
+/** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
+export type Decide = (head: RequestHead, peerTrusted: boolean) => Decided
+
 /**
  * @param canEndLinks - whether there is a database for the revocations of links
  * @param onCheck - called once for each request that needs a caller
@@ -55,7 +58,7 @@ export function createDecide(
   canEndLinks: boolean,
   verify: Verify,
   onCheck: (reason: 'ok' | RefusalReason) => void,
-) {
+): Decide {
   const routeOf = createRouter(config, canEndLinks)
   const errorOf = refusedTokenErrors(config.contract.refusedTokenStatus)
   const reportOnly = config.enforcement === 'report'
@@ -93,8 +96,7 @@ export function createDecide(
       : { ...routing, caller }
   }
 
-  /** `peerTrusted`: whether the client is a proxy of `forwarded.trust`. */
-  return (head: RequestHead, peerTrusted: boolean): Decided => {
+  return (head, peerTrusted) => {
     const admission = admit(head, config.limits.headerLines)
     if (!admission.ok) {
       const { reason } = admission

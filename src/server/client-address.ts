@@ -52,7 +52,7 @@ export function createPeers(trust: readonly string[]) {
       let nearest = peer.address
       if (!peer.trusted || forwardedFor === undefined) return nearest
       for (const text of String(forwardedFor).split(',').reverse()) {
-        const address = normalize(text.trim())
+        const address = normalize(withoutPort(text.trim()))
         if (address === undefined) break
         nearest = address
         if (!isTrusted(address)) break
@@ -78,6 +78,12 @@ function parseRange(entry: string): [address: ipaddr.IPv4 | ipaddr.IPv6, bits: n
   )
   const isMapped = address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() && bits >= 96
   return isMapped ? [address.toIPv4Address(), bits - 96] : [address, bits]
+}
+
+/** Some proxies (Azure's) add the port to an entry of `X-Forwarded-For`: `192.0.2.1:80`, `[2001:db8::1]:80`. */
+function withoutPort(entry: string): string {
+  const [, inBrackets, bare = entry] = /^(?:\[(.*)\]|([^:]*)):\d+$/.exec(entry) ?? []
+  return inBrackets ?? bare
 }
 
 /** Returns the canonical form of an IP address without its zone index, or undefined. */

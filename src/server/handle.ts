@@ -3,31 +3,25 @@
  * In: a request. Out: a response by the upstream, an endpoint or the responder, also after an internal error.
  */
 import { ERRORS } from '../errors.ts'
-import type { Decided, Decision } from '../gate/decide.ts'
+import type { Decide, Decision } from '../gate/decide.ts'
 import type { Route } from '../gate/route.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
 import type { SidecarRequest, SidecarResponse } from './context.ts'
-import type { LinkEndpoint } from './link-endpoint.ts'
-import type { RefusalOptions, Responder } from './respond.ts'
-import type { TokenEndpoint } from './token-endpoint.ts'
+import { LinkEndpoint } from './link-endpoint.ts'
+import type { RefusalOptions } from './respond.ts'
+import { type EndpointOptions, TokenEndpoint } from './token-endpoint.ts'
 
-interface HandleOptions {
-  readonly decide: (req: SidecarRequest) => Decided
-  readonly tokenEndpoint: TokenEndpoint
-  readonly linkEndpoint: LinkEndpoint
-  readonly forward: (req: SidecarRequest, res: SidecarResponse) => void
-  readonly responder: Responder
-  /** That of the assertions in forward-auth responses. */
-  readonly assertionAudience: string
-  /** Maximum for which a proxy may cache a forward-auth response. */
-  readonly maxAgeSeconds: number
-  readonly now: () => number
-  readonly onInternalError: (requestId: string, error: unknown) => void
-}
-
-export function createHandle(options: HandleOptions): (req: SidecarRequest, res: SidecarResponse) => void {
-  const { decide, tokenEndpoint, linkEndpoint, responder } = options
+/** `endpoints`: also what other responses need of the sidecar. */
+export function createHandle(
+  endpoints: EndpointOptions,
+  decide: Decide,
+  forward: (req: SidecarRequest, res: SidecarResponse) => void,
+  onInternalError: (requestId: string, error: unknown) => void,
+): (req: SidecarRequest, res: SidecarResponse) => void {
+  const { config, responder, now } = endpoints
+  const tokenEndpoint = new TokenEndpoint(endpoints)
+  const linkEndpoint = new LinkEndpoint(endpoints)
 
   /** Returns a promise, which rejects only on an internal error, where the response takes time. */
   const execute = (decision: Decision, req: SidecarRequest, res: SidecarResponse): void | Promise<void> => {
@@ -41,7 +35,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
       return responder.refuse(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return options.forward(req, res)
+        return forward(req, res)
       case 'forwardAuth':
         return allowForwarding(res, decision.caller)
       case 'issueToken':
@@ -62,12 +56,12 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   }
 
   const allowForwarding = (res: SidecarResponse, caller: Caller | undefined) => {
-    const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(options.now() / 1000)
+    const left = caller === undefined ? 0 : caller.identity.expiresAtSeconds - Math.ceil(now() / 1000)
     // A decision for one request of a restricted token, or of a link, is none for another.
     const isForAll = caller?.identity.scope === undefined && caller?.link === undefined
-    const age = isForAll ? Math.min(options.maxAgeSeconds, left) : 0
+    const age = isForAll ? Math.min(config.forwardAuth.maxAgeSeconds, left) : 0
     // A client that reaches the forward-auth path itself must not collect assertions.
-    const audience = res.req.context.connection.peer.trusted ? options.assertionAudience : ''
+    const audience = res.req.context.connection.peer.trusted ? config.identity.assertion.audience : ''
     responder.send(res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.
       ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
@@ -81,7 +75,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   const onError = (req: SidecarRequest, res: SidecarResponse, error: unknown) => {
     const { context } = req
     if (context.id === '') context.id = newRequestId()
-    options.onInternalError(context.id, error)
+    onInternalError(context.id, error)
     if (res.headersSent) context.connection.abort()
     const errorType = 'proxy_internal_error'
     responder.refuse(res, 'internal', ERRORS.internalError, { errorType, close: true })
@@ -90,7 +84,7 @@ export function createHandle(options: HandleOptions): (req: SidecarRequest, res:
   return (req, res) => {
     const { context } = req
     try {
-      const { request, original, route, decision } = decide(req)
+      const { request, original, route, decision } = decide(req, context.connection.peer.trusted)
       context.admitted = request
       context.original = original
       context.route = route

@@ -8,47 +8,44 @@ import type { Caller, Identity } from '../token/caller.ts'
 import { isLinkId, isLinkOf, LINK_METHODS, type LinkedRequest, linkTargetProblem } from '../token/links.ts'
 import { allows, type Scope } from '../token/scopes.ts'
 import type { SidecarResponse } from './context.ts'
-import { type EndpointOptions, expirationSec, invalid, type Reading, readJson, revoke } from './endpoint.ts'
-
-interface LinkEndpointOptions extends EndpointOptions {
-  readonly maxLifetimeSeconds: number
-  readonly onIssued: () => void
-}
+import { invalid, type Reading, readJson } from './json-body.ts'
+import { type EndpointOptions, expirationSec, revoke } from './token-endpoint.ts'
 
 /** A link's lifetime where the request names none. */
 const DEFAULT_LIFETIME_SECONDS = 3600
 
 export class LinkEndpoint {
-  readonly #options: LinkEndpointOptions
+  readonly #options: EndpointOptions
 
-  constructor(options: LinkEndpointOptions) {
+  constructor(options: EndpointOptions) {
     this.#options = options
   }
 
   /** POST: makes a link. Rejects only on an internal error. */
   async issueLink(res: SidecarResponse, caller: Caller): Promise<void> {
-    const { responder, signer, maxLifetimeSeconds, audit } = this.#options
+    const { config, responder, signer, audit, metrics } = this.#options
     if (!signer.canSign) return responder.refuse(res, 'unavailable', ERRORS.serviceNotReady)
-    const read = await readJson(res)
-    const asked = read.ok ? readAsked(read.members, maxLifetimeSeconds) : read
-    if (!asked.ok) return responder.refuse(res, 'invalid', asked.error)
-    if (!mayLink(caller.identity.scope, asked.linked)) return this.#deny(res)
-    const issued = await signer.issueLink(caller, asked.linked, asked.lifetime)
+    const read = await readJson(res, config.timeouts.idleSeconds)
+    const fields = read.ok ? readFields(read.members, config.links.maxLifetimeSeconds) : read
+    if (!fields.ok) return responder.refuse(res, 'invalid', fields.error)
+    const { linked, lifetime } = fields
+    if (!mayLink(caller.identity.scope, linked)) return this.#deny(res)
+    const issued = await signer.issueLink(caller, linked, lifetime)
     if (issued === undefined) return responder.refuse(res, 'invalid', TARGET_TOO_LONG)
     const { url, linkId, expiresAtSeconds } = issued
-    this.#options.onIssued()
+    metrics.onLinkIssued()
     audit.request(res.req, { event: 'link_created', linkId })
-    const lifetime = expirationSec(this.#options, expiresAtSeconds)
-    responder.send(res, 200, { url, linkId, expirationSec: lifetime })
+    const left = expirationSec(this.#options, expiresAtSeconds)
+    responder.send(res, 200, { url, linkId, expirationSec: left })
   }
 
   /** DELETE: ends a link of the caller's account, known or not. Rejects only on an internal error. */
   async endLink(res: SidecarResponse, { accountId }: Identity, linkId: string): Promise<void> {
-    const { responder, maxLifetimeSeconds, now } = this.#options
+    const { config, responder, now } = this.#options
     if (!isLinkId(linkId)) return responder.refuse(res, 'invalid', NO_LINK_ID)
     if (!isLinkOf(linkId, accountId)) return this.#deny(res)
     // The id does not say when the link ends.
-    const expiresAtSeconds = Math.ceil(now() / 1000) + maxLifetimeSeconds
+    const expiresAtSeconds = Math.ceil(now() / 1000) + config.links.maxLifetimeSeconds
     const ended = { accountId, tokenId: linkId, expiresAtSeconds }
     await revoke(this.#options, res, ended, { event: 'link_ended', linkId })
   }
@@ -63,7 +60,7 @@ const TARGET_TOO_LONG = invalid('target is too long for a link of this account.'
 const NO_LINK_ID = invalid('The path has no id of a link.').error
 
 /** `lifetime`: whole seconds. */
-function readAsked(
+function readFields(
   members: ReadonlyMap<string, unknown>,
   maxLifetimeSeconds: number,
 ): Reading<{ linked: LinkedRequest; lifetime: number }> {

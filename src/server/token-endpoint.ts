@@ -3,55 +3,80 @@
  * In: a request on one of its paths. Out: a documented response, byte for byte the same for every rejected login.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Config } from '../config/config.ts'
+import type { EndedToken, RevokeToken } from '../credentials/revocations.ts'
 import type { CredentialStore, Login } from '../credentials/store.ts'
-import type { LoginThrottle } from '../credentials/throttles.ts'
+import { createLoginThrottle, type LoginThrottle } from '../credentials/throttles.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Identity } from '../token/caller.ts'
+import type { TokenSigner } from '../token/issue.ts'
 import type { CredentialStatus } from '../token/issuers.ts'
 import { coversScope, parseScope, type Scope, validScope } from '../token/scopes.ts'
 import { nameProblem, namesProblem, secretProblem } from '../values/names.ts'
 import { clientNetwork } from './client-address.ts'
 import type { IssueFailure, SidecarRequest, SidecarResponse } from './context.ts'
-import { type EndpointOptions, expirationSec, invalid, type Reading, readJson, revoke } from './endpoint.ts'
-import type { RefusalOptions } from './respond.ts'
+import { invalid, type Reading, readJson } from './json-body.ts'
+import type { RefusalOptions, Responder } from './respond.ts'
 
-interface TokenEndpointOptions extends EndpointOptions {
+/** What a request did; the identity of its context did it. */
+export type AuditedRequest =
+  | { readonly event: 'login' | 'logout' }
+  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
+  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
+
+/** What the token endpoint and the link endpoint need. */
+export interface EndpointOptions {
+  readonly config: Config
+  readonly responder: Responder
+  readonly signer: TokenSigner
   /** Absent in a sidecar that only verifies. */
   readonly credentials: CredentialStore | undefined
-  readonly throttle: LoginThrottle
+  /** Absent where no database has the revocations. */
+  readonly revokeToken: RevokeToken | undefined
   readonly clientAddress: (req: SidecarRequest) => string
-  readonly onIssued: () => void
-  readonly onIssueFailure: (reason: IssueFailure) => void
+  /** The audit log. `request`: something that a request did; called once it is done. */
+  readonly audit: { request(req: SidecarRequest, what: AuditedRequest): void }
+  readonly metrics: {
+    onTokenIssued(): void
+    onLinkIssued(): void
+    onIssueFailure(reason: IssueFailure): void
+  }
+  readonly now: () => number
 }
 
 /** Without a delay, 200 clients that ignored `Retry-After` sent 6,000 logins a second and starved token checks. */
 const RETRY_LATER_DELAY_MS = 250
 
 export class TokenEndpoint {
-  readonly #options: TokenEndpointOptions
+  readonly #options: EndpointOptions
+  readonly #throttle: LoginThrottle
   /** The same for every rejected login. */
   readonly #rejected: PublicError
 
-  constructor(options: TokenEndpointOptions) {
+  constructor(options: EndpointOptions) {
     this.#options = options
-    this.#rejected = { ...ERRORS.authenticationFailed, code: options.contract.authenticationFailedCode }
+    this.#rejected = {
+      ...ERRORS.authenticationFailed,
+      code: options.config.contract.authenticationFailedCode,
+    }
+    this.#throttle = createLoginThrottle(options.config.limits.loginFailures)
   }
 
   /** POST: issues a token. Rejects only on an internal error. */
   async issueToken(res: SidecarResponse): Promise<void> {
-    const { credentials, signer, throttle, audit, responder } = this.#options
+    const { config, credentials, signer, audit, responder, metrics } = this.#options
     const { req } = res
     const { context } = req
     if (credentials === undefined || !signer.canSign)
       return this.#fail(res, 'unavailable', ERRORS.serviceNotReady)
-    const read = await readJson(res)
-    const asked = read.ok ? readLogin(read.members) : read
-    if (!asked.ok) return this.#fail(res, 'invalid', asked.error)
-    const { login } = asked
+    const read = await readJson(res, config.timeouts.idleSeconds)
+    const fields = read.ok ? readLogin(read.members) : read
+    if (!fields.ok) return this.#fail(res, 'invalid', fields.error)
+    const { login } = fields
     const { accountId, accessKey } = login
     if (credentials.hasAccount(accountId)) context.login = { accountId }
     const client = clientNetwork(this.#options.clientAddress(req))
-    const { verdict, retryAfterSeconds } = await throttle(login, client, async () =>
+    const { verdict, retryAfterSeconds } = await this.#throttle(login, client, async () =>
       res.destroyed ? 'busy' : credentials.authenticate(login, client),
     )
     if (verdict === 'unavailable') return this.#fail(res, verdict, ERRORS.serviceNotReady)
@@ -65,7 +90,7 @@ export class TokenEndpoint {
     // Not active: disabled a moment ago.
     if (verdict === 'rejected' || !credential.active)
       return this.#fail(res, 'rejected', this.#rejected, { errorType: 'http_request_denied' })
-    const granted = grant(asked.scope, login, credential)
+    const granted = grant(fields.scope, login, credential)
     if (!granted.ok) return this.#fail(res, 'invalid', granted.error)
     const issued = signer.issueToken({ accountId, accessKey, scope: granted.scope })
     const { token, identity } = await issued.catch((error: unknown) => {
@@ -73,7 +98,7 @@ export class TokenEndpoint {
       throw error
     })
     context.login = identity
-    this.#options.onIssued()
+    metrics.onTokenIssued()
     audit.request(req, { event: 'login' })
     const lifetime = expirationSec(this.#options, identity.expiresAtSeconds)
     responder.send(res, 200, { token, expirationSec: lifetime })
@@ -96,8 +121,32 @@ export class TokenEndpoint {
   }
 
   #recordFailure(req: SidecarRequest, reason: IssueFailure): void {
-    this.#options.onIssueFailure(reason)
-    this.#options.audit.request(req, { event: 'login_failed', reason })
+    const { metrics, audit } = this.#options
+    metrics.onIssueFailure(reason)
+    audit.request(req, { event: 'login_failed', reason })
+  }
+}
+
+/** Whole seconds that are really left; 0 within the clock tolerance. */
+export function expirationSec({ config, now }: EndpointOptions, expiresAtSeconds: number): number | string {
+  const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
+  return config.contract.expirationSec === 'string' ? String(left) : left
+}
+
+/** Revokes a token or a link, and writes `event` to the audit log. Rejects only on an internal error. */
+export async function revoke(
+  { responder, revokeToken, audit }: EndpointOptions,
+  res: SidecarResponse,
+  ended: EndedToken,
+  event: AuditedRequest,
+): Promise<void> {
+  const revoked = (await revokeToken?.(ended)) ?? ({ ok: false, reason: 'unavailable' } as const)
+  if (!revoked.ok) {
+    const { reason, retryAfterSeconds } = revoked
+    responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
+  } else {
+    audit.request(res.req, event)
+    responder.send(res, 204, undefined)
   }
 }
 
@@ -120,7 +169,7 @@ function readLogin(
     if (problem !== undefined) problems.push(`${field} ${problem}.`)
     else fields[field] = String(text)
   }
-  // Its text is checked once the secret has been: what a login asks for must not change how it fails.
+  // Its text is checked once the secret has been: the requested scope must not change how a login fails.
   const scope = members.get('scope')
   if (scope !== undefined && typeof scope !== 'string') problems.push('scope must be a string.')
   const { accountId, accessKey, secret } = fields
@@ -129,22 +178,22 @@ function readLogin(
     : { ok: true, login: { accountId, accessKey, secret }, scope: scope?.toString() }
 }
 
-/** That of every field of a login. */
-const MAX_ASKED_LENGTH = 1024
+/** The maximum of every field of a login. */
+const MAX_REQUESTED_LENGTH = 1024
 
-/** What a login gets: what it asks for within what its credential may do, or all of that. */
+/** The scope of a login's token: the requested one, within that of the credential, or all of that. */
 function grant(
-  asked: string | undefined,
+  requested: string | undefined,
   { accountId, accessKey }: Login,
   credential: Extract<CredentialStatus, { active: true }>,
 ): Reading<{ scope: Scope | undefined }> {
   const own = validScope(credential.scope)
-  if (asked === undefined) return { ok: true, scope: own }
-  const isLong = asked.length > MAX_ASKED_LENGTH
-  const scope = isLong ? `must have at most ${MAX_ASKED_LENGTH} characters` : parseScope(asked)
+  if (requested === undefined) return { ok: true, scope: own }
+  const isLong = requested.length > MAX_REQUESTED_LENGTH
+  const scope = isLong ? `must have at most ${MAX_REQUESTED_LENGTH} characters` : parseScope(requested)
   if (typeof scope === 'string') return invalid(`scope ${scope}.`)
   if (own !== undefined && !coversScope(own, scope))
     return invalid('scope has an item that the credential does not cover.')
-  const isTooLong = namesProblem(accountId, accessKey, asked) !== undefined
+  const isTooLong = namesProblem(accountId, accessKey, requested) !== undefined
   return isTooLong ? invalid('scope is too long for a token with these names.') : { ok: true, scope }
 }

@@ -311,6 +311,23 @@ t.test('a login body of 16 KiB is accepted; a larger one is refused unread', asy
   await setup.upstreamSaw(t, 0)
 })
 
+t.test(
+  'a login that takes longer than the idle time in all is a 408, whatever it sends meanwhile',
+  async (t) => {
+    const setup = await startSetup(t, {
+      settings: { 'timeouts-idle-seconds': '0.5', 'links-enabled': 'true' },
+    })
+    for (const path of ['token', 'links']) {
+      const client = await setup.request(`POST /v2/auth/${path}`, ['Content-Length: 1000'])
+      const trickle = setInterval(() => client.send('{'), 50)
+      isOwnResponse(t, await client.response(), { status: 408, code: 'InvalidArgument' }, path)
+      clearInterval(trickle)
+      client.socket.end()
+      await client.closed()
+    }
+  },
+)
+
 t.test('a stalled login gets a response and its connection is closed', async (t) => {
   const setup = await startSetup(t, { settings: { 'timeouts-idle-seconds': '0.3' } })
   for (const bytes of [
@@ -373,6 +390,9 @@ t.test('failures count for the client behind a trusted proxy, not for the proxy'
     [await from('2001:db8::1'), await from('2001:db8::2'), await from('2001:db8:0:1::1')],
     [403, 503, 403],
   )
+  // Azure's gateway adds the client's port, another one with each connection.
+  for (const address of ['198.51.100.1', '[2001:db8:0:2::1]'])
+    t.same([await from(`${address}:4711`), await from(`${address}:4712`)], [403, 503], address)
 })
 
 t.test('a flood of unknown accounts from one address does not block logins from another', async (t) => {

@@ -1,60 +1,15 @@
 /**
- * What the token endpoint and the link endpoint share: the JSON body of a request (an object in UTF-8 without a BOM), the
- * lifetime in a response, and the end of a token or link.
+ * The body of a login, and of a request for a link: a JSON object, in UTF-8 without a BOM.
+ * In: a request. Out: the object's members, or an error that never repeats what was sent.
  */
-import type { Config } from '../config/config.ts'
-import type { EndedToken, RevokeToken } from '../credentials/revocations.ts'
 import { ERRORS, type PublicError } from '../errors.ts'
-import type { TokenSigner } from '../token/issue.ts'
-import type { IssueFailure, SidecarRequest, SidecarResponse } from './context.ts'
-import type { Responder } from './respond.ts'
-
-/** What a request did; the identity of its context did it. */
-export type AuditedRequest =
-  | { readonly event: 'login' | 'logout' }
-  | { readonly event: 'login_failed'; readonly reason: IssueFailure }
-  | { readonly event: 'link_created' | 'link_ended'; readonly linkId: string }
-
-export interface EndpointOptions {
-  readonly responder: Responder
-  readonly signer: TokenSigner
-  /** Absent where no database has the revocations. */
-  readonly revokeToken: RevokeToken | undefined
-  readonly contract: Pick<Config['contract'], 'expirationSec' | 'authenticationFailedCode'>
-  /** The audit log. `request`: something that a request did; called once it is done. */
-  readonly audit: { request(req: SidecarRequest, what: AuditedRequest): void }
-  readonly now: () => number
-}
-
-/** Whole seconds that are really left; 0 within the clock tolerance. */
-export function expirationSec({ contract, now }: EndpointOptions, expiresAtSeconds: number): number | string {
-  const left = Math.max(0, Math.floor(expiresAtSeconds - now() / 1000))
-  return contract.expirationSec === 'string' ? String(left) : left
-}
-
-/** Revokes a token or a link, and writes `event` to the audit log. Rejects only on an internal error. */
-export async function revoke(
-  { responder, revokeToken, audit }: EndpointOptions,
-  res: SidecarResponse,
-  ended: EndedToken,
-  event: AuditedRequest,
-): Promise<void> {
-  const revoked = (await revokeToken?.(ended)) ?? ({ ok: false, reason: 'unavailable' } as const)
-  if (!revoked.ok) {
-    const { reason, retryAfterSeconds } = revoked
-    responder.refuse(res, reason, ERRORS.serviceNotReady, { retryAfterSeconds })
-  } else {
-    audit.request(res.req, event)
-    responder.send(res, 204, undefined)
-  }
-}
+import type { SidecarRequest, SidecarResponse } from './context.ts'
 
 interface Refusal {
   readonly ok: false
   readonly error: PublicError
 }
 
-/** What was read from a body, or an error that never repeats what was sent. */
 export type Reading<T> = ({ readonly ok: true } & Readonly<T>) | Refusal
 
 export function invalid(message: string): Refusal {
@@ -66,13 +21,16 @@ type Body = { members: ReadonlyMap<string, unknown> }
 const MAX_BYTES = 16 * 1024
 const TOO_LARGE = invalid(`The body is larger than ${MAX_BYTES / 1024} KiB.`)
 
-/** Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes. */
-export async function readJson(res: SidecarResponse): Promise<Reading<Body>> {
+/**
+ * Refuses by the head, before `100 Continue`. Never rejects; stays pending when the client closes.
+ * @param maxSeconds - for the whole body: a client that sends a byte a minute must not hold a connection
+ */
+export async function readJson(res: SidecarResponse, maxSeconds: number): Promise<Reading<Body>> {
   const { req } = res
   const refusal = refuseHead(req)
   if (refusal !== undefined) return refusal
   res.continueIfExpected()
-  const body = await readBody(req)
+  const body = await readBody(req, maxSeconds * 1000)
   req.context.changeOwner(undefined)
   return 'ok' in body ? body : parse(body)
 }
@@ -94,7 +52,7 @@ function isJsonInUtf8(contentType: string): boolean {
   return type === 'application/json' && isUtf8 && others.length === 0
 }
 
-function readBody(req: SidecarRequest): Promise<Buffer | Refusal> {
+function readBody(req: SidecarRequest, maxMs: number): Promise<Buffer | Refusal> {
   const { context } = req
   return new Promise((resolve) => {
     const chunks: Buffer[] = []
@@ -107,8 +65,11 @@ function readBody(req: SidecarRequest): Promise<Buffer | Refusal> {
       chunks.push(chunk)
       if (context.bytesIn > MAX_BYTES) stop(TOO_LARGE)
     }
+    const onTimeout = () => stop({ ok: false, error: ERRORS.requestTimeout })
+    const deadline = setTimeout(onTimeout, maxMs)
     context.changeOwner({
-      onIdle: () => stop({ ok: false, error: ERRORS.requestTimeout }),
+      onIdle: onTimeout,
+      onRelease: () => clearTimeout(deadline),
       onMalformedBody: () => stop({ ok: false, error: ERRORS.malformedRequest }),
     })
     req.on('data', onData)
