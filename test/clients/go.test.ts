@@ -41,19 +41,16 @@ t.test('go-jose and x/oauth2 understand the sidecar, and it understands them', a
   const sign = (aud: string): Promise<string> =>
     ask({ claims: { ...goodClaims(), iss: issuer, sub: 'runner', jti: 'j', aud } })
   const token = await sign('for-storage')
-  await eventually(async () => (await sidecarClient(sidecar).check(token)) === 'ok', 'the key set')
+  const client = sidecarClient(sidecar)
+  await eventually(async () => (await client.check(token)) === 'ok', 'the key set')
   t.equal(await ask({ url, token: sidecar.token }), 200)
   t.equal(await ask({ url, token: await sign('other') }), 400)
   t.equal(await ask({ url, token }), 200)
   const { headers } = upstream.requests.at(-1) ?? {}
   t.match(headers, { 'x-authenticated-account-id': 'acme', 'x-authenticated-access-key': 'runner' })
 
-  const response = await fetch(new URL('/v2/auth/links', url), {
-    method: 'POST',
-    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ method: 'GET', target: '/o' }),
-  })
-  const link = new URL(JSON.parse(await response.text()).url, url).searchParams.get('link_token')
+  const made = await client.link(token, 'GET', '/o')
+  const link = new URL(made.url, url).searchParams.get('link_token')
   const published = await fetch(`http://127.0.0.1:${sidecar.adminPort}/.well-known/jwks.json`)
   const keys: unknown = await published.json()
   for (const [signed, claims] of [

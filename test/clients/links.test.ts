@@ -13,6 +13,7 @@ import { without } from '../support/other-programs.ts'
 import { databaseSetup, startPostgres } from '../support/postgres.ts'
 import { serve } from '../support/program.ts'
 import { startSidecar } from '../support/sidecar.ts'
+import { sidecarClient } from '../support/sidecar-client.ts'
 import { mintToken } from '../support/tokens.ts'
 
 const MB = 1_000_000
@@ -45,18 +46,11 @@ async function storage(t: Test, content: Buffer) {
   return { seen, uploads, url: `http://127.0.0.1:${await listen(t, server)}` }
 }
 
-async function makeLink(port: number, token: string, method: string, target: string) {
-  const at = `http://127.0.0.1:${port}`
-  const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' }
-  const asked = { method: 'POST', headers, body: JSON.stringify({ method, target }) }
-  const { url, linkId } = JSON.parse(await (await fetch(`${at}/v2/auth/links`, asked)).text())
-  return { url: `${at}${url}`, linkId }
-}
-
 async function setUp(t: Test, method: string, target: string) {
   const upstream = await storage(t, WAV)
   const sidecar = await startSidecar(t, { upstreamUrl: upstream.url, settings: { 'links-enabled': 'true' } })
-  return { upstream, url: (await makeLink(sidecar.port, sidecar.token, method, target)).url }
+  const { url } = await sidecarClient(sidecar).link(sidecar.token, method, target)
+  return { upstream, url: `http://127.0.0.1:${sidecar.port}${url}` }
 }
 
 const PUT = 'u.urlopen(u.Request(sys.argv[1], open("file", "rb").read(), method="PUT"))'
@@ -121,13 +115,13 @@ t.test('a download outlives its link', { skip: !server && NO_SERVER }, async (t)
   const flags = { ...setup.flags, 'upstream-url': upstreamUrl, 'links-enabled': 'true' }
   const [here, there] = [await serve(t, flags), await serve(t, flags)]
   const token = await mintToken({ key, claims: { sub: 'a', client_id: 'k' } })
-  const { url, linkId } = await makeLink(here.port, token, 'GET', '/large')
-  const [download] = await once(get(url), 'response')
+  const { url, linkId } = await sidecarClient(here).link(token, 'GET', '/large')
+  const [download] = await once(get(`http://127.0.0.1:${here.port}${url}`), 'response')
   download.pause()
   const end = { method: 'DELETE', headers: { Authorization: `Bearer ${token}` } }
   t.equal((await fetch(`http://127.0.0.1:${there.port}/v2/auth/links/${linkId}`, end)).status, 204)
   for (const { port } of [here, there]) {
-    const again = url.replace(/:\d+/, `:${port}`)
+    const again = `http://127.0.0.1:${port}${url}`
     await eventually(async () => (await fetch(again, { method: 'HEAD' })).status === 400, 'the refusal')
   }
   t.equal(Buffer.concat(await download.toArray()).length, 100 * MB)

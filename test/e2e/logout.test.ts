@@ -9,6 +9,7 @@ import { NO_SERVER } from '../support/opened-store.ts'
 import { databaseSetup, startPostgres } from '../support/postgres.ts'
 import { runProgram, type ServedSidecar, serve, serveArgs } from '../support/program.ts'
 import { metricAt } from '../support/prometheus.ts'
+import { sidecarClient } from '../support/sidecar-client.ts'
 import { mintToken } from '../support/tokens.ts'
 
 const server = await startPostgres(t)
@@ -40,11 +41,9 @@ async function ask(
   path: string,
   token?: string,
   more: Record<string, string> = {},
-  body?: object,
 ) {
   const headers = { ...(token && { authorization: `Bearer ${token}` }), ...more }
-  const sent = { method, headers, ...(body && { body: JSON.stringify(body) }) }
-  const response = await fetch(`http://127.0.0.1:${port}${path}`, sent)
+  const response = await fetch(`http://127.0.0.1:${port}${path}`, { method, headers })
   return {
     status: response.status,
     headers: Object.fromEntries(response.headers),
@@ -204,14 +203,7 @@ t.test('a link ends by its id, with its token and with its account, on every sid
     await mint(key, 'a0', 3600, 'parent'),
     await mint(key, 'a1'),
   ]
-  const json = { 'content-type': 'application/json' }
-  const make = async (token: string) => {
-    const asked = { method: 'GET', target: '/o' }
-    const { status, body } = await ask(here, 'POST', '/v2/auth/links', token, json, asked)
-    t.equal(status, 200, body)
-    const made: { url: string; linkId: string } = JSON.parse(body)
-    return made
-  }
+  const make = (token: string) => sidecarClient(here).link(token, 'GET', '/o')
   const [one, two, children, others] = [
     await make(maker),
     await make(maker),

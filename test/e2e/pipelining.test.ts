@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 import t from 'tap'
 import { eventually, standsStill } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
-import { OK, type RecordedRequest } from '../support/recording-upstream.ts'
+import { bodyReply, OK, type RecordedRequest } from '../support/recording-upstream.ts'
 import { startSecured } from '../support/secured.ts'
 import { startSetup } from '../support/setup.ts'
 
@@ -210,10 +210,7 @@ t.test('unread responses cost no memory: later requests wait', async (t) => {
     settings: { 'timeouts-idle-seconds': '60' },
   })
   const body = Buffer.alloc(8 * 2 ** 20)
-  upstream.reply((socket) => {
-    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
-    socket.write(body)
-  })
+  upstream.reply(bodyReply(body))
   const clients = await Promise.all(Array.from({ length: 20 }, () => connect()))
   for (const client of clients) {
     client.socket.pause()

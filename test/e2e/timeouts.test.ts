@@ -4,7 +4,7 @@ import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { rawClient } from '../support/raw-client.ts'
-import { OK } from '../support/recording-upstream.ts'
+import { bodyReply, OK } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 
 const IDLE = { 'timeouts-idle-seconds': '0.3' }
@@ -168,10 +168,7 @@ t.test('an upstream that does not read an upload is a 503', async (t) => {
 t.test('a client that does not read a download is disconnected, and so is the upstream', async (t) => {
   const { upstream, sidecar, head, recovers, outcome } = await startSetup(t, { settings: IDLE })
   const body = Buffer.alloc(50_000_000)
-  upstream.reply((socket) => {
-    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
-    socket.write(body)
-  })
+  upstream.reply(bodyReply(body))
   const client = await rawClient(t, sidecar.port)
   client.socket.pause()
   client.send(head('GET /'))
@@ -224,10 +221,7 @@ t.test('a slow transfer that makes progress is never aborted', async (t) => {
 
   await t.test('a client that reads rarely', async (t) => {
     const { upstream, sidecar, head, recovers } = await startSetup(t, { settings })
-    upstream.reply((socket) => {
-      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
-      socket.write(body)
-    })
+    upstream.reply(bodyReply(body))
     const client = await rawClient(t, sidecar.port)
     client.socket.pause()
     client.send(head('GET /'))

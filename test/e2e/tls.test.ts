@@ -6,7 +6,7 @@ import { WebSocket } from 'ws'
 import { makeCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
-import { OK } from '../support/recording-upstream.ts'
+import { bodyReply, OK } from '../support/recording-upstream.ts'
 import { type Secured, startSecured } from '../support/secured.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 import { echoServer } from '../support/websocket.ts'
@@ -187,10 +187,7 @@ t.test('over TLS a client that does not read is disconnected, a slow one is not'
   const settings = { 'timeouts-idle-seconds': '1' }
   const { upstream, sidecar, request } = await startSecured(t, { settings })
   const body = Buffer.alloc(30_000_000, 'x')
-  upstream.reply((socket) => {
-    socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`)
-    socket.write(body)
-  })
+  upstream.reply(bodyReply(body))
   const stalled = await request('GET /stalled')
   stalled.socket.pause()
   const slow = await request('GET /slow')

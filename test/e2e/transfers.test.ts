@@ -4,6 +4,7 @@ import { gzipSync } from 'node:zlib'
 import t from 'tap'
 import { standsStill } from '../support/eventually.ts'
 import { rawClient } from '../support/raw-client.ts'
+import { bodyReply } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 
 const KIB = 1024
@@ -68,18 +69,14 @@ t.test('a body of any size arrives unchanged', async (t) => {
     })
     await t.test(`${size} bytes down, with a length, in chunks and until the close`, async (t) => {
       for (const how of ['with a length', 'in chunks', 'until the close']) {
-        upstream.reply((socket) => {
-          if (how === 'with a length') {
-            socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${size}\r\n\r\n`)
-            socket.write(body)
-          } else if (how === 'in chunks') {
-            socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
-            socket.write(chunked(body))
-          } else {
+        const inChunks = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n'
+        if (how === 'with a length') upstream.reply(bodyReply(body))
+        else if (how === 'in chunks') upstream.reply(Buffer.concat([Buffer.from(inChunks), chunked(body)]))
+        else
+          upstream.reply((socket) => {
             socket.write('HTTP/1.1 200 OK\r\n\r\n')
             socket.end(body)
-          }
-        })
+          })
         const response = await ask(head('GET /down'))
         t.equal(response.headers['content-length'], how === 'with a length' ? String(size) : undefined, how)
         t.equal(response.body.length, size, how)

@@ -263,12 +263,7 @@ t.test('a link may do no more than a token of its issuer may now', async (t) => 
   const issuer = await startIssuer(t, rsa.publicJwk)
   const first = await setUp(t, [entryOf(issuer.url)], { settings: { 'links-enabled': 'true' } })
   await eventually(first.fetched, 'the key set')
-  const made = await fetch(`http://127.0.0.1:${first.sidecar.port}/v2/auth/links`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${await mint(rsa)}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ method: 'GET', target: '/a/x' }),
-  })
-  const { url }: { url: string } = JSON.parse(await made.text())
+  const { url } = await first.client.link(await mint(rsa), 'GET', '/a/x')
   for (const [status, changes] of [
     [200, {}],
     [200, { scope: 'storage.read:/a' }],

@@ -1,6 +1,6 @@
 /** A real browser, where the machine has one: Debian's Chromium, driven over its debugging protocol. */
 import { existsSync } from 'node:fs'
-import type { Browser, BrowserContextOptions, Page, Route } from 'playwright-core'
+import type { Browser, BrowserContextOptions, Route } from 'playwright-core'
 import type { Test } from 'tap'
 
 const EXECUTABLE = process.env['CHROMIUM'] ?? '/usr/bin/chromium'
@@ -29,23 +29,17 @@ export async function startBrowser(t: Pick<Test, 'teardown'>): Promise<Browser> 
   return browser
 }
 
-/** A page, and everything it should not have done. */
-export interface WatchedPage {
-  readonly page: Page
-  /** Errors and warnings on the console, exceptions, violations of the policy, requests that leave the origin. */
-  readonly complaints: string[]
-}
-
 /** Opens a page and collects its errors. `answerStatus`: responds to its requests for status.json. */
 export async function openPage(
   browser: Browser,
   url: string,
   options: BrowserContextOptions = {},
   answerStatus?: (route: Route) => Promise<void>,
-): Promise<WatchedPage> {
+) {
   const context = await browser.newContext(options)
   const page = await context.newPage()
   await page.clock.install()
+  /** Errors and warnings on the console, exceptions, violations of the policy, requests that leave the origin. */
   const complaints: string[] = []
   page.on('console', (message) => {
     if (message.type() !== 'log') complaints.push(`${message.type()}: ${message.text()}`)

@@ -19,17 +19,11 @@ export interface CredentialOptions {
   readonly scope?: string
 }
 
-/** A file of credentials, and the logins it accepts, in the given order. */
-export interface CredentialsFile {
-  readonly file: string
-  readonly logins: readonly Login[]
-}
-
-/** Writes a credentials file, mode 0600, in a temporary directory. */
+/** Writes a credentials file, mode 0600, in a temporary directory; returns the logins it accepts in the given order. */
 export async function makeCredentialsFile(
   t: Pick<Test, 'teardown'>,
   credentials: readonly CredentialOptions[] = [{}],
-): Promise<CredentialsFile> {
+) {
   const accounts = new Map<string, object[]>()
   const logins: Login[] = []
   for (const [index, credential] of credentials.entries()) {

@@ -32,7 +32,10 @@ export interface UpstreamHooks {
 /** A short response that keeps the connection open. */
 export const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 
-export type RecordingUpstream = Awaited<ReturnType<typeof recordingUpstream>>
+/** A response with this body. */
+export function bodyReply(body: Uint8Array): Reply {
+  return Buffer.concat([Buffer.from(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`), body])
+}
 
 /** Starts an upstream on a free port, or on a given port or socket path. */
 export async function recordingUpstream(

@@ -28,6 +28,14 @@ export function sidecarClient(ports: { readonly port: number; readonly adminPort
       const { code, token } = await objectOf(response)
       return response.status === 200 ? String(token) : `${response.status} ${code}`
     },
+    /** Makes a link: its path and query, and its id. */
+    async link(token: string, method: string, target: string) {
+      const headers = { ...bearing(token).headers, 'content-type': 'application/json' }
+      const body = JSON.stringify({ method, target })
+      const response = await fetch(`${data}/v2/auth/links`, { method: 'POST', headers, body })
+      const { url, linkId } = await objectOf(response)
+      return { url: String(url), linkId: String(linkId) }
+    },
     /** The status of `/readyz`, and what it says. */
     async ready(): Promise<{ status: number; checks: readonly Record<string, unknown>[] }> {
       const response = await fetch(`${admin}/readyz`)
