@@ -40,24 +40,15 @@ export class Forwarder {
   readonly #proxy = new PassProxy({ target: {} })
 
   constructor(config: Config, { secureContextOf, events, ...shared }: ForwarderOptions) {
-    const { identity } = config
-    const { forwardAuthorization } = identity
+    const { assertion, forwardAuthorization } = config.identity
     const common = { ...shared, forwardAuthorization, tunnels: this.#tunnels }
     this.#responder = shared.responder
     this.#upstreams = config.upstreams
-      .map(({ prefix, url, assertionAudience = identity.assertion.audience }) => {
-        const address = upstreamAddress(url, secureContextOf(prefix))
+      .map(({ prefix, url, assertionAudience = assertion.audience }) => {
         const path = prefix.replace(/\/$/, '')
-        const pool = new UpstreamPool(address, config)
-        return {
-          prefix,
-          path,
-          pool,
-          host: address.host,
-          assertionAudience,
-          events: events(prefix),
-          ...common,
-        }
+        const address = upstreamAddress(url, secureContextOf(prefix))
+        const pool = new UpstreamPool(prefix, address, config)
+        return { ...common, path, pool, host: address.host, assertionAudience, events: events(prefix) }
       })
       .toSorted((a, b) => b.path.length - a.path.length)
     // Before the first of the package's passes. A truthy result ends the chain.
@@ -80,13 +71,9 @@ export class Forwarder {
     else new Transfer(res, admitted, decision, upstream).start()
   }
 
-  /** The state of the connections of each upstream. */
-  pools(): { readonly upstream: string; readonly connections: number; readonly queued: number }[] {
-    return this.#upstreams.map(({ prefix, pool }) => ({
-      upstream: prefix,
-      connections: pool.connections,
-      queued: pool.queued,
-    }))
+  /** The connections of each upstream. */
+  pools(): readonly Pick<UpstreamPool, 'upstream' | 'connections' | 'queued'>[] {
+    return this.#upstreams.map(({ pool }) => pool)
   }
 
   /**

@@ -1,8 +1,7 @@
 /**
  * Parses the HTTP/1.1 responses of one upstream connection (RFC 9112).
  * In: chunks as the socket reads them. Out: the parts of the response that they complete. Stricter than a client must
- * be, because a misread response reaches another client: two lengths, a length beside chunks, bare line feeds and unknown
- * codings are errors.
+ * be, because a misread response reaches another client: two lengths, unknown codings and bare line feeds are errors.
  */
 import type { Config } from '../config/config.ts'
 import {
@@ -58,8 +57,8 @@ export class ResponseParser {
   #partial = NO_BYTES
   #left = 0
   #informational = 0
-  #earlyHints: UpstreamHead[] = []
-  #body: Buffer[] = []
+  readonly #earlyHints: UpstreamHead[] = []
+  readonly #body: Buffer[] = []
   /** The head of the final response, or of a 101. Set here alone. */
   head: UpstreamHead | undefined
   /** Complete when the response is done. Set here alone. */
@@ -90,9 +89,7 @@ export class ResponseParser {
 
   /** The chunks of the body that have been parsed since the last call. Their memory is reused after the read. */
   takeBody(): readonly Buffer[] {
-    const body = this.#body
-    if (body.length > 0) this.#body = []
-    return body
+    return this.#body.splice(0)
   }
 
   /** Returns whether all bytes belong to this response. After a ResponseSyntaxError the connection must be closed. */

@@ -116,7 +116,7 @@ export class Transfer implements ForwardedRequest, UpstreamRequest, RequestOwner
     this.#hasResponseHead = true
     this.upstream.events.onResponse(head.status, (performance.now() - context.startedAt) / 1000)
     if (head.status !== 101) {
-      this.#download.writeHead(head, this.#upload?.isArriving === true)
+      this.#download.writeHead(head)
       return
     }
     this.#end('ok')

@@ -28,11 +28,6 @@ export class Upload {
     return this.#request.res.req
   }
 
-  /** Whether a further part of the body can arrive from the client. */
-  get isArriving(): boolean {
-    return !this.isWritten && !this.#req.complete
-  }
-
   start(connection: UpstreamConnection, writable: boolean): void {
     this.#connection = connection
     this.#request.res.continueIfExpected()

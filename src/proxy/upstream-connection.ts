@@ -30,16 +30,14 @@ export function upstreamAddress(upstreamUrl: string, secureContext?: () => Secur
   const { protocol, host, hostname, port } = new URL(upstreamUrl)
   const name = hostname.replace(/^\[|\]$/g, '')
   const isNamed = isIP(name) === 0
-  if (protocol === 'http:') {
-    const options = { host: name, port: Number(port || 80), lookup }
-    return { tls: false, open: (onread) => connectTcp({ ...options, onread }), isNamed, host }
-  }
+  const tls = protocol === 'https:'
+  const options = { host: name, port: Number(port || (tls ? 443 : 80)), lookup }
+  if (!tls) return { tls, open: (onread) => connectTcp({ ...options, onread }), isNamed, host }
   const systemCas = createSecureContext()
   // The certificate must name the upstream's host, not a client's `Host`.
-  const servername = isNamed ? name : ''
-  const options = { host: name, port: Number(port || 443), lookup, servername, ALPNProtocols: ['http/1.1'] }
-  const open = () => connectTls({ ...options, secureContext: secureContext?.() ?? systemCas })
-  return { tls: true, open, isNamed, host }
+  const tlsOptions = { ...options, servername: isNamed ? name : '', ALPNProtocols: ['http/1.1'] }
+  const open = () => connectTls({ ...tlsOptions, secureContext: secureContext?.() ?? systemCas })
+  return { tls, open, isNamed, host }
 }
 
 /** What a connection needs of a request, and calls. */

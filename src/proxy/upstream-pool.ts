@@ -14,6 +14,8 @@ import {
 const CHECK_MS = 100
 
 export class UpstreamPool implements ConnectionOwner {
+  /** The upstream's prefix. */
+  readonly upstream: string
   readonly #address: UpstreamAddress
   readonly #config: Pick<Config, 'limits' | 'timeouts'>
   readonly #open = new Set<UpstreamConnection>()
@@ -30,7 +32,8 @@ export class UpstreamPool implements ConnectionOwner {
   #isClosed = false
   readonly #timer: NodeJS.Timeout
 
-  constructor(address: UpstreamAddress, config: Pick<Config, 'limits' | 'timeouts'>) {
+  constructor(upstream: string, address: UpstreamAddress, config: Pick<Config, 'limits' | 'timeouts'>) {
+    this.upstream = upstream
     this.#address = address
     this.#config = config
     this.#timer = setInterval(() => this.#checkDeadlines(), CHECK_MS)

@@ -19,8 +19,7 @@ import type { UpstreamPool } from './upstream-pool.ts'
 
 /** An upstream, and what transfers and tunnels to it need. */
 export interface Upstream {
-  readonly prefix: string
-  /** The prefix without a slash at its end. */
+  /** Its prefix without a slash at the end. */
   readonly path: string
   readonly pool: UpstreamPool
   /** `Host` for an HTTP/1.0 request that has none: HTTP/1.1 requires one. */

@@ -132,7 +132,8 @@ function proxyStatus(errorType: ProxyErrorType, details?: string): string {
   return `storage-auth-sidecar; error=${errorType}${details === undefined ? '' : `; details="${details}"`}`
 }
 
-function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
+/** Whether a part of the body may still arrive. */
+export function hasUnreadBody({ complete, socket, context: { admitted } }: SidecarRequest): boolean {
   return !complete && !socket.readableEnded && (admitted === undefined || admitted.hasBody)
 }
 
