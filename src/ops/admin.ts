@@ -7,13 +7,24 @@ import { readFile } from 'node:fs/promises'
 import { createServer, type RequestListener, type ServerResponse } from 'node:http'
 import { createServer as createSecureServer } from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
+import type { Registry } from 'prom-client'
+import type { ReadyCheck } from '../auth-data.ts'
 import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { type Logger, logListenerErrors } from '../log.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
 import { connectionKey } from '../server/tls-sockets.ts'
-import { type AdminData, createStatusReporter, type Status } from './status.ts'
+import { type MetricsScope, Samples } from './samples.ts'
+import { type StatusConfig, statusOf } from './status.ts'
 import { statusProblems } from './status-problems.ts'
+
+/** The data of the admin listener: of this process, or collected from workers. */
+export interface AdminData {
+  readonly checks: () => readonly ReadyCheck[] | Promise<readonly ReadyCheck[]>
+  /** A JWK Set (RFC 7517); undefined before a worker has responded. */
+  readonly jwks: () => unknown
+  readonly registry: (scope: MetricsScope) => Registry | Promise<Registry>
+}
 
 interface Page {
   readonly status: number
@@ -42,16 +53,16 @@ export interface AdminListener {
  * @param now - epoch milliseconds
  */
 export function createAdminListener(
-  config: Pick<Config, 'admin' | 'upstreams' | 'credentials' | 'cache'>,
+  config: StatusConfig & Pick<Config, 'admin'>,
   data: AdminData,
   certificates: Reloadable<Certificates> | undefined,
   log: Pick<Logger, 'error'>,
   now: () => number,
 ): AdminListener {
   const onError = logListenerErrors(log)
-  const reporter = createStatusReporter(config, data, now, onError)
+  const samples = new Samples(data.registry, now)
   const pages = new Map(
-    Object.entries(pagesOf(data, reporter.report)).map(([path, render]) => [
+    Object.entries(pagesOf(config, data, samples)).map(([path, render]) => [
       path,
       onceAtATime(render, onError),
     ]),
@@ -73,12 +84,12 @@ export function createAdminListener(
       server.listen(config.admin.port, config.admin.host)
       await once(server, 'listening')
       server.on('error', onError)
-      reporter.start()
+      samples.start(onError)
       return server.address() as AddressInfo
     },
     close: () =>
       new Promise<void>((resolve) => {
-        reporter.stop()
+        samples.stop()
         server.close(() => resolve())
         server.closeAllConnections()
       }),
@@ -88,8 +99,9 @@ export function createAdminListener(
 type Render = () => Promise<Page>
 
 function pagesOf(
+  config: StatusConfig,
   { checks, registry, jwks }: AdminData,
-  report: () => Promise<Status>,
+  samples: Samples,
 ): Readonly<Record<string, Render>> {
   const file = (type: string, specifier: string): Render => {
     const url = new URL(import.meta.resolve(specifier))
@@ -112,8 +124,9 @@ function pagesOf(
       return json(200, keys, 'application/jwk-set+json')
     },
     async '/status.json'() {
-      const status = await report()
-      return json(200, { problems: statusProblems(status), ...status })
+      const windows = await samples.windows()
+      const status = statusOf(config, await checks(), windows)
+      return json(200, { problems: statusProblems(windows, status), ...status })
     },
     '/': file('text/html', '../status-page/page.html'),
     '/page.js': file('text/javascript', '../status-page/page.js'),

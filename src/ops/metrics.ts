@@ -96,12 +96,12 @@ export interface MeasuredParts {
 export interface MeasuredAuthData extends Pick<AuthData, 'subjects' | 'tokenLifetimes' | 'revocations'> {
   readonly signingKey: () => Pick<Key, 'kid' | 'createdAt'> | undefined
   readonly certificates: ReadonlyMap<string, { current(): Pick<Certificates, 'expiresAt'> }>
-  /** `ageSeconds`: undefined until there is a set. */
-  readonly keySets: readonly {
-    readonly issuer: string
-    state(): { readonly ageSeconds?: number | undefined }
-  }[]
+  readonly keySets: readonly { readonly issuer: string; state(): KeySetState }[]
 }
+
+type MeasuredConfig = Pick<Config, 'upstreams' | 'enforcement'>
+/** `ageSeconds`: undefined until there is a set. */
+type KeySetState = { readonly ageSeconds?: number | undefined }
 
 /** Counts events, with one method for each, and reads the values that other components have. */
 export class Metrics {
@@ -126,24 +126,20 @@ export class Metrics {
   readonly #now: () => number
 
   /** `now`: epoch milliseconds. */
-  constructor(
-    config: Pick<Config, 'upstreams' | 'enforcement'>,
-    authData: MeasuredAuthData,
-    now: () => number,
-  ) {
+  constructor({ upstreams, enforcement }: MeasuredConfig, authData: MeasuredAuthData, now: () => number) {
     const { subjects } = authData
     this.#now = now
     this.#failing = new Map(subjects.map((subject) => [subject, new Set()]))
     collectDefaultMetrics({ register: this.registry })
     for (const name of MISNAMED_METRICS) this.registry.removeSingleMetric(name)
     this.#create.series('build_info')(VERSION, process.version).value = 1
-    this.#create.series('enforcing')().value = Number(config.enforcement === 'enforce')
+    this.#create.series('enforcing')().value = Number(enforcement === 'enforce')
     // Every series of a closed set exists from the first scrape on.
     for (const route of Object.values(ROUTE_OF)) this.#durations.zero({ route })
     for (const direction of ['in', 'out']) this.#bytes(direction)
     for (const reason of ['ok', ...REFUSAL_REASONS]) this.#checks(resultOf(reason), reason)
     for (const reason of ISSUE_FAILURES) this.#failures(reason)
-    for (const { prefix: upstream } of config.upstreams) {
+    for (const { prefix: upstream } of upstreams) {
       this.#firstBytes.zero({ upstream })
       for (const outcome of UPSTREAM_OUTCOMES) this.#outcomes(upstream, outcome)
       for (const statusClass of STATUS_CLASSES) this.#responses(upstream, statusClass)
@@ -246,7 +242,6 @@ interface Series {
 
 /** A node of a tree that has a level for each label; its leaves are the series. */
 interface Node extends Series {
-  readonly depth: number
   readonly below: Map<string | number, Node>
 }
 
@@ -284,18 +279,19 @@ export function metricsIn(registry: Registry) {
      */
     series(name: MetricName) {
       const { labels: names } = METRICS[name]
-      const root: Node = { labels: {}, value: 0, depth: 0, below: new Map() }
+      const root: Node = { labels: {}, value: 0, below: new Map() }
       const all: Series[] = names.length === 0 ? [root] : []
       define(name, () => all)
       return (...values: readonly (string | number)[]): Series => {
         let node = root
-        for (const value of values) {
+        for (let depth = 0; depth < names.length; depth++) {
+          const value = values[depth] ?? ''
           let next = node.below.get(value)
           if (next === undefined) {
             const labels = Object.fromEntries(names.map((label, at) => [label, values[at] ?? '']))
-            next = { labels, value: 0, depth: node.depth + 1, below: new Map() }
+            next = { labels, value: 0, below: new Map() }
             node.below.set(value, next)
-            if (next.depth === names.length) all.push(next)
+            if (depth === names.length - 1) all.push(next)
           }
           node = next
         }

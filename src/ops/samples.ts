@@ -14,7 +14,7 @@ type Where = Readonly<Record<string, string | RegExp>>
 
 type Name = MetricName | 'process_cpu_seconds_total' | 'process_resident_memory_bytes'
 
-/** Which metrics are collected: `status`: those of the status page are enough. */
+/** Which metrics are collected. `status`: those of the status page. */
 export type MetricsScope = 'all' | 'status'
 
 const STATUS_METRIC = /^auth_sidecar_|^process_(?:cpu_seconds_total|resident_memory_bytes)$/
@@ -40,41 +40,63 @@ type Columns = Map<string, Map<string, { readonly labels: Labels; readonly index
 /** How the counters grew between two moments. */
 export type Growth = ReturnType<typeof growthOf>
 
-export type Windows = ReturnType<Samples['windows']>
+export type Windows = Awaited<ReturnType<Samples['windows']>>
 
-/** Ten minutes of steps of 5 seconds. */
+const SAMPLE_EVERY_MS = 5000
+/** Ten minutes of steps. */
 const MAX_SAMPLES = 121
 const RECENT_STEPS = 6
 
 export class Samples {
+  readonly #read: () => Promise<readonly MetricFamily[]>
+  readonly #now: () => number
   readonly #columns: Columns = new Map()
   #columnCount = 0
   readonly #samples: Sample[] = []
+  #timer: NodeJS.Timeout | undefined
 
-  add(families: readonly MetricFamily[], at: number): void {
-    this.#samples.push(this.#read(families, at))
+  /** `registry`: called for each sample. `now`: epoch milliseconds. */
+  constructor(registry: (scope: MetricsScope) => Registry | Promise<Registry>, now: () => number) {
+    this.#read = async () => statusMetrics(await registry('status'))
+    this.#now = now
+  }
+
+  /** Takes samples from now on. `onError`: called with those that failed. */
+  start(onError: (error: unknown) => void): void {
+    const sample = () => void this.sample().catch(onError)
+    sample()
+    this.#timer = setInterval(sample, SAMPLE_EVERY_MS).unref()
+  }
+
+  stop(): void {
+    clearInterval(this.#timer)
+  }
+
+  async sample(): Promise<void> {
+    this.#samples.push(await this.#current())
     if (this.#samples.length > MAX_SAMPLES) this.#samples.shift()
   }
 
-  /** The growth in windows that end with these metrics. */
-  windows(families: readonly MetricFamily[], at: number) {
-    const to = this.#read(families, at)
+  /** The growth in windows that end now. Rejects when the metrics cannot be read. */
+  async windows() {
+    const to = await this.#current()
     const all = [...this.#samples, to]
+    const growth = (from: Sample | undefined, to: Sample) => growthOf(this.#columns, from ?? to, to)
     return {
-      at,
-      tenMinutes: growthOf(this.#columns, all[0] ?? to, to),
+      at: to.at,
+      tenMinutes: growth(all[0], to),
       /** The last 30 seconds. */
-      recently: growthOf(this.#columns, all.at(-RECENT_STEPS - 2) ?? all[0] ?? to, to),
+      recently: growth(all.at(-RECENT_STEPS - 2) ?? all[0], to),
       /** From each sample to the next, in order of time. */
-      steps: all.slice(1).map((sample, index) => growthOf(this.#columns, all[index] ?? sample, sample)),
+      steps: all.slice(1).map((sample, index) => growth(all[index], sample)),
       /** Since zero: the current values. */
-      values: growthOf(this.#columns, { at: 0, row: [] }, to),
+      values: growth({ at: 0, row: [] }, to),
     }
   }
 
-  #read(families: readonly MetricFamily[], at: number): Sample {
+  async #current(): Promise<Sample> {
     const row: number[] = []
-    for (const { name, values } of families) {
+    for (const { name, values } of await this.#read()) {
       const metric = name.replace('auth_sidecar_', '')
       const columns = this.#columns.get(metric) ?? new Map()
       this.#columns.set(metric, columns)
@@ -87,7 +109,7 @@ export class Samples {
         row[column.index] = value
       }
     }
-    return { at, row }
+    return { at: this.#now(), row }
   }
 }
 

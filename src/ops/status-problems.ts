@@ -1,4 +1,6 @@
 /** The problems of the sidecar in words, worst first, for the head line and the title of the status page. */
+import type { IssueFailure } from '../server/context.ts'
+import { sum, type Windows } from './samples.ts'
 import type { Status } from './status.ts'
 
 const FAILING_CRITICAL = 0.05
@@ -21,67 +23,90 @@ interface StatusProblem {
   readonly text: string
 }
 
-export function statusProblems(status: Status): StatusProblem[] {
+export function statusProblems(windows: Windows, { checks, requests, upstreams }: Status): StatusProblem[] {
+  const { at, tenMinutes, recently, values } = windows
   const problems: StatusProblem[] = []
-  const critical = (text: string) => problems.push({ severity: 'critical', text })
-  const warning = (text: string) => problems.push({ severity: 'warning', text })
-  const now = `in ${Math.round(status.window.nowSeconds)} s`
-  const { failingRatio, inFlight, connectionsDropped } = status.requests
-  if (status.draining) warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
-  for (const { prefix, state, failedNow, lastFault, serverErrorRatio, queueFull } of status.upstreams) {
+  const add = (isCritical: boolean, text: string) =>
+    problems.push({ severity: isCritical ? 'critical' : 'warning', text })
+  const critical = (text: string) => add(true, text)
+  const warning = (text: string) => add(false, text)
+  const now = `in ${Math.round(recently.seconds)} s`
+
+  if (checks.some(({ state }) => state === 'draining')) {
+    const inFlight = values.total('requests_in_flight')
+    warning(`Draining: ${inFlight} request${inFlight === 1 ? '' : 's'} in flight`)
+  }
+  for (const { prefix: upstream, state, failedNow, lastFault, serverErrorRatio } of upstreams) {
+    const queueFull = recently.total('upstream_requests_total', {
+      upstream,
+      outcome: 'connection_limit_reached',
+    })
     const outcome = lastFault?.outcome ?? ''
     const failure = UNREACHABLE.test(outcome) ? 'is unreachable' : 'fails'
     if (queueFull > 0)
-      critical(`Upstream ${prefix} is overloaded: ${queueFull} requests refused ${now}, the queue is full`)
+      critical(`Upstream ${upstream} is overloaded: ${queueFull} requests refused ${now}, the queue is full`)
     else if (state === 'failing')
-      critical(`Upstream ${prefix} ${failure}: ${outcome}, last ${lastFault?.secondsAgo} s ago`)
-    else if (failedNow > 0) warning(`Upstream ${prefix} fails at times: ${outcome}`)
-    if (serverErrorRatio) {
-      const report = serverErrorRatio >= FAILING_CRITICAL ? critical : warning
-      report(`Upstream ${prefix} responds with 5xx to ${percentOf(serverErrorRatio)} % of requests ${now}`)
-    }
+      critical(`Upstream ${upstream} ${failure}: ${outcome}, last ${lastFault?.secondsAgo} s ago`)
+    else if (failedNow > 0) warning(`Upstream ${upstream} fails at times: ${outcome}`)
+    if (serverErrorRatio)
+      add(
+        serverErrorRatio >= FAILING_CRITICAL,
+        `Upstream ${upstream} responds with 5xx to ${percentOf(serverErrorRatio)} % of requests ${now}`,
+      )
   }
-  const { issuedNow, byReasonNow } = status.logins
-  const { unavailable = 0, internal = 0, rejected = 0 } = byReasonNow
-  const isDatabaseDown = status.checks.some(({ state }) => state === 'database down, last snapshot active')
+
+  const failedLogins = (reason: IssueFailure) => recently.total('token_issue_failures_total', { reason })
+  const faultyLogins = failedLogins('unavailable') + failedLogins('internal')
+  const isDatabaseDown = checks.some(({ state }) => state === 'database down, last snapshot active')
   if (isDatabaseDown) critical('The credentials database is down: no logins; token checks use its last state')
-  else if (unavailable + internal > 0)
-    critical(`Logins fail: ${unavailable + internal} ${now}, by a fault of this side`)
-  if (issuedNow === 0 && rejected >= MANY_LOGINS)
+  else if (faultyLogins > 0) critical(`Logins fail: ${faultyLogins} ${now}, by a fault of this side`)
+  const rejected = failedLogins('rejected')
+  if (recently.total('tokens_issued_total') === 0 && rejected >= MANY_LOGINS)
     warning(`Every login fails: ${rejected} rejected and none accepted ${now}`)
-  const { acceptedNow, byReason } = status.rejections
-  const refused = byReason.filter(({ reason, countNow }) => ONCE_GOOD.has(reason) && countNow > 0)
-  const count = refused.reduce((sum, { countNow }) => sum + countNow, 0)
-  const reasons = refused.map(({ reason, countNow }) => `${countNow} ${reason}`).join(', ')
-  if (acceptedNow === 0 && count >= MANY_TOKENS) critical(`Every token is refused: ${reasons} ${now}`)
-  if (connectionsDropped > 0)
-    critical(`${connectionsDropped} connections closed ${now}: limits.connections are open`)
-  const { logLinesDropped } = status.process
-  if (logLinesDropped > 0)
-    warning(`${logLinesDropped} log lines lost in ${Math.ceil(status.window.seconds / 60)} min`)
-  const unready = status.checks.filter(({ ok, state }) => !ok && state !== 'draining').map(({ name }) => name)
+
+  const tokenChecks = recently.by('token_checks_total', 'reason')
+  const refused = [...tokenChecks].filter(([reason, count]) => ONCE_GOOD.has(reason) && count > 0)
+  if (tokenChecks.get('ok') === 0 && sum(new Map(refused)) >= MANY_TOKENS) {
+    const reasons = refused.map(([reason, count]) => `${count} ${reason}`).join(', ')
+    critical(`Every token is refused: ${reasons} ${now}`)
+  }
+
+  const droppedConnections = recently.total('client_connections_dropped_total')
+  if (droppedConnections > 0)
+    critical(`${droppedConnections} connections closed ${now}: limits.connections are open`)
+  const droppedLines = tenMinutes.total('log_lines_dropped_total')
+  if (droppedLines > 0) warning(`${droppedLines} log lines lost in ${Math.ceil(tenMinutes.seconds / 60)} min`)
+  const unready = checks.filter(({ ok, state }) => !ok && state !== 'draining').map(({ name }) => name)
   if (unready.length > 0) critical(`Not ready: ${unready.join(', ')}`)
-  if (failingRatio) {
-    const report = failingRatio >= FAILING_CRITICAL ? critical : warning
-    report(`${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`)
-  }
-  for (const { certificate, secondsLeft } of status.certificates) {
+  const { failingRatio } = requests
+  if (failingRatio)
+    add(
+      failingRatio >= FAILING_CRITICAL,
+      `${percentOf(failingRatio)} % of forwarded requests fail (5xx) ${now}`,
+    )
+
+  for (const [certificate, expiresAt] of values.by(
+    'certificate_not_after_timestamp_seconds',
+    'certificate',
+  )) {
+    const secondsLeft = expiresAt - at / 1000
     const days = Math.floor(secondsLeft / DAY_SECONDS)
-    const report = days < CERTIFICATE_CRITICAL_DAYS ? critical : warning
-    const left = days < CERTIFICATE_CRITICAL_DAYS ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
+    if (days >= CERTIFICATE_WARNING_DAYS) continue
+    const isCritical = days < CERTIFICATE_CRITICAL_DAYS
+    const left = isCritical ? `${Math.floor(secondsLeft / 3600)} h` : `${days} d`
     const end = secondsLeft < 0 ? 'has expired' : `expires in ${left}`
-    if (days < CERTIFICATE_WARNING_DAYS) report(`Certificate ${certificate} ${end}`)
+    add(isCritical, `Certificate ${certificate} ${end}`)
   }
-  for (const { subject, failing } of status.reloads)
-    if (failing && !(isDatabaseDown && subject === 'credentials'))
+  for (const [subject, failing] of values.by('reload_failing', 'subject'))
+    if (failing > 0 && !(isDatabaseDown && subject === 'credentials'))
       warning(`The newest ${subject} cannot be used; the last good version is active`)
-  for (const { issuer, ageSeconds } of status.keySets)
-    if ((ageSeconds ?? 0) > ISSUER_WARNING_SECONDS)
+  for (const [issuer, age] of values.by('jwks_age_seconds', 'issuer'))
+    if (age > ISSUER_WARNING_SECONDS)
       warning(`No good keys from ${issuer} for more than 5 min; the last ones are active`)
-  for (const { kid, ageSeconds } of status.keys)
-    if ((ageSeconds ?? 0) > KEY_WARNING_DAYS * DAY_SECONDS)
+  for (const [kid, age] of values.by('signing_key_age_seconds', 'kid'))
+    if (age > KEY_WARNING_DAYS * DAY_SECONDS)
       warning(`Signing key ${kid} is older than ${KEY_WARNING_DAYS} d`)
-  if (!status.enforcing) warning('Report mode: refused tokens are forwarded')
+  if (values.total('enforcing') === 0) warning('Report mode: refused tokens are forwarded')
   return problems.sort((a, b) => a.severity.localeCompare(b.severity))
 }
 

@@ -55,6 +55,7 @@ function age(seconds) {
   return hours % 24 === 0 || days > 99 ? `${days} d` : `${days} d ${hours % 24} h`
 }
 
+const secondsBetween = (from, to) => Math.max(0, (Date.parse(to) - Date.parse(from)) / 1000)
 /** `20:57:35 UTC`: the clock of the log, not that of the reader. */
 const clock = (at) => `${at.slice(11, 19)} UTC`
 const plural = (value, unit) => `${count(value)} ${unit}${value === 1 ? '' : 's'}`
@@ -107,7 +108,7 @@ function showState(status) {
     'about',
     h('span', {}, status.version),
     h('span', {}, `Node ${status.node}`),
-    h('span', {}, 'up ', time(status.startedAt, age(status.uptimeSeconds))),
+    h('span', {}, `up ${age(status.uptimeSeconds)}`),
   )
   fill('updated', 'Updated ', time(status.time, clock(status.time)))
 }
@@ -151,18 +152,17 @@ function showFigures(status) {
 function showUpstreams(status) {
   const kinds = { ok: 'good', degraded: 'warn', failing: 'bad', idle: 'idle' }
   const rows = status.upstreams.map((upstream) => {
-    const { prefix, address, state, lastFault, outcomes, firstByte } = upstream
-    const left = (outcomes.client_aborted ?? 0) + (outcomes.client_idle ?? 0)
+    const { prefix, address, state, count: requests, failed, lastFault, firstByte } = upstream
     return [
       [code(prefix), note(address)],
       [
         mark(kinds[state], state === 'idle' ? 'no requests' : state),
         lastFault && note(`${lastFault.outcome}, last ${age(lastFault.secondsAgo)} ago`),
       ],
-      [count(upstream.count), left > 0 ? note(`${count(left)} left by clients`) : undefined],
+      count(requests),
       [
-        count(upstream.failed),
-        note(percent(upstream.failedRatio)),
+        count(failed),
+        note(percent(requests > 0 ? failed / requests : null)),
         upstream.serverErrors > 0 ? note(`${count(upstream.serverErrors)} own 5xx`) : undefined,
       ],
       [duration(firstByte.p50Seconds), note(`p99 ${duration(firstByte.p99Seconds)}`)],
@@ -173,21 +173,15 @@ function showUpstreams(status) {
   fill('upstreams', table(['Upstreams ', quiet(inWindow(status))], titles, rows))
 }
 
+/** The reasons of the last ten minutes and their counts. */
+const occurred = (counts) => Object.entries(counts).filter(([, value]) => value > 0)
+
 function showRejections(status) {
-  const reasons = status.rejections.byReason
-  const occurred = reasons.filter((reason) => reason.count > 0)
-  const others = reasons.filter((reason) => reason.count === 0).map(({ reason }) => reason)
-  const rows = occurred.map((reason) => [reason.reason, amount(reason.perSecond), count(reason.count)])
-  const shown =
-    rows.length > 0
-      ? table(
-          [quiet(`Rates ${inRecent(status)}, counts ${inWindow(status)}`)],
-          ['Reason', 'Per s', 'Count'],
-          rows,
-        )
-      : ''
-  const folded = others.length > 0 ? `None ${inWindow(status)}: ${others.join(', ')}` : ''
-  fill('rejections', shown, h('p', { class: 'quiet folded' }, folded))
+  const rows = occurred(status.rejections.byReason).map(([reason, value]) => [reason, count(value)])
+  fill(
+    'rejections',
+    rows.length > 0 ? table(['Refused ', quiet(inWindow(status))], ['Reason', 'Count'], rows) : '',
+  )
 }
 
 function showRoutes(status) {
@@ -199,30 +193,27 @@ function showRoutes(status) {
     duration(p99Seconds),
   ])
   const list = (counts) =>
-    Object.entries(counts)
-      .filter(([, value]) => value > 0)
+    occurred(counts)
       .map(([name, value]) => `${name} ${count(value)}`)
-      .join(' · ')
-  const { issued, failed, byReason, linksIssued } = logins
-  const failures = list(byReason) && `: ${list(byReason)}`
+      .join(' · ') || 'none'
+  const { issued, linksIssued, failedByReason } = logins
+  const issuedLinks = linksIssued > 0 ? ` · ${plural(linksIssued, 'link')}` : ''
+  const when = () => quiet(` ${inWindow(status)}`)
   fill(
     'routes',
     table(['Latency by route ', quiet(inWindow(status))], ['Route', 'Requests', 'p50', 'p99'], rows),
     facts(
-      ['Responses', list(requests.byStatus) || 'none', quiet(` ${inWindow(status)}`)],
-      [
-        'Logins',
-        `${plural(issued, 'token')} issued · ${count(failed)} failed${failures}${linksIssued > 0 ? ` · ${plural(linksIssued, 'link')} issued` : ''}`,
-        quiet(` ${inWindow(status)}`),
-      ],
+      ['Responses', list(requests.byStatus), when()],
+      ['Issued', `${plural(issued, 'token')}${issuedLinks}`, when()],
+      ['Failed logins', list(failedByReason), when()],
     ),
   )
 }
 
-function showKeys({ keys, keySets, certificates }) {
-  const rows = keys.map(({ kid, signs, ageSeconds, tokensLiveSeconds }) => [
+function showKeys({ keys, keySets, certificates, time: now }) {
+  const rows = keys.map(({ kid, ageSeconds, tokensLiveSeconds }) => [
     code(kid),
-    signs ? mark('good', 'signs') : mark('idle', 'verifies'),
+    ageSeconds === null ? mark('idle', 'verifies') : mark('good', 'signs'),
     ageSeconds === null ? '–' : age(ageSeconds),
     tokensLiveSeconds > 0 ? age(tokensLiveSeconds) : 'none left',
   ])
@@ -230,9 +221,9 @@ function showKeys({ keys, keySets, certificates }) {
     `keys of ${issuer}`,
     ageSeconds === null ? 'not received yet' : `received ${age(ageSeconds)} ago`,
   ])
-  const ends = certificates.map(({ certificate, expiresAt, secondsLeft }) => [
+  const ends = certificates.map(({ certificate, expiresAt }) => [
     certificate,
-    secondsLeft < 0 ? 'expired ' : `expires in ${age(secondsLeft)} `,
+    expiresAt < now ? 'expired ' : `expires in ${age(secondsBetween(now, expiresAt))} `,
     time(expiresAt, expiresAt.slice(0, 10)),
   ])
   const titles = ['Key', 'Use', 'Age', 'Tokens live at most']
@@ -243,14 +234,11 @@ function showTrust({ credentials, revocations, reloads, time: now }) {
   const rows = reloads.map(({ subject, failing, lastGoodAt }) => [
     subject,
     failing ? mark('bad', 'unusable') : mark('good', 'ok'),
-    time(lastGoodAt, `${age(Math.max(0, (Date.parse(now) - Date.parse(lastGoodAt)) / 1000))} ago`),
+    time(lastGoodAt, `${age(secondsBetween(lastGoodAt, now))} ago`),
   ])
   fill(
     'trust',
-    facts(
-      ['Credentials', bold(credentials.kind), ` · ${credentials.state}`],
-      ['Revocations', bold(count(revocations)), ' active'],
-    ),
+    facts(['Credentials', bold(credentials)], ['Revocations', bold(count(revocations)), ' active']),
     table(['Reloads'], ['Subject', 'Newest version', 'Active since'], rows),
   )
 }
@@ -333,8 +321,7 @@ function createChart(place, data, names, show) {
 
 function showCharts({ series, rejections }) {
   const { times, requestsPerSecond, failingPerSecond, p99Seconds, p50Seconds, rejectionsPerSecond } = series
-  const occurred = rejections.byReason.filter((reason) => reason.count > 0)
-  const refused = occurred.map(({ reason }) => [reason, rejectionsPerSecond[reason]])
+  const refused = occurred(rejections.byReason).map(([reason]) => [reason, rejectionsPerSecond[reason]])
   draw('requests', times, { all: requestsPerSecond, 'failing (5xx)': failingPerSecond }, amount)
   draw('latency', times, { p99: p99Seconds, p50: p50Seconds }, duration)
   draw('refused', times, Object.fromEntries(refused), amount)

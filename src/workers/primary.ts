@@ -9,10 +9,9 @@ import { openAdminCertificates } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import { type DrainReport, type ListenAddresses, logStart } from '../life-cycle.ts'
 import type { LogDestination, Logger } from '../log.ts'
-import { createAdminListener } from '../ops/admin.ts'
+import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
 import { type MetricsScope, statusMetrics } from '../ops/samples.ts'
-import type { AdminData } from '../ops/status.ts'
 import { createWorkerPool } from './pool.ts'
 
 /** Time after the drain deadline until workers are killed. */

@@ -8,8 +8,8 @@ import type { ServingApp } from '../app.ts'
 import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
 import type { DrainReport } from '../life-cycle.ts'
+import type { AdminData } from '../ops/admin.ts'
 import { type MetricFamily, type MetricsScope, statusMetrics } from '../ops/samples.ts'
-import type { AdminData } from '../ops/status.ts'
 import type { Problem } from '../values/problem.ts'
 
 export interface WorkerState {

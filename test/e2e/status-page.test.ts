@@ -4,7 +4,6 @@ import type { Page, Route } from 'playwright-core'
 import t from 'tap'
 import { createAdminListener } from '../../src/ops/admin.ts'
 import type { Status } from '../../src/ops/status.ts'
-import { statusProblems } from '../../src/ops/status-problems.ts'
 import { NO_BROWSER, openPage, startBrowser } from '../support/browser.ts'
 import { eventually } from '../support/eventually.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
@@ -81,14 +80,13 @@ t.test('the page in a browser', async (t) => {
     await traffic(sidecar, 30)
     const status = await refreshed()
     t.match(status, {
-      requests: { byStatus: { '2xx': 30, '4xx': 5 } },
+      requests: { byStatus: { 200: 30, 400: 5 } },
       rejections: { count: 5 },
-      keys: [{ kid: sidecar.key.kid, signs: true }],
+      keys: [{ kid: sidecar.key.kid, ageSeconds: Number }],
       upstreams: [{ prefix: '/', state: 'ok', count: 30, failed: 0 }],
     })
-    for (const { reason, count } of status.rejections.byReason)
+    for (const [reason, count] of Object.entries(status.rejections.byReason))
       if (count > 0) t.equal((await cells(page, 'rejections', reason)).at(-1), String(count), reason)
-    t.match(await page.locator('#rejections .folded').innerText(), 'signature', 'rows of zeros are folded')
     t.equal((await cells(page, 'routes', 'all'))[0], String(status.requests.count))
     t.match(await cells(page, 'upstreams', '/'), [/ok$/, '30', /^0/])
     t.match(await cells(page, 'keys', sidecar.key.kid), [/signs$/])
@@ -107,7 +105,7 @@ t.test('the page in a browser', async (t) => {
     await upstream.close()
     await traffic(sidecar, 3)
     const { upstreams } = await refreshed()
-    t.match(upstreams, [{ state: 'failing', failed: 3, outcomes: { connection_refused: 3 } }])
+    t.match(upstreams, [{ state: 'failing', failed: 3, lastFault: { outcome: 'connection_refused' } }])
     t.match(
       await page.title(),
       /^✕ Upstream \/ is unreachable: connection_refused, last \d+ s ago · Storage auth sidecar$/,
@@ -140,8 +138,7 @@ t.test('shows a banner in report mode', async (t) => {
 
 t.test('the page after ten busy minutes', async (t) => {
   const setup = await tenBusyMinutes()
-  const report = withoutThisMachine(await setup.reporter.report())
-  const status = { problems: statusProblems(report), ...report }
+  const status = withoutThisMachine(await setup.report())
   const admin = createAdminListener(
     {
       admin: { host: '127.0.0.1', port: 0 },
@@ -179,20 +176,17 @@ t.test('the page after ten busy minutes', async (t) => {
   }
 
   await t.test('in an outage the title is the most severe problem, and nothing scrolls', async (t) => {
-    const [upstream] = status.upstreams
-    const state = {
-      prefix: `/${'archive-'.repeat(12)}`,
-      address: `https://${'storage.'.repeat(20)}example`,
-    }
+    const prefix = `/${'archive-'.repeat(12)}`
+    const address = `https://${'storage.'.repeat(20)}example`
     const outcome = 'destination_ip_unroutable'
-    const failing = { ...upstream, ...state, state: 'failing', lastFault: { outcome, seenAt: status.time } }
-    for (const [title, changed] of [
-      [`✕ Upstream ${state.prefix} is unreachable: ${outcome}`, { upstreams: [failing] }],
-      ['✕ 50 % of forwarded', { requests: { ...status.requests, failingRatio: 0.5 } }],
-      ['! Draining: 3 requests in flight', { draining: true, ready: false }],
-    ] as const) {
-      const outage = { ...status, ...changed } as Status
-      const json = { ...outage, problems: statusProblems(outage) }
+    const upstream = { ...status.upstreams[0], prefix, address, state: 'failing' }
+    const upstreams = [{ ...upstream, lastFault: { outcome, secondsAgo: 0 } }]
+    for (const [mark, severity, text] of [
+      ['✕', 'critical', `Upstream ${prefix} is unreachable: ${outcome}`],
+      ['!', 'warning', 'Draining: 3 requests in flight'],
+    ]) {
+      const title = `${mark} ${text}`
+      const json = { ...status, upstreams, problems: [{ severity, text }, ...status.problems] }
       const answer = (route: Route) => route.fulfill({ json })
       const { page } = await openPage(browser, `http://127.0.0.1:${port}/`, LOOKS.small, answer)
       await page.locator('.verdict').waitFor()
@@ -204,10 +198,11 @@ t.test('the page after ten busy minutes', async (t) => {
 })
 
 /** Replaces what depends on the machine that runs the test. */
-function withoutThisMachine(status: Status): Status {
+function withoutThisMachine<S extends Status>(status: S): S {
   return {
     ...status,
     node: 'v24.22.1',
+    uptimeSeconds: 600,
     process: { ...status.process, rssBytes: 71_300_000, cpuRatio: 0.043 },
   }
 }

@@ -3,7 +3,9 @@
 import type { ReadyCheck } from '../../src/auth-data.ts'
 import type { Config } from '../../src/config/config.ts'
 import { type MeasuredAuthData, type MeasuredParts, Metrics } from '../../src/ops/metrics.ts'
-import { createStatusReporter } from '../../src/ops/status.ts'
+import { Samples } from '../../src/ops/samples.ts'
+import { statusOf } from '../../src/ops/status.ts'
+import { statusProblems } from '../../src/ops/status-problems.ts'
 
 /** 2026-11-20T12:00:00Z. */
 export const NOON = Date.UTC(2026, 10, 20, 12)
@@ -15,7 +17,7 @@ export type SetupOptions = Partial<Pick<Config, 'upstreams' | 'credentials' | 'e
   readonly parts?: Partial<MeasuredParts>
 }
 
-/** Creates the metrics and a reporter that reads them. */
+/** Creates the metrics, and samples of them. */
 export function statusSetup(options: SetupOptions = {}) {
   const clock = { ms: NOON }
   const now = () => clock.ms
@@ -44,28 +46,28 @@ export function statusSetup(options: SetupOptions = {}) {
     logLinesDropped: () => 0,
     ...options.parts,
   })
-  const faults: unknown[] = []
-  const reporter = createStatusReporter(
-    {
-      upstreams,
-      credentials: options.credentials ?? { file: 'credentials.yaml' },
-      cache: { maxTokens: 10_000, maxAgeSeconds: 300 },
-    },
-    { checks: () => checks, registry: () => metrics.registry },
-    now,
-    (error) => void faults.push(error),
-  )
+  const samples = new Samples(() => metrics.registry, now)
+  const config = {
+    upstreams,
+    credentials: options.credentials ?? { file: 'credentials.yaml' },
+    cache: { maxTokens: 10_000, maxAgeSeconds: 300 },
+  }
   return {
     clock,
     cache,
     checks,
     metrics,
-    reporter,
-    faults,
+    samples,
+    /** What `/status.json` shows. */
+    async report() {
+      const windows = await samples.windows()
+      const status = statusOf(config, checks, windows)
+      return { problems: statusProblems(windows, status), ...status }
+    },
     /** Lets time pass, and takes a sample. */
     async step(seconds = 5) {
       clock.ms += seconds * 1000
-      await reporter.sample()
+      await samples.sample()
     },
   }
 }
@@ -103,11 +105,11 @@ export async function tenBusyMinutes() {
       },
     },
   })
-  const { metrics, reporter, cache } = setup
+  const { metrics, samples, cache } = setup
   const times = (count: number, act: (at: number) => void) => {
     for (let at = 0; at < count; at++) act(at)
   }
-  await reporter.sample()
+  await samples.sample()
   for (let step = 0; step < 120; step++) {
     const [isSlow, isDown] = [step > 70 && step < 82, step > 72 && step < 80]
     times(240 * (1 + 0.35 * Math.sin(step / 17)), (at) => {
