@@ -5,7 +5,7 @@ import t from 'tap'
 import { stringify } from 'yaml'
 import { eventually } from './support/eventually.ts'
 import { prepareFiles, runProgram, serve, serveArgs, startProgram } from './support/program.ts'
-import { rawClient } from './support/raw-client.ts'
+import { rawRequest } from './support/raw-client.ts'
 
 t.test('exit codes are 0 and 2, and no stack trace is printed', async (t) => {
   const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
@@ -77,9 +77,7 @@ t.test('an uncaught exception is logged and does not end the process', async (t)
   sidecar.child.kill('SIGUSR2')
   await sidecar.until(() => sidecar.log().some(({ msg }) => msg === 'uncaught exception'), 'the line')
   t.match(sidecar.log().at(-1), { level: 60, msg: 'uncaught exception', err: { message: 'not caught' } })
-  const client = await rawClient(t, sidecar.port)
-  client.send('GET / HTTP/1.1\r\nHost: a\r\n\r\n')
-  t.equal((await client.response()).status, 400)
+  t.equal((await rawRequest(t, sidecar.port, 'GET / HTTP/1.1\r\nHost: a\r\n\r\n')).status, 400)
   sidecar.child.kill('SIGINT')
   t.match(await sidecar.ended, { code: 0 })
 })

@@ -3,8 +3,9 @@ import { chmod, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import t from 'tap'
 import { credentialsCommand } from '../../src/cli/credentials.ts'
+import { loadCredentialsFile } from '../../src/credentials/credentials-file.ts'
+import { createCredentialStore } from '../../src/credentials/store.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
-import { loadFileStore } from '../support/file-store.ts'
 import { NO_SERVER } from '../support/opened-store.ts'
 import { startPostgres } from '../support/postgres.ts'
 import { startProgram } from '../support/program.ts'
@@ -28,8 +29,13 @@ async function json(args: readonly string[], stdin?: string | Buffer) {
 }
 
 async function verdict(file: string, login: { accountId: string; accessKey: string; secret: string }) {
-  const loaded = await loadFileStore({ file, now: () => NOW })
-  return loaded.ok ? loaded.store.authenticate(login) : loaded.problems
+  const loaded = await loadCredentialsFile(file)
+  if (!loaded.ok) return loaded.problems
+  const { value } = loaded
+  return createCredentialStore(
+    () => value,
+    () => NOW,
+  ).authenticate(login)
 }
 
 t.test('add creates the file and a credential, and its printed secret logs in', async (t) => {

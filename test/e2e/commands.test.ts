@@ -1,4 +1,5 @@
 import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import t from 'tap'
@@ -13,6 +14,7 @@ import { revocationsCommand } from '../../src/cli/revocations.ts'
 import { serveCommand } from '../../src/cli/serve.ts'
 import { Signals } from '../../src/cli/signals.ts'
 import { tokenCommand } from '../../src/cli/token.ts'
+import { listen } from '../support/listen.ts'
 import { prepareFiles, runProgram, serveArgs } from '../support/program.ts'
 import { runCommand } from '../support/run-command.ts'
 
@@ -133,7 +135,10 @@ t.test('settings are read from a pipe, and at most 1 MiB of them', async (t) => 
 t.test('serve reports a failure in one line', async (t) => {
   const { files } = await prepareFiles(t)
   const args = ['serve', ...serveArgs({ ...files, 'upstream-url': 'http://127.0.0.1:9' })]
+  const taken = String(await listen(t, createServer()))
   for (const [more, code, stderr] of [
+    [['--listen-port', taken], 1, `port ${taken} is in use (listen.port)\n`],
+    [['--admin-port', taken], 1, `port ${taken} is in use (admin.port)\n`],
     [
       ['--listen-host', '203.0.113.1'],
       1,
@@ -151,7 +156,9 @@ t.test('serve reports a failure in one line', async (t) => {
     ],
     [['--potr', '3'], 2, /^error: unknown option '--potr'\n\(Did you mean --port\?\)\n$/],
   ] as const) {
-    t.match(await runProgram(t, [...args, ...more]), { code, stderr }, more.join(' '))
+    const outcome = await runProgram(t, [...args, ...more])
+    t.match(outcome, { code, stderr }, more.join(' '))
+    t.notMatch(outcome.stdout, 'listening')
   }
 })
 

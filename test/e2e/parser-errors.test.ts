@@ -1,11 +1,8 @@
-import { createServer } from 'node:http'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { startSetup } from '../support/setup.ts'
-
-/** Node before 24.9 (22.21) loses the bytes after an offer that it does not serve. */
-const DECLINES_UPGRADES = 'shouldUpgradeCallback' in createServer()
+import { DECLINES_UPGRADES } from '../support/websocket.ts'
 
 /** The first bytes of a TLS handshake, as a client sends them that was given the wrong port. */
 const CLIENT_HELLO = Buffer.from(

@@ -2,14 +2,12 @@ import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isOwnResponse } from '../support/own-response.ts'
+import { isOwnResponse, unavailable } from '../support/own-response.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { bodyReply, OK } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 
 const IDLE = { 'timeouts-idle-seconds': '0.3' }
-const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
-
 t.test('an upstream without a response head in time is a 503, and its connection is closed', async (t) => {
   const { upstream, request, recovers, outcome } = await startSetup(t, {
     settings: { 'timeouts-upstream-response-seconds': '0.3' },

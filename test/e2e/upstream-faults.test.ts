@@ -2,13 +2,12 @@ import { createServer, type Socket } from 'node:net'
 import t from 'tap'
 import { SidecarResponse } from '../../src/server/context.ts'
 import { freePort } from '../support/free-port.ts'
-import { isOwnResponse } from '../support/own-response.ts'
+import { isOwnResponse, unavailable } from '../support/own-response.ts'
 import { rawClient, rawRequest } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
 import { idle, outcomes, startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
-const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 const GARBAGE = { status: 500, code: 'InternalError', error: 'http_protocol_error' }
 
 t.test('an unreachable upstream is a 503 with the reason and without an address', async (t) => {

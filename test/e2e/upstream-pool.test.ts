@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
-import { isOwnResponse } from '../support/own-response.ts'
+import { isOwnResponse, unavailable } from '../support/own-response.ts'
 import { prepareFiles, serve } from '../support/program.ts'
 import { rawClient } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
@@ -9,8 +9,8 @@ import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 
 const EVIL = 'HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil'
-const LIMIT = { status: 503, code: 'ServiceNotReady', error: 'connection_limit_reached' }
-const TERMINATED = { status: 503, code: 'ServiceNotReady', error: 'connection_terminated' }
+const LIMIT = unavailable('connection_limit_reached')
+const TERMINATED = unavailable('connection_terminated')
 
 t.test('upstream connections are reused, most recently used first', async (t) => {
   const { upstream, sidecar, head, recovers } = await startSetup(t)

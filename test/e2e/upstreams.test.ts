@@ -8,14 +8,12 @@ import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
-import { isOwnResponse } from '../support/own-response.ts'
+import { isOwnResponse, unavailable } from '../support/own-response.ts'
 import { rawClient, rawRequest } from '../support/raw-client.ts'
 import { OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { outcomes } from '../support/setup.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
-
-const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
 
 /** Asks once, on a connection of its own. */
 function get(t: Test, { port, token }: TestSidecar, target = '/', host = 'storage.example') {

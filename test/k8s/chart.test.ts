@@ -4,8 +4,16 @@ import { join } from 'node:path'
 import t from 'tap'
 import { VERSION } from '../../src/version.ts'
 import { without } from '../support/other-programs.ts'
-import { copyManifests, podsOf, type Resource, render, resourcesIn, run, write } from './render.ts'
-import { problemsOf } from './validate.ts'
+import {
+  copyManifests,
+  podsOf,
+  problemsOf,
+  type Resource,
+  render,
+  resourcesIn,
+  run,
+  write,
+} from './render.ts'
 
 t.test('files of the chart are links to manifests that kustomize renders', async (t) => {
   const manifests = realpathSync('k8s')

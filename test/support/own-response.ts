@@ -14,6 +14,9 @@ export interface OwnResponse {
   readonly head?: boolean
 }
 
+/** While the upstream cannot be used, by the error of `Proxy-Status`. */
+export const unavailable = (error: string) => ({ status: 503, code: 'ServiceNotReady', error })
+
 /** Checks all properties of a response that the sidecar creates itself, in one assertion. */
 export function isOwnResponse(
   t: Test,

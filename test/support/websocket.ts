@@ -1,8 +1,11 @@
-/** A WebSocket server that echoes, as an upstream. */
+/** WebSockets: what Node can do, and a server that echoes, as an upstream. */
 import { createServer } from 'node:http'
 import type { Test } from 'tap'
 import { type ServerOptions, WebSocketServer } from 'ws'
 import { listen } from './listen.ts'
+
+/** Since Node 24.9 and 22.21 a server may decline an offer to upgrade, and loses no bytes after it. */
+export const DECLINES_UPGRADES = 'shouldUpgradeCallback' in createServer()
 
 /** Starts the server; `requests` has the handshakes that it accepted. */
 export async function echoServer(t: Test, options: ServerOptions = {}) {
