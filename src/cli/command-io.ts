@@ -23,7 +23,7 @@ type Outcome =
       readonly ok: false
       readonly problems: readonly string[]
       /** Whether what the command needs is missing or invalid, which is the default, or only refuses the change. */
-      readonly unusable?: boolean
+      readonly isUnusable?: boolean
     }
 
 /** Part of `process`. */
@@ -96,7 +96,7 @@ export class CommandIo {
   unwrap<R extends Outcome>(result: R): Extract<R, { readonly ok: true }> {
     if (!result.ok) {
       const message = result.problems.join('\n')
-      throw result.unusable === false ? new CommandFailure(message) : new UsageFailure(message)
+      throw result.isUnusable === false ? new CommandFailure(message) : new UsageFailure(message)
     }
     this.warn(...(result.warnings ?? []))
     return result as Extract<R, { readonly ok: true }>

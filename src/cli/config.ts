@@ -148,7 +148,7 @@ async function checkFiles(config: Config) {
   if (postgres === undefined || database === undefined) return { problems, warnings }
   const { checkDatabase } = await import('../credentials/postgres/editors.ts')
   const checked = await checkDatabase(postgres.urlFile)
-  if (!checked.ok && checked.unusable) problems.push(...databaseProblems(checked.problems))
+  if (!checked.ok && checked.isUnusable) problems.push(...databaseProblems(checked.problems))
   else if (!checked.ok) warnings.push(...checked.problems.map((problem) => `not checked: ${problem}`))
   return { problems, warnings }
 }

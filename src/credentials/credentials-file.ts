@@ -16,7 +16,7 @@ export async function loadCredentialsFile(path: string): Promise<Loaded<Credenti
   const index = new CredentialIndex()
   const read = await readRows(path, parse, import.meta.url, (row) => index.add(row))
   if (read.ok) return { ok: true, value: index, warnings: read.permissionWarnings }
-  if (!read.missing) return read
+  if (!read.isMissing) return read
   const hint = `storage-auth-sidecar credentials add --file ${path} --account ACCOUNT creates it`
   return { ok: false, problems: read.problems.map((problem) => `${problem}; ${hint}`) }
 }

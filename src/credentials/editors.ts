@@ -165,7 +165,8 @@ async function changeYamlFile(
     return await withLock(`${target}.lock`, async () => {
       const failed = (what: string) => notDone(false, `${file}: ${what}`)
       const found = await readRegularFile(target, MAX_FILE_BYTES)
-      if (!found.ok && (!found.missing || initialText === undefined)) return notDone(true, ...found.problems)
+      if (!found.ok && (!found.isMissing || initialText === undefined))
+        return notDone(true, ...found.problems)
       const before = found.ok ? found.bytes : Buffer.from(initialText ?? '')
       const valid = parse(before)
       if (!valid.ok) return notDone(true, ...valid.problems.map((problem) => `${target}:${problem}`))
@@ -183,8 +184,8 @@ async function changeYamlFile(
   }
 }
 
-function notDone(unusable: boolean, ...problems: readonly string[]): NotDone {
-  return { ok: false, unusable, problems }
+function notDone(isUnusable: boolean, ...problems: readonly string[]): NotDone {
+  return { ok: false, isUnusable, problems }
 }
 
 /** As `realpath`, but the file itself may be missing. A link to a missing file is not followed: it stays. */

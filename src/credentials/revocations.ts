@@ -108,7 +108,7 @@ export async function loadRevocationsFile(
   const revocations = new Revocations()
   const read = await readRows(path, parse, import.meta.url, (row) => revocations.add(row))
   const mayBeMissing = !required && (active?.size ?? 0) === 0
-  if (!read.ok && !(read.missing && mayBeMissing)) return read
+  if (!read.ok && !(read.isMissing && mayBeMissing)) return read
   return { ok: true, value: revocations, warnings: [] }
 }
 

@@ -34,13 +34,13 @@ export type ReadFile =
       /** Epoch milliseconds. */
       readonly modifiedAt: number
     }
-  | { readonly ok: false; readonly missing?: boolean; readonly problems: readonly string[] }
+  | { readonly ok: false; readonly isMissing?: boolean; readonly problems: readonly string[] }
 
 /** Reads a regular file of at most `maxBytes`. Follows symbolic links. Never rejects. */
 export async function readRegularFile(path: string, maxBytes: number): Promise<ReadFile> {
-  const rejected = (problem: string, missing = false): ReadFile => ({
+  const rejected = (problem: string, isMissing = false): ReadFile => ({
     ok: false,
-    missing,
+    isMissing,
     problems: [`${path}: ${problem}`],
   })
   const tooLarge = `is larger than ${maxBytes} bytes`
@@ -104,10 +104,10 @@ export async function replaceFile(path: string, text: string): Promise<void> {
   await directory.close()
 }
 
-/** Why a command changed nothing. `unusable`: what it would change is missing, unreachable or invalid. */
+/** Why a command changed nothing. `isUnusable`: what it would change is missing, unreachable or invalid. */
 export interface NotDone {
   readonly ok: false
-  readonly unusable: boolean
+  readonly isUnusable: boolean
   readonly problems: readonly string[]
 }
 

@@ -102,7 +102,7 @@ function changeDirectory<T>(
 ): Promise<T | NotDone> {
   return withLock(join(directory, '.lock'), async () => {
     const keys = await readKeyDirectory(directory)
-    if (keys.problems.length > 0) return { ok: false, unusable: true, problems: keys.problems }
+    if (keys.problems.length > 0) return { ok: false, isUnusable: true, problems: keys.problems }
     return await change(keys)
   })
 }
@@ -146,5 +146,5 @@ function whyKept({ kid, signedUntil, signKey }: Key, from: number | undefined): 
 }
 
 function refused(problem: string): NotDone {
-  return { ok: false, unusable: false, problems: [problem] }
+  return { ok: false, isUnusable: false, problems: [problem] }
 }

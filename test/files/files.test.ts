@@ -11,7 +11,7 @@ import { temporaryDirectory } from '../support/temporary-directory.ts'
 /** The text of a file, or the problem without the path and whether the file is missing. */
 async function outcome(path: string, maxBytes = 1000) {
   const read = await readRegularFile(path, maxBytes)
-  return read.ok ? read.bytes.toString() : [read.problems.join().replace(`${path}: `, ''), read.missing]
+  return read.ok ? read.bytes.toString() : [read.problems.join().replace(`${path}: `, ''), read.isMissing]
 }
 
 t.test('a file is read completely, through links too, with its time', async (t) => {

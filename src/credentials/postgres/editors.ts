@@ -35,7 +35,7 @@ async function inDatabase<T>(
   statementMs = STATEMENT_MS,
 ): Promise<Outcome<T>> {
   const named = await readUrlFile(urlFile)
-  if (!named.ok) return { ...named, unusable: true }
+  if (!named.ok) return { ...named, isUnusable: true }
   const { value: target, warnings } = named
   const client = new pg.Client(clientConfig(target, statementMs))
   client.on('error', () => {}) // without it the event ends the process; the next query rejects anyway
@@ -46,7 +46,7 @@ async function inDatabase<T>(
   } catch (cause) {
     const { kind, message } = postgresFailure(cause)
     const problems = [`${urlFile}: the database ${target.label}: ${message}`]
-    return { ok: false, unusable: kind === 'unusable', problems }
+    return { ok: false, isUnusable: kind === 'unusable', problems }
   } finally {
     void client.end() // not awaited: a server may hang
   }
@@ -56,7 +56,7 @@ export function openPostgresEditors(urlFile: string): Editors {
   async function change(text: string, values: unknown[], ifNone: string): Promise<Changed> {
     const changed = await inDatabase(urlFile, (client) => client.query(text, values))
     if (!changed.ok || changed.value.rowCount !== 0) return changed
-    return { ok: false, unusable: false, problems: [`${urlFile}: ${ifNone}`] }
+    return { ok: false, isUnusable: false, problems: [`${urlFile}: ${ifNone}`] }
   }
   const list = <T extends object>(text: string) =>
     inDatabase(urlFile, async (client) => (await client.query<T>(text)).rows)
@@ -106,7 +106,7 @@ export function openPostgresEditors(urlFile: string): Editors {
   return { credentials, revocations }
 }
 
-/** Whether a sidecar can use the tables; `unusable` is false where the database did not answer, within 5 s. */
+/** Whether a sidecar can use the tables; `isUnusable` is false where the database did not answer, within 5 s. */
 export const checkDatabase = (urlFile: string) =>
   inDatabase(
     urlFile,
