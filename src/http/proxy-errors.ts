@@ -3,7 +3,7 @@
  * names of RFC 9209, section 2.3, the error type in `Proxy-Status`. Errors of sockets, of name resolution and of TLS are
  * classified by the `code` that Node, OpenSSL or the system gives them.
  */
-export const UPSTREAM_FAULTS = [
+const UPSTREAM_FAULTS = [
   'connection_refused',
   'connection_timeout',
   'connection_terminated',
@@ -23,12 +23,13 @@ export const UPSTREAM_FAULTS = [
 
 export type UpstreamFault = (typeof UPSTREAM_FAULTS)[number]
 
-/** RFC 9209 has one name for all errors of the client: `http_request_error`. */
-export const CLIENT_FAILURES = ['client_aborted', 'client_idle'] as const
+export const UPSTREAM_OUTCOMES = ['ok', 'client_aborted', 'client_idle', ...UPSTREAM_FAULTS] as const
 
-export type ClientFailure = (typeof CLIENT_FAILURES)[number]
+export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
+export type UpstreamFailure = Exclude<UpstreamOutcome, 'ok'>
 
-export function isClientFailure(reason: string | undefined): reason is ClientFailure {
+/** RFC 9209 has one name for these: `http_request_error`. */
+export function isClientFailure(reason: string | undefined): reason is 'client_aborted' | 'client_idle' {
   return reason === 'client_aborted' || reason === 'client_idle'
 }
 

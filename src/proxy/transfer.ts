@@ -16,19 +16,13 @@
  */
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
-import type { UpstreamFault } from '../http/proxy-errors.ts'
+import type { UpstreamFailure, UpstreamFault, UpstreamOutcome } from '../http/proxy-errors.ts'
 import type { RequestOwner, SidecarResponse } from '../server/context.ts'
 import { Download, responseHeaders } from './download.ts'
 import { requestHead } from './request-headers.ts'
 import type { ResponseParser, UpstreamHead } from './response-parser.ts'
 import { Upload } from './upload.ts'
-import {
-  type ForwardedRequest,
-  refuseFailed,
-  type Upstream,
-  type UpstreamFailure,
-  type UpstreamOutcome,
-} from './upstream.ts'
+import { type ForwardedRequest, refuseFailed, type Upstream } from './upstream.ts'
 import type { UpstreamConnection, UpstreamRequest } from './upstream-connection.ts'
 import { Tunnel } from './websocket.ts'
 

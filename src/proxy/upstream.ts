@@ -1,17 +1,8 @@
-/**
- * An upstream, a request that is forwarded to it, and the outcomes of such requests: the label `outcome` of
- * `auth_sidecar_upstream_requests_total`, and how those that failed before a response are refused.
- */
+/** An upstream, a request that is forwarded to it, and how one that failed before a response is refused. */
 import { ERRORS, type PublicError } from '../errors.ts'
 import type { Admitted } from '../gate/admission.ts'
 import type { ForwardDecision } from '../gate/decide.ts'
-import {
-  CLIENT_FAILURES,
-  type ClientFailure,
-  isClientFailure,
-  UPSTREAM_FAULTS,
-  type UpstreamFault,
-} from '../http/proxy-errors.ts'
+import { isClientFailure, type UpstreamFailure, type UpstreamOutcome } from '../http/proxy-errors.ts'
 import type { SidecarResponse } from '../server/context.ts'
 import type { Responder } from '../server/respond.ts'
 import type { Verdict } from '../token/caller.ts'
@@ -44,11 +35,6 @@ export interface ForwardedRequest {
   readonly decision: ForwardDecision
   readonly upstream: Upstream
 }
-
-export const UPSTREAM_OUTCOMES = ['ok', ...CLIENT_FAILURES, ...UPSTREAM_FAULTS] as const
-
-export type UpstreamOutcome = (typeof UPSTREAM_OUTCOMES)[number]
-export type UpstreamFailure = UpstreamFault | ClientFailure
 
 export interface UpstreamEvents {
   onOutcome(outcome: UpstreamOutcome): void

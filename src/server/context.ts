@@ -8,7 +8,7 @@ import type { Admitted } from '../gate/admission.ts'
 import type { Decision } from '../gate/decide.ts'
 import type { OriginalRequest } from '../gate/original-request.ts'
 import type { Route } from '../gate/route.ts'
-import type { ClientFailure, UpstreamFault } from '../http/proxy-errors.ts'
+import type { UpstreamFailure } from '../http/proxy-errors.ts'
 import type { Identity, RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
 
@@ -51,8 +51,7 @@ export type IssueFailure = (typeof ISSUE_FAILURES)[number]
 export type Reason =
   | RefusalReason
   | IssueFailure
-  | UpstreamFault
-  | ClientFailure
+  | UpstreamFailure
   | 'admission'
   | 'upgrade'
   | 'method'

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream.ts'
+import { UPSTREAM_OUTCOMES } from '../../src/http/proxy-errors.ts'
 import { RELOAD_RESULTS } from '../../src/reload/reloadable.ts'
 import { ISSUE_FAILURES } from '../../src/server/context.ts'
 import { REFUSAL_REASONS } from '../../src/token/caller.ts'

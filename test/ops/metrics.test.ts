@@ -1,7 +1,7 @@
 import { AggregatorRegistry } from 'prom-client'
 import t from 'tap'
+import { UPSTREAM_OUTCOMES } from '../../src/http/proxy-errors.ts'
 import { type MeasuredAuthData, Metrics } from '../../src/ops/metrics.ts'
-import { UPSTREAM_OUTCOMES } from '../../src/proxy/upstream.ts'
 import { ISSUE_FAILURES } from '../../src/server/context.ts'
 import { REFUSAL_REASONS } from '../../src/token/caller.ts'
 import { VERSION } from '../../src/version.ts'
