@@ -8,8 +8,14 @@ import type { Caller, RefusalReason, Verdict, Verify } from '../token/caller.ts'
 import { allowsRequest, type LinkParameter, takeLinkParameter } from '../token/links.ts'
 import { allows } from '../token/scopes.ts'
 import { type Admitted, admit, type RequestHead } from './admission.ts'
-import { type OriginalRequest, originalRequest } from './original-request.ts'
-import { createRouter, ROUTE_OF, type Route, type Routing } from './route.ts'
+import {
+  createRouter,
+  type OriginalRequest,
+  originalRequest,
+  ROUTE_OF,
+  type Route,
+  type Routing,
+} from './route.ts'
 
 export type Decision =
   /**

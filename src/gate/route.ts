@@ -1,10 +1,13 @@
 /**
  * Routes a request by its method and path.
- * In: an admitted request. Out: what it asks for. Paths are compared as raw bytes: decoding or normalizing them could
+ * In: an admitted request. Out: what it asks for; of forward auth also the original request, which a trusted proxy has
+ * received and names in headers of its own request. Paths are compared as raw bytes: decoding or normalizing them could
  * differ from the upstream's reading (CVE-2025-54576).
  */
 import type { Config } from '../config/config.ts'
-import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
+import { headerKind, headerValues } from '../http/headers.ts'
+import { isWithin, LINKS_PATH, originForm, pathOf, TOKEN_PATH } from '../http/request-target.ts'
+import type { ScopedRequest } from '../token/scopes.ts'
 import type { Admitted } from './admission.ts'
 
 /** What a request asks for, and the label `route` that it has in the metrics. */
@@ -74,4 +77,48 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return FORWARD_PUBLIC
     return passPreflight && preflight && !hasBody ? FORWARD_PUBLIC : FORWARD
   }
+}
+
+/** Of any other request than one of forward auth, it is the admitted request itself. */
+export interface OriginalRequest extends ScopedRequest {
+  readonly target: string
+}
+
+const PAIRS = [
+  ['x-forwarded-method', 'x-forwarded-uri'],
+  ['x-original-method', 'x-original-uri'],
+] as const
+
+/** One that Node's parser accepts: services may read others without regard to case, or as a list. */
+const METHOD = /^[A-Z][A-Z-]*$/
+
+/**
+ * Undefined where method or target are missing or have several values: a proxy that sets one pair of headers may pass the
+ * client's spelling of the other.
+ */
+export function originalRequest(proxyRequest: Admitted): OriginalRequest | undefined {
+  const { rawHeaders, connectionOptions } = proxyRequest
+  const valuesOf = (name: string) => headerValues(rawHeaders, name)
+  let named: { readonly method: string; readonly target: string } | undefined
+  for (const pair of PAIRS) {
+    const values = pair.map(valuesOf)
+    if (values.every(({ length }) => length === 0)) continue
+    const [method = '', target = ''] = values.map(([first]) => first)
+    const isOther = named !== undefined && (named.method !== method || named.target !== target)
+    if (isOther || values.some(({ length }) => length !== 1)) return undefined
+    named = { method, target }
+  }
+  // Proxies may join repeated lines. Whether a line that `Connection` names reaches the service is up to the proxy.
+  const isUnclear = rawHeaders.some(
+    (name, at) =>
+      at % 2 === 0 &&
+      headerKind(name) === 'secondPath' &&
+      (rawHeaders[at + 1]?.includes(',') || connectionOptions?.has(name.toLowerCase())),
+  )
+  if (named === undefined || isUnclear || !METHOD.test(named.method)) return undefined
+  const target = originForm(named.target, undefined)
+  if (target === undefined) return undefined
+  const hosts = valuesOf('x-forwarded-host')
+  const host = hosts.length === 0 ? proxyRequest.host : hosts.length === 1 ? hosts[0] : undefined
+  return { method: named.method, target, path: pathOf(target), host, rawHeaders, connectionOptions }
 }

@@ -54,7 +54,7 @@ export class Download {
     const closeDelimited = head.framing === 'close' || (head.framing === 'chunked' && !canChunk)
     // The rest of an upload follows an early response: no further request is read (RFC 9112, section 9.6).
     this.#isEarly = hasUnreadBody(req)
-    if (this.#isEarly || closeDelimited || context.mustClose) headers.push('Connection', 'close')
+    if (this.#isEarly || closeDelimited || context.connection.mustClose) headers.push('Connection', 'close')
     this.#res.isCloseDelimited = closeDelimited
     if (closeDelimited) this.#res.removeHeader('Transfer-Encoding') // Node then adds no chunks of its own
     this.#res.writeHead(head.status, head.statusText, headers)

@@ -15,6 +15,7 @@ export interface ConnectionEvents {
   readonly onRequestEnd: (req: SidecarRequest, res: SidecarResponse, finished: boolean) => void
   /** Called for bytes that are not a request; returns the response as text. `bytes`: the last ones, if there are any. */
   readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
+  /** The process accepts no more: its connections end with their next responses. */
   readonly isDraining: () => boolean
 }
 
@@ -24,7 +25,7 @@ export interface ConnectionSettings {
   readonly idleMs: number
   /** Longer than Node waits for the rest of a head. */
   readonly headMs: number
-  /** See `ClientConnection`. */
+  /** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
   readonly discardsAfterOffer: boolean
 }
 
@@ -79,12 +80,11 @@ export class Connection implements ClientConnection {
     return this.#current !== undefined
   }
 
-  get isDraining(): boolean {
-    return this.#events.isDraining()
-  }
-
-  get discardsAfterOffer(): boolean {
-    return this.#settings.discardsAfterOffer
+  get mustClose(): boolean {
+    const { admitted, isBodyMalformed, isDetached } = this.#current?.req.context ?? {}
+    if (admitted === undefined || isBodyMalformed || this.#events.isDraining()) return true
+    if (admitted.connectionOptions?.has('close')) return true
+    return this.#settings.discardsAfterOffer && admitted.offersUpgrade && !isDetached
   }
 
   get #isFull(): boolean {

@@ -6,8 +6,7 @@ import { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Admitted } from '../gate/admission.ts'
 import type { Decision } from '../gate/decide.ts'
-import type { OriginalRequest } from '../gate/original-request.ts'
-import type { Route } from '../gate/route.ts'
+import type { OriginalRequest, Route } from '../gate/route.ts'
 import type { UpstreamFailure } from '../http/proxy-errors.ts'
 import type { Identity, RefusalReason } from '../token/caller.ts'
 import type { Peer } from './client-address.ts'
@@ -17,10 +16,8 @@ export interface ClientConnection {
   readonly peer: Peer
   /** Under TLS another than the request's. */
   readonly tcpSocket: Socket
-  /** The process accepts no more: its connections end with their next responses. */
-  readonly isDraining: boolean
-  /** Node before 24.9 (22.21) discards the bytes after the head of an offer to upgrade that is not served. */
-  readonly discardsAfterOffer: boolean
+  /** Whether it must close after the response to the current request. */
+  readonly mustClose: boolean
   /**
    * Destroys it; with a reset if a response has begun and its request has arrived: clients that do not count bytes
    * (Ruby's `Net::HTTP`) take a close for its end. A response framed by close is always reset.
@@ -116,14 +113,6 @@ export class RequestContext {
   /** The request has a socket that Node's parser no longer reads. */
   get isDetached(): boolean {
     return this.firstBytes !== undefined
-  }
-
-  /** Whether the connection must close after the response. */
-  get mustClose(): boolean {
-    const { connection, admitted } = this
-    if (admitted === undefined || this.isBodyMalformed || connection.isDraining) return true
-    if (admitted.connectionOptions?.has('close') === true) return true
-    return connection.discardsAfterOffer && admitted.offersUpgrade && !this.isDetached
   }
 
   /** For the logs: that of the caller, or the names of a login. */

@@ -46,7 +46,7 @@ export class Responder {
     const text = body === undefined ? '' : JSON.stringify(body)
     const list = this.#headers(status, text, context.id, req.headers.origin, headers)
     const unread = hasUnreadBody(req)
-    if (close || unread || context.mustClose) list.push('Connection', 'close')
+    if (close || unread || context.connection.mustClose) list.push('Connection', 'close')
     res.writeHead(status, STATUS_CODES[status] ?? '', list)
     if (req.method !== 'HEAD') context.bytesOut += text.length
     if (unread) {

@@ -7,8 +7,7 @@ export function requestContext(peer: Peer, id: string): RequestContext {
   const context = new RequestContext({
     peer,
     tcpSocket: new Socket(),
-    isDraining: false,
-    discardsAfterOffer: false,
+    mustClose: false,
     abort() {},
     finish() {},
   })
