@@ -122,15 +122,13 @@ export class Metrics {
   readonly #reloads = this.#create.series('reloads_total')
   readonly #lastGood = this.#create.series('reload_last_good_timestamp_seconds')
   readonly #reloadFailing = this.#create.series('reload_failing')
-  /** The certificate sets, or the one part of another subject, whose newest version cannot be used. */
-  readonly #failing: ReadonlyMap<ReloadSubject, Set<string>>
+  /** Subjects whose newest version cannot be used, each with the name of its certificate set. */
+  readonly #failing = new Set<string>()
   readonly #now: () => number
 
   /** `now`: epoch milliseconds. */
   constructor({ upstreams, enforcement }: MeasuredConfig, authData: MeasuredAuthData, now: () => number) {
-    const { subjects } = authData
     this.#now = now
-    this.#failing = new Map(subjects.map((subject) => [subject, new Set()]))
     collectDefaultMetrics({ register: this.registry })
     for (const name of MISNAMED_METRICS) this.registry.removeSingleMetric(name)
     this.#create.series('build_info')(VERSION, process.version).value = 1
@@ -147,7 +145,7 @@ export class Metrics {
     }
     for (const { issuer } of authData.keySets)
       for (const result of RELOAD_RESULTS) this.#fetches(issuer, result)
-    for (const subject of subjects) {
+    for (const subject of authData.subjects) {
       for (const result of RELOAD_RESULTS) this.#reloads(subject, result)
       this.#lastGood(subject).value = now() / 1000
       this.#reloadFailing(subject)
@@ -184,13 +182,14 @@ export class Metrics {
 
   /** `certificate`: one of several sets under the subject, which is failing while any of them is. */
   onReload(subject: ReloadSubject, result: ReloadResult, certificate = ''): void {
-    const failing = this.#failing.get(subject)
-    if (failing === undefined) return
     this.#reloads(subject, result).value++
-    if (result === 'ok') this.#lastGood(subject).value = this.#now() / 1000
-    if (result === 'ok') failing.delete(certificate)
-    else failing.add(certificate)
-    this.#reloadFailing(subject).value = Number(failing.size > 0)
+    const part = `${subject} ${certificate}`
+    if (result === 'ok') {
+      this.#lastGood(subject).value = this.#now() / 1000
+      this.#failing.delete(part)
+    } else this.#failing.add(part)
+    const isFailing = [...this.#failing].some((failing) => failing.startsWith(subject))
+    this.#reloadFailing(subject).value = Number(isFailing)
   }
 
   /** Adds the metrics of values that other components have. Called once. */
@@ -236,14 +235,11 @@ export class Metrics {
 
 const resultOf = (reason: string) => (reason === 'ok' ? 'accepted' : 'rejected')
 
+/** A series, or a node of the tree that leads to it, which has a level for each label. */
 interface Series {
   readonly labels: Readonly<Record<string, string | number>>
   value: number
-}
-
-/** A node of a tree that has a level for each label; its leaves are the series. */
-interface Node extends Series {
-  readonly below: Map<string | number, Node>
+  readonly below: Map<string | number, Series>
 }
 
 /** Functions that create metrics in a registry. */
@@ -253,7 +249,7 @@ export function metricsIn(registry: Registry) {
     return { name: fullName(name), help, labelNames: labels, aggregator, registers: [registry] }
   }
   /** A metric whose series are read at each scrape. */
-  const define = (name: MetricName, read: () => Iterable<Series>): void => {
+  const define = (name: MetricName, read: () => Iterable<Omit<Series, 'below'>>): void => {
     const options = {
       ...optionsOf(name),
       collect(this: Counter | Gauge) {
@@ -280,7 +276,7 @@ export function metricsIn(registry: Registry) {
      */
     series(name: MetricName) {
       const { labels: names } = METRICS[name]
-      const root: Node = { labels: {}, value: 0, below: new Map() }
+      const root: Series = { labels: {}, value: 0, below: new Map() }
       const all: Series[] = names.length === 0 ? [root] : []
       define(name, () => all)
       return (...values: readonly (string | number)[]): Series => {

@@ -98,9 +98,6 @@ t.test('reloads are counted, and a subject is failing while any of its parts fai
   t.strictSame(await values(), { ok: 1, failed: 1, failing: 1, lastGood: 2000 })
   metrics.onReload('certificates', 'ok', 'listener')
   t.strictSame(await values(), { ok: 2, failed: 1, failing: 0, lastGood: 2000 })
-  metrics.onReload('keys', 'ok')
-  const series = (await scrape()).filter(({ name }) => name === 'auth_sidecar_reload_failing')
-  t.equal(series.length, 1, 'what is not reloaded here')
 })
 
 t.test('fetches of a JWK Set are counted, and its age is absent before the first', async (t) => {
