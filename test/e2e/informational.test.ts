@@ -54,9 +54,8 @@ t.test('early hints are forwarded with their links at once', async (t) => {
 })
 
 t.test('an HTTP/1.0 client gets no informational response', async (t) => {
-  const { upstream, sidecar, recovers, send } = await startSetup(t)
+  const { upstream, authorization, recovers, ask } = await startSetup(t)
   upstream.reply(`HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n${OK}`)
-  const client = await send(`GET / HTTP/1.0\r\nAuthorization: Bearer ${sidecar.token}\r\n\r\n`)
-  t.equal((await client.response()).status, 200)
+  t.equal((await ask(`GET / HTTP/1.0\r\n${authorization}\r\n`)).status, 200)
   await recovers()
 })

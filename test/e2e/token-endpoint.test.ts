@@ -2,7 +2,7 @@ import { gzipSync } from 'node:zlib'
 import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
-import { type RawResponse, rawClient } from '../support/raw-client.ts'
+import { type RawResponse, rawRequest } from '../support/raw-client.ts'
 import { startSetup } from '../support/setup.ts'
 
 /** A login as bytes: a body, and header lines with another content type if one is given. */
@@ -306,8 +306,8 @@ t.test('a login body of 16 KiB is accepted; a larger one is refused unread', asy
     t.equal(await client.closed(), 'end', name)
     t.equal(client.rest().length, 0)
   }
-  const endless = await setup.send(`${chunked}${`400\r\n${'x'.repeat(1024)}\r\n`.repeat(17)}`)
-  isOwnResponse(t, await endless.response(), tooLarge, 'without end')
+  const endless = await setup.ask(`${chunked}${`400\r\n${'x'.repeat(1024)}\r\n`.repeat(17)}`)
+  isOwnResponse(t, endless, tooLarge, 'without end')
   await setup.upstreamSaw(t, 0)
 })
 
@@ -349,11 +349,8 @@ t.test('a stalled login gets a response and its connection is closed', async (t)
 t.test('guessing is throttled per account and address', async (t) => {
   const setup = await startSetup(t, { credentials: [{ accountId: 'acme' }, { accountId: 'other' }] })
   const [acme, other] = setup.sidecar.logins
-  const client = await setup.connect()
-  const login = async (body: object | undefined) => {
-    client.send(post(JSON.stringify(body)))
-    return client.response()
-  }
+  const login = (body: object | undefined, from = '127.0.0.1') =>
+    rawRequest(t, setup.sidecar.port, post(JSON.stringify(body)), { from })
   for (const accountId of ['acme', 'unknown']) {
     for (let guess = 0; guess < 20; guess++) {
       isOwnResponse(
@@ -369,9 +366,8 @@ t.test('guessing is throttled per account and address', async (t) => {
   }
   t.equal((await login(acme)).status, 503, 'also with the right secret, or the response would reveal it')
   t.equal((await login(other)).status, 200, 'another account is untouched')
-  const elsewhere = await rawClient(t, setup.sidecar.port, '127.0.0.1', '127.0.0.2')
-  elsewhere.send(post(JSON.stringify(acme)))
-  t.equal((await elsewhere.response()).status, 200, 'and so is the account from another address')
+  const elsewhere = await login(acme, '127.0.0.2')
+  t.equal(elsewhere.status, 200, 'and so is the account from another address')
   t.ok((await setup.sidecar.metric('auth_sidecar_token_issue_failures_total{reason="throttled"}')) >= 3)
 })
 

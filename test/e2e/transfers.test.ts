@@ -28,12 +28,11 @@ function chunked(body: Buffer, trailers = ''): Buffer {
 }
 
 t.test('a request arrives unchanged except for the identity', async (t) => {
-  const { upstream, sidecar, send } = await startSetup(t)
-  const client = await send(
+  const { upstream, sidecar, ask } = await startSetup(t)
+  const response = await ask(
     `PUT /b//c/%2e%2e/d;x=1?a=%20&b HTTP/1.1\r\nhOsT: storage.example:80\r\nX-Meta_Key: a\r\nAuthorization: Bearer ${sidecar.token}\r\n` +
       'x-dup: 1\r\nX-Dup: 2\r\nContent-length: 5\r\nX-Latin: caf\xe9\r\nX-Empty:\r\nOrigin: https://app.example\r\n\r\nhello',
   )
-  const response = await client.response()
   t.equal(response.status, 200)
   t.same(response.body.toString(), 'ok')
   const [request] = upstream.requests

@@ -317,15 +317,14 @@ t.test('a connection on which the upstream left an upload unread is not reused',
 })
 
 t.test('a small refused upload and a large accepted one keep their connection', async (t) => {
-  const { upstream, request, recovers } = await startSetup(t)
+  const { upstream, ask, head, recovers } = await startSetup(t)
   for (const [reply, size] of [
     [FORBIDDEN, 64 * 1024],
     [OK, 150_000],
     ['HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno', 0],
   ] as const) {
     upstream.reply(reply)
-    const client = await request('PUT /o', [`Content-Length: ${size}`], 'x'.repeat(size))
-    await client.response()
+    await ask(head('PUT /o', `Content-Length: ${size}`) + 'x'.repeat(size))
   }
   t.equal(upstream.sockets.length, 1)
   await recovers()

@@ -108,11 +108,10 @@ t.test('an upstream that sends no response head', async (t) => {
 })
 
 t.test('a connection that the upstream accepts and closes before the request is a 503', async (t) => {
-  const { request, outcome } = await startSetup(t, {
+  const { ask, head, outcome } = await startSetup(t, {
     hooks: { onConnection: (socket) => void socket.destroy() },
   })
-  const client = await request('GET /')
-  isOwnResponse(t, await client.response(), unavailable('connection_terminated'))
+  isOwnResponse(t, await ask(head('GET /')), unavailable('connection_terminated'))
   t.equal(await outcome('connection_terminated'), 1)
 })
 
