@@ -9,7 +9,7 @@ import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
 import { checkedText, name, namesProblem, time } from '../values/names.ts'
 import { boolean, must } from '../values/values.ts'
-import { parseSecretHash } from './secret-hash.ts'
+import { secretHashProblem } from './secret-hash.ts'
 import { type Credential, CredentialIndex } from './store.ts'
 
 export async function loadCredentialsFile(path: string): Promise<Loaded<CredentialIndex>> {
@@ -22,11 +22,6 @@ export async function loadCredentialsFile(path: string): Promise<Loaded<Credenti
 }
 
 export const parse: Parse<Credential> = (bytes) => parseFile(bytes, fileSchema)
-
-const secretHash = checkedText((value) => {
-  const parsed = parseSecretHash(value)
-  return typeof parsed === 'string' ? parsed : undefined
-})
 
 /** A list of maps with distinct values of `member`. A repetition is reported together with all other problems. */
 const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) =>
@@ -46,7 +41,7 @@ const listOf = <T extends z.ZodType>(item: T, member: string, repeated: string) 
 const credentialSchema = z.strictObject(
   {
     accessKey: name,
-    secretHash,
+    secretHash: checkedText(secretHashProblem),
     expiresAt: time.default(Number.POSITIVE_INFINITY),
     disabled: boolean.default(false),
     scope: checkedText(scopeProblem).optional(),

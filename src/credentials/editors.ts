@@ -60,7 +60,7 @@ const NEW_REVOCATIONS = `# Tokens that end before they expire. Change them with 
 revocations: []
 `
 
-/** Of the two, the one that fits the file. `add` creates a missing file. */
+/** A file has credentials or revocations: the editor of the other reports it as invalid. `add` creates a missing file. */
 export function openFileEditors(file: string): Editors {
   const changeCredentials = (edit: Edit, initialText?: string) =>
     changeYamlFile(file, parseCredentials, edit, initialText)
@@ -127,9 +127,8 @@ function locate(document: Document, { accountId, accessKey }: CredentialName) {
   return { account, path, removed: credentials.length === 1 ? account : path }
 }
 
-/** As JSON and files hold it: the time in RFC 3339. */
-export function revocationEntry({ issuedBefore, ...name }: Revocation) {
-  const { jti, accountId, accessKey } = name
+/** A revocation as JSON and files hold it, with its time in RFC 3339. */
+export function revocationEntry({ jti, accountId, accessKey, issuedBefore }: Revocation) {
   return {
     ...(jti && { jti }),
     ...(accountId && { accountId }),

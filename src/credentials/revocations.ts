@@ -22,7 +22,7 @@ export interface Revocation {
 const ofAccount = (accountId: string) => `account ${accountId}`
 const ofAccessKey = (accessKey: string) => `key ${accessKey}`
 
-/** Of 300,000 revocations the index takes about 100 ms to build. */
+/** The index of revocations. One of 300,000 takes about 100 ms to build. */
 export class Revocations {
   /** Revoked by their ids. */
   readonly #tokens = new Set<string>()
@@ -34,7 +34,7 @@ export class Revocations {
     for (const revocation of list) this.add(revocation)
   }
 
-  /** Of several for one name, the latest bound counts. */
+  /** The latest bound of a name counts. */
   add({ jti, accountId, accessKey, issuedBefore }: Revocation): void {
     this.#size++
     if (jti) this.#tokens.add(jti)

@@ -47,8 +47,14 @@ export async function hashSecret(secret: string, scheme: SecretScheme): Promise<
   return `${NEW_PREFIX}$${base64(salt)}$${base64(await runScrypt(secret, { salt, parameters: NEW_PARAMETERS }))}`
 }
 
-/** A stored hash, or the problem, which follows the name of the field and repeats nothing of the text. */
-export function parseSecretHash(text: string): SecretHash | string {
+/** Why a text is not a usable hash, or undefined. The problem follows the name of the field and repeats nothing of the text. */
+export function secretHashProblem(text: string): string | undefined {
+  const parsed = parseSecretHash(text)
+  return typeof parsed === 'string' ? parsed : undefined
+}
+
+/** A stored hash, or its problem. */
+function parseSecretHash(text: string): SecretHash | string {
   const sha256Digest = unbase64(sha256Form.exec(text)?.[1])
   if (sha256Digest !== undefined) return { digest: sha256Digest }
 

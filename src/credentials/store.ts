@@ -17,7 +17,7 @@ export interface Credential extends CredentialName {
   /** Epoch milliseconds; `Infinity` when it never expires. */
   readonly expiresAt: number
   readonly disabled: boolean
-  /** As text; undefined or, from PostgreSQL, null: unrestricted. */
+  /** The text of a scope; undefined or, from PostgreSQL, null: unrestricted. */
   readonly scope?: string | null | undefined
 }
 

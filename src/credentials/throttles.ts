@@ -27,13 +27,13 @@ export const secondsLeft = <V extends object>(window: LRUCache<string, V>, key: 
 
 interface LoginOutcome {
   readonly verdict: LoginVerdict | 'throttled'
-  /** Of a throttled login: whole seconds, at least 1. */
+  /** Set for a throttled login: whole seconds, at least 1. */
   readonly retryAfterSeconds?: number
 }
 
 export type LoginThrottle = ReturnType<typeof createLoginThrottle>
 
-/** Of all pairs. */
+/** Logins of all pairs that wait for others of their pair; more are `busy`. */
 const MAX_WAITING_LOGINS = 1000
 
 /**
@@ -46,9 +46,9 @@ export function createLoginThrottle(
   { count, windowSeconds }: { readonly count: number; readonly windowSeconds: number },
   now?: () => number,
 ) {
-  /** Of each pair: the failures, as digests of their access keys. */
+  /** The failures of each pair, as digests of their access keys. */
   const failures = createFixedWindow<number[]>(windowSeconds, now)
-  /** Of pairs with logins in flight. */
+  /** The queues of pairs with logins in flight. */
   const limits = new Map<string, LimitFunction>()
   let waiting = 0
   /**

@@ -9,7 +9,7 @@ import { lookup } from '../../http/host-lookup.ts'
 import { isLoopback } from '../../values/values.ts'
 
 export interface PostgresTarget {
-  /** For pg alone: holds the password. */
+  /** Holds the password. */
   readonly url: string
   /** `host:port/database`. */
   readonly label: string
@@ -83,7 +83,7 @@ export class ReplacedPool {
   readonly #size: number
   #target: PostgresTarget
   #pool: Promise<pg.Pool> | undefined
-  /** Of the last question that failed. */
+  /** Why the last question failed. */
   failure: PostgresFailure | undefined
 
   constructor(urlFile: string, target: PostgresTarget, size: number) {

@@ -10,7 +10,7 @@ import { MAX_SCOPE_LENGTH } from '../../token/scopes.ts'
 const isName = (column: string) =>
   `char_length(${column}) BETWEEN 1 AND 1024 AND ${column} !~ '[\\u0001-\\u001F\\u007F-\\u009F]'`
 
-/** Of `parseScope`, which also looks at the path. */
+/** The rule of `parseScope` without that of the path. */
 const ITEM = 'storage\\.(read|create|modify):/[!-~]*'
 
 /** Before the change: the lock of the revision orders all changes, so that ids of revocations follow their commits. */

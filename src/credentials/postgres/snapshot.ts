@@ -8,7 +8,7 @@ import type { ClientBase, Pool } from 'pg'
 import { scopeProblem } from '../../token/scopes.ts'
 import { nameProblem, namesProblem } from '../../values/names.ts'
 import { type Revocation, Revocations } from '../revocations.ts'
-import { parseSecretHash } from '../secret-hash.ts'
+import { secretHashProblem } from '../secret-hash.ts'
 import { type Credential, CredentialIndex } from '../store.ts'
 import { ChangesNotRecorded } from './connection.ts'
 
@@ -20,7 +20,8 @@ interface Revision {
 }
 
 export interface Snapshot {
-  readonly revision: Revision
+  /** As in the revision it was read at. */
+  readonly base: string
   readonly credentials: CredentialIndex
   readonly problems: readonly string[]
   readonly revocations: Revocations
@@ -35,7 +36,7 @@ export interface Snapshot {
 type RevocationRow = Revocation & { readonly id: string; readonly createdAt: string }
 
 export const NO_SNAPSHOT: Snapshot = {
-  revision: { number: '', base: '' },
+  base: '',
   credentials: new CredentialIndex(),
   problems: [],
   revocations: new Revocations(),
@@ -52,7 +53,7 @@ export const SELECT_REVOCATIONS = `SELECT id, jti, account_id AS "accountId", ac
   (extract(epoch FROM issued_before) * 1000)::float8 AS "issuedBefore", created_at::text AS "createdAt"
   FROM storage_auth.revocations`
 
-/** About 5 ms of work. */
+/** A page takes about 5 ms of work. */
 const PAGE_ROWS = 1000
 
 /** @param former - its index of revocations is extended where that is enough */
@@ -61,9 +62,9 @@ export async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapsh
   let isBroken = true
   try {
     await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY')
-    const revision = await readRevision(client)
+    const { base } = await readRevision(client)
     const snapshot =
-      revision.base === former.revision.base
+      base === former.base
         ? { ...former, ...(await readNewRevocations(client, former)) }
         : { ...(await readCredentials(client)), ...(await readRevocations(client)) }
     // The rows are valid although this fails. The former index has them by now: read again, they would count twice.
@@ -72,7 +73,7 @@ export async function readSnapshot(pool: Pool, former: Snapshot): Promise<Snapsh
       () => false,
       () => true,
     )
-    return { ...snapshot, revision }
+    return { ...snapshot, base }
   } finally {
     client.release(isBroken)
   }
@@ -110,7 +111,7 @@ async function readRevocations(client: ClientBase) {
   return { revocations, newest, added: 0 }
 }
 
-/** Then all are read again: rows whose tokens have ended are gone from the table, but not from the index. */
+/** After so many, all are read again: rows whose tokens have ended are gone from the table, but not from the index. */
 const MAX_ADDED = 10_000
 
 async function readNewRevocations(client: ClientBase, { newest, revocations, added }: Snapshot) {
@@ -147,11 +148,10 @@ async function readRows<T extends { readonly id: string }>(
 }
 
 export function rowProblem({ id, accountId, accessKey, secretHash, scope }: CredentialRow) {
-  const hash = parseSecretHash(secretHash)
   const problems = {
     account_id: nameProblem(accountId),
     access_key: nameProblem(accessKey) ?? namesProblem(accountId, accessKey, scope ?? ''),
-    secret_hash: typeof hash === 'string' ? hash : undefined,
+    secret_hash: secretHashProblem(secretHash),
     scope: scope == null ? undefined : scopeProblem(scope),
   }
   const [column, problem] = Object.entries(problems).find(([, problem]) => problem !== undefined) ?? []
