@@ -5,7 +5,6 @@ import { certificateSets, loadCertificates } from '../certificates.ts'
 import { type Config, insecureKeySets, keySetsOf } from '../config/config.ts'
 import { explain, FILE_VARIABLE, type LoadedConfig, loadConfig } from '../config/load.ts'
 import { configJsonSchema, FLAGS, SETTINGS } from '../config/settings.ts'
-
 import { fetchJwks, importKeys } from '../keys/key-set.ts'
 import { createLog } from '../log.ts'
 import { fileProblem, formatProblems, InvalidAuthData, type Problem } from '../values/problem.ts'
@@ -170,6 +169,6 @@ async function checkKeySet(
   if (!fetched.ok) return unusable(fetched.problems)
   const { value, warnings } = await importKeys(fetched.value, source.algorithms, 0)
   if (value.keys.length === 0) return unusable(warnings)
-  const notes = [`${value.keys.length} keys can be used`, ...warnings]
+  const notes = [`${value.keys.length} of its keys can be used`, ...warnings]
   return { problems: [], notes: notes.map((note) => `${path}: ${note}`) }
 }

@@ -1,4 +1,5 @@
 import { writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { Command } from 'commander'
 import t from 'tap'
@@ -7,6 +8,7 @@ import { configJsonSchema } from '../../src/config/settings.ts'
 import { makeCertificate } from '../support/certificates.ts'
 import { makeCredentialsFile } from '../support/credentials.ts'
 import { makeKeyDirectory } from '../support/keys.ts'
+import { listen } from '../support/listen.ts'
 import { runCommand } from '../support/run-command.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -49,6 +51,23 @@ t.test('check --files prints warnings to stderr and succeeds', async (t) => {
     /^warning: .*expired\.pem: .* expired at .*\nwarning: .*key\.pem can be read by every user.*\n$/,
   )
   t.strictSame(JSON.parse((await run([...args, '--json'])).stdout), { ok: true, problems: [] })
+})
+
+t.test('check --fetch says of each key set whether it can be used', async (t) => {
+  const { publicJwk } = await makeKeyDirectory(t)
+  const good = JSON.stringify({ keys: [publicJwk] })
+  const server = createServer((req, res) => res.end(req.url === '/good' ? good : ''))
+  const url = `http://127.0.0.1:${await listen(t, server)}`
+  const fetched = (path: string) => run(['check', '--fetch', '--keys-jwks-url', `${url}${path}`])
+  t.strictSame(await fetched('/good'), {
+    failure: undefined,
+    stdout: 'the configuration is valid\nkeys.jwksUrl: 1 of its keys can be used\n',
+    stderr: '',
+  })
+  t.match((await fetched('/none')).failure, {
+    exitCode: 2,
+    message: /keys\.jwksUrl: the JWK Set is not a JWK Set \(--keys-jwks-url\)$/m,
+  })
 })
 
 t.test('show prints the effective settings, as a table and as JSON', async (t) => {
