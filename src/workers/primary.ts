@@ -11,7 +11,7 @@ import { type DrainReport, type ListenAddresses, logStart } from '../life-cycle.
 import type { LogDestination, Logger } from '../log.ts'
 import { type AdminData, createAdminListener } from '../ops/admin.ts'
 import { fullName, metricsIn } from '../ops/metrics.ts'
-import { type MetricsScope, statusMetrics } from '../ops/samples.ts'
+import type { MetricsScope } from '../ops/samples.ts'
 import { createWorkerPool } from './pool.ts'
 
 /** Time after the drain deadline until workers are killed. */
@@ -59,11 +59,6 @@ export async function createPrimary(
     // Its own first: `process_start_time_seconds` of the first is used.
     return AggregatorRegistry.aggregate([await own.getMetricsAsJSON(), ...pool.metrics()])
   }
-  const signingKey = async (): Promise<string | undefined> => {
-    const families = await statusMetrics(await registry('status'))
-    const age = families.find(({ name }) => name === fullName('signing_key_age_seconds'))
-    return age?.values[0]?.labels['kid']?.toString()
-  }
   const adminData: AdminData = {
     async checks() {
       const responding = await pool.update('status')
@@ -94,7 +89,10 @@ export async function createPrimary(
       const [data] = await Promise.all([pool.fork(), ...Array.from({ length: count - 1 }, () => pool.fork())])
       if (phase === 'starting') phase = 'running'
       const where = { data, admin: adminAddress }
-      logStart(log, config, settingsFile, await signingKey(), where)
+      const keyAge = await (await registry('status'))
+        .getSingleMetric(fullName('signing_key_age_seconds'))
+        ?.get()
+      logStart(log, config, settingsFile, keyAge?.values[0]?.labels['kid']?.toString(), where)
       return where
     } catch (error) {
       if (phase !== 'draining') await pool.stop(false, 0)
