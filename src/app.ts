@@ -14,8 +14,6 @@ import { Audit } from './ops/audit.ts'
 import { Metrics } from './ops/metrics.ts'
 import { Forwarder } from './proxy/forward.ts'
 import { createAccessLog } from './server/access-log.ts'
-import { createPeers } from './server/client-address.ts'
-import type { SidecarRequest } from './server/context.ts'
 import { createHandle } from './server/handle.ts'
 import { DataListener } from './server/listener.ts'
 import { Responder } from './server/respond.ts'
@@ -65,10 +63,7 @@ export async function createApp({
   const metrics = new Metrics(config, authData, now)
   const signer = new TokenSigner(authData.keys, config.token, now)
   const cache = createTokenCache(config, authData, signer, now)
-  const peers = createPeers(config.forwarded.trust)
-  const clientAddress = ({ context, headers }: SidecarRequest) =>
-    peers.clientAddress(context.connection.peer, headers['x-forwarded-for'])
-  const audit = new Audit(log, config.log.audit, clientAddress)
+  const audit = new Audit(log, config.log.audit)
   const responder = new Responder(config.cors.allowedOrigins)
   const onInternalError = (requestId: string, error: unknown) =>
     log.error({ requestId, err: error }, 'request failed with an internal error')
@@ -84,14 +79,14 @@ export async function createApp({
   const decide = createDecide(config, authData.revokeToken !== undefined, cache.verify, metrics.onTokenCheck)
   const { credentials, revokeToken } = authData
   const handle = createHandle(
-    { config, responder, signer, credentials, revokeToken, clientAddress, audit, metrics, now },
+    { config, responder, signer, credentials, revokeToken, audit, metrics, now },
     decide,
-    (req, res) => forwarder.forward(req, res),
+    (res) => forwarder.forward(res),
     onInternalError,
   )
 
-  const accessLog = createAccessLog(metrics, log, config.log.access, clientAddress, () => phase.isAborting)
-  const listener = new DataListener(config, authData.certificates.get('listener'), peers.peerOf, {
+  const accessLog = createAccessLog(metrics, log, config.log.access, () => phase.isAborting)
+  const listener = new DataListener(config, authData.certificates.get('listener'), {
     handle,
     onRequestEnd: accessLog.onRequestEnd,
     onParserError: (error, peer, bytes) =>

@@ -26,12 +26,10 @@ export interface AuditLine {
 export class Audit {
   readonly #log: Logger
   readonly #isOn: boolean
-  readonly #clientAddress: (req: SidecarRequest) => string
 
-  constructor(log: Logger, isOn: boolean, clientAddress: (req: SidecarRequest) => string) {
+  constructor(log: Logger, isOn: boolean) {
     this.#log = log
     this.#isOn = isOn
-    this.#clientAddress = clientAddress
   }
 
   /** Something that a request did; called once it is done. */
@@ -44,7 +42,7 @@ export class Audit {
       accessKey: text(identity?.accessKey),
       tokenId: text(identity?.tokenId),
       ...('linkId' in what && { linkId: loggable(what.linkId) }),
-      client: this.#clientAddress(req),
+      client: req.clientAddress,
       requestId: id,
       traceId: traceIdOf(req.headers['traceparent']),
     })

@@ -59,8 +59,8 @@ export class Forwarder {
   }
 
   /** Responds with the upstream's response, opens a tunnel, or refuses. */
-  forward(req: SidecarRequest, res: SidecarResponse): void {
-    this.#proxy.web(req, res)
+  forward(res: SidecarResponse): void {
+    this.#proxy.web(res.req, res)
   }
 
   #transfer(res: SidecarResponse): void {

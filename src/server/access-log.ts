@@ -29,7 +29,6 @@ export function createAccessLog(
   metrics: RequestMetrics,
   log: Logger,
   access: 'all' | 'errors' | 'off',
-  clientAddress: (req: SidecarRequest) => string,
   isAborting: () => boolean,
 ) {
   const writeLine = (req: SidecarRequest, status: number, reason: Reason | undefined, ms: number) => {
@@ -51,7 +50,7 @@ export function createAccessLog(
         ms: Math.round(ms * 1000) / 1000,
         account: identity?.accountId && loggable(identity.accountId),
         tokenId: identity?.tokenId && loggable(identity.tokenId),
-        client: clientAddress(req),
+        client: req.clientAddress,
         traceId: traceIdOf(req.headers['traceparent']),
       },
       'request',
@@ -59,10 +58,11 @@ export function createAccessLog(
   }
 
   return {
-    onRequestEnd(req: SidecarRequest, res: SidecarResponse, finished: boolean): void {
+    onRequestEnd(res: SidecarResponse): void {
+      const { req } = res
       const { context } = req
       const ms = performance.now() - context.startedAt
-      const isSent = finished || res.isComplete || res.statusCode === 101
+      const isSent = res.writableFinished || res.isComplete || res.statusCode === 101
       const reason = !isSent && isAborting() ? 'drain_deadline' : context.reason
       const hasLeft = reason === undefined || isClientFailure(reason)
       const status = isSent ? res.statusCode : hasLeft ? CLIENT_CLOSED : ABORTED

@@ -11,13 +11,20 @@ export class Peer {
   /** IPv4-mapped IPv6 as IPv4. */
   readonly address: string
   readonly trusted: boolean
+  readonly #isTrusted: (address: string) => boolean
   /** Rendered once for all requests of the connection: all but the host, which is that of each request. */
   readonly #xForwardedLines: string
   readonly #forwardedStart: string
 
-  constructor(address: string, trusted: boolean, proto: 'http' | 'https', port: number) {
+  constructor(
+    address: string,
+    isTrusted: (address: string) => boolean,
+    proto: 'http' | 'https',
+    port: number,
+  ) {
     this.address = address
-    this.trusted = trusted
+    this.trusted = isTrusted(address)
+    this.#isTrusted = isTrusted
     this.#xForwardedLines = `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\nX-Forwarded-Port: ${port}\r\n`
     this.#forwardedStart = `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`
   }
@@ -28,37 +35,38 @@ export class Peer {
       ? `${this.#xForwardedLines}${this.#forwardedStart}\r\n`
       : `${this.#xForwardedLines}X-Forwarded-Host: ${host}\r\n${this.#forwardedStart};host="${host}"\r\n`
   }
+
+  /** Returns the peer's address or, behind trusted proxies, the nearest of `X-Forwarded-For` that is not trusted. */
+  clientAddress(forwardedFor: string | readonly string[] | undefined): string {
+    let nearest = this.address
+    if (!this.trusted || forwardedFor === undefined) return nearest
+    for (const text of String(forwardedFor).split(',').reverse()) {
+      const address = normalize(withoutPort(text.trim()))
+      if (address === undefined) break
+      nearest = address
+      if (!this.#isTrusted(address)) break
+    }
+    return nearest
+  }
 }
 
-/** `trust`: CIDRs and single addresses. */
-export function createPeers(trust: readonly string[]) {
+interface Addresses {
+  readonly remoteAddress?: string | undefined
+  readonly localPort?: number | undefined
+}
+
+/** For one listener. `trust`: CIDRs and single addresses. */
+export function createPeers(trust: readonly string[]): (socket: Addresses, tls: boolean) => Peer {
   const ranges = { trusted: trust.map(parseRange) }
   const isTrusted = (address: string) =>
     trust.length > 0 &&
     ipaddr.isValid(address) &&
     ipaddr.subnetMatch(ipaddr.parse(address), ranges, 'other') === 'trusted'
   let port: number | undefined
-  return {
-    peerOf(
-      socket: { readonly remoteAddress?: string | undefined; readonly localPort?: number | undefined },
-      tls: boolean,
-    ): Peer {
-      port ??= socket.localPort // the listener's: read once, because it is a system call
-      const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
-      return new Peer(address, isTrusted(address), tls ? 'https' : 'http', port ?? (tls ? 443 : 80))
-    },
-    /** Returns the peer's address or, behind trusted proxies, the nearest of `X-Forwarded-For` that is not trusted. */
-    clientAddress(peer: Peer, forwardedFor: string | readonly string[] | undefined): string {
-      let nearest = peer.address
-      if (!peer.trusted || forwardedFor === undefined) return nearest
-      for (const text of String(forwardedFor).split(',').reverse()) {
-        const address = normalize(withoutPort(text.trim()))
-        if (address === undefined) break
-        nearest = address
-        if (!isTrusted(address)) break
-      }
-      return nearest
-    },
+  return (socket, tls) => {
+    port ??= socket.localPort // the listener's: read once, because it is a system call
+    const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
+    return new Peer(address, isTrusted, tls ? 'https' : 'http', port ?? (tls ? 443 : 80))
   }
 }
 

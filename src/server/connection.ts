@@ -10,9 +10,9 @@ import { DRAIN_IDLE_MS, DRAIN_TOTAL_MS } from './respond.ts'
 
 export interface ConnectionEvents {
   /** Must not throw. */
-  readonly handle: (req: SidecarRequest, res: SidecarResponse) => void
-  /** Called once for each handled request. `finished`: its response was sent completely. */
-  readonly onRequestEnd: (req: SidecarRequest, res: SidecarResponse, finished: boolean) => void
+  readonly handle: (res: SidecarResponse) => void
+  /** Called once for each handled request. */
+  readonly onRequestEnd: (res: SidecarResponse) => void
   /** Called for bytes that are not a request; returns the response as text. `bytes`: the last ones, if there are any. */
   readonly onParserError: (error: PublicError, peer: Peer, bytes?: Buffer) => string
   /** The process accepts no more: its connections end with their next responses. */
@@ -118,15 +118,14 @@ export class Connection implements ClientConnection {
     res.req.context = new RequestContext(this, firstBytes)
     if (this.#socket.timeout === this.#settings.headMs) this.#socket.setTimeout(this.#settings.idleMs) // its head was late
     res.on('close', onResponseClosed)
-    this.#events.handle(res.req, res)
+    this.#events.handle(res)
   }
 
   finish(res: SidecarResponse): void {
-    const { req } = res
     const socket = this.#socket
     this.#current = undefined
-    req.context.changeOwner(undefined)
-    this.#events.onRequestEnd(req, res, res.writableFinished)
+    res.req.context.changeOwner(undefined)
+    this.#events.onRequestEnd(res)
     this.#bytesBefore = socket.bytesRead
     const next = socket.writable ? this.#waiting.shift() : undefined
     if (!socket.writable) this.#dropWaiting()

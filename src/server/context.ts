@@ -125,6 +125,10 @@ export class RequestContext {
 export class SidecarRequest extends IncomingMessage {
   /** Set by `Connection` when it serves the request; nothing reads it before. */
   declare context: RequestContext
+
+  get clientAddress(): string {
+    return this.context.connection.peer.clientAddress(this.headers['x-forwarded-for'])
+  }
 }
 
 export class SidecarResponse extends ServerResponse<SidecarRequest> {

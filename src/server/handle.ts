@@ -7,7 +7,7 @@ import type { Decide, Decision } from '../gate/decide.ts'
 import type { Route } from '../gate/route.ts'
 import { newRequestId, requestIdOf } from '../http/request-ids.ts'
 import { type Caller, identityHeaders } from '../token/caller.ts'
-import type { SidecarRequest, SidecarResponse } from './context.ts'
+import type { SidecarResponse } from './context.ts'
 import { LinkEndpoint } from './link-endpoint.ts'
 import type { RefusalOptions } from './respond.ts'
 import { type EndpointOptions, TokenEndpoint } from './token-endpoint.ts'
@@ -16,16 +16,16 @@ import { type EndpointOptions, TokenEndpoint } from './token-endpoint.ts'
 export function createHandle(
   endpoints: EndpointOptions,
   decide: Decide,
-  forward: (req: SidecarRequest, res: SidecarResponse) => void,
+  forward: (res: SidecarResponse) => void,
   onInternalError: (requestId: string, error: unknown) => void,
-): (req: SidecarRequest, res: SidecarResponse) => void {
+): (res: SidecarResponse) => void {
   const { config, responder, now } = endpoints
   const tokenEndpoint = new TokenEndpoint(endpoints)
   const linkEndpoint = new LinkEndpoint(endpoints)
 
   /** Returns a promise, which rejects only on an internal error, where the response takes time. */
-  const execute = (decision: Decision, req: SidecarRequest, res: SidecarResponse): void | Promise<void> => {
-    const { context } = req
+  const execute = (decision: Decision, res: SidecarResponse): void | Promise<void> => {
+    const { context } = res.req
     if (res.destroyed) return // the client left while the token was verified
     context.decision = decision
     if (decision.act === 'refuse')
@@ -35,7 +35,7 @@ export function createHandle(
       return responder.refuse(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
-        return forward(req, res)
+        return forward(res)
       case 'forwardAuth':
         return allowForwarding(res, decision.caller)
       case 'issueToken':
@@ -72,8 +72,8 @@ export function createHandle(
     ])
   }
 
-  const onError = (req: SidecarRequest, res: SidecarResponse, error: unknown) => {
-    const { context } = req
+  const onError = (res: SidecarResponse, error: unknown) => {
+    const { context } = res.req
     if (context.id === '') context.id = newRequestId()
     onInternalError(context.id, error)
     if (res.headersSent) context.connection.abort()
@@ -81,7 +81,8 @@ export function createHandle(
     responder.refuse(res, 'internal', ERRORS.internalError, { errorType, close: true })
   }
 
-  return (req, res) => {
+  return (res) => {
+    const { req } = res
     const { context } = req
     try {
       const { request, original, route, decision } = decide(req, context.connection.peer.trusted)
@@ -92,11 +93,11 @@ export function createHandle(
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
       const mustWait = decision instanceof Promise || request?.chunked === true
       const pending = mustWait
-        ? Promise.resolve(decision).then((resolved) => execute(resolved, req, res))
-        : execute(decision, req, res)
-      pending?.catch((error: unknown) => onError(req, res, error))
+        ? Promise.resolve(decision).then((resolved) => execute(resolved, res))
+        : execute(decision, res)
+      pending?.catch((error: unknown) => onError(res, error))
     } catch (error) {
-      onError(req, res, error)
+      onError(res, error)
     }
   }
 }

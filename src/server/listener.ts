@@ -20,7 +20,7 @@ import type { Certificates } from '../certificates.ts'
 import type { Config } from '../config/config.ts'
 import { admit } from '../gate/admission.ts'
 import type { Reloadable } from '../reload/reloadable.ts'
-import type { Peer } from './client-address.ts'
+import { createPeers, type Peer } from './client-address.ts'
 import { Connection, type ConnectionEvents, type ConnectionSettings, type ParserError } from './connection.ts'
 import { SidecarRequest, SidecarResponse } from './context.ts'
 import { secureContext, TlsSockets, tlsOptions } from './tls-sockets.ts'
@@ -46,16 +46,11 @@ export class DataListener {
   droppedConnections = 0
 
   /** `certificates`: absent without TLS. New ones are for new connections. */
-  constructor(
-    config: Config,
-    certificates: Reloadable<Certificates> | undefined,
-    peerOf: (socket: Socket, tls: boolean) => Peer,
-    events: ListenerEvents,
-  ) {
+  constructor(config: Config, certificates: Reloadable<Certificates> | undefined, events: ListenerEvents) {
     const { limits, timeouts, upgrade } = config
     this.#config = config
     this.#isSecure = certificates !== undefined
-    this.#peerOf = peerOf
+    this.#peerOf = createPeers(config.forwarded.trust)
     this.#events = events
     const httpOptions: ServerOptions<typeof SidecarRequest, typeof SidecarResponse> & {
       // Since Node 24.9 and 22.21: a declined request is served as if it offered no upgrade (RFC 9110, section 7.8).
@@ -130,11 +125,7 @@ export class DataListener {
       this.#open.get(req.socket)?.receiveDetached(req, firstBytes)
     server.on('connect', onUpgrade)
     if (this.#config.upgrade.enabled) server.on('upgrade', onUpgrade)
-    server.on('timeout', (socket: Socket) => {
-      const connection = this.#open.get(socket)
-      if (connection === undefined) socket.destroy()
-      else connection.onTimeout()
-    })
+    server.on('timeout', (socket: Socket) => this.#open.get(socket)?.onTimeout())
     server.on('clientError', (error: ParserError, socket: Duplex) => {
       const connection = this.#open.get(socket)
       if (connection === undefined) socket.destroy()

@@ -33,7 +33,6 @@ export interface EndpointOptions {
   readonly credentials: CredentialStore | undefined
   /** Absent where no database has the revocations. */
   readonly revokeToken: RevokeToken | undefined
-  readonly clientAddress: (req: SidecarRequest) => string
   /** The audit log. `request`: something that a request did; called once it is done. */
   readonly audit: { request(req: SidecarRequest, what: AuditedRequest): void }
   readonly metrics: {
@@ -75,7 +74,7 @@ export class TokenEndpoint {
     const { login } = fields
     const { accountId, accessKey } = login
     if (credentials.hasAccount(accountId)) context.login = { accountId }
-    const client = clientNetwork(this.#options.clientAddress(req))
+    const client = clientNetwork(req.clientAddress)
     const { verdict, retryAfterSeconds } = await this.#throttle(login, client, async () =>
       res.destroyed ? 'busy' : credentials.authenticate(login, client),
     )

@@ -34,8 +34,7 @@ async function growth(fill: (at: number) => unknown): Promise<number> {
 
 t.test('no cache keeps the line from which its keys and values were cut', async (t) => {
   const throttle = createLoginThrottle({ count: 20, windowSeconds: 60 })
-  const { clientAddress, peerOf } = createPeers(['127.0.0.1'])
-  const peer = peerOf({ remoteAddress: '127.0.0.1' }, false)
+  const peer = createPeers(['127.0.0.1'])({ remoteAddress: '127.0.0.1' }, false)
   const cache = new TokenCache({
     verifyUncached: async () => ({ ok: true, caller: makeCaller() }),
     maxTokens: 10_000,
@@ -54,7 +53,7 @@ t.test('no cache keeps the line from which its keys and values were cut', async 
       requestHead(context, admitted({}), decision, upstream)
     },
     'failed logins': (at) => {
-      const address = clientAddress(peer, cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))
+      const address = peer.clientAddress(cut(`203.0.${(at + 10) >> 8}.${(at + 10) % 256}`))
       const login = { accountId: cut(`an account with a long name ${at}`), accessKey: cut(`a key ${at}`) }
       return throttle(login, address, async () => 'rejected')
     },

@@ -9,7 +9,7 @@ import { makeCaller } from '../support/tokens.ts'
 
 const caller = makeCaller()
 const socket = { remoteAddress: '192.0.2.7', localPort: 8080 }
-const untrusted = createPeers([]).peerOf(socket, false)
+const untrusted = createPeers([])(socket, false)
 
 const REQUEST_ID = 'X-Request-Id: created-here\r\n'
 const FORWARDED =

@@ -3,7 +3,7 @@ import t from 'tap'
 import { clientNetwork, createPeers, type Peer } from '../../src/server/client-address.ts'
 
 const peer = (remoteAddress: string | undefined, trust: readonly string[] = []): Peer =>
-  createPeers(trust).peerOf({ remoteAddress, localPort: 8080 }, false)
+  createPeers(trust)({ remoteAddress, localPort: 8080 }, false)
 
 t.test('addresses are normalized', async (t) => {
   for (const [remoteAddress, address, node] of [
@@ -22,7 +22,7 @@ t.test('addresses are normalized', async (t) => {
         `Forwarded: for=${node};proto=http\r\n`,
     )
   }
-  const secure = createPeers([]).peerOf({ remoteAddress: '::1' }, true)
+  const secure = createPeers([])({ remoteAddress: '::1' }, true)
   t.match(secure.forwardedLines('h'), 'X-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n')
 })
 
@@ -62,8 +62,7 @@ t.test('a peer is trusted if its address or network is listed', async (t) => {
 
 t.test('the client is the nearest address that is not a trusted proxy', async (t) => {
   const trust = ['10.0.0.0/8', 'fd00::/8', '::1']
-  const { clientAddress } = createPeers(trust)
-  const from = (remoteAddress: string, list?: string) => clientAddress(peer(remoteAddress, trust), list)
+  const from = (remoteAddress: string, list?: string) => peer(remoteAddress, trust).clientAddress(list)
   for (const [remoteAddress, list, client] of [
     ['192.0.2.7', '198.51.100.1', '192.0.2.7'], // the peer is not trusted
     ['192.0.2.7', '10.0.0.1, 10.0.0.2', '192.0.2.7'],
