@@ -41,8 +41,7 @@ export function statusOf(config: StatusConfig, checks: readonly ReadyCheck[], wi
       count: tenMinutes.total('token_checks_total', REFUSED),
       byReason: Object.fromEntries(tenMinutes.by('token_checks_total', 'reason', REFUSED)),
     },
-    latency: latencyByRoute(tenMinutes),
-    latencyNow: recently.percentiles('request_duration_seconds'),
+    latency: recently.percentiles('request_duration_seconds'),
     cache: {
       hitRatio: share(cacheHits, cacheHits + tenMinutes.total('token_cache_misses_total')),
       entries: values.total('token_cache_entries'),
@@ -84,20 +83,6 @@ function requestsIn({ tenMinutes, recently, values }: Windows) {
     inFlight: values.total('requests_in_flight'),
     connections: values.total('client_connections'),
   }
-}
-
-/** The first is that of all routes. */
-function latencyByRoute(growth: Growth) {
-  const routes = [...growth.by('request_duration_seconds', 'route').keys()]
-  const latency = (route: string, where = {}) => ({
-    route,
-    count: growth.total('request_duration_seconds', { ...where, le: '+Inf' }),
-    ...growth.percentiles('request_duration_seconds', where),
-  })
-  return [
-    latency('all'),
-    ...routes.map((route) => latency(route, { route })).filter(({ count }) => count > 0),
-  ]
 }
 
 /** Keys, certificates and files: what decides on access. */

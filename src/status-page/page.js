@@ -114,7 +114,7 @@ function showState(status) {
 }
 
 function showFigures(status) {
-  const { requests, rejections, latencyNow, cache, process } = status
+  const { requests, rejections, latency, cache, process } = status
   const counted = (value) => `${count(value)} ${inWindow(status)}`
   const [recent, window] = [inRecent(status), inWindow(status)]
   const figure = (name, when, value, unit, words) =>
@@ -129,13 +129,7 @@ function showFigures(status) {
     figure('Requests', recent, amount(requests.perSecond), '/s', counted(requests.count)),
     figure('Failing (5xx)', recent, percent(requests.failingRatio), '', counted(requests.failing)),
     figure('Refused', recent, amount(rejections.perSecond), '/s', counted(rejections.count)),
-    figure(
-      'Latency p99',
-      recent,
-      duration(latencyNow.p99Seconds),
-      '',
-      `p50 ${duration(latencyNow.p50Seconds)}`,
-    ),
+    figure('Latency p99', recent, duration(latency.p99Seconds), '', `p50 ${duration(latency.p50Seconds)}`),
     figure(
       'Cached',
       window,
@@ -184,14 +178,8 @@ function showRejections(status) {
   )
 }
 
-function showRoutes(status) {
-  const { latency, logins, requests } = status
-  const rows = latency.map(({ route, count: requests, p50Seconds, p99Seconds }) => [
-    route,
-    count(requests),
-    duration(p50Seconds),
-    duration(p99Seconds),
-  ])
+function showResponses(status) {
+  const { logins, requests } = status
   const list = (counts) =>
     occurred(counts)
       .map(([name, value]) => `${name} ${count(value)}`)
@@ -200,8 +188,7 @@ function showRoutes(status) {
   const issuedLinks = linksIssued > 0 ? ` · ${plural(linksIssued, 'link')}` : ''
   const when = () => quiet(` ${inWindow(status)}`)
   fill(
-    'routes',
-    table(['Latency by route ', quiet(inWindow(status))], ['Route', 'Requests', 'p50', 'p99'], rows),
+    'responses',
     facts(
       ['Responses', list(requests.byStatus), when()],
       ['Issued', `${plural(issued, 'token')}${issuedLinks}`, when()],
@@ -335,7 +322,7 @@ function show(status) {
   showFigures(status)
   showUpstreams(status)
   showRejections(status)
-  showRoutes(status)
+  showResponses(status)
   showKeys(status)
   showTrust(status)
   showCharts(status)

@@ -214,11 +214,5 @@ t.test('percentiles are interpolated within their bucket', async (t) => {
   for (let i = 0; i < 50; i++) setup.metrics.onRequest('token_check', 'GET', 200, 0.2)
   for (let i = 0; i < 10; i++) setup.metrics.onRequest('public', 'GET', 200, 1000)
   await setup.step()
-  const { latency } = await setup.report()
-  t.match(latency, [
-    { route: 'all', count: 110, p50Seconds: 0.115, p99Seconds: 60 },
-    { route: 'token_check', count: 50, p50Seconds: 0.175 },
-    { route: 'proxy', count: 50, p50Seconds: 0.0175 },
-    { route: 'public', count: 10, p50Seconds: 60 },
-  ])
+  t.strictSame((await setup.report()).latency, { p50Seconds: 0.115, p99Seconds: 60 })
 })
