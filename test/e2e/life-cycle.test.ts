@@ -2,7 +2,6 @@ import { spawnSync } from 'node:child_process'
 import { closeSync, constants, openSync, readSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { setTimeout as sleep } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { VERSION } from '../../src/version.ts'
 import { eventually } from '../support/eventually.ts'
@@ -10,7 +9,7 @@ import { without } from '../support/other-programs.ts'
 import { prepareFiles, serve, serveArgs, startProgram } from '../support/program.ts'
 import { metricAt } from '../support/prometheus.ts'
 import { type RawClient, rawClient, rawRequest } from '../support/raw-client.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { fillBuffers, OK, recordingUpstream } from '../support/recording-upstream.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
 /** A sidecar in a process of its own, in front of an upstream. */
@@ -107,13 +106,7 @@ t.test('a drain completes a response that waits in a buffer, and answers a late 
   client.send(get)
   await client.until('\r\n\r\n')
   client.socket.pause()
-  // One response after the other, until the kernel takes no more: then a complete one waits in the sidecar.
-  for (let sent = 1; sent <= upstream.requests.length; ) {
-    client.send(get.repeat(10))
-    sent += 10
-    const isServed = () => upstream.requests.length === sent
-    await Promise.race([upstream.until(isServed, 'the requests').catch(() => {}), sleep(1000)])
-  }
+  await fillBuffers(client, upstream, get)
   const late = await rawClient(t, sidecar.port)
   late.send('GET /object HT')
   sidecar.child.kill('SIGTERM')

@@ -1,14 +1,13 @@
 import { once } from 'node:events'
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type ConnectionOptions, connect, createServer, type TlsOptions } from 'node:tls'
+import { type ConnectionOptions, connect } from 'node:tls'
 import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { eventually, SOON_MS } from '../support/eventually.ts'
-import { listen } from '../support/listen.ts'
 import { rawRequest } from '../support/raw-client.ts'
 import { OK } from '../support/recording-upstream.ts'
-import { NAMES, type Secured, startSecured, writePair } from '../support/secured.ts'
+import { NAMES, type Secured, startSecured, tlsUpstream, writePair } from '../support/secured.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
 
@@ -134,29 +133,17 @@ t.test('changed client authorities apply to new connections', async (t) => {
   t.equal((await first.response()).status, 200, 'who is in stays in')
 })
 
-/** A TLS upstream that closes each connection after its response; the names of the client certificates it received. */
-async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ url: string; clients: string[] }> {
-  const clients: string[] = []
-  const server = createServer(options, (socket) => {
-    clients.push(String(socket.getPeerCertificate().subject?.CN))
-    socket.on('error', () => {})
-    socket.on('data', () => socket.end(OK.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')))
-  })
-  server.on('tlsClientError', () => {})
-  return { url: `https://localhost:${await listen(t, server)}`, clients }
-}
-
 t.test('new connections to upstreams use the current files', async (t) => {
   const authority = makeCertificate({ commonName: 'test authority', authority: true })
   const stranger = makeCertificate({ commonName: 'another authority', authority: true })
   const directory = await temporaryDirectory(t)
   const path = (name: string) => join(directory, name)
   const ours = (commonName: string) => makeCertificate({ commonName, issuer: authority })
-  const { url, clients } = await tlsUpstream(t, {
-    ...serverNamed('upstream', authority),
-    ca: authority.cert,
-    requestCert: true,
-  })
+  const options = { ...serverNamed('upstream', authority), ca: authority.cert, requestCert: true }
+  // Each connection is used once.
+  const closing = OK.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')
+  const { port, clients } = await tlsUpstream(t, options, closing)
+  const url = `https://localhost:${port}`
   writeFileSync(path('ca.pem'), stranger.cert)
   writePair(directory, ours('before'))
   const files = { caFile: path('ca.pem'), certFile: path('cert.pem'), keyFile: path('key.pem') }

@@ -2,15 +2,14 @@ import dns from 'node:dns/promises'
 import { writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { mock } from 'node:test'
-import { createServer, type TLSSocket, type TlsOptions } from 'node:tls'
 import { Worker } from 'node:worker_threads'
 import t, { type Test } from 'tap'
 import { makeCertificate, type TestCertificate } from '../support/certificates.ts'
 import { eventually } from '../support/eventually.ts'
-import { listen } from '../support/listen.ts'
 import { isOwnResponse, unavailable } from '../support/own-response.ts'
 import { rawClient, rawRequest } from '../support/raw-client.ts'
-import { OK, recordingUpstream } from '../support/recording-upstream.ts'
+import { recordingUpstream } from '../support/recording-upstream.ts'
+import { tlsUpstream } from '../support/secured.ts'
 import { outcomes } from '../support/setup.ts'
 import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
@@ -81,21 +80,6 @@ t.test('a unix socket works as an upstream', async (t) => {
   await upstream.close()
   isOwnResponse(t, await get(t, sidecar), unavailable('connection_refused'))
 })
-
-/** A TLS upstream that responds to every request. */
-async function tlsUpstream(t: Test, options: TlsOptions): Promise<{ port: number; sockets: TLSSocket[] }> {
-  const sockets: TLSSocket[] = []
-  const server = createServer(options, (socket) => {
-    sockets.push(socket)
-    socket.on('error', () => {})
-    socket.on('data', () => socket.write(OK))
-  })
-  server.on('tlsClientError', () => {})
-  t.teardown(() => {
-    for (const socket of sockets) socket.destroy()
-  })
-  return { port: await listen(t, server), sockets }
-}
 
 t.test('TLS to the upstream', async (t) => {
   const authority = makeCertificate({ commonName: 'test authority', authority: true })

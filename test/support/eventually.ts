@@ -27,7 +27,7 @@ export async function eventually(
 }
 
 /** Waits until a count above 0 stands still; returns it. */
-export async function standsStill(count: () => number): Promise<number> {
+export async function standsStill(count: () => number, stillMs = 150): Promise<number> {
   let last = -1
   let since = performance.now()
   await eventually(() => {
@@ -35,7 +35,7 @@ export async function standsStill(count: () => number): Promise<number> {
       last = count()
       since = performance.now()
     }
-    return last > 0 && performance.now() - since > 150
+    return last > 0 && performance.now() - since > stillMs
   }, 'a count to stand still')
   return last
 }

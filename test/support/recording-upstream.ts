@@ -6,9 +6,10 @@
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import type { Test } from 'tap'
-import { Waiters } from './eventually.ts'
+import { standsStill, Waiters } from './eventually.ts'
 import { GrowingBuffer } from './growing-buffer.ts'
 import { type Message, messageOf, readBody, readHead } from './http-text.ts'
+import type { RawClient } from './raw-client.ts'
 
 /** A request as it stood on the wire. */
 export interface RecordedRequest extends Message {
@@ -36,6 +37,8 @@ export const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 export function bodyReply(body: Uint8Array): Reply {
   return Buffer.concat([Buffer.from(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n`), body])
 }
+
+type RecordingUpstream = Awaited<ReturnType<typeof recordingUpstream>>
 
 /** Starts an upstream on a free port, or on a given port or socket path. */
 export async function recordingUpstream(
@@ -113,6 +116,17 @@ export async function recordingUpstream(
     received: (count: number) => until(() => requests.length >= count, `${count} requests`),
     until,
     close,
+  }
+}
+
+/** Sends requests on a client that does not read until its kernel takes no more: then a complete response waits in the sidecar. */
+export async function fillBuffers(client: RawClient, upstream: RecordingUpstream, get: string) {
+  const served = () => upstream.requests.length
+  for (let sent = served(); sent === served(); ) {
+    client.send(get.repeat(10))
+    sent += 10
+    const all = upstream.until(() => served() === sent, 'the requests')
+    await Promise.race([all, standsStill(served, 1000)])
   }
 }
 

@@ -1,10 +1,12 @@
-/** A sidecar that speaks TLS to its clients, in front of a recording upstream. */
+/** A sidecar that speaks TLS to its clients, in front of a recording upstream, and an upstream that speaks TLS. */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { ConnectionOptions } from 'node:tls'
+import { type ConnectionOptions, createServer, type TLSSocket, type TlsOptions } from 'node:tls'
 import type { Test } from 'tap'
 import { makeCertificate } from './certificates.ts'
+import { listen } from './listen.ts'
 import { rawTlsClient } from './raw-client.ts'
+import { OK } from './recording-upstream.ts'
 import { type SetupOptions, startSetup } from './setup.ts'
 import { temporaryDirectory } from './temporary-directory.ts'
 
@@ -49,4 +51,21 @@ export async function startSecured(t: Test, { settings, ...options }: Omit<Setup
       return status
     },
   }
+}
+
+/** A TLS upstream with one response to every request; its connections, and the names of their client certificates. */
+export async function tlsUpstream(t: Test, options: TlsOptions, reply = OK) {
+  const sockets: TLSSocket[] = []
+  const clients: string[] = []
+  const server = createServer(options, (socket) => {
+    sockets.push(socket)
+    clients.push(String(socket.getPeerCertificate().subject?.CN))
+    socket.on('error', () => {})
+    socket.on('data', () => socket.write(reply))
+  })
+  server.on('tlsClientError', () => {})
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy()
+  })
+  return { port: await listen(t, server), sockets, clients }
 }
