@@ -49,7 +49,10 @@ export interface ServingApp extends App {
   abort(): void
 }
 
-/** Polls what decides on access from now on; listens from `start` on. @throws InvalidAuthData with every problem of the files */
+/**
+ * Polls what decides on access from now on, and listens from `start` on.
+ * @throws InvalidAuthData with every problem of keys, credentials and certificates
+ */
 export async function createApp({
   config,
   log,

@@ -7,8 +7,8 @@
  *   certificates   the PEM files of each listener, upstream and issuer
  *   key sets       the JWK Set of each of `trustedIssuers`
  *
- * In: settings. Out: functions that return the active values, and an event for each change (`AuthDataEvents`). A certificate
- * set has subscribers of its own.
+ * In: settings. Out: functions that return the active values, and an event for each change (`AuthDataEvents`). The
+ * listeners subscribe to their certificates themselves.
  * A changed file becomes active at the second poll that finds it whole, one each 200 ms (`reload/`). Its event `change`
  * clears the cache of verified tokens (`app.ts`); the next request verifies its token anew (`token/verify.ts`), which asks
  * `isRevoked` and the `credentialStatus` of `credentials/store.ts`.
@@ -274,7 +274,7 @@ const openCertificates = (set: CertificateSet, log: Logger, now: () => number, e
     log,
   })
 
-/** The certificates of the admin listener alone, for the primary process: workers count the reloads. @throws InvalidAuthData */
+/** Those of the admin listener, for the primary process; the workers count their reloads. @throws InvalidAuthData */
 export async function openAdminCertificates(config: Config, log: Logger) {
   const set = certificateSets(config).find(({ name }) => name === 'admin')
   const opened = set && (await openCertificates(set, log, Date.now, new EventEmitter()))

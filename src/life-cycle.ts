@@ -9,10 +9,9 @@ import type { AuthData } from './auth-data.ts'
 import type { Config } from './config/config.ts'
 import type { Logger } from './log.ts'
 import type { AdminListener } from './ops/admin.ts'
-import { withoutPath } from './ops/status.ts'
 import type { Forwarder } from './proxy/forward.ts'
 import type { DataListener } from './server/listener.ts'
-import { isLoopback } from './values/values.ts'
+import { isLoopback, withoutPath } from './values/values.ts'
 import { VERSION } from './version.ts'
 
 /** A stop was requested while another issuer or a database was awaited. */

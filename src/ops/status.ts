@@ -4,6 +4,7 @@
  */
 import type { ReadyCheck } from '../auth-data.ts'
 import type { Config } from '../config/config.ts'
+import { withoutPath } from '../values/values.ts'
 import { VERSION } from '../version.ts'
 import { type Growth, rounded, sum, type Windows } from './samples.ts'
 
@@ -157,13 +158,6 @@ function seriesIn({ steps, tenMinutes }: Windows) {
     p50Seconds: latencies.map(({ p50Seconds }) => p50Seconds),
     p99Seconds: latencies.map(({ p99Seconds }) => p99Seconds),
   }
-}
-
-/** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */
-export function withoutPath(url: string): string {
-  if (url.startsWith('unix:')) return url
-  const { protocol, host } = new URL(url)
-  return `${protocol}//${host}`
 }
 
 /** From 0 to 1; null of nothing. */

@@ -68,6 +68,13 @@ export function isLoopback(host: string): boolean {
   return /^(?:localhost|127\.[\d.]+|::1|\[::1\])$/.test(host)
 }
 
+/** Scheme, host and port of an upstream, or the path of its socket: a URL may hold more. */
+export function withoutPath(url: string): string {
+  if (url.startsWith('unix:')) return url
+  const { protocol, host } = new URL(url)
+  return `${protocol}//${host}`
+}
+
 /** The beginning of a request target as raw bytes. Non-ASCII never occurs there unencoded (RFC 9112, section 3.2). */
 export const pathPrefix = matching(
   /^\/[!"$->@-~]*$/,
