@@ -257,7 +257,7 @@ async function checkUpstream(url: string): Promise<Finding> {
 
 const MIN_CERTIFICATE_DAYS = 14
 
-/** None without TLS. */
+/** Says for how long the certificate is valid; nothing without TLS. */
 function judgeCertificate({ certificateEnds }: Response): Finding[] {
   if (Number.isNaN(certificateEnds)) return []
   const days = Math.floor((certificateEnds - Date.now()) / 86_400_000)

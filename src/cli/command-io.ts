@@ -42,7 +42,6 @@ export type Flags<Required extends string, Optional extends string, Switch exten
 /** The cell of an entry, by the title of its column. */
 type Columns<T> = Readonly<Record<string, (entry: T) => string>>
 
-/** More than any secret or token takes. */
 const MAX_STDIN_BYTES = 65_536
 
 export class CommandIo {
@@ -92,7 +91,7 @@ export class CommandIo {
     for (const warning of warnings) this.#streams.stderr.write(`warning: ${warning}\n`)
   }
 
-  /** The good result, once its warnings are printed. @throws the failure that ends the command */
+  /** Prints the warnings of a good result and returns it. @throws the failure that ends the command */
   unwrap<R extends Outcome>(result: R): Extract<R, { readonly ok: true }> {
     if (!result.ok) {
       const message = result.problems.join('\n')
@@ -102,7 +101,7 @@ export class CommandIo {
     return result as Extract<R, { readonly ok: true }>
   }
 
-  /** The beginning of stdin. */
+  /** Reads the beginning of stdin: more than any secret or token takes. */
   readBytes(): Promise<Buffer> {
     return readUpTo(this.#streams.stdin, MAX_STDIN_BYTES)
   }
@@ -127,7 +126,7 @@ export class CommandIo {
     stderr.write('Secret (not shown): ')
     try {
       for await (const secret of terminal) return secret
-      throw new UsageFailure('no secret has been given') // but Ctrl-C or Ctrl-D
+      throw new UsageFailure('no secret has been given') // Ctrl-C or Ctrl-D ended the input
     } finally {
       terminal.close()
       stderr.write('\n')
@@ -163,7 +162,7 @@ export const parserWith = (problemOf: (text: string) => string | undefined) => (
   return text
 }
 
-/** A variable of the shell may be empty. */
+/** Refuses the empty path that an unset variable of the shell leaves. */
 export const parsePath = parserWith((text) => (text === '' ? 'must not be empty' : undefined))
 
 export const integerUpTo = (max: number) => (text: string) => {

@@ -56,7 +56,7 @@ export function loadSettings(
   return loaded
 }
 
-/** With the location of the setting that names the file. */
+/** Adds the location of the setting that names the file. */
 function located(problems: readonly Problem[], { originOf }: LoadedConfig) {
   return problems.map((problem) => ({ ...problem, origin: originOf(problem.path) }))
 }
@@ -152,7 +152,7 @@ async function checkFiles(config: Config) {
   return { problems, warnings }
 }
 
-/** Fetches it once. It is skipped if its CA file cannot be used, which is a problem of the files. */
+/** Fetches a key set once, unless its CA file cannot be used, which is a problem of the files already. */
 async function checkKeySet(
   { setting, ...source }: ReturnType<typeof keySetsOf>[number],
   config: Config,

@@ -113,7 +113,7 @@ export interface NotDone {
 
 /** A lock that is not renewed for so long is stale: a change of the largest file blocks the renewal for 10 s. */
 const LOCK_STALE_MS = 60_000
-/** Where the command that holds it is known to have ended; no shorter time is possible. */
+/** The same where the command that holds the lock is known to have ended. The library accepts no shorter time. */
 const DEAD_LOCK_STALE_MS = 2000
 const LOCK_RENEW_MS = 1000
 const LOCK_RETRY_MS = 100
@@ -194,7 +194,7 @@ const REASONS: Readonly<Record<string, string>> = {
 export function fileErrorReason(error: unknown): string {
   const code = errorCode(error)
   const reason = REASONS[code] ?? code
-  // The lock of a killed command, or what else has its name.
+  // `file` is the lock, which a killed command left, or which is something else of that name.
   const isLock = code === 'ELOCKED' && error instanceof Error && 'file' in error
   return isLock ? `${reason}; if none runs, remove its lock ${error.file}` : reason
 }

@@ -12,11 +12,11 @@ export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>
 
 /** About 50,000 credentials, or 130,000 revocations. */
 export const MAX_FILE_BYTES = 8_388_608
-/** YAML takes about 1 ms for each KiB. */
+/** A larger file is parsed in a thread: YAML takes about 1 ms for each KiB. */
 const MAX_INLINE_BYTES = 65_536
 /** A larger file leaves hundreds of megabytes in its thread, which then ends. */
 const MAX_REUSED_THREAD_BYTES = 1_048_576
-/** Rows that take about 1 ms to deserialize and to add. */
+/** So many rows take about 1 ms to deserialize and to add. */
 const BATCH = 500
 
 /** YAML needs up to 1 s (of a core) and 50 MB for each MiB, more only if it is made to. */
