@@ -21,7 +21,10 @@ export function addStoreCommand(group: Command, name: string, description: strin
 }
 
 /** Modules of the database are loaded only where one is named. */
-export async function openEditors({ file, postgresUrlFile }: StoreFlags) {
+export async function openEditors({
+  file,
+  postgresUrlFile,
+}: { readonly [Name in 'file' | 'postgresUrlFile']?: string | undefined }) {
   if (postgresUrlFile !== undefined) {
     const { openPostgresEditors } = await import('../credentials/postgres/editors.ts')
     return openPostgresEditors(postgresUrlFile)

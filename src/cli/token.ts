@@ -2,7 +2,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { type AuthData, openAuthData } from '../auth-data.ts'
+import type { Config } from '../config/config.ts'
 import type { LoadedConfig } from '../config/load.ts'
+import { type CredentialName, isActive } from '../credentials/store.ts'
 import { loadKeyRing } from '../keys/key-directory.ts'
 import { createLog } from '../log.ts'
 import { type Inspection, inspectToken } from '../token/inspect.ts'
@@ -18,7 +20,7 @@ import {
   UsageFailure,
 } from './command-io.ts'
 import { addSettingFlags, loadSettings, type ParsedOptions, rethrowAsUsage } from './config.ts'
-import { credentialNameOf, parseName } from './store-flags.ts'
+import { credentialNameOf, openEditors, parseName } from './store-flags.ts'
 
 type IssueFlags = ParsedOptions &
   Flags<'account' | 'accessKey', never, 'json'> & { readonly lifetimeSeconds?: number }
@@ -56,6 +58,7 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
       const ring = io.unwrap(await loadKeyRing(directory)).value
       if (ring.signing === undefined)
         throw new UsageFailure(`${directory}: holds no private key, so it can only verify`)
+      await warnUnlessActive(name, config, io)
       const signer = new TokenSigner(() => ring, config.token, io.now)
       const { token, identity } = await signer.issueToken(name, lifetimeSeconds)
       const expiresAt = new Date(identity.expiresAtSeconds * 1000).toISOString()
@@ -86,6 +89,20 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)
     })
   return group
+}
+
+/** Warns of a token that sidecars with these settings refuse. */
+async function warnUnlessActive(
+  { accountId, accessKey }: CredentialName,
+  { credentials: { file, postgres } }: Config,
+  io: CommandIo,
+) {
+  const { credentials } = await openEditors({ file, postgresUrlFile: postgres?.urlFile })
+  const listed = await credentials.list()
+  if (!listed.ok) return io.warn(...listed.problems.map((problem) => `no credential is known: ${problem}`))
+  const named = listed.value.find((one) => one.accountId === accountId && one.accessKey === accessKey)
+  if (named === undefined || !isActive(named, io.now()))
+    io.warn('no active credential has this account and access key: the token is refused')
 }
 
 /** Loads once everything that the verdict on a token depends on. The values stay usable after the stop. */

@@ -88,6 +88,22 @@ t.test('issue refuses invalid names and a directory without a signing key', asyn
   t.match((await token(['issue', ...SUBJECT])).failure, { exitCode: 2, message: /holds no private key/ })
 })
 
+t.test('issue warns of a token that the sidecar refuses', async (t) => {
+  const { token, credential, credentials } = await setUp(t)
+  const warnings = async (...args: string[]) => {
+    const { failure, stdout, stderr } = await token(['issue', ...args])
+    t.equal(failure, undefined)
+    t.match(stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/)
+    return stderr
+  }
+  const refused = 'warning: no active credential has this account and access key: the token is refused\n'
+  t.equal(await warnings('--account', 'acme', '--access-key', 'AK2'), refused)
+  await credential('disable')
+  t.equal(await warnings(...SUBJECT), refused)
+  rmSync(credentials)
+  t.match(await warnings(...SUBJECT), /^warning: no credential is known: .*there is no such file/)
+})
+
 t.test('inspect reads a token from stdin', async (t) => {
   const { token, mint } = await setUp(t)
   const { failure, stdout } = await token(['inspect', '--json'], { stdin: `${await mint()}\n` })
