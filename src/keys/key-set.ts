@@ -52,8 +52,6 @@ export class KeySet {
 const FETCH_MS = 5000
 const MAX_BYTES = 1_048_576
 const MAX_BEARER_BYTES = 65_536
-/** A token has 8 KiB. */
-const MAX_KID_LENGTH = 1024
 /** Importing so many keys takes about 3 ms; the event loop serves requests in between. */
 const KEYS_PER_TURN = 20
 
@@ -158,8 +156,6 @@ async function importForEach(
   if (Object.keys(jwk).some((name) => PRIVATE_MEMBERS.has(name)))
     return refused('it is private or symmetric, so it has leaked and must be replaced')
   const { kid = '', alg } = jwk
-  if (typeof kid !== 'string' || kid.length > MAX_KID_LENGTH)
-    return refused('its kid is no string, or too long')
   // The settings may repeat an algorithm, and of two keys with one name neither is found.
   const fitting = [...new Set(algorithms)].filter((one) => fitsType(one, jwk) && (alg ?? one) === one)
   if (fitting.length === 0) return refused(`its kty, crv or alg fits none of ${algorithms.join(', ')}`)

@@ -42,7 +42,7 @@ export async function inspectToken(token: string, options: InspectOptions) {
   return {
     verdict: verdict.ok ? 'valid' : 'refused',
     reason: verdict.ok ? null : verdict.reason,
-    explanation: verdict.ok ? acceptance(verdict.caller) : explain(token, verdict, credentialActive),
+    explanation: verdict.ok ? acceptance(verdict.caller) : explain(verdict, credentialActive),
     kid: text(header?.['kid']),
     alg: text(header?.['alg']),
     /** What upstreams receive, or received before the token ended. */
@@ -71,8 +71,11 @@ function text(value: unknown): string | null {
   return typeof value === 'string' ? value : null
 }
 
-const EXPLANATIONS: Readonly<Record<Exclude<RefusalReason, 'malformed' | 'claims'>, string>> = {
+const EXPLANATIONS: Readonly<Record<Exclude<RefusalReason, 'claims'>, string>> = {
   missing: 'There is no token.',
+  malformed:
+    'It is not three parts in canonical base64url without padding, separated by dots; ' +
+    `or it begins with a scheme such as Bearer, or has more than ${MAX_TOKEN_BYTES} characters.`,
   unknown_key: 'The sidecar has no key with this kid, so the content is unproven.',
   algorithm: 'The alg differs from that of the key, so the content is unproven.',
   signature: 'The signature is not by the key that kid names, so the content is unproven.',
@@ -88,20 +91,11 @@ const acceptance = ({ link }: Caller) =>
     : `It is a link: it is accepted as link_token of its ${link.method} request, and refused as a bearer token.`
 
 /** No explanation repeats any part of the token. */
-function explain(token: string, { reason, claim }: Refused, credentialActive: boolean | null): string {
-  if (reason === 'malformed')
-    return claim === undefined ? malformation(token) : `Its header has no valid ${claim}.`
+function explain({ reason, claim }: Refused, credentialActive: boolean | null): string {
+  if (reason === 'malformed' && claim !== undefined) return `Its header has no valid ${claim}.`
   if (reason === 'claims')
     return `The ${claim} is missing, maps to no account, or is not that of an access token for this service.`
   if (reason === 'revoked' && credentialActive === false)
     return 'The credential that the token was issued for is disabled, removed or expired.'
   return EXPLANATIONS[reason]
-}
-
-function malformation(token: string): string {
-  if (/^bearer\s/i.test(token)) return 'It begins with the scheme: give what follows Bearer.'
-  if (token.length > MAX_TOKEN_BYTES) return `It has more than ${MAX_TOKEN_BYTES} characters.`
-  if (token.split('.').length !== 3)
-    return 'It does not have three parts, separated by dots, as a signed token has.'
-  return 'Its parts are not canonical base64url without padding, or it was truncated.'
 }

@@ -94,8 +94,7 @@ t.test('a key that cannot be used is ignored, and the rest of the set is used', 
     [{ ...first.publicJwk, x: 'AAAA' }, /no valid ES256 key/],
     [{ ...first.publicJwk, use: 'other' }, /use must be sig/],
     [{ ...first.publicJwk, key_ops: ['wrapKey'] }, /must be sign or verify/],
-    [{ ...first.publicJwk, kid: 7 }, /its kid/],
-    [{ ...first.publicJwk, kid: 'k'.repeat(1025) }, /its kid/],
+    [{ ...first.publicJwk, kid: 7 }, /kid must be a string/],
   ]
   issuer.publish(...ignored.map(([jwk]) => jwk), first.publicJwk)
   const { names, lines } = await load(issuer.url, ['RS256', 'ES256'])
