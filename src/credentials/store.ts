@@ -87,7 +87,7 @@ export type CredentialStore = ReturnType<typeof createCredentialStore>
 
 /**
  * @param now - epoch milliseconds
- * @param onFault - a login ended `unavailable`
+ * @param onFault - a login could not be checked
  * @param refresh - called before each login: whether the index is as new as the call. It does not reject
  */
 export function createCredentialStore(

@@ -1,5 +1,5 @@
 /**
- * A credential store over PostgreSQL, shared by all replicas.
+ * Credentials and revocations in PostgreSQL, shared by all replicas.
  * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
@@ -19,7 +19,7 @@ export interface PostgresStoreOptions {
   readonly pollMs?: number
 }
 
-export type PostgresStore = ReturnType<typeof createStore>
+type PostgresStore = ReturnType<typeof createStore>
 
 /** `ok`: there is a snapshot. `problems`: those only an operator can solve (tables, access); none after a stop. */
 interface Opened {
