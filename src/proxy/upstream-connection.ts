@@ -61,7 +61,7 @@ export interface ConnectionOwner {
   onClosed(connection: UpstreamConnection): void
 }
 
-/** What a connection waits for until it is connected, and the fault when its deadline passes. */
+/** What a connection waits for, and the fault when its deadline passes. `response`: from its first request on. */
 const TIMEOUT_FAULTS = {
   lookup: 'dns_error',
   connect: 'connection_timeout',
