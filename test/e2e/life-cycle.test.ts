@@ -118,6 +118,7 @@ t.test('a drain completes a response that waits in a buffer, and answers a late 
   for (let count = 0; count < length; count++)
     if ((await client.response()).body.length !== body.length) t.fail('a response is truncated')
   t.equal(client.rest().length, 0, 'each request that reached the upstream got its response')
+  for (const { socket } of [client, late]) socket.destroy()
   t.match(await sidecar.ended, { code: 0 })
   t.match(sidecar.log().at(-1), { msg: 'stopped', cut: 0 })
 })

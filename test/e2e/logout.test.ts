@@ -163,7 +163,7 @@ t.test('a row says when its token ends, and a later logout removes it then', asy
 t.test('1,000 logouts cost cached tokens of others no entry', async (t) => {
   const { key, flags, database } = await prepare(t, 'HS256')
   const sidecar = await serve(t, flags)
-  const others = await Promise.all(Array.from({ length: 1000 }, () => mint(key, 'a19')))
+  const others = await Promise.all(Array.from({ length: 200 }, () => mint(key, 'a19')))
   const leaving = await Promise.all(Array.from({ length: 100 }, (_, at) => mint(key, `a${at % 19}`)))
   const each = async (tokens: readonly string[], call: (token: string) => Promise<number>) => {
     const statuses = new Map<number, number>()
@@ -177,7 +177,7 @@ t.test('1,000 logouts cost cached tokens of others no entry', async (t) => {
     await Promise.all(Array.from({ length: 16 }, work))
     return Object.fromEntries(statuses)
   }
-  t.same(await each([...others, ...leaving], (token) => get(sidecar, token)), { 200: 1100 })
+  t.same(await each([...others, ...leaving], (token) => get(sidecar, token)), { 200: 300 })
   const [hits, misses] = ['auth_sidecar_token_cache_hits_total', 'auth_sidecar_token_cache_misses_total']
   const before = { hits: await metric(sidecar, hits), misses: await metric(sidecar, misses) }
   // Most are rows as other sidecars write them; the logouts here that follow read them.
@@ -188,9 +188,9 @@ t.test('1,000 logouts cost cached tokens of others no entry', async (t) => {
     const tokens = leaving.slice(from, from + 10)
     t.same(await each(tokens, async (token) => (await logOut(sidecar, token)).status), { 204: 10 })
   }
-  t.same(await each(others, (token) => get(sidecar, token)), { 200: 1000 })
+  t.same(await each(others, (token) => get(sidecar, token)), { 200: 200 })
   t.equal(await metric(sidecar, misses), before.misses)
-  t.equal(await metric(sidecar, hits), before.hits + 1100)
+  t.equal(await metric(sidecar, hits), before.hits + 300)
   t.same(await each(leaving, (token) => get(sidecar, token)), { 400: 100 })
 })
 

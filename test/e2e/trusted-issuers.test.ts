@@ -172,7 +172,7 @@ t.test('the set of a trusted issuer that holds our public key proves no token of
   const issuer = await startIssuer(t)
   const { sidecar, client, fetched } = await setUp(t, [entryOf(issuer.url)])
   issuer.keys = [sidecar.key.publicJwk]
-  await eventually(fetched, 'the key set', 8000)
+  await eventually(fetched, 'the key set')
   t.equal(await client.check(await sidecar.mint()), 'ok')
   t.equal(await client.check(await sidecar.mint({ claims: { iss: ISSUER } })), 'InvalidToken', 'no mapping')
 })
@@ -312,7 +312,7 @@ t.test('until the first key set is there, its tokens get 503, and no other token
   t.ok(await sidecar.metric('auth_sidecar_token_checks_total{result="rejected",reason="unavailable"}'))
   issuer.respond = normal
   for (const res of held) res.destroy()
-  await eventually(fetched, 'the next fetch', 15_000)
+  await eventually(fetched, 'the next fetch')
   t.equal(await client.check(token), 'ok')
   issuer.respond = hang
   const unknown = client.check(await mint({ ...rsa, kid: 'unknown' }))
@@ -369,7 +369,7 @@ t.test(
     const { client, fetched, sidecar } = await setUp(t, [entryOf(url, files)])
     t.equal(await client.check(await mint(rsa)), 'ServiceNotReady')
     writeFileSync(files.caFile, authority?.cert ?? '')
-    await eventually(fetched, 'the set, after a retry', 15_000)
+    await eventually(fetched, 'the set, after a retry')
     t.equal(await client.check(await mint(rsa)), 'ok')
     t.match(
       sidecar.log.find(({ msg }) => String(msg).startsWith('the JWK Set cannot be used')),

@@ -274,7 +274,7 @@ t.test('a worker that cannot be forked', { skip }, async (t) => {
 
   await t.test('is forked again', async (t) => {
     await killOne()
-    await eventually(async () => (await admin('/readyz')).status === 200, 'ready again', 10_000)
+    await eventually(async () => (await admin('/readyz')).status === 200, 'ready again')
     t.equal(pids().length, 3)
   })
 
