@@ -15,8 +15,8 @@ export interface RemoteKeysOptions extends KeySetSource {
   /** Epoch milliseconds. */
   readonly now: () => number
   /** A different set has become the current one. */
-  readonly onChange?: (() => void) | undefined
-  readonly onFetch?: ((issuer: string, result: ReloadResult) => void) | undefined
+  readonly onChange: () => void
+  readonly onFetch: (issuer: string, result: ReloadResult) => void
 }
 
 const REFRESH_MS = 60_000
@@ -66,7 +66,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       log.info({ ...where, keys: fresh?.keys.length, kids }, 'a new JWK Set is active')
       const problems = warnings.slice(0, MAX_LOGGED_PROBLEMS)
       if (problems.length > 0) log.warn({ ...where, problems }, 'a part of the JWK Set cannot be used')
-      onChange?.()
+      onChange()
     },
     onFailed(all) {
       const outcome =
@@ -79,7 +79,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
       lastFetch = isCurrent ? 'ok' : 'failed'
       if (isCurrent) goodAt = now()
       else cooldownFrom = now()
-      onFetch?.(issuer, lastFetch)
+      onFetch(issuer, lastFetch)
       if (isCurrent) settleLoaded(true)
     },
     onFault: (err) => log.error({ ...where, err }, 'a JWK Set could not be applied'),
