@@ -34,16 +34,16 @@ export interface Admitted {
   readonly namesOtherRequest: boolean
   readonly authorization: string | undefined
   readonly hasBody: boolean
-  readonly chunked: boolean
+  readonly isChunked: boolean
   readonly expectsContinue: boolean
   readonly offersUpgrade: boolean
   /** An unambiguous WebSocket handshake (RFC 6455, section 4.1). */
-  readonly webSocket: boolean
+  readonly isWebSocket: boolean
   /** The client's, if it sent exactly one that is valid. */
   readonly requestId: string | undefined
   readonly connectionOptions: ConnectionOptions | undefined
   /** A CORS preflight (Fetch standard). */
-  readonly preflight: boolean
+  readonly isPreflight: boolean
 }
 
 export type Admission =
@@ -68,7 +68,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   const http10 = head.httpVersionMinor === 0
   let host: string | undefined
   let contentLength: string | undefined
-  let chunked = false
+  let isChunked = false
   let authorization: string | undefined
   let authorizations = 0
   let requestId: string | undefined
@@ -89,8 +89,8 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         break
       case 'transferEncoding':
         // Parsers disagree on lists of codings. HTTP/1.0 has no chunks (RFC 9112, section 6.1).
-        if (chunked || http10 || value.toLowerCase() !== 'chunked') return badRequest
-        chunked = true
+        if (isChunked || http10 || value.toLowerCase() !== 'chunked') return badRequest
+        isChunked = true
         break
       case 'authorization':
         authorizations++
@@ -119,7 +119,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
         return badRequest
     }
   }
-  if (chunked && contentLength !== undefined) return badRequest
+  if (isChunked && contentLength !== undefined) return badRequest
   const connectionOptions = connection === undefined ? undefined : parseConnection(connection)
   if (connectionOptions !== undefined && namesFramingOrIdentity(connectionOptions)) return badRequest
   if (host === undefined && !http10) return badRequest
@@ -127,7 +127,7 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
   if (target === undefined) return badRequest
   if (authorizations > 1) return twoAuthorizations
 
-  const hasBody = chunked || (contentLength !== undefined && contentLength !== '0')
+  const hasBody = isChunked || (contentLength !== undefined && contentLength !== '0')
   const offersUpgrade = upgrade !== undefined && connectionOptions?.has('upgrade') === true
   return {
     ok: true,
@@ -140,14 +140,14 @@ export function admit(head: RequestHead, maxHeaderLines: number): Admission {
       namesOtherRequest,
       authorization,
       hasBody,
-      chunked,
+      isChunked,
       offersUpgrade,
-      webSocket:
+      isWebSocket:
         offersUpgrade && upgrade?.toLowerCase() === 'websocket' && method === 'GET' && !hasBody && !http10,
       expectsContinue,
       requestId: isRequestId(requestId) ? requestId : undefined,
       connectionOptions,
-      preflight:
+      isPreflight:
         method === 'OPTIONS' && PREFLIGHT_HEADERS.every((name) => headerValues(raw, name).length > 0),
     },
   }

@@ -181,7 +181,7 @@ function reasonToRefuse(
   if (link !== undefined && caller.link !== undefined) {
     const isLinked = original !== undefined && allowsRequest(caller.link, original.method, link.target)
     if (!isLinked) return 'claims'
-    if (request.namesOtherRequest || (routing.act === 'forward' && request.webSocket)) return 'scope'
+    if (request.namesOtherRequest || (routing.act === 'forward' && request.isWebSocket)) return 'scope'
   }
   const { scope } = caller.identity
   if (scope === undefined || !isForUpstream(routing)) return undefined

@@ -68,14 +68,14 @@ export function createRouter(config: Config, canEndLinks: boolean): (request: Ad
     return { act: 'otherMethod', route: ROUTE_OF.issueLink, allowed }
   }
 
-  return ({ method, path, preflight, hasBody, namesOtherRequest }) => {
+  return ({ method, path, isPreflight, hasBody, namesOtherRequest }) => {
     if (path === tokenPath || path === tokenPathSlash) return toTokenEndpoint(method)
     if (links.enabled && isWithin(path, linksPath)) return toLinkEndpoint(method, path)
     if (forwardAuth.path !== '' && isWithin(path, forwardAuth.path)) return FORWARD_AUTH
     // Some services execute the method of `X-HTTP-Method-Override`, or act on the path of `Destination`.
     if (namesOtherRequest) return FORWARD
     if (publicRoutes.size > 0 && publicRoutes.has(`${method} ${path}`)) return FORWARD_PUBLIC
-    return passPreflight && preflight && !hasBody ? FORWARD_PUBLIC : FORWARD
+    return passPreflight && isPreflight && !hasBody ? FORWARD_PUBLIC : FORWARD
   }
 }
 

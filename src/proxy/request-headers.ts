@@ -44,7 +44,7 @@ export function requestHead(
         if (requestId === undefined) continue
         break
       case 'forwarded':
-        if (!peer.trusted || connectionOptions?.has(name.toLowerCase())) continue
+        if (!peer.isTrusted || connectionOptions?.has(name.toLowerCase())) continue
         isForwardedKept = true
         break
       default:

@@ -63,7 +63,7 @@ export class Upload {
   #write(): void {
     const connection = this.#connection
     const { admitted, decision } = this.#request
-    const { chunked, connectionOptions } = admitted
+    const { isChunked, connectionOptions } = admitted
     const pieces = this.#pieces
     const bytes = this.#bytes
     this.#pieces = []
@@ -73,15 +73,15 @@ export class Upload {
     let writable = true
     socket.cork()
     if (bytes > 0) {
-      if (chunked) socket.write(`${bytes.toString(16)}\r\n`, 'latin1')
+      if (isChunked) socket.write(`${bytes.toString(16)}\r\n`, 'latin1')
       for (const piece of pieces) writable = socket.write(piece, freeWhenWritten(piece))
-      if (chunked) writable = socket.write('\r\n', 'latin1')
+      if (isChunked) writable = socket.write('\r\n', 'latin1')
     }
     if (this.#isEnded) {
       const isScoped = decision.caller?.identity.scope !== undefined || decision.caller?.link !== undefined
       const trailers = forwardedTrailers(this.#req.rawTrailers, connectionOptions, isScoped)
       const lines = trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')
-      if (chunked) socket.write(`0\r\n${lines}\r\n`, 'latin1')
+      if (isChunked) socket.write(`0\r\n${lines}\r\n`, 'latin1')
       this.isWritten = true
       connection.awaitHead()
     }

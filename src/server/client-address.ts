@@ -10,21 +10,16 @@ import ipaddr from 'ipaddr.js'
 export class Peer {
   /** IPv4-mapped IPv6 as IPv4. */
   readonly address: string
-  readonly trusted: boolean
-  readonly #isTrusted: (address: string) => boolean
+  readonly isTrusted: boolean
+  readonly #trusts: (address: string) => boolean
   /** Rendered once for all requests of the connection: all but the host, which is that of each request. */
   readonly #xForwardedLines: string
   readonly #forwardedStart: string
 
-  constructor(
-    address: string,
-    isTrusted: (address: string) => boolean,
-    proto: 'http' | 'https',
-    port: number,
-  ) {
+  constructor(address: string, trusts: (address: string) => boolean, proto: 'http' | 'https', port: number) {
     this.address = address
-    this.trusted = isTrusted(address)
-    this.#isTrusted = isTrusted
+    this.isTrusted = trusts(address)
+    this.#trusts = trusts
     this.#xForwardedLines = `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: ${proto}\r\nX-Forwarded-Port: ${port}\r\n`
     this.#forwardedStart = `Forwarded: for=${address.includes(':') ? `"[${address}]"` : address};proto=${proto}`
   }
@@ -39,12 +34,12 @@ export class Peer {
   /** Returns the peer's address or, behind trusted proxies, the nearest of `X-Forwarded-For` that is not trusted. */
   clientAddress(forwardedFor: string | readonly string[] | undefined): string {
     let nearest = this.address
-    if (!this.trusted || forwardedFor === undefined) return nearest
+    if (!this.isTrusted || forwardedFor === undefined) return nearest
     for (const text of String(forwardedFor).split(',').reverse()) {
       const address = normalize(withoutPort(text.trim()))
       if (address === undefined) break
       nearest = address
-      if (!this.#isTrusted(address)) break
+      if (!this.#trusts(address)) break
     }
     return nearest
   }
@@ -58,7 +53,7 @@ interface Addresses {
 /** For one listener. `trust`: CIDRs and single addresses. */
 export function createPeers(trust: readonly string[]): (socket: Addresses, tls: boolean) => Peer {
   const ranges = { trusted: trust.map(parseRange) }
-  const isTrusted = (address: string) =>
+  const trusts = (address: string) =>
     trust.length > 0 &&
     ipaddr.isValid(address) &&
     ipaddr.subnetMatch(ipaddr.parse(address), ranges, 'other') === 'trusted'
@@ -66,7 +61,7 @@ export function createPeers(trust: readonly string[]): (socket: Addresses, tls: 
   return (socket, tls) => {
     port ??= socket.localPort // the listener's: read once, because it is a system call
     const address = normalize(socket.remoteAddress ?? '') ?? 'unknown'
-    return new Peer(address, isTrusted, tls ? 'https' : 'http', port ?? (tls ? 443 : 80))
+    return new Peer(address, trusts, tls ? 'https' : 'http', port ?? (tls ? 443 : 80))
   }
 }
 

@@ -12,7 +12,7 @@ import { LinkEndpoint } from './link-endpoint.ts'
 import type { RefusalOptions } from './respond.ts'
 import { type EndpointOptions, TokenEndpoint } from './token-endpoint.ts'
 
-/** `endpoints`: also what other responses need of the sidecar. */
+/** `endpoints`: what the endpoints need; other responses use its settings, its responder and its clock. */
 export function createHandle(
   endpoints: EndpointOptions,
   decide: Decide,
@@ -31,7 +31,7 @@ export function createHandle(
     if (decision.act === 'refuse')
       return responder.refuse(res, decision.reason, decision.error, refusalOptions(decision, context.route))
     if (context.isBodyMalformed) return responder.refuse(res, 'admission', ERRORS.malformedRequest)
-    if (context.isDetached && context.admitted?.webSocket !== true)
+    if (context.isDetached && context.admitted?.isWebSocket !== true)
       return responder.refuse(res, 'upgrade', ERRORS.upgradeRefused)
     switch (decision.act) {
       case 'forward':
@@ -61,7 +61,7 @@ export function createHandle(
     const isForAll = caller?.identity.scope === undefined && caller?.link === undefined
     const age = isForAll ? Math.min(config.forwardAuth.maxAgeSeconds, left) : 0
     // A client that reaches the forward-auth path itself must not collect assertions.
-    const audience = res.req.context.connection.peer.trusted ? config.identity.assertion.audience : ''
+    const audience = res.req.context.connection.peer.isTrusted ? config.identity.assertion.audience : ''
     responder.send(res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.
       ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
@@ -85,13 +85,13 @@ export function createHandle(
     const { req } = res
     const { context } = req
     try {
-      const { request, original, route, decision } = decide(req, context.connection.peer.trusted)
+      const { request, original, route, decision } = decide(req, context.connection.peer.isTrusted)
       context.admitted = request
       context.original = original
       context.route = route
       context.id = request === undefined ? requestIdOf(req.rawHeaders) : (request.requestId ?? newRequestId())
       // Node reports an invalid chunked body after `request`: a microtask later, `isBodyMalformed` is set.
-      const mustWait = decision instanceof Promise || request?.chunked === true
+      const mustWait = decision instanceof Promise || request?.isChunked === true
       const pending = mustWait
         ? Promise.resolve(decision).then((resolved) => execute(resolved, res))
         : execute(decision, res)

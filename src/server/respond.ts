@@ -77,7 +77,7 @@ export class Responder {
   /** A method that an endpoint does not have: a CORS preflight of an allowed origin (Fetch standard), or 405. */
   refuseMethod(res: SidecarResponse, allowed: string): void {
     const { context, headers } = res.req
-    if (context.admitted?.preflight === true && this.#allows(headers.origin)) {
+    if (context.admitted?.isPreflight === true && this.#allows(headers.origin)) {
       this.send(res, 204, undefined, [
         ...['Access-Control-Allow-Methods', allowed],
         ...['Access-Control-Allow-Headers', 'authorization, content-type'],

@@ -10,8 +10,8 @@ t.test('a WebSocket handshake is a GET with one Upgrade header that Connection l
     ['Connection', 'keep-alive, Upgrade'],
     ['Upgrade', 'WebSocket'],
   ]
-  t.equal(admitted({ more: handshake }).webSocket, true)
-  t.equal(admitted({ more: [...handshake, ['Content-Length', '0']] }).webSocket, true)
+  t.equal(admitted({ more: handshake }).isWebSocket, true)
+  t.equal(admitted({ more: [...handshake, ['Content-Length', '0']] }).isWebSocket, true)
   const others: readonly [string, HeadParts][] = [
     ['not listed in Connection', { more: lines('Upgrade', 'websocket') }],
     ['not offered', { more: lines('Connection', 'upgrade') }],
@@ -23,7 +23,7 @@ t.test('a WebSocket handshake is a GET with one Upgrade header that Connection l
     ['a list', { more: [...lines('Connection', 'upgrade'), ...lines('Upgrade', 'websocket, h2c')] }],
     ['another protocol', { more: [...lines('Connection', 'upgrade'), ...lines('Upgrade', 'h2c')] }],
   ]
-  for (const [what, parts] of others) t.equal(admitted(parts).webSocket, false, what)
+  for (const [what, parts] of others) t.equal(admitted(parts).isWebSocket, false, what)
 })
 
 t.test('many options of many Connection lines are read in linear time', async (t) => {

@@ -15,7 +15,7 @@ t.test('addresses are normalized', async (t) => {
     ['', 'unknown', 'unknown'],
     [undefined, 'unknown', 'unknown'],
   ] as const) {
-    t.match(peer(remoteAddress), { address, trusted: false })
+    t.match(peer(remoteAddress), { address, isTrusted: false })
     t.equal(
       peer(remoteAddress).forwardedLines(undefined),
       `X-Forwarded-For: ${address}\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 8080\r\n` +
@@ -55,7 +55,7 @@ t.test('a peer is trusted if its address or network is listed', async (t) => {
     [undefined, ['0.0.0.0/0', '::/0'], false],
   ]
   for (const [remoteAddress, trust, trusted] of table)
-    t.equal(peer(remoteAddress, trust).trusted, trusted, `${remoteAddress} in ${trust.join(' ')}`)
+    t.equal(peer(remoteAddress, trust).isTrusted, trusted, `${remoteAddress} in ${trust.join(' ')}`)
   for (const entry of ['', 'localhost', '10.0.0.0/33', 'fd00::/129', '10.0.0.256'])
     t.throws(() => createPeers([entry]), entry)
 })
