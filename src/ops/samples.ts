@@ -1,6 +1,6 @@
 /**
- * Samples of the counters over the last ten minutes, for the status page. In: metric families. Out: how much the
- * counters grew between two samples. Memory is bounded, as label sets are closed.
+ * Samples of the metrics over the last ten minutes, for the status page. In: a registry. Out: how much the counters grew
+ * between two samples. Memory is bounded, as label sets are closed.
  */
 import type { Registry } from 'prom-client'
 import type { MetricName } from './metrics.ts'
@@ -72,12 +72,13 @@ export class Samples {
     clearInterval(this.#timer)
   }
 
+  /** Rejects when the metrics cannot be read. */
   async sample(): Promise<void> {
     this.#samples.push(await this.#current())
     if (this.#samples.length > MAX_SAMPLES) this.#samples.shift()
   }
 
-  /** The growth in windows that end now. Rejects when the metrics cannot be read. */
+  /** The growth in windows that end now. Rejects as `sample` does. */
   async windows() {
     const to = await this.#current()
     const all = [...this.#samples, to]
