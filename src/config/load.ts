@@ -5,7 +5,7 @@
 import { closeSync, openSync, readSync } from 'node:fs'
 import { z } from 'zod'
 import { fileErrorReason } from '../files/files.ts'
-import { parseYaml, type Step, writePath } from '../files/yaml-text.ts'
+import { MAX_UNKNOWN_NAMES, parseYaml, type Step, writePath } from '../files/yaml-text.ts'
 import type { Problem } from '../values/problem.ts'
 import { type Config, configSchema } from './config.ts'
 import { completed, NAMES, namesBelow, SETTINGS, type Setting, valueAt } from './settings.ts'
@@ -203,9 +203,6 @@ function decode(text: string, schema: z.core.$ZodType): unknown {
   const yaml = parseYaml(text)
   return yaml.ok ? yaml.value : text
 }
-
-/** How many unknown names of one map are reported: finding the place of each takes time in proportion to the map. */
-const MAX_UNKNOWN_NAMES = 100
 
 /** One problem for each value, although it may violate its requirement in several ways. */
 function problemsOf(issues: readonly z.core.$ZodIssue[], locationOf: LocationOf): Problem[] {

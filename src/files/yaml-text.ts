@@ -49,6 +49,9 @@ type ParsedYaml =
       readonly mistakes: readonly { readonly message: string; readonly position: Position }[]
     }
 
+/** How many unknown names of one map are reported: finding the place of each takes time in proportion to the map. */
+export const MAX_UNKNOWN_NAMES = 100
+
 /** The documented bound of `yaml` on what aliases may multiply. */
 const MAX_ALIASES = 100
 
@@ -145,7 +148,7 @@ export function parseFile<T>(bytes: Uint8Array, schema: z.ZodType<T>): Loaded<T>
     const path = issue.path.map((step) => (typeof step === 'number' ? step : String(step)))
     const name = path.length === 0 ? '' : `${writePath(path)} `
     if (issue.code !== 'unrecognized_keys') return [{ at: yaml.position(path), text: name + issue.message }]
-    return issue.keys.map((key) => ({
+    return issue.keys.slice(0, MAX_UNKNOWN_NAMES).map((key) => ({
       at: yaml.position([...path, key], 'key'),
       text: `${name}has a member that is not known here${isPlainName(key) ? `: ${key}` : ''}`,
     }))

@@ -133,6 +133,11 @@ t.test('a document of another shape is a problem', async (t) => {
   for (const [text, problem] of shapes) t.same(problemsOf(text), [problem], text)
 })
 
+t.test('of a map of too many unknown names the first are reported', async (t) => {
+  const names = Array.from({ length: 5000 }, (_, n) => `x${n}: 1`)
+  t.equal(problemsOf(['accounts: []', ...names].join('\n')).length, 100)
+})
+
 t.test('a secret in the wrong place is not echoed', async (t) => {
   const texts = [
     'accounts: [{ accountId: a, credentials: [{ accessKey: k, secretHash: "hush hush" }] }]',
