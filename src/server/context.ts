@@ -71,7 +71,7 @@ export class RequestContext {
   id = ''
   /** Absent before admission, and when it refused the request. */
   admitted: Admitted | undefined
-  /** Of forward auth, the request that a trusted proxy names. */
+  /** The request to allow: of forward auth the one that a trusted proxy names, otherwise the admitted one. */
   original: OriginalRequest | undefined
   /** `proxy` before routing, and for requests refused at admission. */
   route: Route = 'proxy'
@@ -139,7 +139,7 @@ export class SidecarResponse extends ServerResponse<SidecarRequest> {
   /** All of it has been written, whatever becomes of the rest of the request. Set by respond.ts alone. */
   isComplete = false
 
-  /** Before the body is read: asks a client for it that waits. */
+  /** Called before the body is read: a client may wait to be asked for it. */
   continueIfExpected(): void {
     if (this.isContinued || this.req.context.admitted?.expectsContinue !== true) return
     this.isContinued = true
