@@ -4,7 +4,7 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { VERSION } from '../../src/version.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, succeeds } from '../support/eventually.ts'
 import { without } from '../support/other-programs.ts'
 import { prepareFiles, serve, serveArgs, startProgram } from '../support/program.ts'
 import { metricAt } from '../support/prometheus.ts'
@@ -63,12 +63,7 @@ t.test('SIGTERM: not ready at once, accepts during the lame duck, then drains wi
   const refused = await rawRequest(t, sidecar.port, 'GET /v2/auth/token HTTP/1.1\r\nHost: a\r\n\r\n')
   t.match(refused, { status: 400, headers: { connection: 'close' } })
 
-  const accepts = () =>
-    rawClient(t, sidecar.port).then(
-      () => true,
-      () => false,
-    )
-  await eventually(async () => !(await accepts()), 'the end of the lame duck')
+  await eventually(async () => !(await succeeds(rawClient(t, sidecar.port))), 'the end of the lame duck')
   t.equal((await ready()).status, 503, 'probes are still served')
   t.equal(sidecar.child.exitCode, null, 'the transfer under way is not cut')
   slowSocket?.write('whole')

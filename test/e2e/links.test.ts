@@ -11,6 +11,7 @@ import { isOwnResponse } from '../support/own-response.ts'
 import type { RawResponse } from '../support/raw-client.ts'
 import { type SetupOptions, startSetup } from '../support/setup.ts'
 import { mintToken } from '../support/tokens.ts'
+import { HANDSHAKE } from '../support/websocket.ts'
 
 const DENIED = { status: 403, code: 'AccessDenied', error: 'http_request_denied', details: 'scope' }
 const invalid = (details: string) => ({
@@ -19,13 +20,6 @@ const invalid = (details: string) => ({
   error: 'http_request_denied',
   details,
 })
-
-const WEBSOCKET = [
-  'Connection: Upgrade',
-  'Upgrade: websocket',
-  'Sec-WebSocket-Version: 13',
-  'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
-]
 
 async function setupLinks(t: Test, { settings, ...options }: SetupOptions = {}) {
   // At a whole second: `expirationSec` is rounded down.
@@ -139,7 +133,7 @@ t.test('a link allows its method and target and nothing else', async (t) => {
     'X-Method-Override: GET',
     'X-MS-Rename-Source: /x',
     'X-Symlink-Target: x/y',
-    WEBSOCKET.join('\r\n'),
+    HANDSHAKE.join('\r\n'),
   ])
     isOwnResponse(t, await ask(bare(`GET ${url}`, line)), DENIED, line)
   isOwnResponse(

@@ -2,7 +2,7 @@ import t from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { startSetup } from '../support/setup.ts'
-import { DECLINES_UPGRADES } from '../support/websocket.ts'
+import { DECLINES_UPGRADES, HANDSHAKE } from '../support/websocket.ts'
 
 /** The first bytes of a TLS handshake, as a client sends them that was given the wrong port. */
 const CLIENT_HELLO = Buffer.from(
@@ -46,7 +46,7 @@ t.test('bytes that are not HTTP/1.x get a JSON response and the connection is cl
 t.test('an Upgrade header is ignored while upgrades are disabled', async (t) => {
   const setup = await startSetup(t)
   for (const lines of [
-    'Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n',
+    `${HANDSHAKE.join('\r\n')}\r\n`,
     'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n',
     'Upgrade: websocket\r\n',
     'Connection: upgrade\r\nUpgrade: TLS/1.0\r\n',

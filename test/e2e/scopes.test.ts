@@ -6,6 +6,7 @@ import { eventually, SOON_MS } from '../support/eventually.ts'
 import { isOwnResponse } from '../support/own-response.ts'
 import { type Setup, startSetup } from '../support/setup.ts'
 import { sidecarClient } from '../support/sidecar-client.ts'
+import { HANDSHAKE } from '../support/websocket.ts'
 
 const SCOPE = 'storage.read:/a storage.create:/a/in'
 const RESTRICTED = { credentials: [{ accountId: 'acme', scope: SCOPE }] }
@@ -278,15 +279,9 @@ t.test('a WebSocket handshake is a GET, and its tunnel ends with the scope', asy
     ...RESTRICTED,
     settings: { 'upgrade-enabled': 'true' },
   })
-  const lines = [
-    'Connection: Upgrade',
-    'Upgrade: websocket',
-    'Sec-WebSocket-Version: 13',
-    'Sec-WebSocket-Key: eA==',
-  ]
-  isOwnResponse(t, await ask(head('GET /b', ...lines)), DENIED)
+  isOwnResponse(t, await ask(head('GET /b', ...HANDSHAKE)), DENIED)
   upstream.reply('HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n')
-  const client = await send(head('GET /a', ...lines))
+  const client = await send(head('GET /a', ...HANDSHAKE))
   t.equal((await client.response()).status, 101)
   t.match(
     await openFileEditors(sidecar.credentialsFile).credentials.update(NAME, { scope: 'storage.read:/a/b' }),

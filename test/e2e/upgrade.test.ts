@@ -11,12 +11,11 @@ import { OK } from '../support/recording-upstream.ts'
 import { startSetup } from '../support/setup.ts'
 import { startSidecar } from '../support/sidecar.ts'
 import { temporaryDirectory } from '../support/temporary-directory.ts'
-import { DECLINES_UPGRADES, echoServer } from '../support/websocket.ts'
+import { DECLINES_UPGRADES, echoServer, HANDSHAKE } from '../support/websocket.ts'
 
 const ON = { 'upgrade-enabled': 'true' }
 const handshake = (token: string, more = '') =>
-  `GET /chat//room?x=%20 HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n` +
-  `Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n${more}\r\n`
+  `GET /chat//room?x=%20 HTTP/1.1\r\nHost: s\r\nAuthorization: Bearer ${token}\r\n${HANDSHAKE.join('\r\n')}\r\n${more}\r\n`
 const SWITCHED =
   'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n'
 

@@ -3,7 +3,7 @@ import { createServer, type Server } from 'node:http'
 import { decodeProtectedHeader } from 'jose'
 import t, { type Test } from 'tap'
 import { keysCommand } from '../../src/cli/keys.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, succeeds } from '../support/eventually.ts'
 import { freePorts } from '../support/free-port.ts'
 import { makeKey, makeKeyDirectory, writeKey } from '../support/keys.ts'
 import { serveArgs, startProgram } from '../support/program.ts'
@@ -114,11 +114,7 @@ async function waiting(t: Test) {
   const client = sidecarClient({ port, adminPort })
   const readiness = () => client.ready().catch(() => undefined)
   await eventually(async () => (await readiness())?.status === 503, 'the admin listener')
-  const isOpen = () =>
-    rawClient(t, port).then(
-      () => true,
-      () => false,
-    )
+  const isOpen = () => succeeds(rawClient(t, port))
   return { program, key, come, client, isOpen }
 }
 

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
-import { eventually } from '../support/eventually.ts'
+import { eventually, succeeds } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { without } from '../support/other-programs.ts'
 import {
@@ -132,7 +132,7 @@ t.test('workers act as one sidecar', async (t) => {
       await client.until('half-')
     }
     sidecar.child.kill('SIGTERM')
-    await eventually(() => cannotConnect(connect), 'the listener to be closed')
+    await eventually(async () => !(await succeeds(connect())), 'the listener to be closed')
     for (const socket of upstream.sockets) if (!socket.destroyed) socket.write('whole')
     for (const client of clients) await client.until('half-whole')
     t.match(await sidecar.ended, { code: 0, signal: null })
@@ -178,7 +178,7 @@ t.test('a second signal ends all workers at once', async (t) => {
   client.send(get.replace('HTTP/1.1', 'HTTP/1.0'))
   await client.until('half-')
   sidecar.child.kill('SIGTERM')
-  await eventually(() => cannotConnect(connect), 'the listener to be closed')
+  await eventually(async () => !(await succeeds(connect())), 'the listener to be closed')
   sidecar.child.kill('SIGTERM')
   t.match(await sidecar.ended, { code: 1 })
   await eventually(() => pids().every((pid) => !isAlive(pid)), 'the workers to end')
@@ -251,12 +251,7 @@ t.test('more connections than open files', { skip }, async (t) => {
   t.match(sidecar.log(), [{ msg: /^the limit of open files/, connections: 55 }])
   const clients = await Promise.all(Array.from({ length: 400 }, connect))
   for (const { socket } of clients) socket.destroy()
-  const responds = () =>
-    ask(connect, get, 4).then(
-      () => true,
-      () => false,
-    )
-  await eventually(responds, 'every worker to accept connections again')
+  await eventually(() => succeeds(ask(connect, get, 4)), 'every worker to accept connections again')
 })
 
 t.test('a worker that cannot be forked', { skip }, async (t) => {
@@ -308,12 +303,4 @@ function isAlive(pid: number): boolean {
   } catch {
     return false
   }
-}
-
-/** Whether connections are refused. */
-function cannotConnect(connect: () => Promise<RawClient>): Promise<boolean> {
-  return connect().then(
-    () => false,
-    () => true,
-  )
 }

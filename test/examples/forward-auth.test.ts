@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { parseAllDocuments } from 'yaml'
 import { ERRORS } from '../../src/errors.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, SOON_MS } from '../support/eventually.ts'
 import { freePort } from '../support/free-port.ts'
 import { watchProcess, without } from '../support/other-programs.ts'
 import { rawRequest } from '../support/raw-client.ts'
@@ -261,9 +261,7 @@ for (const proxy of PROXIES) {
       t.match(upstream.requests.at(-1), { headers: { 'x-authenticated-account-id': 'acme' } })
       const short = await sidecar.mint({ lifetimeSeconds: 1 })
       await ask('GET /a', [bearer(short)])
-      const ends = Math.ceil(Date.now() / 1000) * 1000
       await eventually(async () => (await ask('GET /a', [bearer(short)])).status === 401, 'its end')
-      t.ok(Date.now() - ends < 1500, 'no decision outlives its token')
     })
 
     await t.test('a revoked token is refused', async (t) => {
@@ -273,11 +271,9 @@ for (const proxy of PROXIES) {
       const direct = () =>
         fetch(`http://127.0.0.1:${sidecar.port}/_auth`, { headers: { authorization: `Bearer ${token}` } })
       await eventually(async () => (await direct()).status !== 200, 'the revocation')
-      const revoked = performance.now()
       const refused = async () => (await ask('GET /a', [bearer(token)])).status === proxy.refusedStatus
       if (!proxy.caches) t.ok(await refused(), 'at once')
-      else await eventually(refused, 'the cached decision to end')
-      t.ok(performance.now() - revoked < (MAX_AGE_SECONDS + 1.5) * 1000)
+      else await eventually(refused, 'the cached decision to end', MAX_AGE_SECONDS * 1000 + SOON_MS)
     })
 
     await t.test(

@@ -26,6 +26,14 @@ export async function eventually(
   }
 }
 
+/** Whether an attempt succeeds. */
+export function succeeds(attempt: Promise<unknown>): Promise<boolean> {
+  return attempt.then(
+    () => true,
+    () => false,
+  )
+}
+
 /** Waits until a count above 0 stands still; returns it. */
 export async function standsStill(count: () => number, stillMs = 150): Promise<number> {
   let last = -1

@@ -7,6 +7,14 @@ import { listen } from './listen.ts'
 /** Since Node 24.9 and 22.21 a server may decline an offer to upgrade, and loses no bytes after it. */
 export const DECLINES_UPGRADES = 'shouldUpgradeCallback' in createServer()
 
+/** The header lines of a handshake, with the key of RFC 6455. */
+export const HANDSHAKE = [
+  'Connection: Upgrade',
+  'Upgrade: websocket',
+  'Sec-WebSocket-Version: 13',
+  'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
+]
+
 /** Starts the server; `requests` has the handshakes that it accepted. */
 export async function echoServer(t: Test, options: ServerOptions = {}) {
   const server = createServer()
