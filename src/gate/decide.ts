@@ -80,9 +80,9 @@ export function createDecide(
   const refuseOrReport = (routing: NeedsCaller, reason: RefusalReason, caller?: Caller): Decision => {
     onCheck(reason)
     if (!reportOnly || !isForUpstream(routing)) return refuse(reason, caller)
-    // Most services read an empty X-Authenticated-Scope as none: unrestricted.
-    const mayDoNothing = caller?.identity.scope?.text === ''
-    return { act: routing.act, caller: mayDoNothing ? undefined : caller, wouldRefuse: reason }
+    // A link proves its own request alone. Most services read an empty X-Authenticated-Scope as none: unrestricted.
+    const isNamed = caller?.link === undefined && caller?.identity.scope?.text !== ''
+    return { act: routing.act, caller: isNamed ? caller : undefined, wouldRefuse: reason }
   }
 
   const decisionOn = (
@@ -181,7 +181,7 @@ function reasonToRefuse(
   if (link !== undefined && caller.link !== undefined) {
     const isLinked = original !== undefined && allowsRequest(caller.link, original.method, link.target)
     if (!isLinked) return 'claims'
-    if (request.namesOtherRequest || (routing.act === 'forward' && request.isWebSocket)) return 'scope'
+    if (request.namesOtherRequest || request.isWebSocket) return 'scope'
   }
   const { scope } = caller.identity
   if (scope === undefined || !isForUpstream(routing)) return undefined

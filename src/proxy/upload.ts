@@ -4,6 +4,7 @@
  * and the buffers of Node's two sockets hold up to about as much. Backpressure pauses the client's socket.
  */
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
+import type { ForwardDecision } from '../gate/decide.ts'
 import { forwardedTrailers } from '../http/headers.ts'
 import type { ForwardedRequest } from './upstream.ts'
 import type { UpstreamConnection } from './upstream-connection.ts'
@@ -78,8 +79,7 @@ export class Upload {
       if (isChunked) writable = socket.write('\r\n', 'latin1')
     }
     if (this.#isEnded) {
-      const isScoped = decision.caller?.identity.scope !== undefined || decision.caller?.link !== undefined
-      const trailers = forwardedTrailers(this.#req.rawTrailers, connectionOptions, isScoped)
+      const trailers = forwardedTrailers(this.#req.rawTrailers, connectionOptions, !mayDoAnything(decision))
       const lines = trailers.map(([name, value]) => `${name}: ${value}\r\n`).join('')
       if (isChunked) socket.write(`0\r\n${lines}\r\n`, 'latin1')
       this.isWritten = true
@@ -89,6 +89,12 @@ export class Upload {
     if (!writable) this.#req.pause()
     else this.resume()
   }
+}
+
+/** Whether the request may name another method or path. On a public route it is without a caller and not refused. */
+function mayDoAnything({ caller, wouldRefuse }: ForwardDecision): boolean {
+  if (caller === undefined) return wouldRefuse !== undefined
+  return caller.identity.scope === undefined && caller.link === undefined
 }
 
 /**

@@ -58,8 +58,10 @@ export class TokenSigner {
    */
   async issueLink({ identity, issuer }: Caller, { method, target }: LinkedRequest, lifetime: number) {
     const { tokenId: parent_jti, issuedAtSeconds: parent_iat } = identity
-    const issuedAtSeconds = Math.floor(this.#now() / 1000)
-    const expiresAtSeconds = Math.min(issuedAtSeconds + lifetime, identity.expiresAtSeconds)
+    const now = Math.floor(this.#now() / 1000)
+    const expiresAtSeconds = Math.min(now + lifetime, identity.expiresAtSeconds)
+    // Within the clock tolerance the token may have ended before now.
+    const issuedAtSeconds = Math.min(now, expiresAtSeconds - 1)
     const linkId = createLinkId(identity.accountId)
     const linked = { ...identity, tokenId: linkId, issuedAtSeconds, expiresAtSeconds }
     const claims = { method, target, parent_jti, parent_iat, parent_iss: issuer }

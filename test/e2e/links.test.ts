@@ -223,17 +223,34 @@ t.test('a link ends at its time, with its key and with the credential of its mak
   t.equal((await post('{"method":"GET","target":"/a"}')).status, 200)
 })
 
+t.test('a token in the clock tolerance makes a link that works in it', async (t) => {
+  let time = Math.floor(Date.now() / 1000) * 1000
+  const { make, use, sidecar } = await setupLinks(t, {
+    now: () => time,
+    settings: { 'token-clock-tolerance-seconds': '10' },
+  })
+  const token = await sidecar.mint({ lifetimeSeconds: 60 })
+  time += 62_000
+  const { url, expirationSec } = await make({ method: 'GET', target: '/a' }, token)
+  t.equal(expirationSec, 0)
+  t.equal((await use(url)).status, 200)
+  time += 10_000
+  isOwnResponse(t, await use(url), { ...invalid('expired'), code: 'ExpiredToken' })
+})
+
 t.test('report mode forwards a refused link as it came', async (t) => {
-  const { make, use, upstream } = await setupLinks(t, { settings: { enforcement: 'report' } })
+  const { make, use, ask, bare, upstream } = await setupLinks(t, { settings: { enforcement: 'report' } })
   const { url } = await make({ method: 'GET', target: '/a' })
   for (const target of [url, url.replace('/a', '/b'), '/c?link_token=x&y'])
     t.equal((await use(target)).status, 200)
+  t.equal((await ask(bare(`GET ${url}`, 'X-HTTP-Method-Override: DELETE'))).status, 200)
   t.same(
     upstream.requests.map(({ target, headers }) => [target, headers['x-authenticated-account-id']]),
     [
       ['/a', 'acme'],
       [url.replace('/a', '/b'), undefined],
       ['/c?link_token=x&y', undefined],
+      [url, undefined],
     ],
   )
 })
@@ -247,14 +264,15 @@ t.test('forward auth judges the link of the request that a trusted proxy names',
     },
   })
   const { url, linkId } = await make({ method: 'GET', target: '/a' })
-  const named = (method: string, uri: string) =>
-    ask(bare('GET /_auth', `X-Original-Method: ${method}`, `X-Original-URI: ${uri}`))
+  const named = (method: string, uri: string, ...lines: readonly string[]) =>
+    ask(bare('GET /_auth', `X-Original-Method: ${method}`, `X-Original-URI: ${uri}`, ...lines))
   const allowed: RawResponse = await named('GET', url)
   t.match(allowed, {
     status: 200,
     headers: { 'cache-control': 'no-store', 'x-authenticated-token-id': linkId },
   })
   isOwnResponse(t, await named('DELETE', url), invalid('claims'))
+  isOwnResponse(t, await named('GET', url, ...HANDSHAKE), DENIED)
   isOwnResponse(t, await named('GET', url.replace('/a', '/b')), invalid('claims'))
   isOwnResponse(t, await ask(bare('GET /_auth')), invalid('missing'))
 })

@@ -99,6 +99,18 @@ t.test('a public route or a preflight that names another method or path needs a 
   await recovers()
 })
 
+t.test('no trailer of a public route names another method or path', async (t) => {
+  const setup = await startSetup(t, { settings: { 'public-routes': '[{ method: POST, path: /hook }]' } })
+  const trailers = 'X-Sum: 1\r\nX-HTTP-Method-Override: DELETE\r\nDestination: /b\r\n'
+  for (const path of ['/hook', '/object']) {
+    const head = setup.head(`POST ${path}`, 'Transfer-Encoding: chunked')
+    t.equal((await setup.ask(`${head}0\r\n${trailers}\r\n`)).status, 200)
+  }
+  const [hook, object] = setup.upstream.requests
+  t.same(hook?.rawTrailers, ['X-Sum', '1'])
+  t.equal(object?.rawTrailers.length, 6, 'with a token')
+})
+
 t.test('a CORS preflight', async (t) => {
   const preflight = ['Origin: https://app.example', 'Access-Control-Request-Method: PUT']
 

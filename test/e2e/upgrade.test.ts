@@ -172,13 +172,16 @@ t.test('a 101 that does not name the protocol is an internal error', async (t) =
   await upstream.until(() => upstream.open() === 0, 'the connection to be closed')
 })
 
-t.test('a handshake with Content-Length: 0 opens a tunnel', async (t) => {
+t.test('a handshake and a 101 that name a length open a tunnel', async (t) => {
   const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
-  upstream.reply(SWITCHED)
-  const client = await send(handshake(sidecar.token, 'Content-Length: 0\r\n'))
-  t.equal((await client.response()).status, 101)
-  client.send('from client')
-  await upstream.until(() => upstream.bytes[0]?.includes('from client') ?? false, 'bytes of the tunnel')
+  const lines = ['Content-Length: 0', 'Content-Length: 5', 'Transfer-Encoding: chunked']
+  for (const [at, line] of ['', ...lines].entries()) {
+    upstream.reply(SWITCHED.replace('\r\n\r\n', `${line && '\r\n'}${line}\r\n\r\nfrom upstream`))
+    const client = await send(handshake(sidecar.token, 'Content-Length: 0\r\n'))
+    await client.until('from upstream')
+    client.send('from client')
+    await upstream.until(() => upstream.bytes[at]?.includes('from client') ?? false, 'bytes of the tunnel')
+  }
 })
 
 t.test('a handshake without a free upstream connection gets 503', async (t) => {
