@@ -27,13 +27,13 @@ export interface Peer {
 }
 
 const ENVOY = join(import.meta.dirname, '.peers/envoy/envoy/_bin/envoy')
-export const OBJECT = 'x'.repeat(1024)
+const OBJECT = 'x'.repeat(1024)
 
 export function hasProgram(name: string): boolean {
   return spawnSync('sh', ['-c', `command -v ${name}`], { stdio: 'ignore' }).status === 0
 }
 
-export const hasNginx = hasProgram('nginx')
+const hasNginx = hasProgram('nginx')
 const unlessNginx = hasNginx ? {} : { missing: 'nginx is not installed (Debian: nginx-light)' }
 
 /** The sidecar with default settings, or with further ones as environment variables. */
@@ -70,7 +70,7 @@ export const nginx: Peer = {
 }
 
 /** nginx asks the sidecar's token check and caches the answer for ten seconds. Both processes are measured. */
-export const nginxAuth: Peer = {
+const nginxAuth: Peer = {
   name: 'nginx-auth',
   checksTokens: true,
   ...unlessNginx,

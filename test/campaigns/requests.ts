@@ -12,7 +12,7 @@ import type { CampaignTrust, Identity } from './sidecar-process.ts'
  * upstream never sees all of it. `loose`: some readers may disagree on where it ends; from here on, methods and
  * bodies of the connection are not compared. `damaged`: as `loose`, and tokens may have moved between requests.
  */
-export type Fate = 'plain' | 'refused' | 'broken' | 'loose' | 'damaged'
+type Fate = 'plain' | 'refused' | 'broken' | 'loose' | 'damaged'
 
 type Part = 'method' | 'target' | 'version' | 'host' | 'body'
 
@@ -210,7 +210,7 @@ function chunksOf(random: Random, content: string, trailers: string): string {
 }
 
 /** A request without a token, to be hidden in bodies: the upstream must never see it as a request. */
-export function trap(random: Random): string {
+function trap(random: Random): string {
   const line = `${random.pick(['GET', 'DELETE', 'POST'])} /trap-${random.text(8)} HTTP/1.1`
   return `${line}\r\nHost: s\r\nX-Authenticated-Account-Id: evil\r\nContent-Length: 0\r\n\r\n`
 }

@@ -15,7 +15,7 @@ export interface Resource {
   readonly spec?: unknown
 }
 
-export interface Container {
+interface Container {
   readonly name: string
   readonly image: string
   readonly args?: readonly string[]
@@ -25,7 +25,7 @@ export interface Container {
   readonly lifecycle?: { readonly preStop: { readonly exec: { readonly command: readonly string[] } } }
 }
 
-export interface PodSpec {
+interface PodSpec {
   readonly containers: readonly Container[]
   readonly initContainers?: readonly Container[]
   readonly terminationGracePeriodSeconds?: number

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { parse } from 'yaml'
 
-export interface Rule {
+interface Rule {
   readonly alert?: string
   readonly record?: string
   readonly expr: string
@@ -11,7 +11,7 @@ export interface Rule {
   readonly annotations?: Readonly<Record<string, string>>
 }
 
-export interface RuleFile {
+interface RuleFile {
   readonly groups: readonly { readonly name: string; readonly rules: readonly Rule[] }[]
 }
 

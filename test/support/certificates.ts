@@ -5,7 +5,7 @@ import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
 import { isIP } from 'node:net'
 
 /** Contents of a certificate. */
-export interface CertificateOptions {
+interface CertificateOptions {
   readonly commonName: string
   /** Names and IPv4 addresses that it is valid for. */
   readonly names?: readonly string[]

@@ -17,7 +17,7 @@ export interface Head {
   readonly end: number
 }
 
-export interface Body {
+interface Body {
   /** De-chunked where it came in chunks. */
   readonly content: Buffer
   readonly trailers: readonly Field[]

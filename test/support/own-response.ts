@@ -3,7 +3,7 @@ import type { Test } from 'tap'
 import type { RawResponse } from './raw-client.ts'
 
 /** Expected properties of a response of the sidecar itself. */
-export interface OwnResponse {
+interface OwnResponse {
   readonly status: number
   /** The error code; undefined: the response is not an error. */
   readonly code?: string

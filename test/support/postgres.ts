@@ -185,7 +185,7 @@ ssl = ${certificate === undefined ? 'off' : 'on'}
   }
 }
 
-export type PostgresServer = NonNullable<Awaited<ReturnType<typeof startPostgres>>>
+type PostgresServer = NonNullable<Awaited<ReturnType<typeof startPostgres>>>
 export type TestDatabase = Awaited<ReturnType<PostgresServer['createDatabase']>>
 
 /** A database with credentials of one secret, and the flags of a sidecar that has it, a key and an upstream. */

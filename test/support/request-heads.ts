@@ -27,7 +27,7 @@ export function requestHead({
   return { method, url, httpVersionMajor, httpVersionMinor, rawHeaders: lines.flat() }
 }
 
-export const MAX_LINES = 200
+const MAX_LINES = 200
 
 export function admission(parts: HeadParts): Admission {
   return admit(requestHead(parts), MAX_LINES)

@@ -1,7 +1,7 @@
 /** Reads bytes as the response of an upstream, in one piece or in many. */
 import { ResponseParser, ResponseSyntaxError, type UpstreamHead } from '../../src/proxy/response-parser.ts'
 
-export const LIMITS = { headerBytes: 16 * 1024, headerLines: 200 }
+const LIMITS = { headerBytes: 16 * 1024, headerLines: 200 }
 
 export interface How {
   /** Offsets at which the bytes are split. */

@@ -4,7 +4,7 @@ import { type Command, CommanderError } from 'commander'
 import { CommandFailure, CommandIo } from '../../src/cli/command-io.ts'
 
 /** What a command did. */
-export interface CommandRun {
+interface CommandRun {
   readonly stdout: string
   /** What the command and commander wrote; the program adds the failure's message. */
   readonly stderr: string
