@@ -1,4 +1,4 @@
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { UPSTREAM_OUTCOMES } from '../../src/http/proxy-errors.ts'
 import { RELOAD_RESULTS } from '../../src/reload/reloadable.ts'
 import { ISSUE_FAILURES } from '../../src/server/context.ts'
@@ -8,16 +8,7 @@ import { eventually } from '../support/eventually.ts'
 import { parseMetrics } from '../support/prometheus.ts'
 import { rawRequest } from '../support/raw-client.ts'
 import { recordingUpstream } from '../support/recording-upstream.ts'
-import { startSidecar, type TestSidecar } from '../support/sidecar.ts'
-
-/** What `/metrics` says. */
-async function scrape(t: Test, { adminPort }: TestSidecar) {
-  const { status, body } = await rawRequest(t, adminPort, 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
-  t.equal(status, 200)
-  return body.toString()
-}
-
-const bearer = (token: string) => `Authorization: Bearer ${token}\r\n`
+import { startSidecar } from '../support/sidecar.ts'
 
 const post = (fields: object) => {
   const body = JSON.stringify(fields)
@@ -44,44 +35,42 @@ const LABELS: Readonly<Record<string, readonly string[] | RegExp>> = {
 }
 
 /** A sidecar that has seen something of everything. */
-async function busySidecar(t: Test) {
-  const upstream = await recordingUpstream(t)
-  const sidecar = await startSidecar(t, {
-    settings: {
-      upstreams: JSON.stringify([
-        { prefix: '/', url: upstream.url },
-        { prefix: '/dead', url: 'http://127.0.0.1:1' },
-      ]),
-      'public-routes': '[{ "method": "GET", "path": "/public" }]',
-      'limits-login-failures-count': '1',
-    },
-    credentials: [{ accountId: 'canary-account', accessKey: 'canary-key' }],
-  })
-  const good = sidecar.logins[0] ?? {}
-  const token = bearer(sidecar.token)
-  for (const text of [
-    post(good),
-    post({ ...good, secret: 'canary' }),
-    post(good),
-    post({ canary: 1 }),
-    `GET /v2/auth/token HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
-    `GET /canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
-    `GET /canary?canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
-    `PUT /canary HTTP/1.1\r\nHost: a\r\n${token}Content-Length: 5\r\n\r\nhello`,
-    `PROPFIND /canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
-    `GET /canary HTTP/1.1\r\nHost: a\r\n${token}${token}\r\n`,
-    'GET /canary HTTP/1.1\r\nHost: a\r\n\r\n',
-    `GET /dead/canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
-    'GET /public HTTP/1.1\r\nHost: a\r\n\r\n',
-    'canary\r\n\r\n',
-  ])
-    await rawRequest(t, sidecar.port, text)
-  return { sidecar, upstream }
-}
+const upstream = await recordingUpstream(t)
+const sidecar = await startSidecar(t, {
+  settings: {
+    upstreams: JSON.stringify([
+      { prefix: '/', url: upstream.url },
+      { prefix: '/dead', url: 'http://127.0.0.1:1' },
+    ]),
+    'public-routes': '[{ "method": "GET", "path": "/public" }]',
+    'limits-login-failures-count': '1',
+  },
+  credentials: [{ accountId: 'canary-account', accessKey: 'canary-key' }],
+})
+const good = sidecar.logins[0] ?? {}
+const token = `Authorization: Bearer ${sidecar.token}\r\n`
+for (const text of [
+  post(good),
+  post({ ...good, secret: 'canary' }),
+  post(good),
+  post({ canary: 1 }),
+  `GET /v2/auth/token HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+  `GET /canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+  `GET /canary?canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+  `PUT /canary HTTP/1.1\r\nHost: a\r\n${token}Content-Length: 5\r\n\r\nhello`,
+  `PROPFIND /canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+  `GET /canary HTTP/1.1\r\nHost: a\r\n${token}${token}\r\n`,
+  'GET /canary HTTP/1.1\r\nHost: a\r\n\r\n',
+  `GET /dead/canary HTTP/1.1\r\nHost: a\r\n${token}\r\n`,
+  'GET /public HTTP/1.1\r\nHost: a\r\n\r\n',
+  'canary\r\n\r\n',
+])
+  await rawRequest(t, sidecar.port, text)
 
 t.test('the text is valid for Prometheus, with closed label sets and no client input', async (t) => {
-  const { sidecar } = await busySidecar(t)
-  const text = await scrape(t, sidecar)
+  const { status, body } = await rawRequest(t, sidecar.adminPort, 'GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n')
+  t.equal(status, 200)
+  const text = body.toString()
   for (const { name, labels } of parseMetrics(text)) {
     if (!name.startsWith('auth_sidecar_')) continue
     for (const [label, value] of Object.entries(labels)) {
@@ -94,7 +83,6 @@ t.test('the text is valid for Prometheus, with closed label sets and no client i
 })
 
 t.test('each request is counted once, under its outcome', async (t) => {
-  const { sidecar } = await busySidecar(t)
   for (const [series, value] of [
     ['auth_sidecar_requests_total{route="token_issue",method="POST",status="200"}', 1],
     ['auth_sidecar_requests_total{route="token_issue",method="POST",status="403"}', 1],

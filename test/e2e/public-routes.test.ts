@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { type RawResponse, rawClient } from '../support/raw-client.ts'
+import { rawClient } from '../support/raw-client.ts'
 import type { RecordedRequest } from '../support/recording-upstream.ts'
 import { type SetupOptions, startSetup } from '../support/setup.ts'
 
@@ -7,10 +7,7 @@ import { type SetupOptions, startSetup } from '../support/setup.ts'
 async function asking(t: Test, settings: SetupOptions['settings'] = {}) {
   const { upstream, sidecar, recovers } = await startSetup(t, { settings })
   const client = await rawClient(t, sidecar.port)
-  const ask = async (
-    methodAndTarget: string,
-    ...lines: readonly string[]
-  ): Promise<{ response: RawResponse; forwarded: RecordedRequest | undefined }> => {
+  const ask = async (methodAndTarget: string, ...lines: readonly string[]) => {
     const before = upstream.requests.length
     client.send([`${methodAndTarget} HTTP/1.1`, 'Host: storage.example', ...lines, '', ''].join('\r\n'))
     const response = await client.response({ head: methodAndTarget.startsWith('HEAD') })

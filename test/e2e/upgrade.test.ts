@@ -23,14 +23,15 @@ t.test('a handshake needs a valid token and a plain request', async (t) => {
   const { upstream, sidecar, send } = await startSetup(t, { settings: ON })
   const good = handshake(sidecar.token)
   const expired = await sidecar.mint({ now: Date.now() - 7200_000 })
+  const notPlain = [
+    ['a POST', good.replace('GET', 'POST'), 'InvalidArgument'],
+    ['a body', good.replace('Host: s', 'Host: s\r\nContent-Length: 3'), 'InvalidArgument'],
+  ] as const
   for (const [name, request, code] of [
     ['no token', good.replace(/Authorization: .*\r\n/, ''), 'InvalidToken'],
     ['an expired token', handshake(expired), 'ExpiredToken'],
-    ...(DECLINES_UPGRADES ? [] : [['a POST', good.replace('GET', 'POST'), 'InvalidArgument'] as const]),
-    ...(DECLINES_UPGRADES
-      ? []
-      : [['a body', good.replace('Host: s', 'Host: s\r\nContent-Length: 3'), 'InvalidArgument'] as const]),
     ['two hosts', good.replace('Host: s', 'Host: s\r\nHost: s'), 'InvalidArgument'],
+    ...(DECLINES_UPGRADES ? [] : notPlain),
   ] as const) {
     const client = await send(request)
     const response = await client.response()
