@@ -24,19 +24,13 @@ t.test('Compose: clients reach the sidecar alone, whose settings are valid', asy
   t.match(prometheus.ports, [/^127\.0\.0\.1:/])
 })
 
-const noDocker = without('docker', 'compose', 'version')
-t.test('Compose accepts the file', { skip: noDocker }, async (t) => {
+t.test('Compose accepts the file', { skip: without('docker', 'compose', 'version') }, async (t) => {
   const directory = t.testdir()
   cpSync('examples/compose', directory, { recursive: true })
   mkdirSync(join(directory, 'etc'))
   writeFileSync(join(directory, 'etc/postgres.password'), '')
-  const { status, stderr } = spawnSync('docker', [
-    'compose',
-    '--project-directory',
-    directory,
-    'config',
-    '--quiet',
-  ])
+  const args = ['compose', '--project-directory', directory, 'config', '--quiet']
+  const { status, stderr } = spawnSync('docker', args)
   t.equal(status, 0, String(stderr))
 })
 
@@ -45,8 +39,7 @@ t.test('Prometheus accepts its settings', { skip: without('promtool', '--version
   t.equal(status, 0, String(stderr))
 })
 
-const noSystemd = without('systemd-analyze', '--version')
-t.test('systemd accepts the unit, and finds it hardened', { skip: noSystemd }, async (t) => {
+t.test('systemd accepts the unit, and finds it hardened', { skip: without('systemd-analyze') }, async (t) => {
   const file = join(t.testdir(), UNIT)
   copyFileSync(join('examples/systemd', UNIT), file)
   const verified = spawnSync('systemd-analyze', ['verify', file], { encoding: 'utf8' })
