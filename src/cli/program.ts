@@ -9,6 +9,7 @@ import type { Signals } from './signals.ts'
 
 export async function runProgram(signals: Signals): Promise<void> {
   process.exitCode = 1 // in case that nothing keeps the process alive before the command has ended
+  process.on('SIGUSR1', () => {}) // Node would open its inspector, which lets other processes of the pod run code here
   let stdoutError: string | undefined
   // A closed stdout must not end the process, but what is lost may be a new secret. Using `process.stdout` also puts a
   // pipe in non-blocking mode, which the log needs.

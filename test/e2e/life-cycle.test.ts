@@ -146,7 +146,7 @@ t.test('an incomplete response framed by its close never ends cleanly', async (t
   }
 })
 
-t.test('SIGHUP, SIGPIPE and a closed stdin do not stop it; a second signal ends it at once', async (t) => {
+t.test('only SIGTERM and SIGINT stop it, a second one at once; SIGUSR1 opens no inspector', async (t) => {
   const { upstream, sidecar, get, ready } = await setup(
     t,
     { 'shutdown-lame-duck-seconds': '3600', 'log-access': 'all' },
@@ -155,6 +155,7 @@ t.test('SIGHUP, SIGPIPE and a closed stdin do not stop it; a second signal ends 
   sidecar.child.stdin?.destroy()
   sidecar.child.kill('SIGHUP')
   sidecar.child.kill('SIGPIPE')
+  sidecar.child.kill('SIGUSR1')
   const client = await rawClient(t, sidecar.port)
   for (let times = 0; times < 3; times++) {
     client.send(get)
@@ -166,6 +167,7 @@ t.test('SIGHUP, SIGPIPE and a closed stdin do not stop it; a second signal ends 
   await eventually(async () => (await ready()).status === 503, 'the first signal')
   sidecar.child.kill('SIGINT')
   t.match(await sidecar.ended, { code: 1, signal: null })
+  t.notMatch(sidecar.stderr(), /Debugger/)
   await client.closed()
 })
 
