@@ -4,7 +4,6 @@
  */
 import { randomUUID } from 'node:crypto'
 import {
-  access,
   constants,
   type FileHandle,
   open,
@@ -18,6 +17,7 @@ import {
 import { hostname } from 'node:os'
 import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
+import { setTimeout as sleep } from 'node:timers/promises'
 
 /** A usable value, or every reason why there is none. Problems and warnings are lines without secrets. */
 export type Loaded<T, P = string> =
@@ -111,51 +111,50 @@ export interface NotDone {
   readonly problems: readonly string[]
 }
 
-/** A lock that is not renewed for so long is stale: a change of the largest file blocks the renewal for 10 s. */
+/** Longer than a change takes: 10 s for the largest file. */
 const LOCK_STALE_MS = 60_000
-/** The same where the command that holds the lock is known to have ended. The library accepts no shorter time. */
-const DEAD_LOCK_STALE_MS = 2000
-const LOCK_RENEW_MS = 1000
 const LOCK_RETRY_MS = 100
 
-/** Calls `change` under a lock, a directory. @param retries - 100 ms apart. @throws `ELOCKED`, `ERELEASED` if it is lost */
-export async function withLock<T>(lockfilePath: string, change: () => Promise<T>, retries = 50): Promise<T> {
-  // Imported when needed: it installs exit handlers, which a serving process should not have.
-  const { lock } = await import('proper-lockfile')
-  await access(`${dirname(lockfilePath)}/`, constants.W_OK) // `lock` would retry after this error, too
-  const acquire = (stale: number, retries: number) =>
-    lock(lockfilePath, {
-      lockfilePath,
-      realpath: false,
-      stale,
-      update: LOCK_RENEW_MS,
-      onCompromised() {}, // `release` reports it
-      retries: { retries, factor: 1, minTimeout: LOCK_RETRY_MS, maxTimeout: LOCK_RETRY_MS },
-    })
-  const ownerFile = `${lockfilePath}.owner`
-  if (await isOwnerDead(ownerFile)) {
-    const removeDeadLock = await acquire(DEAD_LOCK_STALE_MS, DEAD_LOCK_STALE_MS / LOCK_RETRY_MS + 1)
-    await removeDeadLock()
+/** Its message is a reason, as of {@link fileErrorReason}. */
+export class LockError extends Error {}
+
+/**
+ * Calls `change` under a lock: a file that names the process which holds it.
+ * @param retries - 100 ms apart
+ * @throws LockError if another command holds or took the lock
+ */
+export async function withLock<T>(lock: string, change: () => Promise<T>, retries = 50): Promise<T> {
+  // A process id names one process within a space: containers that share a volume have a space each.
+  const space = `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
+  const owner = `${space} ${process.pid}`
+  const take = () =>
+    writeFile(lock, owner, { flag: 'wx', mode: 0o600 }).then(
+      () => true,
+      (error: unknown) => {
+        if (errorCode(error) !== 'EEXIST') throw error
+        return false
+      },
+    )
+  for (let left = retries; !(await take()); left--) {
+    if (await isStale(lock, space)) await rm(lock, { force: true })
+    else if (left > 0) await sleep(LOCK_RETRY_MS)
+    else throw new LockError(`another command is changing it; if none runs, remove its lock ${lock}`)
   }
-  const release = await acquire(LOCK_STALE_MS, retries)
-  try {
-    await writeFile(ownerFile, `${await processSpace()} ${process.pid}`, { mode: 0o600 })
-    return await change()
-  } finally {
-    await rm(ownerFile, { force: true }).catch(() => {})
-    await release()
-  }
+  return await change().finally(async () => {
+    if ((await readFile(lock, 'utf8').catch(() => '')) !== owner)
+      throw new LockError('the lock was lost: another command may have changed it, too')
+    await rm(lock)
+  })
 }
 
-/** Within it, a process id names one process: containers that share a volume have a space each. */
-const processSpace = async () => `${hostname()} ${await readlink('/proc/self/ns/pid').catch(() => '')}`
-
-/** Whether the command that wrote the file was killed. False where that cannot be known. */
-async function isOwnerDead(ownerFile: string): Promise<boolean> {
-  const [, space, pid] = /^(.*) (\d+)$/.exec(await readFile(ownerFile, 'latin1').catch(() => '')) ?? []
-  if (space !== (await processSpace())) return false
+/** Whether the command that holds the lock was killed, or has been at it for too long. */
+async function isStale(lock: string, space: string): Promise<boolean> {
   try {
-    process.kill(Number(pid), 0)
+    const stats = await stat(lock)
+    if (!stats.isFile()) return false
+    if (Date.now() - stats.mtimeMs > LOCK_STALE_MS) return true
+    const [, ownerSpace, pid] = /^(.*) (\d+)$/.exec(await readFile(lock, 'utf8')) ?? []
+    if (ownerSpace === space) process.kill(Number(pid), 0)
     return false
   } catch (error) {
     return errorCode(error) === 'ESRCH'
@@ -187,16 +186,12 @@ const REASONS: Readonly<Record<string, string>> = {
   ENOSPC: 'the disk is full',
   EDQUOT: 'the disk quota is used up',
   EPIPE: 'its reader closed it',
-  ELOCKED: 'another command is changing it',
-  ERELEASED: 'the lock was lost: another command may have changed it, too',
 }
 
 export function fileErrorReason(error: unknown): string {
+  if (error instanceof LockError) return error.message
   const code = errorCode(error)
-  const reason = REASONS[code] ?? code
-  // `file` is the lock, which a killed command left, or which is something else of that name.
-  const isLock = code === 'ELOCKED' && error instanceof Error && 'file' in error
-  return isLock ? `${reason}; if none runs, remove its lock ${error.file}` : reason
+  return REASONS[code] ?? code
 }
 
 /** The code of Node or the system, such as `ENOSPC`. */

@@ -25,7 +25,7 @@ interface KeyChange {
 
 /**
  * Creates a missing directory (mode 0700). The key signs when it is the first private one or with `activate`; otherwise
- * it is only published, so that every verifier has it before it signs. `createdAt`: epoch seconds. @throws file system errors, or `ELOCKED`
+ * it is only published, so that every verifier has it before it signs. `createdAt`: epoch seconds. @throws file system errors, or `LockError`
  */
 export async function addKey(
   change: KeyChange & { readonly alg: Algorithm; readonly kid?: string; readonly activate?: boolean },
