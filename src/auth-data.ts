@@ -105,15 +105,9 @@ export async function openAuthData(config: Config, log: Logger, now: () => numbe
   const index = credentialsFile?.current ?? database?.credentials
   const onFault = (cause: unknown) => log.error({ err: cause }, 'a login could not be checked')
   const credentials = index && createCredentialStore(index, now, onFault, database?.refresh)
-  const { issuer, audience, maxLifetimeSeconds, clockToleranceSeconds } = config.token
-  const own = ownIssuer({
-    issuer,
-    audience,
-    maxLifetimeSeconds,
-    maxLinkLifetimeSeconds: config.links.enabled ? config.links.maxLifetimeSeconds : undefined,
-    findKey: ownKeySet?.findKey ?? findKeyIn(keys),
-    credentialStatus: credentials?.credentialStatus,
-  })
+  const { maxLifetimeSeconds, clockToleranceSeconds } = config.token
+  const findKey = ownKeySet?.findKey ?? findKeyIn(keys)
+  const own = ownIssuer(config.token, config.links, findKey, credentials?.credentialStatus)
   const isOwnAccount = (accountId: string) => credentials?.hasAccount(accountId) === true
   const trusted = config.trustedIssuers.flatMap((entry) => {
     const keySet = keySets.find((one) => one.issuer === entry.issuer)

@@ -167,8 +167,8 @@ async function checkKeySet(
   const secureContext = certificates && (() => certificates.value.context)
   const fetched = await fetchJwks({ ...source, secureContext })
   if (!fetched.ok) return unusable(fetched.problems)
-  const { value, warnings } = await importKeys(fetched.value, source.algorithms, 0)
-  if (value.keys.length === 0) return unusable(warnings)
-  const notes = [`${value.keys.length} of its keys can be used`, ...warnings]
+  const { keys, warnings } = await importKeys(fetched.value, source.algorithms, 0)
+  if (keys.length === 0) return unusable(warnings)
+  const notes = [`${keys.length} of its keys can be used`, ...warnings]
   return { problems: [], notes: notes.map((note) => `${path}: ${note}`) }
 }

@@ -77,13 +77,12 @@ export function tokenCommand(io: CommandIo, waitMs = 5000): Command {
     .option('--json', 'print JSON')
     .action(async (argument: string | undefined, options: ParsedOptions) => {
       const loaded = loadSettings(options, io, false)
-      const { issuer, ...config } = loaded.config.token
       const authData = await loadAuthData(loaded, io, waitMs).catch(rethrowAsUsage(loaded))
-      const { issuers, isRevoked, credentials } = authData
-      const sources = { isRevoked, ...(credentials && { credentialStatus: credentials.credentialStatus }) }
-      const verify = createVerifier({ ...config, ...sources, issuers, now: io.now })
+      const { issuers, isRevoked } = authData
+      const { clockToleranceSeconds } = loaded.config.token
+      const verify = createVerifier({ issuers, isRevoked, clockToleranceSeconds, now: io.now })
       const token = (argument ?? (await io.readBytes()).toString()).trim()
-      const inspection = await inspectToken(token, { verify, issuer, ...sources, now: io.now })
+      const inspection = await inspectToken(token, verify, issuers[0], isRevoked, io.now)
       const text = options['json'] ? JSON.stringify(inspection) : report(inspection)
       io.print(text.split('\n').map(printable).join('\n'))
       if (inspection.reason !== null) throw new CommandFailure(`the token is refused: ${inspection.reason}`)

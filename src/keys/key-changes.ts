@@ -42,7 +42,7 @@ export async function addKey(
     const generated = await generateKey(alg, kid, createdAt)
     await writeKey(directory, kid, active ? generated : { ...generated, signedUntil: NEVER_SIGNED })
     if (active) await switchSigningKey(change, keys, kid)
-    return { ok: true as const, kid, alg, active, createdAt }
+    return { ok: true, kid, alg, active, createdAt }
   })
 }
 
@@ -58,9 +58,7 @@ async function createDirectory(path: string): Promise<void> {
 }
 
 /** Writes into the outgoing key's file when it stopped signing, and how long its tokens live. @throws as {@link addKey} */
-export async function activateKey(
-  change: KeyChange & { readonly kid: string },
-): Promise<{ readonly ok: true; readonly previous?: string } | NotDone> {
+export async function activateKey(change: KeyChange & { readonly kid: string }) {
   const { directory, kid } = change
   return changeDirectory(directory, async (keys) => {
     const incoming = keys.files.get(kid)
@@ -73,14 +71,8 @@ export async function activateKey(
   })
 }
 
-/** Removes a key that does not sign, once no token signed by it can be valid. @throws as {@link addKey} */
-export async function retireKey(
-  change: KeyChange & {
-    readonly kid: string
-    /** Removes the key although tokens signed by it may be valid. */
-    readonly force?: boolean
-  },
-): Promise<{ readonly ok: true } | NotDone> {
+/** Removes a key that does not sign, once no token signed by it can be valid, or by `force`. @throws as {@link addKey} */
+export async function retireKey(change: KeyChange & { readonly kid: string; readonly force?: boolean }) {
   const { directory, kid, now } = change
   return changeDirectory(directory, async (keys) => {
     const file = keys.files.get(kid)
@@ -96,7 +88,7 @@ export async function retireKey(
   })
 }
 
-function changeDirectory<T>(
+function changeDirectory<T extends { readonly ok: true }>(
   directory: string,
   change: (keys: KeyDirectory) => Promise<T | NotDone>,
 ): Promise<T | NotDone> {

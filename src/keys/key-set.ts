@@ -23,29 +23,25 @@ export interface KeySetSource {
   readonly secureContext?: (() => SecureContext) | undefined
 }
 
-/** The usable keys of an issuer, and the algorithms that the settings accept. Immutable. */
-export class KeySet {
-  /** `kid` is empty where a key has none. */
-  readonly keys: readonly Key[]
-  readonly #algorithms: readonly string[]
+/** The usable keys of an issuer. `kid` is empty where a key has none. */
+export type KeySet = readonly Key[]
 
-  constructor(keys: readonly Key[], algorithms: readonly string[]) {
-    this.keys = keys
-    this.#algorithms = algorithms
-  }
-
-  /**
-   * Without a `kid` it is the only key of the algorithm. Of two keys with one name neither is found: RFC 7517, section
-   * 4.5, allows that for different types only.
-   */
-  find(kid: string | undefined, alg: string): FoundKey {
-    if (!this.#algorithms.includes(alg)) return 'algorithm'
-    if (kid === '') return 'unknown_key'
-    const named = kid === undefined ? this.keys : this.keys.filter((key) => key.kid === kid)
-    const [found, ...others] = named.filter((key) => key.alg === alg)
-    if (found !== undefined && others.length === 0) return found.verifyKey
-    return found === undefined && kid !== undefined && named.length > 0 ? 'algorithm' : 'unknown_key'
-  }
+/**
+ * Without a `kid` it is the only key of the algorithm. Of two keys with one name neither is found: RFC 7517, section
+ * 4.5, allows that for different types only.
+ */
+export function findInSet(
+  keys: KeySet,
+  algorithms: readonly string[],
+  kid: string | undefined,
+  alg: string,
+): FoundKey {
+  if (!algorithms.includes(alg)) return 'algorithm'
+  if (kid === '') return 'unknown_key'
+  const named = kid === undefined ? keys : keys.filter((key) => key.kid === kid)
+  const [found, ...others] = named.filter((key) => key.alg === alg)
+  if (found !== undefined && others.length === 0) return found.verifyKey
+  return found === undefined && kid !== undefined && named.length > 0 ? 'algorithm' : 'unknown_key'
 }
 
 /** From the request to the last byte of the response. */
@@ -133,7 +129,7 @@ export async function importKeys(
   jwks: readonly UncheckedJwk[],
   algorithms: readonly Algorithm[],
   now: number,
-): Promise<{ readonly value: KeySet; readonly warnings: readonly string[] }> {
+) {
   const keys: Key[] = []
   const warnings: string[] = []
   for (const [index, jwk] of jwks.entries()) {
@@ -144,7 +140,7 @@ export async function importKeys(
     else warnings.push(`keys[${index}] is ignored: ${imported.problems.join(', ')}`)
   }
   if (keys.length === 0) warnings.unshift('holds no key that can be used')
-  return { value: new KeySet(keys, algorithms), warnings }
+  return { keys, warnings }
 }
 
 /** A key without `alg` is imported for each algorithm that fits its type. */

@@ -6,7 +6,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from '../log.ts'
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../reload/reloadable.ts'
 import type { FindKey, KeyRing } from './key-ring.ts'
-import { fetchJwks, importKeys, type KeySet, type KeySetSource, type UncheckedJwk } from './key-set.ts'
+import {
+  fetchJwks,
+  findInSet,
+  importKeys,
+  type KeySet,
+  type KeySetSource,
+  type UncheckedJwk,
+} from './key-set.ts'
 
 export interface RemoteKeysOptions extends KeySetSource {
   /** For log lines and metrics. */
@@ -52,18 +59,18 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
         return { ok: true, value: sorted.join(), warnings: [] }
       },
       async load() {
-        const { value, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
+        const { keys, warnings } = await importKeys(jwks, algorithms, Math.floor(now() / 1000))
         // The keys of a set that empties are withdrawn. A first set without keys is a mistake.
-        const isUsable = value.keys.length > 0 || reloadable.current() !== undefined
-        return isUsable ? { ok: true, value, warnings } : { ok: false, problems: warnings }
+        const isUsable = keys.length > 0 || reloadable.current() !== undefined
+        return isUsable ? { ok: true, value: keys, warnings } : { ok: false, problems: warnings }
       },
     },
     initial: undefined,
     pollMs: REFRESH_MS,
     retryMs: COOLDOWN_MS,
     onActive(fresh, warnings) {
-      const kids = fresh?.keys.slice(0, MAX_LOGGED_PROBLEMS).map(({ kid }) => kid)
-      log.info({ ...where, keys: fresh?.keys.length, kids }, 'a new JWK Set is active')
+      const kids = fresh?.slice(0, MAX_LOGGED_PROBLEMS).map(({ kid }) => kid)
+      log.info({ ...where, keys: fresh?.length, kids }, 'a new JWK Set is active')
       const problems = warnings.slice(0, MAX_LOGGED_PROBLEMS)
       if (problems.length > 0) log.warn({ ...where, problems }, 'a part of the JWK Set cannot be used')
       onChange()
@@ -86,7 +93,10 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
   })
   let fetching = Promise.resolve(true)
 
-  const findNow: FindKey = (kid, alg) => reloadable.current()?.find(kid, alg) ?? 'unavailable'
+  function findNow(kid: string | undefined, alg: string) {
+    const keys = reloadable.current()
+    return keys === undefined ? 'unavailable' : findInSet(keys, algorithms, kid, alg)
+  }
 
   /** Fetches for an unknown kid, if due: a fetch in progress may have begun before the key was published. */
   async function findNewer(kid: string | undefined, alg: string) {
@@ -113,7 +123,7 @@ export function createRemoteKeys(options: RemoteKeysOptions) {
     whenFetched: () => fetching,
     /** For a sidecar without keys of its own: those of the set that have a kid. */
     ring: (): KeyRing => ({
-      keys: new Map(reloadable.current()?.keys.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
+      keys: new Map(reloadable.current()?.flatMap((key) => (key.kid === '' ? [] : [[key.kid, key]]))),
     }),
     state() {
       const loaded = reloadable.current() !== undefined

@@ -61,14 +61,15 @@ export function createHandle(
     const isForAll = caller?.identity.scope === undefined && caller?.link === undefined
     const age = isForAll ? Math.min(config.forwardAuth.maxAgeSeconds, left) : 0
     // A client that reaches the forward-auth path itself must not collect assertions.
-    const audience = res.req.context.connection.peer.isTrusted ? config.identity.assertion.audience : ''
+    const { isTrusted } = res.req.context.connection.peer
+    const assertion = isTrusted ? caller?.assertions?.get(config.identity.assertion.audience) : undefined
     responder.send(res, 200, undefined, [
       // nginx ignores `Cache-Control: private` if this header precedes it.
       ...(age > 0 ? ['X-Accel-Expires', String(age)] : []),
       'Cache-Control',
       age > 0 ? `private, max-age=${age}` : 'no-store',
       ...VARY_BY_TOKEN,
-      ...(caller === undefined ? [] : identityHeaders(caller, audience)),
+      ...(caller === undefined ? [] : identityHeaders(caller.identity, assertion)),
     ])
   }
 

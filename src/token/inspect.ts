@@ -4,27 +4,25 @@
  * explanation of a valid token is not itself a token.
  */
 import type { Caller, IsRevoked, RefusalReason, Refused, Verdict, Verify } from './caller.ts'
-import type { CredentialStatus } from './issuers.ts'
+import type { TokenIssuer } from './issuers.ts'
 import { jsonObjectIn, MAX_TOKEN_BYTES } from './verify.ts'
 
 export type Inspection = Awaited<ReturnType<typeof inspectToken>>
 
-interface InspectOptions {
-  readonly verify: Verify
-  /** Credentials belong to tokens of our own. */
-  readonly issuer: string
-  readonly credentialStatus?: (accountId: string, accessKey: string) => CredentialStatus
-  readonly isRevoked: IsRevoked
-  readonly now: () => number
-}
-
-/** Segments beyond these limits, several times those of a token, are not shown. */
-const MAX_SHOWN = 65_536
+/** A segment with more, several times those of a token, is not shown. */
 const MAX_BRACKETS = 64
 
-/** A member is null where the token, or what the sidecar knows of it, does not say. */
-export async function inspectToken(token: string, options: InspectOptions) {
-  const { verify, issuer, credentialStatus, isRevoked, now } = options
+/**
+ * A member is null where the token, or what the sidecar knows of it, does not say.
+ * @param own - our own issuer: credentials belong to its tokens
+ */
+export async function inspectToken(
+  token: string,
+  verify: Verify,
+  own: Pick<TokenIssuer, 'name' | 'credentialStatus'>,
+  isRevoked: IsRevoked,
+  now: () => number,
+) {
   const verdict: Verdict = token === '' ? { ok: false, reason: 'missing' } : await verify(token)
   const identity = verdict.ok ? verdict.caller.identity : undefined
   const [header = null, claims = null] = token
@@ -32,9 +30,10 @@ export async function inspectToken(token: string, options: InspectOptions) {
     .split('.', 2)
     .map(readable)
   const { iss, parent_iss: madeBy = iss, sub, client_id: clientId, jti, iat, exp } = claims ?? {}
-  const named = iss === issuer && madeBy === issuer && typeof sub === 'string' && typeof clientId === 'string'
+  const named =
+    iss === own.name && madeBy === own.name && typeof sub === 'string' && typeof clientId === 'string'
   const hasEnded = !verdict.ok && (verdict.reason === 'revoked' || verdict.reason === 'expired')
-  const credentialActive = (named ? credentialStatus?.(sub, clientId).active : undefined) ?? null
+  const credentialActive = (named ? own.credentialStatus?.(sub, clientId).active : undefined) ?? null
   const isListed =
     named && typeof jti === 'string' && typeof iat === 'number'
       ? isRevoked({ tokenId: jti, accountId: sub, accessKey: clientId, issuedAtSeconds: iat })
@@ -62,7 +61,6 @@ export async function inspectToken(token: string, options: InspectOptions) {
 }
 
 function readable(segment: string): Readonly<Record<string, unknown>> | null {
-  if (segment.length > MAX_SHOWN) return null
   const brackets = Buffer.from(segment, 'base64url').toString().match(/[[{]/g)?.length ?? 0
   return brackets > MAX_BRACKETS ? null : (jsonObjectIn(segment) ?? null)
 }

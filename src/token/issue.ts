@@ -34,7 +34,6 @@ export class TokenSigner {
     this.#now = now
   }
 
-  /** Whether there is a signing key. */
   get canSign(): boolean {
     return this.#keys().signing !== undefined
   }

@@ -31,29 +31,27 @@ export interface TokenIssuer {
   readonly credentialStatus?: ((accountId: string, accessKey: string) => CredentialStatus) | undefined
 }
 
-interface OwnOptions extends Pick<TokenIssuer, 'audience' | 'findKey' | 'credentialStatus'> {
-  readonly issuer: string
-  readonly maxLifetimeSeconds: number
-  /** Undefined where links are not accepted. */
-  readonly maxLinkLifetimeSeconds: number | undefined
-}
+type Rules = Readonly<{ issuer: string; audience: string; maxLifetimeSeconds: number }>
 
-export function ownIssuer(options: OwnOptions): TokenIssuer {
-  const { issuer, audience, findKey, maxLifetimeSeconds, maxLinkLifetimeSeconds, credentialStatus } = options
+export function ownIssuer(
+  { issuer, audience, maxLifetimeSeconds }: Rules,
+  links: { readonly enabled: boolean; readonly maxLifetimeSeconds: number },
+  findKey: FindKey,
+  credentialStatus: TokenIssuer['credentialStatus'],
+): TokenIssuer {
   const maxLifetimes = new Map([['at+jwt', maxLifetimeSeconds]])
-  if (maxLinkLifetimeSeconds !== undefined) maxLifetimes.set(LINK_TYPE, maxLinkLifetimeSeconds)
+  if (links.enabled) maxLifetimes.set(LINK_TYPE, links.maxLifetimeSeconds)
   return {
     name: issuer,
     audience,
     findKey: (kid, alg) => (kid === undefined ? 'unknown_key' : findKey(kid, alg)),
     maxLifetimes,
     credentialStatus,
-    namesOf({ sub, client_id, jti, ...claims }) {
+    namesOf({ sub, client_id, jti, scope }) {
       if (!isName(sub)) return 'sub'
       if (!isName(client_id) || namesProblem(sub, client_id) !== undefined) return 'client_id'
       if (!isTokenId(jti)) return 'jti'
       const names = { accountId: sub, accessKey: client_id, tokenId: jti }
-      const { scope } = claims
       if (scope === undefined) return names
       const read = parseScope(typeof scope === 'string' ? scope : '')
       return typeof read === 'string' ? 'scope' : { ...names, scope: read }
@@ -62,14 +60,11 @@ export function ownIssuer(options: OwnOptions): TokenIssuer {
 }
 
 /** An entry of `trustedIssuers`. `accounts`: by access key; the only ones, in place of `accountPrefix`. */
-interface TrustedIssuerSettings {
-  readonly issuer: string
-  readonly audience: string
+interface TrustedIssuerSettings extends Rules {
   readonly accessKeyClaim: string
   readonly accounts?: Readonly<Record<string, string>> | undefined
   readonly accountPrefix?: string | undefined
   readonly requiredClaims: Readonly<Record<string, string | number | boolean>>
-  readonly maxLifetimeSeconds: number
   readonly scope?: string | undefined
 }
 

@@ -210,20 +210,17 @@ function readCopySource(value = '', host: string | undefined): Path | undefined 
 /** The headers on which the needed scope depends, in lower case, with their values: those that reach the upstream. */
 type ScopeHeaders = ReadonlyMap<string, readonly string[]>
 
-const NONE: ScopeHeaders = new Map()
-
 function scopeHeaders({ rawHeaders, connectionOptions }: ScopedRequest): ScopeHeaders | undefined {
-  let found: Map<string, string[]> | undefined
+  const found = new Map<string, readonly string[]>()
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const kind = headerKind(rawHeaders[at] as string)
     if (kind === 'override') return undefined
     if (kind !== 'condition' && kind !== 'secondPath') continue
     const name = (rawHeaders[at] as string).toLowerCase()
     if (connectionOptions?.has(name)) continue
-    found ??= new Map()
     found.set(name, [...(found.get(name) ?? []), rawHeaders[at + 1] as string])
   }
-  return found ?? NONE
+  return found
 }
 
 /** Different values of one header: no path, and nothing that Node's parser lets through. */

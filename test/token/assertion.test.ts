@@ -37,14 +37,8 @@ async function setUp(
   )
   let signatures = 0
   const findKey = findKeyIn(shared.keys)
-  const own = ownIssuer({
-    ...shared,
-    audience: AUDIENCE,
-    findKey,
-    maxLifetimeSeconds: 86_400,
-    maxLinkLifetimeSeconds: 86_400,
-    credentialStatus: undefined,
-  })
+  const rules = { issuer: ISSUER, audience: AUDIENCE, maxLifetimeSeconds: 86_400 }
+  const own = ownIssuer(rules, { ...rules, enabled: true }, findKey, undefined)
   const verify = createVerifier({
     ...shared,
     issuers: [own],

@@ -20,13 +20,14 @@ function inspect(token: string, verdict: Verdict, options: Options = {}) {
   const { at = NOW, active = true, kept = true, isRevoked = () => false } = options
   const credentialStatus = () =>
     active ? ({ active: true, until: 1 } as const) : ({ active: false } as const)
-  return inspectToken(token, {
-    verify: async () => verdict,
-    issuer: ISSUER,
-    ...(kept && { credentialStatus }),
+  const own = { name: ISSUER, ...(kept && { credentialStatus }) }
+  return inspectToken(
+    token,
+    async () => verdict,
+    own,
     isRevoked,
-    now: () => at,
-  })
+    () => at,
+  )
 }
 
 const caller = makeCaller({ accessKey: 'AKTEST', tokenId: claims.jti })
