@@ -27,7 +27,6 @@ import { type Config, insecureKeySets, keySetsOf } from './config/config.ts'
 import { loadCredentialsFile } from './credentials/credentials-file.ts'
 import { createTokenRevoker, loadRevocationsFile, type Revocations } from './credentials/revocations.ts'
 import { createCredentialStore } from './credentials/store.ts'
-import type { Loaded } from './files/files.ts'
 import { isKeyFileName, loadKeyRing } from './keys/key-directory.ts'
 import { findKeyIn, type KeyRing, tokenLifetimes } from './keys/key-ring.ts'
 import { readBearerToken } from './keys/key-set.ts'
@@ -37,7 +36,7 @@ import { openPolledFiles } from './reload/polled-files.ts'
 import type { Reloadable, ReloadResult, ReloadSubject } from './reload/reloadable.ts'
 import type { RevocableToken } from './token/caller.ts'
 import { ownIssuer, type TokenIssuer, trustedIssuer } from './token/issuers.ts'
-import { fileProblem, InvalidAuthData, type Problem } from './values/problem.ts'
+import { fileProblem, InvalidAuthData, type Loaded, type Problem } from './values/problem.ts'
 
 /** The arguments of each event. The new version is active before its event. */
 interface AuthDataEvents {

@@ -5,9 +5,9 @@
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import { type Config, keySetsOf } from './config/config.ts'
-import { errorCode, type Loaded, readRegularFile } from './files/files.ts'
+import { errorCode, readRegularFile } from './files/files.ts'
 import type { Reloadable } from './reload/reloadable.ts'
-import { fileProblem, type Problem } from './values/problem.ts'
+import { fileProblem, type Loaded, type Problem } from './values/problem.ts'
 
 /** A file, and the setting that names it, such as `listen.tls.certFile`. */
 interface CertificateFile {

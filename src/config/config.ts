@@ -2,7 +2,7 @@
 import type { z } from 'zod'
 import { isWithin, LINKS_PATH, TOKEN_PATH } from '../http/request-target.ts'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
-import { isLoopback } from '../values/values.ts'
+import { isLoopback } from '../values/kinds.ts'
 import {
   CREDENTIALS_FILE,
   KEYS_DIRECTORY,

@@ -5,7 +5,6 @@
 import { z } from 'zod'
 import { PUBLIC_ALGORITHMS } from '../keys/key-ring.ts'
 import { scopeProblem } from '../token/scopes.ts'
-import { checkedText, name } from '../values/names.ts'
 import {
   addressRange,
   basePath,
@@ -24,7 +23,8 @@ import {
   seconds,
   text,
   upstreamUrl,
-} from '../values/values.ts'
+} from '../values/kinds.ts'
+import { checkedText, name } from '../values/names.ts'
 
 /** Ten years: longer is a typing mistake, and far from the limits of integers. */
 const MAX_TOKEN_SECONDS = 315_360_000

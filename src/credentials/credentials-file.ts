@@ -3,12 +3,12 @@
  * Out: credentials, or problems as `file:line:column: path message`. They repeat no value: it may be a secret.
  */
 import { z } from 'zod'
-import type { Loaded } from '../files/files.ts'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import { scopeProblem } from '../token/scopes.ts'
+import { boolean, must } from '../values/kinds.ts'
 import { checkedText, name, namesProblem, time } from '../values/names.ts'
-import { boolean, must } from '../values/values.ts'
+import type { Loaded } from '../values/problem.ts'
 import { secretHashProblem } from './secret-hash.ts'
 import { type Credential, CredentialIndex } from './store.ts'
 

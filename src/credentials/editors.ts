@@ -6,15 +6,9 @@ import { lstat, realpath } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { type Document, isCollection, parseDocument, visit } from 'yaml'
-import {
-  fileErrorReason,
-  type Loaded,
-  type NotDone,
-  readRegularFile,
-  replaceFile,
-  withLock,
-} from '../files/files.ts'
+import { fileErrorReason, readRegularFile, replaceFile, withLock } from '../files/files.ts'
 import { MAX_FILE_BYTES, type Parse } from '../files/parse-thread.ts'
+import type { Loaded, NotDone } from '../values/problem.ts'
 import { parse as parseCredentials } from './credentials-file.ts'
 import { parse as parseRevocations, type Revocation } from './revocations.ts'
 import type { Credential, CredentialName } from './store.ts'

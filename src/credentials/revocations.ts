@@ -3,11 +3,11 @@
  * the file (YAML). `postgres/` reads and writes those of the database.
  */
 import { z } from 'zod'
-import type { Loaded } from '../files/files.ts'
 import { type Parse, readRows } from '../files/parse-thread.ts'
 import { parseFile } from '../files/yaml-text.ts'
 import type { Identity, RevocableToken } from '../token/caller.ts'
 import { name, time } from '../values/names.ts'
+import type { Loaded } from '../values/problem.ts'
 import { createFixedWindow, secondsLeft } from './throttles.ts'
 
 /** Names a token, an account or an access key. */

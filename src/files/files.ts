@@ -19,11 +19,6 @@ import { dirname } from 'node:path'
 import { buffer } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** A usable value, or every reason why there is none. Problems and warnings are lines without secrets. */
-export type Loaded<T, P = string> =
-  | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
-  | { readonly ok: false; readonly problems: readonly P[] }
-
 /** The outcome of reading. Problems begin with the path. */
 export type ReadFile =
   | {
@@ -102,13 +97,6 @@ export async function replaceFile(path: string, text: string): Promise<void> {
   const directory = await open(dirname(path), 'r')
   await directory.sync().catch(() => {})
   await directory.close()
-}
-
-/** Why a command changed nothing. `isUnusable`: what it would change is missing, unreachable or invalid. */
-export interface NotDone {
-  readonly ok: false
-  readonly isUnusable: boolean
-  readonly problems: readonly string[]
 }
 
 /** Longer than a change takes: 10 s for the largest file. */

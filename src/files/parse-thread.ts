@@ -5,7 +5,8 @@
  */
 import { once } from 'node:events'
 import { type MessagePort, parentPort, Worker } from 'node:worker_threads'
-import { type Loaded, type ReadFile, readRegularFile } from './files.ts'
+import type { Loaded } from '../values/problem.ts'
+import { type ReadFile, readRegularFile } from './files.ts'
 
 /** A module exports it as `parse`. Problems are lines, `line:column: path message`. */
 export type Parse<T> = (bytes: Uint8Array) => Loaded<readonly T[]>

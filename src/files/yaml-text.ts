@@ -15,7 +15,7 @@ import {
   visit,
 } from 'yaml'
 import type { z } from 'zod'
-import type { Loaded } from './files.ts'
+import type { Loaded } from '../values/problem.ts'
 
 /** A step into a value: a member name or a list index. */
 export type Step = string | number

@@ -4,7 +4,8 @@
  */
 import { access, mkdir, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { errorCode, type NotDone, replaceFile, withLock } from '../files/files.ts'
+import { errorCode, replaceFile, withLock } from '../files/files.ts'
+import type { NotDone } from '../values/problem.ts'
 import { generateKey, newKid } from './jwk.ts'
 import {
   ACTIVE_FILE,

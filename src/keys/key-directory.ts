@@ -5,7 +5,8 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { errorCode, fileErrorReason, type Loaded, readRegularFile } from '../files/files.ts'
+import { errorCode, fileErrorReason, readRegularFile } from '../files/files.ts'
+import type { Loaded } from '../values/problem.ts'
 import { importKey } from './jwk.ts'
 import { type Key, type KeyRing, tokensEndAt } from './key-ring.ts'
 

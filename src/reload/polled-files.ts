@@ -4,9 +4,9 @@
  */
 import { access, constants, readdir, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { errorCode, type Loaded } from '../files/files.ts'
+import { errorCode } from '../files/files.ts'
 import type { Logger } from '../log.ts'
-import type { Problem } from '../values/problem.ts'
+import type { Loaded, Problem } from '../values/problem.ts'
 import {
   type ChangeLimits,
   MAX_LOGGED_PROBLEMS,

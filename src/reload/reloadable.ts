@@ -12,7 +12,7 @@
  *   that the source is not available                    reports it, once for each reason
  *   any version, where an operator asks for a reload    loads it
  */
-import type { Loaded } from '../files/files.ts'
+import type { Loaded } from '../values/problem.ts'
 
 /** How long a change may take, counted in polls. */
 export interface ChangeLimits {

@@ -3,7 +3,7 @@
  * Problems follow the name of the field and repeat nothing of the text.
  */
 import { z } from 'zod'
-import { must } from './values.ts'
+import { must } from './kinds.ts'
 
 /** The longest account identifier, access key or secret. */
 const MAX_FIELD_CODE_POINTS = 1024

@@ -1,6 +1,6 @@
 /**
- * Problems of the configuration. A problem names the setting, its requirement and the location of the value. It never
- * repeats the value, which may be a misplaced secret.
+ * Problems of the configuration, and results that hold problems. A problem names the setting, its requirement and the
+ * location of the value. It never repeats the value, which may be a misplaced secret.
  */
 
 export interface Problem {
@@ -9,6 +9,18 @@ export interface Problem {
   readonly message: string
   /** `file:line:column`, a variable, a flag, or `default` where no source gave a value. */
   readonly origin: string
+}
+
+/** A usable value, or every reason why there is none. Problems and warnings are lines without secrets. */
+export type Loaded<T, P = string> =
+  | { readonly ok: true; readonly value: T; readonly warnings: readonly string[] }
+  | { readonly ok: false; readonly problems: readonly P[] }
+
+/** Why a command changed nothing. `isUnusable`: what it would change is missing, unreachable or invalid. */
+export interface NotDone {
+  readonly ok: false
+  readonly isUnusable: boolean
+  readonly problems: readonly string[]
 }
 
 /** A problem of a file; `path` is the setting that names it. */

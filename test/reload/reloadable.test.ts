@@ -1,5 +1,4 @@
 import t, { type Test } from 'tap'
-import type { Loaded } from '../../src/files/files.ts'
 import { FILE_LIMITS } from '../../src/reload/polled-files.ts'
 import {
   afterDecision,
@@ -8,6 +7,7 @@ import {
   nextAction,
   Reloadable,
 } from '../../src/reload/reloadable.ts'
+import type { Loaded } from '../../src/values/problem.ts'
 import { eventually } from '../support/eventually.ts'
 
 /** A source without a version yet, and the events of its reloadable. */

@@ -4,9 +4,10 @@
  */
 import { Socket } from 'node:net'
 import pg from 'pg'
-import { type Loaded, readRegularFile } from '../../files/files.ts'
+import { readRegularFile } from '../../files/files.ts'
 import { lookup } from '../../http/host-lookup.ts'
-import { isLoopback } from '../../values/values.ts'
+import { isLoopback } from '../../values/kinds.ts'
+import type { Loaded } from '../../values/problem.ts'
 
 export interface PostgresTarget {
   /** Holds the password. */

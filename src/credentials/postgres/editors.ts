@@ -3,8 +3,8 @@
  * one transaction.
  */
 import pg from 'pg'
-import type { NotDone } from '../../files/files.ts'
 import { parseTime } from '../../values/names.ts'
+import type { NotDone } from '../../values/problem.ts'
 import { type Changed, type Editors, NAME_TAKEN, NO_SUCH_NAME, NO_SUCH_REVOCATION } from '../editors.ts'
 import type { Revocation } from '../revocations.ts'
 import { clientConfig, postgresFailure, readUrlFile } from './connection.ts'

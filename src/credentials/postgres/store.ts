@@ -3,8 +3,9 @@
  * Token checks read a snapshot in memory and never wait for the database. A login first polls its revision, and logins
  * share a poll. LISTEN would be faster, but takes a connection of its own and does not pass poolers.
  */
-import type { Loaded } from '../../files/files.ts'
+
 import { MAX_LOGGED_PROBLEMS, Reloadable, type ReloadResult } from '../../reload/reloadable.ts'
+import type { Loaded } from '../../values/problem.ts'
 import { type PostgresTarget, postgresFailure, ReplacedPool, readUrlFile } from './connection.ts'
 import { NO_SNAPSHOT, readRevision, readSnapshot, type Snapshot } from './snapshot.ts'
 
